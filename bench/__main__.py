@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from bench import commits, decoding, flink, pages, planning, report, sinks
+from bench import commits, decoding, flink, ledger, pages, planning, report, sinks
 from bench.records import ALLOWED_LATENESS_S, PARTITIONS, SCHEMA, SMALL_MESSAGES, messages
 from bench.timed import Timing, timed
 from sandbox.bootstrap.checkout import CHECKOUT, STATE
@@ -35,7 +35,7 @@ from tidemark.errors import TidemarkError
 MESSAGES, QUICK_MESSAGES = 4_000_000, 200_000
 DECODED_SHARE = 20  # decoders get one record of as many
 SINK_MESSAGES = 1_000_000  # of one manifest
-PARTS = ("decoders", "jobs", "small", "sinks", "plan", "iceberg", "page")
+PARTS = ("decoders", "jobs", "small", "sinks", "plan", "iceberg", "page", "ledger")
 # In the order of their turns; report.NAMES says what they are.
 LARGE = ("tidemark", "warm", "flink", "batch", "streaming", "noop")
 SMALL = ("tidemark", "warm", "flink", "batch")
@@ -168,6 +168,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             figures["iceberg"] = [commits.measure(bench.postgres, snapshots) for snapshots in commits.SNAPSHOTS]
         if "page" in arguments.only:
             figures["page"] = pages.measure(bench.postgres)
+        if "ledger" in arguments.only:
+            figures["ledger"] = ledger.measure(bench.postgres)
     return figures
 
 

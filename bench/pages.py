@@ -7,6 +7,9 @@ made up: that is not the page's work.
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -31,9 +34,8 @@ MANIFESTS, PARTITIONS = 10_000, 100
 REPEATS = 5
 PIPELINE = f"/pipelines/{NAME}"
 
-# Each manifest has a run of its own, one an hour up to now, and an hour of event time, all complete; the 20 newest
-# manifests have failed.
-MORE = """
+# Each manifest has a run of its own, one an hour up to now, and an hour of event time, all complete.
+RUNS = """
 SET session_replication_role = replica;
 INSERT INTO run (pipeline, run_key, kind, cut_at, planned_up_to, planned_at, reached, manifests, covered_by, notes)
 SELECT pipeline, 'hour ' || slice, 'scheduled', hour, hour, hour, true, ARRAY[id], '{}', '{}'
@@ -46,6 +48,10 @@ INSERT INTO manifest_hour (manifest_id, pipeline, hour, rows, late)
 SELECT id, pipeline, '2024-01-01Z'::timestamptz + slice * interval '1 hour', 1000, 1 FROM manifest WHERE state = 'done';
 INSERT INTO hour (pipeline, hour, revision, rows, late, complete_at)
 SELECT pipeline, hour, 1, sum(rows), sum(late), now() FROM manifest_hour GROUP BY pipeline, hour;
+SET session_replication_role = DEFAULT;
+"""
+FAILED = """
+SET session_replication_role = replica;
 DELETE FROM publication WHERE manifest_id > (SELECT max(id) - 20 FROM manifest);
 UPDATE attempt SET state = 'failed', error = 'the disk is full'
 WHERE manifest_id > (SELECT max(id) - 20 FROM manifest);
@@ -56,22 +62,44 @@ SET session_replication_role = DEFAULT;
 
 
 def views(newest: int, manifests: int) -> dict[str, str]:
-    """What people open, by its name in the table."""
+    """What people and programs open, by its name in the table: each address that the app answers, except files and
+    starting a run."""
     middle = newest - manifests // 2
+    day = (
+        f"since={datetime.now(UTC) - timedelta(days=3):%Y-%m-%d}&until={datetime.now(UTC) - timedelta(days=2):%Y-%m-%d}"
+    )
+    offset = f"topic={NAME}&partition=1&offset={planning.RANGE_RECORDS * manifests // 2}"
     return {
         "all pipelines": "/",
         "a pipeline": PIPELINE,
         "a pipeline, by week": f"{PIPELINE}?by=week",
         "its failed manifests": f"{PIPELINE}?state=failed",
         "its manifests, half way back": f"{PIPELINE}?after={middle}",
+        "its manifests of one day": f"{PIPELINE}?{day}",
+        "its manifests of a partition": f"{PIPELINE}?topic={NAME}&partition=1",
+        "its manifests of a topic": f"{PIPELINE}?topic={NAME}",
+        "its manifests that a sink lacks": f"{PIPELINE}?lacks=files",
         "a manifest": f"{PIPELINE}/manifests/{middle}",
-        "an offset": f"/where?topic={NAME}&partition=5&offset={planning.RANGE_RECORDS * manifests // 2}",
+        "a manifest beside its sinks": f"{PIPELINE}/manifests/{middle}?compare=true",
+        "dead letters": f"{PIPELINE}/dead-letters",
+        "an offset": f"/where?{offset}",
         "preview of a retry": f"{PIPELINE}/start/retry",
         "preview of a replay": f"{PIPELINE}/start/replay?manifest={middle}",
+        "preview of a fill": f"{PIPELINE}/start/fill?sink=files",
         "metrics": "/api/metrics",
+        "pipelines as JSON": "/api/pipelines",
+        "a pipeline as JSON": f"/api{PIPELINE}",
+        "manifests as JSON": f"/api{PIPELINE}/manifests",
+        "1,000 manifests as JSON": f"/api{PIPELINE}/manifests?limit=1000",
+        "a manifest as JSON": f"/api{PIPELINE}/manifests/{middle}",
+        "the same beside its sinks": f"/api{PIPELINE}/manifests/{middle}/compared",
+        "dead letters as JSON": f"/api{PIPELINE}/dead-letters",
+        "lag as JSON": f"/api{PIPELINE}/lag",
         "lanes as JSON": f"/api{PIPELINE}/lanes",
         "timeline as JSON": f"/api{PIPELINE}/timeline",
         "hours as JSON": f"/api{PIPELINE}/hours",
+        "an offset as JSON": f"/api/where?{offset}",
+        "the description of the JSON": "/api/openapi.json",
     }
 
 
@@ -95,11 +123,12 @@ def _fill(dsn: str, folder: Path, manifests: int, partitions: int) -> int:
     with ManifestDatabase(dsn, "bench") as database:
         sinks = tuple(open_sink(NAME, settings, from_environment) for settings in pipeline.sinks)
         plan(Context(pipeline, database, source, sinks), Tick("first", RunKind.MANUAL, None))
-    planning.fill(dsn, folder / "lake", partitions, manifests)
+    planning.write_records(folder / "lake", planning.fill(dsn, partitions, manifests))
     (folder / "pipelines").mkdir()
     (folder / "pipelines" / "bench.yaml").write_text(yaml.safe_dump(planning.file(str(folder / "lake"))))
     with psycopg.connect(dsn, autocommit=True, options="-c search_path=tidemark") as connection:
-        connection.execute(MORE.encode())
+        connection.execute(RUNS.encode())
+        connection.execute(FAILED.encode())  # the 20 newest manifests
         connection.execute("VACUUM ANALYZE")
         row = connection.execute("SELECT max(id) FROM manifest").fetchone()
         assert row is not None
@@ -107,38 +136,45 @@ def _fill(dsn: str, folder: Path, manifests: int, partitions: int) -> int:
 
 
 def _measured(manifests: int, partitions: int, newest: int) -> list[dict[str, Any]]:
-    # Airflow takes seconds to import, and writes its configuration into its home: a folder of this measurement.
-    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
-    from airflow.api_fastapi.core_api.security import get_user
-    from fastapi.testclient import TestClient
-
-    from tidemark.airflow.page import access, content, pages
-    from tidemark.airflow.page.actions import DagState
-    from tidemark.airflow.page.app import build_app
-    from tidemark.airflow.page.lag import Lags
-
-    end = manifests * planning.RANGE_RECORDS
-    lag = tuple(LagView(NAME, number, 0, end, end, end, 0, None, 0) for number in range(partitions))
-    app = build_app()
-    app.dependency_overrides |= {
-        get_user: lambda: SimpleAuthManagerUser(username="bench", role="admin"),
-        access.readable_pipelines: lambda: [NAME],
-        access.MAY_READ.dependency: lambda: None,
-        access.MAY_START_RUNS.dependency: lambda: None,
-    }
-    client = TestClient(app)
     figures = []
-    with (
-        mock.patch.object(content, "lags", Lags(lambda _: lag)),
-        mock.patch.object(pages, "dag_states", return_value={NAME: DagState(paused=False, next_run=None)}),
-    ):
+    with client(manifests * planning.RANGE_RECORDS, partitions) as asking:
         for name, address in views(newest, manifests).items():
             seconds = []
             for _ in range(REPEATS):
                 began = time.monotonic()
-                answer = client.get(address)
+                answer = asking.get(address)
                 seconds.append(time.monotonic() - began)
                 assert answer.status_code == 200, (address, answer.text)
             median = statistics.median(seconds)
             figures.append({"view": name, "seconds": median, "all_seconds": seconds, "bytes": len(answer.content)})
     return figures
+
+
+@contextmanager
+def client(end: int, partitions: int) -> Iterator[Any]:
+    """Asks the page's app in this process; ``end``: that of each partition in Kafka."""
+    # Airflow takes seconds to import, and writes its configuration into its home: a folder of this measurement.
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+    from airflow.api_fastapi.core_api.security import get_user
+    from fastapi.testclient import TestClient
+
+    from tidemark.airflow.page import access, content, pages, plan_tasks
+    from tidemark.airflow.page.actions import DagState
+    from tidemark.airflow.page.app import build_app
+    from tidemark.airflow.page.lag import Lags
+
+    lag = tuple(LagView(NAME, number, 0, end, end, end, 0, None, 0) for number in range(partitions))
+    app = build_app()
+    app.dependency_overrides |= {
+        get_user: lambda: SimpleAuthManagerUser(username="bench", role="admin"),
+        plan_tasks.plan_tasks: lambda: dict[str, Any](),
+        access.unplanned_pipelines: lambda: list[Any](),
+        access.readable_pipelines: lambda: [NAME],
+        access.MAY_READ.dependency: lambda: None,
+        access.MAY_START_RUNS.dependency: lambda: None,
+    }
+    with (
+        mock.patch.object(content, "lags", Lags(lambda _: lag)),
+        mock.patch.object(pages, "dag_states", return_value={NAME: DagState(paused=False, next_run=None)}),
+    ):
+        yield TestClient(app)

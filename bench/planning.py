@@ -92,7 +92,7 @@ def measure(postgres: Postgres, partitions: int, ranges: int) -> dict[str, Any]:
         with ManifestDatabase(dsn, "bench") as database:
             plan(Context(chosen, database, source, (sink,)), Tick("first", RunKind.MANUAL, None))
         if ranges:
-            fill(dsn, Path(lake), partitions, per_chain)
+            write_records(Path(lake), fill(dsn, partitions, per_chain))
         source.end = per_chain * RANGE_RECORDS
         scanned = _scans(dsn)
         seconds = [_one_plan(chosen, dsn, source, sink, number) for number in range(REPEATS)]
@@ -132,9 +132,8 @@ def pipeline(lake: str) -> Pipeline:
     return Pipeline.model_validate(file(lake))
 
 
-def fill(dsn: str, lake: Path, partitions: int, manifests: int) -> None:
-    """Insert done manifests, each with a range of every chain, and write their records to the lake. The records are
-    empty files, because ``plan`` reads only their names."""
+def fill(dsn: str, partitions: int, manifests: int) -> list[int]:
+    """Insert done manifests, each with a range of every chain; their ids, the newest first."""
     with psycopg.connect(dsn, autocommit=True, options="-c search_path=tidemark") as connection:
         connection.execute("SELECT set_config('bench.manifests', %s, false)", [str(manifests)])
         connection.execute("SELECT set_config('bench.records', %s, false)", [str(RANGE_RECORDS)])
@@ -143,7 +142,11 @@ def fill(dsn: str, lake: Path, partitions: int, manifests: int) -> None:
         connection.execute("VACUUM ANALYZE")
         counted = connection.execute("SELECT count(*) FROM manifest_range WHERE kind = 'data'").fetchone()
         assert counted == (manifests * partitions,)
-        ids = [row[0] for row in connection.execute("SELECT id FROM manifest")]
+        return [row[0] for row in connection.execute("SELECT id FROM manifest ORDER BY id DESC")]
+
+
+def write_records(lake: Path, ids: Sequence[int]) -> None:
+    """The records of manifests in a lake: empty files, because ``plan`` reads only their names."""
     for manifest_id in ids:
         path = lake / str(RecordName(NAME, manifest_id, 1))
         path.parent.mkdir(parents=True, exist_ok=True)

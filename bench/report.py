@@ -85,6 +85,8 @@ def tables(figures: dict[str, Any]) -> str:
         parts.append(_commits(figures["iceberg"]))
     if "page" in figures:
         parts.append(_page(figures["page"]))
+    if "ledger" in figures:
+        parts.append(_ledger(figures["ledger"]))
     return "\n\n".join(parts)
 
 
@@ -255,6 +257,22 @@ def _page(views: list[dict[str, Any]]) -> str:
             ),
         ]
     )
+
+
+def _ledger(ledger: dict[str, Any]) -> str:
+    few, many = f"{ledger['fewer']:,} ranges", f"{ledger['ranges']:,} ranges"
+    title = f"blocks of 8 KiB that PostgreSQL touches, with {few} of history and with {many}"
+    rows = [
+        f"**A long ledger**: {title}, on {ledger['partitions']:,} partitions:",
+        "",
+        f"| | statements | {few} | {many} | what grows |",
+        "|---|---|---|---|---|",
+    ]
+    for verb in ledger["verbs"]:
+        before, after = verb["blocks"]
+        growing = ", ".join(f"`{name}` {few:,} to {many:,}" for name, (few, many) in verb["growing"].items())
+        rows.append(f"| {verb['verb']} | {verb['statements']} | {before:,} | {after:,} | {growing} |")
+    return "\n".join(rows)
 
 
 def _ways(nodes: dict[str, list[str]]) -> str:

@@ -25,7 +25,7 @@ from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.renamed import refuse_renamed
 from tidemark.lifecycle.select import replayable
 from tidemark.lifecycle.work import Progress, refuse_left_out, work_through
-from tidemark.manifest import Counts, ManifestState
+from tidemark.manifest import Counts, ManifestSelection, ManifestState
 from tidemark.moments import with_zone
 from tidemark.operations.audit import audit as find_differences
 from tidemark.operations.audit import compared
@@ -186,6 +186,11 @@ def manifests(
     pipeline_name: str | None = None,
     *,
     state: ManifestState | str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    topic: str | None = None,
+    partition: int | None = None,
+    lacks: str | None = None,
     limit: int | None = None,
     after: int | None = None,
     dsn: str | None = None,
@@ -193,15 +198,18 @@ def manifests(
 ) -> list[ManifestView]:
     """Manifests of a pipeline, or of all, newest first; all of them without ``limit``.
 
-    For the next page give the last id as ``after``: it is left out, and older ones follow. A manifest planned meanwhile
-    does not shift pages. Needs the manifest database only.
+    ``since`` and ``until`` (without a zone: UTC) choose those of the runs that read up to a time in ``(since, until]``,
+    ``topic`` and ``partition`` those with offsets of them, ``lacks`` those that are done and not in the sink of this
+    name. For the next page give the last id as ``after``: it is left out, and older ones follow. A manifest planned
+    meanwhile does not shift pages. Needs the manifest database only.
     """
     environment = _environment(dsn, pipelines)
     with _database(environment) as database:
         if pipeline_name is not None:
             check_pipeline(environment, database, pipeline_name)
         chosen = None if state is None else ManifestState(state)
-        page = database.page_of_manifests(pipeline_name, chosen, limit=limit, after=after)
+        selection = ManifestSelection(chosen, since, until, topic, partition, lacks)
+        page = database.page_of_manifests(pipeline_name, selection, limit=limit, after=after)
         return manifest_views(database, page)
 
 
@@ -217,7 +225,7 @@ def show(manifest_id: int, *, dsn: str | None = None) -> ManifestHistoryView:
 def compare(manifest_id: int, *, dsn: str | None = None, pipelines: Path | str | None = None) -> list[ComparedView]:
     """What each sink shows of a manifest, against what is published; changes nothing.
 
-    A sink that does not answer is told in its place. Needs the pipeline file and the sinks.
+    A sink that does not answer has its error in its place. Needs the pipeline file and the sinks.
     """
     environment = _environment(dsn, pipelines)
     with _database(environment) as database:

@@ -1,4 +1,4 @@
-"""Whether a Python string is text that files, databases and brokers can store."""
+"""Which Python strings are text that files, databases and brokers can store."""
 
 
 def is_text(text: str) -> bool:
@@ -8,3 +8,8 @@ def is_text(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def storable(text: str) -> str:
+    """The text with escapes for what a database cannot store: NUL, and halves of characters."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")

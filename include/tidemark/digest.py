@@ -1,4 +1,4 @@
-"""A digest of rows that depends neither on their order nor on how they are cut into batches or files.
+"""A digest of rows. It does not depend on their order, or on how they are cut into batches or files.
 
 Each row is hashed to two independent 64-bit numbers; a digest holds their sums modulo 2^64 and the count of rows. So
 the digests of parts add up to the digest of the whole, and a repeated row changes it (xor would hide that).

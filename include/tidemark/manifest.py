@@ -47,6 +47,24 @@ class RunKind(StrEnum):
     MANUAL = "manual"
 
 
+@dataclass(frozen=True)
+class ManifestSelection:
+    """Which manifests a list has: those that all of this is true of; None leaves nothing out.
+
+    ``since`` and ``until`` (UTC when they have no zone): of the runs that read up to a time in ``(since, until]``, as a
+    period of the timeline has them. ``topic`` and ``partition``: with offsets of them. ``lacks``: done, and not in the
+    sink of this name, which ``fill`` would change.
+    """
+
+    state: ManifestState | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    topic: str | None = None
+    partition: int | None = None
+    lacks: str | None = None
+
+
+ALL_MANIFESTS = ManifestSelection()
 LISTED = 10  # ids of manifests in a line
 
 
@@ -206,3 +224,9 @@ class Manifest:
     def published_attempt(self) -> int | None:
         """The attempt that readers see, with several sinks the lowest of them; None before the first publication."""
         return min((publication.attempt for publication in self.publications), default=None)
+
+    @property
+    def retry(self) -> str:
+        """The command that finishes it: a blocked one is left out of all others, and is released by its id."""
+        by_id = f" --manifest {self.id}" if self.state is ManifestState.BLOCKED else ""
+        return f"tidemark retry {self.pipeline_name}{by_id}"

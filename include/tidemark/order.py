@@ -94,6 +94,11 @@ class Order:
         return tuple(replace(covered, start=starts.get(covered.at, covered.start)) for covered in self.ranges)
 
     @property
+    def span(self) -> int:
+        """How many records are read at most."""
+        return sum(covered.span for covered in self.read)
+
+    @property
     def staging(self) -> str:
         """The attempt's private folder, relative to each sink's root."""
         return staging_folder(self.manifest_id, self.attempt)

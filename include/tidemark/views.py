@@ -4,7 +4,7 @@ Offsets are half-open, times know their zone, ids are numbers. A view is a copy:
 """
 
 from base64 import b64encode
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -34,6 +34,7 @@ from tidemark.sinks.located import Standing
 from tidemark.sinks.registry import open_sink
 from tidemark.suggestion import with_nearest
 
+WITH_LETTERS = 100  # manifests whose dead letters lanes show: their receipts must be read
 SHOWN_BYTES = 4_096  # of a key, a value and the value of a header of a dead letter
 
 
@@ -243,7 +244,7 @@ class ArchiveView:
 
 @dataclass(frozen=True)
 class LetterPlaceView:
-    """Where a dead letter was read; ``timestamp`` is its Kafka timestamp."""
+    """Where a dead letter was read; ``timestamp`` is that of the record in the source."""
 
     manifest_id: int
     topic: str
@@ -420,12 +421,16 @@ class ProblemView:
 
 @dataclass(frozen=True)
 class AuditView:
-    """When database and sinks were compared, by whom, and how many differences that found; ``deep``: row by row."""
+    """When database and sinks were compared, by whom, and how many differences that found; ``deep``: row by row.
+
+    ``first_differences`` are at most 20 of them, with at most 500 characters a line.
+    """
 
     at: datetime
     actor: str
     deep: bool
     differences: int
+    first_differences: tuple[DifferenceView, ...]
 
 
 @dataclass(frozen=True)
@@ -435,7 +440,7 @@ class StatusView:
     Everything stamped before ``published_up_to`` is published (None: no run says so), and it is late when that is more
     than ``max_age_s`` ago (None: nobody has said when). ``lag`` counts offsets that are not published, None unless
     ``max_lag`` was given. ``at_work`` are manifests with a live attempt, ``waiting`` those planned a moment ago.
-    ``oldest_unfinished`` of all that are not done was planned at ``oldest_unfinished_at``.
+    ``oldest_unfinished`` of all that are not done was planned at ``oldest_unfinished_at``, with these ranges.
     ``lost`` offsets and ``dead_lettered`` records were given up, and are no problems. ``audits`` are the last one and
     the last deep one, newest first.
     """
@@ -447,6 +452,7 @@ class StatusView:
     lag: int | None
     oldest_unfinished: int | None
     oldest_unfinished_at: datetime | None
+    oldest_unfinished_ranges: tuple[RangeView, ...]
     at_work: tuple[int, ...]
     waiting: tuple[int, ...]
     lost: int
@@ -485,13 +491,23 @@ class PartView:
 
 
 @dataclass(frozen=True)
+class LettersPartView:
+    """Offsets ``[start, end)`` of one manifest in a lane with so many dead letters (``records``)."""
+
+    start: int
+    end: int
+    records: int
+    manifest_id: int
+
+
+@dataclass(frozen=True)
 class LaneView:
     """The chain of one partition, offsets ``[start, end)``: done, except its ``parts``.
 
-    ``last_record_at`` is Kafka's timestamp of the newest record that is published, None without one.
+    ``last_record_at`` is the timestamp of the newest published record in the source, None without one.
     Offsets below ``archived`` are archived (None: none are). ``retired``: its life has ended. ``blocked`` says why
     nothing more is planned, until a person decides; ``cut`` is true when that is since its log was truncated, else the
-    topic is another one or gone.
+    topic is another one or gone. ``dead_letters`` are of the newest 100 manifests of the pipeline that have some.
     """
 
     topic: str
@@ -506,6 +522,7 @@ class LaneView:
     last_record_at: datetime | None
     parts: tuple[PartView, ...]
     archived: int | None = None
+    dead_letters: tuple[LettersPartView, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -846,13 +863,19 @@ def status_view(status: Status) -> StatusView:
         status.lag,
         oldest.id if oldest else None,
         oldest.created_at if oldest else None,
+        tuple(map(range_view, oldest.ranges)) if oldest else (),
         status.at_work,
         status.waiting,
         status.lost,
         status.dead_lettered,
-        tuple(AuditView(**row) for row in status.audits),
+        tuple(map(_audit_view, status.audits)),
         problems,
     )
+
+
+def _audit_view(row: Mapping[str, Any]) -> AuditView:
+    first = tuple(DifferenceView(**difference) for difference in row["first_differences"])
+    return AuditView(**{**row, "first_differences": first})
 
 
 def pipeline_view(
@@ -878,20 +901,23 @@ def lane_views(database: ManifestDatabase, pipeline_name: str) -> list[LaneView]
     parts: dict[int, list[PartView]] = {}
     for row in database.parts_not_done(pipeline_name):
         parts.setdefault(row.pop("chain_id"), []).append(PartView(**row))
+    letters: dict[int, list[LettersPartView]] = {}
+    for row in database.parts_with_dead_letters(pipeline_name, WITH_LETTERS):
+        letters.setdefault(row.pop("chain_id"), []).append(LettersPartView(**row))
     lanes = database.lanes(pipeline_name)
     newest = database.last_published([(lane["id"], lane["end_offset"]) for lane in lanes])
     return [
         LaneView(
             lane["topic"], lane["topic_id"], lane["partition"], lane["incarnation"], lane["retired"], lane["blocked"],
             lane["cut"], lane["anchor"], lane["end_offset"], _stamp(newest.get(lane["id"])),
-            tuple(parts.get(lane["id"], ())), lane["archived"],
+            tuple(parts.get(lane["id"], ())), lane["archived"], tuple(letters.get(lane["id"], ())),
         )
         for lane in lanes
     ]  # fmt: skip
 
 
 def _stamp(published: PublishedRange | None) -> datetime | None:
-    """When the last record of a range was written, by Kafka; None also for a record without a timestamp."""
+    """When the last record of a range was written, by its timestamp; None also for a record without a timestamp."""
     if published is None or published.last.timestamp_ms < 0:
         return None
     return datetime.fromtimestamp(published.last.timestamp_ms / 1000, UTC)

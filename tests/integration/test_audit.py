@@ -13,7 +13,7 @@ import pytest
 
 from tests.worlds.file_of_rows import file_of
 from tests.worlds.world import World
-from tidemark.operations.audit import audit
+from tidemark.operations.audit import KEPT, KEPT_CHARACTERS, audit
 from tidemark.paths import RecordName
 from tidemark.sinks.files.sink import FilesSink
 
@@ -88,7 +88,9 @@ def test_damage_is_one_line_that_names_the_manifest_and_a_replay_mends_it(world:
     lines = [line for line in report.stdout.splitlines() if message in line]
     assert len(lines) == 1, report.stdout
     assert lines[0].startswith(f"manifest {manifest}: ")
-    advice = "tidemark retry demo" if "record" in damage else f"tidemark replay demo --manifest {manifest}"
+    verb = "retry" if "record" in damage else "replay"
+    by_id = "" if damage == "its record deleted" else f" --manifest {manifest}"
+    advice = f"tidemark {verb} demo{by_id}"
     assert lines[0].endswith(f"next: {advice}")
     world.ok("replay", "demo", "--manifest", str(manifest))
     for line in world.here("audit", "demo").stdout.splitlines():  # what was moved is a stray now
@@ -246,6 +248,19 @@ def test_the_last_audit_and_the_last_deep_one_are_kept(world: World) -> None:
     assert newest[0]
     assert newest[1] > 0
     assert before == (False, 0)
+
+
+def test_the_database_keeps_a_few_differences_of_an_audit_in_short_lines(world: World) -> None:
+    world.produce(40)
+    world.ok("run", "demo")
+    folder = world.data_paths()[0].parent
+    for number in range(KEPT + 5):
+        folder.joinpath(f"{number:02}-{'x' * 200}.parquet").write_text("no file of ours")
+    assert world.here("audit", "demo").exit_code == 1
+    [status] = world.json("status", "demo")
+    [audit] = status["audits"]
+    assert audit["differences"] > len(audit["first_differences"]) == KEPT
+    assert all(0 < len(each["what"]) <= KEPT_CHARACTERS for each in audit["first_differences"])
 
 
 def test_what_a_replay_publishes_while_the_audit_looks_is_no_difference(

@@ -3,11 +3,14 @@
 from pathlib import Path
 
 import pytest
+from fastapi.routing import APIRoute
+from starlette.routing import Match
 
-from bench import commits, pages, planning, sinks
+from bench import commits, ledger, pages, planning, sinks
 from bench.__main__ import Bench
 from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres
+from tidemark.airflow.page.app import build_app
 from tidemark.sinks.kinds import SINKS
 
 
@@ -21,6 +24,24 @@ def test_each_view_of_the_page_is_measured_with_a_history(postgres: Postgres) ->
     figures = pages.measure(postgres, manifests=60, partitions=3)
     assert {figure["view"] for figure in figures} == set(pages.views(60, 60))
     assert all(len(figure["all_seconds"]) == pages.REPEATS for figure in figures)
+
+
+def test_what_grows_with_a_history_is_named(postgres: Postgres) -> None:
+    figures = ledger.measure(postgres, ranges=900, partitions=3)
+    assert (figures["fewer"], figures["ranges"]) == (90, 900)
+    verbs = {verb["verb"]: verb for verb in figures["verbs"]}
+    assert {"plan", "process", "close", "manifests, the newest", "lag", "page: a pipeline"} <= set(verbs)
+    assert all(verb["statements"] and verb["blocks"][1] for verb in verbs.values())
+
+
+def test_each_address_of_the_page_is_measured_except_files_and_what_starts_a_run() -> None:
+    answered = {route.path for route in build_app().routes if isinstance(route, APIRoute) and "GET" in route.methods}
+    router = build_app().router
+    measured = set()
+    for address in pages.views(60, 60).values():
+        scope = {"type": "http", "method": "GET", "path": address.partition("?")[0], "headers": []}
+        measured.add(next(route.path for route in router.routes if route.matches(scope)[0] is Match.FULL))
+    assert answered - measured == {"/static/{name}", "/{path:path}"}
 
 
 def test_a_commit_is_measured_with_as_many_snapshots_as_are_kept(postgres: Postgres) -> None:

@@ -61,7 +61,7 @@ def test_what_the_address_does_not_take_is_in_the_log_and_the_callback_fails(
     inbox.status = 500
     with pytest.raises(NotDone, match="the webhook answered 500") as failed:
         deadline.missed("demo", 2700.0, context=LATE)
-    assert failed.value.next_step.startswith("correct TIDEMARK_WEBHOOK; Airflow tells a deadline once")
+    assert failed.value.next_step.startswith("correct TIDEMARK_WEBHOOK; Airflow reports a missed deadline once")
     assert TEXT in caplog.text
 
 

@@ -303,7 +303,7 @@ def test_one_table_holds_the_totals_of_one_pipeline_by_one_definition(world: Dyn
                 ("UnrecognizedClientException", (), "check the keys of the connection"),
                 ("ProvisionedThroughputExceededException", (), "raise the capacity of both tables"),
                 ("TransactionCanceledException", ("ThrottlingError",), "DynamoDB was too busy"),
-                ("ValidationException", (), "what was put stays, and is put once"),
+                ("ValidationException", (), "what was put stays, and is not put twice"),
             )
         ),
     ],

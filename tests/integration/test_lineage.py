@@ -101,7 +101,7 @@ def test_without_the_provider_nothing_is_asked_and_a_silent_target_fails_no_task
             assert lineage_if_asked(world.context(), DONE) is None
             find_spec.assert_called_once_with(PROVIDER)
     assert warning.call_args.args[0] % warning.call_args.args[1:] == (
-        "no lineage is told of manifest 1: the disk hangs"
+        "the lineage of manifest 1 was not sent: the disk hangs"
     )
     with mock.patch.object(lineage, "find_spec", return_value=object()):
         told = lineage_if_asked(world.context(), DONE)

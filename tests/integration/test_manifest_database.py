@@ -340,7 +340,7 @@ def test_tables_of_another_version_are_refused(database: str) -> None:
 def test_tables_made_by_another_schema_are_refused(database: str, statement: str, theirs: str) -> None:
     with psycopg.connect(database) as connection:
         connection.execute(statement)  # type: ignore[call-overload]
-    expected = rf"another state of Tidemark, which is no release \(version 1, schema {theirs}\)"
+    expected = rf"a state of Tidemark that was never released \(version 1, schema {theirs}\)"
     for opened in (migrate, lambda dsn: ManifestDatabase(dsn, "test").close()):
         with pytest.raises(ConfigurationError, match=expected) as refused:
             opened(database)

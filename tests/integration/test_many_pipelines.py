@@ -62,19 +62,15 @@ def test_the_pipelines_of_the_page_are_made_watched_audited_archived_and_retired
     assert [f"{name}: ok" in watched for name in names] == [True] * 6
     for name in names:
         assert f'tidemark_records_read{{pipeline="{name}"}} 20' in (world.folder / "metrics.txt").read_text()
-    done = typed(world, EACH)
-    assert done.count("1 of 1 manifests done, 20 rows; 0 differences") == 6
-    assert done.count("nothing that is not archived yet was done before") == 6
-    assert ": not archived" not in done
     away = world.pipelines / f"{names[0]}.yaml"
     text = away.read_text()
     away.unlink()
     done = typed(world, EACH, status=1)
     assert done.count(f"pipeline {names[0]} was planned and has no file in {world.pipelines}") == 2
     assert f"tidemark retire {names[0]} --why TEXT" in done
-    assert f"{names[0]}: see above" in done
-    assert f"{names[0]}: not archived" in done
+    assert done.count(": see above") == done.count(": not archived") == 1
     assert done.count("1 of 1 manifests done, 20 rows; 0 differences") == 5, "the others are done"
+    assert done.count("nothing that is not archived yet was done before") == 5
     away.write_text(text)
     delete_later(world.broker, *topics.values())
     typed(world, RETIRE)

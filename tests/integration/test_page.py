@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -22,9 +23,12 @@ from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleA
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.api_fastapi.core_api.security import get_user
 from airflow.exceptions import AirflowException, DagRunAlreadyExists
+from airflow.models import import_all_models
+from airflow.models.asset import AssetModel, TaskOutletAssetReference
 from airflow.models.dag import DagModel
 from airflow.models.dagbundle import DagBundleModel
 from airflow.models.dagrun import DagRun
+from airflow.models.taskinstance import TaskInstance
 from airflow.models.team import Team, dag_bundle_team_association_table
 from click.testing import CliRunner, Result
 from fastapi.routing import APIRoute
@@ -38,7 +42,7 @@ from sandbox.services.postgres import Postgres
 from sandbox.services.processes import wait_until
 from tests.faults.model_world import SCHEMAS, ModelWorld, ScheduleSettings
 from tidemark.airflow.asked import PARAMS
-from tidemark.airflow.page import actions, content
+from tidemark.airflow.page import actions, content, pages
 from tidemark.airflow.page.actions import Action, Wish
 from tidemark.airflow.page.app import build_app
 from tidemark.airflow.page.lag import Answer, Lags
@@ -58,17 +62,20 @@ MANIFESTS = "/pipelines/demo/manifests"
 
 
 class Rights(SimpleAuthManager):
-    """Airflow's simple manager of users with rights by DAG, which it has not: those of `demo` are in `RIGHTS`."""
+    """Airflow's simple manager of users with rights by DAG, which it has not: those of one DAG are in `RIGHTS`."""
+
+    of = "demo"
 
     def is_authorized_dag(self, *, method: Any, user: Any, details: Any = None, **_: Any) -> bool:
-        return bool(details and details.id == "demo" and str(method) in RIGHTS[user.username])
+        return bool(details and details.id == self.of and str(method) in RIGHTS[user.username])
 
 
 @pytest.fixture
 def _metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What authorization and links ask of Airflow's metadata: two DAGs, and runs, of which there are none yet."""
+    import_all_models()  # the tables refer to others, which are not made
     engine = create_engine(f"sqlite:///{tmp_path}/airflow.db")
-    asked = DagBundleModel, Team, DagModel, DagRun
+    asked = DagBundleModel, Team, DagModel, DagRun, TaskInstance, AssetModel, TaskOutletAssetReference
     tables = [dag_bundle_team_association_table, *(model.__table__ for model in asked)]
     DagModel.metadata.create_all(engine, tables=tables)
     sessions = sessionmaker(engine, expire_on_commit=False)
@@ -146,8 +153,8 @@ def ask(world: ModelWorld, _metadata: None) -> Iterator[Callable[..., TestClient
 
 
 def filled(route: APIRoute, dag_id: str = "demo") -> str:
-    values = {"dag_id": dag_id, "manifest_id": "1", "action": "retry", "name": "page.css"}
-    return re.sub(r"{(\w+)}", lambda match: values[match[1]], route.path)
+    values = {"dag_id": dag_id, "manifest_id": "1", "action": "retry", "name": "page.css", "path:path": "no/where"}
+    return re.sub(r"{([\w:]+)}", lambda match: values[match[1]], route.path)
 
 
 def requests(routes: list[APIRoute]) -> list[tuple[str, APIRoute]]:
@@ -173,6 +180,11 @@ def test_every_route_refuses_who_is_not_logged_in(ask: Callable[..., TestClient]
         "I28 no stranger"
     )
     assert "log in to Airflow" in answers["GET /"].text
+    others = ("GET", "/nowhere"), ("GET", "/api/no/where"), ("POST", "/"), ("HEAD", "/where"), ("PUT", "/api/pipelines")
+    for method, path in others:
+        assert nobody.request(method, path).status_code == 401, "nobody learns which addresses there are"
+        assert ask().request(method, path).status_code == 404
+    assert ask().get("/api/nowhere").json()["detail"] == "there is no such page, or not by this method"
 
 
 def test_every_route_of_a_pipeline_refuses_who_may_not_read_its_dag(ask: Callable[..., TestClient]) -> None:
@@ -267,13 +279,15 @@ def test_the_pages_say_what_is_wrong_where_and_what_to_do(ask: Callable[..., Tes
     printed(world, "audit", "demo")
     told = client.get("/pipelines/demo").text.partition("<dt>last audit</dt>")[2].partition("</dd>")[0]
     assert "ago, by " in told
-    assert re.search(r": no difference$|<code>tidemark audit demo</code> names them$", told)
+    assert re.search(r": no difference$|named below</a>$", told)
     overview = client.get("/").text
     assert 'href="/pipelines/demo"' in overview
     assert "there is no Spark" in overview
     pipeline = client.get("/pipelines/demo").text
     assert "Retry what is unfinished" in pipeline
-    assert re.search(r"<dt>oldest unfinished</dt><dd><a [^>]+>manifest 2</a>, planned \d+ s ago</dd>", pipeline)
+    assert re.search(r"<dt>oldest unfinished</dt><dd><a [^>]+>manifest 2</a>, planned \d+ s ago:<br>", pipeline)
+    oldest = pipeline.partition("<dt>oldest unfinished</dt>")[2].partition("</dd>")[0]
+    assert "a-0 [5, 10)<br>a-1 [5, 10)" in oldest
     assert pipeline.count("the last published record is of") == 2
     assert re.search(r'<rect [^>]*fill="url\(#p-failed\)"><title>failed \[10, 15\), manifest 3</title>', pipeline)
     assert client.get("/pipelines/demo?state=failed").text.count('name="manifest" value=') == 1
@@ -333,12 +347,12 @@ def test_the_drawing_along_time_says_the_same_in_words_and_leads_to_other_times(
 ) -> None:
     client = ask()
     planned_up_to(world, datetime(2026, 3, 1, 9, tzinfo=UTC))
-    page = client.get("/pipelines/demo?by=day&until=2026-03-02T12:00").text
+    page = client.get("/pipelines/demo?by=day&to=2026-03-02T12:00").text
     words = "2026-03-01: 1 done, 1 planned, 1 failed, 10 records"
     assert f"<title>{words}</title>" in page
     assert f'<a href="/pipelines/demo/manifests/2">{words}</a>' in page
     assert 'aria-label="48 days from 2026-01-14 to 2026-03-02 UTC: 1 with failed manifests, 47 without a run"' in page
-    assert 'href="/pipelines/demo?by=day&amp;until=2026-01-14T00%3A00%3A00%2B00%3A00#time">older</a>' in page
+    assert 'href="/pipelines/demo?by=day&amp;to=2026-01-14T00%3A00%3A00%2B00%3A00#time">older</a>' in page
     newer = re.search(r'href="([^"]+)#time">newer</a>', page)
     assert newer is not None
     after = client.get(newer[1].replace("&amp;", "&")).text
@@ -712,3 +726,166 @@ def test_a_manifest_that_is_archived_says_so_and_has_no_button(
     [answer] = client.get("/api/where?topic=a&partition=0&offset=3").json()
     assert answer["manifest"]["id"] == 1
     assert 'tidemark_manifests_archived{pipeline="demo"} 1' in client.get("/api/metrics").text
+
+
+def test_what_the_last_audit_found_is_named_with_its_manifest_and_the_next_step(
+    ask: Callable[..., TestClient], world: ModelWorld
+) -> None:
+    published = json.loads(printed(world, "objects", "demo", "--json"))
+    for each in published:
+        Path(each["path"]).unlink()
+    differences = json.loads(printed(world, "audit", "demo", "--json"))
+    page = ask().get("/pipelines/demo").text
+    assert '<a href="#audit-1">named below</a>' in page
+    named = page.partition('id="audit-1"')[2].partition("</details>")[0]
+    assert f'<a href="{MANIFESTS}/1">manifest 1</a>: ' in named
+    assert all(each["path"].rpartition("/")[2] in named for each in published)
+    assert "next: tidemark replay demo --manifest 1" in named
+    [audit] = ask().get("/api/pipelines/demo").json()["audits"]
+    assert audit["differences"] == len(differences) >= len(published)
+    assert audit["first_differences"] == differences
+
+
+def test_dead_letters_are_in_the_lanes_in_words_and_on_the_drawing(ask: Callable[..., TestClient]) -> None:
+    client = ask()
+    with_letters, without = client.get("/api/pipelines/demo/lanes").json()
+    assert with_letters["dead_letters"] == [{"start": 0, "end": 5, "records": 1, "manifest_id": 1}]
+    assert without["dead_letters"] == []
+    page, words = client.get("/pipelines/demo").text, "1 dead letters in [0, 5), manifest 1"
+    assert f'fill="url(#p-dead)"><title>{words}</title>' in page
+    assert f'<a href="/pipelines/demo/dead-letters?manifest=1">{words}</a>' in page
+    assert re.search(rf'class="lane"[^>]* aria-label="[^"]*{re.escape(words)}"', page)
+
+
+def listed(html: str) -> list[int]:
+    return [int(number) for number in re.findall(r'name="manifest" value="(\d+)"', html)]
+
+
+def test_manifests_are_listed_by_time_partition_and_missing_sink_alike_on_page_api_and_command_line(
+    ask: Callable[..., TestClient], world: ModelWorld
+) -> None:
+    client = ask()
+    planned_up_to(world, datetime(2026, 3, 1, 9, tzinfo=UTC))
+    with ManifestDatabase(world.dsn, "a test") as database, database.transaction():
+        database.remember_pipeline("demo", {"second": str(world.folder / "second")})
+    filters: dict[str, list[int]] = {
+        "": [3, 2, 1],
+        "since=2026-03-01T08:00&until=2026-03-01T09:00": [3, 2, 1],
+        "since=2026-03-01T09:00": [],
+        "until=2026-03-01T08:59": [],
+        "until=2026-03-01T09:59%2B01:00": [],
+        "topic=a": [3, 2, 1],
+        "topic=b": [],
+        "partition=1": [3, 2, 1],
+        "partition=2": [],
+        "topic=b&partition=1": [],
+        "topic=a&partition=1&state=failed&since=2026-03-01T08:00": [3],
+        "lacks=second": [1],
+        "lacks=lake": [],
+    }
+    for query, expected in filters.items():
+        assert [each["id"] for each in client.get(f"/api{MANIFESTS}?{query}").json()] == expected, query
+        assert listed(client.get(f"/pipelines/demo?{query}").text) == expected, query
+        given = [part.split("=") for part in query.replace("%2B", "+").split("&") if part]
+        words = [word for name, value in given for word in (f"--{name}", value)]
+        assert [each["id"] for each in json.loads(printed(world, "manifests", "demo", *words, "--json"))] == expected
+    assert client.get(f"/api{MANIFESTS}?since=yesterday").status_code == 422
+
+
+def test_pages_of_filtered_manifests_keep_the_filter(ask: Callable[..., TestClient], world: ModelWorld) -> None:
+    planned_up_to(world, datetime(2026, 3, 1, 9, tzinfo=UTC))
+    client = ask()
+    with mock.patch.object(pages, "PAGE", 1):
+        page = client.get("/pipelines/demo?state=&topic=a&partition=1&lacks=&since=2026-03-01T08:00&until=").text
+        assert "1 of 3 that the filter lets through" in page
+        assert "<option selected>a</option>" in page
+        assert 'type="datetime-local" value="2026-03-01T08:00"' in page
+        older = re.search(r'href="([^"]+)#manifests">older: 2 more</a>', page)
+        assert older is not None
+        following = client.get(older[1].replace("&amp;", "&")).text
+    assert (listed(page), listed(following)) == ([3], [2])
+    assert "older: 1 more" in following
+    done = commanded(world, "manifests", "demo", "--since", "2026-03-01T08:00", "--partition", "1", "--limit", "1")
+    command = "tidemark manifests demo --since 2026-03-01T08:00:00 --partition 1 --limit 1 --after 3"
+    assert f"1 of 3 manifests; the next: {command}" in done.stderr
+
+
+def test_a_manifest_with_more_files_than_its_page_shows_says_how_many_there_are(
+    ask: Callable[..., TestClient], world: ModelWorld
+) -> None:
+    client = ask()
+    assert "The first" not in client.get(f"{MANIFESTS}/1").text
+    view = json.loads(printed(world, "show", "1", "--json"))
+    every = len(view["objects"]) + len(view["dead_letter_objects"])
+    with mock.patch.object(pages, "OBJECTS", 1):
+        page = client.get(f"{MANIFESTS}/1").text
+    assert f"The first 1 of {every}: <code>tidemark show 1 --json</code> has all of them." in page
+    assert page.count("<td>lake</td>") == 1
+
+
+def deployed_in(dag_id: str, pipeline: str, close: str) -> None:
+    """As Airflow stores a DAG with the tasks of a pipeline when it has read the DAG's file."""
+    asset = AssetModel(name=f"tidemark_{pipeline}", uri=f"tidemark://pipeline/{pipeline}", group="asset", extra={})
+    hours = AssetModel(name=f"tidemark_{pipeline}_hours", uri=f"{asset.uri}/hours", group="asset", extra={})
+    session = settings.Session
+    if session.get(DagModel, dag_id) is None:
+        session.add(DagModel(dag_id=dag_id, bundle_name="files", is_paused=False, is_stale=False))
+    session.add_all([asset, hours])
+    session.flush()
+    for each in (asset, hours):
+        session.add(TaskOutletAssetReference(asset_id=each.id, dag_id=dag_id, task_id=close))
+    session.commit()
+
+
+def ran(dag_id: str, run_id: str, task_id: str, state: str) -> None:
+    """A run of a DAG, and how its task has ended."""
+    row = {"dag_id": dag_id, "run_id": run_id, "run_type": "manual", "run_after": datetime.now(UTC)}
+    settings.Session.execute(DagRun.__table__.insert().values(**row, span_status="ended", log_template_id=None))
+    row = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id, "map_index": -1, "try_number": 2, "state": state}
+    task = {"pool": "default_pool", "pool_slots": 1, "id": uuid4(), "span_status": "ended"}
+    settings.Session.execute(TaskInstance.__table__.insert().values(**row, **task))
+    settings.Session.commit()
+
+
+def test_a_pipeline_that_is_a_task_group_is_listed_for_who_may_read_the_larger_dag(
+    ask: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.Session.execute(DagModel.__table__.update().where(DagModel.dag_id == "demo").values(is_stale=True))
+    deployed_in("nightly", "demo", "copy.close")
+    monkeypatch.setattr(Rights, "of", "nightly")
+    client = ask()
+    overview = client.get("/").text
+    assert '<a href="/pipelines/demo">demo</a> <span class="soft">in DAG nightly</span>' in overview
+    page = client.get("/pipelines/demo").text
+    assert '<a data-airflow href="/dags/nightly">nightly</a>, of which this pipeline is a task group' in page
+    assert [each["pipeline"] for each in client.get("/api/pipelines").json()] == ["demo"]
+    shown = client.get(f"{START}/retry").text
+    assert "task group of the DAG nightly" in shown
+    assert "<form method" not in shown, "it would run the whole of the larger DAG"
+    assert ask("stranger").get("/pipelines/demo").status_code == 403
+    monkeypatch.setattr(Rights, "of", "demo")
+    assert client.get("/pipelines/demo").status_code == 403, "the rights are those of the DAG that plans it"
+    assert client.get("/api/pipelines").json() == []
+
+
+def test_a_pipeline_whose_first_plan_failed_is_listed_with_the_log_of_that_task(
+    ask: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = ask()
+    deployed_in("first", "first", "close")
+    monkeypatch.setattr(Rights, "of", "first")
+    overview = client.get("/").text
+    assert "never planned" in overview
+    assert "no run of its DAG has tried it" in overview
+    ran("first", "manual__1", "plan", "success")
+    ran("first", "manual__2", "plan", "failed")
+    overview = client.get("/").text
+    assert '<span class="state failed">first plan failed</span>' in overview
+    assert '<a data-airflow href="/dags/first/runs/manual__2/tasks/plan?try_number=2">failed: the log' in overview
+    assert "/dags/first" not in ask("stranger").get("/").text
+    assert client.get("/api/pipelines").json() == [], "the JSON has what the manifest database knows"
+    deployed_in("first", "second", "copy.close")
+    ran("first", "manual__3", "copy.plan", "up_for_retry")
+    overview = client.get("/").text
+    assert 'second <span class="soft">in DAG first</span>' in overview
+    assert '<a data-airflow href="/dags/first/runs/manual__3/tasks/copy.plan?try_number=2">up for retry' in overview

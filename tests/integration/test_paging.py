@@ -9,6 +9,7 @@ import pytest
 
 from tests.worlds.world import World
 from tidemark.database.client import QUERIES
+from tidemark.manifest import ALL_MANIFESTS
 
 MANY = 420  # of demo; every seventh failed, and as many of another pipeline between them
 
@@ -102,7 +103,7 @@ def test_a_page_far_down_is_found_by_an_index(many: World, pipeline: str | None)
     with psycopg.connect(many.dsn) as connection:
         connection.execute("SET search_path = tidemark")
         connection.execute("ANALYZE")
-        values = {"pipeline_name": pipeline, "state": None, "after": 700, "limit": 5}
+        values = {"pipeline_name": pipeline, "after": 700, "limit": 5, **vars(ALL_MANIFESTS)}
         rows = connection.execute(b"EXPLAIN " + QUERIES["page_of_manifests"].encode(), values).fetchall()
     plan = "\n".join(row[0] for row in rows)
     assert re.search(r"Limit .*\n.*Index (Only )?Scan Backward using manifest_\w+", plan), plan

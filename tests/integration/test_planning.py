@@ -436,7 +436,7 @@ def test_schedule_15_a_second_pipeline_of_a_topic_in_the_same_folders_is_refused
         printed = " ".join(refused.stderr.split())
         assert refused.exit_code == 1
         assert "where pipeline demo writes it too" in printed
-        assert "write there shared_with: [demo]" in printed
+        assert "to let both write there, set shared_with: [demo] on the sink" in printed
     assert world.json("manifests", "again") == []
     write(layout="{pipeline}/{stream}")
     world.ok("plan", "again", "--dry-run")

@@ -77,7 +77,7 @@ def test_an_attempt_that_the_database_never_gave_out_is_refused(world: TableWorl
         (("INSERT INTO public.latest (k, n, at, _topic, _partition, _offset, _manifest_id, _deleted, _incarnation, "
          "_attempt) VALUES (77, 1, now(), 't', 0, 1, 99, false, 1, 1)"),
          "has rows of manifest 99, which this database does not know",
-         "no attempt of Tidemark's left them there: delete those rows by hand"),
+         "no attempt of Tidemark has left them there: delete those rows by hand"),
     ],
 )  # fmt: skip
 def test_damage_to_a_table_is_one_line_that_names_the_manifest(

@@ -151,7 +151,7 @@ def test_manifests_that_are_not_done_are_named_and_an_attempt_at_work_refuses(ma
     assert (refused.exit_code, "at work" in refused.stderr) == (1, True), refused.stderr
     attempt.kill()
     attempt.wait()
-    assert "1 manifests are not done, and nobody does them any more: 1" in world.ok("retire", "demo", *WHY)
+    assert "1 manifests are not done, and nothing processes them any more: 1" in world.ok("retire", "demo", *WHY)
     assert not world.listing(), "nothing became visible"
 
 

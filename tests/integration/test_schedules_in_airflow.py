@@ -17,7 +17,7 @@ from tidemark.airflow.dag import interval_start
 from tidemark.config import values
 from tidemark.config.values import PRESETS
 from tidemark.lifecycle.plan import Tick
-from tidemark.operations.next_runs import Schedule, next_runs
+from tidemark.pipeline.schedule import Schedule, next_runs
 
 FIELDS = [
     "*", "0", "1", "5", "23", "24", "31", "32", "59", "60", "-1", "*/2", "*/0", "*/99", "5-1", "1-5/2", "/3", "1,",

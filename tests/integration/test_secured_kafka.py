@@ -106,7 +106,7 @@ def test_a_client_without_tls_on_a_port_with_tls(secured: Secured, world: World)
 def test_a_client_with_tls_on_a_port_without(secured: Secured, world: World) -> None:
     address = secured.broker.bootstrap_servers
     message = refused(PROMPTLY, AccessDenied, secured, world, "PLAIN", bootstrap_servers=address)
-    assert "speaks no TLS, and security.protocol is SASL_SSL" in message
+    assert "does not speak TLS, and security.protocol is SASL_SSL" in message
 
 
 def test_a_topic_without_the_right_to_see_it(secured: Secured, world: World) -> None:

@@ -300,7 +300,7 @@ def test_a_run_leaves_to_another_dag_run_that_has_not_ended_what_that_one_is_to_
         assert "unfinished" not in caplog.text
     with task(run_id="the run after that", at_work=["next run"]):
         assert dag.plan_run(pipeline) == [1, 2], "the next run has 3"
-        with pytest.raises(AirflowException, match="wait: another DAG run has them") as waiting:
+        with pytest.raises(AirflowException, match="wait until the other DAG run that has these") as waiting:
             dag.close_run(pipeline, [3])
     assert not isinstance(waiting.value, AirflowFailException), "it may help to try again"
 

@@ -271,7 +271,7 @@ def test_a_file_that_was_changed_after_its_release_is_refused(older: str, newer:
     migrate(older, newer)
     write(newer, f"migrations/{NEWEST + 1:04}.sql", MADE_UP[NEWEST + 1] + "\n-- more")
     for dry_run in (False, True):
-        with pytest.raises(TidemarkError, match="another state of Tidemark, which is no release"):
+        with pytest.raises(TidemarkError, match="a state of Tidemark that was never released"):
             migrate(older, newer, dry_run=dry_run)
 
 

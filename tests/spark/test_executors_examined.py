@@ -22,7 +22,7 @@ HERE = {
     "unreachable": {},
     "unseen": [],
     "read_only": [],
-    "brokers": [],
+    "sources": [],
 }
 
 
@@ -40,7 +40,7 @@ def test_an_executor_like_the_driver_is_well() -> None:
      ({"unreachable": {"warehouse": "cannot be reached"}}, Severity.FAILED, "cannot be reached"),
      ({"unseen": ["/lake/.doctor-1"], "read_only": ["/lake/.doctor-1"]}, Severity.FAILED, "writes to /lake"),
      ({"read_only": ["/lake/.doctor-1"]}, Severity.FAILED, "may not write to /lake"),
-     ({"brokers": ["broker:9092"]}, Severity.FAILED, "the source at broker:9092"),
+     ({"sources": ["broker:9092"]}, Severity.FAILED, "the source at broker:9092"),
      ({"ahead": 90.0}, Severity.WARNING, "90 s ahead of")],
 )  # fmt: skip
 def test_a_difference_is_one_finding_that_names_the_executor(
@@ -65,6 +65,6 @@ def test_an_executor_tells_what_it_lacks_and_no_secret(
     [answer] = look(questions, [])
     assert '"missing": ["absent"]' in answer
     assert '"unseen": ["/nowhere/.doctor-1"]' in answer
-    assert '"brokers": ["127.0.0.1:1"]' in answer
+    assert '"sources": ["127.0.0.1:1"]' in answer
     assert "the database of connection warehouse cannot be reached" in answer
     assert "canary" not in answer

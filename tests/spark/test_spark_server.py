@@ -1,5 +1,6 @@
 """Manifests on a Spark Connect server that stays up: the same receipts, and what is left when a client or it dies."""
 
+import json
 import os
 import signal
 import time
@@ -92,6 +93,19 @@ def test_tasks_get_the_secrets_of_sinks_from_a_process_of_the_same_user(
     done = world.tidemark("run", "demo", spark=True, env=remote(spark_server))
     assert done.returncode == 0, done.stderr
     world.assert_complete()
+
+
+def test_doctor_finds_on_the_server_the_connections_that_tasks_get(
+    spark_server: SparkServer, make_table_world: MakeTableWorld
+) -> None:
+    """As above: what is not in the environment of the server is no fault when it comes with the work."""
+    world = make_table_world()
+    done = world.tidemark("doctor", "demo", "--json", spark=True, env=remote(spark_server))
+    of_server = [
+        finding for finding in json.loads(done.stdout) if finding["check"].startswith(("spark server", "executor "))
+    ]
+    assert [finding for finding in of_server if finding["severity"] == "failed"] == [], done.stdout
+    assert any("its Python answered" in finding["message"] for finding in of_server)
 
 
 def test_an_undecodable_record_is_named(spark_server: SparkServer, make_world: MakeWorld) -> None:

@@ -101,17 +101,36 @@ def test_each_page_at_two_widths_light_and_dark_is_readable_by_anybody(
     world.produce(30, bad_every=30)
     assert world.here("run", DAG).exit_code == 1
     demo.update()
+    world.data_paths()[0].unlink()
+    assert world.here("audit", DAG).exit_code == 1
+    day = "2026-01-01T00:00"
     places = {
         "pipelines": "/tidemark/",
         "pipeline": PIPELINE,
+        "pipeline-by-day": f"{PIPELINE}?by=day",
+        "pipeline-by-week-before": f"{PIPELINE}?by=week&to={day}",
+        "failed-manifests": f"{PIPELINE}?state=failed&since={day}&topic={world.topic}&partition=0",
+        "no-manifests": f"{PIPELINE}?until={day}",
         "manifest": f"{PIPELINE}/manifests/1",
+        "manifest-beside-its-sinks": f"{PIPELINE}/manifests/1?compare=true",
         "failed-manifest": f"{PIPELINE}/manifests/2",
         "dead-letters": f"{PIPELINE}/dead-letters",
+        "dead-letters-of-a-manifest": f"{PIPELINE}/dead-letters?manifest=1",
+        "look-up-form": "/tidemark/where",
         "look-up": f"/tidemark/where?topic={world.topic}&partition=0&offset=7",
+        "look-up-of-nothing": f"/tidemark/where?topic={world.topic}&partition=77&offset=7",
+        "look-up-of-no-number": f"/tidemark/where?topic={world.topic}&partition=x&offset=7",
         "retry": f"{PIPELINE}/start/retry",
         "replay": f"{PIPELINE}/start/replay?manifest=1",
+        "no-replay": f"{PIPELINE}/start/replay",
         "not-found": "/tidemark/pipelines/none",
+        "no-page": "/tidemark/no/where",
+        "not-understood": f"{PIPELINE}?by=month",
     }
+    page.goto(PIPELINE)
+    text = page.get_by_role("main").inner_text()
+    assert re.search(r"\d dead letters in \[0, \d+\), manifest 1", text)
+    assert re.search(r"What the audit of .* found: \d+", text)
     page.goto("/tidemark/")
     axe, wrong = Axe(), []
     for width, size in WIDTHS.items():

@@ -310,11 +310,6 @@ def test_the_closure_follows_imports_of_packages_and_of_names_in_modules() -> No
 # Where the word of one source may stand in what is for all of them, and why.
 SAYS_KAFKA = {
     'SOURCE_TIMESTAMP = "kafka_timestamp"': "the word of pipeline files and orders",
-    "``timestamp`` is its Kafka timestamp": "a docstring; readers of dead letters know it by this name",
-    "so Kafka's stands in": "a docstring: the timestamp, as above",
-    "Kafka may be silent": "a docstring",
-    "when Kafka was not asked": "a docstring",
-    "Kafka is asked only for": "a docstring",
 }
 
 

@@ -28,8 +28,8 @@ from tidemark.order import Order, SinkOrder, SourceOrder
 from tidemark.processing import processor as batch_module
 from tidemark.processing.processor import DEAD_LETTERS, METADATA, BatchProcessor
 from tidemark.receipt import ObjectKind, receipt_of_tasks
-from tidemark.sinks import held_rows
 from tidemark.sinks.files import writer
+from tidemark.sinks.staging import held_rows
 
 START = datetime(2013, 1, 1, 10, tzinfo=UTC)
 Record = tuple[str, int, int, datetime, bytes | None]  # topic, partition, offset, Kafka timestamp, value

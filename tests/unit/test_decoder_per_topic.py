@@ -130,7 +130,7 @@ def test_a_file_with_a_list_gives_the_columns_of_all_entries(write: Write) -> No
          "decode[1].topics: names other, which source.kafka does not read"),
         ("at TIMESTAMP NOT NULL", "at DATE", "column at is date32[day] in decode[1] and timestamp[us, tz=UTC] in"),
         ("at TIMESTAMP NOT NULL", "AT TIMESTAMP", "column AT of decode[1] has the same name as at"),
-        ("    topics_regex: late-.*\n", "    topics_regex: '('\n", "decode[1].topics_regex: is no regular expression"),
+        ("    topics_regex: late-.*\n", "    topics_regex: '('\n", "decode[1].topics_regex: is not a regular expr"),
         ("  - topics: [flights]\n", "  - formt: x\n", 'decode[0].formt: unknown key; did you mean "format"?'),
         ("schema: id BIGINT NOT NULL, at TIMESTAMP\n", "schema: id BIGIN\n", "decode[0].schema: does not parse"),
         (LIST, "decode: []\n", "decode: must have at least one entry"),

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from tidemark.sinks import held_rows
+from tidemark.sinks.staging import held_rows
 from tidemark.sinks.staging.held_rows import HeldRows
 
 

@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tidemark.airflow.addresses import TaskTry
-from tidemark.airflow.page.lanes import NARROWEST, WIDTH, bars
+from tidemark.airflow.page.lanes import NARROWEST, WIDTH, bars, letter_bars
 from tidemark.airflow.page.timeline import HEIGHT, LOWEST, drawn
 from tidemark.operations.timeline import PERIODS, Step
-from tidemark.views import LaneView, PartView, PeriodView, TimelineView
+from tidemark.views import LaneView, LettersPartView, PartView, PeriodView, TimelineView
 
 
-def lane(start: int, end: int, *parts: PartView) -> LaneView:
+def lane(start: int, end: int, *parts: PartView, dead_letters: tuple[LettersPartView, ...] = ()) -> LaneView:
     return LaneView(
         "orders",
         "id",
@@ -24,6 +24,7 @@ def lane(start: int, end: int, *parts: PartView) -> LaneView:
         end=end,
         last_record_at=None,
         parts=parts,
+        dead_letters=dead_letters,
     )
 
 
@@ -45,6 +46,21 @@ def test_a_single_offset_among_a_billion_is_seen_and_stays_within_the_lane(start
 
 def test_a_lane_without_offsets_draws_nothing() -> None:
     assert bars(lane(5, 5), last_stable=5) == []
+
+
+def test_dead_letters_are_drawn_on_the_scale_of_their_lane_and_together_where_they_are_near() -> None:
+    parts = LettersPartView(0, 100, 2, 3), LettersPartView(500, 501, 1, 7), LettersPartView(503, 510, 4, 9)
+    drawn = letter_bars(lane(0, 1000, dead_letters=parts), last_stable=2000)
+    assert [(bar.x, bar.width, bar.words) for bar in drawn] == [
+        (0, 50, "2 dead letters in [0, 100), manifest 3"),
+        (250, NARROWEST, "5 dead letters in [500, 510), manifest 7 and 1 more"),
+    ]
+
+
+def test_the_dead_letters_of_ten_thousand_manifests_are_a_few_bars() -> None:
+    many = tuple(LettersPartView(number * 100, number * 100 + 100, 1, number) for number in range(10_000))
+    [bar] = letter_bars(lane(0, 1_000_000, dead_letters=many))
+    assert (bar.width, bar.records, bar.manifests) == (WIDTH, 10_000, 10_000)
 
 
 def test_an_attempt_of_a_task_links_to_its_log_and_another_one_to_nothing() -> None:

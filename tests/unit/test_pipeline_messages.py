@@ -81,7 +81,7 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
     ("no topics at all", "    topics: [flights]\n", "",
      "3: source.kafka.topics_regex: is missing, and so is topics: one of them, or both, say what is read"),
     ("a pattern that is none", "topics: [flights]", "topics_regex: '['",
-     "5: source.kafka.topics_regex: is no regular expression: unterminated character set at position 0"),
+     "5: source.kafka.topics_regex: is not a regular expression: unterminated character set at position 0"),
     ("one topic as text", "[flights]", "flights",
      '5: source.kafka.topics: must be a list (it is "flights")'),
     ("a topic twice", "[flights]", "[flights, flights]",
@@ -214,8 +214,8 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
      "14: sinks[0]: may not have gate in its key: it can be null; write NOT NULL in the schema, or list it under required"),
     ("offsets without their life", "  - files:\n      root: lake",
      "  - postgres:\n      connection: w\n      table: t\n      key: [_topic, _partition, _offset]",
-     ("17: sinks[0].postgres.key: may not have _offset without _incarnation: offsets of a topic that is made again begin "
-     "at 0, and its rows would replace those of before; write key: [_topic, _partition, _offset, _incarnation]")),
+     ("17: sinks[0].postgres.key: may not have _offset without _incarnation: offsets of a topic that is created again "
+     "begin at 0, and its rows would replace the older ones; write key: [_topic, _partition, _offset, _incarnation]")),
     ("an order that may be null", "  - files:\n      root: lake",
      "  - postgres: {connection: w, table: t, key: [id], order_by: at}",
      "14: sinks[0]: may not order by at: it can be null; write NOT NULL in the schema, or list it under required"),
@@ -264,7 +264,7 @@ WHOLE_FILES: list[tuple[str, str | bytes, str]] = [
     ("depth", "[" * 20_000,
      "p.yaml:1: is nested too deeply"),
     ("too large", b"#" * (2**20 + 1),
-     "p.yaml: is larger than 1,048,576 bytes; that is no pipeline file"),
+     "p.yaml: is larger than 1,048,576 bytes; that is not a pipeline file"),
 ]
 VARIABLES = [
     ("${BUCKET}", "needs the environment variable BUCKET, which is not set; set it, or write ${BUCKET:-default}"),

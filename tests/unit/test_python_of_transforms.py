@@ -150,7 +150,7 @@ def test_the_fingerprint_covers_every_module_and_its_function_and_no_code_runs(t
         (
             "{function: 'logic:rows', columns: {id: NUMBERISH}}",
             {"logic": "def rows(batch): ...\n"},
-            "is no type of SQL",
+            "is not a type of SQL",
         ),
         ("'logic:rows'", {}, "names a folder that cannot be read"),
     ],
@@ -173,7 +173,7 @@ def test_columns_of_the_function_are_what_the_event_time_is_checked_against(tmp_
 def test_a_wrong_type_is_refused_without_reading_a_file() -> None:
     columns = {"id": "INT), (SELECT content FROM read_text('/etc/passwd')"}
     transform = PythonTransform("logic:rows", {}, columns, 60, 2**30)
-    with pytest.raises(ConfigurationError, match="is no type of SQL"):
+    with pytest.raises(ConfigurationError, match="is not a type of SQL"):
         transform.schema(GIVEN)
 
 

@@ -42,7 +42,9 @@ def test_addresses(text: str, url: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "host:15002", "http://host", "sc://", "sc://host:x", "sc://host/;token"])
 def test_what_is_no_address_is_not_quoted(text: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"^the variable is no address of a Spark Connect server") as wrong:
+    with pytest.raises(
+        ConfigurationError, match=r"^the variable is not the address of a Spark Connect server"
+    ) as wrong:
         parsed(text, "the variable")
     assert "sc://host:15002" in wrong.value.next_step
 

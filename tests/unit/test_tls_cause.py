@@ -59,7 +59,7 @@ def test_a_port_that_is_not_known_to_be_a_broker_is_not_judged(protocol: str, be
 def test_a_broker_that_answers_without_tls_is_one() -> None:
     with listening(answer_versions) as address:
         cause = tls_cause(address, {"security.protocol": "SASL_SSL"})
-        assert cause == f"port {address.rpartition(':')[2]} speaks no TLS, and security.protocol is SASL_SSL"
+        assert cause == f"port {address.rpartition(':')[2]} does not speak TLS, and security.protocol is SASL_SSL"
         assert tls_cause(address, {}) == ""
 
 

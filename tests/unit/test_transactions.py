@@ -34,12 +34,20 @@ class Cluster(KafkaCluster):
 @pytest.mark.parametrize(
     ("code", "what", "next_step"),
     [
-        (KafkaError.UNSUPPORTED_VERSION, "these brokers have no transactions", "use brokers of Kafka 2.8 or newer"),
-        (KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT, "these brokers have no transactions", "Kafka 2.8 or newer"),
-        (KafkaError._UNSUPPORTED_FEATURE, "these brokers have no transactions", "use brokers of Kafka 2.8 or newer"),
+        (
+            KafkaError.UNSUPPORTED_VERSION,
+            "these brokers do not support transactions",
+            "use brokers of Kafka 2.8 or newer",
+        ),
+        (KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT, "these brokers do not support transactions", "Kafka 2.8 or newer"),
+        (
+            KafkaError._UNSUPPORTED_FEATURE,
+            "these brokers do not support transactions",
+            "use brokers of Kafka 2.8 or newer",
+        ),
         (
             KafkaError.INVALID_TRANSACTION_TIMEOUT,
-            "the brokers allow no transaction of 300 s",
+            "the brokers do not allow a transaction of 300 s",
             "set transaction_timeout of the sink to at most transaction.max.timeout.ms of the brokers",
         ),
     ],

@@ -86,7 +86,7 @@ class ArrowStage:
     def __call__(self, order: Order) -> Receipt:
         return arrow_stage(order)
 
-    def start(self) -> None:
+    def start(self, records: int) -> None:
         pass
 
     def end_jobs(self) -> None:

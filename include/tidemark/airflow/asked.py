@@ -63,7 +63,7 @@ def moment(text: str) -> datetime:
         time_ = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigurationError(
-            f"plan_until is {text!r}, which is no time",
+            f"plan_until is {text!r}, which is not a time",
             next_step="write it as 2024-03-01T11:00 (UTC) or 2024-03-01T11:00+01:00",
         ) from None
     return with_zone(time_)

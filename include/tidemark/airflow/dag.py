@@ -300,7 +300,7 @@ def form_named(context: Context, held: HeldElsewhere) -> Iterator[None]:
         manifests = context.database.manifests(ids=error.manifests)
         if any(held(manifest) for manifest in manifests):
             raise WorkFailed(
-                error.what, next_step="wait: another DAG run has them, and has not ended", **error.context
+                error.what, next_step="wait until the other DAG run that has these manifests ends", **error.context
             ) from None
         if any(manifest.state is not ManifestState.BLOCKED for manifest in manifests):
             form = f'trigger the DAG {context.pipeline_name} with "{asked.PARAMS["retry_unfinished"].schema["title"]}"'

@@ -68,7 +68,9 @@ def missed(pipeline_name: str, seconds: float, context: Mapping[str, Any]) -> No
         try:
             by_webhook(url)(notice)
         except NotDone as error:
-            error.next_step = f"correct {WEBHOOK}; Airflow tells a deadline once, and the text above says what it was"
+            error.next_step = (
+                f"correct {WEBHOOK}; Airflow reports a missed deadline once, and the notice is in the log above"
+            )
             raise
 
 
@@ -78,7 +80,7 @@ async def missed_in_triggerer(pipeline_name: str, seconds: float, context: Mappi
 
 
 def _left(pipeline_name: str, run_id: str) -> str:
-    """What the run has to publish still; a database that does not answer keeps nobody from being told."""
+    """What the run has to publish still; a database that does not answer stops no notice."""
     try:
         with ManifestDatabase(Environment.from_variables().database(), f"airflow {pipeline_name} {run_id}") as database:
             left = [manifest for manifest in database.undone(pipeline_name) if manifest.dag_run == run_id]

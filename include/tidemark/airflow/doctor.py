@@ -69,7 +69,7 @@ def pools(pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
     for name in sorted({pipeline.airflow.pool for pipeline in pipelines}):
         if Pool.get_pool(name) is None:
             step = f'create it: airflow pools set {name} SLOTS "why", or in Admin > Pools'
-            yield failed(NAME, f"there is no pool {name}: its tasks would wait for ever", step)
+            yield failed(NAME, f"there is no pool {name}: its tasks would never start", step)
         else:
             yield ok(NAME, f"pool {name} exists")
 

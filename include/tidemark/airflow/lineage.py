@@ -57,7 +57,7 @@ def lineage_if_asked(context: Context, outcome: Outcome) -> Lineage | None:
     try:
         return lineage(context, outcome.manifest_id, outcome.attempt)
     except TidemarkError as error:
-        LOG.warning("no lineage is told of manifest %s: %s", outcome.manifest_id, error.what)
+        LOG.warning("the lineage of manifest %s was not sent: %s", outcome.manifest_id, error.what)
         return None
 
 

@@ -146,7 +146,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
     def _submit(self, file: Path, order: Order, context: Any) -> None:
         try:
             with TemporaryDirectory(prefix="tidemark-spark-") as folder, in_environment(self.pipeline):
-                self.conf = of_driver(spark_master(self._conn_id), Path(folder), self.conf or {})
+                self.conf = of_driver(spark_master(self._conn_id), Path(folder), self.conf or {}, order.span)
                 super().execute(context)
         except AirflowException as failed:
             self._raise_reason(file, order)

@@ -245,7 +245,7 @@ def retire_sink(
 
 
 @_deciding
-@click.option("--undo", is_flag=True, help="Take a retired pipeline up again.")
+@click.option("--undo", is_flag=True, help="Bring a retired pipeline back.")
 def retire(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, undo: bool) -> None:
     """Take a pipeline without a file off the lists.
 

@@ -69,7 +69,7 @@ def doctor(
 
 
 def _pipelines(environment: Environment, pipeline_name: str | None) -> tuple[list[Pipeline], list[Finding]]:
-    """The pipelines to look at, and what is to be said of their files."""
+    """The pipelines to look at, and the findings about their files."""
     try:
         if pipeline_name is not None:
             return [find(environment.pipelines, pipeline_name)], []
@@ -84,7 +84,7 @@ def _pipelines(environment: Environment, pipeline_name: str | None) -> tuple[lis
 
 
 def _none(folder: Path, wrong: bool) -> Finding:
-    what = f"no pipeline file in {folder} is right" if wrong else f"there are no pipeline files in {folder}"
+    what = f"every pipeline file in {folder} has an error" if wrong else f"there are no pipeline files in {folder}"
     return failed("pipelines", what, "set TIDEMARK_PIPELINES, or give --pipelines DIR; tidemark validate checks files")
 
 

@@ -1,5 +1,6 @@
 """Commands that look: manifests, what is published, how far it is behind, what differs, what was decided."""
 
+import shlex
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 
@@ -12,7 +13,7 @@ from tidemark.cli.opened import connections_of, database_of, opened
 from tidemark.cli.options import TIMES, common_options, pipeline_argument
 from tidemark.environment import Environment
 from tidemark.lifecycle.known_sinks import not_in_file
-from tidemark.manifest import ManifestState
+from tidemark.manifest import ALL_MANIFESTS, ManifestSelection, ManifestState
 from tidemark.moments import with_zone
 from tidemark.operations.audit import audit as find_differences
 from tidemark.operations.audit import compared
@@ -40,6 +41,11 @@ PAGE = 50  # manifests in a table: two or three screens
 @commands.command()
 @pipeline_argument(required=False)
 @click.option("--state", type=click.Choice([state.value for state in ManifestState]), help="Only those in this state.")
+@click.option("--since", type=TIMES, metavar="TIME", help="Only those of runs that read up to a later time than this.")
+@click.option("--until", type=TIMES, metavar="TIME", help="Only those of runs that read up to this time or an earlier.")
+@click.option("--topic", metavar="NAME", help="Only those with offsets of this topic.")
+@click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Only those with offsets of this partition.")
+@click.option("--lacks", metavar="SINK", help="Only those that are done and not in this sink.")
 @click.option("--limit", type=click.IntRange(min=1), help=f"At most so many (default: {PAGE}, with --json all).")
 @click.option("--after", type=int, metavar="ID", help="The next page: only manifests older than this one.")
 @common_options
@@ -48,15 +54,22 @@ def manifests(
     environment: Environment,
     pipeline_name: str | None,
     state: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    topic: str | None,
+    partition: int | None,
+    lacks: str | None,
     limit: int | None,
     after: int | None,
     as_json: bool,
 ) -> None:
     """List manifests, newest first: ranges, states, counts.
 
-    When there are more, a line on standard error says how many, and the command for the next page.
+    When there are more, a line on standard error says how many, and the command for the next page. TIME is UTC without
+    a zone, such as 2024-03-01T11:00 or 2024-03-01T11:00+01:00.
     """
-    chosen = None if state is None else ManifestState(state)
+    in_state = None if state is None else ManifestState(state)
+    chosen = ManifestSelection(in_state, since, until, topic, partition, lacks)
     with database_of(environment) as database:
         if pipeline_name is not None:
             check_pipeline(environment, database, pipeline_name)
@@ -67,11 +80,14 @@ def manifests(
         archives = [archive for name in names for archive in database.archives(name)]
         matching, older = database.count_manifests(pipeline_name, chosen, page[-1].id) if page else (0, 0)
     if older:
-        options = {"--state": state, "--limit": limit, "--after": page[-1].id}
-        words = [f"{option} {given}" for option, given in options.items() if given is not None]
+        options = {
+            "--state": state, "--since": since and since.isoformat(), "--until": until and until.isoformat(),
+            "--topic": topic, "--partition": partition, "--lacks": lacks, "--limit": limit, "--after": page[-1].id,
+        }  # fmt: skip
+        words = [f"{option} {shlex.quote(str(given))}" for option, given in options.items() if given is not None]
         command = " ".join(["tidemark manifests", *([pipeline_name] if pipeline_name else []), *words])
         log.note(f"{len(page):,} of {matching:,} manifests; the next: {command}{' --json' if as_json else ''}")
-    elif state in (None, ManifestState.DONE.value):
+    elif chosen in (ALL_MANIFESTS, ManifestSelection(ManifestState.DONE)):
         output.archives(archives)
 
 
@@ -221,8 +237,8 @@ def history(environment: Environment, pipeline_name: str, as_json: bool) -> None
     """Show what people decided about a pipeline: who, when, why.
 
     Losses, topics and truncations accepted, chains extended back, lakes adopted and repaired, sinks renamed, retired
-    and filled, retries and replays from the page, the pipeline itself retired and taken up again. What happened to one
-    manifest says tidemark show.
+    and filled, retries and replays from the page, the pipeline itself retired and brought back. For what happened to
+    one manifest: tidemark show.
     """
     with database_of(environment) as database:
         check_pipeline(environment, database, pipeline_name)

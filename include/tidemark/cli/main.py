@@ -42,7 +42,7 @@ COMMANDS = {
         "metrics": "Print gauges for monitoring, as OpenMetrics text.",
     },
     "notify": {
-        "notify": "Tell people what needs them, each problem once, and once when it is over.",
+        "notify": "Send notices: one when a problem begins, one when it is over.",
     },
     "records": {
         "where": "Say which file or row holds a record; exit 1 when none does.",
@@ -54,7 +54,7 @@ COMMANDS = {
         "schema": "Print the JSON Schema of pipeline files.",
         "migrate": "Create or upgrade Tidemark's tables; safe to repeat.",
         "completion": "Print the script for completion in a shell.",
-        "spark-server": "Start a Spark Connect server for manifests, and be it.",
+        "spark-server": "Run a Spark Connect server for manifests.",
     },
     "doctor": {
         "doctor": "Check all that pipelines need; exit 1 when a check fails.",

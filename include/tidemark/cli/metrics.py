@@ -47,7 +47,7 @@ def _address(context: click.Context, option: click.Parameter, value: str | None)
     metavar="[HOST:]PORT",
     callback=_address,
     help="Serve them at http://HOST:PORT/metrics until Ctrl-C, measured at each request. HOST is 127.0.0.1 if not set; "
-    "whoever reaches another one may read them.",
+    "on another address, everybody who reaches it can read them.",
 )
 @common_options
 @click.pass_obj

@@ -25,12 +25,12 @@ MEMORY = "_notified.json"
 @pipeline_argument(required=False)
 @click.option("--command", metavar="PROGRAM", help="Run this for each notice, with the message as JSON on its input.")
 @click.option("--after", type=DurationType(), default="5m", show_default=True,
-    help="How long a problem that may end by itself must last; blocked and lost are told at once.",
+    help="How long a problem that may end by itself must last; blocked and lost are sent at once.",
 )  # fmt: skip
 @click.option("--source/--no-source", "asks", default=True, show_default=True,
     help="Ask the sources whether offsets are lost.",
 )  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Print what would be told; tell nobody.")
+@click.option("--dry-run", is_flag=True, help="Print the notices; send nothing.")
 @common_options
 @click.pass_obj
 def notify(
@@ -42,7 +42,7 @@ def notify(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Tell people what needs them, each problem once, and once when it is over.
+    """Send notices: one when a problem begins, one when it is over.
 
     What `tidemark status` calls unfinished, blocked, late, lost or unknown. Run it each minute, by cron or in Airflow.
     It tells the address in TIDEMARK_WEBHOOK (POST of JSON), or PROGRAM. Without PIPELINE: all of them.
@@ -50,7 +50,7 @@ def notify(
     url = os.environ.get(WEBHOOK)
     if not command and not url and not dry_run:
         raise ConfigurationError(
-            "there is nobody to tell",
+            "there is no address for notices",
             next_step=f"export {WEBHOOK}=https://.., or give --command PROGRAM; or look with --dry-run",
         )
     deliver = operation.by_command(command) if command else operation.by_webhook(url or "https://")

@@ -23,7 +23,7 @@ from tidemark.spark import engines
 @contextmanager
 def opened(environment: Environment, pipeline_name: str, *, renaming: Renaming | None = None) -> Iterator[Context]:
     """The context of a pipeline, acting as this user on the command line; ``renaming``: as ``open_context`` has it."""
-    pipeline = _pipeline_of(environment, pipeline_name)
+    pipeline = _pipeline_named(environment, pipeline_name)
     try:
         with about(pipeline=pipeline_name), connections_of(pipeline), database_of(environment) as database:
             context = open_context(pipeline, database, renaming=renaming)
@@ -36,7 +36,7 @@ def opened(environment: Environment, pipeline_name: str, *, renaming: Renaming |
         raise
 
 
-def _pipeline_of(environment: Environment, pipeline_name: str) -> Pipeline:
+def _pipeline_named(environment: Environment, pipeline_name: str) -> Pipeline:
     """The pipeline of that name. ``NotFound`` says it of a pipeline that was planned: its file is gone, its name is
     right."""
     try:

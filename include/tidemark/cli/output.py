@@ -222,7 +222,7 @@ def shown(view: ManifestHistoryView, compared: Sequence[ComparedView] | None, as
         _print_json(asdict(view) | ({} if compared is None else {"compared": [vars(each) for each in compared]}))
         return
     console = open_console()
-    errors = {attempt.error for attempt in view.attempts if attempt.error}  # each is told once, beside its attempt
+    errors = {attempt.error for attempt in view.attempts if attempt.error}  # each is printed once, beside its attempt
     finished([replace(view, reason=None) if view.reason in errors else view], False, nothing="")
     table = Table("attempt", "state", "by", "started", "ended", "objects", "error", title="attempts")
     for attempt in view.attempts:

@@ -86,7 +86,7 @@ def _known(pipeline: Pipeline | InvalidPipelines, database: ManifestDatabase) ->
 def _changes(
     environment: Environment, checked: Sequence[tuple[Path, Pipeline | TidemarkError]]
 ) -> dict[Path, list[Change]]:
-    """By file: what its pipeline does to what exists. Pipelines without a file are told of, if every file is right."""
+    """By file: what its pipeline does to what exists. Pipelines without a file are listed when every file is right."""
     folder = [pipeline for _, pipeline in load_each(environment.pipelines)] if environment.pipelines.is_dir() else []
     everybody = [*folder, *(pipeline for _, pipeline in checked)]
     names = {pipeline.name for pipeline in everybody if isinstance(pipeline, Pipeline)}
@@ -175,7 +175,7 @@ def completion(command: click.Context, shell: str, as_json: bool) -> None:
 def spark_server(
     environment: Environment, host: str, port: int, master: str | None, conf: tuple[str, ...], as_json: bool
 ) -> None:
-    """Start a Spark Connect server for manifests, and be it.
+    """Run a Spark Connect server for manifests.
 
     It works on --master, and stays up until it is stopped: manifests then start no Spark of their own. Pipelines use it
     where TIDEMARK_SPARK_REMOTE=sc://HOST:PORT is set, or with spark: {engine: connect}. Commands of other users and

@@ -103,7 +103,7 @@ def retry(
     """
     with opened(environment, pipeline_name) as context:
         refuse_unknown_anywhere(context)
-        Publisher(context).sweep()
+        Publisher(context).sweep(also=[manifest_id] if manifest_id else [])
         todo = unfinished(context, manifest_id)
         for manifest in [] if manifest_id else at_work(context):
             log.left_out(manifest)

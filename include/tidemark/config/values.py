@@ -70,7 +70,7 @@ def pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as problem:
-        raise wrong(f"is no regular expression: {problem}") from None
+        raise wrong(f"is not a regular expression: {problem}") from None
     return text
 
 

@@ -11,6 +11,7 @@ from tidemark.database.migrate import connect_to_tables
 from tidemark.database.session import Session, translated
 from tidemark.errors import NotFound
 from tidemark.manifest import (
+    ALL_MANIFESTS,
     Archive,
     Archived,
     AttemptState,
@@ -18,12 +19,14 @@ from tidemark.manifest import (
     Decision,
     KnownSink,
     Manifest,
+    ManifestSelection,
     ManifestState,
     Publication,
     PublishedRange,
     RangeKind,
     RunKind,
 )
+from tidemark.moments import with_zone
 from tidemark.named_sql import named_queries
 from tidemark.offsets import Range, TopicPartition, range_from
 from tidemark.partitions import LastRecord
@@ -641,18 +644,19 @@ class ManifestDatabase:
     def page_of_manifests(
         self,
         pipeline_name: str | None,
-        state: ManifestState | None,
+        selection: ManifestSelection = ALL_MANIFESTS,
         *,
         limit: int | None = None,
         after: int | None = None,
     ) -> list[Manifest]:
         """At most ``limit`` manifests, newest first; ``after`` is the last id of the page before."""
-        values = {"pipeline_name": pipeline_name, "state": state and state.value, "limit": limit, "after": after}
-        return [_manifest(row) for row in self._rows("page_of_manifests", **values)]
+        values = {"pipeline_name": pipeline_name, "limit": limit, "after": after}
+        return [_manifest(row) for row in self._rows("page_of_manifests", **values, **_chosen(selection))]
 
-    def count_manifests(self, pipeline_name: str | None, state: ManifestState | None, after: int) -> tuple[int, int]:
-        """How many manifests there are of a pipeline in a state, and how many of them follow after an id."""
-        row = self._rows("count_manifests", pipeline_name=pipeline_name, state=state and state.value, after=after)[0]
+    def count_manifests(self, pipeline_name: str | None, selection: ManifestSelection, after: int) -> tuple[int, int]:
+        """How many manifests a selection has of a pipeline, and how many of them follow after an id."""
+        values = {"pipeline_name": pipeline_name, "after": after}
+        row = self._rows("count_manifests", **values, **_chosen(selection))[0]
         return row["matching"], row["older"]
 
     def undone(self, pipeline_name: str) -> list[Manifest]:
@@ -686,11 +690,13 @@ class ManifestDatabase:
         """By state that a manifest is in: ``manifests`` (how many, archived ones too), ``last_done``."""
         return {ManifestState(row.pop("state")): row for row in self._rows("states", pipeline_name=pipeline_name)}
 
-    def store_audit(self, pipeline_name: str, *, deep: bool, differences: int) -> None:
-        self._rows("store_audit", pipeline_name=pipeline_name, deep=deep, differences=differences, actor=self.actor)
+    def store_audit(self, pipeline_name: str, *, deep: bool, differences: int, first: Sequence[Row]) -> None:
+        """``first``: manifest_id, what, next_step of a few of the differences."""
+        values = {"differences": differences, "first_differences": Jsonb(list(first))}
+        self._rows("store_audit", pipeline_name=pipeline_name, deep=deep, actor=self.actor, **values)
 
     def last_audits(self, pipeline_name: str) -> list[Row]:
-        """The last audit and the last ``deep`` one, newest first: at, actor, deep, differences."""
+        """The last audit and the last ``deep`` one, newest first: at, actor, deep, differences, first_differences."""
         return self._rows("last_audits", pipeline_name=pipeline_name)
 
     def made_otherwise(self, pipeline_name: str, sinks: Sequence[str], fingerprints: Sequence[str]) -> list[int]:
@@ -715,6 +721,11 @@ class ManifestDatabase:
     def parts_not_done(self, pipeline_name: str) -> list[Row]:
         """What is lost or not done of each chain: chain_id, start, end, state, first_manifest, manifests (how many)."""
         return self._rows("parts_not_done", pipeline_name=pipeline_name)
+
+    def parts_with_dead_letters(self, pipeline_name: str, manifests: int) -> list[Row]:
+        """What has dead letters of each chain, of so many of the newest manifests that have some: chain_id, start, end,
+        records, manifest_id. What is archived is left out."""
+        return self._rows("parts_with_dead_letters", pipeline_name=pipeline_name, manifests=manifests)
 
     def periods(self, pipeline_name: str, start: datetime, end: datetime, seconds: int) -> list[Row]:
         """Runs and manifests by period of so many seconds, numbered from 0 at ``start``: period, state, number,
@@ -792,7 +803,7 @@ class ManifestDatabase:
         return [(row["manifest_id"], row["root"], object_from(row["object"])) for row in rows]
 
     def evidence_apart(self, sink: str, evidence: Mapping[int, int]) -> list[int]:
-        """The manifests whose ``evidence``, attempts by manifest id, is not that of the published attempt."""
+        """The manifests where ``evidence`` (attempts by manifest id) is not the published attempt."""
         return [row["manifest_id"] for row in self._rows("evidence_apart", sink=sink, **_held(evidence))]
 
     def is_of_retired_sink(self, manifest_id: int, attempt: int) -> bool:
@@ -887,6 +898,12 @@ class ManifestDatabase:
 
     def broken_chains(self, pipeline_name: str) -> list[Row]:
         return self._rows("broken_chains", pipeline_name=pipeline_name)
+
+
+def _chosen(selection: ManifestSelection) -> dict[str, object]:
+    times = {"since": selection.since, "until": selection.until}
+    aware = {name: time_ and with_zone(time_) for name, time_ in times.items()}
+    return {**vars(selection), **aware, "state": selection.state and selection.state.value}
 
 
 def _place(row: Row) -> TopicPartition:

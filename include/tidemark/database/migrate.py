@@ -130,7 +130,7 @@ def _release(tables: Mapping[str, Any], steps: Sequence[Migration], **context: o
         if (version, schema) == (step.version, step.digest):
             return step.version
     raise ConfigurationError(
-        f"the tables are of another state of Tidemark, which is no release (version {version}, schema {schema})",
+        f"the tables are of a state of Tidemark that was never released (version {version}, schema {schema})",
         next_step="use the Tidemark version that created them, or set TIDEMARK_DB to another database",
         **context,
     )

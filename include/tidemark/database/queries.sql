@@ -560,20 +560,57 @@ RETURNING id;
 SELECT archive(%(archive_id)s, %(manifests)s);
 
 -- name: page_of_manifests
--- Newest first. The ids come from an index, (pipeline, id) or the primary key, so a page costs the same at any depth.
+-- Newest first. The ids come from an index, (pipeline, id) or the primary key, so a page costs the same at any depth;
+-- those of a state that is not done from an index that has only what is not done.
+-- The time of a run is that of "periods". One partition is found by the index of its chain, a topic without a partition
+-- by the first range of a manifest: the other way round a million ranges would be read.
 SELECT v.* FROM (
-    SELECT id FROM manifest
-    WHERE (%(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s)
-      AND (%(state)s::text IS NULL OR state = %(state)s::manifest_state)
-      AND (%(after)s::bigint IS NULL OR id < %(after)s)
-    ORDER BY id DESC LIMIT %(limit)s) page
+    SELECT m.id FROM manifest m
+    WHERE (%(pipeline_name)s::text IS NULL OR m.pipeline = %(pipeline_name)s)
+      AND (%(state)s::text IS NULL OR m.state = %(state)s::manifest_state)
+      AND (%(state)s::text IS NULL OR %(state)s::text = 'done' OR m.state <> 'done')   -- by the index of those
+      AND (%(since)s::timestamptz IS NULL AND %(until)s::timestamptz IS NULL OR m.run_id IN (
+          SELECT r.id FROM run r
+          WHERE (%(pipeline_name)s::text IS NULL OR r.pipeline = %(pipeline_name)s)
+            AND coalesce(r.planned_up_to, r.cut_at, r.planned_at) > coalesce(%(since)s, '-infinity'::timestamptz)
+            AND coalesce(r.planned_up_to, r.cut_at, r.planned_at) <= coalesce(%(until)s, 'infinity'::timestamptz)))
+      AND (%(topic)s::text IS NULL OR %(partition)s::int IS NOT NULL OR EXISTS (
+          SELECT FROM manifest_range g JOIN chain c ON c.id = g.chain_id
+          WHERE g.manifest_id = m.id AND c.topic = %(topic)s))
+      AND (%(partition)s::int IS NULL OR m.id IN (
+          SELECT g.manifest_id FROM chain c JOIN manifest_range g ON g.chain_id = c.id
+          WHERE (%(pipeline_name)s::text IS NULL OR c.pipeline = %(pipeline_name)s)
+            AND c.partition = %(partition)s AND (%(topic)s::text IS NULL OR c.topic = %(topic)s)))
+      AND (%(lacks)s::text IS NULL OR m.state = 'done'
+           AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = %(lacks)s)
+           AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id AND g.sink = %(lacks)s))
+      AND (%(after)s::bigint IS NULL OR m.id < %(after)s)
+    ORDER BY m.id DESC LIMIT %(limit)s) page
 JOIN manifest_view v ON v.id = page.id
 ORDER BY v.id DESC;
 
 -- name: count_manifests
-SELECT count(*) AS matching, count(*) FILTER (WHERE id < %(after)s) AS older FROM manifest
-WHERE (%(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s)
-  AND (%(state)s::text IS NULL OR state = %(state)s::manifest_state);
+-- Of the same manifests as "page_of_manifests".
+SELECT count(*) AS matching, count(*) FILTER (WHERE id < %(after)s) AS older FROM (
+    SELECT m.id FROM manifest m
+    WHERE (%(pipeline_name)s::text IS NULL OR m.pipeline = %(pipeline_name)s)
+      AND (%(state)s::text IS NULL OR m.state = %(state)s::manifest_state)
+      AND (%(state)s::text IS NULL OR %(state)s::text = 'done' OR m.state <> 'done')   -- by the index of those
+      AND (%(since)s::timestamptz IS NULL AND %(until)s::timestamptz IS NULL OR m.run_id IN (
+          SELECT r.id FROM run r
+          WHERE (%(pipeline_name)s::text IS NULL OR r.pipeline = %(pipeline_name)s)
+            AND coalesce(r.planned_up_to, r.cut_at, r.planned_at) > coalesce(%(since)s, '-infinity'::timestamptz)
+            AND coalesce(r.planned_up_to, r.cut_at, r.planned_at) <= coalesce(%(until)s, 'infinity'::timestamptz)))
+      AND (%(topic)s::text IS NULL OR %(partition)s::int IS NOT NULL OR EXISTS (
+          SELECT FROM manifest_range g JOIN chain c ON c.id = g.chain_id
+          WHERE g.manifest_id = m.id AND c.topic = %(topic)s))
+      AND (%(partition)s::int IS NULL OR m.id IN (
+          SELECT g.manifest_id FROM chain c JOIN manifest_range g ON g.chain_id = c.id
+          WHERE (%(pipeline_name)s::text IS NULL OR c.pipeline = %(pipeline_name)s)
+            AND c.partition = %(partition)s AND (%(topic)s::text IS NULL OR c.topic = %(topic)s)))
+      AND (%(lacks)s::text IS NULL OR m.state = 'done'
+           AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = %(lacks)s)
+           AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id AND g.sink = %(lacks)s))) chosen;
 
 -- name: undone
 SELECT id FROM manifest WHERE pipeline = %(pipeline_name)s AND state <> 'done' ORDER BY id;
@@ -628,13 +665,15 @@ GROUP BY state;
 
 -- name: store_audit
 -- Nothing for a pipeline that was never planned.
-INSERT INTO last_audit (pipeline, deep, at, actor, differences)
-SELECT name, %(deep)s, now(), %(actor)s, %(differences)s FROM pipeline WHERE name = %(pipeline_name)s
+INSERT INTO last_audit (pipeline, deep, at, actor, differences, first_differences)
+SELECT name, %(deep)s, now(), %(actor)s, %(differences)s, %(first_differences)s
+FROM pipeline WHERE name = %(pipeline_name)s
 ON CONFLICT (pipeline, deep) DO UPDATE
-SET at = excluded.at, actor = excluded.actor, differences = excluded.differences;
+SET at = excluded.at, actor = excluded.actor, differences = excluded.differences,
+    first_differences = excluded.first_differences;
 
 -- name: last_audits
-SELECT at, actor, deep, differences FROM last_audit WHERE pipeline = %(pipeline_name)s ORDER BY at DESC;
+SELECT at, actor, deep, differences, first_differences FROM last_audit WHERE pipeline = %(pipeline_name)s ORDER BY at DESC;
 
 -- name: made_otherwise
 -- The done manifests with a publication by other settings than these. Behind a plus stand the schemas of a registry,
@@ -689,6 +728,23 @@ numbered AS (
 SELECT chain_id, min(start_offset) AS start, max(end_offset) AS end, state,
        min(manifest_id) AS first_manifest, count(manifest_id) AS manifests
 FROM numbered GROUP BY chain_id, number, state ORDER BY chain_id, start;
+
+-- name: parts_with_dead_letters
+-- Of the newest manifests that have some: each receipt is unpacked, which takes up to some milliseconds.
+WITH newest AS MATERIALIZED (
+    SELECT p.manifest_id, max(p.attempt) AS attempt FROM publication p JOIN manifest m ON m.id = p.manifest_id
+    WHERE m.pipeline = %(pipeline_name)s AND (p.counts ->> 'dead_lettered')::bigint > 0
+    GROUP BY p.manifest_id ORDER BY p.manifest_id DESC LIMIT %(manifests)s),
+counted AS MATERIALIZED (
+    SELECT n.manifest_id, count ->> 'topic' AS topic, (count ->> 'partition')::int AS partition,
+           (count ->> 'dead_lettered')::bigint AS records
+    FROM newest n JOIN attempt a ON a.manifest_id = n.manifest_id AND a.attempt = n.attempt
+    CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'partitions') AS count
+    WHERE (count ->> 'dead_lettered')::bigint > 0)
+SELECT g.chain_id, min(g.start_offset) AS start, max(g.end_offset) AS end, k.records, k.manifest_id
+FROM counted k JOIN manifest_range g ON g.manifest_id = k.manifest_id
+JOIN chain c ON c.id = g.chain_id AND c.topic = k.topic AND c.partition = k.partition
+GROUP BY g.chain_id, k.manifest_id, k.records ORDER BY g.chain_id, start;
 
 -- name: periods
 -- Runs by numbered periods of time, (start, end] and all of one length, with their manifests by state; a row without a
@@ -986,6 +1042,11 @@ FROM (
       AND (%(newest)s::int IS NULL OR complete_at IS NULL OR hour >= (
           SELECT min(hour) FROM (SELECT hour FROM hour WHERE pipeline = %(pipeline_name)s
                                  ORDER BY hour DESC LIMIT %(newest)s) newest))
+      -- What is older than these and than all that are open is not even read.
+      AND (%(newest)s::int IS NULL OR hour >= least(
+          (SELECT min(hour) FROM hour WHERE pipeline = %(pipeline_name)s AND complete_at IS NULL),
+          (SELECT min(hour) FROM (SELECT hour FROM hour WHERE pipeline = %(pipeline_name)s
+                                  ORDER BY hour DESC LIMIT %(newest)s) newest)))
       AND (%(before)s::timestamptz IS NULL OR hour < %(before)s)
     ORDER BY hour DESC LIMIT %(limit)s::int) h
 ORDER BY h.hour;
@@ -1053,7 +1114,7 @@ JOIN (SELECT manifest_id, attempt, receipt FROM attempt
     ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
 CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'objects') AS o (object)
 WHERE (%(pipeline_name)s::text IS NULL OR p.pipeline = %(pipeline_name)s) AND o.object ->> 'sink' = p.sink
-  AND (%(ids)s::bigint[] IS NULL OR p.manifest_id = ANY (%(ids)s))
+  AND (%(ids)s::bigint[] IS NULL OR p.manifest_id = ANY (%(ids)s) AND a.manifest_id = ANY (%(ids)s))
   AND o.object ->> 'path' <> ''   -- rows of a table are no objects
   AND (starts_with(p.target, '/') OR starts_with(p.target, 's3://'))   -- and what lies beside a table is read through it
   AND NOT EXISTS (SELECT FROM accepted_damage d WHERE d.manifest_id = p.manifest_id AND d.sink = p.sink
@@ -1118,9 +1179,14 @@ SELECT path FROM accepted_damage
 WHERE manifest_id = %(manifest_id)s AND sink = %(sink)s AND attempt = %(attempt)s;
 
 -- name: behind
--- Manifests that are not at work and show a newer attempt in one sink than in another that it was to write to.
+-- Manifests that are not at work and show a newer attempt in one sink than in another that it was to write to. Every run
+-- asks this, so what was published once is not read: an index has the later ones, and of these only the uneven matter.
+WITH uneven AS MATERIALIZED (
+    SELECT manifest_id FROM publication WHERE settled > 1 GROUP BY manifest_id
+    HAVING count(DISTINCT settled) > 1 OR NOT array_agg(sink) @> %(sinks)s::text[])
 SELECT DISTINCT p.manifest_id AS id
-FROM standing_publication p
+FROM uneven
+JOIN standing_publication p ON p.manifest_id = uneven.manifest_id
 JOIN manifest m ON m.id = p.manifest_id AND m.pipeline = %(pipeline_name)s AND m.state = 'done'
 JOIN standing_publication other ON other.manifest_id = p.manifest_id AND other.settled > p.settled
 JOIN attempt a ON a.manifest_id = other.manifest_id AND a.attempt = other.settled AND p.sink = ANY (a.sinks)

@@ -81,7 +81,7 @@ CREATE TABLE manifest (
 );
 CREATE INDEX ON manifest (pipeline, id);
 CREATE INDEX ON manifest (run_id);
-CREATE INDEX ON manifest (pipeline) WHERE state <> 'done';
+CREATE INDEX ON manifest (pipeline, id) WHERE state <> 'done';
 
 CREATE TABLE chain (
     id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -158,6 +158,7 @@ CREATE TABLE publication (
     CHECK (settled >= attempt)
 );
 CREATE INDEX ON publication (manifest_id) WHERE (counts ->> 'dead_lettered')::bigint > 0;
+CREATE INDEX ON publication (manifest_id, settled, sink) WHERE settled > 1;
 
 -- The published rows of each manifest by event hour; written in the transaction of the publication.
 CREATE TABLE manifest_hour (
@@ -186,6 +187,7 @@ CREATE TABLE hour (
     CONSTRAINT hour_complete_has_revision CHECK (complete_at IS NULL OR revision > 0)
 );
 CREATE INDEX ON hour (pipeline, hour) WHERE complete_at IS NULL;
+CREATE INDEX ON hour (pipeline) WHERE told_by IS NOT NULL;
 
 -- The revision of an hour that a sink's success files say.
 CREATE TABLE success_file (
@@ -222,7 +224,9 @@ CREATE TABLE last_audit (
     at          timestamptz NOT NULL,
     actor       text NOT NULL,
     differences int NOT NULL CHECK (differences >= 0),
-    PRIMARY KEY (pipeline, deep)
+    first_differences jsonb NOT NULL,         -- a few of them: manifest_id (or null), what, next_step
+    PRIMARY KEY (pipeline, deep),
+    CHECK (jsonb_array_length(first_differences) <= differences)
 );
 
 -- Append-only history, written by triggers.

@@ -17,7 +17,7 @@ from tidemark.named_sql import named_queries
 Session = psycopg.Connection[dict[str, Any]]
 QUERIES: Final = named_queries("tidemark.database", "session.sql")
 
-# A host that dies does not close its connection: with keepalives the server releases its locks after 2 minutes instead
+# A host that dies does not close its session: with keepalives the server releases its locks after 2 minutes instead
 # of 2 hours. A process that is stopped inside a transaction still answers keepalives, so such a transaction has its own
 # time limit (except for decisions, see set_actor).
 DEAD_CLIENTS = {
@@ -87,7 +87,7 @@ def _translate(error: PostgresError, context: dict[str, object]) -> TidemarkErro
     if "migration" in context and error.cause not in (Cause.DENIED, Cause.LOCKED, Cause.FAILED):
         return ConfigurationError(
             f"{context['migration']} cannot make the tables: {error.message} (SQLSTATE {error.state})",
-            next_step="nothing of this file was stored; use the Tidemark version of before, and report this",
+            next_step="nothing of this file was stored; use the Tidemark version that you had before, and report this",
             **context,
         )
     if (error.constraint or "").startswith(_OF_ANOTHER_PLANNER):

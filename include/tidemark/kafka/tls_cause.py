@@ -59,7 +59,7 @@ def _without_tls(host: str, port: int, protocol: Protocol) -> str:
         plain.sendall(_ASK_VERSIONS)
         _, correlation = struct.unpack(">ii", plain.recv(8, socket.MSG_WAITALL))
         if correlation == 7:
-            return f"port {port} speaks no TLS, and security.protocol is {protocol}"
+            return f"port {port} does not speak TLS, and security.protocol is {protocol}"
     return ""
 
 

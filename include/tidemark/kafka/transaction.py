@@ -111,7 +111,7 @@ class Transaction:
                     raise self._translated(error) from failed
                 if time.monotonic() > deadline:
                     raise Unavailable(
-                        f"Kafka begins no transaction within {WAIT_S:.0f} s ({error.str()})",
+                        f"Kafka did not begin a transaction within {WAIT_S:.0f} s ({error.str()})",
                         next_step="check that the brokers run, and that they can make their topic for transactions: "
                         "transaction.state.log.replication.factor and .min.isr may not be larger than the number of "
                         "brokers. Then: tidemark retry {pipeline}",
@@ -245,13 +245,13 @@ class Transaction:
             )
         if code in _WITHOUT_TRANSACTIONS:
             return SinkRefused(
-                f"these brokers have no transactions: {error.str()}",
+                f"these brokers do not support transactions: {error.str()}",
                 next_step="nothing was sent; use brokers of Kafka 2.8 or newer",
                 bootstrap_servers=self._cluster.bootstrap_servers,
             )
         if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
             return SinkRefused(
-                f"the brokers allow no transaction of {self._timeout_s:,.0f} s: {error.str()}",
+                f"the brokers do not allow a transaction of {self._timeout_s:,.0f} s: {error.str()}",
                 next_step="set transaction_timeout of the sink to at most transaction.max.timeout.ms of the brokers",
                 bootstrap_servers=self._cluster.bootstrap_servers,
             )

@@ -136,7 +136,7 @@ def fail(context: Context, manifest_id: int, attempt: int, error: BaseException)
 
 
 def _refuse_done_before(manifest: Manifest) -> None:
-    """Raise ``TopicChanged`` for a done manifest whose chain has ended: its records cannot be read again."""
+    """Raise ``TopicChanged`` when the chain of a done manifest has ended: its records cannot be read again."""
     if manifest.state is ManifestState.DONE:
         raise TopicChanged(
             "the manifest was planned on a chain that has ended: its topic was recreated, or its log was truncated",

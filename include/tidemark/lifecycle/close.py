@@ -124,7 +124,7 @@ def _next_step(undone: Sequence[Manifest]) -> str:
 
 
 def _cause(context: Context, manifest: Manifest) -> str:
-    """What is not published, why, and whose attempt was the last."""
+    """What is not published, why, and who made the last attempt."""
     attempts = context.database.attempts(manifest.id)
     if not attempts:
         planned = f" in DAG run {manifest.dag_run}" if manifest.dag_run else ""

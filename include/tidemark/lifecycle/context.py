@@ -75,13 +75,13 @@ def open_context(
 
 
 def refuse_out_of_use(pipeline_name: str, database: ManifestDatabase) -> None:
-    """Raise ``ConfigurationError`` for a pipeline that a person took off the lists, and did not take up again, for a
+    """Raise ``ConfigurationError`` for a pipeline that a person took off the lists and did not bring back, for a
     name that a pipeline had before, and while a pipeline is being renamed."""
     refuse_renamed(pipeline_name, database)
     since = database.retired_at(pipeline_name)
     if since is not None:
         raise ConfigurationError(
-            f"the pipeline was retired on {since:%Y-%m-%d}, and is not taken up again",
+            f"the pipeline was retired on {since:%Y-%m-%d}; it is not planned any more",
             next_step=f"to go on with it: tidemark retire {pipeline_name} --undo --why TEXT; if it is another one, "
             "give it another name",
             pipeline=pipeline_name,

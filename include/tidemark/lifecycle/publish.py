@@ -162,7 +162,7 @@ class Publisher:
             self.database.remember_target(sink.target, position.identity, position.number)
 
     def _receipt_of(self, sink: Sink, manifest_id: int, attempt: int | None) -> Receipt:
-        """The receipt of an attempt whose output a sink shows; raises when this database has none for the sink."""
+        """The receipt of the attempt that a sink shows; raises when this database has none for the sink."""
         receipt = self.database.receipt(manifest_id, attempt or 0)
         if receipt is None or sink.name not in receipt.sinks:
             raise not_known(sink, manifest_id, attempt)
@@ -242,14 +242,14 @@ class Publisher:
             for number in range(1, attempt + 1):
                 sink.clear_staging(manifest_id, number)
 
-    def sweep(self, *, above: int = 0, dry_run: bool = False) -> list[int]:
-        """Clean up done manifests whose attempt died, and mend what needs no source.
+    def sweep(self, *, above: int = 0, also: Sequence[int] = (), dry_run: bool = False) -> list[int]:
+        """Clean up done manifests after an attempt that died, and mend what needs no source.
 
         Returns the ids of those with staged output, in a dry run too.
 
-        Looked at are manifests with staged output, and those with ids above ``above`` whose newest evidence is not that
-        of the published attempt. Manifests with a live attempt are left alone, and so is a sink that does not answer or
-        belongs to another database.
+        Looked at are manifests with staged output, those with ids above ``above`` whose newest evidence is not that of
+        the published attempt, and those in ``also``: only of these it is read what the evidence says. Manifests with a
+        live attempt are left alone, and so is a sink that does not answer or belongs to another database.
         """
         swept: set[int] = set()
         for sink in self.context.sinks:
@@ -264,7 +264,7 @@ class Publisher:
                     if sink.way.takes_back or not is_missing
                 ]
                 forgotten = self.database.unknown_manifests(staged)  # after the sink: so it knows newer manifests
-                ids = sorted({*staged, *out_of_step})
+                ids = sorted({*staged, *out_of_step, *also})
                 done = self.database.manifests(self.pipeline_name, [ManifestState.DONE], ids) if ids else []
                 dead = [manifest for manifest in done if not manifest.alive]
                 if not dry_run:

@@ -23,6 +23,10 @@ class Judgement:
     @property
     def next_step(self) -> str:
         """A command that can be copied; empty when there is nothing to do."""
+        published = self.manifest.published(self.sink.name)
+        if self.verdict is Verdict.EVIDENCE_MISSING and published and self.shown.evidence == published.attempt:
+            # Its record is there and says something else: records are read only of a manifest that is named.
+            return f"tidemark retry {self.manifest.pipeline_name} --manifest {self.manifest.id}"
         return next_step(self.manifest, next_step_of(self.verdict), self.sink.name)
 
     def stored(self, attempt: int | None) -> StoredReceipt | None:
@@ -88,7 +92,7 @@ def _is_of_retired_sink(database: ManifestDatabase, manifest_id: int, attempt: i
 
 
 def step_without_evidence(database: ManifestDatabase, manifest_id: int, sink: Sink) -> str:
-    """The command for a published manifest whose objects may be there, without its evidence."""
+    """The command for a published manifest without its evidence; its objects may be there."""
     manifest = database.manifest(manifest_id)
     known, _ = known_of(database, manifest, sink)
     verdict = judge(known, Shown(published_whole=True), takes_back=sink.way.takes_back)
@@ -97,6 +101,8 @@ def step_without_evidence(database: ManifestDatabase, manifest_id: int, sink: Si
 
 def next_step(manifest: Manifest, step: NextStep, sink_name: str) -> str:
     """The command for a step; what is archived is not processed any more."""
+    if step in (NextStep.ATTEMPT, NextStep.RETRY):
+        return manifest.retry
     if manifest.archived is None or step not in (NextStep.REPLAY, NextStep.FILL):
         return command(step, manifest.pipeline_name, manifest.id, sink_name)
     give_up = f"tidemark accept-damage {manifest.pipeline_name} --manifest {manifest.id} --why TEXT"

@@ -17,7 +17,7 @@ def refuse_renamed(pipeline_name: str, database: ManifestDatabase) -> None:
         if old == pipeline_name:
             raise ConfigurationError(
                 f"the pipeline was renamed on {row['until']:%Y-%m-%d}: it is {new} now",
-                next_step=f"name it {new}; if it is another one, give it another name: a name is given once",
+                next_step=f"name it {new}; if it is another one, give it another name: a name is never used twice",
                 pipeline=pipeline_name,
             )
         if row["in_targets"]:

@@ -28,7 +28,7 @@ def unfinished(context: Context, manifest_id: int | None = None) -> list[Manifes
     states = [ManifestState.PLANNED, ManifestState.FAILED, ManifestState.RUNNING]
     if manifest_id is None:
         half_replayed = context.database.half_replayed(context.pipeline_name, context.sink_names())
-        undone = context.database.manifests(context.pipeline_name, states)
+        undone = [manifest for manifest in context.database.undone(context.pipeline_name) if manifest.state in states]
         return [manifest for manifest in (*undone, *half_replayed) if not manifest.alive]
     manifest = own_manifest(context, manifest_id)
     if manifest.state is ManifestState.BLOCKED:
@@ -44,8 +44,8 @@ def is_unfinished(context: Context, manifest: Manifest) -> bool:
 
 def at_work(context: Context) -> list[Manifest]:
     """The manifests that ``retry`` leaves out, because an attempt at them is alive."""
-    running = context.database.manifests(context.pipeline_name, [ManifestState.RUNNING])
-    return [manifest for manifest in running if manifest.alive]
+    undone = context.database.undone(context.pipeline_name)
+    return [manifest for manifest in undone if manifest.state is ManifestState.RUNNING and manifest.alive]
 
 
 def refuse_at_work(manifests: Sequence[Manifest]) -> None:

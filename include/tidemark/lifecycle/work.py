@@ -43,8 +43,8 @@ class SharedStage(Protocol):
 
     def __call__(self, order: Order) -> Receipt: ...
 
-    def start(self) -> None:
-        """Be ready for orders: what cannot be started from several threads at once."""
+    def start(self, records: int) -> None:
+        """Be ready for orders of so many records at most: what cannot be started from several threads at once."""
 
     def end_jobs(self) -> None:
         """End the jobs that are at work; the calls that wait for them then raise."""
@@ -95,6 +95,7 @@ class _Work:
         self.left_out: list[Manifest] = []
         self._of = len(manifests)
         self._waiting = list(enumerate(manifests, 1))
+        self.span = sum(covered.span for manifest in manifests for covered in manifest.ranges)
         self._progress = progress
         self._replay, self._take_over, self._allowed = replay, take_over, allowed
         self._lock = Lock()  # of what is waiting, and of the progress, which is told one thing at a time
@@ -165,7 +166,7 @@ def _at_once(context: Context, number: int, work: _Work) -> None:
             open_context(context.pipeline, opened.enter_context(context.database.reopened()), context.lookup)
             for _ in range(number)
         ]
-        work.stage.start()
+        work.stage.start(work.span)
         threads = [Thread(target=work.in_thread, args=[own], name="slice", daemon=True) for own in contexts]
         for thread in threads:
             thread.start()

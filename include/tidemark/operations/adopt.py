@@ -277,7 +277,7 @@ def _refuse_changed(context: Context, unknown: Sequence[_Entry]) -> None:
 
 
 def _foreign(context: Context, *, dry_run: bool) -> list[tuple[Sink, Owner]]:
-    """The sinks whose target another database owns, with that owner; this database may become the next one.
+    """The sinks with a target that another database owns, and that owner; this database may become the next one.
 
     Raises ``ForeignLake`` when it has manifests of its own.
     """

@@ -15,7 +15,7 @@ from tidemark.errors import ConfigurationError, IllegalTransition, NotFound
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.preflight import check_for_plan
-from tidemark.manifest import Decision, Manifest, ManifestState
+from tidemark.manifest import Decision, Manifest
 from tidemark.verdict import NextStep, command
 
 BATCH = 5_000  # ranges of all chains in one transaction: half a second, in which nobody plans
@@ -197,12 +197,9 @@ def _stops(context: Context, before: datetime, oldest: _Oldest) -> list[Stop]:
 def _stop(manifest: Manifest, why: str, before: datetime) -> Stop:
     pipeline_name = manifest.pipeline_name
     name = f"manifest {manifest.id}"
-    retry = command(NextStep.RETRY, pipeline_name, manifest.id, "")
     match why:
-        case "unfinished" if manifest.state is ManifestState.BLOCKED:
-            return Stop(manifest.id, f"{name} is blocked", f"{retry} --manifest {manifest.id}")
         case "unfinished":
-            return Stop(manifest.id, f"{name} is {manifest.state.value}", retry)
+            return Stop(manifest.id, f"{name} is {manifest.state.value}", manifest.retry)
         case "open" if manifest.alive:
             what = f"attempt {manifest.attempt} at {name} is at work"
             return Stop(manifest.id, what, f"wait for it: tidemark show {manifest.id}")
@@ -213,7 +210,7 @@ def _stop(manifest: Manifest, why: str, before: datetime) -> Stop:
             fills = [command(NextStep.FILL, pipeline_name, manifest.id, sink) for sink in manifest.unfilled]
             return Stop(manifest.id, f"{name} is not in {', '.join(manifest.unfilled)}", " and ".join(fills))
         case "behind":
-            return Stop(manifest.id, f"a replay of {name} has not reached every sink", retry)
+            return Stop(manifest.id, f"a replay of {name} has not reached every sink", manifest.retry)
         case "apart":
             what = f"a target does not show what is published of {name}"
             return Stop(manifest.id, what, f"tidemark show {manifest.id} --compare")

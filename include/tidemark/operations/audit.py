@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import Any, assert_never
 
+from tidemark.characters import storable
 from tidemark.errors import LakeConflict
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_vanished, went_back
@@ -14,16 +15,27 @@ from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
 from tidemark.verdict import NextStep, Verdict, command
 
+KEPT = 20  # differences that the database keeps of an audit, for the page; the audit itself tells all
+KEPT_CHARACTERS = 500  # of each line of them
+
 
 def audit(context: Context, *, deep: bool = False) -> list[Difference]:
     """Every difference between chains, manifests, publications and output; ``deep`` reads all rows.
 
     Differences of a manifest that an attempt starts at or publishes during the audit are left out: its output has
-    changed since. The database keeps when it was, by whom, and how much was found.
+    changed since. The database keeps when it was, by whom, how much was found, and the first ``KEPT`` differences.
     """
     differences = list(_that_stay(context, deep=deep))
-    context.database.store_audit(context.pipeline_name, deep=deep, differences=len(differences))
+    first = [_shortened(difference) for difference in differences[:KEPT]]
+    context.database.store_audit(context.pipeline_name, deep=deep, differences=len(differences), first=first)
     return differences
+
+
+def _shortened(difference: Difference) -> dict[str, Any]:
+    """For the database: a line may name all files of a lake, in any characters that a file system allows."""
+    texts = {"what": difference.what, "next_step": difference.next_step}
+    kept = {name: storable(text)[:KEPT_CHARACTERS] for name, text in texts.items()}
+    return {"manifest_id": difference.manifest_id, **kept}
 
 
 def _that_stay(context: Context, *, deep: bool) -> Iterator[Difference]:

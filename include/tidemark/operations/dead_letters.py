@@ -44,7 +44,7 @@ class DeadLetterSelection:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a dead letter was read; ``timestamp`` is its Kafka timestamp."""
+    """Where a dead letter was read; ``timestamp`` is that of the record in the source."""
 
     manifest_id: int
     topic: str

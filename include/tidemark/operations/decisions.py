@@ -1,6 +1,6 @@
 """What a person decides: lost offsets, another topic under an old name, a truncated log, records before the anchor.
 
-Every decision has a dry run, and is made in one transaction whose history says who decided and why.
+Every decision has a dry run, and is made in one transaction. Its history says who decided and why.
 """
 
 from collections.abc import Iterator, Sequence
@@ -135,8 +135,7 @@ def _unpublished(context: Context, planned: list[_Planned], *, ask_all: bool = F
                 raise IllegalTransition(
                     "nothing of it is lost: an attempt wrote all its output and died, and only its publication is "
                     "missing",
-                    next_step=f"finish it with tidemark retry {manifest.pipeline_name}, which reads nothing again; "
-                    "then decide again",
+                    next_step=f"finish it with {manifest.retry}, which reads nothing again; then decide again",
                     pipeline=manifest.pipeline_name,
                     manifest=manifest.id,
                     sink=sink.name,
@@ -159,14 +158,14 @@ def _half_published(context: Context, manifest: Manifest) -> IllegalTransition:
     if not lack:
         return IllegalTransition(
             "it is published in every sink, and only its state is not done yet",
-            next_step=f"finish it with tidemark retry {manifest.pipeline_name}, which reads nothing again",
+            next_step=f"finish it with {manifest.retry}, which reads nothing again",
             pipeline=manifest.pipeline_name,
             manifest=manifest.id,
         )
     return IllegalTransition(
         f"it is published in {', '.join(have)}, and the source has lost what {', '.join(lack)} lacks",
         next_step=f"accept that with tidemark accept-damage {manifest.pipeline_name} --manifest {manifest.id} --why "
-        f"TEXT, then finish it with tidemark retry {manifest.pipeline_name}",
+        f"TEXT, then finish it with {manifest.retry}",
         pipeline=manifest.pipeline_name,
         manifest=manifest.id,
     )

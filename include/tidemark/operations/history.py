@@ -141,7 +141,7 @@ def _folders(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
         Change(
             f"sink {sink} will write topic {topic} into {own[sink, topic]}; what is published stays in "
             f"{listed(folders)}, and readers that list folders must list both",
-            "replay what shall move: a replay removes what it replaces",
+            "replay what is to move: a replay removes what it replaces",
         )
         for (sink, topic), folders in known.items()
         if (sink, topic) in own and own[sink, topic] not in folders

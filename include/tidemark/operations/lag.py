@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tidemark.lifecycle.context import Context
-from tidemark.manifest import UNDONE
 from tidemark.offsets import TopicPartition
 
 
@@ -34,7 +33,7 @@ def lag(context: Context) -> list[Lag]:
         raise context.source.missing_topic(missing[0])
     ends = {chain.at: chain.end for chain in context.database.chains(context.pipeline_name)}
     unpublished: Counter[TopicPartition] = Counter()
-    for manifest in context.database.manifests(context.pipeline_name, UNDONE):
+    for manifest in context.database.undone(context.pipeline_name):
         for range_ in manifest.ranges:
             unpublished[range_.at] += range_.span
     bounds = context.source.bounds(places)

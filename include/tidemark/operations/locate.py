@@ -86,7 +86,7 @@ def _outside(row: dict[str, Any], offset: int) -> tuple[Standing, str]:
 def _overall(manifest: Manifest, held: Sequence[Located]) -> tuple[Standing, str]:
     """The first standing, in the order of ``Standing``, that some sink has, and what that sink says."""
     if not manifest.publications:
-        next_step = "an attempt is at work" if manifest.alive else f"next: tidemark retry {manifest.pipeline_name}"
+        next_step = "an attempt is at work" if manifest.alive else f"next: {manifest.retry}"
         return Standing.UNPUBLISHED, f"planned, not published; {next_step}"
     order = list(Standing)
     first = min(held, key=lambda located: order.index(located.standing))

@@ -1,7 +1,7 @@
-"""Tells people what needs them, each problem once and once more when it is over.
+"""Sends notices about pipelines: one when a problem begins, one when it is over.
 
-What was told stands in a file, which is written after each delivery: whoever dies in between tells one thing twice, and
-forgets none.
+Which notices were sent stands in a file that is written after each delivery: a process that dies in between sends one
+twice, and forgets none.
 """
 
 import fcntl
@@ -82,7 +82,7 @@ def by_command(command: str) -> Deliver:
 def by_webhook(url: str) -> Deliver:
     """Post each message as JSON to an address, which is a secret and is never printed."""
     if not url.startswith(("http://", "https://")):
-        raise ConfigurationError("the webhook is no address of HTTP", next_step="begin it with https://")
+        raise ConfigurationError("the webhook is not an HTTP address", next_step="begin it with https://")
 
     def deliver(notice: Notice) -> None:
         body = json.dumps(notice.message()).encode()
@@ -102,7 +102,7 @@ def by_webhook(url: str) -> Deliver:
 
 def _not_delivered(why: str) -> NotDone:
     return NotDone(
-        f"somebody should be told, and is not: {why}", next_step="correct it; the next tidemark notify tells it again"
+        f"a notice was not delivered: {why}", next_step="correct it; the next tidemark notify sends it again"
     )
 
 
@@ -152,7 +152,7 @@ def notify(
 
 
 def _is_over(notice: Notice, looked_at: Mapping[str, Status], *, all_of_them: bool) -> bool:
-    """Whether a problem that is not there any more was looked for: Kafka may be silent, or a file wrong."""
+    """Whether a problem that is not there any more was looked for: the source may not answer, or a file wrong."""
     status = looked_at.get(notice.pipeline)
     if status is None:
         return all_of_them
@@ -202,7 +202,7 @@ def _read(file: Path) -> list[dict[str, Any]]:
     except ValueError:
         raise ConfigurationError(
             f"{file} is damaged",
-            next_step=f"remove it: rm {shlex.quote(str(file))}; what is told already is then told again",
+            next_step=f"remove it: rm {shlex.quote(str(file))}; notices that were sent are then sent again",
         ) from None
 
 

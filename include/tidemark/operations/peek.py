@@ -88,7 +88,8 @@ def peek(pipeline: Pipeline, source: Source, selection: RecordSelection) -> Peek
 
 
 def _without_transforms(order: Order) -> Order:
-    """The same order up to its decoder; a row's time may only be known after the transforms, so Kafka's stands in."""
+    """The same order up to its decoder. The time of a row may only be known after the transforms, so a row gets the
+    timestamp of its record."""
     lenient = {**EventTimeSettings().order(), "on_invalid": OnError.DEAD_LETTER.value}
     return replace(order, transforms=(), event_time=lenient)
 

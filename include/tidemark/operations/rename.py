@@ -110,13 +110,13 @@ def _refuse_renaming(context: Context, old: str) -> None:
     if since:
         raise IllegalTransition(
             f"the pipeline was retired on {since:%Y-%m-%d}",
-            next_step=f"take it up again first: tidemark retire {old} --undo --why TEXT",
+            next_step=f"bring it back first: tidemark retire {old} --undo --why TEXT",
             pipeline=old,
         )
     had = {row["name"] for row in database.former_names(old)}
     if new in known or (database.former_names(new) and new not in had):
         raise ConfigurationError(
-            f"the name {new} is known already: a name is given once",
+            f"the name {new} is known already: a name is never used twice",
             next_step=f"write a new name into the file of {old}; nothing was changed",
             pipeline=old,
         )

@@ -1,14 +1,17 @@
 """Removes what dead attempts left where readers look. It does only what is certain: a file of others is left alone, and
 what a published record names is never removed."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.lifecycle.publish import Publisher
-from tidemark.manifest import Decision
+from tidemark.lifecycle.reconcile import judgement
+from tidemark.manifest import UNDONE, Decision
+from tidemark.operations.audit import described
 from tidemark.paths import RecordName
 from tidemark.sinks.base import Leftover, Sink
+from tidemark.verdict import Verdict
 
 
 def repair(context: Context, why: str, *, dry_run: bool) -> Decision:
@@ -40,8 +43,20 @@ def repair(context: Context, why: str, *, dry_run: bool) -> Decision:
             sink.remove([left.key for left in leftovers])
         lines += removed
         manifests |= changed
+        lines += [f"not repaired: {what}" for what in _waiting(context, sink, ahead)]
     lines += [f"not repaired: {note}" for note in check_for_plan(context, dry_run=True)]
     return Decision(tuple(lines), tuple(sorted(manifests)), dry_run)
+
+
+def _waiting(context: Context, sink: Sink, ahead: Collection[int]) -> Iterator[str]:
+    """What dead attempts left and another command mends: done manifests with newer evidence, and undone ones."""
+    undone = [manifest for manifest in context.database.manifests(context.pipeline_name, UNDONE) if manifest.attempt]
+    for manifest in [*context.database.manifests(ids=sorted(ahead)), *undone] if ahead or undone else ():
+        if manifest.alive:
+            continue
+        judged = judgement(context.database, manifest, sink)
+        if judged.verdict not in (Verdict.IN_STEP, Verdict.UNSTARTED):
+            yield f"manifest {manifest.id}: {described(judged)}; next: {judged.next_step}"
 
 
 def _declared(context: Context, sink: Sink, leftovers: Sequence[Leftover]) -> list[Leftover]:

@@ -35,7 +35,9 @@ def retire_pipeline(
         undone = [manifest.id for manifest in database.undone(pipeline_name)]
         lines = [f"{done:,} manifests are done: what they published stays where it is"]
         if undone:
-            lines.append(f"{len(undone):,} manifests are not done, and nobody does them any more: {listed(undone)}")
+            lines.append(
+                f"{len(undone):,} manifests are not done, and nothing processes them any more: {listed(undone)}"
+            )
         decision = Decision(tuple(lines), (), dry_run)
         if not dry_run:
             database.fence_open_attempts(open_attempts, "the pipeline was retired")

@@ -128,7 +128,7 @@ def _standing(context: Context, known: dict[str, KnownSink], name: str) -> Known
 def _refuse_renaming(context: Context, known: dict[str, KnownSink], sink: Sink, old: str) -> None:
     before = _standing(context, known, old)
     if sink.name in known:
-        retired = " and retired: a name is given once" if known[sink.name].retired_at else ""
+        retired = " and retired: a name is never used twice" if known[sink.name].retired_at else ""
         raise ConfigurationError(
             f"sink {sink.name} is known already{retired}",
             next_step=f"give sink {old} a name that is new; nothing was changed",

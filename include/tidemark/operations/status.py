@@ -54,11 +54,11 @@ class Status:
     """The state of one pipeline; it is in order when ``problems`` is empty.
 
     Everything stamped before ``published_up_to`` is published; None: no run says so. ``max_age`` is how long ago that
-    may be, None when neither the pipeline file nor the caller says it. ``lag`` counts offsets that are
-    not planned, or planned and not published; None when Kafka was not asked, and then no loss is known that nobody has
-    decided about. ``at_work`` manifests have a live attempt, ``waiting`` ones were planned a moment ago.
-    ``lost`` offsets and ``dead_lettered`` records were given up by a person or by the pipeline file, so they are no
-    problems. ``audits`` are the last one and the last that read all rows, newest first.
+    may be, None when neither the pipeline file nor the caller says it. ``lag`` counts offsets that are not planned, or
+    planned and not published; None when the source was not asked: then a loss that nobody has decided about is not
+    known either. ``at_work`` manifests have a live attempt, ``waiting`` ones were planned a moment ago. ``lost``
+    offsets and ``dead_lettered`` records were given up by a person or by the pipeline file, so they are no problems.
+    ``audits`` are the last one and the last that read all rows, newest first.
     """
 
     pipeline_name: str
@@ -83,8 +83,8 @@ def status(
     max_age: timedelta | None = None,
     parts: Sequence[Retained] | None = None,
 ) -> Status:
-    """The state of a pipeline, by the database; Kafka is asked only for ``max_lag``. ``parts``: its partitions, from a
-    caller who has asked.
+    """The state of a pipeline, by the database; the source is asked only for ``max_lag``. ``parts``: its partitions,
+    from a caller who has asked.
 
     ``pipeline`` is what its file says, None without a file: then nothing runs it, and it is not late. ``max_age``
     replaces that of the file. What cannot be looked at is a problem, and no error.

@@ -32,7 +32,7 @@ class AirflowTasks(Section):
     )
     deadline: Duration | None = Field(
         default=None,
-        description="How long after it was queued a run is to be done; else people are told, once. null: nobody is.",
+        description="How long a run may take after it was queued; one that takes longer is reported once.",
         examples=["45m"],
     )
     own_dag: StrictBool = Field(

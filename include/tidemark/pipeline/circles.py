@@ -1,4 +1,4 @@
-"""Pipelines of one folder whose output comes back to them through others."""
+"""Pipelines of one folder that read their own output again, by way of others."""
 
 from collections.abc import Sequence
 from itertools import pairwise

@@ -63,7 +63,7 @@ class EventTimeSettings(Section):
     )
     allowed_lateness: Duration = Field(
         default=timedelta(),
-        description="How long after its time a record may reach Kafka and not be counted as late.",
+        description="How long after its time a record may reach its topic and not be counted as late.",
         json_schema_extra={"default": "0s"},
     )
     on_invalid: OnInvalid = Field(default=OnInvalid.FAIL, description="What to do with a record without a usable time.")
@@ -75,7 +75,7 @@ class EventTimeSettings(Section):
         )
     )
     max_ahead: Duration | None = Field(
-        default=None, description="A time further after the record's Kafka timestamp is not usable."
+        default=None, description="A time further after the timestamp of the record is not usable."
     )
 
     @field_validator("header", "source")

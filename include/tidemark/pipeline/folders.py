@@ -19,7 +19,7 @@ class StreamFolders:
 
 
 def stream_folders(pipeline: Pipeline, topics: Iterable[str]) -> list[StreamFolders]:
-    """The folders of these topics in every sink whose readers list folders."""
+    """The folders of these topics in every sink that is read by listing folders."""
     return [
         StreamFolders(pipeline.name, sink.name, topic, folders, sink.sharing())
         for sink in pipeline.sinks
@@ -49,4 +49,5 @@ def what_is_wrong(mine: StreamFolders, other: StreamFolders) -> str:
 
 def remedy(other: StreamFolders) -> str:
     """How to keep the folders apart, or to allow it."""
-    return f"change root or layout of the sink; or, if both shall, write there shared_with: [{other.pipeline}]"
+    shared = f"shared_with: [{other.pipeline}]"
+    return f"change root or layout of the sink; or, to let both write there, set {shared} on the sink"

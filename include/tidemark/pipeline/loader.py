@@ -204,7 +204,7 @@ def _text(file: Path) -> str:
     try:
         if not wrong and file.stat().st_size <= _LARGEST_FILE:
             return file.read_bytes().decode("utf-8-sig")
-        wrong = wrong or f"is larger than {_LARGEST_FILE:,} bytes; that is no pipeline file"
+        wrong = wrong or f"is larger than {_LARGEST_FILE:,} bytes; that is not a pipeline file"
     except OSError as problem:
         wrong = f"cannot be read: {problem.strerror}"
     except UnicodeDecodeError as problem:

@@ -197,7 +197,7 @@ class Pipeline(Section):
     hours_window: Duration = Field(
         # One time of 1970 must not make half a million hours; this holds a month with its lateness.
         default=timedelta(days=35),
-        description="How long before a cut event hours without records are kept, and complete hours are told to DAGs.",
+        description="How long before a cut event hours without records are kept, and complete hours announced to DAGs.",
         json_schema_extra={"default": "35d"},
     )
     on_error: OnError = Field(default=OnError.FAIL, description="What to do with a record that cannot be decoded.")

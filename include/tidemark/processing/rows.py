@@ -1,7 +1,7 @@
 """Rows on their way from the decoder to the sinks; each knows its record.
 
-A record has one row until a transform fans out. What becomes of a record is told once: rows that are taken away count
-when the last row of the record goes, and with one row that cannot be used the whole record is a dead letter.
+A record has one row until a transform fans out. What happened to a record is counted once: it counts as taken away
+when its last row goes, and with one row that cannot be used the whole record is a dead letter.
 """
 
 from collections.abc import Iterable

@@ -150,7 +150,7 @@ class Sink(ABC):
         """
 
     def wait_for_lower(self, manifest_id: int) -> None:  # noqa: B027 - most sinks have nobody to wait for
-        """Wait until no lower attempt is about to make its output visible; one that tries later is told by its fence.
+        """Wait until no lower attempt is about to make its output visible; one that tries later meets its fence.
 
         Only for sinks that make it visible in a transaction of their own, which a paused process may still commit.
         """
@@ -160,7 +160,7 @@ class Sink(ABC):
         """Make the output of an attempt visible, write its record, then call ``mark``; may be repeated.
 
         ``fence`` raises when a newer attempt has started, or somebody has taken back what was put. A sink that appends
-        gives ``mark`` the attempt whose equal output was there already.
+        gives ``mark`` the attempt that had put equal output before.
         """
 
     @abstractmethod
@@ -202,7 +202,7 @@ class Sink(ABC):
         """Whether all published rows of ``before`` are in the target; then ``now``, of the same digest, is not put."""
 
     def withdraw(self, receipt: Receipt) -> None:  # noqa: B027 - in other sinks a record comes with its output
-        """Remove the record of an attempt whose output somebody has taken back before it was written.
+        """Remove the record of an attempt when its output was taken back before the record was written.
 
         For an attempt that has lost its session, so that the database cannot be asked. May be repeated.
         """
@@ -245,13 +245,13 @@ class Sink(ABC):
         """
 
     def rename(self, old: str) -> None:  # noqa: B027 - most targets do not name their sinks
-        """Take over what the target holds under this sink's name of before; may be repeated after it died anywhere.
+        """Take over what the target holds under the old name of this sink; may be repeated after it died anywhere.
 
         No attempt is alive meanwhile, and those that are dead or paused are fenced.
         """
 
     def rename_pipeline(self, old: str) -> None:  # noqa: B027 - some targets do not name their pipelines
-        """Take over what the target holds under the pipeline's name of before; may be repeated after it died anywhere.
+        """Take over what the target holds under the old name of the pipeline; may be repeated after it died anywhere.
 
         No attempt is alive meanwhile, and those that are dead or paused are fenced. Nothing of this name is there yet,
         except what an earlier call took over.

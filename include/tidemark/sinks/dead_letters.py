@@ -14,7 +14,7 @@ PAGE_OF_VALUES = 10  # with them: a value may have many megabytes
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A record that cannot be used; ``timestamp`` is its Kafka timestamp.
+    """A record that cannot be used; ``timestamp`` is that of the record in the source.
 
     ``key``, ``value`` and ``headers`` are None too when they were not asked for.
     """

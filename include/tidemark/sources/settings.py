@@ -105,7 +105,7 @@ class SourceSettings(Section):
         return ", ".join(names if self.topics_regex is None else [*names, f"all that match {self.topics_regex}"])
 
     def address(self) -> Address | None:
-        """Where the topics are; None for a kind whose topics no sink writes."""
+        """Where the topics are; None when no sink writes topics of this kind."""
         return None
 
     @abstractmethod

@@ -34,7 +34,7 @@ from tidemark.spark.remote import Remote
 from tidemark.spark.shipped import package_hash, package_zip
 from tidemark.spark.tags import tag_of
 
-OLDER = 5  # attempts before this one whose jobs are ended; each is one request
+OLDER = 5  # older attempts, of which jobs are ended; each is one request
 PACKAGE = "spark.tidemark.package"  # property of a server or a session whose Python workers have this package: its hash
 CLOSED = "INVALID_HANDLE.SESSION_CLOSED"
 RETRIES = DefaultPolicy(max_retries=5)  # 17 s in all; Spark's own default is ten minutes

@@ -36,34 +36,34 @@ def checks(
     environment: Environment,
     master: str | None,
     pipelines: Sequence[Pipeline],
-    brokers: Sequence[str],
+    addresses: Sequence[str],
     lookup: Lookup,
 ) -> list[Check]:
     """Of each engine that pipelines use; without pipelines of the one that the environment names."""
     engines = {pipeline.name: engine_of(pipeline, environment) for pipeline in pipelines}
     on_server = [pipeline for pipeline in pipelines if master is None and engines[pipeline.name] is Engine.CONNECT]
     others = [pipeline for pipeline in pipelines if pipeline not in on_server]
-    of_server = [Check("spark server", lambda: _server(environment, on_server, brokers, lookup), JOB_S)]
-    of_master = _of_master(environment, master or environment.spark_master, others, brokers)
+    of_server = [Check("spark server", lambda: _server(environment, on_server, addresses, lookup), JOB_S)]
+    of_master = _of_master(environment, master or environment.spark_master, others, addresses)
     return [*(of_server if on_server else []), *(of_master if others or not on_server else [])]
 
 
 def _server(
-    environment: Environment, pipelines: Sequence[Pipeline], brokers: Sequence[str], lookup: Lookup
+    environment: Environment, pipelines: Sequence[Pipeline], addresses: Sequence[str], lookup: Lookup
 ) -> Iterator[Finding]:
     from tidemark.spark.server_doctor import findings  # takes 0.5 s to import
 
-    yield from findings(remote_of(environment, lookup), environment.home, pipelines, brokers)
+    yield from findings(remote_of(environment, lookup), environment.home, pipelines, addresses, lookup)
 
 
 def _of_master(
-    environment: Environment, master: str, pipelines: Sequence[Pipeline], brokers: Sequence[str]
+    environment: Environment, master: str, pipelines: Sequence[Pipeline], addresses: Sequence[str]
 ) -> list[Check]:
     if is_local(master):
         return [Check(NAME, lambda: [ok(NAME, f"{master}: tasks run in the driver, on this machine")])]
     return [
         Check(NAME, lambda: _master(master)),
-        Check("executors", lambda: executors(environment, master, pipelines, brokers), JOB_S),
+        Check("executors", lambda: executors(environment, master, pipelines, addresses), JOB_S),
     ]
 
 
@@ -76,7 +76,7 @@ def _master(master: str) -> Iterator[Finding]:
 
 
 def executors(
-    environment: Environment, master: str, pipelines: Sequence[Pipeline], brokers: Sequence[str]
+    environment: Environment, master: str, pipelines: Sequence[Pipeline], addresses: Sequence[str]
 ) -> Iterator[Finding]:
     """Start a session with the properties of the pipelines, and compare every executor with the driver."""
     conf = {name: value for pipeline in pipelines for name, value in pipeline.spark.conf.items()}
@@ -92,7 +92,7 @@ def executors(
             )
             return
         with nonce_files(pipelines) as nonces:
-            answers, seconds = _answers(session, questions_of(pipelines, brokers, nonces), registered)
+            answers, seconds = _answers(session, questions_of(pipelines, addresses, nonces), registered)
         registered = max(registered, count(session))  # one may have come during the job, and answered
     finally:
         session.stop()

@@ -51,7 +51,7 @@ class _OnServer:
         self._remote = remote_of(environment, context.lookup)
         self._tell = _told_of(context, tell)
 
-    def start(self) -> None:
+    def start(self, records: int) -> None:
         """The server is there already."""
 
     def end_jobs(self) -> None:
@@ -84,12 +84,14 @@ class _InSession:
         self._session: SparkSession | None = None
         self._tags: set[str] = set()  # of the jobs at work
 
-    def start(self) -> None:
+    def start(self, records: int) -> None:
         """Opens the session: while it opens, standard error is the log's, and Ctrl-C is kept until it is open."""
         from tidemark.spark.session import open_session  # Spark takes 1 s to import and 8 s to start
 
         environment, conf = self._environment, self._context.pipeline.spark.conf
-        self._session = open_session(self._master, environment.spark_jars, self._log, home=environment.home, conf=conf)
+        self._session = open_session(
+            self._master, environment.spark_jars, self._log, home=environment.home, conf=conf, records=records
+        )
 
     def end_jobs(self) -> None:
         from tidemark.spark.tags import end_job
@@ -100,7 +102,7 @@ class _InSession:
 
     def __call__(self, order: Order) -> Receipt:
         if self._session is None:
-            self.start()
+            self.start(order.span)
         assert self._session is not None
         from tidemark.spark.job import stage
         from tidemark.spark.progress import told

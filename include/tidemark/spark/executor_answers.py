@@ -14,12 +14,12 @@ from tidemark.spark.probe import Questions
 from tidemark.version import VERSION
 
 
-def questions_of(pipelines: Sequence[Pipeline], brokers: Sequence[str], nonces: Sequence[Path]) -> Questions:
+def questions_of(pipelines: Sequence[Pipeline], addresses: Sequence[str], nonces: Sequence[Path]) -> Questions:
     sinks = [sink for pipeline in pipelines for sink in pipeline.sinks]
     targets = {(sink.kind, conn_id) for sink in sinks for conn_id in sink.connections()}
     of_registries = [pipeline.decode.connections() for pipeline in pipelines]
     connections = sorted({conn_id for _, conn_id in targets}.union(*of_registries))
-    return Questions(connections, sorted(targets), [str(nonce) for nonce in nonces], list(brokers))
+    return Questions(connections, sorted(targets), [str(nonce) for nonce in nonces], list(addresses))
 
 
 def roots_of(pipelines: Sequence[Pipeline]) -> list[str]:
@@ -69,8 +69,8 @@ def findings_of(answer: dict[str, Any]) -> Iterator[Finding]:
         )
     for nonce in set(answer["read_only"]) - set(answer["unseen"]):
         yield failed(where, f"its user may not write to {Path(nonce).parent}", "let the workers' user write there")
-    for broker in answer["brokers"]:
-        yield failed(where, f"it cannot connect to the source at {broker}", "let the workers connect to the brokers")
+    for address in answer["sources"]:
+        yield failed(where, f"it cannot connect to the source at {address}", "let the workers connect to this address")
     yield clock(where, "this executor", answer["ahead"])
 
 

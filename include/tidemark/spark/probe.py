@@ -18,12 +18,12 @@ REST_S = 0.5  # a pause in each task, else one executor does all tasks
 @dataclass(frozen=True)
 class Questions:
     """``connections``: ids of connections. ``targets``: (kind of sink, id of connection) to try. ``nonces``: files that
-    the driver has written. ``brokers``: addresses of the source, ``host:port``."""
+    the driver has written. ``addresses`` of the source: ``host:port``."""
 
     connections: Sequence[str]
     targets: Sequence[tuple[str, str]]
     nonces: Sequence[str]
-    brokers: Sequence[str]
+    addresses: Sequence[str]
 
 
 def look(questions: Questions, _: Iterable[int]) -> Iterator[str]:
@@ -45,7 +45,7 @@ def look(questions: Questions, _: Iterable[int]) -> Iterator[str]:
             },
             "unseen": [nonce for nonce in questions.nonces if not Path(nonce).is_file()],
             "read_only": [nonce for nonce in questions.nonces if not os.access(Path(nonce).parent, os.W_OK | os.X_OK)],
-            "brokers": [address for address in questions.brokers if not _connects(address)],
+            "sources": [address for address in questions.addresses if not _connects(address)],
         }
     )
 

@@ -87,7 +87,7 @@ def parsed(text: str, where: str) -> Remote:
     options = [word for word in words.removeprefix(";").split(";") if word]
     if scheme != "sc" or not host or not port.isdecimal() or any("=" not in word for word in options):
         raise ConfigurationError(
-            f"{where} is no address of a Spark Connect server",
+            f"{where} is not the address of a Spark Connect server",
             next_step=f"write it as sc://host:{DEFAULT_PORT}, or sc://host:{DEFAULT_PORT}/;use_ssl=true;token=..",
         )
     given = dict(word.split("=", 1) for word in options)

@@ -16,7 +16,7 @@ from tidemark.version import PACKAGE as FOLDER
 CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 # The plan of a job holds the options of its source. Spark keeps it as text for its page and its events.
 REDACTED_TEXT = r"(?s)options \{.*?\n\s*\}"
-ABANDONED = "1m"  # a job whose client is gone is ended after that; Spark's own default is 5 minutes
+ABANDONED = "1m"  # a job without its client is ended after that; Spark's own default is 5 minutes
 
 
 def server_properties(environment: Environment, host: str, port: int) -> dict[str, str]:
@@ -46,7 +46,7 @@ def server_command(
     if spec is None or spec.origin is None:
         raise ConfigurationError("PySpark is not installed", next_step="pip install pyspark==4.0.0")
     home = Path(spec.origin).parent
-    properties = {**server_properties(environment, host, port), **of_driver(master, folder, conf)}
+    properties = {**server_properties(environment, host, port), **of_driver(master, folder, conf, None)}
     settings = [word for name, value in properties.items() for word in ("--conf", f"{name}={value}")]
     if not is_local(master):
         settings += ["--py-files", str(package_zip(environment.home))]

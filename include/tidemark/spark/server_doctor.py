@@ -1,16 +1,20 @@
 """The checks of a Spark Connect server for ``tidemark doctor``: a small job on it compares its Python with this one."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.connect.session import SparkSession
 
+from tidemark.connections import Lookup, in_memory, of_process
+from tidemark.errors import TidemarkError
 from tidemark.findings import Finding, failed, ok, warning
 from tidemark.pipeline.settings import Pipeline
 from tidemark.spark.connected import ERRORS, RETRIES, send_package
@@ -24,8 +28,13 @@ TASKS = 8
 NO_SOURCE = "DATA_SOURCE_NOT_FOUND"
 
 
-def findings(remote: Remote, home: Path, pipelines: Sequence[Pipeline], brokers: Sequence[str]) -> Iterator[Finding]:
-    """Whether the server answers, has Kafka's connector, and a Python in which our tasks run."""
+def findings(
+    remote: Remote, home: Path, pipelines: Sequence[Pipeline], addresses: Sequence[str], lookup: Lookup
+) -> Iterator[Finding]:
+    """Whether the server answers, has Kafka's connector, and a Python in which our tasks run.
+
+    Its tasks get the connections of ``lookup`` as those of a manifest do.
+    """
     remote.check()
     ours = version("pyspark")
     session = SparkSession(remote.url(uuid4()))
@@ -44,8 +53,9 @@ def findings(remote: Remote, home: Path, pipelines: Sequence[Pipeline], brokers:
                 f"org.apache.spark:spark-sql-kafka-0-10_2.13:{ours}",
             )
         send_package(session, home)
-        with nonce_files(pipelines) as nonces:
-            yield from _python(session, questions_of(pipelines, brokers, nonces))
+        with nonce_files(pipelines) as nonces, in_memory(_connections(pipelines, lookup)) as file:
+            asked = questions_of(pipelines, addresses, nonces)
+            yield from _python(session, asked, file if remote.is_here else None)
     except ERRORS as error:
         yield failed(NAME, f"a small job failed: {cause_of(error)}", "the log of the server says more")
     finally:
@@ -60,15 +70,26 @@ def _has_connector(session: SparkSession) -> bool:
     return True
 
 
-def _python(session: SparkSession, asked: Questions) -> Iterator[Finding]:
-    rows = session.range(0, TASKS, 1, TASKS).mapInArrow(partial(_look, asked), "answer string").collect()
+def _connections(pipelines: Sequence[Pipeline], lookup: Lookup) -> dict[str, Mapping[str, Any]]:
+    """Those that can be read; what is wrong with another one is said by the check of its source or sink."""
+    connections: dict[str, Mapping[str, Any]] = {}
+    for conn_id in sorted({conn_id for pipeline in pipelines for conn_id in pipeline.connections()}):
+        with suppress(TidemarkError):
+            if (entry := lookup(conn_id)) is not None:
+                connections[conn_id] = entry
+    return connections
+
+
+def _python(session: SparkSession, asked: Questions, connections: str | None) -> Iterator[Finding]:
+    rows = session.range(0, TASKS, 1, TASKS).mapInArrow(partial(_look, asked, connections), "answer string").collect()
     answers = {(answer["host"], answer["folder"]): answer for answer in (json.loads(row.answer) for row in rows)}
     for answer in answers.values():
         yield from findings_of({**answer, "ahead": 0.0})
     yield ok(NAME, f"its Python answered, on {len(answers)} of its executors")
 
 
-def _look(asked: Questions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _look(asked: Questions, connections: str | None, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for _ in batches:
         pass
-    yield pa.RecordBatch.from_pydict({"answer": list(look(asked, ()))})
+    with of_process(connections):
+        yield pa.RecordBatch.from_pydict({"answer": list(look(asked, ()))})

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from tidemark.errors import ConfigurationError, Unavailable, WorkFailed
 from tidemark.spark.batches import arrow_batches
+from tidemark.spark.java import java_options
 from tidemark.spark.reach import why_unreachable
 from tidemark.spark.shipped import is_local, package_zip
 
@@ -57,12 +58,14 @@ def spark_configuration(jars: Path | None) -> dict[str, str]:
     return settings
 
 
-def of_driver(master: str, folder: Path, conf: Mapping[str, str]) -> dict[str, str]:
-    """The properties of a driver on this machine, beside ``conf``: where it listens, and its working folder.
+def of_driver(master: str, folder: Path, conf: Mapping[str, str], records: int | None) -> dict[str, str]:
+    """The properties of a driver on this machine, beside ``conf``: where it listens, its working folder, its JVM.
 
     Spark 4.0 leaves a folder ``artifacts`` where its JVM works: ``folder`` is one that somebody removes afterwards.
+    ``records``: how many its first job reads at most; None: it stays up for many jobs.
     """
-    java = f"-Duser.dir='{folder.absolute()}' {conf.get(JAVA_OPTIONS, '')}".strip()
+    options = java_options(conf.get(JAVA_OPTIONS, ""), records)
+    java = f"-Duser.dir='{folder.absolute()}' {options}".strip()
     loopback = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK} if is_local(master) else {}
     return {**loopback, **conf, JAVA_OPTIONS: java}
 
@@ -82,11 +85,13 @@ def open_session(
     *,
     home: Path = Path(),
     conf: Mapping[str, str] = NOTHING,
+    records: int | None = 0,
 ) -> SparkSession:
     """A session in this process; its JVM ends with the process, even when the process is killed.
 
     ``log``: the file for the JVM's standard error; None: it goes to ours. ``home``: the folder for the zip of our
-    package that executors get. ``conf``: properties of the pipeline file.
+    package that executors get. ``conf``: properties of the pipeline file. ``records``: how many its first job reads at
+    most; None: it stays up for many jobs.
 
     Raises ``Unavailable`` when no master answers.
     """
@@ -96,7 +101,7 @@ def open_session(
     with _interruptible(), _standard_error_to(log):
         folder = Path(tempfile.mkdtemp(prefix="tidemark-spark-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        session = _session(master, {**spark_configuration(jars), **of_driver(master, folder, conf)}, log)
+        session = _session(master, {**spark_configuration(jars), **of_driver(master, folder, conf, records)}, log)
         if not is_local(master):
             session.sparkContext.addPyFile(str(package_zip(home)))
         return session
@@ -116,7 +121,7 @@ def check_master(master: str) -> None:
         host, _, port = address.rpartition(":") if ":" in address else (address, ":", str(DEFAULT_MASTER_PORT))
         if not port.isdecimal():
             raise ConfigurationError(
-                f"{master} is no Spark master", next_step="write it as spark://host:port", master=master
+                f"{master} is not a Spark master", next_step="write it as spark://host:port", master=master
             )
         why = why_unreachable(host, int(port))
         if why is None:

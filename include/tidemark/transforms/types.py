@@ -51,7 +51,7 @@ def schema_of_sql_types(columns: Mapping[str, str]) -> pa.Schema:
             [made] = connection.sql(f"SELECT CAST(NULL AS {kind}) AS c").to_arrow_table().schema
         except (duckdb.Error, ValueError):
             raise ConfigurationError(
-                f"column {name}: {written} is no type of SQL",
+                f"column {name}: {written} is not a type of SQL",
                 next_step="write types such as BIGINT, VARCHAR, DOUBLE, DECIMAL(18, 2), TIMESTAMPTZ, BIGINT NOT NULL",
             ) from None
         fields.append(pa.field(name, stored_type(made.type, name), nullable=nullable))

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.base_auth_manager import ResourceMethod
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.auth.tokens import get_signing_key
 from airflow.api_fastapi.core_api.security import GetUserDep, get_user, requires_access_dag
@@ -15,6 +16,7 @@ from fastapi import Depends, HTTPException, Request
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 
 from tidemark.airflow import addresses
+from tidemark.airflow.page.plan_tasks import PlanTask, Unplanned, dag_of, plan_tasks, unplanned
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import NotFound
@@ -23,9 +25,21 @@ from tidemark.manifest import Manifest
 
 FORM_LIFE = 3600  # seconds that a preview may be confirmed; what it shows may be old then
 
+PlanTasks = Annotated[dict[str, PlanTask], Depends(plan_tasks)]
+
+
+def _allowed(method: ResourceMethod, entity: DagAccessEntity | None = None) -> Any:
+    """403 without this right on the DAG of the pipeline ``dag_id`` in the path: one of its name, or a larger one."""
+
+    def check(request: Request, user: GetUserDep, tasks: PlanTasks, dag_id: str) -> None:
+        requires_access_dag(method, entity, dag_of(dag_id, tasks))(request, user)
+
+    return Depends(check)
+
+
 LOGGED_IN = Depends(get_user)  # 401
-MAY_READ = Depends(requires_access_dag("GET"))  # 403; the DAG is the path parameter dag_id
-MAY_START_RUNS = Depends(requires_access_dag("POST", DagAccessEntity.RUN))
+MAY_READ = _allowed("GET")
+MAY_START_RUNS = _allowed("POST", DagAccessEntity.RUN)
 
 
 def opened_database(user: GetUserDep) -> Iterator[ManifestDatabase]:
@@ -37,10 +51,17 @@ def opened_database(user: GetUserDep) -> Iterator[ManifestDatabase]:
 Database = Annotated[ManifestDatabase, Depends(opened_database)]
 
 
-def readable_pipelines(database: Database, user: GetUserDep) -> list[str]:
+def readable_pipelines(database: Database, user: GetUserDep, tasks: PlanTasks) -> list[str]:
     """The pipelines that were planned and whose DAG the caller may read."""
     dags = get_auth_manager().get_authorized_dag_ids(user=user)
-    return [name for name in database.pipelines() if name in dags]
+    return [name for name in database.pipelines() if dag_of(name, tasks) in dags]
+
+
+def unplanned_pipelines(database: Database, user: GetUserDep, tasks: PlanTasks) -> list[Unplanned]:
+    """The pipelines that no plan has succeeded of, and whose DAG the caller may read."""
+    dags, planned = get_auth_manager().get_authorized_dag_ids(user=user), set(database.pipelines(retired=True))
+    new = {name: task for name, task in tasks.items() if name not in planned and task.dag_id in dags}
+    return unplanned(new) if new else []
 
 
 class Renamed(Exception):
@@ -80,6 +101,7 @@ def own_manifest(database: Database, dag_id: str, manifest_id: int) -> Manifest:
 
 
 ReadablePipelines = Annotated[list[str], Depends(readable_pipelines)]
+UnplannedPipelines = Annotated[list[Unplanned], Depends(unplanned_pipelines)]
 PipelineName = Annotated[str, Depends(own_pipeline)]
 OwnManifest = Annotated[Manifest, Depends(own_manifest)]
 

@@ -21,7 +21,7 @@ from tidemark.airflow.left_by_plan import note_of
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, NotDone, Unavailable
 from tidemark.lifecycle.context import Context
-from tidemark.manifest import Decision, Manifest, ManifestState
+from tidemark.manifest import Decision, Manifest, ManifestSelection, ManifestState
 
 
 class Action(StrEnum):
@@ -106,7 +106,7 @@ def preview(context: Context, wish: Wish) -> Preview:
         raise ConfigurationError("no manifest is selected", next_step="select some in the list of manifests")
     blocked: list[Manifest] = []
     if wish.action is Action.RETRY and not wish.by_id:
-        blocked = database.page_of_manifests(context.pipeline_name, ManifestState.BLOCKED, limit=100)
+        blocked = database.page_of_manifests(context.pipeline_name, ManifestSelection(ManifestState.BLOCKED), limit=100)
     todo = database.manifests(ids=asked.chosen(context, conf) or [])
     archived = 0
     if wish.action is Action.FILL and wish.sink is not None:

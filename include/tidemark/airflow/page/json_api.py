@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from tidemark import open_metrics
 from tidemark.airflow.page import content
 from tidemark.airflow.page.access import LOGGED_IN, MAY_READ, Database, OwnManifest, PipelineName, ReadablePipelines
-from tidemark.manifest import ManifestState
+from tidemark.manifest import ManifestSelection, ManifestState
 from tidemark.operations.timeline import Step
 from tidemark.views import as_json_text, lane_views, manifest_history_view, manifest_views, offset_views
 
@@ -74,11 +74,19 @@ def manifests(
     database: Database,
     name: PipelineName,
     state: ManifestState | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    topic: str | None = None,
+    partition: int | None = None,
+    lacks: str | None = None,
     after: int | None = None,
     limit: Limit = PAGE,
 ) -> Response:
-    """Newest first; for the next page give the last id as ``after``. Each with its published files."""
-    return answer(manifest_views(database, database.page_of_manifests(name, state, limit=limit, after=after)))
+    """Newest first; for the next page give the last id as ``after``. Each with its published files. ``since`` and
+    ``until``: of runs that read up to a time in (since, until]; ``topic`` and ``partition``: with offsets of them;
+    ``lacks``: done, and not in this sink."""
+    selection = ManifestSelection(state, since, until, topic, partition, lacks)
+    return answer(manifest_views(database, database.page_of_manifests(name, selection, limit=limit, after=after)))
 
 
 @router.get("/pipelines/{dag_id}/manifests/{manifest_id}", dependencies=[MAY_READ])

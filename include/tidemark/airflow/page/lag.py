@@ -24,7 +24,7 @@ class Answer:
 
 
 class Lags:
-    """Asks for each pipeline once at a time, so that a silent broker holds one thread of ours for a pipeline."""
+    """Asks for each pipeline once at a time, so that a silent source holds one thread of ours for a pipeline."""
 
     def __init__(self, ask: Ask, *, limit: float = LIMIT) -> None:
         self._ask = ask

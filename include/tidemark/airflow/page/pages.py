@@ -4,6 +4,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Annotated, Literal
+from urllib.parse import urlencode
 
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, Depends, Form, HTTPException, Query, Request
@@ -19,18 +20,22 @@ from tidemark.airflow.page.access import (
     Database,
     OwnManifest,
     PipelineName,
+    PlanTasks,
     ReadablePipelines,
+    UnplannedPipelines,
     confirmed,
     refuse_forged,
     signed,
 )
 from tidemark.airflow.page.actions import Action, User, Wish, dag_states, known_runs, new_run_id, preview, start
 from tidemark.airflow.page.json_api import PAGE, OneManifest
-from tidemark.airflow.page.lanes import bars
+from tidemark.airflow.page.lanes import bars, letter_bars
+from tidemark.airflow.page.plan_tasks import dag_of
 from tidemark.airflow.page.render import page
 from tidemark.airflow.page.timeline import drawn
 from tidemark.errors import DataLost, TidemarkError
-from tidemark.manifest import ManifestState
+from tidemark.manifest import ManifestSelection, ManifestState
+from tidemark.moments import with_zone
 from tidemark.operations.timeline import Step
 from tidemark.views import (
     HourView,
@@ -42,6 +47,8 @@ from tidemark.views import (
 )
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
+Empty = Literal[""]
+OBJECTS = 500  # files of a manifest on its page; each sink may have as many as it has hours and partitions
 HOURS = 48  # of a pipeline on its page: the newest, and those that are open
 LETTERS = 20  # dead letters on their page
 ASSETS = {"page.css": "text/css", "page.js": "text/javascript"}
@@ -55,9 +62,18 @@ def static(name: str) -> Response:
 
 
 @router.get("/", dependencies=[LOGGED_IN])
-def pipelines(request: Request, database: Database, readable: ReadablePipelines) -> Response:
+def pipelines(
+    request: Request,
+    database: Database,
+    readable: ReadablePipelines,
+    unplanned: UnplannedPipelines,
+    tasks: PlanTasks,
+) -> Response:
     views = [view for view, _ in content.pipelines_of(database, readable)]
-    return page(request, "pipelines.html", {"pipelines": views, "dags": dag_states(readable)})
+    homes = {name: dag_of(name, tasks) for name in readable}
+    states = dag_states([*homes.values(), *(each.dag_id for each in unplanned)])
+    values = {"pipelines": views, "unplanned": unplanned, "homes": homes, "dags": states}
+    return page(request, "pipelines.html", values)
 
 
 @router.get("/where", dependencies=[LOGGED_IN])
@@ -79,35 +95,66 @@ def where(
     return page(request, "where.html", {"asked": asked, "wrong": wrong, "chains": chains})
 
 
+def chosen(
+    state: ManifestState | Empty = "",
+    since: datetime | Empty = "",
+    until: datetime | Empty = "",
+    topic: str = "",
+    partition: int | Empty = "",
+    lacks: str = "",
+) -> ManifestSelection:
+    """What a form asks for: a field that nobody has filled in is empty text, or not there."""
+    number = None if partition == "" else partition
+    later, latest = (with_zone(time_) if time_ else None for time_ in (since, until))
+    return ManifestSelection(state or None, later, latest, topic or None, number, lacks or None)
+
+
+Selection = Annotated[ManifestSelection, Depends(chosen)]
+
+
+def _filters(selection: ManifestSelection) -> str:
+    """The same selection in an address; empty when it leaves nothing out."""
+    given = {name: value for name, value in vars(selection).items() if value is not None}
+    times = {name: value.isoformat() for name, value in given.items() if isinstance(value, datetime)}
+    return urlencode(given | times)
+
+
 @router.get("/pipelines/{dag_id}", dependencies=[MAY_READ])
 def pipeline(
     request: Request,
     database: Database,
     name: PipelineName,
-    state: ManifestState | Literal[""] = "",
+    tasks: PlanTasks,
+    selection: Selection,
     after: int | None = None,
     by: Step | None = None,
-    until: datetime | None = None,
+    to: datetime | None = None,
     started: str | None = None,
 ) -> Response:
-    chosen = ManifestState(state) if state else None
+    """``by`` and ``to`` are of the drawing along time, ``after`` and the selection of the list of manifests."""
     [(view, lag)] = content.pipelines_of(database, [name])
     ends = {(part.topic, part.partition): part for part in lag.parts or ()}
     lanes = []
     for lane in lane_views(database, name):
         part = None if lane.retired else ends.get((lane.topic, lane.partition))
-        lanes.append((lane, part, bars(lane, part.last_stable if part else None)))
-    manifests = database.page_of_manifests(name, chosen, limit=PAGE, after=after)
-    matching, older = database.count_manifests(name, chosen, manifests[-1].id) if manifests else (0, 0)
+        end = part.last_stable if part else None
+        lanes.append((lane, part, bars(lane, end), letter_bars(lane, end)))
+    manifests = database.page_of_manifests(name, selection, limit=PAGE, after=after)
+    matching, older = database.count_manifests(name, selection, manifests[-1].id) if manifests else (0, 0)
     hours, no_hours = _hours(database, name)
+    dag_id = dag_of(name, tasks)
     values = {
         "view": view,
-        "dag": dag_states([name]).get(name),
+        "dag_id": dag_id,
+        "dag": dag_states([dag_id]).get(dag_id),
         "lanes": lanes,
-        "time": drawn(content.timeline_of(database, name, by, until), datetime.now(UTC)),
+        "time": drawn(content.timeline_of(database, name, by, to), datetime.now(UTC)),
         "manifests": manifest_views(database, manifests, objects=False),
         "states": list(ManifestState),
-        "state": chosen,
+        "topics": sorted({lane.topic for lane, *_ in lanes}),
+        "sinks": [sink.name for sink in database.sinks(name) if sink.stands],
+        "selection": selection,
+        "filters": _filters(selection),
         "after": after,
         "matching": matching,
         "older": older,
@@ -135,20 +182,21 @@ def manifest(request: Request, database: Database, own: OwnManifest, compare: bo
     """``compare`` opens the sinks, which may take a while."""
     view = manifest_history_view(database, own)
     tasks = {each.attempt: TaskTry.of(each.actor) for each in view.attempts}
-    run = (dag_of(view, own.dag_run), own.dag_run) if own.dag_run else None
+    run = (dag_of_run(view, own.dag_run), own.dag_run) if own.dag_run else None
     values = {
         "view": view,
         "run": run,
         "tasks": tasks,
         "known_runs": known_runs({task.run for task in tasks.values() if task} | ({run} if run else set())),
         "span": sum(part.span for part in own.ranges),
+        "objects": (*view.objects, *view.dead_letter_objects)[:OBJECTS],
         "compared": content.compared_of(database, own) if compare else None,
         "receipt": content.receipt_of(database, own.id, view.published_attempt),
     }
     return page(request, "manifest.html", values)
 
 
-def dag_of(view: ManifestHistoryView, run_id: str) -> str:
+def dag_of_run(view: ManifestHistoryView, run_id: str) -> str:
     """The DAG of the run that a manifest was given to. It has another name when the pipeline was renamed since, or is a
     part of a larger DAG: the history says which task has given it."""
     given = (event.actor for event in reversed(view.events) if event.what.get("dag_run") == run_id)
@@ -168,6 +216,7 @@ def asked(
     database: Database,
     user: GetUserDep,
     name: PipelineName,
+    tasks: PlanTasks,
     action: Action,
     manifest_ids: Annotated[list[int] | None, Query(alias="manifest")] = None,
     sink: str | None = None,
@@ -189,6 +238,7 @@ def asked(
         "manifests": manifest_views(database, shown.manifests[:PAGE], objects=False),
         "conf": wish.conf("your reason"),
         "dag": dag_states([name]).get(name),
+        "dag_id": dag_of(name, tasks),
         "token": signed(user.get_id(), form),
     }
     return page(request, "action.html", values)

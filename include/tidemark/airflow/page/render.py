@@ -17,6 +17,11 @@ def moment(value: datetime | None) -> str:
     return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z" if value else ""
 
 
+def field(value: datetime | None) -> str:
+    """A time in a field of a form, in UTC."""
+    return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M}" if value else ""
+
+
 def ago(value: datetime | None) -> str:
     """How long ago, in its two largest units."""
     return span(datetime.now(UTC) - value) if value else "not known"
@@ -50,6 +55,7 @@ TEMPLATES = Environment(
 )
 FILTERS: dict[str, Callable[..., str]] = {
     "moment": moment,
+    "field": field,
     "ago": ago,
     "seconds": lambda seconds: span(timedelta(seconds=seconds)),
     "span": span,

@@ -1,4 +1,4 @@
-"""Topics whose records are decoded in different ways: one decoder for each entry of ``decode``."""
+"""Topics with records in different formats: one decoder for each entry of ``decode``."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

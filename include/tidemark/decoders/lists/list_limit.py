@@ -19,7 +19,7 @@ _OFFSET = 4  # bytes, for each text and each list
 
 
 class ListLimit:
-    """Keeps records away from a decoder whose lists take more than ``limit`` bytes; None: no limit.
+    """Keeps records from a decoder when their lists take more than ``limit`` bytes; None: no limit.
 
     ``counted`` gives what the lists of a value take, and may stop above the limit; 0 for a value that cannot be read.
     It is asked only about values that are long enough to need more.

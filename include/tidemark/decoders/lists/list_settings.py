@@ -1,4 +1,4 @@
-"""The key of formats whose lists may be far larger as columns than in the record."""
+"""The key of formats where lists may be far larger as columns than in the record."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
-"""Values as messages: which reader reads which, and what becomes of those that are wrong.
+"""Values as messages: which reader reads which, and what happens to those that are wrong.
 
 The fast reader takes a batch as a whole. When it refuses it, the runtime names the records that are wrong. Each of them
 is tried alone, the others together (in halves, when they are refused too), and what the fast reader refuses alone goes
-to the runtime. So what becomes of a record does not depend on the records beside it.
+to the runtime. So the result for a record does not depend on the records beside it.
 """
 
 import pyarrow as pa

@@ -58,7 +58,7 @@ def _files(content: bytes) -> dict[str, FileDescriptorProto]:
     except DecodeError:
         files = {}
     if not files:
-        raise ConfigurationError("it is no descriptor set", next_step=f"make one: {_PROTOC}")
+        raise ConfigurationError("it is not a descriptor set", next_step=f"make one: {_PROTOC}")
     in_order: dict[str, FileDescriptorProto] = {}
     for name in files:
         in_order |= {each: files[each] for each in _imports(files[name], files)}

@@ -15,7 +15,7 @@ same.
     repeated                                list
     map                                     map with keys of text, sorted by key
     google.protobuf.Timestamp               timestamp(us, UTC), cut to microseconds
-    google.protobuf.Int64Value and alike    the value, null where it is not set
+    google.protobuf.Int64Value and its like  the value, null where it is not set
 
 A field with presence (``optional``, a member of a ``oneof``, a message) is null where it is not set. Another one has
 its default then.
@@ -133,7 +133,7 @@ class Time(Shape):
 
 @dataclass(frozen=True)
 class Wrapped(Shape):
-    """``google.protobuf.Int64Value`` and alike: a message for one value that may be absent."""
+    """``google.protobuf.Int64Value`` and its like: a message for one value that may be absent."""
 
     value: Shape
 

@@ -34,7 +34,7 @@ class Registered(Section):
 
 
 class FramedSettings(DecodeSettings):
-    """A format whose records name their schema when there is a ``registry``, and all have one schema without it."""
+    """A format of records that name their schema when there is a ``registry``; without it all have one schema."""
 
     registry: RegistrySettings | None = Field(
         default=None, description="Where the schemas are that records name (Confluent's framing)."

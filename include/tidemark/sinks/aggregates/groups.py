@@ -106,7 +106,7 @@ def _input(source: str) -> str:
 
 
 def _comparable(column: pa.Array) -> pa.Array:
-    """NaN is no value, and -0.0 is 0.0: neither is less or greater than others in every program alike."""
+    """NaN is no value, and -0.0 is 0.0: programs do not agree whether they are less or greater than others."""
     if not pa.types.is_floating(column.type):
         return column
     return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), pc.add(column, pa.scalar(0.0, column.type)))

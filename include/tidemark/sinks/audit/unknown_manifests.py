@@ -13,7 +13,7 @@ def unknown_manifests(
     """``present`` are the ids by what the target has of them; those with ``evidence`` can be adopted."""
     for unknown in sorted(database.unknown_manifests(sorted(set().union(*present.values())))):
         kinds = " and ".join(kind for kind, manifest_ids in present.items() if unknown in manifest_ids)
-        next_step = "no attempt of Tidemark's left them there: delete those rows by hand"
+        next_step = "no attempt of Tidemark has left them there: delete those rows by hand"
         if unknown in evidence:
             next_step = f"tidemark adopt {sink.pipeline_name} --why TEXT"
         yield Difference(

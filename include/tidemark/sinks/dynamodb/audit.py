@@ -17,12 +17,12 @@ from tidemark.sinks.dynamodb.markers import Marker, Markers
 from tidemark.sinks.dynamodb.tables import Tables
 from tidemark.sinks.dynamodb.totals import Totals
 
-_BY_HAND = "no attempt of Tidemark's left them there: delete those items by hand"
+_BY_HAND = "no attempt of Tidemark has left them there: delete those items by hand"
 
 
 @dataclass
 class _Contributed:
-    """What the items of a manifest come to, and a key of them."""
+    """The numbers of keys and rows that the items of a manifest have, and a checksum of them."""
 
     keys: int = 0
     rows: int = 0

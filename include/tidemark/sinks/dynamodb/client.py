@@ -1,6 +1,6 @@
 """Calls of DynamoDB: what is busy is tried again, and errors become ours.
 
-Every write is a ``TransactWriteItems`` whose conditions make a second try harmless, so that a call without an answer is
+Every write is a ``TransactWriteItems`` with conditions that make a second try harmless. So a call without an answer is
 simply made again.
 """
 
@@ -170,7 +170,7 @@ class Dynamo:
             )
         return SinkRefused(
             what,
-            next_step=f"what was put stays, and is put once: correct the table or the rows; {_RETRY}",
+            next_step=f"what was put stays, and is not put twice: correct the table or the rows; {_RETRY}",
             **self._context,
         )
 

@@ -27,7 +27,7 @@ Item = dict[str, Attribute]
 
 @dataclass(frozen=True)
 class KeyGroup:
-    """What the records of one key come to; ``columns`` are the attributes of its key, ``values`` go with the value
+    """The values of the records of one key; ``columns`` are the attributes of its key, ``values`` go with the value
     columns."""
 
     key: str

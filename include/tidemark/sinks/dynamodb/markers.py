@@ -1,6 +1,6 @@
 """The markers beside the contributions: who owns the tables, what is being put, and what is there whole.
 
-They are items of the table of contributions whose ``_key`` no contribution has:
+They are items of the table of contributions, with a ``_key`` that no contribution has:
 
     owner,        0         the database, the pipeline and what is added up; the number of publications
     marker,       manifest  ``putting`` and ``token``: the attempt that puts, or has put; ``attempt``: the one that is
@@ -84,7 +84,7 @@ class Markers:
         self._dynamo.write([{"Update": update}])
 
     def rename_pipeline(self, old: str, new: str) -> None:
-        """Write the new name of the pipeline, where its name of before stands."""
+        """Write the new name of the pipeline where its old name stands."""
         update = {
             "TableName": self._table, "Key": _key("owner", 0), "UpdateExpression": "SET #pipeline = :new",
             "ConditionExpression": "#pipeline = :old", "ExpressionAttributeNames": {"#pipeline": "pipeline"},

@@ -50,7 +50,7 @@ from tidemark.storage.open import open_store
 from tidemark.storage.s3_client import access
 from tidemark.verdict import Shown
 
-TRIES = 30  # of a call whose items others change at the same time
+TRIES = 30  # of a call on items that others change at the same time
 ITEM_BYTES = 350_000  # of the text in one item; DynamoDB takes 400 KB, names and numbers included
 CALL_BYTES = 3_000_000  # of the text in one call; DynamoDB takes 4 MB
 CHECKSUMS = 2**64
@@ -234,14 +234,14 @@ class DynamoSink(Sink):
                 raise self._refused(
                     receipt,
                     f"{refused}, together with what other manifests have contributed",
-                    "what was put of the manifest before stays, and is put once; filter such records, or add them up "
-                    "in PostgreSQL (sinks.totals)",
+                    "what was put of the manifest before stays, and is not put twice; filter such records, or add them "
+                    "up in PostgreSQL (sinks.totals)",
                 ) from refused
             else:
                 return
         raise Unavailable(
             f"others have changed the same totals {TRIES} times while they were read",
-            next_step="what was put stays, and is put once; let fewer manifests run at once, then: tidemark retry "
+            next_step="what was put stays, and is not put twice; let fewer manifests run at once, then: tidemark retry "
             f"{self.pipeline_name}",
             manifest=receipt.manifest_id,
             **self.context,
@@ -391,7 +391,7 @@ class DynamoSink(Sink):
         return dead_letters_in(self._store, self._of(receipt, ObjectKind.DEAD_LETTER), values=values)
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
-        """Asks for writes whose condition never holds."""
+        """Asks for writes with a condition that never holds."""
         del decode, transforms
         missing = self.tables.check()
         if missing:

@@ -99,7 +99,7 @@ class Tables:
         return missing
 
     def try_rights(self) -> None:
-        """Ask for writes whose condition never holds, so that nothing is written; raises when they are not allowed."""
+        """Ask for writes with a condition that never holds, so nothing is written; raises when they are not allowed."""
         never = {
             "ConditionExpression": "attribute_exists(#key) AND attribute_not_exists(#key)",
             "ExpressionAttributeNames": {"#key": KEY},

@@ -124,7 +124,10 @@ class Totals:
             if again == total:
                 return False
             total = again
-        raise Unavailable(f"the total {key} changes all the time", next_step="repeat the command when less is put")
+        raise Unavailable(
+            f"the total {key} changes all the time",
+            next_step="repeat the command when fewer manifests are published at the same time",
+        )
 
     def _contribution_key(self, key: str, manifest_id: int) -> Item:
         return {KEY: {"S": key}, MANIFEST: attribute(manifest_id)}

@@ -1,4 +1,4 @@
-"""Groups the rows of one Spark task by key, and stages what they come to as Parquet; publishing combines the tasks'.
+"""Groups the rows of one Spark task by key, and stages the groups as Parquet; publishing combines the tasks'.
 
 Dead letters are staged as Parquet too, a file for each partition of the source, and stay files.
 """

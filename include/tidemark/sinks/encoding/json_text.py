@@ -47,7 +47,7 @@ def json_object(texts: Mapping[str, pa.Array], rows: int) -> pa.Array:
 
 
 def refuse_unwritable(schema: pa.Schema) -> None:
-    """Raise ``ConfigurationError`` for a column whose values this module cannot write."""
+    """Raise ``ConfigurationError`` for a column with values that this module cannot write."""
     for field in schema:
         if not _is_writable(field.type):
             raise ConfigurationError(

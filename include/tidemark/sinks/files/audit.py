@@ -92,7 +92,7 @@ def _strays(
 def _is_seen(key: str, own_names: Collection[str]) -> bool:
     """Whether a reader would see it: records, files, and also hidden files of rows, since DuckDB reads those.
 
-    Of records those of this pipeline, also by a name of before, which a paused attempt may have written."""
+    Of records those of this pipeline, also under an old name, which a paused attempt may have written."""
     if key == OWNER or key.startswith(f"{STAGING}/"):
         return False
     path = PurePosixPath(key)
@@ -201,9 +201,7 @@ def _stray(sink: Sink, key: str, manifest: Manifest | None) -> Difference:
             next_step = f"{repair}, if the database was restored from an older copy; else {next_step}"
         return Difference(None, f"{key} belongs to no manifest", next_step)
     if manifest.state is not ManifestState.DONE:
-        return Difference(
-            manifest.id, f"{key} was left by an attempt that is not published", f"tidemark retry {sink.pipeline_name}"
-        )
+        return Difference(manifest.id, f"{key} was left by an attempt that is not published", manifest.retry)
     return Difference(
         manifest.id, f"{key} is not part of what was published", f"tidemark repair {sink.pipeline_name} --why TEXT"
     )

@@ -34,7 +34,7 @@ def leftovers(database: ManifestDatabase, sink: Sink, store: ObjectStore) -> lis
 def _forgotten(
     sink: Sink, store: ObjectStore, own: Mapping[int, Manifest], unknown: Mapping[str, ObjectName]
 ) -> list[str]:
-    """Of the ``unknown`` objects those whose manifest has no record, and whose rows are all published by others.
+    """Of the ``unknown`` objects those of manifests without a record, if all their rows are published by others.
 
     Such a manifest was never published: the database was restored from a copy without it, and plans the offsets again.
     """

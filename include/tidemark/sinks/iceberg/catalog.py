@@ -55,7 +55,7 @@ class OpenCatalog:
             self.catalog: Catalog = AVAILABLE_CATALOGS[kind](settings.catalog_name, revealed(self.properties))
         self._close_connections()
         session = getattr(self.catalog, "_session", None)
-        if session is not None:  # the client of REST catalogs waits for ever without it
+        if session is not None:  # the client of REST catalogs waits without end without it
             session.mount("https://", _Limited())
             session.mount("http://", _Limited())
 

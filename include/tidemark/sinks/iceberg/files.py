@@ -56,7 +56,7 @@ def _staged_file(table: Table, path: str, size: int) -> DataFile:
     spec_id = table.metadata.default_spec_id
     if of_file.get(SPEC) != str(spec_id).encode():
         raise WorkFailed(
-            "the table was partitioned otherwise since the rows were staged",
+            "the partitioning of the table was changed since the rows were staged",
             next_step="nothing was published; tidemark retry {pipeline}",
         )
     schema = table.schema()
@@ -140,8 +140,9 @@ def named_files(table: Table) -> list[NamedFile]:
         raise SinkRefused(
             "another program has deleted rows of the table and left them in its files, so the files alone are not "
             "what the table shows",
-            next_step="read the table with an engine, or let one rewrite its files (Spark: CALL "
-            "CATALOG.system.rewrite_data_files(table => 'TABLE', options => map('delete-file-threshold', '1')))",
+            next_step="read the table with an engine, or let Spark rewrite its files, where CATALOG is Spark's name of "
+            f"the table's catalog: CALL CATALOG.system.rewrite_data_files(table => '{'.'.join(table.name())}', "
+            "options => map('delete-file-threshold', '1'))",
         )
     tasks.sort(key=lambda task: ((_bounds(table, task.file) or (0, 0))[0], task.file.file_path))
     return [
@@ -150,7 +151,7 @@ def named_files(table: Table) -> list[NamedFile]:
 
 
 def _equal(column: str, value: int | str) -> BooleanExpression:
-    make: Any = EqualTo  # whose arguments the plugin of pydantic does not know
+    make: Any = EqualTo  # pydantic's plugin does not know its arguments
     same: BooleanExpression = make(column, value)
     return same
 

@@ -167,7 +167,7 @@ class IcebergTarget:
         self._write_claim(Claim(owner, self.pipeline_name, identity))
 
     def take_over(self, old: str) -> None:
-        """Write this pipeline's name into a claim that has its name of before."""
+        """Write this pipeline's name into a claim that has its old name."""
         standing = self.claimed()
         if standing is not None and standing.pipeline_name == old:
             self._write_claim(replace(standing, pipeline_name=self.pipeline_name))
@@ -334,7 +334,7 @@ class IcebergTarget:
         return True
 
     def fenced_by_its_number(self, manifest_id: int, attempt: int) -> Fenced:
-        """The error of an attempt whose number a restored database has given out a second time."""
+        """The error of an attempt with a number that a restored database has used a second time."""
         return Fenced(
             f"attempt {attempt} is fenced: another attempt of this number has put other rows, for a database that was "
             "restored since",

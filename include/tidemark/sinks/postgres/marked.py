@@ -1,7 +1,7 @@
 """What every sink that publishes into tables of PostgreSQL shares: one short transaction takes the marker of a manifest
 and applies its staged rows.
 
-The marker is the fence: it has the attempt whose rows were applied, and only a higher attempt may replace it.
+The marker is the fence: it has the attempt that was applied, and only a higher attempt may replace it.
 """
 
 import time
@@ -37,7 +37,7 @@ PAUSE_S = 0.2  # before the second try, so that the other session gets the locks
 
 
 class MarkedSink(Sink):
-    """A table of one pipeline, in the database that a connection names; ``_apply`` says what becomes of staged rows."""
+    """A table of one pipeline, in the database that a connection names; ``_apply`` puts the staged rows into it."""
 
     def __init__(self, pipeline_name: str, settings: TableSettings, lookup: Lookup) -> None:
         super().__init__(pipeline_name, settings.name)
@@ -224,7 +224,7 @@ class MarkedSink(Sink):
         self._table.kept("rename_markers", from_pipeline=old, from_sink=None)
 
     def _drop_all(self, before: PostgresTarget, again: str) -> None:
-        """Drop the staging tables of a name of before; ``Unavailable`` while a task still uses one."""
+        """Drop the staging tables of an old name; ``Unavailable`` while a task still uses one."""
         for manifest_id, attempt in list(before.staged()):
             before.drop_staging(manifest_id, attempt)
         used = list(before.staged())

@@ -29,7 +29,8 @@ class Settings(TableSettings):
         json_schema_extra={"minItems": 1},
     )
     order_by: str | None = Field(
-        default=None, description="The column whose greatest value is the newest version; else the later offset is."
+        default=None,
+        description="The column with the version: the greatest value is the newest. Without it, the later offset is.",
     )
 
     @field_validator("key")
@@ -41,8 +42,8 @@ class Settings(TableSettings):
             raise wrong("must name each column once")
         if "_offset" in key and "_incarnation" not in key:
             raise wrong(
-                "may not have _offset without _incarnation: offsets of a topic that is made again begin at 0, and its "
-                f"rows would replace those of before; write key: [{', '.join([*key, '_incarnation'])}]"
+                "may not have _offset without _incarnation: offsets of a topic that is created again begin at 0, and "
+                f"its rows would replace the older ones; write key: [{', '.join([*key, '_incarnation'])}]"
             )
         return key
 

@@ -121,7 +121,7 @@ class PostgresTarget:
             ) from denied
 
     def marker(self, manifest_id: int) -> dict[str, Any] | None:
-        """The marker of a manifest: the attempt whose rows were merged last, and its record."""
+        """The marker of a manifest: the attempt that was merged last, and its record."""
         rows = self.kept("marker", manifest=manifest_id)
         return rows[0] if rows else None
 

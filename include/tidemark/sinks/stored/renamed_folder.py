@@ -1,4 +1,4 @@
-"""A folder of a sink whose path has the pipeline's name, when the pipeline gets another one."""
+"""Renames a folder of a sink that has the pipeline's name in its path, when the pipeline is renamed."""
 
 from collections.abc import Callable
 

@@ -5,7 +5,7 @@ from tidemark.storage.base import ObjectStore
 
 
 def staged_manifests(store: ObjectStore) -> list[int]:
-    """Ascending; also manifests whose folder is empty."""
+    """Ascending; also manifests with an empty folder."""
     return _numbers(store, STAGING)
 
 

@@ -1,4 +1,4 @@
-"""What a marker says of the messages of its manifest: whose they are, and where."""
+"""What a marker says of the messages of its manifest: who sent them, and where they are."""
 
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -13,7 +13,7 @@ from tidemark.sinks.dead_letters import DeadLetter
 
 TOPIC, PARTITION, OFFSET = "tidemark.topic", "tidemark.partition", "tidemark.offset"  # of the source
 MANIFEST = "tidemark.manifest"
-ROW = "tidemark.row"  # of messages whose record has several
+ROW = "tidemark.row"  # of messages of a record that has several
 ATTEMPT = "tidemark.attempt"  # of messages that a person had appended again: the highest of a manifest counts
 REASON = "tidemark.reason"  # of dead letters: JSON
 

@@ -31,8 +31,8 @@ class Settings(TransformSettings):
     keep: Keep = Field(default=Keep.FIRST, description="Which row of a key stays: the first or the last.")
     within: Duration | None = Field(
         default=None,
-        description="A row goes when its key came at most this long before, also in earlier manifests of its partition;"
-        " null: only the rows of one manifest are compared, whenever they came.",
+        description="A row is taken away when its key came at most this long before, also in earlier manifests of its "
+        "partition; null: only the rows of one manifest are compared, whenever they came.",
         examples=["10m"],
     )
 

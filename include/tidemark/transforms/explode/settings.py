@@ -17,7 +17,7 @@ class Settings(TransformSettings):
     column: str = Field(description="The column with the array; it has the element from here on.", examples=["lines"])
     keep_empty: StrictBool = Field(
         default=False,
-        description="Whether a row stays whose array is empty or null, with null as its element; else it is filtered.",
+        description="Whether a row with an empty or null array stays, with null as its element; else it is filtered.",
     )
 
     def options(self, code: Mapping[str, str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.postgres.totals.tables import Totals
 
-_BY_HAND = "no attempt of Tidemark's left them there: delete those rows by hand"
+_BY_HAND = "no attempt of Tidemark has left them there: delete those rows by hand"
 
 
 def differences_of_totals(

@@ -1,4 +1,4 @@
-"""Groups the rows of one Spark task by key, and copies what they come to into the attempt's staging table."""
+"""Groups the rows of one Spark task by key, and copies the groups into the attempt's staging table."""
 
 import pyarrow as pa
 
