@@ -7,11 +7,8 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from tests.worlds.dynamo_world import DynamoWorld
-from tests.worlds.s3_world import S3World
+from tests.faults.kinds_of_worlds import KINDS, world_of
 from tests.worlds.table_world import TableWorld
-from tests.worlds.topic_world import TopicWorld
-from tests.worlds.totals_world import TotalsWorld
 from tests.worlds.world import World, wait_ended, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
 
@@ -23,10 +20,6 @@ BEFORE_PUBLICATION = FAILPOINTS[: FAILPOINTS.index("publish.marked")]
 
 TELLING = ("publish.receipt", "publish.mid", "publish.before_mark", "publish.marked")  # where two sinks may differ
 OF_ATTEMPTS = [point for point in FAILPOINTS if not point.startswith("plan.")]
-SINKS = (
-    "lake", "table", "table in the manifest database", "lake and table", "bucket", "topic", "lake and topic", "iceberg",
-    "totals", "totals in the manifest database", "lake and totals", "dynamodb",
-)  # fmt: skip
 ALONE = ("lake", "bucket")  # test_guarantees.py kills over these at the same failpoints, and looks closer
 
 
@@ -43,7 +36,7 @@ def at_each(
     """
     cases = [
         pytest.param(kind, point, marks=() if kind == first and point in quick else pytest.mark.exhaustive)
-        for kind in SINKS
+        for kind in KINDS
         for point in points
         if kind not in but and (kind == first or point not in OF_NO_SINK)
     ]
@@ -51,42 +44,8 @@ def at_each(
 
 
 @pytest.fixture
-def world(
-    request: pytest.FixtureRequest,
-    make_world: Callable[..., World],
-    make_table_world: Callable[..., TableWorld],
-    make_s3_world: Callable[..., S3World],
-    make_topic_world: Callable[..., TopicWorld],
-    make_iceberg_world: Callable[..., World],
-    make_totals_world: Callable[..., TotalsWorld],
-    make_dynamo_world: Callable[..., DynamoWorld],
-) -> World:
-    """One pipeline per kind of sink and store, and one with two sinks."""
-    match request.param:
-        case "lake":
-            return make_world()
-        case "table":
-            return make_table_world()
-        case "table in the manifest database":
-            return make_table_world(same=True)
-        case "bucket":
-            return make_s3_world()
-        case "topic":
-            return make_topic_world()
-        case "lake and topic":
-            return make_topic_world(has_lake=True)
-        case "iceberg":
-            return make_iceberg_world()
-        case "totals":
-            return make_totals_world()
-        case "totals in the manifest database":
-            return make_totals_world(same=True)
-        case "dynamodb":
-            return make_dynamo_world()
-        case "lake and totals":
-            return make_totals_world(has_lake=True)
-        case _:
-            return make_table_world(has_lake=True)
+def world(request: pytest.FixtureRequest) -> World:
+    return world_of(request.param, request)
 
 
 @at_each(FAILPOINTS, "lake and table", but=ALONE, quick=("stage.mid", *TELLING))
@@ -187,7 +146,7 @@ def test_an_error_at_a_failpoint_is_one_message_and_leaves_nothing_half(world: W
     ("world", "seconds"),
     [
         pytest.param(kind, seconds, marks=() if (kind, seconds) == ("lake", 0.3) else pytest.mark.exhaustive)
-        for kind in SINKS
+        for kind in KINDS
         for seconds in (0.1, 0.2, 0.3, 0.45, 0.7)
     ],
     indirect=["world"],

@@ -8,9 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from sandbox.services.processes import wait_until
-from tests.worlds.dynamo_world import DynamoWorld
-from tests.worlds.table_world import TableWorld
-from tests.worlds.totals_world import TotalsWorld
+from tests.faults.kinds_of_worlds import world_of
 from tests.worlds.world import World, wait_stopped
 from tidemark.failpoints import FAILPOINTS
 
@@ -30,27 +28,8 @@ CASES = [
 
 
 @pytest.fixture
-def world(
-    request: pytest.FixtureRequest,
-    make_world: Callable[..., World],
-    make_table_world: Callable[..., TableWorld],
-    make_iceberg_world: Callable[..., World],
-    make_totals_world: Callable[..., TotalsWorld],
-    make_dynamo_world: Callable[..., DynamoWorld],
-) -> World:
-    match request.param:
-        case "lake":
-            return make_world(settings=AT_ONCE)
-        case "table in the manifest database":
-            return make_table_world(same=True, settings=AT_ONCE)
-        case "iceberg":
-            return make_iceberg_world(settings=AT_ONCE)
-        case "lake and totals":
-            return make_totals_world(has_lake=True, settings=AT_ONCE)
-        case "dynamodb":
-            return make_dynamo_world(settings=AT_ONCE)
-        case _:
-            return make_table_world(has_lake=True, settings=AT_ONCE)
+def world(request: pytest.FixtureRequest) -> World:
+    return world_of(request.param, request, settings=AT_ONCE)
 
 
 @pytest.mark.parametrize(("point", "world"), CASES, indirect=["world"])
