@@ -36,7 +36,7 @@ ROOMS: Mapping[str, set[str]] = {
     "processing": {"words", "decoders", "transforms", "sinks"},
     "pipeline": {"words", "config", "decoders", "transforms", "sources", "sinks"},
     "lifecycle": {"words", "database", "pipeline", "sources", "sinks"},
-    "operations": {"words", "config", "database", "pipeline", "processing", "lifecycle", "sources", "sinks"},
+    "operations": {"words", "database", "pipeline", "processing", "lifecycle", "sources", "sinks"},
     "doctor": {"words", "database", "pipeline", "lifecycle", "sources", "sinks"},
     "spark": {"words", "storage", "sources", "sinks", "processing", "pipeline", "lifecycle", "doctor"},
     "api": {"words", "database", "pipeline", "lifecycle", "operations", "sinks", "spark"},
