@@ -27,8 +27,8 @@ def test_each_view_of_the_page_is_measured_with_a_history(postgres: Postgres) ->
 
 
 def test_what_grows_with_a_history_is_named(postgres: Postgres) -> None:
-    figures = ledger.measure(postgres, ranges=900, partitions=3)
-    assert (figures["fewer"], figures["ranges"]) == (90, 900)
+    figures = ledger.measure(postgres, ranges=1_800, partitions=3)
+    assert (figures["fewer"], figures["ranges"]) == (180, 1_800)
     verbs = {verb["verb"]: verb for verb in figures["verbs"]}
     assert {"plan", "process", "close", "manifests, the newest", "lag", "page: a pipeline"} <= set(verbs)
     assert all(verb["statements"] and verb["blocks"][1] for verb in verbs.values())
