@@ -33,10 +33,10 @@ COMMAND = re.compile(r"tidemark ([a-z]+(?:-[a-z]+)* demo[^;,.:\n]*?)(?=[;,.:\n]|
 MESSAGE = re.compile(r"next: (.*)")
 
 
-def advised(message: str) -> list[Words]:
+def advised(output: str) -> list[Words]:
     """The commands that a message names after ``next:``, in their order; those that a person must complete are not."""
     commands = []
-    for step in MESSAGE.findall(message):
+    for step in MESSAGE.findall(output):
         for command in COMMAND.findall(step.replace("--why TEXT", "--why {}")):
             words = command.split()
             if not any(word.isupper() for word in words):
@@ -195,11 +195,11 @@ def assert_nobody_is_sent_back(world: World) -> None:
     """No two commands that refuse, or find something red, name each other."""
     sends = {}
     for words in JUDGES:
-        status, message = answer(world, words)
-        sends[words[0]] = {other[0] for other in advised(message)} if status else set()
-    for command, others in sends.items():
+        status, output = answer(world, words)
+        sends[words[0]] = {other[0] for other in advised(output)} if status else set()
+    for sender, others in sends.items():
         for other in others & set(sends):
-            assert command not in sends[other] or command == other, (command, other, sends)
+            assert sender not in sends[other] or sender == other, (sender, other, sends)
 
 
 def standing(world: World) -> list[tuple[str, list[tuple[str, bool]]]]:
@@ -217,15 +217,15 @@ def follow(world: World) -> list[Words]:
     todo: list[Words] = [AUDIT]
     while todo:
         words = todo.pop(0)
-        status, message = answer(world, words)
+        status, output = answer(world, words)
         done.append(words)
         if status == 0:
             continue
-        met = (*words, message, str(world.chain()), str(standing(world)))
-        assert met not in told, f"a circle: {done}\n{message}"
+        met = (*words, output, str(world.chain()), str(standing(world)))
+        assert met not in told, f"a circle: {done}\n{output}"
         told.add(met)
-        commands = advised(message)
-        assert commands, f"no way out: {done}\n{message}"
+        commands = advised(output)
+        assert commands, f"no way out: {done}\n{output}"
         todo = [*dict.fromkeys(commands), AUDIT]
     return done
 
@@ -254,14 +254,14 @@ def test_whoever_does_what_the_messages_say_comes_to_an_end(
     follow(world)
     states = {manifest["state"] for manifest in world.manifests()}
     if states != {"done"}:  # nothing of it was ever put: the audit does not miss it, the status does
-        status, message = answer(world, ("status", "demo"))
-        assert (status, len(advised(message)) > 0) == (1, True), message
-        for words in advised(message):
-            status, message = answer(world, words)
+        status, output = answer(world, ("status", "demo"))
+        assert (status, len(advised(output)) > 0) == (1, True), output
+        for words in advised(output):
+            status, output = answer(world, words)
             while status:
-                [*commands] = advised(message)
-                assert commands, message
-                status, message = answer(world, commands[0])
+                [*commands] = advised(output)
+                assert commands, output
+                status, output = answer(world, commands[0])
             world.here("retry", "demo")
     assert {manifest["state"] for manifest in world.manifests()} == {"done"}
     assert max(world.exact().values(), default=1) == 1
