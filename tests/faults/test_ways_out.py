@@ -98,10 +98,20 @@ def without_marker(world: World) -> None:
     world.query("DELETE FROM tidemark_target.marker RETURNING manifest")
 
 
-def without_marker_and_rows(world: World) -> None:
-    without_marker(world)
+def without_rows(world: World) -> None:
     assert isinstance(world, TableWorld)
     world.execute("DELETE FROM public.latest WHERE k > 4")
+
+
+def without_marker_and_rows(world: World) -> None:
+    without_marker(world)
+    without_rows(world)
+
+
+def with_another_object(world: World) -> None:
+    """Of the same size, so that only who reads it sees that."""
+    [*_, path] = sorted(world.lake.glob("raw/**/*.parquet"))
+    path.write_bytes(b"x" * path.stat().st_size)
 
 
 def change(world: World, *statements: str) -> None:
@@ -144,6 +154,7 @@ OF_A_LAKE: Situations = {
     **DIED_IN_A_REPLAY,
     "killed, then blocked": (aborted, die("run", "demo", at="publish.mid"), block),
     "an object is gone": (run, without_object),
+    "an object is another one": (run, with_another_object),
     "the record is gone": (run, without_record),
     "the record is cut": (run, with_half_a_record),
     "object and record are gone": (run, without_object, without_record),
@@ -161,6 +172,7 @@ OF_A_TABLE: Situations = {
     **DIED_FIRST,
     **DIED_IN_A_REPLAY,
     "the marker is gone": (run, without_marker),
+    "rows are gone": (run, without_rows),
     "marker and rows are gone": (run, without_marker_and_rows),
     "failed over": (run, failed_over),
     "failed over, and the marker is gone": (run, without_marker, failed_over),
@@ -172,6 +184,8 @@ OF_BOTH: Situations = {
     **DIED_IN_A_REPLAY,
     "one sink published, then blocked": (aborted, die("run", "demo", at="publish.marked"), block),
     "the marker is gone": (run, without_marker),
+    "rows are gone": (run, without_rows),
+    "object and rows are gone": (run, without_object, without_rows),
     "object and marker are gone": (run, without_object, without_marker),
     "failed over": (run, failed_over),
     "failed over, and an object is gone": (run, without_object, failed_over),

@@ -2,7 +2,6 @@
 the records too."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from tidemark.errors import DataLost, IllegalTransition, NotFound, TopicChanged
 from tidemark.lifecycle.context import Context
@@ -21,6 +20,9 @@ def accept_damage(context: Context, manifest_id: int, why: str, *, dry_run: bool
     """Give up what is gone of a published manifest, in each sink, and what a sink lacks that another one has; from then
     on it is not missed any more. An unfinished manifest is then finished by ``retry``.
 
+    Reads all of it, so what only a deep audit finds is given up too. Files that were changed stay where they are, and
+    belong to nothing any more: ``repair`` removes them.
+
     Raises ``NotFound`` when nothing is gone, and ``IllegalTransition`` while the source still has the records.
     """
     check_for_plan(context, dry_run=True)
@@ -30,7 +32,7 @@ def accept_damage(context: Context, manifest_id: int, why: str, *, dry_run: bool
         manifest = context.database.manifest(manifest_id)
         refuse_at_work([manifest])
         judged = [judgement(context.database, manifest, sink) for sink in context.sinks]
-        damaged = [judgement for judgement in judged if judgement.verdict in LOSSES]
+        damaged = [in_sink for in_sink in judged if in_sink.verdict in LOSSES or _is_changed(context, in_sink)]
         if not damaged:
             raise NotFound(
                 "nothing that is published of it is gone, and no sink lacks what another one has",
@@ -68,11 +70,25 @@ def _refuse_replayable(context: Context, manifest: Manifest) -> None:
     )
 
 
+def _is_changed(context: Context, judged: Judgement) -> bool:
+    """Whether a sink that has its objects or rows has other ones than were published, as a deep audit finds it."""
+    manifest, sink = judged.manifest, judged.sink
+    published = manifest.published(sink.name)
+    stored = judged.stored(published.attempt) if published else None
+    if judged.verdict is not Verdict.IN_STEP or published is None or stored is None:
+        return False
+    if sink.way.takes_back:
+        accepted = context.database.accepted_damage(manifest.id, sink.name, published.attempt)
+        return any(part.path not in accepted for part in sink.damaged(stored.receipt))
+    differences = sink.audit(context.database, [manifest], deep=True)
+    return any(difference.manifest_id == manifest.id for difference in differences)
+
+
 def _give_up(context: Context, judged: Judgement, *, dry_run: bool) -> Iterator[str]:
     """Store what is gone in one sink, and write the record of the rest; one line for each object that is gone."""
     manifest, sink = judged.manifest, judged.sink
     published = manifest.published(sink.name)
-    if judged.verdict is not Verdict.DAMAGED:
+    if judged.verdict in (Verdict.UNFILLED, Verdict.BEHIND):
         how = f"with attempt {published.attempt} of" if published else "without"
         yield f"sink {sink.name} stays {how} {_ranges(manifest)}"
         if not dry_run:
@@ -81,12 +97,12 @@ def _give_up(context: Context, judged: Judgement, *, dry_run: bool) -> Iterator[
     stored = judged.stored(published.attempt) if published else None
     assert published is not None, "only what is published can be damaged"
     assert stored is not None, "a publication has a receipt"
-    objects = stored.receipt.objects_of(sink.name)
     if sink.way.takes_back:
-        gone = [part for part in objects if not sink.has_objects(replace(stored.receipt, objects=(part,)))]
+        before = context.database.accepted_damage(manifest.id, sink.name, published.attempt)
+        gone = [part for part in sink.damaged(stored.receipt) if part.path not in before]
         paths = [part.path for part in gone]
     else:
-        gone, paths = list(objects), [""]
+        gone, paths = list(stored.receipt.objects_of(sink.name)), [""]
     yield from (_line(sink.name, part) for part in gone)
     if dry_run:
         return

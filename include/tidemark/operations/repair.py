@@ -62,7 +62,8 @@ def _waiting(context: Context, sink: Sink, ahead: Collection[int]) -> Iterator[s
 def _declared(context: Context, sink: Sink, leftovers: Sequence[Leftover]) -> list[Leftover]:
     """The leftovers that may go: their attempts are declared taken back, so that nobody publishes them meanwhile.
 
-    Of an attempt that is published by now, what its receipt does not name; of an unknown attempt, all.
+    Of an attempt that is published, what its receipt does not name, and what a person has given up; of an unknown
+    attempt, all.
     """
     kept: dict[tuple[int, int], set[str]] = {}
     for left in leftovers:
@@ -70,7 +71,8 @@ def _declared(context: Context, sink: Sink, leftovers: Sequence[Leftover]) -> li
             continue
         is_declared = context.database.take_back(left.manifest_id, left.attempt, sink.name)
         receipt = None if is_declared else context.database.receipt(left.manifest_id, left.attempt)
-        names = {object_.path for object_ in receipt.objects} if receipt else set()
+        given_up = context.database.accepted_damage(left.manifest_id, sink.name, left.attempt)
+        names = {object_.path for object_ in receipt.objects if object_.path not in given_up} if receipt else set()
         if receipt:
             names.add(str(RecordName(context.pipeline_name, left.manifest_id, left.attempt)))
         kept[left.manifest_id, left.attempt] = names

@@ -20,7 +20,7 @@ from tidemark.manifest import Counts, Manifest, Publication
 from tidemark.offsets import Range, TopicPartition, range_from
 from tidemark.order import TransformOrder
 from tidemark.paths import RecordName
-from tidemark.receipt import MALFORMED, Receipt
+from tidemark.receipt import MALFORMED, PublishedObject, Receipt
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located
@@ -192,6 +192,11 @@ class Sink(ABC):
     @abstractmethod
     def has_objects(self, receipt: Receipt) -> bool:
         """Whether all objects of the receipt are in the target; compares sizes only."""
+
+    def damaged(self, receipt: Receipt) -> list[PublishedObject]:
+        """The objects of the receipt that are missing, or hold other rows than were written; reads them all."""
+        parts = receipt.objects_of(self.name)
+        return [part for part in parts if not self.has_objects(replace(receipt, objects=(part,)))]
 
     def named_files(self) -> list[NamedFile]:
         """All files with rows that the target shows now; none unless its settings have ``names_files``."""

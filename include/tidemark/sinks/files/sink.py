@@ -97,6 +97,15 @@ class FilesSink(Sink):
     def has_objects(self, receipt: Receipt) -> bool:
         return self.store.has({object_.path: object_.bytes for object_ in receipt.objects_of(self.name)})
 
+    def damaged(self, receipt: Receipt) -> list[PublishedObject]:
+        gone = super().damaged(receipt)
+        changed = [
+            part
+            for part in receipt.objects_of(self.name)
+            if part not in gone and self._digest_at(part.path) != part.digest
+        ]
+        return [*gone, *changed]
+
     def alike(self, before: Receipt, now: Receipt) -> bool:
         """Reads all published files: each has its rows as written, and each folder the rows and format of ``now``."""
         objects = before.objects_of(self.name)
