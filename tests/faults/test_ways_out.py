@@ -191,8 +191,18 @@ OF_BOTH: Situations = {
     "failed over, and an object is gone": (run, without_object, failed_over),
     "failed over, and the marker is gone": (run, without_marker, failed_over),
 }
+QUICK = {
+    ("lake", "killed at publish.mid"), ("lake", "the record is cut"), ("lake", "an object is another one"),
+    ("table", "rows are gone"), ("both", "object and marker are gone"),
+}  # fmt: skip
 CASES = [
-    pytest.param(kind, steps, lost, id=f"{kind}-{name}{'-and lost' if lost else ''}")
+    pytest.param(
+        kind,
+        steps,
+        lost,
+        marks=[] if (kind, name) in QUICK else pytest.mark.exhaustive,
+        id=f"{kind}-{name}{'-and lost' if lost else ''}",
+    )
     for kind, situations in (("lake", OF_A_LAKE), ("table", OF_A_TABLE), ("both", OF_BOTH))
     for (name, steps), lost in itertools.product(situations.items(), (False, True))
 ]
