@@ -17,8 +17,9 @@ from tests.worlds.s3_world import S3World
 from tests.worlds.table_world import TABLE_SCHEMA, TableWorld
 from tests.worlds.world import World
 from tidemark.database.migrate import migrate
-from tidemark.errors import TidemarkError
+from tidemark.errors import TidemarkError, Unavailable
 from tidemark.lifecycle.attempt import process
+from tidemark.lifecycle.publish import Publisher
 from tidemark.receipt import Receipt
 from tidemark.sinks.files.sink import FilesSink
 
@@ -156,8 +157,9 @@ def test_T4_a_record_that_lands_after_its_attempt_gave_up_is_not_believed(
     world.assert_complete()
 
 
+@pytest.mark.parametrize("dies", [False, True], ids=["goes on", "dies right after its record"])
 def test_T6_a_replay_swept_between_its_last_question_and_its_record_leaves_no_record_of_what_is_gone(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, dies: bool
 ) -> None:
     world.produce(30)
     world.ok("run", "demo")
@@ -172,13 +174,20 @@ def test_T6_a_replay_swept_between_its_last_question_and_its_record_leaves_no_re
             sql.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1")
         world.ok("retry", "demo")
         write(sink, *arguments)
+        if dies:
+            monkeypatch.setattr(Publisher, "_give_up", lambda *_: None)  # as of a process that is gone
+            raise Unavailable("it was killed here", next_step="this is a fault of the test")
 
     monkeypatch.setattr(FilesSink, "write_record", write_when_swept)
     with pytest.raises(TidemarkError):
         process(replaying, 1, arrow_stage, replay=True)
-    world.assert_whole()
-    assert not list(world.lake.glob("_manifests/demo/*.0002.json")), "it would name what was swept"
+    monkeypatch.undo()
+    late = list(world.lake.glob("_manifests/demo/*.0002.json"))
+    assert len(late) == dies, "it would name what was swept"
+    if not dies:
+        world.assert_whole()
     world.ok("retry", "demo")
+    assert not list(world.lake.glob("_manifests/demo/*.0002.json"))
     world.assert_complete()
     assert world.manifests()[0]["published_attempt"] == 1
 
@@ -317,6 +326,8 @@ def test_T11_a_replay_that_reached_one_of_two_sinks_is_told_and_ended_by_retry(
         ("postgres", 1, True),
     ]
     assert "1 (behind)" in world.ok("show", "1")
+    told = world.ok("manifests", "demo")
+    assert "manifest 1: a replay has not reached postgres; next: tidemark retry demo" in " ".join(told.split())
     printed = refused(world, "audit", "demo")
     assert "manifest 1: sink postgres shows attempt 1, and a replay has reached only other sinks" in printed
     assert "next: tidemark retry demo" in printed

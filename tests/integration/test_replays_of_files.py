@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import psycopg
 import pyarrow.parquet as pq
@@ -74,6 +75,32 @@ def test_schedule_7_a_replay_after_mended_event_time_moves_rows_also_among_the_s
     before = world.files()
     world.ok("replay", "demo", "--manifest", "1")
     assert world.files() == before
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+MENDED = {
+    "zone": ({"field": "at"}, {"field": "at", "timezone": "Asia/Tokyo"}, "2024-03-01T10:00:00", "2024-03-01T01"),
+    "unit": ({"field": "seconds"}, {"field": "seconds", "unit": "s"}, "2024-03-01T10:00:00", "2024-03-01T10"),
+}
+
+
+@pytest.mark.parametrize("what", MENDED)
+def test_schedule_7_a_replay_with_another_zone_or_unit_moves_rows(make_world: MakeWorld, what: str) -> None:
+    before, after, at, hour = MENDED[what]
+    decode = {"format": "json", "schema": "n BIGINT NOT NULL, at STRING NOT NULL, seconds BIGINT NOT NULL"}
+    world = make_world(partitions=1, settings={"decode": decode, "event_time": before})
+    seconds = int(datetime(2024, 3, 1, 10, tzinfo=UTC).timestamp())
+    world.send(json.dumps({"n": 1, "at": at, "seconds": seconds}), at=EPOCH)
+    world.ok("run", "demo")
+    [wrong] = world.data_paths()
+    world.settings["event_time"] = after
+    world.write_pipeline()
+    world.ok("replay", "demo", "--manifest", "1")
+    [path] = world.data_paths()
+    assert path.parent != wrong.parent
+    assert path.parent.as_posix().endswith(hour.replace("-", "/").replace("T", "/"))
+    [record] = world.lake.glob("_manifests/demo/*.json")
+    assert json.loads(record.read_text())["hours"] == {hour: [1, 0]}
     assert world.ok("audit", "demo", "--deep") == ""
 
 
