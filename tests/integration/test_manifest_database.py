@@ -370,7 +370,7 @@ def test_every_command_refuses_tables_of_another_version_and_changes_nothing(wor
             assert "the tables are of version 99, this Tidemark needs 1" in done.stderr, (words, done.stderr)
             assert "use the Tidemark version that upgraded them or a newer one" in done.stderr, words
         connection.execute("DELETE FROM tidemark.database")
-        assert "no release (version unknown, schema unknown)" in world.here("manifests").stderr
+        assert "never released (version unknown, schema unknown)" in world.here("manifests").stderr
         sessions = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'tidemark'"
         deadline = time.monotonic() + 10  # a session ends a moment after its client has closed it
         while left := connection.execute(sessions).fetchall():

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 import psycopg
 import pytest
 
-from tidemark.database import connection as manifest
+from tidemark.database import session as manifest
 from tidemark.database.postgres_errors import Cause, PostgresError, translated
 from tidemark.errors import (
     AccessDenied,
@@ -17,7 +17,7 @@ from tidemark.errors import (
     TidemarkError,
     Unavailable,
 )
-from tidemark.sinks.postgres import connection as target
+from tidemark.sinks.postgres import session as target
 
 RAISED = "DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{}'; END $$"
 CASES = [

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from tests.worlds.table_world import TABLE_SCHEMA, TableWorld, table_sink
 from tidemark.lifecycle.attempt import order_of
-from tidemark.sinks.postgres import connection
+from tidemark.sinks.postgres import session
 
 MakeTableWorld = Callable[..., TableWorld]
 CREATE = (
@@ -198,7 +198,7 @@ def test_a_locked_table_is_waited_for_and_then_named(world: TableWorld) -> None:
     world.execute(CREATE.format(columns=COLUMNS))
     with (
         psycopg.connect(world.targets["warehouse"]) as holder,
-        mock.patch.object(connection, "LOCK_TIMEOUT_S", 1),
+        mock.patch.object(session, "LOCK_TIMEOUT_S", 1),
     ):
         holder.execute("LOCK TABLE public.latest IN SHARE MODE")
         failed = world.here("run", "demo", "--run-key", "one")
