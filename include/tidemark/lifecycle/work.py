@@ -7,7 +7,7 @@ of a process have: a session lock, a fence, receipts. Only Spark is shared.
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from typing import Protocol
 
 from tidemark.errors import NotDone, TidemarkError, Unavailable
@@ -106,13 +106,15 @@ class _Work:
         self._interrupted = True
         self._waiting.clear()
 
-    def in_thread(self, context: Context) -> None:
-        """``through`` in a thread; what it raises ends the work of all."""
+    def in_thread(self, context: Context, ended: Event) -> None:
+        """``through`` in a thread; what it raises ends the work of all. ``ended`` is set in any case."""
         try:
             self.through(context)
         except BaseException as defect:
             self.defects.append(defect)
             self._waiting.clear()
+        finally:
+            ended.set()
 
     def through(self, context: Context) -> None:
         """Process what is waiting, one after the other, until nothing is."""
@@ -167,26 +169,27 @@ def _at_once(context: Context, number: int, work: _Work) -> None:
             for _ in range(number)
         ]
         work.stage.start(work.span)
-        threads = [Thread(target=work.in_thread, args=[own], name="slice", daemon=True) for own in contexts]
-        for thread in threads:
-            thread.start()
+        # No join: Python 3.11 takes a thread for ended when Ctrl-C interrupts the join.
+        ends = [Event() for _ in contexts]
+        for own, ended in zip(contexts, ends, strict=True):
+            Thread(target=work.in_thread, args=[own, ended], name="slice", daemon=True).start()
         try:
-            _join(threads)
+            _wait(ends)
         except KeyboardInterrupt:
             work.interrupt()
-            _join(threads, work.stage.end_jobs)
+            _wait(ends, work.stage.end_jobs)
             raise
     if work.defects:
         raise work.defects[0]
 
 
-def _join(threads: Sequence[Thread], every: Callable[[], None] | None = None) -> None:
-    """Wait for the end of all; ``every`` is called until then, at once and each ``END_AGAIN_S``."""
-    for thread in threads:
-        while thread.is_alive():
+def _wait(ends: Sequence[Event], every: Callable[[], None] | None = None) -> None:
+    """Wait for all; ``every`` is called until then, at once and each ``END_AGAIN_S``."""
+    for ended in ends:
+        while not ended.is_set():
             if every is not None:
                 every()
-            thread.join(END_AGAIN_S)
+            ended.wait(END_AGAIN_S)
 
 
 def _several(context: Context, errors: list[TidemarkError], of: int) -> TidemarkError:
