@@ -56,7 +56,12 @@ def differences_of_dynamodb(
             what = f"attempt {marker.putting} has replaced some of its contributions, and did not end"
             yield Difference(manifest.id, what, f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}")
     if deep and exist:
-        yield from _contents(sink, totals, markers, present, published)
+        kept = [
+            (manifest, row)
+            for manifest, row in published
+            if not database.accepted_damage(manifest.id, sink.name, row.attempt)
+        ]
+        yield from _contents(sink, totals, markers, present, kept)
 
 
 def _contents(

@@ -84,8 +84,10 @@ def _contents(
         what = f"{sink.target} has {number:,} messages of manifest {manifest_id}, and no marker of it"
         yield Difference(None, what, _BY_HAND)
     for manifest in published:
-        marker = markers.get(manifest.id)
-        if marker is None:  # the caller has said so
+        marker, shown = markers.get(manifest.id), manifest.published(sink.name)
+        if marker is None or shown is None:  # the caller has told it
+            continue
+        if database.accepted_damage(manifest.id, sink.name, shown.attempt):
             continue
         sent = appended_of(marker)
         for attempt, part in sent.items():
