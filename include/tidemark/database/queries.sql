@@ -559,58 +559,44 @@ RETURNING id;
 -- name: archive
 SELECT archive(%(archive_id)s, %(manifests)s);
 
+-- name: chosen_manifests
+-- A part of the two statements below: the ids come from an index, (pipeline, id) or the primary key; those of a state
+-- that is not done from an index that has only what is not done. The time of a run is that of "periods". One partition is
+-- found by the index of its chain, a topic without a partition by the first range of a manifest: the other way round a
+-- million ranges would be read.
+SELECT m.id FROM manifest m
+WHERE (%(pipeline_name)s::text IS NULL OR m.pipeline = %(pipeline_name)s)
+  AND (%(state)s::text IS NULL OR m.state = %(state)s::manifest_state)
+  AND (%(state)s::text IS NULL OR %(state)s::text = 'done' OR m.state <> 'done')   -- by the index of those
+  AND (%(since)s::timestamptz IS NULL AND %(until)s::timestamptz IS NULL OR m.run_id IN (
+      SELECT r.id FROM run r
+      WHERE (%(pipeline_name)s::text IS NULL OR r.pipeline = %(pipeline_name)s)
+        AND coalesce(r.planned_up_to, r.cut_at, r.planned_at) > coalesce(%(since)s, '-infinity'::timestamptz)
+        AND coalesce(r.planned_up_to, r.cut_at, r.planned_at) <= coalesce(%(until)s, 'infinity'::timestamptz)))
+  AND (%(topic)s::text IS NULL OR %(partition)s::int IS NOT NULL OR EXISTS (
+      SELECT FROM manifest_range g JOIN chain c ON c.id = g.chain_id
+      WHERE g.manifest_id = m.id AND c.topic = %(topic)s))
+  AND (%(partition)s::int IS NULL OR m.id IN (
+      SELECT g.manifest_id FROM chain c JOIN manifest_range g ON g.chain_id = c.id
+      WHERE (%(pipeline_name)s::text IS NULL OR c.pipeline = %(pipeline_name)s)
+        AND c.partition = %(partition)s AND (%(topic)s::text IS NULL OR c.topic = %(topic)s)))
+  AND (%(lacks)s::text IS NULL OR m.state = 'done'
+       AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = %(lacks)s)
+       AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id AND g.sink = %(lacks)s))
+
 -- name: page_of_manifests
--- Newest first. The ids come from an index, (pipeline, id) or the primary key, so a page costs the same at any depth;
--- those of a state that is not done from an index that has only what is not done.
--- The time of a run is that of "periods". One partition is found by the index of its chain, a topic without a partition
--- by the first range of a manifest: the other way round a million ranges would be read.
+-- Newest first; a page costs the same at any depth.
 SELECT v.* FROM (
-    SELECT m.id FROM manifest m
-    WHERE (%(pipeline_name)s::text IS NULL OR m.pipeline = %(pipeline_name)s)
-      AND (%(state)s::text IS NULL OR m.state = %(state)s::manifest_state)
-      AND (%(state)s::text IS NULL OR %(state)s::text = 'done' OR m.state <> 'done')   -- by the index of those
-      AND (%(since)s::timestamptz IS NULL AND %(until)s::timestamptz IS NULL OR m.run_id IN (
-          SELECT r.id FROM run r
-          WHERE (%(pipeline_name)s::text IS NULL OR r.pipeline = %(pipeline_name)s)
-            AND coalesce(r.planned_up_to, r.cut_at, r.planned_at) > coalesce(%(since)s, '-infinity'::timestamptz)
-            AND coalesce(r.planned_up_to, r.cut_at, r.planned_at) <= coalesce(%(until)s, 'infinity'::timestamptz)))
-      AND (%(topic)s::text IS NULL OR %(partition)s::int IS NOT NULL OR EXISTS (
-          SELECT FROM manifest_range g JOIN chain c ON c.id = g.chain_id
-          WHERE g.manifest_id = m.id AND c.topic = %(topic)s))
-      AND (%(partition)s::int IS NULL OR m.id IN (
-          SELECT g.manifest_id FROM chain c JOIN manifest_range g ON g.chain_id = c.id
-          WHERE (%(pipeline_name)s::text IS NULL OR c.pipeline = %(pipeline_name)s)
-            AND c.partition = %(partition)s AND (%(topic)s::text IS NULL OR c.topic = %(topic)s)))
-      AND (%(lacks)s::text IS NULL OR m.state = 'done'
-           AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = %(lacks)s)
-           AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id AND g.sink = %(lacks)s))
+    -- include: chosen_manifests
       AND (%(after)s::bigint IS NULL OR m.id < %(after)s)
     ORDER BY m.id DESC LIMIT %(limit)s) page
 JOIN manifest_view v ON v.id = page.id
 ORDER BY v.id DESC;
 
 -- name: count_manifests
--- Of the same manifests as "page_of_manifests".
 SELECT count(*) AS matching, count(*) FILTER (WHERE id < %(after)s) AS older FROM (
-    SELECT m.id FROM manifest m
-    WHERE (%(pipeline_name)s::text IS NULL OR m.pipeline = %(pipeline_name)s)
-      AND (%(state)s::text IS NULL OR m.state = %(state)s::manifest_state)
-      AND (%(state)s::text IS NULL OR %(state)s::text = 'done' OR m.state <> 'done')   -- by the index of those
-      AND (%(since)s::timestamptz IS NULL AND %(until)s::timestamptz IS NULL OR m.run_id IN (
-          SELECT r.id FROM run r
-          WHERE (%(pipeline_name)s::text IS NULL OR r.pipeline = %(pipeline_name)s)
-            AND coalesce(r.planned_up_to, r.cut_at, r.planned_at) > coalesce(%(since)s, '-infinity'::timestamptz)
-            AND coalesce(r.planned_up_to, r.cut_at, r.planned_at) <= coalesce(%(until)s, 'infinity'::timestamptz)))
-      AND (%(topic)s::text IS NULL OR %(partition)s::int IS NOT NULL OR EXISTS (
-          SELECT FROM manifest_range g JOIN chain c ON c.id = g.chain_id
-          WHERE g.manifest_id = m.id AND c.topic = %(topic)s))
-      AND (%(partition)s::int IS NULL OR m.id IN (
-          SELECT g.manifest_id FROM chain c JOIN manifest_range g ON g.chain_id = c.id
-          WHERE (%(pipeline_name)s::text IS NULL OR c.pipeline = %(pipeline_name)s)
-            AND c.partition = %(partition)s AND (%(topic)s::text IS NULL OR c.topic = %(topic)s)))
-      AND (%(lacks)s::text IS NULL OR m.state = 'done'
-           AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = %(lacks)s)
-           AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id AND g.sink = %(lacks)s))) chosen;
+    -- include: chosen_manifests
+    ) chosen;
 
 -- name: undone
 SELECT id FROM manifest WHERE pipeline = %(pipeline_name)s AND state <> 'done' ORDER BY id;
