@@ -178,8 +178,7 @@ def objects(
     Iceberg table are those of its current snapshot; for them it needs the pipeline file and the catalog.
     """
     environment = _environment(dsn, pipelines)
-    with _database(environment) as database:
-        check_pipeline(environment, database, pipeline_name)
+    with _database_with(pipeline_name, environment) as database:
         pipeline = partial(find, environment.pipelines, pipeline_name)
         return object_views(database, pipeline_name, pipeline, sink=sink, dead_letters=dead_letters)
 
@@ -387,9 +386,7 @@ def lanes(pipeline_name: str, *, dsn: str | None = None, pipelines: Path | str |
 
     An older life of a partition stands before the newer one. Needs the manifest database only.
     """
-    environment = _environment(dsn, pipelines)
-    with _database(environment) as database:
-        check_pipeline(environment, database, pipeline_name)
+    with _database_with(pipeline_name, _environment(dsn, pipelines)) as database:
         return lane_views(database, pipeline_name)
 
 
@@ -406,9 +403,7 @@ def timeline(
     Without ``by`` ("hour", "day" or "week") the shortest that reaches back to the newest runs. Needs the manifest
     database only.
     """
-    environment = _environment(dsn, pipelines)
-    with _database(environment) as database:
-        check_pipeline(environment, database, pipeline_name)
+    with _database_with(pipeline_name, _environment(dsn, pipelines)) as database:
         step = None if by is None else Step(by)
         end = until and with_zone(until)
         return timeline_view(timeline_of(database, pipeline_name, datetime.now(UTC), step=step, until=end))
@@ -419,9 +414,7 @@ def history(pipeline_name: str, *, dsn: str | None = None, pipelines: Path | str
 
     Needs the manifest database only.
     """
-    environment = _environment(dsn, pipelines)
-    with _database(environment) as database:
-        check_pipeline(environment, database, pipeline_name)
+    with _database_with(pipeline_name, _environment(dsn, pipelines)) as database:
         return decision_views(database, pipeline_name)
 
 
@@ -539,6 +532,14 @@ def _environment(dsn: str | None, pipelines: Path | str | None) -> Environment:
 def _database(environment: Environment) -> ManifestDatabase:
     """A connection to the manifest database, acting as this user."""
     return ManifestDatabase(environment.database(), f"python {getpass.getuser()}")
+
+
+@contextmanager
+def _database_with(pipeline_name: str, environment: Environment) -> Iterator[ManifestDatabase]:
+    """The manifest database, which knows the pipeline, or the pipeline has a file: see ``check_pipeline``."""
+    with _database(environment) as database:
+        check_pipeline(environment, database, pipeline_name)
+        yield database
 
 
 @contextmanager
