@@ -13,6 +13,7 @@ import pytest
 
 from tests.worlds.file_of_rows import file_of
 from tests.worlds.world import World
+from tidemark.characters import storable
 from tidemark.operations.audit import KEPT, KEPT_CHARACTERS, audit
 from tidemark.paths import RecordName
 from tidemark.sinks.files.sink import FilesSink
@@ -131,6 +132,7 @@ STRAYS: dict[str, tuple[Callable[[Path], Path], bool]] = {
     "a hidden copy, which DuckDB reads": (lambda path: path.with_name("." + path.name), False),
     "an underscored copy, which DuckDB reads": (lambda path: path.with_name("_" + path.name), False),
     "notes of a person": (lambda path: path.with_name("notes.txt"), False),
+    "a copy under a name that is no UTF-8": (lambda path: path.with_name("\udcff.parquet"), False),
 }
 
 
@@ -145,7 +147,7 @@ def test_a_file_added_by_hand_is_one_line_and_taking_it_away_is_enough(world: Wo
     report = world.here("audit", "demo")
     assert report.exit_code == 1
     [line] = report.stdout.splitlines()
-    assert str(added.relative_to(world.lake)) in line
+    assert storable(str(added.relative_to(world.lake))) in line
     assert line.startswith(f"manifest {int(path.name[:10])}: ") == names_manifest
     assert world.json("objects", "demo") == [
         object_ for object_ in world.json("objects", "demo") if object_["path"] != str(added)

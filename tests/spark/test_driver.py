@@ -33,12 +33,6 @@ def test_a_driver_on_a_local_master_listens_on_loopback_only_and_leaves_nothing_
     assert list(driver_folder.iterdir()) == []
 
 
-def test_the_jvm_of_a_job_with_few_records_has_one_compiler(session: SparkSession) -> None:
-    gateway = session.sparkContext._gateway
-    assert gateway is not None
-    assert "-XX:TieredStopAtLevel=1" in psutil.Process(gateway.proc.pid).cmdline()
-
-
 def test_a_job_tells_how_many_of_its_tasks_are_done(session: SparkSession) -> None:
     lines: list[str] = []
 

@@ -1,9 +1,12 @@
 """What Tidemark says to the JVM of a driver on this machine, and what it leaves to the user."""
 
 import os
+from pathlib import Path
 
 import pytest
 
+from tidemark.spark import classes
+from tidemark.spark.classes import class_archive
 from tidemark.spark.java import FEW_CORES, FEW_RECORDS, VARIABLES, java_options
 
 ONE_COMPILER, SERIAL = "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"
@@ -50,3 +53,36 @@ def test_options_of_the_user_win(given: str, ours: list[str]) -> None:
 def test_options_in_a_variable_of_java_win(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "-XX:+UseG1GC -XX:TieredStopAtLevel=4")
     assert not java_options("", 0)
+
+
+ARCHIVE = Path("/jars/my classes.jsa")
+SHARED = f"-XX:SharedArchiveFile='{ARCHIVE}' -Xlog:cds=off -Xlog:cds+dynamic=off"
+
+
+def test_an_archive_of_classes_is_named_and_java_tells_nothing_about_it_on_standard_output() -> None:
+    assert java_options("-Dname=text", None, ARCHIVE) == f"{SERIAL} {SHARED} -Dname=text"
+
+
+@pytest.mark.parametrize("given", ["-XX:SharedArchiveFile=/mine.jsa", "-Xshare:off", "-XX:ArchiveClassesAtExit=/mine"])
+def test_an_archive_of_the_user_wins(given: str) -> None:
+    assert java_options(given, None, ARCHIVE) == f"{SERIAL} {given}"
+
+
+def test_an_archive_is_used_only_whole_and_for_the_java_that_wrote_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jars, java = tmp_path / "jars" / "spark", tmp_path / "java" / "bin" / "java"
+    for folder in (jars, java.parent):
+        folder.mkdir(parents=True)
+    java.write_text("one")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    assert class_archive(None) is None
+    assert class_archive(jars) is None
+    archive = jars.parent / f"spark-classes-{classes._made_from()}-4.jsa"
+    archive.write_bytes(b"1234")
+    assert class_archive(jars) == archive
+    archive.write_bytes(b"123")
+    assert class_archive(jars) is None, "a file that is cut short would crash the JVM"
+    archive.write_bytes(b"1234")
+    java.write_text("another")
+    assert class_archive(jars) is None

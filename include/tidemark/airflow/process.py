@@ -146,7 +146,8 @@ class ProcessManifestOperator(SparkSubmitOperator):
     def _submit(self, file: Path, order: Order, context: Any) -> None:
         try:
             with TemporaryDirectory(prefix="tidemark-spark-") as folder, in_environment(self.pipeline):
-                self.conf = of_driver(spark_master(self._conn_id), Path(folder), self.conf or {}, order.span)
+                master, jars = spark_master(self._conn_id), Environment.from_variables().spark_jars
+                self.conf = of_driver(master, Path(folder), self.conf or {}, order.span, jars)
                 super().execute(context)
         except AirflowException as failed:
             self._raise_reason(file, order)

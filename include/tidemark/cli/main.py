@@ -5,7 +5,9 @@ output (as JSON with ``--json``), progress and errors to standard error. A comma
 PostgreSQL's and Arrow's libraries take longer to import than most commands take to work.
 """
 
+import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Any
 
 import click
@@ -55,6 +57,7 @@ COMMANDS = {
         "migrate": "Create or upgrade Tidemark's tables; safe to repeat.",
         "completion": "Print the script for completion in a shell.",
         "spark-server": "Run a Spark Connect server for manifests.",
+        "spark-classes": "Store Spark's classes: each Spark starts sooner.",
     },
     "doctor": {
         "doctor": "Check all that pipelines need; exit 1 when a check fails.",
@@ -148,3 +151,5 @@ def main() -> None:
     from tidemark.cli import log
 
     log.show_warnings()
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: a file's name may be no UTF-8

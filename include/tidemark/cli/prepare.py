@@ -198,3 +198,25 @@ def spark_server(
     log.note(f"export TIDEMARK_SPARK_REMOTE={remote}")
     sys.stdout.flush()
     os.execve(arguments[0], arguments, variables)  # noqa: S606 - no shell is meant
+
+
+@commands.command()
+@common_options
+@click.pass_obj
+def spark_classes(environment: Environment, as_json: bool) -> None:
+    """Store Spark's classes as Java keeps them in memory, so that each Spark starts sooner.
+
+    The archive, about 150 MB, lies beside the folder that TIDEMARK_SPARK_JARS names. Repeat it after an upgrade of Java
+    or PySpark: an archive that does not fit is not used. Quick when there is one that fits.
+    """
+    from tidemark.spark.classes import class_archive, make_class_archive
+    from tidemark.spark.session import JAVA_OPTIONS, open_session  # takes 0.5 s to import
+
+    jars = environment.spark_jars
+    if jars is None:
+        raise click.UsageError("TIDEMARK_SPARK_JARS names no folder, beside which the archive would lie")
+    path = class_archive(jars)
+    if path is None:
+        log.note("Java stores the classes that Spark loads, in about 20 s")
+        path = make_class_archive(jars, lambda options: open_session("local[2]", jars, conf={JAVA_OPTIONS: options}))
+    click.echo(json.dumps({"archive": str(path)}) if as_json else path)

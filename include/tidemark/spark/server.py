@@ -46,7 +46,10 @@ def server_command(
     if spec is None or spec.origin is None:
         raise ConfigurationError("PySpark is not installed", next_step="pip install pyspark==4.0.0")
     home = Path(spec.origin).parent
-    properties = {**server_properties(environment, host, port), **of_driver(master, folder, conf, None)}
+    properties = {
+        **server_properties(environment, host, port),
+        **of_driver(master, folder, conf, None, environment.spark_jars),
+    }
     settings = [word for name, value in properties.items() for word in ("--conf", f"{name}={value}")]
     if not is_local(master):
         settings += ["--py-files", str(package_zip(environment.home))]

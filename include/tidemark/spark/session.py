@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from tidemark.errors import ConfigurationError, Unavailable, WorkFailed
 from tidemark.spark.batches import arrow_batches
+from tidemark.spark.classes import class_archive
 from tidemark.spark.java import java_options
 from tidemark.spark.reach import why_unreachable
 from tidemark.spark.shipped import is_local, package_zip
@@ -58,13 +59,16 @@ def spark_configuration(jars: Path | None) -> dict[str, str]:
     return settings
 
 
-def of_driver(master: str, folder: Path, conf: Mapping[str, str], records: int | None) -> dict[str, str]:
+def of_driver(
+    master: str, folder: Path, conf: Mapping[str, str], records: int | None, jars: Path | None
+) -> dict[str, str]:
     """The properties of a driver on this machine, beside ``conf``: where it listens, its working folder, its JVM.
 
     Spark 4.0 leaves a folder ``artifacts`` where its JVM works: ``folder`` is one that somebody removes afterwards.
-    ``records``: how many its first job reads at most; None: it stays up for many jobs.
+    ``records``: how many its first job reads at most; None: it stays up for many jobs. ``jars``: the folder of the
+    connector, which may have an archive of classes beside it.
     """
-    options = java_options(conf.get(JAVA_OPTIONS, ""), records)
+    options = java_options(conf.get(JAVA_OPTIONS, ""), records, class_archive(jars))
     java = f"-Duser.dir='{folder.absolute()}' {options}".strip()
     loopback = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK} if is_local(master) else {}
     return {**loopback, **conf, JAVA_OPTIONS: java}
@@ -101,7 +105,7 @@ def open_session(
     with _interruptible(), _standard_error_to(log):
         folder = Path(tempfile.mkdtemp(prefix="tidemark-spark-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        session = _session(master, {**spark_configuration(jars), **of_driver(master, folder, conf, records)}, log)
+        session = _session(master, {**spark_configuration(jars), **of_driver(master, folder, conf, records, jars)}, log)
         if not is_local(master):
             session.sparkContext.addPyFile(str(package_zip(home)))
         return session
