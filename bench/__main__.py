@@ -1,9 +1,11 @@
 """`python -m bench [--quick] [--messages N] [--runs N] [--only PART]`: measures and prints the tables.
 
+`python -m bench --fleet [--pipelines N]` measures many pipelines in Airflow, and nothing else.
+
 Flink's jars are fetched when it is to be measured, and only then.
 
-Exit status 0 when all jobs ran, whatever the figures are. The figures are written to `.tidemark/bench.json`, and with
-`--write` to `bench/README.md`.
+Exit status 0 when all jobs ran, whatever the figures are. The figures are written to `.tidemark/bench.json` (those of a
+fleet to `.tidemark/bench-fleet.json`), and with `--write` to `bench/README.md`.
 """
 
 import argparse
@@ -22,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from bench import commits, decoding, flink, ledger, pages, planning, report, sinks
+from bench import commits, decoding, fleet, fleet_report, flink, ledger, pages, planning, report, sinks
 from bench.records import ALLOWED_LATENESS_S, PARTITIONS, SCHEMA, SMALL_MESSAGES, messages
 from bench.timed import Timing, timed
 from sandbox.bootstrap.checkout import CHECKOUT, STATE
@@ -39,7 +41,7 @@ PARTS = ("decoders", "jobs", "small", "sinks", "plan", "iceberg", "page", "ledge
 # In the order of their turns; report.NAMES says what they are.
 LARGE = ("tidemark", "warm", "flink", "batch", "streaming", "noop")
 SMALL = ("tidemark", "warm", "flink", "batch")
-RESULTS = STATE / "bench.json"
+RESULTS, RESULTS_OF_FLEET = STATE / "bench.json", STATE / "bench-fleet.json"
 
 
 class Bench:
@@ -222,8 +224,15 @@ def main(words: list[str]) -> None:
     parser.add_argument("--messages", type=int, default=None, help=f"number of messages (default {MESSAGES:,})")
     parser.add_argument("--runs", type=int, default=None, help="how often each job runs (default 3)")
     parser.add_argument("--only", choices=PARTS, action="append", help="measure only this part; may be repeated")
+    parser.add_argument("--fleet", action="store_true", help="measure many pipelines in Airflow, and nothing else")
+    parser.add_argument(
+        "--pipelines", type=int, default=fleet.PIPELINES, help=f"how many of a fleet (default {fleet.PIPELINES})"
+    )
     parser.add_argument("--write", action="store_true", help="write the tables to bench/README.md")
     arguments = parser.parse_args(words)
+    if arguments.fleet:
+        _fleet(arguments)
+        return
     arguments.messages = arguments.messages or (QUICK_MESSAGES if arguments.quick else MESSAGES)
     arguments.runs = arguments.runs or (1 if arguments.quick else 3)
     arguments.only = arguments.only or list(PARTS)
@@ -233,6 +242,17 @@ def main(words: list[str]) -> None:
     print(text)
     if arguments.write:
         report.write_into(CHECKOUT / "bench" / "README.md", text)
+
+
+def _fleet(arguments: argparse.Namespace) -> None:
+    machine = report.machine()
+    with _bench() as bench:
+        figures = fleet.measure(bench.postgres, bench.broker, bench.folder, arguments.pipelines)
+    RESULTS_OF_FLEET.write_text(json.dumps({"machine": machine, "fleet": figures}, indent=1))
+    text = fleet_report.text(machine, figures)
+    print(text)
+    if arguments.write:
+        report.write_into(CHECKOUT / "bench" / "README.md", text, fleet_report.MARKS)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

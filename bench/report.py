@@ -17,7 +17,7 @@ from bench.records import SMALL_MESSAGES
 from bench.timed import MIB, Timing
 from sandbox.bootstrap.jars import java
 
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+BEGIN, END = MARKS = "<!-- measured: begin -->", "<!-- measured: end -->"
 NAMES = {
     "tidemark": "`tidemark run`",
     "warm": "`tidemark run`, Spark stays up",
@@ -60,15 +60,8 @@ def line(kind: str, timing: Timing) -> str:
 
 
 def tables(figures: dict[str, Any]) -> str:
-    """All figures as Markdown."""
-    of = figures["machine"]
-    measured = (
-        f"Measured on {of['date']}: {of['cores']} cores, {of['memory_gib']} GiB, Python {of['python']}, {of['java']}, "
-        f"Spark {of['spark']}, Flink {of['flink']}, pyarrow {of['pyarrow']}; "
-        f"load average before: {of['load_before']}. "
-        f"Medians of {figures['runs']}."
-    )
-    parts = [measured]
+    """All figures as Markdown, without those of a fleet."""
+    parts = [f"{measured(figures['machine'])} Medians of {figures['runs']}."]
     if "decoders" in figures:
         parts.append(_decoders(figures["decoders"]))
     if "jobs" in figures:
@@ -88,6 +81,15 @@ def tables(figures: dict[str, Any]) -> str:
     if "ledger" in figures:
         parts.append(_ledger(figures["ledger"]))
     return "\n\n".join(parts)
+
+
+def measured(of: dict[str, Any]) -> str:
+    """What was measured where, in a line."""
+    return (
+        f"Measured on {of['date']}: {of['cores']} cores, {of['memory_gib']} GiB, Python {of['python']}, {of['java']}, "
+        f"Spark {of['spark']}, Flink {of['flink']}, pyarrow {of['pyarrow']}; "
+        f"load average before: {of['load_before']}."
+    )
 
 
 def _decoders(decoders: dict[str, dict[str, float]]) -> str:
@@ -279,8 +281,9 @@ def _ways(nodes: dict[str, list[str]]) -> str:
     return "; ".join(f"`{name}` by {', '.join(ways)}" for name, ways in nodes.items())
 
 
-def write_into(readme: Path, text: str) -> None:
-    """Replace the text between the two marks of a file."""
-    before, _, rest = readme.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    readme.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+def write_into(readme: Path, text: str, marks: tuple[str, str] = MARKS) -> None:
+    """Replace the text between two marks of a file."""
+    begin, end = marks
+    before, _, rest = readme.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    readme.write_text(f"{before}{begin}\n{text}\n{end}{after}")
