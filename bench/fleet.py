@@ -44,7 +44,6 @@ PIPELINES = 200
 RECORDS = 1_000  # new ones of each pipeline
 PARTITIONS = 2
 PARSED = 1_000  # pipeline files that the DAG processor reads at the end
-TRIGGERED = 3  # runs by hand that are measured, after a first one
 POOL, SLOTS = "fleet", 2  # manifests at work at once
 TASKS = 4  # at once, of all kinds
 TOPICS_AT_ONCE = 50
@@ -54,8 +53,11 @@ SINGLE = "by-hand"
 COLUMNS = ("plan", "process", "close")
 
 
-def measure(postgres: Postgres, broker: Broker, folder: Path, pipelines: int) -> dict[str, Any]:
-    """The figures of so many pipelines; raises ``WrongResult`` unless all runs succeed and all counts are right."""
+def measure(postgres: Postgres, broker: Broker, folder: Path, pipelines: int, runs: int) -> dict[str, Any]:
+    """The figures of so many pipelines, and of so many runs by hand.
+
+    Raises ``WrongResult`` unless all runs succeed and all counts are right.
+    """
     with postgres.temporary_database("fleet") as dsn, postgres.temporary_database("airflow") as metadata:
         migrate(dsn)
         log_statements(dsn)
@@ -65,7 +67,7 @@ def measure(postgres: Postgres, broker: Broker, folder: Path, pipelines: int) ->
             figures = {
                 "pipelines": pipelines, "records": RECORDS, "partitions": PARTITIONS, "slots": SLOTS, "tasks": TASKS
             }  # fmt: skip
-            figures["by_hand"] = fleet.by_hand()
+            figures["by_hand"] = fleet.by_hand(runs)
             figures |= fleet.hour()
             files = pipelines + 1
             figures["parsing"] = [fleet.parsed(number) for number in sorted({files, max(files, PARSED)})]
@@ -155,11 +157,11 @@ class Fleet:
         wait_until(lambda: self.airflow.number_of_dags() == dags, f"{dags} DAGs", timeout=600, interval=1)
         _tell(f"{dags} DAGs are known")
 
-    def by_hand(self) -> list[dict[str, float]]:
+    def by_hand(self, runs: int) -> list[dict[str, float]]:
         """The seconds from a trigger to the end of its run, and of each task; the first run is not measured."""
         self.airflow.unpause(SINGLE)
         measured = []
-        for number in range(TRIGGERED + 1):
+        for number in range(runs + 1):
             now = datetime.now(UTC)
             self._produce([SINGLE], now)
             began = datetime.now(UTC)

@@ -4,22 +4,16 @@ import statistics
 from importlib.metadata import version
 from typing import Any
 
-from bench import report
-
-MARKS = "<!-- fleet: begin -->", "<!-- fleet: end -->"
 PIPELINES, LONGEST_MINUTES = 200, 20
 LONGEST_BY_HAND_S = 10.0
 FILES, LONGEST_PARSE_S = 1_000, 10.0
 
 
-def text(machine: dict[str, Any], of: dict[str, Any]) -> str:
+def text(of: dict[str, Any]) -> str:
     """All figures of one measurement."""
-    airflow = (
-        f"{report.measured(machine)} Airflow {version('apache-airflow-core')} with {of['tasks']} tasks at once, "
-        f"{of['slots']} slots in the pool of `process`."
+    return "\n\n".join(
+        [_runs(of), _processor(of["processor"]), _database(of["database"]), _by_hand(of), _parsing(of["parsing"])]
     )
-    parts = [airflow, _runs(of), _processor(of["processor"]), _database(of["database"]), _by_hand(of)]
-    return "\n\n".join([*parts, _parsing(of["parsing"])])
 
 
 def _runs(of: dict[str, Any]) -> str:
@@ -29,6 +23,10 @@ def _runs(of: dict[str, Any]) -> str:
         f"server that stays up (target: {PIPELINES} within {LONGEST_MINUTES} minutes, which is "
         f"{LONGEST_MINUTES * 60 / PIPELINES:.1f} s each):"
     )
+    at_once = (
+        f"- At most {of['processing_at_once']} manifests were at work at once (the pool has {of['slots']} slots), and "
+        f"{of['tasks_at_once']} tasks (Airflow {version('apache-airflow-core')} may start {of['tasks']})."
+    )
     done = (
         f"- {counted['done']} of {counted['manifests']} manifests are done, {counted['read']:,} records are read and "
         f"{counted['written']:,} written. The lake has {counted['rows']:,} rows of {counted['records']:,} records."
@@ -37,9 +35,8 @@ def _runs(of: dict[str, Any]) -> str:
         f"- All have ended after {of['wall']:,.0f} s, which is {of['wall'] / number:.1f} s each.",
         f"- A run takes {of['run']:.1f} s from its start to its end (median), most of it waiting for its turn.",
         f"- {_tasks(of['tasks_of_runs'])}",
-        f"- At most {of['processing_at_once']} manifests were at work at once, and {of['tasks_at_once']} tasks.",
     ]
-    return "\n".join([title, "", *lines, done])
+    return "\n".join([title, "", *lines, at_once, done])
 
 
 def _processor(seconds: dict[str, float]) -> str:
