@@ -223,7 +223,7 @@ class Fleet:
     def _used(self) -> dict[str, float]:
         """The processor time so far, by kind of process: tasks are below the scheduler, as its executor starts them."""
         scheduler = self.airflow.pid("scheduler")
-        own = sum(psutil.Process(scheduler).cpu_times()[:2])
+        own = _own_seconds(scheduler)
         return {
             "scheduler": own,
             "tasks and their supervisors": processor_seconds(scheduler) - own,
@@ -266,8 +266,9 @@ class Fleet:
     def parsed(self, files: int) -> dict[str, float]:
         """How long the DAG processor takes to read so many pipeline files once more, when it knows their DAGs.
 
-        ``seconds``: of the file that has the DAGs, as Airflow tells it. ``processor``: all that the DAG processor uses
-        until it is idle again, also for the other DAG file, and for the comparison with what is stored.
+        ``seconds``: of the file that has the DAGs, as Airflow tells it. Processor time until all is idle again:
+        ``reading`` of the processes that read the DAG files, both of them; ``storing`` of the DAG processor itself,
+        which compares what they read with what is stored.
         """
         for number in range(len(self.names) + 1, files):
             self._write(f"parsed-{number:04}", "0 * * * *")
@@ -275,7 +276,8 @@ class Fleet:
         time.sleep(31)  # what it has stored in the last 30 s it does not compare
         pid = self.airflow.pid("dag-processor")
         self._wait_idle(pid)
-        before, asked = processor_seconds(pid), datetime.now(UTC)
+        read, stored = self._read_and_stored()
+        asked = datetime.now(UTC)
         self.airflow.parse()
         wait_until(
             lambda: _moment(self.airflow.dag(SINGLE)["last_parsed_time"]) > asked, "the DAGs to be parsed",
@@ -283,9 +285,16 @@ class Fleet:
         )  # fmt: skip
         self._wait_idle(pid)
         seconds = float(self.airflow.dag(SINGLE)["last_parse_duration"])
-        figures = {"files": files, "seconds": seconds, "processor": processor_seconds(pid) - before}
+        reading, storing = self._read_and_stored()
+        figures = {"files": files, "seconds": seconds, "reading": reading - read, "storing": storing - stored}
         _tell(f"parsing: {_listed(figures)}")
         return figures
+
+    def _read_and_stored(self) -> tuple[float, float]:
+        """The processor time so far of the DAG processor's children, and its own."""
+        pid = self.airflow.pid("dag-processor")
+        own = _own_seconds(pid)
+        return processor_seconds(pid) - own, own
 
     def _wait_idle(self, pid: int) -> None:
         used = [processor_seconds(pid)]
@@ -336,6 +345,11 @@ def per_run(sessions: Iterable[LoggedSession], runs: int) -> dict[str, dict[str,
         of_task["sessions"] += 1 / runs
         of_task["statements"] += session.statements / runs
     return sums
+
+
+def _own_seconds(pid: int) -> float:
+    """The processor time of a process without its children."""
+    return float(sum(psutil.Process(pid).cpu_times()[:2]))
 
 
 def _seconds_of(tasks: Sequence[TaskInstance]) -> dict[str, float]:

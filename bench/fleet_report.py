@@ -66,15 +66,18 @@ def _by_hand(of: dict[str, Any]) -> str:
 
 def _parsing(of: list[dict[str, float]]) -> str:
     rows = [
-        f"| {files['files']:,.0f} | {files['seconds']:.1f} s | {files['seconds'] / files['files'] * 1000:.1f} ms "
-        f"| {files['processor']:.1f} s |"
+        f"| {files['files']:,.0f} | {files['seconds']:.1f} s | {files['reading']:.1f} s "
+        f"| {files['reading'] / files['files'] * 1000:.1f} ms | {files['storing']:.1f} s |"
         for files in of
     ]
     title = (
-        f"**The DAG processor reads all pipeline files again** (target: {FILES:,} files with less than "
-        f"{LONGEST_PARSE_S:.0f} s of processor time in all):"
+        f"**The DAG processor reads all pipeline files again** (target: {FILES:,} files are read with less than "
+        f"{LONGEST_PARSE_S:.0f} s of processor time):"
     )
-    head = ["| files | the DAG file | of that, a pipeline file | processor time in all |", "|---|---|---|---|"]
+    head = [
+        "| files | the DAG file, whole | reading, processor time | of that, a file | comparing with what is stored |",
+        "|---|---|---|---|---|",
+    ]
     return "\n".join([title, "", *head, *rows])
 
 

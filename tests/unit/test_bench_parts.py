@@ -191,7 +191,7 @@ def test_the_tables_of_a_fleet_have_its_runs_costs_and_targets() -> None:
         "database": {"plan": {"sessions": 1.0, "statements": 30.0}, "close": {"sessions": 1.0, "statements": 20.0}},
         "counted": dict.fromkeys(("manifests", "done"), 10) | dict.fromkeys(("read", "written", "rows", "records"), 1),
         "by_hand": [{"whole": whole, **of_tasks} for whole in (8.0, 9.0, 7.0)],
-        "parsing": [{"files": 11, "seconds": 0.22, "processor": 0.5}],
+        "parsing": [{"files": 11, "seconds": 0.3, "reading": 0.22, "storing": 0.5}],
     }  # fmt: skip
     text = fleet_report.text(figures)
     assert "which is 5.0 s each" in text
@@ -199,4 +199,4 @@ def test_the_tables_of_a_fleet_have_its_runs_costs_and_targets() -> None:
     assert "| in all | 1.25 s |" in text
     assert "| in all | 2.0 | 50.0 |" in text
     assert "8.0 s from the trigger to its end, 7.0 to 9.0" in text
-    assert "| 11 | 0.2 s | 20.0 ms | 0.5 s |" in text
+    assert "| 11 | 0.3 s | 0.2 s | 20.0 ms | 0.5 s |" in text
