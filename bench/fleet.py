@@ -64,7 +64,7 @@ def measure(postgres: Postgres, broker: Broker, folder: Path, pipelines: int, ru
         with _services(folder, dsn, metadata, broker) as (airflow, spark):
             fleet = Fleet(folder, dsn, broker, postgres, airflow, spark)
             fleet.deploy(pipelines)
-            figures = {
+            figures: dict[str, Any] = {
                 "pipelines": pipelines, "records": RECORDS, "partitions": PARTITIONS, "slots": SLOTS, "tasks": TASKS
             }  # fmt: skip
             figures["by_hand"] = fleet.by_hand(runs)
@@ -89,8 +89,7 @@ def _services(folder: Path, dsn: str, metadata: str, broker: Broker) -> Iterator
     dags = shutil.copytree(CHECKOUT / "dags", folder / "dags")
     with SparkServer(folder, environment) as spark:
         environment["TIDEMARK_SPARK_REMOTE"] = spark.remote
-        of_airflow = {"dags": dags, "parallelism": TASKS, "parse_interval": 300}
-        with Airflow(folder, metadata, environment, **of_airflow) as airflow:
+        with Airflow(folder, metadata, environment, dags=dags, parallelism=TASKS, parse_interval=300) as airflow:
             extra = json.dumps({"bootstrap.servers": broker.bootstrap_servers})
             airflow.create_connection("kafka_default", "kafka", "", extra=extra)
             airflow.create_pool(POOL, SLOTS)
@@ -242,7 +241,7 @@ class Fleet:
             ]
         done = [manifest for manifest in manifests if manifest.state is ManifestState.DONE]
         counts = [publication.counts for manifest in done for publication in manifest.publications]
-        counted = {
+        counted: dict[str, int] = {
             "manifests": len(manifests),
             "done": len(done),
             "read": sum(count.read for count in counts),

@@ -156,7 +156,7 @@ LOG = """\
 
 def test_sessions_and_statements_of_each_task_are_counted_by_the_log() -> None:
     counted = sessions(LOG.splitlines(), "fleet")
-    assert counted == [LoggedSession("plan", 5), LoggedSession("process", 2), LoggedSession("label", 1)]
+    assert counted == [LoggedSession("plan", 5), LoggedSession("label", 1), LoggedSession("process", 2)]
     assert fleet.per_run([*counted, LoggedSession("plan", 2)], 2) == {
         "plan": {"sessions": 1.0, "statements": 3.5},
         "process": {"sessions": 0.5, "statements": 1.0},
