@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from bench import commits, decoding, flink, ledger, pages, planning, report, sinks, wide
+from bench import commits, decoding, fleet, flink, ledger, pages, planning, report, sinks, wide
 from bench.records import ALLOWED_LATENESS_S, PARTITIONS, SCHEMA, SMALL_MESSAGES, messages
 from bench.timed import Timing, timed
 from sandbox.bootstrap.checkout import CHECKOUT, STATE
@@ -36,7 +36,7 @@ MESSAGES, QUICK_MESSAGES = 4_000_000, 200_000
 DECODED_SHARE = 20  # decoders get one record of as many
 SINK_MESSAGES = 1_000_000  # of one manifest
 PARTS = ("decoders", "jobs", "small", "sinks", "plan", "iceberg", "page", "ledger")
-LONG_PARTS = ("wide",)  # only when they are named
+LONG_PARTS = ("wide", "fleet")  # only when they are named
 NO_SETTINGS: Mapping[str, Any] = {}
 # In the order of their turns; report.NAMES says what they are.
 LARGE = ("tidemark", "warm", "flink", "batch", "streaming", "noop")
@@ -185,6 +185,10 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             figures["ledger"] = ledger.measure(bench.postgres)
         if "wide" in arguments.only:
             figures["wide"] = wide.measure(bench, arguments.runs)
+        if "fleet" in arguments.only:
+            figures["fleet"] = fleet.measure(
+                bench.postgres, bench.broker, bench.folder, arguments.pipelines, arguments.runs
+            )
     return figures
 
 
@@ -238,6 +242,10 @@ def main(words: list[str]) -> None:
     parser.add_argument("--runs", type=int, default=None, help="how often each job runs (default 3)")
     parser.add_argument(
         "--only", choices=(*PARTS, *LONG_PARTS), action="append", help="measure only this part; may be repeated"
+    )
+    parser.add_argument("--fleet", action="store_const", const=["fleet"], dest="only", help="the same as --only fleet")
+    parser.add_argument(
+        "--pipelines", type=int, default=fleet.PIPELINES, help=f"how many a fleet has (default {fleet.PIPELINES})"
     )
     parser.add_argument("--write", action="store_true", help="write the tables to bench/README.md")
     arguments = parser.parse_args(words)

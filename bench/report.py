@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pyarrow as pa
 
-from bench import flink
+from bench import fleet_report, flink
 from bench.records import SMALL_MESSAGES
 from bench.timed import MIB, Timing
 from sandbox.bootstrap.jars import java
@@ -292,6 +292,7 @@ _SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "page": lambda figures: _page(figures["page"]),
     "ledger": lambda figures: _ledger(figures["ledger"]),
     "wide": lambda figures: _wide(figures["wide"]),
+    "fleet": lambda figures: fleet_report.text(figures["fleet"]),
 }
 
 

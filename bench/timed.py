@@ -105,7 +105,7 @@ def _watched(process: subprocess.Popen[bytes], server: int | None) -> tuple[int,
     """
     peak = 0
     used: dict[int, float] = {}
-    before = _seconds(server) if server else 0.0
+    before = processor_seconds(server) if server else 0.0
     deadline = time.monotonic() + TIMEOUT_S
     pause = threading.Event()
     while process.poll() is None:
@@ -113,7 +113,7 @@ def _watched(process: subprocess.Popen[bytes], server: int | None) -> tuple[int,
             process.kill()
         peak = max(peak, _sample(process.pid, used) + (_sample(server, {}) if server else 0))
         pause.wait(SAMPLE_S)
-    return peak, sum(used.values()) + (_seconds(server) - before if server else 0.0)
+    return peak, sum(used.values()) + (processor_seconds(server) - before if server else 0.0)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -136,7 +136,7 @@ def _sample(pid: int, used: dict[int, float]) -> int:
     return total
 
 
-def _seconds(pid: int) -> float:
+def processor_seconds(pid: int) -> float:
     """The processor time so far of a process and all below it, with that of children which have ended."""
     total = 0.0
     for member in _family(pid):

@@ -1,7 +1,7 @@
 """Does by Airflow's REST API what a person does on its pages. Each call of the command line would import for 3 s."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -51,6 +51,10 @@ class AirflowApi:
 
         wait_until(known, f"DAG {dag_id} to appear", timeout=timeout, interval=0.2)
 
+    def number_of_dags(self) -> int:
+        """How many DAGs Airflow knows and has a file of."""
+        return int(self._request("GET", "/dags", params={"limit": 1}).json()["total_entries"])
+
     def import_errors(self) -> dict[str, str]:
         """The end of the traceback of each DAG file that cannot be imported, by the name of the file."""
         errors = self._request("GET", "/importErrors").json()["import_errors"]
@@ -64,6 +68,11 @@ class AirflowApi:
     def unpause(self, dag_id: str) -> None:
         """Allow runs of the DAG to start."""
         self._request("PATCH", f"/dags/{dag_id}", json={"is_paused": False})
+
+    def unpause_all(self, pattern: str) -> None:
+        """As ``unpause``, at once for all DAGs whose id is like the pattern of SQL."""
+        options = {"dag_id_pattern": pattern, "update_mask": "is_paused"}
+        self._request("PATCH", "/dags", params=options, json={"is_paused": False})
 
     def pause(self, dag_id: str) -> None:
         """Let runs wait that are started from now on."""
@@ -82,6 +91,28 @@ class AirflowApi:
         """Every run of a DAG, newest first."""
         answer = self._request("GET", f"/dags/{dag_id}/dagRuns", params={"limit": 100, "order_by": "-id"})
         return list(answer.json()["dag_runs"])
+
+    def number_of_runs(self, **chosen: str) -> int:
+        """How many runs all DAGs have; ``chosen``: what Airflow's list of runs can be filtered by."""
+        answer = self._request("GET", "/dags/~/dagRuns", params={"limit": 1, **chosen})
+        return int(answer.json()["total_entries"])
+
+    def runs_of_all(self, **chosen: str) -> list[dict[str, Any]]:
+        """The runs of all DAGs; ``chosen``: as in ``number_of_runs``."""
+        return self._all_pages("/dags/~/dagRuns", "dag_runs", chosen)
+
+    def task_instances_of_all(self, **chosen: str) -> list[TaskInstance]:
+        """The task instances of all runs of all DAGs; ``chosen``: what Airflow's list of them can be filtered by."""
+        return self._all_pages("/dags/~/dagRuns/~/taskInstances", "task_instances", chosen)
+
+    def _all_pages(self, path: str, key: str, chosen: Mapping[str, str]) -> list[dict[str, Any]]:
+        """Airflow gives at most 100 at a time."""
+        listed: list[dict[str, Any]] = []
+        while True:
+            page = self._request("GET", path, params={"limit": 100, "offset": len(listed), **chosen}).json()
+            listed += page[key]
+            if not page[key] or len(listed) >= page["total_entries"]:
+                return listed
 
     def asset_events(self, run_id: str) -> list[dict[str, Any]]:
         """The asset events of a run, oldest first: extra, timestamp, .."""

@@ -5,13 +5,17 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.unit.test_connections import FORMS, VARIABLE, pipeline
 from tidemark.connections import from_environment
+from tidemark.errors import Unavailable
 from tidemark.pipeline.loader import load
+from tidemark.sources.registry import open_source
 
 BOTH = """pipeline: prices
 source:
@@ -41,7 +45,7 @@ def test_every_connection_that_a_pipeline_names_is_there_as_airflow_has_it_and_g
     monkeypatch.delenv("AIRFLOW_CONN_WAREHOUSE", raising=False)
     settings = load(tmp_path / "both.yaml", {})
     assert settings.connections() == {"events", "warehouse"}
-    with suppress(RuntimeError), lookup.in_environment(settings):
+    with suppress(RuntimeError), lookup.in_environment(settings, lookup.airflow_lookup):
         seen = {name: json.loads(os.environ[f"AIRFLOW_CONN_{name}"])["host"] for name in ("EVENTS", "WAREHOUSE")}
         raise RuntimeError
     assert seen == {"EVENTS": "a", "WAREHOUSE": "b"}
@@ -51,8 +55,39 @@ def test_every_connection_that_a_pipeline_names_is_there_as_airflow_has_it_and_g
 
 def test_a_pipeline_that_names_no_connection_changes_nothing(lookup: Any, tmp_path: Path) -> None:
     before = dict(os.environ)
-    with lookup.in_environment(pipeline(tmp_path, "bootstrap_servers: 'a:9092'")):
+    with lookup.in_environment(pipeline(tmp_path, "bootstrap_servers: 'a:9092'"), lookup.airflow_lookup):
         assert dict(os.environ) == before
+
+
+def test_a_task_asks_airflow_once_for_each_connection(
+    lookup: Any, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "both.yaml").write_text(BOTH)
+    settings = load(tmp_path / "both.yaml", {})
+    asked: list[str] = []
+    known = lookup.airflow_lookup
+
+    def counted(conn_id: str) -> Any:
+        asked.append(conn_id)
+        return known(conn_id)
+
+    monkeypatch.setattr(lookup, "airflow_lookup", counted)
+    monkeypatch.setenv("TIDEMARK_DB", database)
+    instance = SimpleNamespace(dag_id="prices", run_id="a run", task_id="process", map_index=0, try_number=1)
+    with lookup.opened(settings, {"ti": instance}) as context, lookup.in_environment(settings, context.lookup):
+        assert sorted(asked) == ["events", "warehouse"]
+
+
+def test_a_source_that_is_asked_nothing_starts_no_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each task opens the source, and `close` seldom asks it. A client has threads, and connects by itself."""
+    monkeypatch.setattr("tidemark.kafka.cluster.TIMEOUT_S", 0.2)
+    settings = pipeline(tmp_path, "bootstrap_servers: '127.0.0.1:1'")
+    before = psutil.Process().num_threads()
+    source = open_source("demo", settings.source, from_environment)
+    assert psutil.Process().num_threads() == before
+    with pytest.raises(Unavailable):
+        source.topics()
+    assert psutil.Process().num_threads() > before
 
 
 def test_a_connection_means_here_what_it_means_in_airflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,12 +14,14 @@ from airflow.dag_processing.dagbag import BundleDagBag
 from airflow.models.taskinstance import TaskInstance
 from airflow.sdk import DAG, AsyncCallback, DeadlineReference, SyncCallback
 from airflow.sdk.definitions.context import _AIRFLOW_PARSING_CONTEXT_DAG_ID as PARSED_FOR
+from airflow.sdk.definitions.param import process_params
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.decoders import decode_deadline_alert
 from airflow.serialization.serialized_objects import DagSerialization
 
 from tests.unit.pipeline_text import GOOD
-from tidemark.airflow.dag import pipeline_dag
+from tidemark.airflow import asked
+from tidemark.airflow.dag import build_dag, pipeline_dag
 from tidemark.airflow.deadline import missed, missed_in_triggerer
 from tidemark.errors import ConfigurationError, NotFound
 from tidemark.pipeline.deployed import deployed_named
@@ -67,6 +69,20 @@ def test_a_task_gets_its_own_pipeline_whatever_the_other_files_hold(write: Write
     assert list(read()) == ["flights", "flights-2"]
     assert list(read("flights")) == ["flights"]
     assert list(read("flights-2")) == ["flights-2"]
+
+
+def test_what_the_trigger_form_asks_for_is_stored_with_the_dag_and_reaches_each_task(write: Write, read: Read) -> None:
+    """A copy of it in each task would be most of what the DAG processor works for a DAG, and of what is stored."""
+    write(GOOD, "a.yaml")
+    [dag] = read().values()
+    stored = comparable(dag)
+    assert [name for name, _ in stored["params"]] == list(asked.PARAMS)
+    assert [task["__var"].get("params") for task in stored["tasks"]] == [None, None, None]
+    for task in dag.tasks:
+        given = process_params(dag, task, {"retry": [7]}, suppress_exception=False)
+        assert given == {name: param.value for name, param in asked.PARAMS.items()} | {"retry": [7]}
+    own = build_dag(load_each(write(GOOD, "a.yaml").parent)[0][1], params={"mine": 1})  # type: ignore[arg-type]
+    assert dict(own.params) == {"mine": 1}
 
 
 def test_what_is_appended_is_put_by_one_task_at_a_time(write: Write, read: Read) -> None:

@@ -9,10 +9,11 @@ from xml.etree import ElementTree as ET
 
 import pyarrow as pa
 
-from bench import contender, decoding, flink, report, wide
+from bench import contender, decoding, fleet, fleet_report, flink, report, wide
 from bench.__main__ import LARGE, LONG_PARTS, PARTS, SMALL
 from bench.planning import SHAPES, MemorySource, pipeline
 from bench.records import ALLOWED_LATENESS_S, COLUMNS, HOURS, LATE_EVERY, PARTITIONS, SCHEMA, START_S, messages
+from bench.statements import LoggedSession, sessions
 from bench.timed import Timing
 from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.bootstrap.jars import locked
@@ -134,3 +135,68 @@ def test_the_source_in_memory_answers_for_every_partition() -> None:
     assert (len(places), missing) == (3, [])
     assert {mark.log_end for mark in source.bounds(places).values()} == {7}
     assert {answer[0] for answer in source.offsets_at(places, datetime.now(UTC)).values() if answer} == {7}
+
+
+# As PostgreSQL writes it: a plan, another database, the label of a task, and a task that gets the first one's process.
+LOG = """\
+2026-11-24 12:58:20 UTC [11] fleet LOG:  statement: SELECT pg_backend_pid() AS process
+2026-11-24 12:58:20 UTC [11] fleet LOG:  execute <unnamed>: SELECT id
+\tFROM database
+2026-11-24 12:58:20 UTC [12] airflow LOG:  statement: SELECT pg_backend_pid() AS process
+2026-11-24 12:58:20 UTC [11] fleet LOG:  statement: BEGIN
+2026-11-24 12:58:20 UTC [13] fleet LOG:  statement: SELECT pg_backend_pid() AS process
+2026-11-24 12:58:20 UTC [11] fleet LOG:  execute _pg3_0: SELECT set_config('tidemark.actor', $1, true)
+2026-11-24 12:58:20 UTC [11] fleet DETAIL:  Parameters: $1 = 'airflow a scheduled__2026-11-24 plan try 1', $2 = ''
+2026-11-24 12:58:20 UTC [11] fleet LOG:  statement: COMMIT
+2026-11-24 12:58:21 UTC [11] fleet LOG:  statement: SELECT pg_backend_pid() AS process
+2026-11-24 12:58:21 UTC [11] fleet LOG:  execute <unnamed>: SELECT set_config('tidemark.actor', $1, true)
+2026-11-24 12:58:21 UTC [11] fleet DETAIL:  Parameters: $1 = 'airflow a scheduled__2026-11-24 process[0] try 2', $2 = ''
+"""
+
+
+def test_sessions_and_statements_of_each_task_are_counted_by_the_log() -> None:
+    counted = sessions(LOG.splitlines(), "fleet")
+    assert counted == [LoggedSession("plan", 5), LoggedSession("label", 1), LoggedSession("process", 2)]
+    assert fleet.per_run([*counted, LoggedSession("plan", 2)], 2) == {
+        "plan": {"sessions": 1.0, "statements": 3.5},
+        "process": {"sessions": 0.5, "statements": 1.0},
+        "label": {"sessions": 0.5, "statements": 0.5},
+    }
+
+
+def test_what_ends_when_another_begins_is_not_at_work_at_once() -> None:
+    hours = [datetime(2026, 11, 24, hour, tzinfo=UTC) for hour in range(6)]
+    assert fleet.most_at_once([]) == 0
+    assert fleet.most_at_once([(hours[0], hours[1]), (hours[1], hours[2])]) == 1
+    assert fleet.most_at_once([(hours[0], hours[3]), (hours[1], hours[4]), (hours[3], hours[5])]) == 2
+
+
+def test_the_records_of_a_fleet_fit_the_schema_and_lie_in_the_hour_before_they_are_due() -> None:
+    start = datetime(2026, 11, 24, 11, 7, tzinfo=UTC)
+    made = list(fleet.records_of_hour(start))
+    values = pa.array([value for _, _, value in made], pa.binary())
+    decoded = open_decoder({"format": "json", "schema": SCHEMA}).decode(pa.record_batch({"value": values}))
+    assert (decoded.errors, decoded.rows.num_rows) == ((), fleet.RECORDS)
+    moments = decoded.rows.column("at").to_pylist()
+    assert [round(moment.timestamp() * 1000) for moment in moments] == [stamp_ms for stamp_ms, _, _ in made]
+    assert (moments[0], sorted(moments)) == (start, moments)
+    assert moments[-1] < start + fleet.HOUR
+
+
+def test_the_tables_of_a_fleet_have_its_runs_costs_and_targets() -> None:
+    of_tasks = {"plan": 0.5, "process": 2.0, "close": 0.5}
+    figures = {
+        "pipelines": 10, "records": 1_000, "slots": 2, "tasks": 4, "wall": 50.0, "run": 20.0, "tasks_of_runs": of_tasks,
+        "processing_at_once": 2, "tasks_at_once": 4, "processor": {"scheduler": 1.0, "Kafka": 0.25},
+        "database": {"plan": {"sessions": 1.0, "statements": 30.0}, "close": {"sessions": 1.0, "statements": 20.0}},
+        "counted": dict.fromkeys(("manifests", "done"), 10) | dict.fromkeys(("read", "written", "rows", "records"), 1),
+        "by_hand": [{"whole": whole, **of_tasks} for whole in (8.0, 9.0, 7.0)],
+        "parsing": [{"files": 11, "seconds": 0.3, "reading": 0.22, "storing": 0.5}],
+    }  # fmt: skip
+    text = fleet_report.text(figures)
+    assert "which is 5.0 s each" in text
+    assert "target: 200 within 20 minutes, which is 6.0 s each" in text
+    assert "| in all | 1.25 s |" in text
+    assert "| in all | 2.0 | 50.0 |" in text
+    assert "8.0 s from the trigger to its end, 7.0 to 9.0" in text
+    assert "| 11 | 0.3 s | 0.2 s | 20.0 ms | 0.5 s |" in text

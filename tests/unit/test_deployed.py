@@ -184,3 +184,23 @@ def test_a_home_that_cannot_be_written_is_told_and_stops_nothing(
     folder.env["TIDEMARK_HOME"] = str(folder.path / "p.yaml")  # a file
     assert folder.read()["flights"][1] is None
     assert "a mistake in it will take the DAG of pipeline flights away" in caplog.text
+
+
+def test_a_task_reads_no_file_but_the_one_that_had_its_pipeline_when_it_was_last_right(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a.yaml", "z.yaml"):
+        (folder.path / name).write_text(SCHEDULED.replace("pipeline: flights", "pipeline: flights-2"))
+    read = []
+
+    def text_of(file: Path) -> str:
+        read.append(file.name)
+        return file.read_text()
+
+    monkeypatch.setattr("tidemark.pipeline.loader._text", text_of)
+    assert deployed_named(folder.path, "flights", folder.env).pipeline.name == "flights"
+    assert read == ["p.yaml"]
+
+    (folder.path / "p.yaml").rename(folder.path / "q.yaml")
+    assert deployed_named(folder.path, "flights", folder.env).pipeline.name == "flights"
+    assert {*read} == {"a.yaml", "p.yaml", "q.yaml", "z.yaml"}, "all are searched for the name"

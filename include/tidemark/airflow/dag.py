@@ -126,8 +126,13 @@ def build_dag(
         "and `tidemark show 1` for manifest 1.",
         "params": asked.PARAMS,
     }
-    with DAG(dag_id=pipeline.name, tags=tags, default_args=defaults, **{**of_file, **arguments}) as dag:
+    whole = {**of_file, **arguments}
+    # Set when the tasks are there. Else Airflow copies these into each task, checks every copy several times and stores
+    # it, which is most of the time that a DAG takes to be parsed. Tasks get those of their DAG in any case.
+    params = whole.pop("params")
+    with DAG(dag_id=pipeline.name, tags=tags, default_args=defaults, **whole) as dag:
         _tasks(pipeline, problem, process)
+    dag.params = params
     return dag
 
 

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from typing import Any
 
 from airflow.sdk import BaseHook, Connection
@@ -61,9 +62,9 @@ def master_of(connection: Any, conn_id: str) -> str:
     return f"{master}:{connection.port}" if connection.port else str(master)
 
 
-def in_environment(pipeline: Pipeline) -> AbstractContextManager[None]:
+def in_environment(pipeline: Pipeline, lookup: connections.Lookup) -> AbstractContextManager[None]:
     """Put Airflow's connections that the pipeline names into the environment."""
-    by_id = {conn_id: airflow_lookup(conn_id) for conn_id in pipeline.connections()}
+    by_id = {conn_id: lookup(conn_id) for conn_id in pipeline.connections()}
     return connections.in_environment({conn_id: entry for conn_id, entry in by_id.items() if entry is not None})
 
 
@@ -78,7 +79,8 @@ def opened(pipeline: Pipeline, task: Any, *, warns: bool = True) -> Iterator[Con
     actor = f"airflow {instance.dag_id} {instance.run_id} {instance.task_id}{mapped} try {instance.try_number}"
     database_url = Environment.from_variables().database()
     with about(pipeline=pipeline.name), ManifestDatabase(database_url, actor) as database:
-        context = open_context(pipeline, database, airflow_lookup)
+        # Each look-up is a request to the API server, and a task needs the same connections several times.
+        context = open_context(pipeline, database, cache(airflow_lookup))
         for warning in context.source.warnings() if warns else ():
             log.warning(warning)
         yield context

@@ -18,6 +18,7 @@ from tidemark.airflow.asked import sinks_of
 from tidemark.airflow.lineage import Lineage, facets, lineage_if_asked
 from tidemark.airflow.lookup import in_environment, opened, spark_master
 from tidemark.airflow.verdict import airflow_verdict
+from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import TidemarkError, WorkFailed
@@ -57,6 +58,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
         self.manifest_id = manifest_id
         self.ended_by_airflow = False
         self.lineage: Lineage | None = None
+        self._label: str | None = None
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Airflow's provider for OpenLineage calls this by its name when the task has ended, in the task's process."""
@@ -78,9 +80,11 @@ class ProcessManifestOperator(SparkSubmitOperator):
 
     def manifest_label(self) -> str:
         """Manifest and ranges, for the square of the task; Airflow renders it when the task starts, and at its end."""
-        manifest_id = int(self.manifest_id)
-        with ManifestDatabase(Environment.from_variables().database(), "airflow label") as database:
-            return log_lines.label(manifest_id, database.manifest(manifest_id).ranges)
+        if self._label is None:
+            manifest_id = int(self.manifest_id)
+            with ManifestDatabase(Environment.from_variables().database(), "airflow label") as database:
+                self._label = log_lines.label(manifest_id, database.manifest(manifest_id).ranges)
+        return self._label
 
     def _page(self) -> str | None:
         return addresses.of_page(self.pipeline.name, int(self.manifest_id))
@@ -119,7 +123,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
     def _on_server(self, order: Order, stage: Stage, pipeline_context: Context) -> Receipt:
         self._begins(order, pipeline_context)
         try:
-            with in_environment(self.pipeline):
+            with in_environment(self.pipeline, pipeline_context.lookup):
                 return stage(order)
         except TidemarkError:
             self._raise_if_ended_by_airflow(order)
@@ -132,7 +136,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
         self.application_args = [str(file)]
         self.name = f"tidemark {order.pipeline_name} manifest {order.manifest_id} attempt {order.attempt}"
         try:
-            self._submit(file, order, context)
+            self._submit(file, order, context, pipeline_context.lookup)
             return read_receipt(file, order)
         finally:
             remove_order(file)
@@ -143,9 +147,9 @@ class ProcessManifestOperator(SparkSubmitOperator):
         folders = [folder for sink in self.pipeline.sinks if sink.name in names for folder in sorted(sink.folders())]
         return folders[0] if folders else None
 
-    def _submit(self, file: Path, order: Order, context: Any) -> None:
+    def _submit(self, file: Path, order: Order, context: Any, lookup: Lookup) -> None:
         try:
-            with TemporaryDirectory(prefix="tidemark-spark-") as folder, in_environment(self.pipeline):
+            with TemporaryDirectory(prefix="tidemark-spark-") as folder, in_environment(self.pipeline, lookup):
                 master, jars = spark_master(self._conn_id), Environment.from_variables().spark_jars
                 self.conf = of_driver(master, Path(folder), self.conf or {}, order.span, jars)
                 super().execute(context)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, TypeVar, cast
 
 from confluent_kafka import (
@@ -83,16 +84,18 @@ class KafkaCluster:
         self._config = revealed(config)
         self._last_error = ""
         self._refusal: tuple[KafkaError, float] | None = None
-        settings: dict[str, Any] = {
-            **self._config, "bootstrap.servers": bootstrap_servers, "error_cb": self._remember
-        }  # fmt: skip
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        """Made with the first request: a client starts threads and connects, and not every process asks anything."""
+        address = {"bootstrap.servers": self.bootstrap_servers, "error_cb": self._remember}
         try:
-            self._admin = AdminClient(settings, logger=_SILENT)
+            return AdminClient({**self._config, **address}, logger=_SILENT)
         except KafkaException as failed:
             raise ConfigurationError(
                 f"Kafka's client does not take the connection's options: {self._text(failed.args[0])}",
                 next_step="correct the Kafka connection (docs/configuration.md, Secured Kafka)",
-                bootstrap_servers=bootstrap_servers,
+                bootstrap_servers=self.bootstrap_servers,
             ) from None
 
     def _remember(self, error: KafkaError) -> None:
