@@ -213,6 +213,8 @@ def _of_runs(explained: Explained, pipeline: Pipeline, dsn: str, manifests: int,
         [manifest_id] = planned.manifests
         middle = manifest_id - manifests // 2
         hour_ago = datetime.now(UTC) - timedelta(hours=1)
+        long_ago = datetime.now(UTC) - timedelta(hours=manifests // 2)
+        day_long_ago = ManifestSelection(since=long_ago - timedelta(days=1), until=long_ago)
         with explained.of() as costs["process"]:
             process(context, manifest_id, _stage)
         with explained.of() as costs["close"]:
@@ -222,6 +224,8 @@ def _of_runs(explained: Explained, pipeline: Pipeline, dsn: str, manifests: int,
             "manifests, the newest": lambda: _listed(database, ManifestSelection()),
             "manifests, by state": lambda: _listed(database, ManifestSelection(ManifestState.FAILED)),
             "manifests, by time": lambda: _listed(database, ManifestSelection(since=hour_ago)),
+            "manifests, of a day long ago": lambda: _listed(database, day_long_ago),
+            "manifests, up to a day long ago": lambda: _listed(database, ManifestSelection(until=long_ago)),
             "manifests, by topic": lambda: _listed(database, ManifestSelection(topic=NAME)),
             "manifests, by partition": lambda: _listed(database, ManifestSelection(topic=NAME, partition=1)),
             "manifests, that a sink lacks": lambda: _listed(database, ManifestSelection(lacks="second")),

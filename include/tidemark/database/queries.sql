@@ -1215,16 +1215,16 @@ WHERE manifest_id = %(manifest_id)s AND sink = %(sink)s AND attempt = %(attempt)
 -- name: behind
 -- Manifests that are not at work and show a newer attempt in one sink than in another that it was to write to. Every run
 -- asks this, so what was published once is not read: an index has the later ones, and of these only the uneven matter.
+-- They are looked up by id, since PostgreSQL takes them for more than they are.
 WITH uneven AS MATERIALIZED (
     SELECT manifest_id FROM publication WHERE settled > 1 GROUP BY manifest_id
     HAVING count(DISTINCT settled) > 1 OR NOT array_agg(sink) @> %(sinks)s::text[])
 SELECT DISTINCT p.manifest_id AS id
-FROM uneven
-JOIN standing_publication p ON p.manifest_id = uneven.manifest_id
+FROM standing_publication p
 JOIN manifest m ON m.id = p.manifest_id AND m.pipeline = %(pipeline_name)s AND m.state = 'done'
 JOIN standing_publication other ON other.manifest_id = p.manifest_id AND other.settled > p.settled
 JOIN attempt a ON a.manifest_id = other.manifest_id AND a.attempt = other.settled AND p.sink = ANY (a.sinks)
-WHERE p.sink = ANY (%(sinks)s::text[])
+WHERE p.manifest_id = ANY (ARRAY(SELECT manifest_id FROM uneven)) AND p.sink = ANY (%(sinks)s::text[])
   AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = p.manifest_id AND g.sink = p.sink)
 ORDER BY 1;
 
