@@ -14,10 +14,14 @@ SELECT c.id, m.slice * size.of, (m.slice + 1) * size.of, 'data', m.id
 FROM manifest m, chain c, (SELECT current_setting('bench.records')::bigint AS of) AS size
 ORDER BY m.id, c.id;
 
--- Only the newest manifests have counts of their partitions: older receipts are not read by planning.
+-- Receipts have only the newest manifests, which planning reads, the oldest, which are archived, and those with dead
+-- letters.
 INSERT INTO attempt (manifest_id, attempt, state, fingerprint, actor, ended_at, receipt)
 SELECT m.id, 1, 'published', 'bench', 'bench', now(),
-       CASE WHEN m.id > (SELECT max(id) - 20 FROM manifest) THEN jsonb_build_object('partitions', (
+       CASE WHEN m.id > (SELECT max(id) - 20 FROM manifest) OR m.id < (SELECT min(id) + 1000 FROM manifest)
+            OR m.id % 100 = 1
+       THEN jsonb_build_object('manifest_id', m.id, 'attempt', 1, 'sinks', '["files"]'::jsonb, 'objects', '[]'::jsonb,
+           'hours', '{}'::jsonb, 'reasons', '[]'::jsonb, 'schemas', '{}'::jsonb, 'follows', '{}'::jsonb, 'partitions', (
            SELECT jsonb_agg(jsonb_build_object('topic', c.topic, 'partition', c.partition, 'read', 1000, 'bytes', 170000,
                                                'distinct', 1000, 'decoded', 1000, 'dead_lettered', 0,
                                                'filtered', 0, 'deduplicated', 0, 'exploded', 0, 'gaps', '[]'::jsonb, 'gap_count', 0,
@@ -29,6 +33,12 @@ SELECT m.id, 1, 'published', 'bench', 'bench', now(),
 FROM manifest m;
 
 INSERT INTO publication (manifest_id, sink, attempt, settled, digest, counts)
-SELECT id, 'files', 1, 1, repeat('0', 48), '{}' FROM manifest;
+SELECT id, 'files', 1, 1, repeat('0', 48), jsonb_build_object(
+           'read', chain.number * size.of, 'invisible', 0, 'written', chain.number * size.of - letters.number,
+           'dead_lettered', letters.number, 'filtered', 0, 'deduplicated', 0, 'exploded', 0, 'superseded', 0, 'stale', 0)
+FROM manifest m
+CROSS JOIN (SELECT count(*) AS number FROM chain) AS chain
+CROSS JOIN (SELECT current_setting('bench.records')::bigint AS of) AS size
+CROSS JOIN LATERAL (SELECT (m.id % 100 = 1)::int AS number) AS letters;   -- each hundredth has a dead letter
 
 SET session_replication_role = DEFAULT;

@@ -7,11 +7,12 @@ statement is flat when it touches as many with the long history.
 """
 
 import json
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -35,22 +36,30 @@ from tidemark.lifecycle.plan import Tick, plan
 from tidemark.lifecycle.preflight import RECENT
 from tidemark.lifecycle.publish import Publisher
 from tidemark.lifecycle.select import unfinished
-from tidemark.manifest import RunKind
+from tidemark.lifecycle.work import Progress
+from tidemark.manifest import COUNTED, ManifestSelection, ManifestState, RunKind
 from tidemark.offsets import Range
 from tidemark.open_metrics import measured
+from tidemark.operations.archive import archive
+from tidemark.operations.audit import audit_between, compared
 from tidemark.operations.complete import completeness
+from tidemark.operations.fill import fill
+from tidemark.operations.hours import hours
 from tidemark.operations.lag import lag
+from tidemark.operations.locate import locate
 from tidemark.operations.status import status
+from tidemark.operations.timeline import timeline
 from tidemark.order import Order
 from tidemark.pipeline.settings import Pipeline
 from tidemark.processing.processor import INPUT, BatchProcessor
 from tidemark.receipt import Receipt, receipt_of_tasks
 from tidemark.sinks.registry import open_sink
-from tidemark.views import lane_views, manifest_views, pipeline_view
+from tidemark.views import lane_views, manifest_history_view, manifest_views, pipeline_view
 
 PARTITIONS = 10
 RANGES = 1_000_000  # of the long history; the short one has a tenth
 FEWER = 10
+ARCHIVED = 1_000  # the oldest manifests: as many have what an archive needs
 GROWS = 2.0  # a statement that touches so many times the blocks, and at least MANY more, is not flat
 MANY = 100
 NOT_EXPLAINED = ("set_actor", "lock_attempt", "unlock_attempt")  # session locks would be taken twice
@@ -64,6 +73,7 @@ UPDATE manifest SET attempt = 2 WHERE id % 100 = 0;
 INSERT INTO publication (manifest_id, sink, attempt, settled, digest, counts)
 SELECT manifest_id, 'second', attempt, settled, digest, counts FROM publication;
 UPDATE publication SET settled = 2 WHERE manifest_id % 100 = 0;
+UPDATE attempt SET receipt = receipt || '{"sinks": ["files", "second"]}' WHERE receipt IS NOT NULL;
 SET session_replication_role = DEFAULT;
 """
 
@@ -164,7 +174,8 @@ def _verbs(postgres: Postgres, manifests: int, partitions: int) -> dict[str, Cos
 
         with set_variables(variables), mock.patch.object(ManifestDatabase, "_rows", rows):
             costs = _of_runs(explained, pipeline, dsn, manifests, partitions)
-            return costs | _of_page(explained, manifests, partitions)
+            costs |= _of_page(explained, manifests, partitions)
+            return costs | _of_archive(explained, pipeline, dsn, partitions)
 
 
 def _fill(pipeline: Pipeline, dsn: str, folder: Path, manifests: int, partitions: int) -> None:
@@ -172,14 +183,16 @@ def _fill(pipeline: Pipeline, dsn: str, folder: Path, manifests: int, partitions
     with ManifestDatabase(dsn, "bench") as database:
         context = _context(pipeline, database, MemorySource(pipeline, partitions, 0))
         plan(context, Tick("first", RunKind.MANUAL, None))
-    compared = planning.fill(dsn, partitions, manifests)[: RECENT + 10]
+    newest_first = planning.fill(dsn, partitions, manifests)
+    with_records = {*newest_first[: RECENT + 10], *newest_first[-ARCHIVED:]}
     for lake in ("lake", "second"):
-        planning.write_records(folder / lake, compared)
+        planning.write_records(folder / lake, sorted(with_records))
     (folder / "pipelines").mkdir()
     (folder / "pipelines" / f"{NAME}.yaml").write_text(yaml.safe_dump(_file(str(folder))))
     with psycopg.connect(dsn, autocommit=True, options="-c search_path=tidemark") as connection:
         for statements in (pages.RUNS, SECOND_SINK):
             connection.execute(statements.encode())
+        connection.execute("SELECT count_done()")  # no trigger has
         connection.execute("VACUUM ANALYZE")
 
 
@@ -198,18 +211,42 @@ def _of_runs(explained: Explained, pipeline: Pipeline, dsn: str, manifests: int,
             planned = plan(context, Tick("now", RunKind.MANUAL, datetime.now(UTC)))
             older_unfinished(context, planned.manifests)
         [manifest_id] = planned.manifests
+        middle = manifest_id - manifests // 2
+        hour_ago = datetime.now(UTC) - timedelta(hours=1)
+        long_ago = datetime.now(UTC) - timedelta(hours=manifests // 2)
+        day_long_ago = ManifestSelection(since=long_ago - timedelta(days=1), until=long_ago)
         with explained.of() as costs["process"]:
             process(context, manifest_id, _stage)
         with explained.of() as costs["close"]:
             close(context, "now")
         asked: dict[str, Callable[[], object]] = {
             "retry, with nothing to do": lambda: (Publisher(context).sweep(), unfinished(context)),
-            "manifests, the newest": lambda: manifest_views(database, database.page_of_manifests(NAME, limit=50)),
-            "show": lambda: manifest_views(database, [database.manifest(manifest_id - manifests // 2)]),
+            "manifests, the newest": lambda: _listed(database, ManifestSelection()),
+            "manifests, by state": lambda: _listed(database, ManifestSelection(ManifestState.FAILED)),
+            "manifests, by time": lambda: _listed(database, ManifestSelection(since=hour_ago)),
+            "manifests, of a day long ago": lambda: _listed(database, day_long_ago),
+            "manifests, up to a day long ago": lambda: _listed(database, ManifestSelection(until=long_ago)),
+            "manifests, by topic": lambda: _listed(database, ManifestSelection(topic=NAME)),
+            "manifests, by partition": lambda: _listed(database, ManifestSelection(topic=NAME, partition=1)),
+            "manifests, that a sink lacks": lambda: _listed(database, ManifestSelection(lacks="second")),
+            "show": lambda: manifest_history_view(database, database.manifest(middle)),
+            "show --compare": lambda: compared(context, database.manifest(middle)),
+            "replay": lambda: process(context, manifest_id, _stage, replay=True),
+            "fill, with nothing to do": lambda: fill(context, "second", "", _stage, Progress(), dry_run=True),
+            "audit of the newest hour": lambda: audit_between(context, ManifestSelection(since=hour_ago)),
             "lag": lambda: lag(context),
             "status": lambda: status(database, NAME, pipeline),
             "complete": lambda: completeness(context, datetime.now(UTC)),
-            "where": lambda: database.ranges_at(NAME, 5 % partitions, manifests * RANGE_RECORDS // 2, NAME),
+            "hours, the newest": lambda: hours(database, NAME, timedelta(), limit=1000),
+            "where": lambda: locate(
+                database,
+                NAME,
+                5 % partitions,
+                manifests * RANGE_RECORDS // 2,
+                lambda _: "the measurement opens no sink",
+            ),
+            "history": lambda: database.decisions(NAME),
+            "timeline": lambda: timeline(database, NAME, datetime.now(UTC)),
             "what DAGs were told": lambda: database.tellers(NAME),
             "lanes": lambda: lane_views(database, NAME),
             "metrics": lambda: measured(
@@ -222,11 +259,42 @@ def _of_runs(explained: Explained, pipeline: Pipeline, dsn: str, manifests: int,
     return costs
 
 
+def _listed(database: ManifestDatabase, selection: ManifestSelection) -> None:
+    """A page of ``tidemark manifests``, with the counts below it."""
+    page = database.page_of_manifests(NAME, selection, limit=50)
+    manifest_views(database, page)
+    if page and database.count_manifests(NAME, selection, most=1, after=page[-1].id):
+        database.count_manifests(NAME, selection, most=COUNTED + 1)
+
+
+class _FirstBatch(Exception):
+    """An archive has folded one batch."""
+
+
+def _of_archive(explained: Explained, pipeline: Pipeline, dsn: str, partitions: int) -> dict[str, Cost]:
+    """What the first batch costs, and then what reads the history."""
+    costs: dict[str, Cost] = {}
+    with ManifestDatabase(dsn, "bench") as database:
+        context = _context(pipeline, database, MemorySource(pipeline, partitions, 0))
+        with (
+            explained.of() as costs["archive, a batch"],
+            mock.patch("tidemark.operations.archive.failpoint", side_effect=_FirstBatch),
+            suppress(_FirstBatch),
+        ):
+            archive(context, datetime.now(UTC), "bench", dry_run=False)
+        with explained.of() as costs["status, with an archive"]:
+            pipeline_view(database, status(database, NAME, pipeline), None, None)
+        with explained.of() as costs["where, in the archive"]:
+            locate(database, NAME, 1, 0, lambda _: "the measurement opens no sink")
+    return costs
+
+
 def _of_page(explained: Explained, manifests: int, partitions: int) -> dict[str, Cost]:
     costs: dict[str, Cost] = {}
     with pages.client(manifests * RANGE_RECORDS, partitions) as client:
         for name, address in pages.views(manifests, manifests).items():
-            client.get("/")  # what it keeps for some seconds is kept now
+            with explained.of():
+                client.get("/")  # what it keeps for some seconds is kept now
             with explained.of() as costs[f"page: {name}"]:
                 answer = client.get(address)
             assert answer.status_code == 200, (address, answer.text)
@@ -249,11 +317,14 @@ def _batch(covered: Range) -> pa.RecordBatch:
 
 def main(ranges: int) -> None:
     """``python -m bench.ledger RANGES``: the figures as JSON, with a database of their own."""
-    with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder, Postgres(Path(folder)) as postgres:
-        print(json.dumps(measure(postgres, ranges), indent=1))
+    with (
+        tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder,
+        Postgres(Path(folder)) as postgres,
+        redirect_stdout(sys.stderr),  # where Airflow's log lines go then
+    ):
+        figures = measure(postgres, ranges)
+    print(json.dumps(figures, indent=1))
 
 
 if __name__ == "__main__":
-    import sys
-
     main(int(sys.argv[1]))

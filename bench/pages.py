@@ -88,9 +88,14 @@ def views(newest: int, manifests: int) -> dict[str, str]:
         "preview of a fill": f"{PIPELINE}/start/fill?sink=files",
         "metrics": "/api/metrics",
         "pipelines as JSON": "/api/pipelines",
+        "pipelines without a plan as JSON": "/api/unplanned",
         "a pipeline as JSON": f"/api{PIPELINE}",
         "manifests as JSON": f"/api{PIPELINE}/manifests",
         "1,000 manifests as JSON": f"/api{PIPELINE}/manifests?limit=1000",
+        "manifests of one day as JSON": f"/api{PIPELINE}/manifests?{day}",
+        "manifests of a partition as JSON": f"/api{PIPELINE}/manifests?topic={NAME}&partition=1",
+        "manifests of a topic as JSON": f"/api{PIPELINE}/manifests?topic={NAME}",
+        "manifests that a sink lacks as JSON": f"/api{PIPELINE}/manifests?lacks=files",
         "a manifest as JSON": f"/api{PIPELINE}/manifests/{middle}",
         "the same beside its sinks": f"/api{PIPELINE}/manifests/{middle}/compared",
         "dead letters as JSON": f"/api{PIPELINE}/dead-letters",
@@ -129,6 +134,7 @@ def _fill(dsn: str, folder: Path, manifests: int, partitions: int) -> int:
     with psycopg.connect(dsn, autocommit=True, options="-c search_path=tidemark") as connection:
         connection.execute(RUNS.encode())
         connection.execute(FAILED.encode())  # the 20 newest manifests
+        connection.execute("SELECT count_done()")  # no trigger has
         connection.execute("VACUUM ANALYZE")
         row = connection.execute("SELECT max(id) FROM manifest").fetchone()
         assert row is not None

@@ -25,10 +25,10 @@ from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.renamed import refuse_renamed
 from tidemark.lifecycle.select import replayable
 from tidemark.lifecycle.work import Progress, refuse_left_out, work_through
-from tidemark.manifest import Counts, ManifestSelection, ManifestState
+from tidemark.manifest import ALL_MANIFESTS, Counts, ManifestSelection, ManifestState
 from tidemark.moments import with_zone
 from tidemark.operations.audit import audit as find_differences
-from tidemark.operations.audit import compared
+from tidemark.operations.audit import audit_between, compared
 from tidemark.operations.bring_back import bring_back
 from tidemark.operations.complete import completeness
 from tidemark.operations.dead_letters import DeadLetterSelection
@@ -330,13 +330,30 @@ def replay_dead_letters(
 
 
 def audit(
-    pipeline_name: str, *, deep: bool = False, dsn: str | None = None, pipelines: Path | str | None = None
+    pipeline_name: str,
+    *,
+    deep: bool = False,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    dsn: str | None = None,
+    pipelines: Path | str | None = None,
 ) -> list[DifferenceView]:
     """What differs between the manifest database and the sinks; an empty list when all agrees.
 
-    ``deep`` reads every row back and compares offsets and digests. Changes nothing but the time of the last audit.
+    ``deep`` reads every row back and compares offsets and digests. Changes nothing but the time of the last audit. With
+    ``since`` or ``until`` (without a zone: UTC) only the manifests of runs that read up to a time in ``(since, until]``
+    are compared, each by itself, and nothing is changed.
     """
+    part = ManifestSelection(since=since, until=until)
+    if deep and part != ALL_MANIFESTS:
+        raise ConfigurationError(
+            "a deep audit reads all rows of the pipeline, and since or until leaves some out",
+            next_step="leave out deep, or since and until",
+            pipeline=pipeline_name,
+        )
     with _opened(_environment(dsn, pipelines), pipeline_name) as context:
+        if part != ALL_MANIFESTS:
+            return difference_views(audit_between(context, part)[1])
         for note in not_in_file(context.pipeline, context.database):
             LOG.warning(note)
         return difference_views(find_differences(context, deep=deep))

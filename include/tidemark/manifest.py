@@ -20,9 +20,6 @@ class ManifestState(StrEnum):
     DONE = "done"
 
 
-UNDONE = tuple(state for state in ManifestState if state is not ManifestState.DONE)
-
-
 class AttemptState(StrEnum):
     """How one attempt at a manifest is going or ended."""
 
@@ -66,11 +63,17 @@ class ManifestSelection:
 
 ALL_MANIFESTS = ManifestSelection()
 LISTED = 10  # ids of manifests in a line
+COUNTED = 1_000  # manifests that a list counts: there may be millions
 
 
 def listed(values: Sequence[int] | Sequence[str]) -> str:
     """The first ids or names, for a line of text."""
     return ", ".join(map(str, values[:LISTED])) + (" .." if len(values) > LISTED else "")
+
+
+def counted(number: int) -> str:
+    """A number of manifests that were counted up to ``COUNTED + 1``, for a line of text."""
+    return f"more than {COUNTED:,}" if number > COUNTED else f"{number:,}"
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from tidemark.sinks.located import Standing
 from tidemark.sinks.registry import open_sink
 from tidemark.suggestion import with_nearest
 
-WITH_LETTERS = 100  # manifests whose dead letters lanes show: their receipts must be read
+WITH_LETTERS = 100  # manifests whose dead letters the page shows: receipts, and files, must be read
 SHOWN_BYTES = 4_096  # of a key, a value and the value of a header of a dead letter
 
 

@@ -81,6 +81,7 @@ def test_T3_output_that_a_failed_over_database_has_no_receipt_of_is_refused_and_
         sql.execute("DELETE FROM tidemark.publication")
         sql.execute("UPDATE tidemark.attempt SET receipt = NULL, state = 'running', ended_at = NULL")
         sql.execute("UPDATE tidemark.manifest SET state = 'running', done_at = NULL")
+        sql.execute("SELECT tidemark.count_done()")
     drop_records(world)
     for words in (
         ("plan", "demo"),
@@ -124,6 +125,7 @@ def test_T3_what_only_a_second_sink_shows_is_not_given_up_and_a_sink_that_is_sil
         sql.execute("DELETE FROM tidemark.publication")
         sql.execute("UPDATE tidemark.attempt SET receipt = NULL, state = 'running', ended_at = NULL")
         sql.execute("UPDATE tidemark.manifest SET state = 'running', done_at = NULL")
+        sql.execute("SELECT tidemark.count_done()")
     [record] = world.lake.glob("_manifests/demo/*.json")
     record.unlink()
     drop_records(world)

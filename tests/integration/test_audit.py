@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,7 @@ def test_a_database_restored_from_before_a_replay_does_not_repair_the_replays_ou
         else:
             sql.execute("DELETE FROM tidemark.attempt WHERE attempt = 2")
             sql.execute("UPDATE tidemark.manifest SET attempt = 1")
+        sql.execute("SELECT tidemark.count_done()")
     printed = world.here("audit", "demo").stdout
     assert "has a record of attempt 2 that this database has no receipt of" in printed
     assert "next: tidemark adopt demo --why TEXT" in printed
@@ -285,3 +287,32 @@ def test_what_a_replay_publishes_while_the_audit_looks_is_no_difference(
     assert audit(world.context(), deep=True) == []
     assert replayed
     world.assert_complete()
+
+
+def test_an_audit_of_a_time_says_what_is_wrong_with_the_manifests_of_its_runs_alone(world: World) -> None:
+    for number in (1, 2):
+        world.produce(20)
+        world.ok("run", "demo")
+        with psycopg.connect(world.dsn, options="-c search_path=tidemark -c tidemark.actor=test") as sql:
+            sql.execute(
+                "UPDATE run SET planned_up_to = %s WHERE id = %s",
+                [datetime(2026, 3, 1, 7 + number, tzinfo=UTC), number],
+            )
+    assert world.ok("audit", "demo", "--since", "2026-03-01T07:00") == ""
+    for path in world.lake.glob("raw/**/*.parquet"):
+        path.unlink()
+
+    def audited(*words: str) -> set[int]:
+        done = world.here("audit", "demo", *words, "--json")
+        differences = json.loads(done.stdout)
+        assert done.exit_code == (1 if differences else 0)
+        assert all(each["next_step"] for each in differences)
+        return {each["manifest_id"] for each in differences}
+
+    assert audited("--since", "2026-03-01T08:00") == {2}
+    assert audited("--until", "2026-03-01T08:00") == {1}
+    assert audited("--since", "2026-03-01T07:00", "--until", "2026-03-01T09:00") == {1, 2}
+    assert audited("--since", "2026-03-01T09:00") == set()
+    assert "0 of 0 manifests done" in world.here("audit", "demo", "--since", "2026-03-01T09:00").stderr
+    assert [pipeline["audits"] for pipeline in world.json("status")] == [[]], "the last audit is one of all manifests"
+    assert world.here("audit", "demo", "--deep", "--since", "2026-03-01T08:00").exit_code == 2

@@ -792,6 +792,37 @@ def test_manifests_are_listed_by_time_partition_and_missing_sink_alike_on_page_a
     assert client.get(f"/api{MANIFESTS}?since=yesterday").status_code == 422
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/api/pipelines/demo/manifests?since=",
+        "/api/pipelines/demo/manifests?until=",
+        "/api/pipelines/demo/hours?before=",
+        "/api/pipelines/demo/timeline?until=",
+        "/pipelines/demo?since=",
+        "/pipelines/demo?until=",
+        "/pipelines/demo?to=",
+    ],
+)
+def test_a_time_at_the_edge_of_the_years_is_answered_or_told_as_wrong(
+    ask: Callable[..., TestClient], address: str
+) -> None:
+    client = ask()
+    for inside in ("0001-01-01T00:00", "0001-01-01T00:00Z", "9999-12-31T23:59:59Z", "9999-12-31T23:59:59.999999"):
+        assert client.get(f"{address}{inside}").status_code == 200, inside
+    for outside in ("0001-01-01T00:00%2B01:00", "9999-12-31T23:59-01:00"):
+        refused = client.get(f"{address}{outside}")
+        assert refused.status_code == 422, outside
+        assert "it is in UTC before the year 1 or after the year 9999" in refused.text
+
+
+def test_a_long_list_says_that_it_has_more_than_it_counts(ask: Callable[..., TestClient], world: ModelWorld) -> None:
+    with mock.patch.object(pages, "PAGE", 1), mock.patch("tidemark.manifest.COUNTED", 1):
+        page = ask().get("/pipelines/demo").text
+    assert "1 of more than 1, newest first" in page
+    assert "older: more than 1</a>" in page
+
+
 def test_pages_of_filtered_manifests_keep_the_filter(ask: Callable[..., TestClient], world: ModelWorld) -> None:
     planned_up_to(world, datetime(2026, 3, 1, 9, tzinfo=UTC))
     client = ask()
@@ -800,11 +831,11 @@ def test_pages_of_filtered_manifests_keep_the_filter(ask: Callable[..., TestClie
         assert "1 of 3 that the filter lets through" in page
         assert "<option selected>a</option>" in page
         assert 'type="datetime-local" value="2026-03-01T08:00"' in page
-        older = re.search(r'href="([^"]+)#manifests">older: 2 more</a>', page)
+        older = re.search(r'href="([^"]+)#manifests">older: 2</a>', page)
         assert older is not None
         following = client.get(older[1].replace("&amp;", "&")).text
     assert (listed(page), listed(following)) == ([3], [2])
-    assert "older: 1 more" in following
+    assert "older: 1</a>" in following
     done = commanded(world, "manifests", "demo", "--since", "2026-03-01T08:00", "--partition", "1", "--limit", "1")
     command = "tidemark manifests demo --since 2026-03-01T08:00:00 --partition 1 --limit 1 --after 3"
     assert f"1 of 3 manifests; the next: {command}" in done.stderr

@@ -103,10 +103,24 @@ def test_a_page_far_down_is_found_by_an_index(many: World, pipeline: str | None)
     with psycopg.connect(many.dsn) as connection:
         connection.execute("SET search_path = tidemark")
         connection.execute("ANALYZE")
-        values = {"pipeline_name": pipeline, "after": 700, "limit": 5, **vars(ALL_MANIFESTS)}
-        rows = connection.execute(b"EXPLAIN " + QUERIES["page_of_manifests"].encode(), values).fetchall()
+        values = {"pipeline_name": pipeline, "first_id": None, "end_id": 700, "limit": 5, **vars(ALL_MANIFESTS)}
+        rows = connection.execute(b"EXPLAIN " + QUERIES["newest_manifests"].encode(), values).fetchall()
     plan = "\n".join(row[0] for row in rows)
-    assert re.search(r"Limit .*\n.*Index (Only )?Scan Backward using manifest_\w+", plan), plan
+    assert re.search(r"Limit .*\n(.*\n)*?.*Index (Only )?Scan Backward using manifest_\w+", plan), plan
+    assert "Sort" not in plan
+
+
+def test_a_list_counts_up_to_a_thousand_manifests(many: World) -> None:
+    with psycopg.connect(many.dsn) as connection:
+        connection.execute("SELECT set_config('tidemark.actor', 'test', false)")
+        connection.execute(
+            "INSERT INTO tidemark.manifest (run_id, pipeline, slice) "
+            "SELECT r.id, r.pipeline, n FROM tidemark.run r CROSS JOIN generate_series(1001, 1581) AS n"
+        )
+    first = many.here("manifests", "demo")
+    assert "50 of more than 1,000 manifests; the next: tidemark manifests demo --after" in first.stderr
+    failed = many.here("manifests", "demo", "--state", "failed")
+    assert "50 of 60 manifests; the next: tidemark manifests demo --state failed --after" in failed.stderr
 
 
 @pytest.mark.parametrize(("words", "told"), [(("--limit", "0"), "--limit"), (("--after", "x"), "--after")])

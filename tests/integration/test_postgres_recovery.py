@@ -55,6 +55,7 @@ def forget_the_last_manifest(dsn: str) -> None:
             connection.execute(f"DELETE FROM tidemark.{table} WHERE manifest_id = 3")
         connection.execute("DELETE FROM tidemark.manifest WHERE id = 3")
         connection.execute("DELETE FROM tidemark.run WHERE run_key = 'two'")
+        connection.execute("SELECT tidemark.count_done()")
 
 
 def test_an_attempt_that_the_database_never_gave_out_is_refused(world: TableWorld) -> None:
@@ -134,6 +135,7 @@ def test_a_database_that_forgot_a_replay_plans_nothing_and_adopts_it(world: Tabl
         connection.execute("UPDATE tidemark.publication SET attempt = 1 WHERE manifest_id = 1")
         connection.execute("DELETE FROM tidemark.attempt WHERE (manifest_id, attempt) = (1, 2)")
         connection.execute("UPDATE tidemark.manifest SET attempt = 1 WHERE id = 1")
+        connection.execute("SELECT tidemark.count_done()")
     refused = world.here("plan", "demo", "--run-key", "two")
     assert refused.exit_code == 1
     assert "holds a record of attempt 2, and this database has no receipt of it" in refused.stderr

@@ -13,10 +13,10 @@ from tidemark.cli.opened import connections_of, database_of, opened
 from tidemark.cli.options import TIMES, common_options, pipeline_argument
 from tidemark.environment import Environment
 from tidemark.lifecycle.known_sinks import not_in_file
-from tidemark.manifest import ALL_MANIFESTS, ManifestSelection, ManifestState
+from tidemark.manifest import ALL_MANIFESTS, COUNTED, ManifestSelection, ManifestState, counted
 from tidemark.moments import with_zone
 from tidemark.operations.audit import audit as find_differences
-from tidemark.operations.audit import compared
+from tidemark.operations.audit import audit_between, compared
 from tidemark.operations.complete import completeness
 from tidemark.operations.hours import hours as hours_of
 from tidemark.operations.lag import lag as measure_lag
@@ -78,7 +78,8 @@ def manifests(
         output.finished(manifest_views(database, page), as_json, nothing="there are no manifests")
         names = [pipeline_name] if pipeline_name else database.pipelines(retired=True)
         archives = [archive for name in names for archive in database.archives(name)]
-        matching, older = database.count_manifests(pipeline_name, chosen, page[-1].id) if page else (0, 0)
+        older = database.count_manifests(pipeline_name, chosen, most=1, after=page[-1].id) if page else 0
+        matching = database.count_manifests(pipeline_name, chosen, most=COUNTED + 1) if older else len(page)
     if older:
         options = {
             "--state": state, "--since": since and since.isoformat(), "--until": until and until.isoformat(),
@@ -86,8 +87,8 @@ def manifests(
         }  # fmt: skip
         words = [f"{option} {shlex.quote(str(given))}" for option, given in options.items() if given is not None]
         command = " ".join(["tidemark manifests", *([pipeline_name] if pipeline_name else []), *words])
-        log.note(f"{len(page):,} of {matching:,} manifests; the next: {command}{' --json' if as_json else ''}")
-    elif chosen in (ALL_MANIFESTS, ManifestSelection(ManifestState.DONE)):
+        log.note(f"{len(page):,} of {counted(matching)} manifests; the next: {command}{' --json' if as_json else ''}")
+    elif in_state in (None, ManifestState.DONE):
         output.archives(archives)
 
 
@@ -214,18 +215,43 @@ def hours(environment: Environment, pipeline_name: str, incomplete: bool, as_jso
 @commands.command()
 @pipeline_argument()
 @click.option("--deep", is_flag=True, help="Read every row back and compare offsets and digests.")
+@click.option("--since", type=TIMES, metavar="TIME", help="Only those of runs that read up to a later time than this.")
+@click.option("--until", type=TIMES, metavar="TIME", help="Only those of runs that read up to this time or an earlier.")
 @common_options
 @click.pass_context
-def audit(command: click.Context, pipeline_name: str, deep: bool, as_json: bool) -> None:
-    """Compare database and lake; exit 1 on any difference."""
+def audit(
+    command: click.Context,
+    pipeline_name: str,
+    deep: bool,
+    since: datetime | None,
+    until: datetime | None,
+    as_json: bool,
+) -> None:
+    """Compare database and sinks; exit 1 on any difference.
+
+    With --since or --until it takes as long as these manifests need, however long the history is: it does not look for
+    output that no manifest has, nor into the archive. TIME is UTC without a zone.
+    """
+    part = ManifestSelection(since=since, until=until)
+    if part != ALL_MANIFESTS:
+        if deep:
+            raise click.UsageError("--deep reads all rows of the pipeline: leave out --since and --until")
+        with opened(command.obj, pipeline_name) as context:
+            manifests, differences = audit_between(context, part)
+            archived = context.database.count_archived(pipeline_name)
+        output.audited(difference_views(differences), manifests, (), as_json)
+        if archived:
+            log.note(f"{archived:,} archived manifests are compared without --since and --until only")
+        command.exit(1 if differences else 0)
     with opened(command.obj, pipeline_name) as context:
-        differences = difference_views(find_differences(context, deep=deep))
+        differences = find_differences(context, deep=deep)
         for text in not_in_file(context.pipeline, context.database):
             log.note(text)
         for sink in context.sink_names():
             output.never_filled(sink, context.database.archived_lacking(pipeline_name, sink)["manifests"])
         manifests = context.database.manifests(pipeline_name, archived=True)
-        output.audited(differences, manifests, context.database.archives(pipeline_name), as_json)
+        archives = context.database.archives(pipeline_name)
+        output.audited(difference_views(differences), manifests, archives, as_json)
     command.exit(1 if differences else 0)
 
 

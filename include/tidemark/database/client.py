@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import islice
 from typing import Any, Self
 
 from psycopg.types.json import Jsonb
@@ -650,14 +651,45 @@ class ManifestDatabase:
         after: int | None = None,
     ) -> list[Manifest]:
         """At most ``limit`` manifests, newest first; ``after`` is the last id of the page before."""
-        values = {"pipeline_name": pipeline_name, "limit": limit, "after": after}
-        return [_manifest(row) for row in self._rows("page_of_manifests", **values, **_chosen(selection))]
+        rows = self._chosen("newest_manifests", pipeline_name, selection, after, limit)
+        ids = [row["id"] for row in islice(rows, limit)]
+        return self.manifests(ids=ids)[::-1] if ids else []
 
-    def count_manifests(self, pipeline_name: str | None, selection: ManifestSelection, after: int) -> tuple[int, int]:
-        """How many manifests a selection has of a pipeline, and how many of them follow after an id."""
-        values = {"pipeline_name": pipeline_name, "after": after}
-        row = self._rows("count_manifests", **values, **_chosen(selection))[0]
-        return row["matching"], row["older"]
+    def count_manifests(
+        self, pipeline_name: str | None, selection: ManifestSelection, *, most: int, after: int | None = None
+    ) -> int:
+        """How many manifests a selection has of a pipeline, and with ``after`` how many of them are older; counted up
+        to ``most``, since there may be millions."""
+        rows = self._chosen("count_manifests", pipeline_name, selection, after, most)
+        return min(sum(row["manifests"] for row in rows), most)
+
+    def _chosen(
+        self,
+        statement: str,
+        pipeline_name: str | None,
+        selection: ManifestSelection,
+        after: int | None,
+        limit: int | None,
+    ) -> Iterator[Row]:
+        """The rows of a statement, asked for each part of the manifests that may have some, the newest first."""
+        times = {"since": selection.since, "until": selection.until}
+        values: dict[str, object] = {
+            "pipeline_name": pipeline_name,
+            "state": selection.state and selection.state.value,
+            "lacks": selection.lacks,
+            "limit": limit,
+            **{name: time_ and with_zone(time_) for name, time_ in times.items()},
+        }
+        place = {"topic": selection.topic, "partition": selection.partition}
+        if place != {"topic": None, "partition": None}:
+            chains = self._rows("chains_at", pipeline_name=pipeline_name, **place)
+            statement, values["chains"] = f"{statement}_at", [row["id"] for row in chains]
+        parts: list[Row] = [{"first_id": None, "end_id": None}]
+        if selection.lacks is not None:
+            parts = self._rows("parts_lacking", pipeline_name=pipeline_name, sink=selection.lacks)
+        for part in parts:
+            ends = [end for end in (part["end_id"], after) if end is not None]
+            yield from self._rows(statement, **values, first_id=part["first_id"], end_id=min(ends, default=None))
 
     def undone(self, pipeline_name: str) -> list[Manifest]:
         """The manifests that are not done; by an index that has only them."""
@@ -671,13 +703,13 @@ class ManifestDatabase:
     def lost_offsets(self, pipeline_name: str) -> int:
         return int(self._rows("lost_offsets", pipeline_name=pipeline_name)[0]["offsets"])
 
-    def dead_lettered(self, pipeline_name: str) -> int:
-        """Records that are published as dead letters, each once however many sinks there are."""
-        return int(self._rows("dead_lettered", pipeline_name=pipeline_name)[0]["records"])
-
-    def with_dead_letters(self, pipeline_name: str) -> list[int]:
-        """The manifests of which a sink shows dead letters, oldest first."""
-        return [row["id"] for row in self._rows("with_dead_letters", pipeline_name=pipeline_name)]
+    def with_dead_letters(
+        self, pipeline_name: str, *, manifest_id: int | None = None, newest: int | None = None
+    ) -> list[int]:
+        """The manifests of which a sink shows dead letters, oldest first: all, the one of an id, or the newest."""
+        values = {"manifest_id": manifest_id, "newest": newest}
+        rows = self._rows("with_dead_letters", pipeline_name=pipeline_name, **values)
+        return sorted(row["id"] for row in rows)
 
     def hand_out(self, manifests: Sequence[Manifest], dag_run: str) -> list[int]:
         """Note which run of Airflow is to process these manifests; without those that another run has got meanwhile."""
@@ -689,6 +721,14 @@ class ManifestDatabase:
     def states(self, pipeline_name: str) -> dict[ManifestState, Row]:
         """By state that a manifest is in: ``manifests`` (how many, archived ones too), ``last_done``."""
         return {ManifestState(row.pop("state")): row for row in self._rows("states", pipeline_name=pipeline_name)}
+
+    def add_up_sums(self, pipeline_name: str) -> None:
+        """Make few rows of those that each manifest has added to the sums of what is done; may be repeated."""
+        self._rows("add_up_sums", pipeline_name=pipeline_name)
+
+    def wrong_sums(self, pipeline_name: str) -> bool:
+        """Whether the sums of what is done are not what the manifests add up to: somebody changed the tables."""
+        return bool(self._rows("wrong_sums", pipeline_name=pipeline_name))
 
     def store_audit(self, pipeline_name: str, *, deep: bool, differences: int, first: Sequence[Row]) -> None:
         """``first``: manifest_id, what, next_step of a few of the differences."""
@@ -742,7 +782,7 @@ class ManifestDatabase:
         return time_
 
     def published_sums(self, pipeline_name: str) -> Row:
-        """``read`` and ``written`` records of what is published, in one sink of each manifest."""
+        """``read``, ``written`` and ``dead_lettered`` records of what is published, in one sink of each manifest."""
         return self._rows("published_sums", pipeline_name=pipeline_name)[0]
 
     def sums_of_hours(self, pipeline_name: str) -> Row:
@@ -898,12 +938,6 @@ class ManifestDatabase:
 
     def broken_chains(self, pipeline_name: str) -> list[Row]:
         return self._rows("broken_chains", pipeline_name=pipeline_name)
-
-
-def _chosen(selection: ManifestSelection) -> dict[str, object]:
-    times = {"since": selection.since, "until": selection.until}
-    aware = {name: time_ and with_zone(time_) for name, time_ in times.items()}
-    return {**vars(selection), **aware, "state": selection.state and selection.state.value}
 
 
 def _place(row: Row) -> TopicPartition:

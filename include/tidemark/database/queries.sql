@@ -121,11 +121,13 @@ FROM standing_archived p
 WHERE p.pipeline = %(pipeline_name)s AND p.sink = %(sink)s ORDER BY 1;
 
 -- name: lacking
--- The done manifests that a sink has no publication of.
-SELECT m.id FROM manifest m
-WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done'
-  AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = %(sink)s)
-  AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id AND g.sink = %(sink)s)
+-- The done manifests that a sink has no publication of: only parts of them that have some are read.
+SELECT m.id FROM parts_lacking(%(pipeline_name)s, %(sink)s) AS part
+CROSS JOIN LATERAL (
+    SELECT m.id FROM manifest m
+    WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done' AND m.id >= part.first_id AND m.id < part.end_id
+      AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = %(sink)s)
+      AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id AND g.sink = %(sink)s)) m
 ORDER BY m.id;
 
 -- name: kept_of_retired_sinks
@@ -305,13 +307,16 @@ JOIN run_end e ON e.run_id = r.id;
 
 -- name: scheduled_cuts
 -- The cuts of scheduled runs and backfills, of which Airflow goes on from the newest: the ten newest, and at last the
--- oldest one.
-WITH cuts AS (
-    SELECT DISTINCT cut_at FROM run
-    WHERE pipeline = %(pipeline_name)s AND kind IN ('scheduled', 'backfill') AND cut_at IS NOT NULL)
+-- oldest one. Both by the index of cuts, from its ends.
 SELECT cut_at FROM (
-    (SELECT cut_at FROM cuts ORDER BY cut_at DESC LIMIT 10) UNION (SELECT min(cut_at) FROM cuts)) ends
-WHERE cut_at IS NOT NULL ORDER BY cut_at DESC;
+    (SELECT DISTINCT cut_at FROM run
+     WHERE pipeline = %(pipeline_name)s AND kind IN ('scheduled', 'backfill') AND cut_at IS NOT NULL
+     ORDER BY cut_at DESC LIMIT 10)
+    UNION
+    (SELECT cut_at FROM run
+     WHERE pipeline = %(pipeline_name)s AND kind IN ('scheduled', 'backfill') AND cut_at IS NOT NULL
+     ORDER BY cut_at LIMIT 1)) ends
+ORDER BY cut_at DESC;
 
 -- name: run_ends
 SELECT chain_id, end_offset FROM run_end WHERE run_id = %(run_id)s;
@@ -338,18 +343,29 @@ SELECT run_key, planned_up_to FROM run
 WHERE pipeline = %(pipeline_name)s AND planned_up_to IS NOT NULL ORDER BY planned_up_to DESC, id DESC LIMIT 1;
 
 -- name: unpublished_parts
--- Ranges below the ends of a run whose manifest lacks a publication in a sink. A chain that the run did not see (its
--- topic had left the pipeline, or its life had ended) counts with what was planned before. Without a run: all.
-SELECT m.id AS manifest_id, m.state::text AS state, sink.name AS sink, c.retired_at IS NULL AS living,
+-- Ranges below the ends of a run whose manifest lacks a publication in a sink: one that is not done, or lies in a part
+-- where the sink lacks some. A chain that the run did not see (its topic had left the pipeline, or its life had ended)
+-- counts with what was planned before. Without a run: all.
+WITH lacking AS (
+    SELECT m.id, m.state::text AS state, m.run_id, sink.name AS sink
+    FROM manifest m CROSS JOIN unnest(%(sinks)s::text[]) AS sink (name)
+    WHERE m.pipeline = %(pipeline_name)s AND m.state <> 'done'
+      AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = sink.name)
+    UNION ALL
+    SELECT m.id, 'done', m.run_id, sink.name
+    FROM unnest(%(sinks)s::text[]) AS sink (name)
+    CROSS JOIN LATERAL parts_lacking(%(pipeline_name)s, sink.name) AS part
+    CROSS JOIN LATERAL (
+        SELECT m.id, m.run_id FROM manifest m
+        WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done' AND m.id >= part.first_id AND m.id < part.end_id
+          AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = sink.name)) m)
+SELECT m.id AS manifest_id, m.state, m.sink, c.retired_at IS NULL AS living,
        c.topic, c.topic_id, c.partition, r.start_offset, least(r.end_offset, e.end_offset) AS end_offset
-FROM manifest m
-CROSS JOIN unnest(%(sinks)s::text[]) AS sink (name)
+FROM lacking m
 JOIN manifest_range r ON r.manifest_id = m.id
 JOIN chain c ON c.id = r.chain_id
 LEFT JOIN run_end e ON e.run_id = %(run_id)s AND e.chain_id = c.id
-WHERE m.pipeline = %(pipeline_name)s
-  AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = sink.name)
-  AND CASE WHEN %(run_id)s::bigint IS NULL THEN true
+WHERE CASE WHEN %(run_id)s::bigint IS NULL THEN true
            WHEN e.run_id IS NULL THEN m.run_id < %(run_id)s ELSE r.start_offset < e.end_offset END
 UNION ALL
 SELECT m.id, 'done', sink.name, c.retired_at IS NULL, c.topic, c.topic_id, c.partition, r.start_offset,
@@ -560,43 +576,50 @@ RETURNING id;
 SELECT archive(%(archive_id)s, %(manifests)s);
 
 -- name: chosen_manifests
--- A part of the two statements below: the ids come from an index, (pipeline, id) or the primary key; those of a state
--- that is not done from an index that has only what is not done. The time of a run is that of "periods". One partition is
--- found by the index of its chain, a topic without a partition by the first range of a manifest: the other way round a
--- million ranges would be read.
-SELECT m.id FROM manifest m
-WHERE (%(pipeline_name)s::text IS NULL OR m.pipeline = %(pipeline_name)s)
+-- A part of the four statements below, with ids in [first_id, end_id). Those of a state that is not done come from an
+-- index that has only what is not done; a time by the index of runs, or for a long one by the manifests' own ids.
+SELECT m.id FROM manifest m JOIN run r ON r.id = m.run_id
+WHERE (%(pipeline_name)s::text IS NULL OR m.pipeline = %(pipeline_name)s AND r.pipeline = %(pipeline_name)s)
+  AND (%(first_id)s::bigint IS NULL OR m.id >= %(first_id)s)
+  AND (%(end_id)s::bigint IS NULL OR m.id < %(end_id)s)
   AND (%(state)s::text IS NULL OR m.state = %(state)s::manifest_state)
   AND (%(state)s::text IS NULL OR %(state)s::text = 'done' OR m.state <> 'done')   -- by the index of those
-  AND (%(since)s::timestamptz IS NULL AND %(until)s::timestamptz IS NULL OR m.run_id IN (
-      SELECT r.id FROM run r
-      WHERE (%(pipeline_name)s::text IS NULL OR r.pipeline = %(pipeline_name)s)
-        AND coalesce(r.planned_up_to, r.cut_at, r.planned_at) > coalesce(%(since)s, '-infinity'::timestamptz)
-        AND coalesce(r.planned_up_to, r.cut_at, r.planned_at) <= coalesce(%(until)s, 'infinity'::timestamptz)))
-  AND (%(topic)s::text IS NULL OR %(partition)s::int IS NOT NULL OR EXISTS (
-      SELECT FROM manifest_range g JOIN chain c ON c.id = g.chain_id
-      WHERE g.manifest_id = m.id AND c.topic = %(topic)s))
-  AND (%(partition)s::int IS NULL OR m.id IN (
-      SELECT g.manifest_id FROM chain c JOIN manifest_range g ON g.chain_id = c.id
-      WHERE (%(pipeline_name)s::text IS NULL OR c.pipeline = %(pipeline_name)s)
-        AND c.partition = %(partition)s AND (%(topic)s::text IS NULL OR c.topic = %(topic)s)))
+  AND (%(since)s::timestamptz IS NULL OR coalesce(r.planned_up_to, r.cut_at, r.planned_at) > %(since)s)
+  AND (%(until)s::timestamptz IS NULL OR coalesce(r.planned_up_to, r.cut_at, r.planned_at) <= %(until)s)
   AND (%(lacks)s::text IS NULL OR m.state = 'done'
        AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = %(lacks)s)
        AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id AND g.sink = %(lacks)s))
 
--- name: page_of_manifests
+-- name: parts_lacking
+SELECT first_id, end_id FROM parts_lacking(%(pipeline_name)s, %(sink)s);
+
+-- name: chains_at
+SELECT id FROM chain
+WHERE (%(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s)
+  AND (%(topic)s::text IS NULL OR topic = %(topic)s) AND (%(partition)s::int IS NULL OR partition = %(partition)s);
+
+-- name: newest_manifests
 -- Newest first; a page costs the same at any depth.
-SELECT v.* FROM (
-    -- include: chosen_manifests
-      AND (%(after)s::bigint IS NULL OR m.id < %(after)s)
-    ORDER BY m.id DESC LIMIT %(limit)s) page
-JOIN manifest_view v ON v.id = page.id
-ORDER BY v.id DESC;
+-- include: chosen_manifests
+ORDER BY m.id DESC LIMIT %(limit)s;
+
+-- name: newest_manifests_at
+-- The same, with offsets of chains. Whether the manifests are read from the newest on, or the ranges of the chains, is
+-- PostgreSQL's choice: by how many there are.
+-- include: chosen_manifests
+  AND EXISTS (SELECT FROM manifest_range g WHERE g.manifest_id = m.id AND g.chain_id = ANY (%(chains)s))
+ORDER BY m.id DESC LIMIT %(limit)s;
 
 -- name: count_manifests
-SELECT count(*) AS matching, count(*) FILTER (WHERE id < %(after)s) AS older FROM (
+SELECT count(*) AS manifests FROM (
     -- include: chosen_manifests
-    ) chosen;
+    LIMIT %(limit)s) chosen;
+
+-- name: count_manifests_at
+SELECT count(*) AS manifests FROM (
+    -- include: chosen_manifests
+      AND EXISTS (SELECT FROM manifest_range g WHERE g.manifest_id = m.id AND g.chain_id = ANY (%(chains)s))
+    LIMIT %(limit)s) chosen;
 
 -- name: undone
 SELECT id FROM manifest WHERE pipeline = %(pipeline_name)s AND state <> 'done' ORDER BY id;
@@ -624,30 +647,50 @@ ORDER BY r.planned_up_to DESC LIMIT 1;
 SELECT coalesce(sum(r.end_offset - r.start_offset), 0)::bigint AS offsets
 FROM chain c JOIN lost_range r ON r.chain_id = c.id WHERE c.pipeline = %(pipeline_name)s;
 
--- name: dead_lettered
--- Every sink counts the same records, so of each manifest one sink counts; of an archive the one with the most.
-SELECT (coalesce(sum(records), 0) + coalesce((
-    SELECT sum((SELECT max((p.counts ->> 'dead_lettered')::bigint) FROM archive_sink p WHERE p.archive_id = a.id))
-    FROM archive a WHERE a.pipeline = %(pipeline_name)s), 0))::bigint AS records FROM (
-    SELECT max((p.counts ->> 'dead_lettered')::bigint) AS records FROM publication p
-    JOIN manifest m ON m.id = p.manifest_id
-    WHERE m.pipeline = %(pipeline_name)s AND (p.counts ->> 'dead_lettered')::bigint > 0
-    GROUP BY p.manifest_id) counted;
-
 -- name: with_dead_letters
-SELECT DISTINCT manifest_id AS id FROM (
-    SELECT manifest_id, pipeline, counts FROM standing_publication
-    UNION ALL SELECT manifest_id, pipeline, counts FROM standing_archived) p
-WHERE pipeline = %(pipeline_name)s AND (counts ->> 'dead_lettered')::bigint > 0 ORDER BY manifest_id;
+-- By the indexes of what has some, from the newest on.
+SELECT id FROM (
+    (SELECT DISTINCT manifest_id AS id FROM standing_publication
+     WHERE pipeline = %(pipeline_name)s AND (counts ->> 'dead_lettered')::bigint > 0
+       AND (%(manifest_id)s::bigint IS NULL OR manifest_id = %(manifest_id)s)
+     ORDER BY manifest_id DESC LIMIT %(newest)s)
+    UNION ALL
+    (SELECT DISTINCT manifest_id FROM standing_archived
+     WHERE pipeline = %(pipeline_name)s AND (counts ->> 'dead_lettered')::bigint > 0
+       AND (%(manifest_id)s::bigint IS NULL OR manifest_id = %(manifest_id)s)
+     ORDER BY manifest_id DESC LIMIT %(newest)s)) listed
+ORDER BY id DESC LIMIT %(newest)s;
 
 -- name: states
--- Archived manifests are done; the archive has their number.
+-- Those done by their sums; archived manifests are done too, and the archive has their number.
 SELECT state, sum(manifests)::bigint AS manifests, max(last_done) AS last_done FROM (
-    SELECT state::text AS state, count(*) AS manifests, max(done_at) AS last_done
-    FROM manifest WHERE pipeline = %(pipeline_name)s GROUP BY state
+    SELECT state::text AS state, count(*) AS manifests, NULL::timestamptz AS last_done
+    FROM manifest WHERE pipeline = %(pipeline_name)s AND state <> 'done' GROUP BY state
+    UNION ALL
+    SELECT 'done', manifests, last_done FROM done_sum WHERE pipeline = %(pipeline_name)s AND sink IS NULL
     UNION ALL
     SELECT 'done', manifests, done_to FROM archive WHERE pipeline = %(pipeline_name)s AND manifests > 0) counted
-GROUP BY state;
+GROUP BY state HAVING sum(manifests) > 0;
+
+-- name: add_up_sums
+-- What another process adds up is left to it.
+WITH added AS (
+    DELETE FROM done_sum WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM done_sum WHERE pipeline = %(pipeline_name)s FOR UPDATE SKIP LOCKED)) RETURNING *)
+INSERT INTO done_sum (pipeline, part, sink, manifests, read, written, dead_lettered, late, last_done)
+SELECT pipeline, part, sink, sum(manifests), sum(read), sum(written), sum(dead_lettered), sum(late), max(last_done)
+FROM added GROUP BY pipeline, part, sink;
+
+-- name: wrong_sums
+-- Parts and sinks whose sums are not what the tables hold now. The time of the last one stays when it is archived.
+SELECT part, sink FROM (
+    SELECT part, sink, manifests, read, written, dead_lettered, late FROM counted_done
+    WHERE pipeline = %(pipeline_name)s
+    UNION ALL
+    SELECT part, sink, -manifests, -read, -written, -dead_lettered, -late FROM done_sum
+    WHERE pipeline = %(pipeline_name)s) compared
+GROUP BY part, sink
+HAVING (sum(manifests), sum(read), sum(written), sum(dead_lettered), sum(late)) <> (0, 0, 0, 0, 0);
 
 -- name: store_audit
 -- Nothing for a pipeline that was never planned.
@@ -679,10 +722,12 @@ FROM manifest m JOIN attempt a ON a.manifest_id = m.id AND a.state = 'published'
 WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done' ORDER BY m.id DESC, a.attempt DESC LIMIT 1;
 
 -- name: count_lacking
-SELECT count(*)::int AS manifests FROM manifest m
-WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done'
-  AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = %(sink)s)
-  AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id AND g.sink = %(sink)s);
+SELECT (coalesce((
+    SELECT sum(CASE WHEN s.sink IS NULL THEN s.manifests ELSE -s.manifests END) FROM done_sum s
+    WHERE s.pipeline = %(pipeline_name)s AND (s.sink IS NULL OR s.sink = %(sink)s)), 0) - (
+    SELECT count(*) FROM given_up g JOIN manifest m ON m.id = g.manifest_id
+    WHERE g.sink = %(sink)s AND m.pipeline = %(pipeline_name)s AND m.state = 'done'
+      AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = %(sink)s)))::int AS manifests;
 
 -- name: lanes
 -- Each chain from its anchor to its end. No range is read but the first ones and the last, however long its history is.
@@ -735,16 +780,14 @@ GROUP BY g.chain_id, k.manifest_id, k.records ORDER BY g.chain_id, start;
 -- name: periods
 -- Runs by numbered periods of time, (start, end] and all of one length, with their manifests by state; a row without a
 -- state counts the runs. The time of a run is that up to which it read, or its cut if it did not reach that, or when it
--- was made. By the index of planned_up_to, so that only the runs of these periods are read.
+-- was made. By the index of that time, so that only the runs of these periods are read.
 WITH chosen AS (
     SELECT r.id, r.manifests,
            ceil(extract(epoch FROM coalesce(r.planned_up_to, r.cut_at, r.planned_at) - %(start)s) / %(seconds)s)::int - 1
                AS period
     FROM run r
-    WHERE r.pipeline = %(pipeline_name)s
-      AND (r.planned_up_to > %(start)s AND r.planned_up_to <= %(end)s
-           OR r.planned_up_to IS NULL AND coalesce(r.cut_at, r.planned_at) > %(start)s
-              AND coalesce(r.cut_at, r.planned_at) <= %(end)s)),
+    WHERE r.pipeline = %(pipeline_name)s AND coalesce(r.planned_up_to, r.cut_at, r.planned_at) > %(start)s
+      AND coalesce(r.planned_up_to, r.cut_at, r.planned_at) <= %(end)s),
 planned AS (
     SELECT c.period, m.id,
            CASE WHEN m.state = 'running' AND NOT is_alive(m.id, m.attempt) THEN 'abandoned' ELSE m.state::text END AS state,
@@ -773,19 +816,26 @@ SELECT min(planned_up_to) AS planned_up_to FROM (
     ORDER BY planned_up_to DESC LIMIT %(runs)s) newest;
 
 -- name: published_sums
--- The records of done manifests, each once: every sink counts the same, so of each manifest one sink counts.
-SELECT coalesce(sum((counts ->> 'read')::bigint), 0)::bigint AS read,
-       coalesce(sum((counts ->> 'written')::bigint), 0)::bigint AS written
+-- The records of what is published, each once: every sink counts the same, so of each manifest, or archive, the sink
+-- counts that counts most. Those done by their sums.
+SELECT coalesce(sum(read), 0)::bigint AS read, coalesce(sum(written), 0)::bigint AS written,
+       coalesce(sum(dead_lettered), 0)::bigint AS dead_lettered
 FROM (
-    (SELECT DISTINCT ON (p.manifest_id) p.counts FROM publication p JOIN manifest m ON m.id = p.manifest_id
-     WHERE m.pipeline = %(pipeline_name)s ORDER BY p.manifest_id, p.sink)
+    SELECT read, written, dead_lettered FROM done_sum WHERE pipeline = %(pipeline_name)s AND sink IS NULL
     UNION ALL
-    (SELECT DISTINCT ON (p.archive_id) p.counts FROM archive_sink p JOIN archive a ON a.id = p.archive_id
-     WHERE a.pipeline = %(pipeline_name)s ORDER BY p.archive_id, p.manifests DESC, p.sink)) counted;
+    SELECT max((p.counts ->> 'read')::bigint), max((p.counts ->> 'written')::bigint),
+           max((p.counts ->> 'dead_lettered')::bigint)
+    FROM manifest m JOIN publication p ON p.manifest_id = m.id
+    WHERE m.pipeline = %(pipeline_name)s AND m.state <> 'done' GROUP BY m.id
+    UNION ALL
+    SELECT max((p.counts ->> 'read')::bigint), max((p.counts ->> 'written')::bigint),
+           max((p.counts ->> 'dead_lettered')::bigint)
+    FROM archive a JOIN archive_sink p ON p.archive_id = a.id
+    WHERE a.pipeline = %(pipeline_name)s GROUP BY a.id) counted;
 
 -- name: sums_of_hours
-SELECT coalesce(sum(late), 0)::bigint AS late, count(*) FILTER (WHERE complete_at IS NULL) AS incomplete
-FROM hour WHERE pipeline = %(pipeline_name)s;
+SELECT coalesce((SELECT sum(late) FROM done_sum WHERE pipeline = %(pipeline_name)s), 0)::bigint AS late,
+       (SELECT count(*) FROM hour WHERE pipeline = %(pipeline_name)s AND complete_at IS NULL) AS incomplete;
 
 -- name: pipelines
 SELECT name FROM pipeline WHERE retired_at IS NULL OR %(retired)s ORDER BY name;
@@ -1017,23 +1067,21 @@ WHERE pipeline = %(pipeline_name)s AND complete_at IS NULL AND hour <= %(last)s
 RETURNING hour;
 
 -- name: hours
--- With "newest" only so many, and those that are open. With "limit" at most so many: the newest of them.
+-- With "newest" only so many, and those that are open. With "limit" at most so many: the newest of them. Those that are
+-- open come from an index that has only them: one may be years old.
 SELECT h.hour, h.revision, h.rows, h.late, h.complete_at, coalesce((
     SELECT array_agg(c.manifest_id ORDER BY c.manifest_id) FROM manifest_hour c
     WHERE c.pipeline = h.pipeline AND c.hour = h.hour), '{}') AS manifests, coalesce((
     SELECT old.rows FROM archived_hour old WHERE old.pipeline = h.pipeline AND old.hour = h.hour), 0) AS archived
 FROM (
-    SELECT * FROM hour
-    WHERE pipeline = %(pipeline_name)s AND (NOT %(incomplete)s OR complete_at IS NULL)
-      AND (%(newest)s::int IS NULL OR complete_at IS NULL OR hour >= (
-          SELECT min(hour) FROM (SELECT hour FROM hour WHERE pipeline = %(pipeline_name)s
-                                 ORDER BY hour DESC LIMIT %(newest)s) newest))
-      -- What is older than these and than all that are open is not even read.
-      AND (%(newest)s::int IS NULL OR hour >= least(
-          (SELECT min(hour) FROM hour WHERE pipeline = %(pipeline_name)s AND complete_at IS NULL),
-          (SELECT min(hour) FROM (SELECT hour FROM hour WHERE pipeline = %(pipeline_name)s
-                                  ORDER BY hour DESC LIMIT %(newest)s) newest)))
-      AND (%(before)s::timestamptz IS NULL OR hour < %(before)s)
+    (SELECT * FROM hour
+     WHERE pipeline = %(pipeline_name)s AND NOT %(incomplete)s
+       AND (%(before)s::timestamptz IS NULL OR hour < %(before)s)
+     ORDER BY hour DESC LIMIT coalesce(%(newest)s::int, %(limit)s::int))
+    UNION
+    (SELECT * FROM hour
+     WHERE pipeline = %(pipeline_name)s AND complete_at IS NULL AND (%(incomplete)s OR %(newest)s::int IS NOT NULL)
+       AND (%(before)s::timestamptz IS NULL OR hour < %(before)s))
     ORDER BY hour DESC LIMIT %(limit)s::int) h
 ORDER BY h.hour;
 
@@ -1167,16 +1215,16 @@ WHERE manifest_id = %(manifest_id)s AND sink = %(sink)s AND attempt = %(attempt)
 -- name: behind
 -- Manifests that are not at work and show a newer attempt in one sink than in another that it was to write to. Every run
 -- asks this, so what was published once is not read: an index has the later ones, and of these only the uneven matter.
+-- They are looked up by id, since PostgreSQL takes them for more than they are.
 WITH uneven AS MATERIALIZED (
     SELECT manifest_id FROM publication WHERE settled > 1 GROUP BY manifest_id
     HAVING count(DISTINCT settled) > 1 OR NOT array_agg(sink) @> %(sinks)s::text[])
 SELECT DISTINCT p.manifest_id AS id
-FROM uneven
-JOIN standing_publication p ON p.manifest_id = uneven.manifest_id
+FROM standing_publication p
 JOIN manifest m ON m.id = p.manifest_id AND m.pipeline = %(pipeline_name)s AND m.state = 'done'
 JOIN standing_publication other ON other.manifest_id = p.manifest_id AND other.settled > p.settled
 JOIN attempt a ON a.manifest_id = other.manifest_id AND a.attempt = other.settled AND p.sink = ANY (a.sinks)
-WHERE p.sink = ANY (%(sinks)s::text[])
+WHERE p.manifest_id = ANY (ARRAY(SELECT manifest_id FROM uneven)) AND p.sink = ANY (%(sinks)s::text[])
   AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = p.manifest_id AND g.sink = p.sink)
 ORDER BY 1;
 

@@ -73,6 +73,7 @@ def require_run_done(
     own = [*run["manifests"], *run["covered_by"]]
     manifests = require_done(context, sorted({*own, *processed}))
     Publisher(context).sweep(above=recent_manifests(context.database))
+    context.database.add_up_sums(context.pipeline_name)
     tell_progress(context)  # also of losses that a person accepted, and so that the group's offsets do not expire
     if context.pipeline.unfinished is Unfinished.FAIL:
         refuse_older(context, older_unfinished(context, own, held))

@@ -182,6 +182,7 @@ def _fold(context: Context, result: NewArchive, manifests: Sequence[int], why: s
         line = f"archive {result.archive}: what was done before {result.before.isoformat()}"
         database.note_decision(pipeline_name, "archive", Decision((line,)))
     database.archive(result.archive, manifests)
+    database.add_up_sums(pipeline_name)
 
 
 def _stops(context: Context, before: datetime, oldest: _Oldest) -> list[Stop]:

@@ -9,7 +9,7 @@ from tidemark.errors import LakeConflict
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_vanished, went_back
 from tidemark.lifecycle.reconcile import Judgement, judgement, next_step
-from tidemark.manifest import Manifest, ManifestState
+from tidemark.manifest import Manifest, ManifestSelection, ManifestState
 from tidemark.paths import RecordName
 from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
@@ -29,6 +29,21 @@ def audit(context: Context, *, deep: bool = False) -> list[Difference]:
     first = [_shortened(difference) for difference in differences[:KEPT]]
     context.database.store_audit(context.pipeline_name, deep=deep, differences=len(differences), first=first)
     return differences
+
+
+def audit_between(context: Context, selection: ManifestSelection) -> tuple[list[Manifest], list[Difference]]:
+    """The manifests of a selection, newest first, and the differences of each: its counts, and what each sink shows of
+    it with all objects.
+
+    It costs what these manifests cost, however many others there are. What is archived, and output that no manifest
+    has, is found by ``audit``. The database keeps nothing of it, as the last audit is one of the whole pipeline.
+    """
+    manifests = context.database.page_of_manifests(context.pipeline_name, selection)
+    differences = [difference for manifest in manifests for difference in _equations(manifest)]
+    for manifest in manifests:
+        in_sinks = [in_sink for in_sink in compared(context, manifest) if in_sink.differs]
+        differences += [Difference(manifest.id, in_sink.what, in_sink.next_step) for in_sink in in_sinks]
+    return manifests, differences
 
 
 def _shortened(difference: Difference) -> dict[str, Any]:
@@ -106,6 +121,12 @@ def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> 
         )
     for what in context.database.false_proofs(context.pipeline_name):
         yield Difference(None, what, "somebody changed the tables by hand: restore a copy of the database")
+    if context.database.wrong_sums(context.pipeline_name):
+        yield Difference(
+            None,
+            "the sums of what is done, by which lists and gauges count, are not what the manifests add up to",
+            "somebody changed the tables by hand; as their owner, count again: SELECT tidemark.count_done()",
+        )
     for row in context.database.published_notes(context.pipeline_name):
         yield Difference(
             row["manifest_id"],

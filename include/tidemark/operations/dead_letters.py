@@ -25,12 +25,14 @@ READS = 3  # of a manifest that is replayed meanwhile: its published files are r
 
 @dataclass(frozen=True)
 class DeadLetterSelection:
-    """Which dead letters: of one manifest, as one sink keeps them, of one class, with this text in their reason."""
+    """Which dead letters: of one manifest, as one sink keeps them, of one class, with this text in their reason; of so
+    many of the newest manifests that have some."""
 
     manifest_id: int | None = None
     sink: str | None = None
     error_class: str | None = None
     reason: str | None = None
+    newest: int | None = None
 
     @property
     def all_of_a_manifest(self) -> bool:
@@ -123,9 +125,10 @@ def with_dead_letters(context: Context, selection: DeadLetterSelection) -> Itera
         )
     if selection.manifest_id is not None:
         own_manifest(context, selection.manifest_id)
-    for manifest_id in context.database.with_dead_letters(context.pipeline_name):
-        if selection.manifest_id in (None, manifest_id):
-            yield context.database.manifest(manifest_id)
+    for manifest_id in context.database.with_dead_letters(
+        context.pipeline_name, manifest_id=selection.manifest_id, newest=selection.newest
+    ):
+        yield context.database.manifest(manifest_id)
 
 
 def _put(groups: dict[tuple[str, str], ReasonGroup], group: ReasonGroup) -> None:

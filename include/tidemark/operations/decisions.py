@@ -15,7 +15,7 @@ from tidemark.lifecycle.plan import limits
 from tidemark.lifecycle.preflight import check_for_plan, not_known
 from tidemark.lifecycle.reconcile import judgement
 from tidemark.lifecycle.renamed import refuse_renamed
-from tidemark.manifest import UNDONE, Decision, Manifest, RangeKind, RunKind
+from tidemark.manifest import Decision, Manifest, RangeKind, RunKind
 from tidemark.offsets import Range, TopicPartition
 from tidemark.partitions import Bounds
 from tidemark.planner import Chain, sliced
@@ -61,7 +61,7 @@ def _noted(context: Context, verb: str, decision: Decision) -> Decision:
 
 def _planned(context: Context) -> list[_Planned]:
     database, pipeline_name = context.database, context.pipeline_name
-    manifests = {manifest.id: manifest for manifest in database.manifests(pipeline_name, UNDONE)}
+    manifests = {manifest.id: manifest for manifest in database.undone(pipeline_name)}
     rows = database.undone_ranges(pipeline_name)
     return [_Planned(chain_id, covered, manifests[manifest_id], end) for chain_id, covered, manifest_id, end in rows]
 

@@ -7,7 +7,7 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.lifecycle.publish import Publisher
 from tidemark.lifecycle.reconcile import judgement
-from tidemark.manifest import UNDONE, Decision
+from tidemark.manifest import Decision
 from tidemark.operations.audit import described
 from tidemark.paths import RecordName
 from tidemark.sinks.base import Leftover, Sink
@@ -50,7 +50,7 @@ def repair(context: Context, why: str, *, dry_run: bool) -> Decision:
 
 def _waiting(context: Context, sink: Sink, ahead: Collection[int]) -> Iterator[str]:
     """What dead attempts left and another command mends: done manifests with newer evidence, and undone ones."""
-    undone = [manifest for manifest in context.database.manifests(context.pipeline_name, UNDONE) if manifest.attempt]
+    undone = [manifest for manifest in context.database.undone(context.pipeline_name) if manifest.attempt]
     for manifest in [*context.database.manifests(ids=sorted(ahead)), *undone] if ahead or undone else ():
         if manifest.alive:
             continue

@@ -128,7 +128,7 @@ def status(
         at_work=tuple(manifest.id for manifest in undone if manifest.alive),
         waiting=tuple(manifest.id for manifest in waiting),
         lost=database.lost_offsets(pipeline_name),
-        dead_lettered=database.dead_lettered(pipeline_name),
+        dead_lettered=database.published_sums(pipeline_name)["dead_lettered"],
         audits=tuple(database.last_audits(pipeline_name)),
         problems=tuple(problems),
     )

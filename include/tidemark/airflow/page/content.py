@@ -13,7 +13,6 @@ from tidemark.environment import Environment
 from tidemark.errors import NotFound, TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.manifest import Manifest
-from tidemark.moments import with_zone
 from tidemark.operations.audit import compared
 from tidemark.operations.dead_letters import DeadLetterSelection, dead_letters
 from tidemark.operations.hours import hours
@@ -25,6 +24,7 @@ from tidemark.pipeline.deployed import deployed_named
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.located import Located
 from tidemark.views import (
+    WITH_LETTERS,
     ComparedView,
     DeadLettersView,
     HourView,
@@ -101,21 +101,20 @@ def hours_of(
     newest: int | None = None,
     before: datetime | None = None,
 ) -> list[HourView]:
-    """At most ``limit`` hours, oldest first; ``before`` is UTC when it has no zone."""
+    """At most ``limit`` hours, oldest first."""
     lateness = settings_of(name).event_time.allowed_lateness
-    before = before and with_zone(before)
     return hour_views(hours(database, name, lateness, incomplete=incomplete, newest=newest, before=before, limit=limit))
 
 
 def timeline_of(database: ManifestDatabase, name: str, step: Step | None, until: datetime | None) -> TimelineView:
-    """``until`` is UTC when it has no zone."""
-    return timeline_view(timeline(database, name, datetime.now(UTC), step=step, until=until and with_zone(until)))
+    return timeline_view(timeline(database, name, datetime.now(UTC), step=step, until=until))
 
 
 def letters_of(database: ManifestDatabase, name: str, manifest_id: int | None, limit: int) -> DeadLettersView:
-    """Opens the sink and reads what is published of dead letters."""
+    """Opens the sink and reads what is published of dead letters, of the newest manifests that have some."""
+    selection = DeadLetterSelection(manifest_id, newest=WITH_LETTERS)
     with context_of(database, name) as context:
-        return dead_letters_view(dead_letters(context, DeadLetterSelection(manifest_id, None, None, None), limit=limit))
+        return dead_letters_view(dead_letters(context, selection, limit=limit))
 
 
 def compared_of(database: ManifestDatabase, manifest: Manifest) -> list[ComparedView]:

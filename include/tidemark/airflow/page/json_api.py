@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import AfterValidator
 
 from tidemark import open_metrics
 from tidemark.airflow.page import content
@@ -19,6 +20,7 @@ from tidemark.airflow.page.access import (
     UnplannedPipelines,
 )
 from tidemark.manifest import ManifestSelection, ManifestState
+from tidemark.moments import in_utc
 from tidemark.operations.timeline import Step
 from tidemark.views import as_json_text, lane_views, manifest_history_view, manifest_views, offset_views
 
@@ -26,6 +28,7 @@ router = APIRouter(prefix="/api")
 PAGE = 50  # manifests
 HOURS = 1000  # six weeks
 
+Moment = Annotated[datetime, AfterValidator(in_utc)]  # UTC when it has no zone
 Limit = Annotated[int, Query(ge=1, le=1000)]
 OneManifest = Annotated[int | None, Query(alias="manifest")]
 
@@ -78,7 +81,7 @@ def lanes(database: Database, name: PipelineName) -> Response:
 
 
 @router.get("/pipelines/{dag_id}/timeline", dependencies=[MAY_READ])
-def timeline(database: Database, name: PipelineName, by: Step | None = None, until: datetime | None = None) -> Response:
+def timeline(database: Database, name: PipelineName, by: Step | None = None, until: Moment | None = None) -> Response:
     """48 hours, days or weeks up to a time, or up to now: runs, their manifests by state, records."""
     return answer(content.timeline_of(database, name, by, until))
 
@@ -88,8 +91,8 @@ def manifests(
     database: Database,
     name: PipelineName,
     state: ManifestState | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
     topic: str | None = None,
     partition: int | None = None,
     lacks: str | None = None,
@@ -120,7 +123,7 @@ def hours(
     database: Database,
     name: PipelineName,
     incomplete: bool = False,
-    before: datetime | None = None,
+    before: Moment | None = None,
     limit: Limit = HOURS,
 ) -> Response:
     """The newest event hours, oldest first; for those before them give the first one as ``before``. Needs the pipeline
@@ -135,7 +138,8 @@ def dead_letters(
     manifest_id: OneManifest = None,
     limit: Annotated[int, Query(ge=0, le=1000)] = 0,
 ) -> Response:
-    """In groups, and the first ``limit`` records. Needs the pipeline file, and reads the sink."""
+    """Of the newest 100 manifests that have some: in groups, and the first ``limit`` records. Needs the pipeline file,
+    and reads the sink."""
     return answer(content.letters_of(database, name, manifest_id, limit))
 
 

@@ -28,16 +28,16 @@ from tidemark.airflow.page.access import (
     signed,
 )
 from tidemark.airflow.page.actions import Action, User, Wish, dag_states, known_runs, new_run_id, preview, start
-from tidemark.airflow.page.json_api import PAGE, OneManifest
+from tidemark.airflow.page.json_api import PAGE, Moment, OneManifest
 from tidemark.airflow.page.lanes import bars, letter_bars
 from tidemark.airflow.page.plan_tasks import dag_of
 from tidemark.airflow.page.render import page
 from tidemark.airflow.page.timeline import drawn
 from tidemark.errors import DataLost, TidemarkError
-from tidemark.manifest import ManifestSelection, ManifestState
-from tidemark.moments import with_zone
+from tidemark.manifest import COUNTED, ManifestSelection, ManifestState
 from tidemark.operations.timeline import Step
 from tidemark.views import (
+    WITH_LETTERS,
     HourView,
     ManifestHistoryView,
     decision_views,
@@ -97,16 +97,15 @@ def where(
 
 def chosen(
     state: ManifestState | Empty = "",
-    since: datetime | Empty = "",
-    until: datetime | Empty = "",
+    since: Moment | Empty = "",
+    until: Moment | Empty = "",
     topic: str = "",
     partition: int | Empty = "",
     lacks: str = "",
 ) -> ManifestSelection:
     """What a form asks for: a field that nobody has filled in is empty text, or not there."""
     number = None if partition == "" else partition
-    later, latest = (with_zone(time_) if time_ else None for time_ in (since, until))
-    return ManifestSelection(state or None, later, latest, topic or None, number, lacks or None)
+    return ManifestSelection(state or None, since or None, until or None, topic or None, number, lacks or None)
 
 
 Selection = Annotated[ManifestSelection, Depends(chosen)]
@@ -128,7 +127,7 @@ def pipeline(
     selection: Selection,
     after: int | None = None,
     by: Step | None = None,
-    to: datetime | None = None,
+    to: Moment | None = None,
     started: str | None = None,
 ) -> Response:
     """``by`` and ``to`` are of the drawing along time, ``after`` and the selection of the list of manifests."""
@@ -140,7 +139,10 @@ def pipeline(
         end = part.last_stable if part else None
         lanes.append((lane, part, bars(lane, end), letter_bars(lane, end)))
     manifests = database.page_of_manifests(name, selection, limit=PAGE, after=after)
-    matching, older = database.count_manifests(name, selection, manifests[-1].id) if manifests else (0, 0)
+    matching = older = 0
+    if manifests:
+        matching = database.count_manifests(name, selection, most=COUNTED + 1)
+        older = database.count_manifests(name, selection, most=COUNTED + 1, after=manifests[-1].id)
     hours, no_hours = _hours(database, name)
     dag_id = dag_of(name, tasks)
     values = {
@@ -207,7 +209,8 @@ def dag_of_run(view: ManifestHistoryView, run_id: str) -> str:
 @router.get("/pipelines/{dag_id}/dead-letters", dependencies=[MAY_READ])
 def dead_letters(request: Request, database: Database, name: PipelineName, manifest_id: OneManifest = None) -> Response:
     letters = content.letters_of(database, name, manifest_id, LETTERS)
-    return page(request, "dead_letters.html", {"pipeline": name, "view": letters, "manifest_id": manifest_id})
+    values = {"pipeline": name, "view": letters, "manifest_id": manifest_id, "most": WITH_LETTERS}
+    return page(request, "dead_letters.html", values)
 
 
 @router.get("/pipelines/{dag_id}/start/{action}", dependencies=[MAY_START_RUNS])

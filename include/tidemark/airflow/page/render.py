@@ -9,6 +9,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tidemark.airflow.addresses import MOUNT, run_path
+from tidemark.manifest import counted
 
 SHOWN = 200  # characters of a key or a value
 
@@ -61,6 +62,7 @@ FILTERS: dict[str, Callable[..., str]] = {
     "span": span,
     "shown": shown,
     "number": "{:,}".format,
+    "counted": counted,
 }
 TEMPLATES.filters |= FILTERS
 TEMPLATES.globals |= {"run_path": run_path}
