@@ -13,7 +13,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from bench import commits, decoding, flink, ledger, pages, planning, report, sinks
+from bench import commits, decoding, flink, ledger, pages, planning, report, sinks, wide
 from bench.records import ALLOWED_LATENESS_S, PARTITIONS, SCHEMA, SMALL_MESSAGES, messages
 from bench.timed import Timing, timed
 from sandbox.bootstrap.checkout import CHECKOUT, STATE
@@ -36,6 +36,8 @@ MESSAGES, QUICK_MESSAGES = 4_000_000, 200_000
 DECODED_SHARE = 20  # decoders get one record of as many
 SINK_MESSAGES = 1_000_000  # of one manifest
 PARTS = ("decoders", "jobs", "small", "sinks", "plan", "iceberg", "page", "ledger")
+LONG_PARTS = ("wide",)  # only when they are named
+NO_SETTINGS: Mapping[str, Any] = {}
 # In the order of their turns; report.NAMES says what they are.
 LARGE = ("tidemark", "warm", "flink", "batch", "streaming", "noop")
 SMALL = ("tidemark", "warm", "flink", "batch")
@@ -69,15 +71,24 @@ class Bench:
                     producer.poll(0.1)
         assert producer.flush(120) == 0
 
-    def once(self, kind: str, topic: str, expected: int) -> Timing:
+    def once(
+        self,
+        kind: str,
+        topic: str,
+        expected: int,
+        *,
+        master: str = "local[*]",
+        settings: Mapping[str, Any] = NO_SETTINGS,
+    ) -> Timing:
         """Run one contender with an empty lake and a new pipeline; remove its output afterwards.
 
-        The contender ``warm`` needs ``server``. Every other gets an empty database.
+        The contender ``warm`` needs ``server``. Every other gets an empty database. ``settings``: those for
+        ``slice`` and ``spark`` in the pipeline file.
         """
         folder = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=self.folder))
         task = {
             "pipeline": f"bench-{next(self._numbers)}",
-            "master": "local[*]",
+            "master": master,
             "jars": ",".join(str(jar) for jar in sorted(self.jars.glob("*.jar"))),
             "bootstrap_servers": self.broker.bootstrap_servers,
             "topic": topic,
@@ -85,7 +96,7 @@ class Bench:
         }
         try:
             with self._database(kind) as dsn:
-                environment = self._environment(folder, task, dsn)
+                environment = self._environment(folder, task, dsn, settings)
                 server = None
                 if kind == "warm":
                     assert self._server is not None
@@ -125,10 +136,10 @@ class Bench:
             self._flink = flink.command(STATE, self.folder)
         return self._flink
 
-    def _environment(self, folder: Path, task: dict[str, str], dsn: str) -> dict[str, str]:
+    def _environment(self, folder: Path, task: dict[str, str], dsn: str, settings: Mapping[str, Any]) -> dict[str, str]:
         pipelines = folder / "pipelines"
         pipelines.mkdir()
-        (pipelines / f"{task['pipeline']}.yaml").write_text(yaml.safe_dump(self._pipeline(task)))
+        (pipelines / f"{task['pipeline']}.yaml").write_text(yaml.safe_dump(self._pipeline(task, settings)))
         return {
             **os.environ,
             "TIDEMARK_DB": dsn,
@@ -137,10 +148,12 @@ class Bench:
             "TIDEMARK_SPARK_JARS": str(self.jars),
         }
 
-    def _pipeline(self, task: dict[str, str]) -> dict[str, Any]:
+    def _pipeline(self, task: dict[str, str], settings: Mapping[str, Any]) -> dict[str, Any]:
+        kafka = {"bootstrap_servers": task["bootstrap_servers"], "topics": [task["topic"]]}
         return {
             "pipeline": task["pipeline"],
-            "source": {"kafka": {"bootstrap_servers": task["bootstrap_servers"], "topics": [task["topic"]]}},
+            "source": {"kafka": {**kafka, "slice": settings.get("slice", {})}},
+            "spark": settings.get("spark", {}),
             "decode": {"format": "json", "schema": SCHEMA},
             "event_time": {"field": "at", "allowed_lateness": f"{ALLOWED_LATENESS_S}s"},
             "on_error": "dead_letter",
@@ -170,6 +183,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             figures["page"] = pages.measure(bench.postgres)
         if "ledger" in arguments.only:
             figures["ledger"] = ledger.measure(bench.postgres)
+        if "wide" in arguments.only:
+            figures["wide"] = wide.measure(bench, arguments.runs)
     return figures
 
 
@@ -221,7 +236,9 @@ def main(words: list[str]) -> None:
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_MESSAGES:,} messages, each job once")
     parser.add_argument("--messages", type=int, default=None, help=f"number of messages (default {MESSAGES:,})")
     parser.add_argument("--runs", type=int, default=None, help="how often each job runs (default 3)")
-    parser.add_argument("--only", choices=PARTS, action="append", help="measure only this part; may be repeated")
+    parser.add_argument(
+        "--only", choices=(*PARTS, *LONG_PARTS), action="append", help="measure only this part; may be repeated"
+    )
     parser.add_argument("--write", action="store_true", help="write the tables to bench/README.md")
     arguments = parser.parse_args(words)
     arguments.messages = arguments.messages or (QUICK_MESSAGES if arguments.quick else MESSAGES)
@@ -229,10 +246,10 @@ def main(words: list[str]) -> None:
     arguments.only = arguments.only or list(PARTS)
     figures = measure(arguments)
     RESULTS.write_text(json.dumps(figures, indent=1))
-    text = report.tables(figures)
-    print(text)
+    parts = report.sections(figures)
+    print("\n\n".join(parts.values()))
     if arguments.write:
-        report.write_into(CHECKOUT / "bench" / "README.md", text)
+        report.write_into(CHECKOUT / "bench" / "README.md", parts)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -4,6 +4,7 @@ import os
 import platform
 import statistics
 import subprocess
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +18,7 @@ from bench.records import SMALL_MESSAGES
 from bench.timed import MIB, Timing
 from sandbox.bootstrap.jars import java
 
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"  # of a part in the README
 NAMES = {
     "tidemark": "`tidemark run`",
     "warm": "`tidemark run`, Spark stays up",
@@ -59,35 +60,20 @@ def line(kind: str, timing: Timing) -> str:
     )
 
 
-def tables(figures: dict[str, Any]) -> str:
-    """All figures as Markdown."""
+def sections(figures: dict[str, Any]) -> dict[str, str]:
+    """The figures of each part as Markdown; ``machine`` is the first."""
     of = figures["machine"]
-    measured = (
-        f"Measured on {of['date']}: {of['cores']} cores, {of['memory_gib']} GiB, Python {of['python']}, {of['java']}, "
-        f"Spark {of['spark']}, Flink {of['flink']}, pyarrow {of['pyarrow']}; "
-        f"load average before: {of['load_before']}. "
-        f"Medians of {figures['runs']}."
+    machine = (
+        f"The machine: {of['cores']} cores, {of['memory_gib']} GiB, Python {of['python']}, {of['java']}, "
+        f"Spark {of['spark']}, Flink {of['flink']}, pyarrow {of['pyarrow']}."
     )
-    parts = [measured]
-    if "decoders" in figures:
-        parts.append(_decoders(figures["decoders"]))
-    if "jobs" in figures:
-        parts.append(_jobs(figures["jobs"], figures["messages"]))
-    if "small" in figures:
-        parts.append(_small(figures["small"]))
-    if figures.get("left_out"):
-        parts.append("\n".join(f"{NAMES[kind]}, was left out: {why}" for kind, why in figures["left_out"].items()))
-    if "sinks" in figures:
-        parts.append(_sinks(figures["sinks"]))
-    if "plan" in figures:
-        parts.append(_plans(figures["plan"]))
-    if "iceberg" in figures:
-        parts.append(_commits(figures["iceberg"]))
-    if "page" in figures:
-        parts.append(_page(figures["page"]))
-    if "ledger" in figures:
-        parts.append(_ledger(figures["ledger"]))
-    return "\n\n".join(parts)
+    parts = {name: _SECTIONS[name](figures) for name in _SECTIONS if name in figures}
+    when = f"*Measured on {of['date']}, load average before: {of['load_before']}, medians of {figures['runs']}.*"
+    return {"machine": machine, **{name: f"{text}\n\n{when}" for name, text in parts.items()}}
+
+
+def _left_out(figures: dict[str, Any]) -> str:
+    return "".join(f"\n\n{NAMES[kind]}, was left out: {why}" for kind, why in figures.get("left_out", {}).items())
 
 
 def _decoders(decoders: dict[str, dict[str, float]]) -> str:
@@ -275,12 +261,45 @@ def _ledger(ledger: dict[str, Any]) -> str:
     return "\n".join(rows)
 
 
+def _wide(wide: dict[str, list[dict[str, Any]]]) -> str:
+    """By variant; memory is that of the driver's processes, so it says nothing about a cluster's executors."""
+    rows = [
+        "**Wider and larger**, `tidemark run` in a process of its own:",
+        "",
+        "| | whole | least to most | messages/s | processor | memory |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, timings in wide.items():
+        whole = _median(timings, "whole")
+        rows.append(
+            f"| {name} | {whole:.1f} s | {_spread(timings, 'whole')} | {_median(timings, 'messages') / whole:,.0f} "
+            f"| {_median(timings, 'cpu'):.1f} s | {_median(timings, 'memory') / MIB:,.0f} MiB |"
+        )
+    return "\n".join(rows)
+
+
 def _ways(nodes: dict[str, list[str]]) -> str:
     return "; ".join(f"`{name}` by {', '.join(ways)}" for name, ways in nodes.items())
 
 
-def write_into(readme: Path, text: str) -> None:
-    """Replace the text between the two marks of a file."""
-    before, _, rest = readme.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    readme.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+_SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "decoders": lambda figures: _decoders(figures["decoders"]),
+    "jobs": lambda figures: _jobs(figures["jobs"], figures["messages"]) + _left_out(figures),
+    "small": lambda figures: _small(figures["small"]) + _left_out(figures),
+    "sinks": lambda figures: _sinks(figures["sinks"]),
+    "plan": lambda figures: _plans(figures["plan"]),
+    "iceberg": lambda figures: _commits(figures["iceberg"]),
+    "page": lambda figures: _page(figures["page"]),
+    "ledger": lambda figures: _ledger(figures["ledger"]),
+    "wide": lambda figures: _wide(figures["wide"]),
+}
+
+
+def write_into(readme: Path, parts: dict[str, str]) -> None:
+    """Replace the text between the two marks of each of these parts; other parts keep theirs."""
+    text = readme.read_text()
+    for name, part in parts.items():
+        before, _, rest = text.partition(BEGIN.format(name))
+        _, _, after = rest.partition(END.format(name))
+        text = f"{before}{BEGIN.format(name)}\n{part}\n{END.format(name)}{after}"
+    readme.write_text(text)

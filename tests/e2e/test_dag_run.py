@@ -5,6 +5,7 @@ import os
 import re
 import signal
 from datetime import timedelta
+from urllib.parse import unquote
 
 import httpx
 import pytest
@@ -17,6 +18,7 @@ from tests.worlds.airflow_world import DAG, AirflowWorld, wake
 from tests.worlds.records_of_hours import last_hour, produce_hours
 
 HOUR = timedelta(hours=1)
+OVERVIEW = "/tidemark/"
 pytestmark = pytest.mark.timeout(600)  # Spark takes 20 s a manifest, ten times that on a busy machine
 
 
@@ -413,11 +415,13 @@ def test_a_blocked_manifest_is_not_tried_again_and_says_what_a_person_must_decid
 
 
 @pytest.mark.exhaustive
-def test_a_task_group_in_a_larger_dag_publishes_before_what_follows_it(airflow_world: AirflowWorld) -> None:
+def test_a_task_group_in_a_larger_dag_is_on_the_page_from_its_first_failed_plan_on_and_publishes_before_what_follows(
+    airflow_world: AirflowWorld, browser: httpx.Client
+) -> None:
     demo, world, airflow = airflow_world, airflow_world.world, airflow_world.airflow
     world.settings |= {"airflow": {"own_dag": True}, "kafka": {"slice": {"max_records": 40}}}
     world.write_pipeline()
-    world.produce(60)
+    world.broker.delete_topic(world.topic)
     file = airflow.dags / "nightly.py"
     file.write_text(
         "from airflow.sdk import DAG, task\n"
@@ -426,10 +430,32 @@ def test_a_task_group_in_a_larger_dag_publishes_before_what_follows_it(airflow_w
         "with DAG('nightly', schedule=None) as dag:\n"
         f"    pipeline_tasks('{DAG}', group_id='copy') >> compute()\n"
     )
+
+    def listed() -> str:
+        """The text of the pipeline's row in the list of the page."""
+        overview = browser.get(OVERVIEW).text
+        [row] = re.findall(rf'<tr>\s*<th scope="row">(?:<a [^>]*>)?{DAG}<.*?</tr>', overview, re.DOTALL)
+        return str(row)
+
     try:
         demo.update()
         airflow.wait_dag("nightly")
+        assert "no run of its DAG has tried it" in listed()
         airflow.unpause("nightly")
+        failed = airflow.trigger("nightly")
+        assert airflow.wait_run("nightly", failed, lambda _: None, timeout=240) == "failed"
+        row = listed()
+        assert "first plan failed" in row
+        assert '<span class="soft">in DAG nightly</span>' in row
+        [(run, number)] = re.findall(r'href="/dags/nightly/runs/([^"/]+)/tasks/copy\.plan\?try_number=(\d+)"', row)
+        [tried] = [each for each in airflow.task_instances("nightly", failed) if each["task_id"] == "copy.plan"]
+        assert (unquote(run), int(number)) == (failed, tried["try_number"])
+        assert world.topic in airflow.task_log("nightly", failed, tried), "the log that the link leads to says why"
+        [unplanned] = browser.get(f"{OVERVIEW}api/unplanned").json()
+        assert (unplanned["pipeline"], unplanned["dag_id"], unplanned["state"]) == (DAG, "nightly", "failed")
+
+        world.create_topic()
+        world.produce(60)
         run_id = airflow.trigger("nightly")
         assert airflow.wait_run("nightly", run_id, lambda _: None, timeout=240) == "success"
         tasks = {(task["task_id"], task["map_index"]): task for task in airflow.task_instances("nightly", run_id)}
@@ -444,6 +470,17 @@ def test_a_task_group_in_a_larger_dag_publishes_before_what_follows_it(airflow_w
         assert str(tasks["copy.process", 1]["rendered_map_index"]).startswith(f"manifest 2 {world.topic} ")
         world.assert_complete()
         assert world.manifests()[0]["attempt"] == 1
+
+        assert browser.get(f"{OVERVIEW}api/unplanned").json() == []
+        assert f'<a href="/tidemark/pipelines/{DAG}">{DAG}</a> <span class="soft">in DAG nightly</span>' in listed()
+        page = browser.get(f"{OVERVIEW}pipelines/{DAG}").text
+        assert '<a data-airflow href="/dags/nightly">nightly</a>, of which this pipeline is a task group' in page
+        manifest = browser.get(f"{OVERVIEW}pipelines/{DAG}/manifests/2").text
+        links = re.findall(r'href="/dags/nightly/runs/([^"/]+)/tasks/copy\.process/mapped/1\?', manifest)
+        assert {unquote(link) for link in links} == {run_id}, "from an attempt to the log of its task"
+        start = browser.get(f"{OVERVIEW}pipelines/{DAG}/start/retry").text
+        assert "task group of the DAG nightly" in start
+        assert "<form method" not in start, "it would run the whole of the larger DAG"
     finally:
         file.unlink()
         airflow.delete_dag("nightly")

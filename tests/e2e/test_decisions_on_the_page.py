@@ -25,16 +25,6 @@ def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield server
 
 
-@pytest.fixture
-def browser(airflow_world: AirflowWorld) -> Iterator[httpx.Client]:
-    """Logged in."""
-    airflow = airflow_world.airflow
-    with httpx.Client(base_url=airflow.url, timeout=60, trust_env=False) as client:
-        login = {"username": airflow.user, "password": airflow.password}
-        client.cookies.set("_token", client.post("/auth/token", json=login).json()["access_token"])
-        yield client
-
-
 def refused(demo: AirflowWorld, error: str) -> None:
     done = demo.world.here("plan", DAG)
     assert done.exit_code == 1

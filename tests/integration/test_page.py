@@ -883,7 +883,12 @@ def test_a_pipeline_whose_first_plan_failed_is_listed_with_the_log_of_that_task(
     assert '<span class="state failed">first plan failed</span>' in overview
     assert '<a data-airflow href="/dags/first/runs/manual__2/tasks/plan?try_number=2">failed: the log' in overview
     assert "/dags/first" not in ask("stranger").get("/").text
-    assert client.get("/api/pipelines").json() == [], "the JSON has what the manifest database knows"
+    assert client.get("/api/pipelines").json() == [], "this list has what the manifest database knows"
+    path = "/dags/first/runs/manual__2/tasks/plan?try_number=2"
+    assert client.get("/api/unplanned").json() == [
+        {"pipeline": "first", "dag_id": "first", "state": "failed", "path": path}
+    ]
+    assert ask("stranger").get("/api/unplanned").json() == []
     deployed_in("first", "second", "copy.close")
     ran("first", "manual__3", "copy.plan", "up_for_retry")
     overview = client.get("/").text

@@ -9,8 +9,8 @@ from xml.etree import ElementTree as ET
 
 import pyarrow as pa
 
-from bench import contender, decoding, flink, report
-from bench.__main__ import LARGE, SMALL
+from bench import contender, decoding, flink, report, wide
+from bench.__main__ import LARGE, LONG_PARTS, PARTS, SMALL
 from bench.planning import SHAPES, MemorySource, pipeline
 from bench.records import ALLOWED_LATENESS_S, COLUMNS, HOURS, LATE_EVERY, PARTITIONS, SCHEMA, START_S, messages
 from bench.timed import Timing
@@ -42,7 +42,7 @@ def test_every_record_fits_the_schema_and_lies_in_the_hours_that_the_tables_name
     assert COUNT / LATE_EVERY * 0.9 <= late <= COUNT / LATE_EVERY  # in the first hours nothing can be late yet
 
 
-def test_the_tables_name_every_contender_and_stand_between_the_marks(tmp_path: Path) -> None:
+def test_the_tables_name_every_contender_and_those_of_a_part_stand_between_its_marks(tmp_path: Path) -> None:
     timing = Timing(
         10.0, 5.0, 4.0, 0.4, 12.5, 1 << 30, 120, 1 << 27, [1, 2_500, 9_000], [1024, 2048, 1 << 20]
     ).as_dict()
@@ -61,7 +61,9 @@ def test_the_tables_name_every_contender_and_stand_between_the_marks(tmp_path: P
         "plan": plans, "left_out": {"flink": flink.NO_COMPILER},
     }  # fmt: skip
     figures["sinks"] = [{"sink": sink, "messages": 120, "stage": 3.0, "publish": 1.0} for sink in ("files", "a topic")]
-    text = report.tables(figures)
+    figures["wide"] = {variant.name: [timing | {"messages": variant.messages}] for variant in wide.VARIANTS}
+    parts = report.sections(figures)
+    text = "\n\n".join(parts.values())
     assert all(f"| {name} |" in text for name in report.NAMES.values())
     flinks = "22.5 s | 15.0 to 30.0 | 0 | 1.50 times | 45.0 s | 30.0 to 60.0 | 1.50 times |"
     assert f"| {report.NAMES['flink']} | {flinks}" in text
@@ -69,9 +71,20 @@ def test_the_tables_name_every_contender_and_stand_between_the_marks(tmp_path: P
     assert "the job alone 1.00 times as fast" in text
     assert "publish is 3.0% of the whole" in text
     assert "| a topic | 40 | 120 | 30 | 25.0% |" in text
-    (tmp_path / "README.md").write_text(f"above\n{report.BEGIN}\nolder\n{report.END}\nbelow\n")
-    report.write_into(tmp_path / "README.md", text)
-    assert (tmp_path / "README.md").read_text() == f"above\n{report.BEGIN}\n{text}\n{report.END}\nbelow\n"
+    assert "| 20,000,000 messages in one slice | 10.0 s | 10.0 to 10.0 | 2,000,000 | 12.5 s | 1,024 MiB |" in text
+    kept = f"{report.BEGIN.format('page')}\nolder\n{report.END.format('page')}\nbelow\n"
+    marks = (f"{report.BEGIN.format(name)}\nolder\n{report.END.format(name)}\n" for name in parts)
+    (tmp_path / "README.md").write_text(f"above\n{''.join(marks)}{kept}")
+    report.write_into(tmp_path / "README.md", parts)
+    marks = (f"{report.BEGIN.format(name)}\n{part}\n{report.END.format(name)}\n" for name, part in parts.items())
+    assert (tmp_path / "README.md").read_text() == f"above\n{''.join(marks)}{kept}"
+
+
+def test_the_readme_has_a_place_for_every_part() -> None:
+    readme = (CHECKOUT / "bench" / "README.md").read_text()
+    for name in ("machine", *PARTS, *LONG_PARTS):
+        assert readme.count(report.BEGIN.format(name)) == 1
+        assert readme.count(report.END.format(name)) == 1
 
 
 def test_every_contender_has_a_name_and_a_job() -> None:

@@ -9,7 +9,15 @@ from fastapi import APIRouter, Query, Request, Response
 
 from tidemark import open_metrics
 from tidemark.airflow.page import content
-from tidemark.airflow.page.access import LOGGED_IN, MAY_READ, Database, OwnManifest, PipelineName, ReadablePipelines
+from tidemark.airflow.page.access import (
+    LOGGED_IN,
+    MAY_READ,
+    Database,
+    OwnManifest,
+    PipelineName,
+    ReadablePipelines,
+    UnplannedPipelines,
+)
 from tidemark.manifest import ManifestSelection, ManifestState
 from tidemark.operations.timeline import Step
 from tidemark.views import as_json_text, lane_views, manifest_history_view, manifest_views, offset_views
@@ -43,6 +51,12 @@ def openapi(request: Request) -> dict[str, Any]:
 def pipelines(database: Database, readable: ReadablePipelines) -> Response:
     """The pipelines whose DAG you may read: status, manifests by state, lag."""
     return answer([view for view, _ in content.pipelines_of(database, readable)])
+
+
+@router.get("/unplanned", dependencies=[LOGGED_IN])
+def unplanned(pipelines: UnplannedPipelines) -> Response:
+    """The pipelines whose DAG you may read and of which no plan has succeeded: the newest try, and where its log is."""
+    return answer(pipelines)
 
 
 @router.get("/pipelines/{dag_id}", dependencies=[MAY_READ])
