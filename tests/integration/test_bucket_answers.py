@@ -5,12 +5,15 @@ Whole runs over such a bucket are in ``tests/faults/test_buckets.py``.
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Barrier
+from typing import Any
 
 import pytest
 
 from sandbox.services.s3 import S3
 from tests.behaviours.sink_examples import CONNECTION, RANGES, S3Example, agree, plan_two_manifests
 from tests.faults.s3_proxy import Answer, Rule, S3Proxy
+from tests.worlds.s3_world import BUCKET
 from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable
@@ -18,6 +21,9 @@ from tidemark.paths import OWNER
 from tidemark.receipt import Receipt
 from tidemark.sinks.base import Owner
 from tidemark.sinks.registry import open_sink
+from tidemark.storage.s3 import S3Store
+
+STUCK_S = 30.0
 
 GOOD = {at for at in range(10, 40) if at % 10}
 COPIED, RECORDED = ("/raw/", True), ("_manifests/demo/", False)
@@ -44,12 +50,45 @@ def put(example: S3Example, receipt: Receipt) -> None:
     example.sink.put(receipt, RANGES, example.database.id(), agree, agree)
 
 
+def asked_of(example: S3Example, key: str) -> str:
+    """The path of a request for a key."""
+    return f"/{BUCKET}/{example.prefix}/{key}"
+
+
 def test_F4_a_staged_file_whose_answer_is_lost_is_looked_up(make: Callable[[], S3Example], proxy: S3Proxy) -> None:
     example = make()
-    rule = proxy.arm(Rule(Answer.LOST, "PUT", "_staging/"))
+    rule = proxy.arm(Rule(Answer.LOST, "PUT", "/00000-0-00001.parquet"))  # others are staged at the same time
     put(example, example.stage(1))
     assert rule.struck == rule.times
     assert set(example.seen()) == GOOD
+
+
+def test_F4_a_staged_file_that_never_arrives_is_named_and_the_task_removes_the_others(
+    make: Callable[[], S3Example], proxy: S3Proxy
+) -> None:
+    example = make()
+    rule = proxy.arm(Rule(Answer.CUT_BEFORE, "PUT", "/00000-0-00001.parquet", times=-1))
+    with pytest.raises(Unavailable, match=r"S3 did not answer while it was to stage .*/00000-0-00001\.parquet"):
+        example.stage(1)
+    assert rule.struck >= 3
+    assert example.keys("") == [OWNER]
+
+
+def test_the_small_files_of_a_task_are_staged_at_once(
+    make: Callable[[], S3Example], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = make()
+    together, put_object = Barrier(4), S3Store._put
+
+    def put_together(store: S3Store, key: str, content: Any, **more: Any) -> None:
+        together.wait(STUCK_S)  # breaks when the others do not come
+        put_object(store, key, content, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(S3Store, "_put", put_together)
+        receipt = example.stage(1)
+    assert len(receipt.objects) == 4
+    assert example.keys("_staging/") == sorted(object_.staged for object_ in receipt.objects)
 
 
 @pytest.mark.parametrize(("having", "copy"), [COPIED, RECORDED], ids=["copied", "recorded"])
@@ -89,6 +128,30 @@ def test_F4_an_owner_whose_answer_is_lost_is_known_to_be_ours(make: Callable[[],
     assert rule.struck == 1
     assert example.sink.owner() == Owner(example.database.id())
     assert example.keys("") == [OWNER], "the probe is gone"
+
+
+def test_an_object_takes_one_request_to_stage_and_two_to_publish(make: Callable[[], S3Example], proxy: S3Proxy) -> None:
+    example = make()
+    receipt = example.stage(1)
+    put(example, receipt)
+    for object_ in receipt.objects:
+        asked = [request for request in proxy.requests if object_.staged in request or object_.path in request]
+        assert asked == [f"{method} {asked_of(example, key)}" for method, key in (
+            ("PUT", object_.staged), ("PUT", object_.path), ("HEAD", object_.path)
+        )]  # fmt: skip
+
+
+def test_a_file_that_cannot_be_compared_with_a_replay_is_named(make: Callable[[], S3Example], proxy: S3Proxy) -> None:
+    example = make()
+    receipt = example.stage(1)
+    put(example, receipt)
+    path = receipt.objects[2].path
+    rule = proxy.arm(Rule(Answer.REFUSED, "GET", path, times=-1, status=503, code="SlowDown"))
+    with pytest.raises(Unavailable, match=f"S3 refused to read .*{path}: SlowDown"):
+        example.sink.alike(receipt, receipt)
+    assert rule.struck
+    proxy.disarm()
+    assert example.sink.alike(receipt, receipt)
 
 
 def test_F12_copies_that_fail_half_way_leave_nothing_half(make: Callable[[], S3Example], proxy: S3Proxy) -> None:

@@ -1,16 +1,20 @@
 """What only files promise: keys that belong to one attempt, and what is known of one when something is damaged."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from threading import Barrier
+from typing import Any, BinaryIO
 
 import pytest
 
 from tests.behaviours.sink_examples import RANGES, FilesExample, Overtaken, agree, plan_two_manifests
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Fenced
-from tidemark.receipt import Receipt
-from tidemark.sinks.files.sink import FilesSink
+from tidemark.receipt import ObjectKind, Receipt
+from tidemark.sinks.files.sink import READERS, FilesSink
+
+STUCK_S = 30.0
 
 
 class LakeExample(FilesExample):
@@ -89,6 +93,37 @@ def test_discard_removes_only_its_own(example: LakeExample) -> None:
     example.sink.discard(still_staged)
     assert contents(example) == before
     assert example.sink.store.folders("_staging/0000000001") == ["0001"]  # empty, and not of a discarded attempt
+
+
+def test_published_files_are_compared_with_a_replay_some_at_once(
+    example: LakeExample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receipt = example.stage(1)
+    put(example, receipt)
+    assert len(receipt.objects) == READERS
+    together, opened = Barrier(READERS), example.sink.store.open
+
+    def open_together(key: str) -> BinaryIO:
+        together.wait(STUCK_S)  # breaks when the others do not come
+        return opened(key)
+
+    monkeypatch.setattr(example.sink.store, "open", open_together)
+    assert example.sink.alike(receipt, receipt)
+    assert example.sink.damaged(receipt) == []
+
+
+def test_every_file_with_other_rows_is_named_in_the_order_of_the_receipt(example: LakeExample) -> None:
+    receipt, mended = example.stage(1), example.stage(2, also="mended")
+    put(example, receipt)
+    changed = [object_ for object_ in receipt.objects if object_.kind is ObjectKind.DATA]
+    for object_, other in zip(changed, mended.objects, strict=False):
+        example.sink.store.put(object_.path, example.sink.store.get(other.staged) or b"")
+    assert len(changed) == 3
+    assert not example.sink.alike(receipt, receipt)
+    resized = [replace(object_, bytes=example.sink.store.size(object_.path) or 0) for object_ in receipt.objects]
+    assert example.sink.damaged(replace(receipt, objects=tuple(resized))) == [
+        object_ for object_ in resized if object_.kind is ObjectKind.DATA
+    ]
 
 
 def known(example: LakeExample, receipt: Receipt) -> tuple[bool, bool, bool]:

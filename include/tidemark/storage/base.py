@@ -24,11 +24,13 @@ class Move:
 class ObjectStore(Protocol):
     """What the files sink needs to store objects.
 
+    ``at_once`` says how many objects a task should create at the same time: several, where each waits for an answer.
     ``move_each`` calls ``before`` ahead of every object, which may raise, and ``after`` when it is moved, both in the
     calling thread; when ``move_each`` raises, none of its moves is still running.
     """
 
     root: str
+    at_once: int
 
     def check(self) -> None:
         """Raise ``SinkRefused`` when this store would let ``put_if_absent`` replace an object."""

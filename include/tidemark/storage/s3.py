@@ -27,6 +27,7 @@ from tidemark.storage.s3_client import COPIES, access, client, code_of, is_gone,
 MIB = 1024 * 1024
 MULTIPART_BYTES = 64 * MIB  # from here on an object is put and copied in parts
 PART_BYTES = 16 * MIB
+STAGED_AT_ONCE = 8  # by one task; there are as many tasks as cores
 IN_MEMORY = MIB  # of a file that is being written; a task may have many of them open
 END_BYTES = 64 * 1024  # of an object come first, as Parquet's readers want them
 READ_BYTES = MIB  # asked for at once when an object is read piece by piece
@@ -39,6 +40,8 @@ class S3Store:
 
     ``multipart_bytes`` is at least 5 MiB, the smallest part that S3 takes.
     """
+
+    at_once = STAGED_AT_ONCE
 
     def __init__(
         self, root: str, settings: Mapping[str, Any], lookup: Lookup, *, multipart_bytes: int = MULTIPART_BYTES
@@ -160,7 +163,8 @@ class S3Store:
     @contextmanager
     def create(self, key: str) -> Iterator[BinaryIO]:
         """A file to write and read back, in memory or, when it is large, in a temporary folder of this machine. The
-        object exists when the block ends, and not after an error."""
+        object exists when the block ends, which may be in another thread, and not after an error."""
+        client = self._client  # made by the thread that begins: those that end must not each make one
         with SpooledTemporaryFile(IN_MEMORY) as spooled:
             file = cast("BinaryIO", spooled)
             yield file
@@ -173,7 +177,7 @@ class S3Store:
                     else:
                         at = self._at(key)
                         extra = self._encryption
-                        self._client.upload_fileobj(file, *at.values(), ExtraArgs=extra, Config=self._transfer)
+                        client.upload_fileobj(file, *at.values(), ExtraArgs=extra, Config=self._transfer)
             except Unavailable as unknown:
                 self._settle(unknown, lambda: self.size(key) == size)
 

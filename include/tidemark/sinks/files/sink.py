@@ -7,6 +7,7 @@ is checked before every object, no key belongs to two attempts, and readers use 
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -37,6 +38,8 @@ from tidemark.sinks.stored.record_files import record_in, rename_records
 from tidemark.sinks.stored.staging_folders import staged_attempts, staged_manifests
 from tidemark.storage.base import Move, ObjectStore, is_s3
 from tidemark.storage.open import open_store
+
+READERS = 4  # files that are compared at once: a store answers them side by side, and each holds 64 Ki rows in memory
 
 
 class FilesSink(Sink):
@@ -99,19 +102,21 @@ class FilesSink(Sink):
 
     def damaged(self, receipt: Receipt) -> list[PublishedObject]:
         gone = super().damaged(receipt)
-        changed = [
-            part
-            for part in receipt.objects_of(self.name)
-            if part not in gone and self._digest_at(part.path) != part.digest
-        ]
-        return [*gone, *changed]
+        there = [part for part in receipt.objects_of(self.name) if part not in gone]
+        return [*gone, *self._changed(there)]
 
     def alike(self, before: Receipt, now: Receipt) -> bool:
         """Reads all published files: each has its rows as written, and each folder the rows and format of ``now``."""
         objects = before.objects_of(self.name)
         if _digests_by_place(objects) != _digests_by_place(now.objects_of(self.name)):
             return False
-        return self.holds(before) and all(self._digest_at(object_.path) == object_.digest for object_ in objects)
+        return self.holds(before) and not self._changed(objects)
+
+    def _changed(self, objects: Sequence[PublishedObject]) -> list[PublishedObject]:
+        """The objects that have not their rows as they were written; reads all of them, some at once."""
+        with ThreadPoolExecutor(READERS) as pool:
+            digests = list(pool.map(self._digest_at, [object_.path for object_ in objects]))
+        return [object_ for object_, digest in zip(objects, digests, strict=True) if digest != object_.digest]
 
     def _digest_at(self, path: str) -> str | None:
         try:

@@ -9,6 +9,7 @@ does that.
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +22,7 @@ from tidemark.receipt import ObjectKind
 from tidemark.sinks.files.formats import open_format
 from tidemark.sinks.files.formatted_file import FormattedFile
 from tidemark.sinks.files.repetition import SAMPLE_ROWS
+from tidemark.sinks.staging.finished_files import FinishedFiles
 from tidemark.sinks.staging.grouping import BESIDE, grouped
 from tidemark.sinks.staging.held_rows import HeldRows
 from tidemark.sinks.staging.staged_file import has_complete_file, staging_of
@@ -60,7 +62,7 @@ class FilesWriter:
         self._folder = f"{order.staging}/{self._name}"
         self._held = HeldRows[_Target](file_rows=self._max_rows, file_bytes=self._max_bytes)
         self._open: dict[_Target, FormattedFile] = {}
-        self._staged: list[StagedPart] = []
+        self._finished = FinishedFiles(self._store.at_once)
         self._names = 0
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
@@ -80,13 +82,14 @@ class FilesWriter:
             self._append(target, rows)
         for target in list(self._open):
             self._finish(target)
-        return self._staged
+        return self._finished.parts()
 
     def abort(self) -> None:
         self._held.clear()
         for file in self._open.values():
             file.abandon()
         self._open.clear()
+        self._finished.abandon()
         with suppress(TidemarkError):  # files that stay do no harm: no receipt names them
             self._store.delete([self._key(number) for number in range(self._names)])
 
@@ -124,12 +127,14 @@ class FilesWriter:
 
     def _finish(self, target: _Target) -> None:
         file = self._open.pop(target)
+        self._finished.add(file.bytes, partial(self._part, target, file))
+
+    def _part(self, target: _Target, file: FormattedFile) -> StagedPart:
         with self._staging(target):
-            part = file.part(
+            return file.part(
                 self._name, target.kind, target.topic, target.partition,
                 staged=f"{self._name}/{file.name}", folder=target.folder, suffix=self._format.suffix,
             )  # fmt: skip
-        self._staged.append(part)
 
     def _staging(self, target: _Target) -> AbstractContextManager[None]:
         file = f"{self._store.root}/{self._folder}"

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from tidemark.receipt import ObjectKind
 from tidemark.sinks.iceberg.columns import stored_names
 from tidemark.sinks.iceberg.partitioning import EVENT_TIME
 from tidemark.sinks.iceberg.staged import PARTITION, SPEC, data_folder
+from tidemark.sinks.staging.finished_files import FinishedFiles
 from tidemark.sinks.staging.grouping import BESIDE, grouped
 from tidemark.sinks.staging.held_rows import HeldRows
 from tidemark.sinks.staging.staged_file import has_complete_file, staging_of
@@ -64,7 +66,7 @@ class IcebergWriter:
         self._dead = f"{order.staging}/{self._name}"
         self._held = HeldRows[_Target](file_bytes=self._max_bytes)
         self._open: dict[_Target, StagedParquet] = {}
-        self._staged: list[StagedPart] = []
+        self._finished = FinishedFiles(self._store.at_once)
         self._keys: list[str] = []
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
@@ -86,13 +88,14 @@ class IcebergWriter:
             self._append(target, measured)
         for target in list(self._open):
             self._finish(target)
-        return self._staged
+        return self._finished.parts()
 
     def abort(self) -> None:
         self._held.clear()
         for file in self._open.values():
             file.abandon()
         self._open.clear()
+        self._finished.abandon()
         with suppress(TidemarkError):  # files that stay do no harm: no receipt names them
             self._store.delete(self._keys)
 
@@ -145,13 +148,15 @@ class IcebergWriter:
 
     def _finish(self, target: _Target) -> None:
         file = self._open.pop(target)
+        self._finished.add(file.bytes, partial(self._part, target, file))
+
+    def _part(self, target: _Target, file: StagedParquet) -> StagedPart:
         dead = target.kind is ObjectKind.DEAD_LETTER
         with self._translated(target):
-            part = file.part(
+            return file.part(
                 self._name, target.kind, target.topic, target.partition,
                 staged=f"{self._name}/{file.name}" if dead else file.key, folder="", suffix="parquet" if dead else None,
             )  # fmt: skip
-        self._staged.append(part)
 
     @contextmanager
     def _translated(self, target: _Target) -> Iterator[None]:
