@@ -37,7 +37,7 @@ COMMANDS = {
         "lag": "Show how far each chain is behind the source.",
         "complete": "Say whether all before a time is published; exit 1 if not.",
         "hours": "List event hours: rows, late rows, complete or waiting for what.",
-        "audit": "Compare database and lake; exit 1 on any difference.",
+        "audit": "Compare database and sinks; exit 1 on any difference.",
         "history": "Show what people decided about a pipeline: who, when, why.",
     },
     "metrics": {

@@ -204,9 +204,9 @@ def spark_server(
 @common_options
 @click.pass_obj
 def spark_classes(environment: Environment, as_json: bool) -> None:
-    """Store Spark's classes as Java keeps them in memory, so that each Spark starts sooner.
+    """Store Spark's classes: each Spark starts sooner.
 
-    The archive, about 150 MB, lies beside the folder that TIDEMARK_SPARK_JARS names. Repeat it after an upgrade of Java
+    Java writes them as it keeps them in memory. The archive, about 150 MB, lies beside the folder that TIDEMARK_SPARK_JARS names. Repeat it after an upgrade of Java
     or PySpark: an archive that does not fit is not used. Quick when there is one that fits.
     """
     from tidemark.spark.classes import class_archive, make_class_archive
@@ -218,5 +218,8 @@ def spark_classes(environment: Environment, as_json: bool) -> None:
     path = class_archive(jars)
     if path is None:
         log.note("Java stores the classes that Spark loads, in about 20 s")
-        path = make_class_archive(jars, lambda options: open_session("local[2]", jars, conf={JAVA_OPTIONS: options}))
+        spark_log = environment.home / "_logs" / "spark.log"
+        path = make_class_archive(
+            jars, lambda options: open_session("local[2]", jars, spark_log, conf={JAVA_OPTIONS: options})
+        )
     click.echo(json.dumps({"archive": str(path)}) if as_json else path)

@@ -661,7 +661,7 @@ class ManifestDatabase:
         """How many manifests a selection has of a pipeline, and with ``after`` how many of them are older; counted up
         to ``most``, since there may be millions."""
         rows = self._chosen("count_manifests", pipeline_name, selection, after, most)
-        return min(sum(row["manifests"] for row in rows), most)
+        return min(sum(int(row["manifests"]) for row in rows), most)
 
     def _chosen(
         self,

@@ -88,7 +88,7 @@ class KafkaCluster:
     @cached_property
     def _admin(self) -> AdminClient:
         """Made with the first request: a client starts threads and connects, and not every process asks anything."""
-        address = {"bootstrap.servers": self.bootstrap_servers, "error_cb": self._remember}
+        address: dict[str, Any] = {"bootstrap.servers": self.bootstrap_servers, "error_cb": self._remember}
         try:
             return AdminClient({**self._config, **address}, logger=_SILENT)
         except KafkaException as failed:
@@ -154,7 +154,7 @@ class KafkaCluster:
 
     def producer(self, settings: Mapping[str, Any]) -> Producer:
         """A producer with these settings; they replace those of the connection."""
-        address = {"bootstrap.servers": self.bootstrap_servers, "error_cb": self._remember}
+        address: dict[str, Any] = {"bootstrap.servers": self.bootstrap_servers, "error_cb": self._remember}
         return Producer({**self._config, **address, **settings}, logger=_SILENT)
 
     def topics(self) -> list[str]:

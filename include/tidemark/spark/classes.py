@@ -63,13 +63,13 @@ def _use(session: "SparkSession") -> None:
     from pyspark import SparkContext
 
     columns = (
-        "cast(id AS binary) AS key",
-        "cast(id AS binary) AS value",
+        "cast(cast(id AS string) AS binary) AS key",
+        "cast(cast(id AS string) AS binary) AS value",
         "'topic' AS topic",
         "0 AS partition",
         "id AS offset",
         "timestamp_millis(id) AS timestamp",
-        "array(struct('a' AS key, cast(id AS binary) AS value)) AS headers",
+        "array(struct('a' AS key, cast(cast(id AS string) AS binary) AS value)) AS headers",
     )
     jvm: subprocess.Popen[bytes] = SparkContext._gateway.proc  # type: ignore[union-attr]
     rows = session.range(ROWS, numPartitions=2).selectExpr(*columns)
