@@ -18,7 +18,7 @@ help:
 ##   make down    stop what `make up` left running
 ##
 ## Work on it
-##   make setup   only the virtual environment and the jars (PYTHON=.. names another Python 3.11)
+##   make setup   only the virtual environment, the jars and Spark's classes (PYTHON=.. names another Python 3.11)
 ##   make unit    the tests that need no service, less than a minute
 ##   make test    all the tests, on real services, within 20 minutes on 2 cores
 ##   make test-ui the page in Airflow, in a headless Chromium (Debian: apt-get install chromium)

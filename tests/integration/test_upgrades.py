@@ -164,7 +164,7 @@ def test_an_upgraded_database_has_the_tables_of_a_new_one(
     [
         "ALTER TABLE run ADD COLUMN more int",
         "ALTER TABLE run ALTER COLUMN notes DROP NOT NULL",
-        "ALTER TABLE run ALTER COLUMN planned_at TYPE timestamp",
+        "ALTER TABLE attempt ALTER COLUMN started_at TYPE timestamp",
         "ALTER TABLE manifest_range DROP CONSTRAINT range_not_empty",
         "ALTER TYPE run_kind ADD VALUE 'other'",
         "DROP INDEX sink_one_name_for_a_target",

@@ -56,7 +56,7 @@ def test_options_in_a_variable_of_java_win(name: str, monkeypatch: pytest.Monkey
 
 
 ARCHIVE = Path("/jars/my classes.jsa")
-SHARED = f"-XX:SharedArchiveFile='{ARCHIVE}' -Xlog:cds=off -Xlog:cds+dynamic=off"
+SHARED = f"-XX:SharedArchiveFile='{ARCHIVE}' -Xlog:cds*=off"
 
 
 def test_an_archive_of_classes_is_named_and_java_tells_nothing_about_it_on_standard_output() -> None:

@@ -206,8 +206,9 @@ def spark_server(
 def spark_classes(environment: Environment, as_json: bool) -> None:
     """Store Spark's classes: each Spark starts sooner.
 
-    Java writes them as it keeps them in memory. The archive, about 150 MB, lies beside the folder that TIDEMARK_SPARK_JARS names. Repeat it after an upgrade of Java
-    or PySpark: an archive that does not fit is not used. Quick when there is one that fits.
+    Java writes them as it keeps them in memory. The archive, about 150 MB, lies beside the folder that
+    TIDEMARK_SPARK_JARS names. Repeat it after an upgrade of Java or PySpark: an archive that does not fit is not used.
+    Quick when there is one that fits.
     """
     from tidemark.spark.classes import class_archive, make_class_archive
     from tidemark.spark.session import JAVA_OPTIONS, open_session  # takes 0.5 s to import

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from tidemark.errors import WorkFailed
+from tidemark.spark.java import NO_WORD
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +44,7 @@ def make_class_archive(jars: Path, open_session: OpenSession) -> Path:
     """
     with TemporaryDirectory(prefix=PREFIX, dir=jars.parent) as folder:
         written = Path(folder, "classes").resolve()
-        _use(open_session(f"-XX:ArchiveClassesAtExit='{written}'"))
+        _use(open_session(f"-XX:ArchiveClassesAtExit='{written}' {NO_WORD}"))
         if not written.exists() or not written.stat().st_size:
             raise WorkFailed(
                 "Java has written no archive of classes",

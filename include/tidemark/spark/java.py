@@ -14,7 +14,7 @@ VARIABLES = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SU
 _COMPILERS = re.compile(r"-XX:[+-]?Tiered|-Xint\b")
 _COLLECTOR = re.compile(r"-XX:[+]Use\w+GC\b")  # Java does not start with two
 _ARCHIVE = re.compile(r"-XX:SharedArchiveFile|-XX:ArchiveClassesAtExit|-Xshare")
-NO_WORD = "-Xlog:cds=off -Xlog:cds+dynamic=off"  # Java would tell on standard output that an archive does not fit
+NO_WORD = "-Xlog:cds*=off"  # Java would tell on standard output that an archive does not fit
 
 
 def java_options(given: str, records: int | None, classes: Path | None = None) -> str:
