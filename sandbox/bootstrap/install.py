@@ -65,7 +65,7 @@ def store_classes() -> None:
     The command opens a Spark of its own, so it is called only when Java or the packages may have changed.
     """
     stamp = Stamp(STATE / "jars" / "classes-stamp", REQUIREMENTS / "tidemark.lock")
-    if stamp.is_current():
+    if stamp.is_current() and any((STATE / "jars").glob("spark-classes-*.jsa")):
         return
     command = [str(VENV / "bin" / "tidemark"), "spark-classes"]
     environment = {**os.environ, "TIDEMARK_SPARK_JARS": str(STATE / "jars" / "spark")}
