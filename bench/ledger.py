@@ -33,7 +33,6 @@ from tidemark.lifecycle.close import close
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.older import older_unfinished
 from tidemark.lifecycle.plan import Tick, plan
-from tidemark.lifecycle.preflight import RECENT
 from tidemark.lifecycle.publish import Publisher
 from tidemark.lifecycle.select import unfinished
 from tidemark.lifecycle.work import Progress
@@ -59,7 +58,6 @@ from tidemark.views import lane_views, manifest_history_view, manifest_views, pi
 PARTITIONS = 10
 RANGES = 1_000_000  # of the long history; the short one has a tenth
 FEWER = 10
-ARCHIVED = 1_000  # the oldest manifests: as many have what an archive needs
 GROWS = 2.0  # a statement that touches so many times the blocks, and at least MANY more, is not flat
 MANY = 100
 NOT_EXPLAINED = ("set_actor", "lock_attempt", "unlock_attempt")  # session locks would be taken twice
@@ -184,9 +182,8 @@ def _fill(pipeline: Pipeline, dsn: str, folder: Path, manifests: int, partitions
         context = _context(pipeline, database, MemorySource(pipeline, partitions, 0))
         plan(context, Tick("first", RunKind.MANUAL, None))
     newest_first = planning.fill(dsn, partitions, manifests)
-    with_records = {*newest_first[: RECENT + 10], *newest_first[-ARCHIVED:]}
     for lake in ("lake", "second"):
-        planning.write_records(folder / lake, sorted(with_records))
+        planning.write_records(folder / lake, sorted(newest_first))  # what lacks one would be put in order first
     (folder / "pipelines").mkdir()
     (folder / "pipelines" / f"{NAME}.yaml").write_text(yaml.safe_dump(_file(str(folder))))
     with psycopg.connect(dsn, autocommit=True, options="-c search_path=tidemark") as connection:
