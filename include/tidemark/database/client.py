@@ -844,7 +844,8 @@ class ManifestDatabase:
 
     def evidence_apart(self, sink: str, evidence: Mapping[int, int]) -> list[int]:
         """The manifests where ``evidence`` (attempts by manifest id) is not the published attempt."""
-        return [row["manifest_id"] for row in self._rows("evidence_apart", sink=sink, **_held(evidence))]
+        first = min(evidence, default=0)
+        return [row["manifest_id"] for row in self._rows("evidence_apart", sink=sink, first=first, **_held(evidence))]
 
     def is_of_retired_sink(self, manifest_id: int, attempt: int) -> bool:
         """Whether an attempt wrote to a sink that is retired since."""

@@ -1157,11 +1157,14 @@ ORDER BY p.manifest_id, o.object ->> 'path';
 
 -- name: evidence_apart
 -- Manifests whose evidence in a sink is not that of the published attempt: nearly all are in step.
+-- The first of them bounds what is read of the publications.
 SELECT held.manifest_id
 FROM unnest(%(manifests)s::bigint[], %(attempts)s::int[]) AS held (manifest_id, attempt)
 WHERE NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = held.manifest_id AND p.sink = %(sink)s
+                  AND p.manifest_id >= %(first)s
                   AND p.attempt = held.attempt)
   AND NOT EXISTS (SELECT FROM archived_publication p WHERE p.manifest_id = held.manifest_id AND p.sink = %(sink)s
+                  AND p.manifest_id >= %(first)s
                   AND p.attempt = held.attempt)
 ORDER BY held.manifest_id;
 
@@ -1173,14 +1176,17 @@ SELECT EXISTS (SELECT FROM attempt_of_retired_sink
     WHERE a.manifest_id = %(manifest_id)s AND a.attempt = %(attempt)s) AS retired;
 
 -- name: out_of_step
--- Done manifests above an id where the newest evidence in a sink is not that of the published attempt, or is missing.
+-- Done manifests above an id where the newest evidence in a sink is not that of the published attempt, or is missing. The
+-- id is compared in both tables, so that each is read from there on.
 SELECT p.manifest_id, p.attempt AS published, held.attempt AS evidence
 FROM (
     SELECT x.manifest_id, x.sink, x.attempt FROM publication x
     JOIN manifest m ON m.id = x.manifest_id AND m.pipeline = %(pipeline_name)s AND m.state = 'done' AND m.id > %(above)s
+    WHERE x.manifest_id > %(above)s
     UNION ALL
     SELECT x.manifest_id, x.sink, x.attempt FROM archived_publication x
-    JOIN archived_manifest m ON m.id = x.manifest_id AND m.pipeline = %(pipeline_name)s AND m.id > %(above)s) p
+    JOIN archived_manifest m ON m.id = x.manifest_id AND m.pipeline = %(pipeline_name)s AND m.id > %(above)s
+    WHERE x.manifest_id > %(above)s) p
 LEFT JOIN unnest(%(manifests)s::bigint[], %(attempts)s::int[]) AS held (manifest_id, attempt)
     ON held.manifest_id = p.manifest_id
 WHERE p.sink = %(sink)s AND held.attempt IS DISTINCT FROM p.attempt
