@@ -434,7 +434,7 @@ def test_a_task_group_in_a_larger_dag_is_on_the_page_from_its_first_failed_plan_
     def listed() -> str:
         """The text of the pipeline's row in the list of the page."""
         overview = browser.get(OVERVIEW).text
-        [row] = re.findall(rf'<tr>\s*<th scope="row">(?:<a [^>]*>)?{DAG}<.*?</tr>', overview, re.DOTALL)
+        [row] = re.findall(rf'<tr>\s*<th scope="row">(?:<a [^>]*>)?{DAG}\s*<.*?</tr>', overview, re.DOTALL)
         return str(row)
 
     try:
