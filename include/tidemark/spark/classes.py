@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,8 +33,9 @@ def class_archive(jars: Path | None) -> Path | None:
     if jars is None:
         return None
     for path in jars.parent.glob(f"{PREFIX}{_made_from()}-*{ENDING}"):
-        if path.name.endswith(f"-{path.stat().st_size}{ENDING}"):
-            return path.resolve()
+        with suppress(FileNotFoundError):  # another process has just put a new one in its place
+            if path.name.endswith(f"-{path.stat().st_size}{ENDING}"):
+                return path.resolve()
     return None
 
 
