@@ -85,12 +85,16 @@ class KafkaCluster:
         self._last_error = ""
         self._refusal: tuple[KafkaError, float] | None = None
 
+    @property
+    def _options(self) -> dict[str, Any]:
+        """Of every client: those of the connection, the brokers, and where it tells errors."""
+        return {**self._config, "bootstrap.servers": self.bootstrap_servers, "error_cb": self._remember}
+
     @cached_property
     def _admin(self) -> AdminClient:
         """Made with the first request: a client starts threads and connects, and not every process asks anything."""
-        address: dict[str, Any] = {"bootstrap.servers": self.bootstrap_servers, "error_cb": self._remember}
         try:
-            return AdminClient({**self._config, **address}, logger=_SILENT)
+            return AdminClient(self._options, logger=_SILENT)
         except KafkaException as failed:
             raise ConfigurationError(
                 f"Kafka's client does not take the connection's options: {self._text(failed.args[0])}",
@@ -154,8 +158,7 @@ class KafkaCluster:
 
     def producer(self, settings: Mapping[str, Any]) -> Producer:
         """A producer with these settings; they replace those of the connection."""
-        address: dict[str, Any] = {"bootstrap.servers": self.bootstrap_servers, "error_cb": self._remember}
-        return Producer({**self._config, **address, **settings}, logger=_SILENT)
+        return Producer({**self._options, **settings}, logger=_SILENT)
 
     def topics(self) -> list[str]:
         try:
