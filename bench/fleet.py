@@ -272,7 +272,6 @@ class Fleet:
         for number in range(len(self.names) + 1, files):
             self._write(f"parsed-{number:04}", "0 * * * *")
         self._wait_known(files)
-        time.sleep(31)  # what it has stored in the last 30 s it does not compare
         pid = self.airflow.pid("dag-processor")
         self._wait_idle(pid)
         read, stored = self._read_and_stored()

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import pyarrow.parquet as pq
 from bench.records import HOURS
 from sandbox.errors import SandboxFailed, WrongResult
 
-SAMPLE_S = 0.1
+SAMPLE_S = 0.1  # of processor time
+MEMORY_SAMPLES = 3  # processor time is sampled so often before memory is, which takes some milliseconds
 TIMEOUT_S = 900
 MIB = 1 << 20
 
@@ -29,7 +31,7 @@ class Timing:
     end.
 
     ``cpu`` is processor time, which other load on the machine changes less than ``whole``. ``memory`` is the highest
-    sum of resident memory of the process and all below it, in bytes; pages that processes share are counted in each.
+    sum of the memory of the process and all below it, in bytes; of pages that processes share each counts its part.
     Both have what a server used that did the work.
     ``rows_of_files`` and ``bytes_of_files`` are of the smallest file, the median and the largest; empty without files.
     """
@@ -108,10 +110,14 @@ def _watched(process: subprocess.Popen[bytes], server: int | None) -> tuple[int,
     before = processor_seconds(server) if server else 0.0
     deadline = time.monotonic() + TIMEOUT_S
     pause = threading.Event()
-    while process.poll() is None:
+    for number in count():
+        if process.poll() is not None:
+            break
         if time.monotonic() > deadline:
             process.kill()
-        peak = max(peak, _sample(process.pid, used) + (_sample(server, {}) if server else 0))
+        _sample(process.pid, used)
+        if number % MEMORY_SAMPLES == 0:
+            peak = max(peak, _memory(process.pid) + (_memory(server) if server else 0))
         pause.wait(SAMPLE_S)
     return peak, sum(used.values()) + (processor_seconds(server) - before if server else 0.0)
 
@@ -125,14 +131,20 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _sample(pid: int, used: dict[int, float]) -> int:
-    """The memory of a process and all below it now. Stores their processor time so far in ``used``, by process id."""
+def _sample(pid: int, used: dict[int, float]) -> None:
+    """Store the processor time so far of a process and of all below it in ``used``, by process id."""
+    for member in _family(pid):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = member.cpu_times()
+            used[member.pid] = times.user + times.system
+
+
+def _memory(pid: int) -> int:
+    """The memory of a process and all below it now, in bytes."""
     total = 0
     for member in _family(pid):
         with contextlib.suppress(psutil.NoSuchProcess):
-            total += member.memory_info().rss
-            times = member.cpu_times()
-            used[member.pid] = times.user + times.system
+            total += member.memory_full_info().pss
     return total
 
 

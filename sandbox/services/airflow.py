@@ -203,6 +203,9 @@ class Airflow(AirflowApi):
             ("core", "load_examples"): False,
             ("core", "dags_folder"): dags,
             ("core", "plugins_folder"): plugins,
+            # By default a DAG that changes twice within 30 s keeps the first change until its file is read once more,
+            # though it is due as the second one says.
+            ("core", "min_serialized_dag_update_interval"): 0,
             # Without it each component generates its own key, or connections are stored unencrypted.
             ("core", "fernet_key"): self._secrets["fernet"],
             ("core", "execution_api_server_url"): f"{url}/execution/",

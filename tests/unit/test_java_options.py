@@ -1,15 +1,18 @@
 """What Tidemark says to the JVM of a driver on this machine, and what it leaves to the user."""
 
 import os
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from sandbox.bootstrap.jars import java
 from tidemark.spark import classes
 from tidemark.spark.classes import class_archive
-from tidemark.spark.java import FEW_CORES, FEW_RECORDS, VARIABLES, java_options
+from tidemark.spark.java import FEW_CORES, FEW_RECORDS, LATE_COMPILER, VARIABLES, java_options
 
-ONE_COMPILER, SERIAL = "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"
+ONE_COMPILER, SERIAL, YOUNG = "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmn64m"
 
 
 @pytest.fixture(autouse=True)
@@ -20,13 +23,22 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_jvm_for_a_job_of_few_records_has_one_compiler_and_the_collector_for_few_cores() -> None:
-    assert java_options("", 0).split() == [ONE_COMPILER, SERIAL]
-    assert java_options("", FEW_RECORDS).split() == [ONE_COMPILER, SERIAL]
+    assert java_options("", 0).split() == [ONE_COMPILER, SERIAL, YOUNG]
+    assert java_options("", FEW_RECORDS).split() == [ONE_COMPILER, SERIAL, YOUNG]
 
 
-def test_a_jvm_for_many_records_or_many_jobs_keeps_both_compilers() -> None:
-    assert java_options("", FEW_RECORDS + 1).split() == [SERIAL]
-    assert java_options("", None).split() == [SERIAL]
+def test_a_jvm_for_many_records_or_many_jobs_has_the_second_compiler_for_what_is_called_most() -> None:
+    expected = f"{LATE_COMPILER} {SERIAL} {YOUNG}"
+    assert java_options("", FEW_RECORDS + 1) == expected
+    assert java_options("", None) == expected
+
+
+def test_java_knows_the_limits_of_its_second_compiler() -> None:
+    command = [java(), *LATE_COMPILER.split(), "-XX:+PrintFlagsFinal", "-version"]
+    flags = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    for word in LATE_COMPILER.split():
+        name, _, value = word.removeprefix("-XX:").partition("=")
+        assert re.search(rf"\b{name} += {value} ", flags)
 
 
 def test_the_collector_for_few_cores_is_left_out_with_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,11 +49,13 @@ def test_the_collector_for_few_cores_is_left_out_with_many(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("given", "ours"),
     [
-        ("-Dname=text -Xss2m", [ONE_COMPILER, SERIAL]),
+        ("-Dname=text -Xss2m", [ONE_COMPILER, SERIAL, YOUNG]),
         ("-XX:+UseG1GC", [ONE_COMPILER]),
         ("-XX:+UseParallelGC", [ONE_COMPILER]),
-        ("-XX:TieredStopAtLevel=4", [SERIAL]),
-        ("-XX:-TieredCompilation", [SERIAL]),
+        ("-XX:TieredStopAtLevel=4", [SERIAL, YOUNG]),
+        ("-XX:-TieredCompilation", [SERIAL, YOUNG]),
+        ("-XX:Tier4CompileThreshold=7 -XX:NewSize=8m", [SERIAL]),
+        ("-Xmn100m", [ONE_COMPILER, SERIAL]),
         ("-Xint -XX:+UseZGC", []),
     ],
 )
@@ -60,12 +74,12 @@ SHARED = f"-XX:SharedArchiveFile='{ARCHIVE}' -Xlog:cds*=off"
 
 
 def test_an_archive_of_classes_is_named_and_java_tells_nothing_about_it_on_standard_output() -> None:
-    assert java_options("-Dname=text", None, ARCHIVE) == f"{SERIAL} {SHARED} -Dname=text"
+    assert java_options("-Dname=text", None, ARCHIVE) == f"{LATE_COMPILER} {SERIAL} {YOUNG} {SHARED} -Dname=text"
 
 
 @pytest.mark.parametrize("given", ["-XX:SharedArchiveFile=/mine.jsa", "-Xshare:off", "-XX:ArchiveClassesAtExit=/mine"])
 def test_an_archive_of_the_user_wins(given: str) -> None:
-    assert java_options(given, None, ARCHIVE) == f"{SERIAL} {given}"
+    assert java_options(given, None, ARCHIVE) == f"{LATE_COMPILER} {SERIAL} {YOUNG} {given}"
 
 
 def test_an_archive_is_used_only_whole_and_for_the_java_that_wrote_it(

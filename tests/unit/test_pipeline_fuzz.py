@@ -5,11 +5,14 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+import yaml as pyyaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.draws import draws
 from tests.unit.pipeline_text import GOOD
+from tidemark.config import yaml
 from tidemark.errors import ConfigurationError
 from tidemark.pipeline.loader import load
 
@@ -113,3 +116,25 @@ def test_any_value_at_any_key_loads_or_is_explained(tmp_path: Path, key: str, va
         rf"^( *){key}:.*\n(?:\1 +.*\n)*", lambda match: f"{match[1]}{key}: {written}\n", GOOD, flags=re.MULTILINE
     )
     loads_or_explains(tmp_path / "any.yaml", text if text != GOOD else f"{GOOD}{key}: {written}\n")
+
+
+@settings(deadline=None, max_examples=draws(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(MUTATED)
+def test_both_parsers_read_the_same_where_neither_refuses(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    documents = []
+    for quick in (True, False):
+        monkeypatch.setattr("yaml.__with_libyaml__", quick)
+        try:
+            documents.append(yaml.read(text, {}))
+        except yaml.NotYaml:
+            return
+    assert documents[0] == documents[1]
+
+
+def test_the_quick_parser_is_there_and_tells_what_the_other_tells() -> None:
+    assert pyyaml.__with_libyaml__
+    with pytest.raises(yaml.NotYaml, match="nested too deeply"):
+        yaml.read("[" * 500_000, {})
+    with pytest.raises(yaml.NotYaml, match="indented with a tab"):
+        yaml.read("a:\n\tb: 1\n", {})
+    assert yaml.read("a:\t1\t\nb: [1,\n\t2]\n", {}).value == {"a": 1, "b": [1, 2]}

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from airflow.sdk import DAG, Asset, TaskGroup, get_current_context, task
+from airflow.sdk.definitions.param import ParamsDict
 from croniter import croniter  # type: ignore[import-untyped]
 
 from tidemark.airflow import addresses, asked, event_log
@@ -132,7 +133,10 @@ def build_dag(
     params = whole.pop("params")
     with DAG(dag_id=pipeline.name, tags=tags, default_args=defaults, **whole) as dag:
         _tasks(pipeline, problem, process)
-    dag.params = params
+    if params is asked.PARAMS:  # right in any case; an assignment would check them for each DAG
+        object.__setattr__(dag, "params", ParamsDict(params))
+    else:
+        dag.params = params
     return dag
 
 

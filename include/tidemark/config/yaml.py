@@ -7,6 +7,7 @@ environment; only then is it decided whether an unquoted value is a number, true
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -75,13 +76,24 @@ for _kind, _pattern, _first in (
     _firsts = [*_first, ""] if _kind == "null" else list(_first)
     _Loader.add_implicit_resolver(f"{_YAML}{_kind}", re.compile(f"^(?:{_pattern})$"), _firsts)
 
+if yaml.__with_libyaml__:
+
+    class _QuickLoader(yaml.composer.Composer, yaml.CSafeLoader):
+        """Parses by libyaml, in an eighth of the time. What is nested too deeply would end the process if libyaml also
+        composed it, so PyYAML does."""
+
+        yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
+
+        def __init__(self, text: str) -> None:
+            yaml.CSafeLoader.__init__(self, text)
+            yaml.composer.Composer.__init__(self)
+
 
 def read(text: str, env: Mapping[str, str]) -> Document:
     """The document of a YAML text; ``NotYaml`` when there is none."""
     try:
-        loader = _Loader(text)
-        node = loader.get_single_node()
-        reading = _Reading(loader, env, Document())
+        resolver, node = _composed(text)
+        reading = _Reading(resolver, env, Document())
         reading.document.value = None if node is None else reading.value(node, ())
         return reading.document
     except yaml.reader.ReaderError as problem:
@@ -93,6 +105,16 @@ def read(text: str, env: Mapping[str, str]) -> Document:
         raise NotYaml(1, "is nested too deeply") from None
     except (ValueError, OverflowError) as problem:
         raise NotYaml(1, f"is not YAML: {problem}") from None
+
+
+def _composed(text: str) -> tuple[yaml.resolver.Resolver, yaml.Node | None]:
+    """What libyaml refuses PyYAML's own parser reads again: its messages name the place, and it may take the text."""
+    if yaml.__with_libyaml__:
+        with suppress(yaml.YAMLError):
+            quick = _QuickLoader(text)
+            return quick, quick.get_single_node()
+    loader = _Loader(text)
+    return loader, loader.get_single_node()
 
 
 def _line(problem: yaml.MarkedYAMLError) -> int:
@@ -114,8 +136,8 @@ def _explained(problem: yaml.MarkedYAMLError, text: str) -> str:
 
 
 class _Reading:
-    def __init__(self, loader: _Loader, env: Mapping[str, str], document: Document) -> None:
-        self.loader = loader
+    def __init__(self, resolver: yaml.resolver.Resolver, env: Mapping[str, str], document: Document) -> None:
+        self.resolver = resolver
         self.env = env
         self.document = document
         self.above: set[int] = set()
@@ -164,8 +186,8 @@ class _Reading:
             text = self._replaced(text, place)
             if place in self.document.unreadable:
                 return None
-            if node.style is None:
-                tag = self.loader.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
+            if not node.style:  # a plain one: None of PyYAML, "" of libyaml
+                tag = self.resolver.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
         if not is_text(text):
             return self._unreadable(place, "holds half a character, which is not valid Unicode")
         match tag.removeprefix(_YAML):

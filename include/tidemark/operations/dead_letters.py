@@ -20,6 +20,7 @@ from tidemark.suggestion import with_nearest
 
 GROUPS = 1_000  # records with further reasons are counted as OTHER_REASONS of their class
 NAMED_SCHEMAS = 5  # of one group
+MANIFESTS = 100  # that are asked for at once
 READS = 3  # of a manifest that is replayed meanwhile: its published files are replaced
 
 
@@ -105,7 +106,7 @@ def dead_letters(context: Context, selection: DeadLetterSelection, *, limit: int
     letters = Letters()
     groups: dict[tuple[str, str], ReasonGroup] = {}
     for manifest in with_dead_letters(context, selection):
-        of_manifest = _of_manifest(context, manifest.id, selection, limit - len(letters.records))
+        of_manifest = _of_manifest(context, manifest, selection, limit - len(letters.records))
         for group in of_manifest.groups:
             _put(groups, group)
         letters.records += of_manifest.records
@@ -125,10 +126,11 @@ def with_dead_letters(context: Context, selection: DeadLetterSelection) -> Itera
         )
     if selection.manifest_id is not None:
         own_manifest(context, selection.manifest_id)
-    for manifest_id in context.database.with_dead_letters(
+    ids = context.database.with_dead_letters(
         context.pipeline_name, manifest_id=selection.manifest_id, newest=selection.newest
-    ):
-        yield context.database.manifest(manifest_id)
+    )
+    for first in range(0, len(ids), MANIFESTS):
+        yield from context.database.manifests(ids=ids[first : first + MANIFESTS])
 
 
 def _put(groups: dict[tuple[str, str], ReasonGroup], group: ReasonGroup) -> None:
@@ -141,9 +143,8 @@ def _put(groups: dict[tuple[str, str], ReasonGroup], group: ReasonGroup) -> None
         groups[key] = replace(group, reason=key[1], schemas=list(group.schemas))
 
 
-def _of_manifest(context: Context, manifest_id: int, selection: DeadLetterSelection, limit: int) -> Letters:
+def _of_manifest(context: Context, manifest: Manifest, selection: DeadLetterSelection, limit: int) -> Letters:
     for number in range(1, READS + 1):
-        manifest = context.database.manifest(manifest_id)
         sink = _sink_of(context, manifest, selection)
         published = manifest.published(sink.name) if sink else None
         if sink is None or published is None:
@@ -151,14 +152,15 @@ def _of_manifest(context: Context, manifest_id: int, selection: DeadLetterSelect
         try:
             return _read(context, manifest, sink, published.attempt, selection, limit)
         except OSError as error:
-            now = context.database.manifest(manifest_id).published(sink.name)
+            manifest = context.database.manifest(manifest.id)
+            now = manifest.published(sink.name)
             if number < READS and now is not None and now.attempt != published.attempt:
                 continue
             raise WorkFailed(
                 f"the dead letters cannot be read: {error}",
                 next_step=f"tidemark audit {context.pipeline_name} says what is missing",
                 pipeline=context.pipeline_name,
-                manifest=manifest_id,
+                manifest=manifest.id,
                 sink=sink.name,
             ) from error
     raise AssertionError("the last read returns or raises")

@@ -6,8 +6,10 @@ come from tasks that succeeded. Nothing here decides what readers see.
 """
 
 import json
+import os
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,7 @@ def _task(order: Order, connections: str | None) -> Callable[[Iterable[pa.Record
     processor = BatchProcessor(order)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _use_jemalloc()
         context = TaskContext.get()
         task = f"{context.partitionId():05d}-{context.taskAttemptId()}" if context else "0"
         try:
@@ -88,6 +91,13 @@ def _task(order: Order, connections: str | None) -> Callable[[Iterable[pa.Record
         yield pa.RecordBatch.from_pydict({"receipt": [json.dumps(report)]})
 
     return run
+
+
+def _use_jemalloc() -> None:
+    """Arrow's own choice, mimalloc, keeps up to 70 MiB of what a task has given back, and is not quicker."""
+    if "ARROW_DEFAULT_MEMORY_POOL" not in os.environ:
+        with suppress(NotImplementedError):  # Arrow is built without it
+            pa.set_memory_pool(pa.jemalloc_memory_pool())
 
 
 def _without_empty_headers(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-TASK_BYTES = 96 * 2**20  # Arrow bytes in memory for one task, all targets together
+TASK_BYTES = 64 * 2**20  # Arrow bytes in memory for one task, all targets together
 GROUP_BYTES = 64 * 2**20  # Arrow bytes that go to a file at once
 GROUP_ROWS = 256 * 1024
 _PIECE_OVERHEAD = 256  # bytes that each column of a piece needs beside its values (alignment, Python objects)

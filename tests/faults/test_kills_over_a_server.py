@@ -1,0 +1,68 @@
+"""`kill -9` of a command whose manifests are staged on a Spark Connect server, over every kind of sink.
+
+The failpoints of a lake over a server are in tests/spark/test_spark_server.py, those of all sinks without one in
+test_kills.py.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from sandbox.services.processes import wait_until
+from sandbox.services.spark_server import SparkServer
+from tests.faults.kinds_of_worlds import KINDS, world_of
+from tests.worlds.slow_batches import at_work, slow
+from tests.worlds.world import World, wait_ended
+
+POINTS = ("stage.mid", "stage.done", "publish.mid", "publish.marked")
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest) -> World:
+    return world_of(request.param, request)
+
+
+@pytest.mark.parametrize(
+    ("world", "point"),
+    [
+        pytest.param(kind, point, marks=() if (kind, point) == ("table", "stage.mid") else pytest.mark.exhaustive)
+        for kind in KINDS
+        for point in POINTS
+    ],
+    indirect=["world"],
+)
+def test_killed_at_a_failpoint_nothing_is_missing_and_nothing_twice(
+    world: World, point: str, spark_server: SparkServer
+) -> None:
+    on_server = {"TIDEMARK_SPARK_REMOTE": spark_server.remote}
+    world.produce(100, bad_every=9)
+    killed = world.tidemark("run", "demo", spark=True, failpoint=f"{point}:kill9", env=on_server)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    world.assert_whole()
+    for words in (["retry", "demo"], ["run", "demo"]):
+        done = world.tidemark(*words, spark=True, env=on_server)
+        assert done.returncode == 0, done.stderr
+    world.assert_complete()
+
+
+@pytest.mark.exhaustive
+def test_a_client_and_its_server_killed_at_once_leave_nothing_half(
+    make_table_world: Callable[..., World], spark_server: SparkServer
+) -> None:
+    on_server = {"TIDEMARK_SPARK_REMOTE": spark_server.remote}
+    world = make_table_world(has_lake=True)
+    world.produce(40)
+    slow(world, 120)
+    running = world.start("run", "demo", spark=True, env=on_server)
+    wait_until(lambda: at_work(world, 1), "a task to be at work", timeout=120)
+    os.killpg(running.pid, signal.SIGKILL)
+    spark_server.kill()
+    wait_ended(running)
+    world.assert_whole()
+    slow(world, 0)
+    spark_server.restart()
+    done = world.tidemark("retry", "demo", spark=True, env=on_server)
+    assert done.returncode == 0, done.stderr
+    world.assert_complete()
