@@ -81,6 +81,7 @@ def test_what_the_trigger_form_asks_for_is_stored_with_the_dag_and_reaches_each_
     for task in dag.tasks:
         given = process_params(dag, task, {"retry": [7]}, suppress_exception=False)
         assert given == {name: param.value for name, param in asked.PARAMS.items()} | {"retry": [7]}
+    assert asked.PARAMS["retry"].value == [], "what one run is given is not the other DAGs'"
     own = build_dag(load_each(write(GOOD, "a.yaml").parent)[0][1], params={"mine": 1})  # type: ignore[arg-type]
     assert dict(own.params) == {"mine": 1}
 

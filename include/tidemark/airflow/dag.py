@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
 from datetime import time as time_of_day
@@ -134,7 +135,7 @@ def build_dag(
     with DAG(dag_id=pipeline.name, tags=tags, default_args=defaults, **whole) as dag:
         _tasks(pipeline, problem, process)
     if params is asked.PARAMS:  # right in any case; an assignment would check them for each DAG
-        object.__setattr__(dag, "params", ParamsDict(params))
+        object.__setattr__(dag, "params", ParamsDict(deepcopy(params)))
     else:
         dag.params = params
     return dag
