@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +94,8 @@ def _task(order: Order, connections: str | None) -> Callable[[Iterable[pa.Record
 
 def _use_jemalloc() -> None:
     """Arrow's own choice, mimalloc, keeps up to 70 MiB of what a task has given back, and is not quicker."""
-    if "ARROW_DEFAULT_MEMORY_POOL" not in os.environ:
-        with suppress(NotImplementedError):  # Arrow is built without it
-            pa.set_memory_pool(pa.jemalloc_memory_pool())
+    if "jemalloc" in pa.supported_memory_backends() and "ARROW_DEFAULT_MEMORY_POOL" not in os.environ:
+        pa.set_memory_pool(pa.jemalloc_memory_pool())
 
 
 def _without_empty_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
