@@ -110,13 +110,12 @@ def _watched(process: subprocess.Popen[bytes], server: int | None) -> tuple[int,
     before = processor_seconds(server) if server else 0.0
     deadline = time.monotonic() + TIMEOUT_S
     pause = threading.Event()
-    for number in count():
-        if process.poll() is not None:
-            break
+    samples = count()
+    while process.poll() is None:
         if time.monotonic() > deadline:
             process.kill()
         _sample(process.pid, used)
-        if number % MEMORY_SAMPLES == 0:
+        if next(samples) % MEMORY_SAMPLES == 0:
             peak = max(peak, _memory(process.pid) + (_memory(server) if server else 0))
         pause.wait(SAMPLE_S)
     return peak, sum(used.values()) + (processor_seconds(server) - before if server else 0.0)
