@@ -13,6 +13,7 @@ from sandbox.services.postgres import Postgres, remove_home
 from sandbox.services.s3 import S3
 from tests.faults.checked_world import CheckedWorld
 from tests.faults.counts import REACHED
+from tests.faults.kinds_of_worlds import world_of
 from tests.faults.lakes import BucketLake
 from tests.faults.model_world import ModelWorld, ScheduleSettings
 from tests.faults.other_sinks import OtherSinks
@@ -20,6 +21,7 @@ from tests.faults.postgres_proxy import Proxy
 from tests.faults.s3_proxy import S3Proxy
 from tests.fixtures import plugin
 from tests.worlds.s3_world import CONNECTION
+from tests.worlds.world import World
 from tidemark.connections import variable_of
 
 MakeModelWorld = Callable[[], ModelWorld]
@@ -33,6 +35,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def reached() -> Counter[str]:
     """Counts of what happened in schedules that must succeed, by name."""
     return REACHED
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest) -> World:
+    """A world of the kind that the test is for; only the services start that it needs."""
+    return world_of(request.param, request)
 
 
 @pytest.fixture

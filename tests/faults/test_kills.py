@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from tests.faults.kinds_of_worlds import KINDS, world_of
+from tests.faults.kinds_of_worlds import KINDS
 from tests.worlds.table_world import TableWorld
 from tests.worlds.world import World, wait_ended, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
@@ -41,11 +41,6 @@ def at_each(
         if kind not in but and (kind == first or point not in OF_NO_SINK)
     ]
     return pytest.mark.parametrize(("world", "point"), cases, indirect=["world"])
-
-
-@pytest.fixture
-def world(request: pytest.FixtureRequest) -> World:
-    return world_of(request.param, request)
 
 
 @at_each(FAILPOINTS, "lake and table", but=ALONE, quick=("stage.mid", *TELLING))

@@ -12,16 +12,11 @@ import pytest
 
 from sandbox.services.processes import wait_until
 from sandbox.services.spark_server import SparkServer
-from tests.faults.kinds_of_worlds import KINDS, world_of
+from tests.faults.kinds_of_worlds import KINDS
 from tests.worlds.slow_batches import at_work, slow
 from tests.worlds.world import World, wait_ended
 
 POINTS = ("stage.mid", "stage.done", "publish.mid", "publish.marked")
-
-
-@pytest.fixture
-def world(request: pytest.FixtureRequest) -> World:
-    return world_of(request.param, request)
 
 
 @pytest.mark.parametrize(
