@@ -39,8 +39,8 @@ def reached() -> Counter[str]:
 
 @pytest.fixture
 def world(request: pytest.FixtureRequest) -> World:
-    """A world of the kind that the test is for; only the services start that it needs."""
-    return world_of(request.param, request)
+    """A world of the kind that the test is for, of a lake where it names none; only what it needs starts."""
+    return world_of(getattr(request, "param", "lake"), request)
 
 
 @pytest.fixture
