@@ -225,6 +225,9 @@ class Airflow(AirflowApi):
             ("scheduler", "job_heartbeat_sec"): 2,
             # Tasks of a scheduler that was killed are tried again after 90 s without a sign of life instead of 300.
             ("scheduler", "task_instance_heartbeat_timeout"): 90,
+            # A scheduler that started right after another was killed looks for its tasks again this often, not each
+            # 300 s; it takes the other for dead after 30 s without a sign of life.
+            ("scheduler", "orphaned_tasks_check_interval"): 10,
             ("dag_processor", "refresh_interval"): 5,
             ("dag_processor", "parsing_processes"): 1,
         }

@@ -1,4 +1,7 @@
-"""`make up` that is interrupted, started twice, or finds its ports taken, in a checkout of its own."""
+"""`make up` that is interrupted, started twice, or finds its ports taken, and `make run` that is killed.
+
+Each in a checkout of its own.
+"""
 
 import json
 import os
@@ -100,4 +103,24 @@ def test_interrupted_while_it_starts_it_leaves_nothing_running_and_starts_again_
             os.killpg(again.pid, signal.SIGTERM)
     assert again.returncode == 128 + signal.SIGTERM
     assert "Airflow is up: " in output.read_text()
+    assert_nothing_runs(checkout)
+
+
+@pytest.mark.exhaustive
+def test_a_run_that_was_killed_at_work_is_finished_by_the_next_one_before_its_own(checkout: Path, tmp_path: Path) -> None:
+    command, output = [sys.executable, "-m", "sandbox", "run"], tmp_path / "output"
+    with output.open("wb") as file, subprocess.Popen(command, cwd=checkout, stdout=file, stderr=file) as killed:
+        try:
+            wait_until(lambda: "1 running" in output.read_text() or killed.poll() is not None, "a slice", timeout=300)
+        finally:
+            killed.kill()
+    assert killed.returncode == -signal.SIGKILL, output.read_text()
+    wait_until(lambda: not any(map(port_answers, ports(checkout))), "its services to end", timeout=30)
+
+    # Airflow by its own settings would leave the tasks of the killed one as they are for 300 s.
+    done = subprocess.run(command, cwd=checkout, text=True, capture_output=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "was interrupted; it is finished first" in done.stdout
+    assert "336,776 records in" in done.stdout
+    assert "tidemark audit finds no difference" in done.stdout
     assert_nothing_runs(checkout)
