@@ -1176,23 +1176,23 @@ SELECT EXISTS (SELECT FROM attempt_of_retired_sink
     WHERE a.manifest_id = %(manifest_id)s AND a.attempt = %(attempt)s) AS retired;
 
 -- name: out_of_step
--- Done manifests above an id where the newest evidence in a sink is not that of the published attempt, or is missing. The
--- id is compared in both tables, so that each is read from there on.
-SELECT p.manifest_id, p.attempt AS published, held.attempt AS evidence
-FROM (
-    SELECT x.manifest_id, x.sink, x.attempt FROM publication x
-    JOIN manifest m ON m.id = x.manifest_id AND m.pipeline = %(pipeline_name)s AND m.state = 'done' AND m.id > %(above)s
-    WHERE x.manifest_id > %(above)s
-    UNION ALL
-    SELECT x.manifest_id, x.sink, x.attempt FROM archived_publication x
-    JOIN archived_manifest m ON m.id = x.manifest_id AND m.pipeline = %(pipeline_name)s AND m.id > %(above)s
-    WHERE x.manifest_id > %(above)s) p
-LEFT JOIN unnest(%(manifests)s::bigint[], %(attempts)s::int[]) AS held (manifest_id, attempt)
-    ON held.manifest_id = p.manifest_id
-WHERE p.sink = %(sink)s AND held.attempt IS DISTINCT FROM p.attempt
-  AND NOT EXISTS (SELECT FROM accepted_damage d WHERE d.manifest_id = p.manifest_id AND d.sink = p.sink
-                  AND d.attempt = p.attempt AND d.path = '')
-ORDER BY p.manifest_id;
+-- Done manifests above an id where the newest evidence in a sink is not that of the published attempt, or is missing.
+-- Publications are compared with the evidence first: in most runs they all agree, and then no manifest is read.
+WITH apart AS MATERIALIZED (
+    SELECT p.manifest_id, p.attempt AS published, held.attempt AS evidence
+    FROM (SELECT manifest_id, attempt FROM publication WHERE manifest_id > %(above)s AND sink = %(sink)s
+          UNION ALL
+          SELECT manifest_id, attempt FROM archived_publication WHERE manifest_id > %(above)s AND sink = %(sink)s) p
+    LEFT JOIN unnest(%(manifests)s::bigint[], %(attempts)s::int[]) AS held (manifest_id, attempt)
+        ON held.manifest_id = p.manifest_id
+    WHERE held.attempt IS DISTINCT FROM p.attempt)
+SELECT a.manifest_id, a.published, a.evidence
+FROM apart a
+WHERE (EXISTS (SELECT FROM manifest m WHERE m.id = a.manifest_id AND m.pipeline = %(pipeline_name)s AND m.state = 'done')
+       OR EXISTS (SELECT FROM archived_manifest m WHERE m.id = a.manifest_id AND m.pipeline = %(pipeline_name)s))
+  AND NOT EXISTS (SELECT FROM accepted_damage d WHERE d.manifest_id = a.manifest_id AND d.sink = %(sink)s
+                  AND d.attempt = a.published AND d.path = '')
+ORDER BY a.manifest_id;
 
 -- name: target
 SELECT identity, position FROM target WHERE target = %(target)s;
