@@ -30,6 +30,7 @@ from tidemark.errors import (
     TidemarkError,
     Unavailable,
 )
+from tidemark.kafka.options import AT_THE_END_MS
 from tidemark.kafka.refusals import REFUSALS, denied
 from tidemark.kafka.tls_cause import tls_cause
 from tidemark.offsets import Range, TopicPartition
@@ -38,7 +39,6 @@ from tidemark.partitions import Bounds, OpenTransaction, Record
 TIMEOUT_S = 10.0
 NO_TOPIC_ID = "A" * 22  # zeros, in the base64 of topic ids
 REFUSED_S = 2.0  # another broker may still accept us; librdkafka itself would try again without end
-AT_THE_END_MS = 10  # a broker holds back the answer that a log has ended for so long; it would take 500
 SINGLE_RECORDS_S = 5.0  # a plan does not wait longer for single records
 NO_COORDINATOR_YET = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,

@@ -7,6 +7,8 @@ from pydantic import Field, StrictInt
 
 from tidemark.config.base import Section, Size
 
+AT_THE_END_MS = 10  # a broker holds back the answer that a log has ended for so long; it would take 500
+
 
 class KafkaOptions(Section):
     """Client tuning that cannot change which records are read."""

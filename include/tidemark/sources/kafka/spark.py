@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tidemark.connections import masked, revealed
 from tidemark.errors import AccessDenied, TidemarkError
 from tidemark.kafka.connection import java_options
+from tidemark.kafka.options import AT_THE_END_MS
 from tidemark.offsets import Range
 from tidemark.order import Order
 from tidemark.sources.spark import SparkReader
@@ -36,10 +37,15 @@ class KafkaReader:
 
         After every row Spark asks for the size of its Arrow batch. Such a vector then goes over all nulls at its end
         again: 40 us a row, and more in larger batches.
+
+        After each answer of a broker Spark asks for the bounds of the partition, on the connection on which the
+        consumer has asked for more already. Where the log ends, the broker answers neither until it has waited, so it
+        must not wait for long.
         """
         ranges = self._order.read
         return (
             session.read.format("kafka")
+            .option("kafka.fetch.max.wait.ms", AT_THE_END_MS)
             .options(**{f"kafka.{name}": value for name, value in revealed(self._options).items()})
             .option("kafka.bootstrap.servers", self._order.source.options["bootstrap_servers"])
             .option("kafka.isolation.level", "read_committed")
