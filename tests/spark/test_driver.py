@@ -1,5 +1,7 @@
 """The driver on a local master: where it listens, what it leaves in the current folder, what it tells meanwhile."""
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -31,6 +33,15 @@ def test_a_driver_on_a_local_master_listens_on_loopback_only_and_leaves_nothing_
     assert {address.removeprefix("::ffff:") for address in addresses} == {"127.0.0.1"}
     assert Path(jvm.cwd()) == driver_folder
     assert list(driver_folder.iterdir()) == []
+
+
+def test_a_session_opens_without_pysparks_tools_for_tests() -> None:
+    program = (
+        "import sys; from tidemark.spark.session import open_session; open_session('local[1]', None).range(1).count();"
+        "print(sorted({'pandas', 'grpc', 'unittest', 'pyspark.testing'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True)
+    assert done.stdout == "[]\n", done.stderr
 
 
 def test_a_job_tells_how_many_of_its_tasks_are_done(session: SparkSession) -> None:

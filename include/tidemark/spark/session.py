@@ -17,9 +17,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import INPUT_CONVERTER, Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
 from tidemark.errors import ConfigurationError, Unavailable, WorkFailed
 from tidemark.spark.batches import arrow_batches
@@ -201,7 +202,16 @@ def _standard_error_to(log: Path | None) -> Iterator[None]:
         os.close(original)
 
 
+def _forget_numpy() -> None:
+    """Java gets no values of NumPy from us. To ask whether an argument is one, PySpark imports its tools for tests, and
+    with them pandas and gRPC: half a second and 30 MiB, before the driver has begun."""
+    INPUT_CONVERTER[:] = [
+        each for each in INPUT_CONVERTER if not isinstance(each, NumpyArrayConverter | NumpyScalarConverter)
+    ]
+
+
 def _session(master: str, settings: Mapping[str, str], log: Path | None) -> SparkSession:
+    _forget_numpy()
     builder = SparkSession.builder.master(master).appName("tidemark")
     for name, value in settings.items():
         builder = builder.config(name, value)
