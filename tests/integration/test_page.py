@@ -751,7 +751,7 @@ def test_dead_letters_are_in_the_lanes_in_words_and_on_the_drawing(ask: Callable
     with_letters, without = client.get("/api/pipelines/demo/lanes").json()
     assert with_letters["dead_letters"] == [{"start": 0, "end": 5, "records": 1, "manifest_id": 1}]
     assert without["dead_letters"] == []
-    page, words = client.get("/pipelines/demo").text, "1 dead letters in [0, 5), manifest 1"
+    page, words = client.get("/pipelines/demo").text, "1 dead letter in [0, 5), manifest 1"
     assert f'fill="url(#p-dead)"><title>{words}</title>' in page
     assert f'<a href="/pipelines/demo/dead-letters?manifest=1">{words}</a>' in page
     assert re.search(rf'class="lane"[^>]* aria-label="[^"]*{re.escape(words)}"', page)

@@ -128,11 +128,11 @@ def build_dag(
         "and `tidemark show 1` for manifest 1.",
         "params": asked.PARAMS,
     }
-    whole = {**of_file, **arguments}
+    of_dag = {**of_file, **arguments}
     # Set when the tasks are there. Else Airflow copies these into each task, checks every copy several times and stores
     # it, which is most of the time that a DAG takes to be parsed. Tasks get those of their DAG in any case.
-    params = whole.pop("params")
-    with DAG(dag_id=pipeline.name, tags=tags, default_args=defaults, **whole) as dag:
+    params = of_dag.pop("params")
+    with DAG(dag_id=pipeline.name, tags=tags, default_args=defaults, **of_dag) as dag:
         _tasks(pipeline, problem, process)
     if params is asked.PARAMS:  # right in any case; an assignment would check them for each DAG
         object.__setattr__(dag, "params", ParamsDict(deepcopy(params)))
