@@ -107,7 +107,7 @@ def test_interrupted_while_it_starts_it_leaves_nothing_running_and_starts_again_
 
 
 @pytest.mark.exhaustive
-def test_a_run_that_was_killed_at_work_is_finished_by_the_next_one_before_its_own(checkout: Path, tmp_path: Path) -> None:
+def test_a_run_that_was_killed_at_work_is_finished_by_the_next_one(checkout: Path, tmp_path: Path) -> None:
     command, output = [sys.executable, "-m", "sandbox", "run"], tmp_path / "output"
     with output.open("wb") as file, subprocess.Popen(command, cwd=checkout, stdout=file, stderr=file) as killed:
         try:

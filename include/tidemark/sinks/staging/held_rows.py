@@ -6,8 +6,7 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-TASK_BYTES = 64 * 2**20  # Arrow bytes in memory for one task, all targets together
-GROUP_BYTES = 64 * 2**20  # Arrow bytes that go to a file at once
+TASK_BYTES = 40 * 2**20  # Arrow bytes in memory for one task, all targets together; a group has no more
 GROUP_ROWS = 256 * 1024
 _PIECE_OVERHEAD = 256  # bytes that each column of a piece needs beside its values (alignment, Python objects)
 
@@ -27,7 +26,7 @@ class HeldRows(Generic[T]):
 
     def __init__(self, *, file_rows: int = GROUP_ROWS, file_bytes: int) -> None:
         self.group_rows = min(GROUP_ROWS, file_rows)
-        self._group_bytes = min(GROUP_BYTES, file_bytes)
+        self._group_bytes = file_bytes
         self._held: dict[T, _Waiting] = {}
         self._bytes = 0
 
