@@ -129,7 +129,7 @@ def test_each_page_at_two_widths_light_and_dark_is_readable_by_anybody(
     }
     page.goto(PIPELINE)
     text = page.get_by_role("main").inner_text()
-    assert re.search(r"\d dead letters? in \[0, \d+\), manifest 1", text)
+    assert re.search(r"\b1 dead letter in \[0, \d+\), manifest 1", text)
     assert re.search(r"What the audit of .* found: \d+", text)
     page.goto("/tidemark/")
     axe, wrong = Axe(), []

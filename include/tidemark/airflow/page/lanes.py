@@ -27,8 +27,8 @@ class Bar:
     def words(self) -> str:
         more = f" and {self.manifests - 1:,} more" if self.manifests > 1 else ""
         of = f", manifest {self.manifest_id}{more}" if self.manifest_id is not None else ""
-        counted = f"{self.records:,} {self.state} in"
-        what = {0: self.state, 1: "1 dead letter in"}.get(self.records, counted)
+        state = self.state.removesuffix("s") if self.records == 1 else self.state
+        what = f"{self.records:,} {state} in" if self.records else state
         return f"{what} [{self.start:,}, {self.end:,}){of}"
 
 
