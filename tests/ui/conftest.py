@@ -54,6 +54,7 @@ def page(browser: Any, airflow_world: AirflowWorld) -> Iterator[Any]:
     context = browser.new_context(base_url=airflow.url, viewport={"width": 1280, "height": 900})
     context.set_default_timeout(30_000)
     page = context.new_page()
+    page.on("framenavigated", lambda frame: print("opened", frame.url))  # shown when a test fails
     page.goto("/")
     page.get_by_label("Username").fill(airflow.user)
     page.get_by_label("Password").fill(airflow.password)
