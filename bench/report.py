@@ -4,7 +4,7 @@ import os
 import platform
 import statistics
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -275,7 +275,16 @@ def _wide(wide: dict[str, list[dict[str, Any]]]) -> str:
             f"| {name} | {whole:.1f} s | {_spread(timings, 'whole')} | {_median(timings, 'messages') / whole:,.0f} "
             f"| {_median(timings, 'cpu'):.1f} s | {_median(timings, 'memory') / MIB:,.0f} MiB |"
         )
-    return "\n".join(rows)
+    return "\n".join([*rows, "", *_two_workers(wide)])
+
+
+def _two_workers(wide: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
+    """How many times as quick two workers are, of each pair of variants that differ in nothing else."""
+    for one, timings in wide.items():
+        two = one.replace("1 worker", "2 workers")
+        if two != one and two in wide:
+            whole, job = (_median(timings, part) / _median(wide[two], part) for part in ("whole", "job"))
+            yield f"- {two}: {whole:.2f} times as quick as 1, Spark's job alone {job:.2f} times"
 
 
 def _ways(nodes: dict[str, list[str]]) -> str:

@@ -1,16 +1,21 @@
 """Measures `tidemark run` with more of everything: records of one manifest, slices at once, workers of a cluster."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+import psutil
 
 from bench.timed import Timing
 from sandbox.services.spark_cluster import SparkCluster
 
 SMALL, MIDDLE, LARGE = 1_000_000, 2_000_000, 20_000_000
 SLICES = 8
+TURN_S = 0.1
 
 
 class Runs(Protocol):
@@ -27,11 +32,15 @@ class Runs(Protocol):
 
 @dataclass(frozen=True)
 class Variant:
-    """One row of the table. ``workers`` of one core each do the tasks; 0: the driver does them, on all cores."""
+    """One row of the table. ``workers`` of one core each do the tasks; 0: the driver does them, on all cores.
+
+    ``halves``: each worker is stopped for half of the time, and two of them never work at once.
+    """
 
     name: str
     messages: int
     workers: int = 0
+    halves: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
 
 
@@ -40,15 +49,18 @@ def _sliced(messages: int, slices: int, at_once: int) -> Variant:
     return Variant(f"{messages:,} messages in {slices} slices, {at_once} at once", messages, settings=settings)
 
 
+def _cluster(messages: int, workers: int, *, halves: bool = False) -> Variant:
+    name = f"{messages:,} messages, a cluster of {workers} worker{'s' if workers > 1 else ''} of one core each"
+    return Variant(name + (", half of the time" if halves else ""), messages, workers, halves, ONE_SLICE)
+
+
 ONE_SLICE = {"slice": {"max_records": LARGE, "max_bytes": "100GiB"}}
 VARIANTS = (
     *(Variant(f"{number:,} messages in one slice", number, settings=ONE_SLICE) for number in (SMALL, LARGE)),
     *(_sliced(MIDDLE, SLICES, at_once) for at_once in (1, 2)),
     *(_sliced(SLICES * 1_000, SLICES, at_once) for at_once in (1, 2)),
-    *(
-        Variant(f"{MIDDLE:,} messages, a cluster of {number} workers with one core each", MIDDLE, workers=number)
-        for number in (1, 2)
-    ),
+    *(_cluster(MIDDLE, workers) for workers in (1, 2)),
+    *(_cluster(LARGE, workers, halves=True) for workers in (1, 2)),
 )
 
 
@@ -58,13 +70,65 @@ def measure(bench: Runs, runs: int) -> dict[str, list[dict[str, Any]]]:
         bench.fill(_topic(number), number)
     timings: dict[str, list[dict[str, Any]]] = {variant.name: [] for variant in VARIANTS}
     for variant in _turns(runs):
-        cluster = SparkCluster(bench.folder, workers=variant.workers) if variant.workers else None
-        with cluster or nullcontext():
-            master = cluster.master if cluster else "local[*]"
+        with ExitStack() as stack:
+            master = "local[*]"
+            if variant.workers:
+                cluster = stack.enter_context(SparkCluster(bench.folder, workers=variant.workers))
+                master = cluster.master
+                if variant.halves:
+                    stack.enter_context(half_of_the_time([worker.pid for worker in cluster.workers]))
             topic = _topic(variant.messages)
             timing = bench.once("tidemark", topic, variant.messages, master=master, settings=variant.settings)
         timings[variant.name].append({**timing.as_dict(), "messages": variant.messages})
     return timings
+
+
+@contextmanager
+def half_of_the_time(workers: Sequence[int]) -> Iterator[None]:
+    """Let two workers (process ids) and their executors work in turns of ``TURN_S``; one alone works every second turn.
+
+    So a second worker takes no core from the first, as on a machine of its own, and each is half as quick as its core.
+    """
+    ended = threading.Event()
+
+    def take_turns() -> None:
+        turn = 0
+        stopped: dict[int, list[psutil.Process]] = {}
+        while not ended.is_set():
+            for number, pid in enumerate(workers):
+                if number % 2 != turn and number not in stopped:
+                    stopped[number] = _stop(pid)
+            for process in stopped.pop(turn, []):
+                _send(process, signal.SIGCONT)
+            turn = 1 - turn
+            ended.wait(TURN_S)
+        for process in (each for processes in stopped.values() for each in processes):
+            _send(process, signal.SIGCONT)
+
+    thread = threading.Thread(target=take_turns, name="turns of workers")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _stop(pid: int) -> list[psutil.Process]:
+    """Stop a process and all below it, those too which it starts meanwhile."""
+    stopped: list[psutil.Process] = []
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        while new := [each for each in (process, *process.children(recursive=True)) if each not in stopped]:
+            for each in new:
+                _send(each, signal.SIGSTOP)
+            stopped += new
+    return stopped
+
+
+def _send(process: psutil.Process, number: signal.Signals) -> None:
+    with suppress(psutil.NoSuchProcess):
+        process.send_signal(number)
 
 
 def _turns(runs: int) -> Iterator[Variant]:

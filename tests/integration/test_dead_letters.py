@@ -70,6 +70,7 @@ def test_they_are_shown_in_groups_by_class_and_reason(world: World) -> None:
     shown = world.here("dead-letters", "demo", "--reason", "price", "--show", "--limit", "3")
     assert "27 dead letters" not in shown.stderr
     assert "22 dead letters in 2 manifests" in shown.stderr
+    assert "1 dead letter in 1 manifest\n" in world.here("dead-letters", "demo", "--reason", "at character 8").stderr
     assert "the first 3 are shown" in shown.stderr
     assert shown.stdout.count("a lot") == 3
     assert "b'k\\xff/../\\x00'" in shown.stdout, "bytes that are no text as Python writes them"

@@ -38,10 +38,8 @@ def follow(page: Any, link: Any) -> None:
     """
     before = page.url
     link.click()
-    page.wait_for_function(
-        "before => location.href !== before && location.href.endsWith(frames[0]?.location.href.slice(location.origin.length))",
-        arg=before,
-    )
+    ours = "frames[0]?.location.href.slice(location.origin.length)"
+    page.wait_for_function(f"before => location.href !== before && location.href.endsWith({ours})", arg=before)
     page.evaluate("new Promise(done => requestIdleCallback(done))")
 
 

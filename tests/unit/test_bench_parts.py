@@ -1,12 +1,14 @@
 """The parts of `make bench` hold together; nothing is timed here."""
 
 import re
+import subprocess
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import psutil
 import pyarrow as pa
 
 from bench import contender, decoding, fleet, fleet_report, flink, report, wide
@@ -17,6 +19,7 @@ from bench.statements import LoggedSession, sessions
 from bench.timed import Timing
 from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.bootstrap.jars import locked
+from sandbox.services.processes import wait_until
 from tidemark.decoders.registry import DECODERS, open_decoder
 
 COUNT = 30_000
@@ -41,6 +44,36 @@ def test_every_record_fits_the_schema_and_lies_in_the_hours_that_the_tables_name
     behind = [message.stamp_ms / 1000 - moment.timestamp() for message, moment in zip(made, moments, strict=True)]
     late = sum(seconds > ALLOWED_LATENESS_S for seconds in behind)
     assert COUNT / LATE_EVERY * 0.9 <= late <= COUNT / LATE_EVERY  # in the first hours nothing can be late yet
+
+
+def test_workers_that_take_turns_never_work_at_once_and_all_work_in_the_end() -> None:
+    programs = [subprocess.Popen(["sh", "-c", "sleep 60 & wait"]) for _ in range(2)]
+    processes = [psutil.Process(program.pid) for program in programs]
+    wait_until(lambda: all(process.children() for process in processes), "a child of each", timeout=20)
+    children = [process.children()[0] for process in processes]
+    seen: set[tuple[bool, ...]] = set()
+
+    def at_work() -> tuple[bool, ...]:
+        return tuple(child.status() != psutil.STATUS_STOPPED for child in children)
+
+    def both_have_worked() -> bool:
+        if (moment := at_work()) == at_work():  # no turn began between the two questions
+            seen.add(moment)
+        return seen >= {(True, False), (False, True)}
+
+    try:
+        with wide.half_of_the_time([process.pid for process in processes]):
+            wait_until(
+                lambda: any(child.status() == psutil.STATUS_STOPPED for child in children), "one to stop", timeout=20
+            )
+            wait_until(both_have_worked, "both to work", timeout=20, interval=0.01)
+        assert (True, True) not in seen
+        assert all(each.status() != psutil.STATUS_STOPPED for each in (*children, *processes))
+    finally:
+        for each in (*children, *processes):
+            each.kill()
+        for program in programs:
+            program.wait()
 
 
 def test_the_tables_name_every_contender_and_those_of_a_part_stand_between_its_marks(tmp_path: Path) -> None:
@@ -73,6 +106,9 @@ def test_the_tables_name_every_contender_and_those_of_a_part_stand_between_its_m
     assert "publish is 3.0% of the whole" in text
     assert "| a topic | 40 | 120 | 30 | 25.0% |" in text
     assert "| 20,000,000 messages in one slice | 10.0 s | 10.0 to 10.0 | 2,000,000 | 12.5 s | 1,024 MiB |" in text
+    assert (
+        "- 20,000,000 messages, a cluster of 2 workers of one core each, half of the time: 1.00 times as quick" in text
+    )
     kept = f"{report.BEGIN.format('page')}\nolder\n{report.END.format('page')}\nbelow\n"
     marks = (f"{report.BEGIN.format(name)}\nolder\n{report.END.format(name)}\n" for name in parts)
     (tmp_path / "README.md").write_text(f"above\n{''.join(marks)}{kept}")

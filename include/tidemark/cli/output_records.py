@@ -127,8 +127,9 @@ def dead_letters(view: DeadLettersView, as_json: bool) -> None:
     if view.records:
         columns = ("manifest", "partition", "offset", "class", "reason", "key", "value")
         as_table("records", columns, map(_letter, view.records))
-    many = f"{view.count:,} dead letters in {len(view.manifests):,} manifests"
-    note(many if view.count else "there are no such dead letters")
+    counts = ((view.count, "dead letter"), (len(view.manifests), "manifest"))
+    letters, manifests = (f"{number:,} {name}{'s' if number > 1 else ''}" for number, name in counts)
+    note(f"{letters} in {manifests}" if view.count else "there are no such dead letters")
     if view.count > len(view.records) > 0:
         note(f"the first {len(view.records):,} are shown; --limit shows more")
 
