@@ -1,9 +1,10 @@
 """Measures `tidemark run` with more of everything: records of one manifest, slices at once, workers of a cluster."""
 
+import os
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +26,8 @@ class Runs(Protocol):
 
     def fill(self, topic: str, number_of_messages: int) -> None: ...
 
+    def server(self, topic: str, expected: int) -> AbstractContextManager[None]: ...
+
     def once(
         self, kind: str, topic: str, expected: int, *, master: str = ..., settings: Mapping[str, Any] = ...
     ) -> Timing: ...
@@ -34,13 +37,15 @@ class Runs(Protocol):
 class Variant:
     """One row of the table. ``workers`` of one core each do the tasks; 0: the driver does them, on all cores.
 
-    ``halves``: each worker is stopped for half of the time, and two of them never work at once.
+    ``halves``: each worker is stopped for half of the time, and two of them never work at once. ``pinned``: a Spark
+    Connect server, which has done one run before, its client and all that they start have one core.
     """
 
     name: str
     messages: int
     workers: int = 0
     halves: bool = False
+    pinned: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
 
 
@@ -51,12 +56,13 @@ def _sliced(messages: int, slices: int, at_once: int) -> Variant:
 
 def _cluster(messages: int, workers: int, *, halves: bool = False) -> Variant:
     name = f"{messages:,} messages, a cluster of {workers} worker{'s' if workers > 1 else ''} of one core each"
-    return Variant(name + (", half of the time" if halves else ""), messages, workers, halves, ONE_SLICE)
+    return Variant(name + (", half of the time" if halves else ""), messages, workers, halves, settings=ONE_SLICE)
 
 
 ONE_SLICE = {"slice": {"max_records": LARGE, "max_bytes": "100GiB"}}
 VARIANTS = (
     *(Variant(f"{number:,} messages in one slice", number, settings=ONE_SLICE) for number in (SMALL, LARGE)),
+    Variant(f"{MIDDLE:,} messages in one slice, Spark stays up, on one core", MIDDLE, pinned=True, settings=ONE_SLICE),
     *(_sliced(MIDDLE, SLICES, at_once) for at_once in (1, 2)),
     *(_sliced(SLICES * 1_000, SLICES, at_once) for at_once in (1, 2)),
     *(_cluster(MIDDLE, workers) for workers in (1, 2)),
@@ -71,16 +77,31 @@ def measure(bench: Runs, runs: int) -> dict[str, list[dict[str, Any]]]:
     timings: dict[str, list[dict[str, Any]]] = {variant.name: [] for variant in VARIANTS}
     for variant in _turns(runs):
         with ExitStack() as stack:
-            master = "local[*]"
+            kind, master = "tidemark", "local[*]"
+            if variant.pinned:
+                stack.enter_context(_on_one_core())
+                stack.enter_context(bench.server(_topic(SMALL), SMALL))
+                kind = "warm"
             if variant.workers:
                 cluster = stack.enter_context(SparkCluster(bench.folder, workers=variant.workers))
                 master = cluster.master
                 if variant.halves:
                     stack.enter_context(half_of_the_time([worker.pid for worker in cluster.workers]))
             topic = _topic(variant.messages)
-            timing = bench.once("tidemark", topic, variant.messages, master=master, settings=variant.settings)
+            timing = bench.once(kind, topic, variant.messages, master=master, settings=variant.settings)
         timings[variant.name].append({**timing.as_dict(), "messages": variant.messages})
     return timings
+
+
+@contextmanager
+def _on_one_core() -> Iterator[None]:
+    """What is started meanwhile, and all that it starts, has the first core of those that we have."""
+    ours = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(ours)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, ours)
 
 
 @contextmanager

@@ -71,6 +71,11 @@ def listed(values: Sequence[int] | Sequence[str]) -> str:
     return ", ".join(map(str, values[:LISTED])) + (" .." if len(values) > LISTED else "")
 
 
+def many(number: int, what: str) -> str:
+    """``1 record``, ``2,000 records``: for a line of text, of words that have their plural by an s."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def counted(number: int) -> str:
     """A number of manifests that were counted up to ``COUNTED + 1``, for a line of text."""
     return f"more than {COUNTED:,}" if number > COUNTED else f"{number:,}"

@@ -94,7 +94,7 @@ def test_a_new_sink_is_told_with_the_command_that_fills_it_and_is_no_change_of_r
     world.settings["sinks"][1]["files"]["root"] = str(tmp_path / "copy")
     world.write_pipeline()
     [change] = changes(world)
-    assert "sink copy is not filled: it lacks 1 manifests that are done" in change["what"]
+    assert "sink copy is not filled: it lacks 1 done manifest (" in change["what"]
     assert change["next_step"] == "tidemark fill demo copy --why TEXT"
     world.ok(*change["next_step"].split()[1:])
     assert changes(world) == []

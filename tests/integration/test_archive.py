@@ -455,7 +455,7 @@ def test_a_sink_is_renamed_and_retired_with_what_is_archived_of_it(make_world: M
     ]
     world.write_pipeline()
     would = world.ok("retire-sink", "demo", "lake", "--why", "moved")
-    assert "2 manifests are published nowhere else: 1, 2" in would
+    assert "2 manifests published nowhere else: 1, 2" in would
     assert world.exact() == Counter()
 
 

@@ -163,20 +163,20 @@ OF_A_LAKE = {
         "published; next: tidemark retry demo",
     ),
     "a file of the same size with fewer rows": Case(
-        pad, f"manifest 2: {KEY}02/{ObjectName(2, 1, 0, 20, 32, 0, 'parquet')} has 1 rows instead of 5; {REPLAY}"
+        pad, f"manifest 2: {KEY}02/{ObjectName(2, 1, 0, 20, 32, 0, 'parquet')} has 1 row instead of 5; {REPLAY}"
     ),
     "a record twice": Case(
-        rewritten(doubled), f"manifest 2: 1 records twice, first {{topic}}-0 offset 22; {REPLAY}", deep=True
+        rewritten(doubled), f"manifest 2: 1 record twice, first {{topic}}-0 offset 22; {REPLAY}", deep=True
     ),
     "a record of another manifest": Case(
-        rewritten(moved(19)), f"manifest 2: 1 records of other ranges, first {{topic}}-0 offset 19; {REPLAY}", deep=True
+        rewritten(moved(19)), f"manifest 2: 1 record of other ranges, first {{topic}}-0 offset 19; {REPLAY}", deep=True
     ),
     "a record that is missing": Case(
         rewritten(lambda rows: rows.slice(1)), f"manifest 2: 9 records where 10 were published; {REPLAY}", deep=True
     ),
     "a record where there was none": Case(
         rewritten(moved(21)),
-        f"manifest 2: 1 records at offsets where none was read, first {{topic}}-0 offset 21; {REPLAY}",
+        f"manifest 2: 1 record at offsets where none was read, first {{topic}}-0 offset 21; {REPLAY}",
         deep=True,
     ),
 }  # fmt: skip

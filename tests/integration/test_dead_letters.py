@@ -112,7 +112,7 @@ def test_when_the_schema_is_mended_each_record_stands_where_it_belongs(world: Wo
     assert "there are no such dead letters" in world.here(*replay, "--reason", "price").stderr
     [decision] = world.json("history", "demo")
     assert (decision["decision"], decision["why"]) == ("replay-dead-letters", "the schema was wrong")
-    assert decision["lines"] == ["2 manifests with 27 dead letters are replayed"]
+    assert decision["lines"] == ["replayed: 2 manifests with 27 dead letters"]
 
 
 @pytest.mark.parametrize("failpoint", ["attempt.started", "stage.done", "publish.mid", "publish.before_mark@2"])

@@ -77,7 +77,7 @@ def test_on_error_fail_still_shows_everything_and_says_that_a_manifest_would_fai
     world.send('{"n": 1}', partition=1)
     done = world.here("peek", "demo")
     assert done.exit_code == 0
-    assert "4 rows, 1 dead letters; nothing was written" in done.stderr
+    assert "4 rows, 1 dead letter; nothing was written" in done.stderr
     assert "(late)" not in done.stdout, "without an allowed lateness every row would be late"
     assert "a manifest with these records fails: a record cannot be used: field at: absent" in done.stderr
     assert "partition=1 offset=2" in done.stderr.replace("\n", " ")

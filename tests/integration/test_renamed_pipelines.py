@@ -266,7 +266,7 @@ def test_an_attempt_at_work_refuses_and_one_that_died_is_fenced_and_done_under_t
         )
     while "alive" in world.here(*RENAME, "--dry-run").stderr:
         time.sleep(0.1)
-    assert "1 manifests are not done: 1; then: tidemark retry orders" in world.ok(*RENAME)
+    assert "1 manifest not done: 1; then: tidemark retry orders" in world.ok(*RENAME)
     wake(attempt)
     world.ok("retry", "orders")
     world.ok(*RENAME)

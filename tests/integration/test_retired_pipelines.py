@@ -40,7 +40,7 @@ def test_it_is_refused_while_there_is_a_file_and_done_without_one(world: World) 
     text = file.read_text()
     file.unlink()
     objects = world.object_keys()
-    assert "2 manifests are done" in world.ok("retire", "demo", *WHY, "--dry-run")
+    assert "2 manifests done" in world.ok("retire", "demo", *WHY, "--dry-run")
     assert names(world) == ["demo"], "a dry run changes nothing"
     assert world.json("retire", "demo", *WHY)["lines"]
     assert names(world) == []
@@ -151,7 +151,7 @@ def test_manifests_that_are_not_done_are_named_and_an_attempt_at_work_refuses(ma
     assert (refused.exit_code, "at work" in refused.stderr) == (1, True), refused.stderr
     attempt.kill()
     attempt.wait()
-    assert "1 manifests are not done, and nothing processes them any more: 1" in world.ok("retire", "demo", *WHY)
+    assert "1 manifest not done, which nothing processes any more: 1" in world.ok("retire", "demo", *WHY)
     assert not world.listing(), "nothing became visible"
 
 

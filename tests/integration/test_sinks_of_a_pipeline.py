@@ -239,7 +239,7 @@ def test_retiring_the_only_sink_that_has_a_manifest_says_which_are_published_now
     world.ok("run", "demo")
     world.ok("retire-sink", "demo", "postgres", *WHY)
     retired = world.ok("retire-sink", "demo", "files", *WHY)
-    assert "2 manifests are published nowhere else: 1, 2" in retired
+    assert "2 manifests published nowhere else: 1, 2" in retired
     assert "is done without a publication" in world.here("audit", "demo").stdout
     assert [view["unfilled"] for view in world.manifests()] == [["other"], ["other"], []]
     world.ok("fill", "demo", "other", *WHY)
@@ -265,13 +265,12 @@ def test_a_sink_added_later_lacks_what_was_done_until_it_is_filled(make_table_wo
     world.produce(4)
     world.ok("run", "demo")
     line = (
-        "sink postgres is not filled: it lacks 3 manifests that are done (1, 2, 3); "
-        "next: tidemark fill demo postgres --why TEXT"
+        "sink postgres is not filled: it lacks 3 done manifests (1, 2, 3); next: tidemark fill demo postgres --why TEXT"
     )
     audited = world.here("audit", "demo", "--deep")
     assert (audited.exit_code, audited.stdout.count("next: tidemark fill demo postgres --why TEXT\n")) == (1, 3)
     assert line in world.ok("manifests", "demo")
-    assert "it lacks 1 manifests that are done (1)" in world.ok("show", "1")
+    assert "it lacks 1 done manifest (1)" in world.ok("show", "1")
     assert [view["unfilled"] for view in world.manifests()] == [["postgres"]] * 3 + [[]]
     fill = ("fill", "demo", "postgres", *WHY)
     assert world.json(*fill, "--dry-run")["filled"] == [1, 2, 3]

@@ -336,7 +336,7 @@ def test_a_run_that_takes_nothing_along_names_what_is_unfinished_and_fails_when_
             assert event["manifests"] == [3]
     assert "unfinished: manifest 2 of run a failed run" in told
     assert "next: tidemark retry demo" in told
-    assert refused is None or "2 manifests of earlier runs are unfinished" in str(refused.value)
+    assert refused is None or "earlier runs left 2 manifests unfinished" in str(refused.value)
 
 
 def test_a_blocked_manifest_is_named_by_every_run_and_taken_along_by_none(

@@ -121,7 +121,7 @@ def test_doctor_peek_and_replay_know_it(world: World, topic: ToyTopic) -> None:
     findings = [finding for finding in world.json("doctor", "demo") if finding["check"] == "demo: toy"]
     assert [(finding["severity"], finding["message"]) for finding in findings] == [
         ("ok", f"{topic.folder} answers"),
-        ("ok", "1 topics, 2 partitions, 20 offsets to read"),
+        ("ok", "1 topic, 2 partitions, 20 offsets to read"),
         ("ok", "records can be read (toys)"),
     ]
     assert len(world.ok("peek", "demo", "-n", "5", "--json").splitlines()) == 5

@@ -70,7 +70,7 @@ def test_a_run_is_green_or_fails_beside_an_unfinished_manifest_as_the_pipeline_f
         done = world.here("run", "demo")
         assert done.exit_code == status, done.stderr
         assert "unfinished: manifest 1 of run first" in done.stderr
-    assert "1 manifests of earlier runs are unfinished (unfinished: fail)" in done.stderr
+    assert "earlier runs left 1 manifest unfinished (unfinished: fail)" in done.stderr
     assert [manifest["state"] for manifest in world.manifests()] == ["failed", "done", "done", "done"]
 
 

@@ -10,6 +10,7 @@ import click
 
 from tidemark.cli.log import note
 from tidemark.cli.output import as_table
+from tidemark.manifest import many
 from tidemark.operations.locate import ChainOffset
 from tidemark.operations.peek import Peeked
 from tidemark.sinks.located import Located
@@ -58,7 +59,8 @@ def peeked(records: Peeked, as_json: bool) -> None:
     else:
         _tables(records)
     taken = f", {len(records.taken_away):,} taken away by the transforms" if records.taken_away else ""
-    note(f"{len(records.rows):,} rows, {len(records.dead_letters):,} dead letters{taken}; nothing was written")
+    count = f"{many(len(records.rows), 'row')}, {many(len(records.dead_letters), 'dead letter')}{taken}"
+    note(f"{count}; nothing was written")
     if records.refusal:
         note(f"a manifest with these records fails: {records.refusal}")
 
@@ -127,9 +129,8 @@ def dead_letters(view: DeadLettersView, as_json: bool) -> None:
     if view.records:
         columns = ("manifest", "partition", "offset", "class", "reason", "key", "value")
         as_table("records", columns, map(_letter, view.records))
-    counts = ((view.count, "dead letter"), (len(view.manifests), "manifest"))
-    letters, manifests = (f"{number:,} {name}{'s' if number > 1 else ''}" for number, name in counts)
-    note(f"{letters} in {manifests}" if view.count else "there are no such dead letters")
+    count = f"{many(view.count, 'dead letter')} in {many(len(view.manifests), 'manifest')}"
+    note(count if view.count else "there are no such dead letters")
     if view.count > len(view.records) > 0:
         note(f"the first {len(view.records):,} are shown; --limit shows more")
 
@@ -152,7 +153,7 @@ def brought_back(view: BroughtBackView, as_json: bool) -> None:
         return
     for part in view.returned:
         if part.brought_back is None:
-            click.echo(f"manifest {part.manifest_id}: would be replayed, for {part.before:,} dead letters")
+            click.echo(f"manifest {part.manifest_id}: would be replayed, for {many(part.before, 'dead letter')}")
         else:
             click.echo(f"manifest {part.manifest_id}: {part.brought_back:,} brought back, {part.remain:,} remain")
     for failed in view.failed:

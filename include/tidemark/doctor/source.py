@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from tidemark.connections import Lookup
 from tidemark.doctor.checks import TIMEOUT_S, Check
 from tidemark.findings import Finding, failed, ok, warning
+from tidemark.manifest import many
 from tidemark.offsets import TopicPartition
 from tidemark.partitions import Bounds
 from tidemark.pipeline.decoded_topics import next_step
@@ -36,7 +37,8 @@ def source_findings(name: str, pipeline: Pipeline, lookup: Lookup) -> Iterator[F
         return
     bounds = source.bounds(places)
     offsets = sum(bound.last_stable - bound.log_start for bound in bounds.values())
-    yield ok(name, f"{len(topics) - len(missing)} topics, {len(places)} partitions, {offsets:,} offsets to read")
+    counts = ((len(topics) - len(missing), "topic"), (len(places), "partition"), (offsets, "offset"))
+    yield ok(name, f"{', '.join(many(number, what) for number, what in counts)} to read")
     yield from _compacted(name, pipeline, source, sorted({place.topic for place in places}))
     yield from _readable(name, source, bounds)
     for transaction in source.open_transactions(bounds).values():

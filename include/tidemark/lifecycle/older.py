@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from tidemark.errors import NotPublished
 from tidemark.lifecycle.context import Context
-from tidemark.manifest import Manifest, ManifestState
+from tidemark.manifest import Manifest, ManifestState, many
 from tidemark.pipeline.settings import Unfinished
 
 TAKEN_ALONG = 20  # manifests at most: the run is to be in time for its own
@@ -82,7 +82,7 @@ def refuse_older(context: Context, older: Sequence[Manifest]) -> None:
     """Raise ``NotPublished`` when older manifests are unfinished; for pipelines with ``unfinished: fail``."""
     if older:
         raise NotPublished(
-            f"this run is published; it fails, since {len(older)} manifests of earlier runs are unfinished "
+            f"this run is published; it fails, since earlier runs left {many(len(older), 'manifest')} unfinished "
             f"(unfinished: fail): {'; '.join(map(described, older[:NAMED]))}",
             manifests=[manifest.id for manifest in older],
             next_step=" and ".join(commands(older)),

@@ -8,7 +8,7 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.lifecycle.reconcile import Judgement, judgement
 from tidemark.lifecycle.select import own_manifest, refuse_at_work
-from tidemark.manifest import Decision, Manifest
+from tidemark.manifest import Decision, Manifest, many
 from tidemark.operations.decisions import deciding
 from tidemark.receipt import PublishedObject
 from tidemark.verdict import NextStep, Verdict, command
@@ -119,6 +119,6 @@ def _ranges(manifest: Manifest) -> str:
 def _line(sink_name: str, part: PublishedObject) -> str:
     what = f"{part.path} is" if part.path else "rows are"
     return (
-        f"sink {sink_name}: {what} lost, with {part.rows:,} records of {part.topic}-{part.partition} at offsets "
+        f"sink {sink_name}: {what} lost, with {many(part.rows, 'record')} of {part.topic}-{part.partition} at offsets "
         f"{part.first_offset} to {part.last_offset}"
     )

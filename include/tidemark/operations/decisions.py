@@ -15,7 +15,7 @@ from tidemark.lifecycle.plan import limits
 from tidemark.lifecycle.preflight import check_for_plan, not_known
 from tidemark.lifecycle.reconcile import judgement
 from tidemark.lifecycle.renamed import refuse_renamed
-from tidemark.manifest import Decision, Manifest, RangeKind, RunKind
+from tidemark.manifest import Decision, Manifest, RangeKind, RunKind, many
 from tidemark.offsets import Range, TopicPartition
 from tidemark.partitions import Bounds
 from tidemark.planner import Chain, sliced
@@ -389,9 +389,8 @@ def extend_back(context: Context, start: datetime | None, why: str, *, dry_run: 
         slices = every[-limit.max_slices :]
         reached = [Range(range_.at, _begin(range_.at, slices), range_.end) for range_ in older]
         manifest_ids = [] if dry_run else _store_older(context, chains, reached, slices)
-        lines = [
-            f"{range_.at.name}: offsets [{range_.start}, {range_.end}) in {len(slices)} slices" for range_ in reached
-        ]
+        parts = many(len(slices), "slice")
+        lines = [f"{range_.at.name}: offsets [{range_.start}, {range_.end}) in {parts}" for range_ in reached]
         if len(every) > len(slices):
             lines.append(
                 f"{len(every) - len(slices)} slices of older records are left, because max_slices is "

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from tidemark.database.client import ManifestDatabase
-from tidemark.manifest import Manifest, ManifestState
+from tidemark.manifest import Manifest, ManifestState, many
 from tidemark.paths import OWNER, RECORDS, STAGING, SUFFIXES, ObjectName, RecordName
 from tidemark.receipt import PublishedObject, Receipt
 from tidemark.sinks.base import Sink
@@ -118,7 +118,7 @@ def _object(
 ) -> Iterator[Difference]:
     mend = f"tidemark replay {sink.pipeline_name} --manifest {manifest_id}"
     if size is None:
-        yield Difference(manifest_id, f"{object_.path} is missing ({object_.rows:,} rows)", mend)
+        yield Difference(manifest_id, f"{object_.path} is missing ({many(object_.rows, 'row')})", mend)
         return
     if size != object_.bytes:
         yield Difference(manifest_id, f"{object_.path} has {size:,} bytes instead of {object_.bytes:,}", mend)
@@ -136,7 +136,7 @@ def _object(
         yield Difference(manifest_id, f"{object_.path} cannot be read: {str(unreadable)[:120]}", mend)
         return
     if rows != object_.rows:
-        yield Difference(manifest_id, f"{object_.path} has {rows:,} rows instead of {object_.rows:,}", mend)
+        yield Difference(manifest_id, f"{object_.path} has {many(rows, 'row')} instead of {object_.rows:,}", mend)
     elif digest != object_.digest:
         yield Difference(manifest_id, f"{object_.path} holds other rows than were written (digest {digest})", mend)
 
@@ -176,14 +176,14 @@ def _offsets(
     for how, places in wrong.items():
         if places:
             topic, partition, offset = places[0]
-            what = f"{len(places):,} records {how}, first {topic}-{partition} offset {offset}"
+            what = f"{many(len(places), 'record')} {how}, first {topic}-{partition} offset {offset}"
             yield Difference(manifest.id, what, mend)
     accepted = database.accepted_damage(manifest.id, sink.name, publication.attempt)
     gone = sum(object_.rows for object_ in receipt.objects_of(sink.name) if object_.path in accepted) if receipt else 0
     kept = publication.counts.written + publication.counts.dead_lettered - gone
     present = len(seen) + min(repeated, exploded)
     if present != kept:
-        yield Difference(manifest.id, f"{present:,} records where {kept:,} were published", mend)
+        yield Difference(manifest.id, f"{many(present, 'record')} where {kept:,} were published", mend)
 
 
 def _in_gaps(receipt: Receipt | None) -> Iterator[Place]:
