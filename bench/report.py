@@ -280,9 +280,9 @@ def _wide(wide: dict[str, list[dict[str, Any]]]) -> str:
 
 def _two_workers(wide: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
     """How many times as quick two workers are, of each pair of variants that differ in nothing else."""
-    for one, timings in wide.items():
-        two = one.replace("1 worker", "2 workers")
-        if two != one and two in wide:
+    for single, timings in wide.items():
+        two = single.replace("1 worker", "2 workers")
+        if two != single and two in wide:
             whole, job = (_median(timings, part) / _median(wide[two], part) for part in ("whole", "job"))
             yield f"- {two}: {whole:.2f} times as quick as 1, Spark's job alone {job:.2f} times"
 

@@ -415,8 +415,8 @@ def audited(
         click.echo(str(difference))
     done = [manifest for manifest in manifests if manifest.state is ManifestState.DONE]
     rows = sum(manifest.publications[0].counts.written for manifest in done if manifest.publications)
-    found = many(len(differences), "difference")
-    note(f"{len(done)} of {many(len(manifests), 'manifest')} done, {many(rows, 'row')}; {found}")
+    wrong = many(len(differences), "difference")
+    note(f"{len(done)} of {many(len(manifests), 'manifest')} done, {many(rows, 'row')}; {wrong}")
     if archives:
         count = sum(archive.manifests for archive in archives)
         note(f"{count:,} of them are archived; their counts and digests were compared with the proof of their archives")
