@@ -132,7 +132,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _sample(pid: int, used: dict[int, float]) -> None:
     """Store the processor time so far of a process and of all below it in ``used``, by process id."""
-    for member in _family(pid):
+    for member in family(pid):
         with contextlib.suppress(psutil.NoSuchProcess):
             times = member.cpu_times()
             used[member.pid] = times.user + times.system
@@ -141,7 +141,7 @@ def _sample(pid: int, used: dict[int, float]) -> None:
 def _memory(pid: int) -> int:
     """The memory of a process and all below it now, in bytes."""
     total = 0
-    for member in _family(pid):
+    for member in family(pid):
         with contextlib.suppress(psutil.NoSuchProcess):
             total += member.memory_full_info().pss
     return total
@@ -150,13 +150,13 @@ def _memory(pid: int) -> int:
 def processor_seconds(pid: int) -> float:
     """The processor time so far of a process and all below it, with that of children which have ended."""
     total = 0.0
-    for member in _family(pid):
+    for member in family(pid):
         with contextlib.suppress(psutil.NoSuchProcess):
             total += sum(member.cpu_times()[:4])  # user, system, and both of children that it has waited for
     return total
 
 
-def _family(pid: int) -> list[psutil.Process]:
+def family(pid: int) -> list[psutil.Process]:
     """A process and all below it; nothing when it has ended."""
     try:
         top = psutil.Process(pid)

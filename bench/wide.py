@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 import psutil
 
-from bench.timed import Timing
+from bench.timed import Timing, family
 from sandbox.services.spark_cluster import SparkCluster
+from tidemark.manifest import many
 
 SMALL, MIDDLE, LARGE = 1_000_000, 2_000_000, 20_000_000
 SLICES = 8
@@ -55,7 +56,7 @@ def _sliced(messages: int, slices: int, at_once: int) -> Variant:
 
 
 def _cluster(messages: int, workers: int, *, halves: bool = False) -> Variant:
-    name = f"{messages:,} messages, a cluster of {workers} worker{'s' if workers > 1 else ''} of one core each"
+    name = f"{messages:,} messages, a cluster of {many(workers, 'worker')} of one core each"
     return Variant(name + (", half of the time" if halves else ""), messages, workers, halves, settings=ONE_SLICE)
 
 
@@ -138,12 +139,10 @@ def half_of_the_time(workers: Sequence[int]) -> Iterator[None]:
 def _stop(pid: int) -> list[psutil.Process]:
     """Stop a process and all below it, those too which it starts meanwhile."""
     stopped: list[psutil.Process] = []
-    with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(pid)
-        while new := [each for each in (process, *process.children(recursive=True)) if each not in stopped]:
-            for each in new:
-                _send(each, signal.SIGSTOP)
-            stopped += new
+    while new := [process for process in family(pid) if process not in stopped]:
+        for process in new:
+            _send(process, signal.SIGSTOP)
+        stopped += new
     return stopped
 
 

@@ -63,9 +63,7 @@ def test_workers_that_take_turns_never_work_at_once_and_all_work_in_the_end() ->
 
     try:
         with wide.half_of_the_time([process.pid for process in processes]):
-            wait_until(
-                lambda: any(child.status() == psutil.STATUS_STOPPED for child in children), "one to stop", timeout=20
-            )
+            wait_until(lambda: not all(at_work()), "a turn to begin", timeout=20)
             wait_until(both_have_worked, "both to work", timeout=20, interval=0.01)
         assert (True, True) not in seen
         assert all(each.status() != psutil.STATUS_STOPPED for each in (*children, *processes))

@@ -13,7 +13,7 @@ from tidemark.errors import ConfigurationError, NotDone
 from tidemark.lifecycle.close import require_done
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.select import is_unfinished, own_manifest, refuse_archived, refuse_at_work, unfinished
-from tidemark.manifest import Decision, Manifest
+from tidemark.manifest import Decision, Manifest, many
 from tidemark.moments import with_zone
 from tidemark.operations import decisions
 from tidemark.operations.fill import alone
@@ -107,7 +107,7 @@ def require_chosen_done(context: Context, params: Mapping[str, Any], processed: 
         refuse_rest(context, processed)
     if params.get("fill") and (left := context.database.lacking(context.pipeline_name, params["fill"])):
         raise NotDone(
-            f"sink {params['fill']} still lacks {len(left):,} manifest{'s' if len(left) > 1 else ''}",
+            f"sink {params['fill']} still lacks {many(len(left), 'manifest')}",
             next_step=f"trigger the fill again, or: tidemark fill {context.pipeline_name} {params['fill']} --why TEXT",
             pipeline=context.pipeline_name,
             sink=params["fill"],

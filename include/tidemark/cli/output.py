@@ -369,7 +369,7 @@ def status(views: Sequence[StatusView], as_json: bool) -> None:
         facts += [f"{many(len(view.at_work), 'manifest')} at work"] if view.at_work else []
         facts += [f"{len(view.waiting)} waiting"] if view.waiting else []
         facts += [f"{many(view.lost, 'offset')} lost"] if view.lost else []
-        facts += [f"{many(view.dead_lettered, 'dead letter')}"] if view.dead_lettered else []
+        facts += [many(view.dead_lettered, "dead letter")] if view.dead_lettered else []
         click.echo(f"{view.pipeline}: {'; '.join(facts)}")
         for problem in view.problems:
             click.echo(f"  {problem.kind}: {problem.what}\n    next: {problem.next_step}")

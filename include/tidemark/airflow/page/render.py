@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tidemark.airflow.addresses import MOUNT, run_path
-from tidemark.manifest import counted
+from tidemark.manifest import counted, many
 
 SHOWN = 200  # characters of a key or a value
 
@@ -63,6 +63,7 @@ FILTERS: dict[str, Callable[..., str]] = {
     "shown": shown,
     "number": "{:,}".format,
     "counted": counted,
+    "many": many,
 }
 TEMPLATES.filters |= FILTERS
 TEMPLATES.globals |= {"run_path": run_path}

@@ -88,7 +88,7 @@ def _column(number: int, period: PeriodView, by: Step) -> DrawnPeriod:
     there = [state for state in UPWARDS if period.manifests.get(state)]
     worst = there[-1] if there else "nothing new" if period.runs else "no run"
     what = [f"{period.manifests[state]:,} {state}" for state in there] or [worst]
-    more = [f"{many(period.read, 'record')}"] if period.read else []
+    more = [many(period.read, "record")] if period.read else []
     name = _name(period.start, by)
     blocks = tuple(_stack(number * COLUMN, period, there)) if there else _foot(number * COLUMN, worst)
     return DrawnPeriod(name, period, worst, f"{name}: {', '.join(what + more)}", blocks)
