@@ -389,7 +389,7 @@ class ModelWorld:
         if actor.database is None:
             return
         deadline = time.monotonic() + 30
-        while self.sql.execute("SELECT FROM pg_stat_activity WHERE pid = %s", [actor.database.pid]).fetchone():
+        while self.sql.execute("SELECT FROM pg_stat_activity WHERE pid = %s", [actor.database.pid]).fetchall():
             assert time.monotonic() < deadline, "the session never ended"
             time.sleep(0.0005)
 
