@@ -7,7 +7,6 @@ after each call, and ``Oracle.check_quiet`` after ``settle``, which ends all fau
 import contextlib
 import shutil
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from unittest import mock
 import psycopg
 
 from sandbox.services.postgres import Postgres
+from sandbox.services.processes import wait_until
 from tests.faults.actors import (
     Actor,
     Fault,
@@ -388,10 +388,10 @@ class ModelWorld:
         """Wait until the server has ended the session: only then are its locks released."""
         if actor.database is None:
             return
-        deadline = time.monotonic() + 30
-        while self.sql.execute("SELECT FROM pg_stat_activity WHERE pid = %s", [actor.database.pid]).fetchall():
-            assert time.monotonic() < deadline, "the session never ended"
-            time.sleep(0.0005)
+        sessions, pid = "SELECT FROM pg_stat_activity WHERE pid = %s", actor.database.pid
+        wait_until(
+            lambda: not self.sql.execute(sessions, [pid]).fetchall(), "the session to end", timeout=30, interval=0.0005
+        )
 
     def _kill_all(self) -> None:
         for actor in list(self.actors):

@@ -6,7 +6,6 @@ Attempts may stand still while others go on; each event is of the process that i
 import os
 import socket
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 
+from sandbox.services.processes import wait_until
 from tests.faults.actors import Actor, Fault, LostAnswer, MortalDatabase
 from tests.faults.model_world import ModelWorld
 from tests.model.world import ENDED_WELL, Answer
@@ -128,12 +128,12 @@ class RecordedWorld(ModelWorld):
         def take_effect() -> None:
             with gate:
                 gate.execute("SELECT pg_advisory_unlock(%s)", [GATE])
-                wait_until(lambda: not gate.execute(COMMITS).fetchall())
+                wait_until(lambda: not gate.execute(COMMITS).fetchall(), "the COMMIT to end", timeout=LATE_S)
                 gate.execute("DROP FUNCTION pass_gate CASCADE")
 
         def disconnect() -> None:
             with psycopg.connect(self.warehouse, autocommit=True) as onlooker:
-                wait_until(lambda: bool(onlooker.execute(WAITS).fetchall()))
+                wait_until(lambda: bool(onlooker.execute(WAITS).fetchall()), "a COMMIT", timeout=LATE_S)
             broken = socket.socket(fileno=os.dup(recorder.connection_of_table().fileno()))
             broken.shutdown(socket.SHUT_RDWR)
             broken.close()
@@ -599,13 +599,6 @@ class Delaying:
             return change()
         recorder.delays, recorder.late = False, later or change
         return None
-
-
-def wait_until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LATE_S
-    while not happened():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
 
 
 def attempts_of(keys: Iterable[str]) -> Iterator[tuple[int, bool]]:
