@@ -53,7 +53,9 @@ from tidemark.pipeline.settings import Pipeline
 from tidemark.processing.processor import INPUT, BatchProcessor
 from tidemark.receipt import Receipt, receipt_of_tasks
 from tidemark.sinks.registry import open_sink
-from tidemark.views import lane_views, manifest_history_view, manifest_views, pipeline_view
+from tidemark.views.lanes import lane_views
+from tidemark.views.manifests import manifest_history_view, manifest_views
+from tidemark.views.pipelines import pipeline_view
 
 PARTITIONS = 10
 RANGES = 1_000_000  # of the long history; the short one has a tenth

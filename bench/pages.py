@@ -27,7 +27,7 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.manifest import RunKind
 from tidemark.sinks.registry import open_sink
-from tidemark.views import LagView
+from tidemark.views.pipelines import LagView
 
 NAME = planning.NAME
 MANIFESTS, PARTITIONS = 10_000, 100

@@ -31,44 +31,31 @@ if TYPE_CHECKING:
     )
     from tidemark.errors import TidemarkError
     from tidemark.manifest import Counts, ManifestState
-    from tidemark.views import (
-        ArchivedView,
-        AttemptView,
-        AuditView,
+    from tidemark.views.checks import ComparedView, CompletenessView, DifferenceView, MissingView
+    from tidemark.views.dead_letters import (
         BroughtBackView,
-        ComparedView,
-        CompletenessView,
-        CoveringManifestView,
         DeadLettersView,
         DeadLetterView,
-        DecisionView,
-        DifferenceView,
-        EndView,
-        EventView,
-        HourView,
-        LagView,
-        LaneView,
         LetterGroupView,
         LetterPlaceView,
-        LettersPartView,
-        LocatedView,
+        NotReplayedView,
+        ReturnedView,
+    )
+    from tidemark.views.lanes import LaneView, LettersPartView, PartView
+    from tidemark.views.manifests import (
+        ArchivedView,
+        AttemptView,
+        EventView,
         ManifestHistoryView,
         ManifestView,
-        MissingView,
-        NotReplayedView,
-        ObjectView,
-        OffsetView,
-        PartView,
-        PeriodView,
-        ProblemView,
         PublicationView,
         RangeView,
-        ReturnedView,
-        RunView,
-        SpanView,
-        StatusView,
-        TimelineView,
     )
+    from tidemark.views.objects import ObjectView
+    from tidemark.views.offsets import CoveringManifestView, LocatedView, OffsetView, SpanView
+    from tidemark.views.pipelines import AuditView, DecisionView, LagView, ProblemView, StatusView
+    from tidemark.views.runs import EndView, RunView
+    from tidemark.views.times import HourView, PeriodView, TimelineView
 
 __version__ = VERSION
 __all__ = [

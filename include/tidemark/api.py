@@ -46,60 +46,52 @@ from tidemark.sinks.base import Sink
 from tidemark.sinks.registry import open_sink
 from tidemark.spark import engines
 from tidemark.suggestion import nearest
-from tidemark.views import (
-    ArchivedView,
-    AttemptView,
-    AuditView,
-    BroughtBackView,
+from tidemark.views.checks import (
     ComparedView,
     CompletenessView,
-    CoveringManifestView,
-    DeadLettersView,
-    DeadLetterView,
-    DecisionView,
     DifferenceView,
-    EndView,
-    EventView,
-    HourView,
-    LagView,
-    LaneView,
-    LetterGroupView,
-    LetterPlaceView,
-    LettersPartView,
-    LocatedView,
-    ManifestHistoryView,
-    ManifestView,
     MissingView,
-    NotReplayedView,
-    ObjectView,
-    OffsetView,
-    PartView,
-    PeriodView,
-    ProblemView,
-    PublicationView,
-    RangeView,
-    ReturnedView,
-    RunView,
-    SpanView,
-    StatusView,
-    TimelineView,
-    brought_back_view,
     compared_views,
     completeness_view,
-    dead_letters_view,
-    decision_views,
     difference_views,
-    hour_views,
-    lag_views,
-    lane_views,
+)
+from tidemark.views.dead_letters import (
+    BroughtBackView,
+    DeadLettersView,
+    DeadLetterView,
+    LetterGroupView,
+    LetterPlaceView,
+    NotReplayedView,
+    ReturnedView,
+    brought_back_view,
+    dead_letters_view,
+)
+from tidemark.views.lanes import LaneView, LettersPartView, PartView, lane_views
+from tidemark.views.manifests import (
+    ArchivedView,
+    AttemptView,
+    EventView,
+    ManifestHistoryView,
+    ManifestView,
+    PublicationView,
+    RangeView,
     manifest_history_view,
     manifest_views,
-    object_views,
-    offset_views,
-    run_view,
-    status_view,
-    timeline_view,
 )
+from tidemark.views.objects import ObjectView, object_views
+from tidemark.views.offsets import CoveringManifestView, LocatedView, OffsetView, SpanView, offset_views
+from tidemark.views.pipelines import (
+    AuditView,
+    DecisionView,
+    LagView,
+    ProblemView,
+    StatusView,
+    decision_views,
+    lag_views,
+    status_view,
+)
+from tidemark.views.runs import EndView, RunView, run_view
+from tidemark.views.times import HourView, PeriodView, TimelineView, hour_views, timeline_view
 
 __all__ = [
     "ArchivedView",

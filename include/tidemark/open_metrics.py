@@ -9,7 +9,7 @@ from datetime import datetime
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.operations.status import ProblemKind
-from tidemark.views import LagView, PipelineView
+from tidemark.views.pipelines import LagView, PipelineView
 
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 HELP = {

@@ -23,7 +23,7 @@ from tidemark.operations.audit import audit
 from tidemark.paths import RecordName
 from tidemark.planner import Chain
 from tidemark.receipt import ObjectKind, PublishedObject
-from tidemark.views import difference_views
+from tidemark.views.checks import difference_views
 
 Piece = tuple[int | None, int, str, int | None]  # start, end, kind, manifest
 Place = tuple[str, int, int]  # topic, partition, offset

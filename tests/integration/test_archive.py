@@ -23,7 +23,7 @@ from tidemark.database.migrate import migrate
 from tidemark.digest import Digest
 from tidemark.errors import IllegalTransition, TidemarkError
 from tidemark.lifecycle.plan import manifests_between
-from tidemark.views import lane_views
+from tidemark.views.lanes import lane_views
 
 Make = Callable[..., World]
 MakeTable = Callable[..., TableWorld]

@@ -53,7 +53,8 @@ from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.manifest import ManifestState, RunKind
 from tidemark.order import Order
-from tidemark.views import LagView, as_json_text
+from tidemark.views.json_text import as_json_text
+from tidemark.views.pipelines import LagView
 
 RIGHTS = {"operator": {"GET", "POST"}, "reader": {"GET"}, "stranger": set[str]()}
 ROUTES = [route for route in build_app().routes if isinstance(route, APIRoute)]

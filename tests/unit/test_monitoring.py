@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tidemark import open_metrics
-from tidemark.views import LagView, PipelineView
+from tidemark.views.pipelines import LagView, PipelineView
 
 FOLDER = Path(__file__).parents[2] / "docs" / "monitoring"
 

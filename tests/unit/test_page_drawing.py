@@ -8,7 +8,8 @@ from tidemark.airflow.addresses import TaskTry
 from tidemark.airflow.page.lanes import NARROWEST, WIDTH, bars, letter_bars
 from tidemark.airflow.page.timeline import HEIGHT, LOWEST, drawn
 from tidemark.operations.timeline import PERIODS, Step
-from tidemark.views import LaneView, LettersPartView, PartView, PeriodView, TimelineView
+from tidemark.views.lanes import LaneView, LettersPartView, PartView
+from tidemark.views.times import PeriodView, TimelineView
 
 
 def lane(start: int, end: int, *parts: PartView, dead_letters: tuple[LettersPartView, ...] = ()) -> LaneView:

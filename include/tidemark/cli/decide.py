@@ -21,7 +21,7 @@ from tidemark.operations.rename import refuse_files, rename_pipeline
 from tidemark.operations.repair import repair as repair_lake
 from tidemark.operations.retire import bring_back_pipeline, retire_pipeline
 from tidemark.pipeline.deployed import files_of
-from tidemark.views import archive_view
+from tidemark.views.runs import archive_view
 
 commands = click.Group()
 

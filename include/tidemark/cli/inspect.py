@@ -22,17 +22,11 @@ from tidemark.operations.hours import hours as hours_of
 from tidemark.operations.lag import lag as measure_lag
 from tidemark.pipeline.loader import find
 from tidemark.pipeline.settings import Pipeline
-from tidemark.views import (
-    compared_views,
-    completeness_view,
-    decision_views,
-    difference_views,
-    hour_views,
-    lag_views,
-    manifest_history_view,
-    manifest_views,
-    object_views,
-)
+from tidemark.views.checks import compared_views, completeness_view, difference_views
+from tidemark.views.manifests import manifest_history_view, manifest_views
+from tidemark.views.objects import object_views
+from tidemark.views.pipelines import decision_views, lag_views
+from tidemark.views.times import hour_views
 
 commands = click.Group()
 PAGE = 50  # manifests in a table: two or three screens

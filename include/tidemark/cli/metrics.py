@@ -23,7 +23,8 @@ from tidemark.operations.lag import lag as measure_lag
 from tidemark.operations.status import status
 from tidemark.pipeline.loader import find
 from tidemark.pipeline.settings import Pipeline
-from tidemark.views import LagView, as_json_text, lag_views, pipeline_view
+from tidemark.views.json_text import as_json_text
+from tidemark.views.pipelines import LagView, lag_views, pipeline_view
 
 commands = click.Group()
 LOOPBACK = "127.0.0.1"

@@ -22,25 +22,12 @@ from tidemark.manifest import Archive, AttemptState, Decision, Manifest, Manifes
 from tidemark.offsets import TopicPartition
 from tidemark.operations.change import Change
 from tidemark.pipeline.settings import Pipeline
-from tidemark.views import (
-    ArchiveView,
-    ClosedRunView,
-    ComparedView,
-    CompletenessView,
-    DecisionView,
-    DifferenceView,
-    EndView,
-    FillView,
-    HourView,
-    LagView,
-    ManifestHistoryView,
-    ManifestView,
-    ObjectView,
-    PublicationView,
-    RangeView,
-    RunView,
-    StatusView,
-)
+from tidemark.views.checks import ComparedView, CompletenessView, DifferenceView
+from tidemark.views.manifests import ManifestHistoryView, ManifestView, PublicationView, RangeView
+from tidemark.views.objects import ObjectView
+from tidemark.views.pipelines import DecisionView, LagView, StatusView
+from tidemark.views.runs import ArchiveView, ClosedRunView, EndView, FillView, RunView
+from tidemark.views.times import HourView
 
 STATE_STYLES = {
     ManifestState.DONE: "green",

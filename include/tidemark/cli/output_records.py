@@ -14,14 +14,9 @@ from tidemark.manifest import many
 from tidemark.operations.locate import ChainOffset
 from tidemark.operations.peek import Peeked
 from tidemark.sinks.located import Located
-from tidemark.views import (
-    BroughtBackView,
-    DeadLettersView,
-    DeadLetterView,
-    LetterPlaceView,
-    as_json_text,
-    offset_views,
-)
+from tidemark.views.dead_letters import BroughtBackView, DeadLettersView, DeadLetterView, LetterPlaceView
+from tidemark.views.json_text import as_json_text
+from tidemark.views.offsets import offset_views
 
 SHOWN = 100  # characters of a value; --json has all of it
 

@@ -22,7 +22,7 @@ from tidemark.sinks.dead_letters import ERROR_CLASSES
 from tidemark.sinks.located import Standing
 from tidemark.sources.registry import open_source
 from tidemark.suggestion import nearest
-from tidemark.views import brought_back_view, dead_letters_view
+from tidemark.views.dead_letters import brought_back_view, dead_letters_view
 
 commands = click.Group()
 

@@ -24,7 +24,8 @@ from tidemark.manifest import Manifest
 from tidemark.operations.append_again import note_append_again
 from tidemark.operations.damage import note_shrunken
 from tidemark.operations.fill import fill as fill_sink
-from tidemark.views import ManifestView, closed_run_view, fill_view, manifest_views, run_view
+from tidemark.views.manifests import ManifestView, manifest_views
+from tidemark.views.runs import closed_run_view, fill_view, run_view
 
 commands = click.Group()
 until_option = click.option("--until", type=TIMES, metavar="TIME",

@@ -23,21 +23,11 @@ from tidemark.operations.timeline import Step, timeline
 from tidemark.pipeline.deployed import deployed_named
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.located import Located
-from tidemark.views import (
-    WITH_LETTERS,
-    ComparedView,
-    DeadLettersView,
-    HourView,
-    LagView,
-    PipelineView,
-    TimelineView,
-    compared_views,
-    dead_letters_view,
-    hour_views,
-    lag_views,
-    pipeline_view,
-    timeline_view,
-)
+from tidemark.views.checks import ComparedView, compared_views
+from tidemark.views.dead_letters import DeadLettersView, dead_letters_view
+from tidemark.views.lanes import WITH_LETTERS
+from tidemark.views.pipelines import LagView, PipelineView, lag_views, pipeline_view
+from tidemark.views.times import HourView, TimelineView, hour_views, timeline_view
 
 NOT_OPENED = "the page opens no sink; `tidemark where` names the row"
 

@@ -22,7 +22,10 @@ from tidemark.airflow.page.access import (
 from tidemark.manifest import ManifestSelection, ManifestState
 from tidemark.moments import in_utc
 from tidemark.operations.timeline import Step
-from tidemark.views import as_json_text, lane_views, manifest_history_view, manifest_views, offset_views
+from tidemark.views.json_text import as_json_text
+from tidemark.views.lanes import lane_views
+from tidemark.views.manifests import manifest_history_view, manifest_views
+from tidemark.views.offsets import offset_views
 
 router = APIRouter(prefix="/api")
 PAGE = 50  # manifests

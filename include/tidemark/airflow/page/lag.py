@@ -7,7 +7,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 
 from tidemark.errors import TidemarkError
-from tidemark.views import LagView
+from tidemark.views.pipelines import LagView
 
 LIMIT = 1.5  # seconds that a page waits for sources, all together
 FRESH = 5.0  # seconds for which an answer is given again

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Self
 
-from tidemark.views import LaneView
+from tidemark.views.lanes import LaneView
 
 DEAD_LETTERS = "dead letters"  # below what is done: a manifest may be done, and have some
 WIDTH = 1000.0  # of a lane, in the units of the drawing

@@ -36,15 +36,10 @@ from tidemark.airflow.page.timeline import drawn
 from tidemark.errors import DataLost, TidemarkError
 from tidemark.manifest import COUNTED, ManifestSelection, ManifestState
 from tidemark.operations.timeline import Step
-from tidemark.views import (
-    WITH_LETTERS,
-    HourView,
-    ManifestHistoryView,
-    decision_views,
-    lane_views,
-    manifest_history_view,
-    manifest_views,
-)
+from tidemark.views.lanes import WITH_LETTERS, lane_views
+from tidemark.views.manifests import ManifestHistoryView, manifest_history_view, manifest_views
+from tidemark.views.pipelines import decision_views
+from tidemark.views.times import HourView
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 Empty = Literal[""]

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from tidemark.manifest import many
 from tidemark.operations.timeline import Step
-from tidemark.views import PeriodView, TimelineView
+from tidemark.views.times import PeriodView, TimelineView
 
 COLUMN, GAP, HEIGHT = 20, 2, 48  # in the units of the drawing; a gap is a part of its column
 LOWEST = 6  # of a part of a column, so that one failed manifest among a thousand is seen

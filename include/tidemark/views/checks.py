@@ -1,0 +1,89 @@
+"""What an audit, a comparison of one manifest and a question for completeness have found."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from tidemark.manifest import ManifestState
+from tidemark.operations.audit import Compared
+from tidemark.operations.complete import Completeness
+from tidemark.sinks.difference import Difference
+from tidemark.views.manifests import RangeView, range_view
+
+
+@dataclass(frozen=True)
+class DifferenceView:
+    """Something that is not as recorded; ``manifest_id`` is None when it belongs to no manifest."""
+
+    manifest_id: int | None
+    what: str
+    next_step: str
+
+    def __str__(self) -> str:
+        where = "" if self.manifest_id is None else f"manifest {self.manifest_id}: "
+        return f"{where}{self.what}; next: {self.next_step}"
+
+
+@dataclass(frozen=True)
+class ComparedView:
+    """What one sink shows of a manifest; ``verdict`` is one of ``docs/verdicts.md``.
+
+    It is None while an attempt is at work, and when the sink does not answer. ``next_step`` is empty when there is
+    nothing to do.
+    """
+
+    sink: str
+    target: str
+    verdict: str | None
+    what: str
+    next_step: str
+
+
+@dataclass(frozen=True)
+class MissingView:
+    """Offsets ``[start, end)`` of one manifest that ``sink`` does not show; ``state`` is the manifest's."""
+
+    manifest_id: int
+    state: ManifestState
+    sink: str
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class CompletenessView:
+    """Whether everything before the cut time ``until`` is published, and what is missing.
+
+    ``run_key`` is the run that answers, planned up to ``until`` or past it. It is None when no run has planned so far
+    yet; then ``planned_up_to`` is that of the furthest run, and ``missing`` is all that is planned and unpublished.
+    ``lost`` offsets can never be published and do not make it incomplete.
+    """
+
+    until: datetime
+    complete: bool
+    run_key: str | None
+    planned_up_to: datetime | None
+    missing: tuple[MissingView, ...]
+    lost: tuple[RangeView, ...]
+
+
+def difference_views(differences: Iterable[Difference]) -> list[DifferenceView]:
+    return [DifferenceView(each.manifest_id, each.what, each.next_step) for each in differences]
+
+
+def compared_views(sinks: Iterable[Compared]) -> list[ComparedView]:
+    return [ComparedView(**vars(each)) for each in sinks]
+
+
+def completeness_view(completeness: Completeness) -> CompletenessView:
+    missing = tuple(
+        MissingView(part.manifest_id, part.state, part.sink, **vars(range_view(part.covered)))
+        for part in completeness.missing
+    )
+    lost = tuple(map(range_view, completeness.lost))
+    return CompletenessView(
+        completeness.until, completeness.complete, completeness.run_key, completeness.planned_up_to, missing, lost
+    )

@@ -1,0 +1,86 @@
+"""Lanes: the chain of each partition, and where it is not done."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from tidemark.database.client import ManifestDatabase
+from tidemark.manifest import PublishedRange
+
+WITH_LETTERS = 100  # manifests whose dead letters the page shows: receipts, and files, must be read
+
+
+@dataclass(frozen=True)
+class PartView:
+    """Offsets ``[start, end)`` of a lane that are not done: planned, running, abandoned (its process is dead), failed,
+    blocked or lost.
+
+    ``first_manifest`` is None for lost offsets; ``manifests`` says how many neighbours are in this state together.
+    """
+
+    start: int
+    end: int
+    state: str
+    first_manifest: int | None
+    manifests: int
+
+
+@dataclass(frozen=True)
+class LettersPartView:
+    """Offsets ``[start, end)`` of one manifest in a lane with so many dead letters (``records``)."""
+
+    start: int
+    end: int
+    records: int
+    manifest_id: int
+
+
+@dataclass(frozen=True)
+class LaneView:
+    """The chain of one partition, offsets ``[start, end)``: done, except its ``parts``.
+
+    ``last_record_at`` is the timestamp of the newest published record in the source, None without one.
+    Offsets below ``archived`` are archived (None: none are). ``retired``: its life has ended. ``blocked`` says why
+    nothing more is planned, until a person decides; ``cut`` is true when that is since its log was truncated, else the
+    topic is another one or gone. ``dead_letters`` are of the newest 100 manifests of the pipeline that have some.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    incarnation: int
+    retired: bool
+    blocked: str | None
+    cut: bool
+    start: int
+    end: int
+    last_record_at: datetime | None
+    parts: tuple[PartView, ...]
+    archived: int | None = None
+    dead_letters: tuple[LettersPartView, ...] = ()
+
+
+def lane_views(database: ManifestDatabase, pipeline_name: str) -> list[LaneView]:
+    """The chains of a pipeline by topic and partition, an older life of a partition before the newer one."""
+    parts: dict[int, list[PartView]] = {}
+    for row in database.parts_not_done(pipeline_name):
+        parts.setdefault(row.pop("chain_id"), []).append(PartView(**row))
+    letters: dict[int, list[LettersPartView]] = {}
+    for row in database.parts_with_dead_letters(pipeline_name, WITH_LETTERS):
+        letters.setdefault(row.pop("chain_id"), []).append(LettersPartView(**row))
+    lanes = database.lanes(pipeline_name)
+    newest = database.last_published([(lane["id"], lane["end_offset"]) for lane in lanes])
+    return [
+        LaneView(
+            lane["topic"], lane["topic_id"], lane["partition"], lane["incarnation"], lane["retired"], lane["blocked"],
+            lane["cut"], lane["anchor"], lane["end_offset"], _stamp(newest.get(lane["id"])),
+            tuple(parts.get(lane["id"], ())), lane["archived"], tuple(letters.get(lane["id"], ())),
+        )
+        for lane in lanes
+    ]  # fmt: skip
+
+
+def _stamp(published: PublishedRange | None) -> datetime | None:
+    """When the last record of a range was written, by its timestamp; None also for a record without a timestamp."""
+    if published is None or published.last.timestamp_ms < 0:
+        return None
+    return datetime.fromtimestamp(published.last.timestamp_ms / 1000, UTC)

@@ -1,0 +1,88 @@
+"""The published files of a pipeline that readers may count."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from tidemark.connections import from_environment
+from tidemark.database.client import ManifestDatabase
+from tidemark.errors import ConfigurationError, NotFound
+from tidemark.pipeline.settings import Pipeline
+from tidemark.receipt import ObjectKind, PublishedObject
+from tidemark.sinks.registry import open_sink
+from tidemark.suggestion import with_nearest
+
+
+@dataclass(frozen=True)
+class ObjectView:
+    """One published file; ``path`` is absolute, or begins with ``s3://``.
+
+    Each sink of files has a copy of every record, so only files of a single ``sink`` may be counted together.
+    """
+
+    path: str
+    rows: int
+    bytes: int
+    sink: str
+
+
+def object_view(root: str, published: PublishedObject) -> ObjectView:
+    return ObjectView(f"{root}/{published.path}", published.rows, published.bytes, published.sink)
+
+
+def object_views(
+    database: ManifestDatabase,
+    pipeline_name: str,
+    pipeline: Callable[[], Pipeline],
+    *,
+    sink: str | None = None,
+    dead_letters: bool = False,
+) -> list[ObjectView]:
+    """What readers may count of a pipeline in one sink, by manifest and path.
+
+    The database knows the files of lakes. A table that names its files is asked, which needs the ``pipeline``, when it
+    is ``sink``, or no sink is a lake. Raises ``ConfigurationError`` without ``sink`` when several sinks have files,
+    and ``NotFound`` for an unknown sink.
+    """
+    standing = [known for known in database.sinks(pipeline_name) if known.stands]
+    if sink is not None:
+        _refuse_unknown_sink(pipeline_name, sink, [known.name for known in standing])
+        standing = [known for known in standing if known.name == sink]
+    if standing and not dead_letters and not any(known.has_files for known in standing):
+        return _files_of_tables(pipeline(), {known.name for known in standing})
+    published = database.published_objects(pipeline_name)
+    if sink is None:
+        _refuse_several(pipeline_name, sorted({written.sink for _, _, written in published}))
+    kind = ObjectKind.DEAD_LETTER if dead_letters else ObjectKind.DATA
+    return [
+        object_view(root, written)
+        for _, root, written in published
+        if written.kind is kind and sink in (None, written.sink)
+    ]
+
+
+def _files_of_tables(pipeline: Pipeline, names: Collection[str]) -> list[ObjectView]:
+    tables = [sink for sink in pipeline.sinks if sink.names_files and sink.name in names]
+    _refuse_several(pipeline.name, sorted(table.name for table in tables))
+    return [
+        ObjectView(*file, table.name)
+        for table in tables
+        for file in open_sink(pipeline.name, table, from_environment).named_files()
+    ]
+
+
+def _refuse_several(pipeline_name: str, with_files: Sequence[str]) -> None:
+    if len(with_files) > 1:
+        raise ConfigurationError(
+            f"the sinks {', '.join(with_files)} each have files with every record: say which sink to read",
+            next_step=" or ".join(f"tidemark objects {pipeline_name} --sink {name}" for name in with_files),
+            pipeline=pipeline_name,
+        )
+
+
+def _refuse_unknown_sink(pipeline_name: str, sink: str, known: Sequence[str]) -> None:
+    if sink not in known:
+        raise NotFound(
+            with_nearest(f"nothing was planned for a sink {sink}", sink, known),
+            next_step=f"name one of: {', '.join(known)}" if known else f"first: tidemark plan {pipeline_name}",
+            pipeline=pipeline_name,
+        )
