@@ -145,6 +145,24 @@ def cut_and_grown_again_while_planned_slices_wait(checked: CheckedWorld) -> None
     _accepted_from(checked, 3)
 
 
+def cut_and_grown_again_behind_an_attempt_that_has_looked(checked: CheckedWorld) -> None:
+    """The limit that docs/guarantees.md names: two slices of a partition are at work, and the older is published last,
+    with records from before the cut. The newest published record is of the log, so nobody notices."""
+    world = checked.world
+    world.produce(5)
+    checked.well(world.plan())
+    older = world.process(1)
+    checked(world.run_to(older, "publish.receipt"))
+    world.truncate(5)
+    world.produce(8)
+    checked.run()
+    checked.well(older)
+    checked.run()
+    checked.settle()
+    if world.reached["offsets below a cut that nobody could notice"] < 5:
+        raise Violated("the cut was noticed: docs/guarantees.md need not name this limit")
+
+
 def cut_and_grown_again_after_retention_took_what_is_published(checked: CheckedWorld) -> None:
     """Nothing that is published is left to compare, and nothing unread was lost."""
     world = checked.world
@@ -439,6 +457,7 @@ OF_LIVES = (
     cut_at_30_and_grown_past_50_before_anybody_looks,
     cut_twice_and_grown_again_before_anybody_looks,
     cut_and_grown_again_in_a_transaction_that_is_open,
+    cut_and_grown_again_behind_an_attempt_that_has_looked,
     cut_and_grown_again_while_planned_slices_wait,
     cut_and_grown_again_after_retention_took_what_is_published,
     a_log_that_only_goes_on,
