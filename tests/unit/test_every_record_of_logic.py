@@ -99,7 +99,7 @@ def test_each_record_ends_in_one_place_and_the_bounds_of_batches_change_nothing(
 
 
 @pytest.mark.exhaustive
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(BATCHES, CUTS)
 def test_each_of_many_records_does(values: list[bytes | None], cuts: list[int]) -> None:
     ends_in_one_place(values, cuts)
