@@ -10,7 +10,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.lifecycle.context import open_context, refuse_out_of_use
 from tidemark.lifecycle.older import commands, described
-from tidemark.manifest import Manifest, ManifestState
+from tidemark.manifest import Manifest, ManifestState, many
 from tidemark.operations.lag import lag
 from tidemark.pipeline.settings import Pipeline
 from tidemark.planner import OnDataLoss
@@ -113,7 +113,7 @@ def status(
             problems.append(Problem(ProblemKind.UNKNOWN, f"the lag is not known: {error.what}", error.next_step))
     problems += losses
     if max_lag is not None and offsets is not None and offsets > max_lag:
-        what = f"{offsets:,} offsets are not published, and at most {max_lag:,} are allowed"
+        what = f"{many(offsets, 'offset')} not published, and at most {max_lag:,} are allowed"
         problems.append(Problem(ProblemKind.LATE, what, f"tidemark lag {pipeline_name}"))
     if isinstance(pipeline, Pipeline) and max_age is not None and (late := _too_old(published_up_to, now, max_age)):
         problems.append(
