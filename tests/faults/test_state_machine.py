@@ -28,7 +28,7 @@ STEPS = 25  # more find less in the same time: half of a schedule is to finish w
 CHUNK = 10
 FEW = 4  # over another sink, where a schedule takes seconds
 MOST_MORE = 4
-SECONDS = float(os.environ.get("TIDEMARK_FAULT_SECONDS", "90"))
+SECONDS = float(os.environ.get("TIDEMARK_FAULT_SECONDS", "60"))
 FEWEST = 1  # schedules drawn in a second; 2 were seen on two cores
 ALSO_DRAWN = (
     "source: retention",
