@@ -381,9 +381,11 @@ class Oracle:
         )
 
     def _cut_unnoticed(self, sink: str, log: Log, offset: int, pieces: Iterable[Piece]) -> bool:
-        """Whether it is the limit that docs/guarantees.md names: a manifest shows records from before a cut, and before
-        it was published a later one of the partition was at work, which shows records that the log has.
+        """Whether it is the limit that docs/guarantees.md names: the offset was cut, a manifest shows what was there,
+        and before it was published a later one of the partition was at work, which shows records that the log has.
         """
+        if len(log.ever()[offset]) == 1:
+            return False
         manifests = [(start, manifest) for start, end, _, manifest in pieces if start is not None and offset < end]
         manifest = next((manifest for start, manifest in manifests if start <= offset), None)
         rows = self.world.sql.execute(BEFORE_IT_WAS_PUBLISHED, [manifest, sink]).fetchall()
