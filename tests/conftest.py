@@ -45,14 +45,15 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+BY_FUNCTION = ("/test_kills.py", "/test_traces.py", "/test_lost_answers_of_tables.py")
 ONE_BY_ONE = ("/test_all_sinks.py", "/test_schedules.py", "/test_generated_days.py")
 
 
 class ByModule(LoadScopeScheduling):
     """A module's tests run in one worker, all that need Airflow in the same one, and all with a Spark session too.
 
-    The hundreds of kills go to the workers by function, and other long tests of one module one by one: one worker alone
-    would be the last to end.
+    Hundreds of kills and traces go to the workers by function, and other long tests of one module one by one: a worker
+    with all of them would be the last to end.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -63,7 +64,7 @@ class ByModule(LoadScopeScheduling):
         module = nodeid.partition("::")[0]
         if module.endswith(ONE_BY_ONE):
             return nodeid
-        return nodeid.partition("[")[0] if module.endswith("/test_kills.py") else module
+        return nodeid.partition("[")[0] if module.endswith(BY_FUNCTION) else module
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByModule | None:
