@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Self
 
-from tidemark.offsets import Range
+from tidemark.offsets import Range, TopicPartition
 from tidemark.partitions import LastRecord
 
 
@@ -140,6 +140,16 @@ class PublishedRange:
     chain_id: int
     start: int
     end: int
+    last: LastRecord
+
+
+@dataclass(frozen=True)
+class StagedRecord:
+    """The last record that an attempt has read of a range, whose manifest has published nothing yet."""
+
+    at: TopicPartition
+    manifest_id: int
+    attempt: int
     last: LastRecord
 
 

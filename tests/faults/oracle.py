@@ -33,12 +33,6 @@ SELECT c.id, c.topic, c.topic_id, c.partition, r.start_offset, r.end_offset, r.k
 FROM tidemark.manifest_range r JOIN tidemark.chain c ON c.id = r.chain_id ORDER BY c.id, r.end_offset
 """
 WITHOUT = "SELECT manifest_id FROM tidemark.accepted_damage WHERE sink = %s AND path = ''"
-BEFORE_IT_WAS_PUBLISHED = """
-SELECT later.manifest_id FROM tidemark.publication p
-JOIN tidemark.publication later ON later.sink = p.sink
-JOIN tidemark.attempt a ON a.manifest_id = later.manifest_id AND a.attempt = later.attempt
-WHERE p.manifest_id = %s AND p.sink = %s AND a.started_at < p.published_at
-"""
 RUNS = "SELECT run_key, cut_at, reached, manifests, covered_by FROM tidemark.run"
 
 
@@ -346,12 +340,7 @@ class Oracle:
                     self._fail("I24 progress", f"{topic}-{partition} is planned up to {end} of {log.last_stable}")
                 for offset in range(log.start, log.last_stable):
                     entry = log.entries[offset]
-                    if (
-                        entry.visible
-                        and entry.serial not in shown
-                        and not self._excused(sink, offset, pieces[place])
-                        and not self._cut_unnoticed(sink, log, offset, pieces[place])
-                    ):
+                    if entry.visible and entry.serial not in shown and not self._excused(sink, offset, pieces[place]):
                         self.world.reached["rows missing"] += 1
                         self._fail("I22 never silent", f"{topic}-{partition} offset {offset} was never planned")
 
@@ -379,21 +368,6 @@ class Oracle:
         return waits or (
             all(offset < anchor for anchor in anchors) and self.world.settings.starting_offsets == "latest"
         )
-
-    def _cut_unnoticed(self, sink: str, log: Log, offset: int, pieces: Iterable[Piece]) -> bool:
-        """Whether it is the limit that docs/guarantees.md names: the offset was cut, a manifest shows what was there,
-        and before it was published a later one of the partition was at work, which shows records that the log has.
-        """
-        if len(log.ever()[offset]) == 1:
-            return False
-        manifests = [(start, manifest) for start, end, _, manifest in pieces if start is not None and offset < end]
-        manifest = next((manifest for start, manifest in manifests if start <= offset), None)
-        rows = self.world.sql.execute(BEFORE_IT_WAS_PUBLISHED, [manifest, sink]).fetchall()
-        later = {manifest for start, manifest in manifests if start > offset} & {row[0] for row in rows}
-        now = {entry.serial for entry in log.entries}
-        unnoticed = any(now & {*self.serials.get((sink, each), {}).values()} for each in later)
-        self.world.reached["offsets below a cut that nobody could notice"] += unnoticed
-        return unnoticed
 
 
 def _given_up(piece: Piece, now: list[Piece]) -> bool:

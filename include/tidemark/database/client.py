@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import datetime
 from itertools import islice
 from typing import Any, Self
@@ -26,6 +27,7 @@ from tidemark.manifest import (
     PublishedRange,
     RangeKind,
     RunKind,
+    StagedRecord,
 )
 from tidemark.moments import with_zone
 from tidemark.named_sql import named_queries
@@ -177,6 +179,16 @@ class ManifestDatabase:
         rows = self._rows("ranges_of", manifest_id=manifest_id)
         newest = self.last_published([(row["chain_id"], row["end_offset"]) for row in rows])
         return {_place(row): newest[row["chain_id"]] for row in rows if row["chain_id"] in newest}
+
+    def staged_below(self, manifest_id: int) -> list[StagedRecord]:
+        """The last records that attempts at manifests without a publication have read below a manifest's ranges."""
+        return [
+            StagedRecord(
+                _place(row), row["manifest_id"], row["attempt"],
+                LastRecord(row["last_offset"], row["timestamp_ms"], row["digest"], row["leader_epoch"]),
+            )
+            for row in self._rows("staged_below", manifest_id=manifest_id)
+        ]  # fmt: skip
 
     def earlier_lives(self, chain_ids: Sequence[int]) -> dict[int, list[tuple[int, int]]]:
         """By chain id: (chain id, end of its life) of each earlier life of the same log, the newest first."""
@@ -444,6 +456,12 @@ class ManifestDatabase:
             self._rows("lock_hours_of", manifest_id=receipt.manifest_id)
             self._rows("reopen_hours", manifest_id=receipt.manifest_id, attempt=receipt.attempt)
             return True
+
+    def store_epochs(self, receipt: Receipt) -> None:
+        """Store the leader epochs of a receipt that is stored, unless a newer attempt has taken over."""
+        partitions = Jsonb([asdict(count) for count in receipt.partitions])
+        with self.transaction():
+            self._rows("store_epochs", manifest_id=receipt.manifest_id, attempt=receipt.attempt, partitions=partitions)
 
     def take_back(self, manifest_id: int, attempt: int, sink: str) -> bool:
         """Declare that the output of an attempt in a sink may be removed; False when it is published."""

@@ -206,6 +206,32 @@ CROSS JOIN LATERAL (
     ORDER BY a.start_offset DESC LIMIT 1) old
 WHERE NOT EXISTS (SELECT FROM newest n WHERE n.chain_id = part.chain_id);
 
+-- name: staged_below
+-- The last records that attempts have read of ranges below those of a manifest, on the same chains, and not published
+-- yet: by the newest receipt of each manifest without a publication, also of an attempt that failed or died, because
+-- what it put may still be found and published.
+WITH own AS (
+    SELECT g.chain_id, g.start_offset, m.pipeline
+    FROM manifest_range g JOIN manifest m ON m.id = g.manifest_id WHERE g.manifest_id = %(manifest_id)s),
+staged AS MATERIALIZED (
+    SELECT m.id, newest.attempt, newest.receipt
+    FROM manifest m
+    CROSS JOIN LATERAL (
+        SELECT a.attempt, a.receipt FROM attempt a WHERE a.manifest_id = m.id AND a.receipt IS NOT NULL
+        ORDER BY a.attempt DESC LIMIT 1) newest
+    WHERE m.pipeline = (SELECT pipeline FROM own LIMIT 1) AND m.state <> 'done' AND m.attempt > 0
+      AND m.id <> %(manifest_id)s AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id))
+SELECT c.topic, c.topic_id, c.partition, staged.id AS manifest_id, staged.attempt,
+       (count ->> 'last')::bigint AS last_offset, (count ->> 'last_timestamp_ms')::bigint AS timestamp_ms,
+       count ->> 'last_digest' AS digest, (count ->> 'last_epoch')::int AS leader_epoch
+FROM staged
+JOIN manifest_range g ON g.manifest_id = staged.id
+JOIN own ON own.chain_id = g.chain_id AND g.end_offset <= own.start_offset
+JOIN chain c ON c.id = g.chain_id
+CROSS JOIN LATERAL jsonb_array_elements(staged.receipt -> 'partitions') AS count
+WHERE count ->> 'topic' = c.topic AND (count ->> 'partition')::int = c.partition
+  AND count ->> 'last_digest' IS NOT NULL;
+
 -- name: earlier_lives
 -- The retired chains of the same logs, the newest first.
 SELECT later.id AS later_id, earlier.id, life_end(earlier.id) AS life_end
@@ -925,6 +951,11 @@ declared AS (
     FROM stored
     WHERE lower.manifest_id = stored.manifest_id AND lower.attempt < stored.attempt AND lower.receipt IS NOT NULL)
 SELECT attempt FROM stored;
+
+-- name: store_epochs
+-- The counts of the partitions, with the leader epochs that the log has told since the receipt was stored.
+UPDATE attempt SET receipt = jsonb_set(receipt, '{partitions}', %(partitions)s)
+WHERE manifest_id = %(manifest_id)s AND attempt = %(attempt)s AND state = 'running' AND receipt IS NOT NULL;
 
 -- name: take_back
 -- Declared before anything is removed: from here on the attempt is never recovered nor published in the sink. Not for a

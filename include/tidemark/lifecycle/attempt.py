@@ -22,7 +22,6 @@ from tidemark.failpoints import failpoint
 from tidemark.lifecycle.allowed import NOTHING, Allowed
 from tidemark.lifecycle.context import Context, refuse_out_of_use
 from tidemark.lifecycle.counting import check_dead_letters, check_equations
-from tidemark.lifecycle.divergence import confirmed
 from tidemark.lifecycle.known_sinks import know_sinks
 from tidemark.lifecycle.look_back import looked_back
 from tidemark.lifecycle.preflight import OF_ONE_SINK, check_for_attempt, not_known, refuse_outlived
@@ -258,9 +257,8 @@ class _Attempt:
             refuse_shrunk(manifest, receipt)
         with reading_again(manifest):
             context.source.check(manifest.id, manifest.ranges, before_reading=False)
-        receipt = confirmed(context, manifest, receipt, may_shrink=self.allowed.shrink)
         receipt = replace(receipt, follows=dict(self.allowed.append_again.get(manifest.id, {})))
-        outcome = self.publisher.publish(manifest, receipt, sinks, failed)
+        outcome = self.publisher.publish(manifest, receipt, sinks, failed, may_shrink=self.allowed.shrink)
         self._clean_others(sinks)
         return outcome
 

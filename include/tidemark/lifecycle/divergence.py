@@ -212,7 +212,11 @@ class Search:
 
 
 def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shrink: bool) -> Receipt:
-    """The receipt with the leader epochs of its last records, if the log holds them and what is published up to there.
+    """The receipt with the leader epochs of its last records, if the log holds them and what was read below them.
+
+    That is what is published up to there, and what other attempts have staged. The receipt is stored already: of two
+    attempts that overlap, the one that looks second sees what the other has read, or that its own is gone. So they
+    never publish records of two lives of a log, one above the other.
 
     Raises ``TopicChanged`` when the log was cut since: the offsets of the manifest may hold records of another life.
     ``may_shrink``: a person has accepted that published records are gone.
@@ -222,19 +226,33 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shr
     read = {covered.at: counts[covered.at.topic, covered.at.partition].last_record for covered in manifest.ranges}
     own = [(at, last) for at, last in read.items() if last is not None]
     published = [(at, part.last) for at, part in context.database.last_published_up_to(manifest.id).items()]
-    answers = context.source.records_from({(at, last.offset) for at, last in own + published})
-    for at, last in own + published:
+    staged = context.database.staged_below(manifest.id)
+    known = own + published + [(each.at, each.last) for each in staged]
+    answers = context.source.records_from({(at, last.offset) for at, last in known})
+
+    def is_other(at: TopicPartition, last: LastRecord) -> bool:
         asked = (at, last.offset)
-        if asked in answers and differs(last, answers[asked], may_vanish=may_vanish):
-            raise TopicChanged(
-                f"the log was truncated: offset {last.offset} holds another record than the one that was read before",
-                next_step="nothing of this attempt is published; find out from which offset on the log differs: "
-                f"tidemark plan {context.pipeline_name}",
-                pipeline=context.pipeline_name,
-                manifest=manifest.id,
-                topic=at.topic,
-                partition=at.partition,
-            )
+        return asked in answers and differs(last, answers[asked], may_vanish=may_vanish)
+
+    def refusal(at: TopicPartition, last: LastRecord, read_by: str, next_step: str) -> TopicChanged:
+        return TopicChanged(
+            f"the log was truncated: offset {last.offset} holds another record than {read_by}",
+            next_step=f"nothing of this attempt is published; {next_step}",
+            pipeline=context.pipeline_name,
+            manifest=manifest.id,
+            topic=at.topic,
+            partition=at.partition,
+        )
+
+    for at, last in own + published:
+        if is_other(at, last):
+            next_step = f"find out from which offset on the log differs: tidemark plan {context.pipeline_name}"
+            raise refusal(at, last, "the one that was read before", next_step)
+    for each in staged:
+        if is_other(each.at, each.last):
+            by = f"the one that attempt {each.attempt} of manifest {each.manifest_id} read, which is not published yet"
+            next_step = f"that manifest comes first, then this one: tidemark retry {context.pipeline_name}"
+            raise refusal(each.at, each.last, by, next_step)
     records = {(at.topic, at.partition): answers.get((at, last.offset)) for at, last in own}
     epochs = {place: record.leader_epoch for place, record in records.items() if record is not None}
     return receipt.with_epochs(epochs)

@@ -1,7 +1,8 @@
 """How one attempt becomes visible (the numbers are those of docs/guarantees.md):
 
-1. ``publish.receipt``        the receipt is stored, if this attempt is the newest; what lower attempts put and nobody
-                              published is declared taken back, and then removed
+1. ``publish.receipt``        the receipt is stored, if this attempt is the newest; then the log is looked at once more
+                              (divergence.py); what lower attempts put and nobody published is declared taken back
+                              with the receipt, and now removed
 2. ``publish.mid``            files: each object moves to its key, which belongs to this attempt alone;
                               tables: the attempt takes the marker row, and no lower attempt can take it any more
 3. ``publish.before_record``  files: all objects are made durable, then the record of this attempt is written into the
@@ -22,6 +23,7 @@ from tidemark.errors import Blocked, Fenced, TidemarkError, Unavailable
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.determinism import note_of
+from tidemark.lifecycle.divergence import confirmed
 from tidemark.lifecycle.preflight import OF_ONE_SINK, not_known, refuse_outlived, went_back
 from tidemark.lifecycle.reconcile import Judgement, judgement
 from tidemark.lifecycle.turns import wait_for_turn
@@ -68,10 +70,13 @@ class Publisher:
         receipt: Receipt,
         sinks: Sequence[Sink],
         failed: Mapping[str, TidemarkError],
+        *,
+        may_shrink: bool,
     ) -> Outcome:
         """Make one attempt's output visible in the five steps above, so that the manifest is done; may be repeated.
 
         ``failed`` has the errors of sinks that this attempt could not write to; the first error is raised at the end.
+        ``may_shrink``: a person has accepted that published records are gone from the log.
         """
         failures = list(failed.values())
         attempt = receipt.attempt
@@ -83,6 +88,8 @@ class Publisher:
         if not self.database.store_receipt(receipt, asdict(receipt), wanted, takes_back, note):
             refuse_outlived(self.pipeline_name, self.database, manifest.id)
             raise self.overtaken(manifest.id, attempt)
+        receipt = confirmed(self.context, manifest, receipt, may_shrink=may_shrink)
+        self.database.store_epochs(receipt)
         self._discard_unpublished(manifest, attempt, sinks)
         failpoint("publish.receipt")
         moved, published = False, []
