@@ -17,7 +17,7 @@ from tests.faults.model_world import ModelWorld
 from tests.faults.oracle import Violated
 from tests.faults.schedules import SCHEDULES
 from tidemark import planner
-from tidemark.database.client import QUERIES
+from tidemark.database.client import QUERIES, ManifestDatabase
 from tidemark.errors import Blocked
 from tidemark.lifecycle import attempt, divergence
 from tidemark.lifecycle.publish import Publisher
@@ -73,6 +73,10 @@ def the_comparison_of_the_last_record(patch: pytest.MonkeyPatch, world: ModelWor
     patch.setattr(divergence, "differs", lambda *_, **__: False)
 
 
+def the_look_at_what_others_have_staged(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
+    patch.setattr(ManifestDatabase, "staged_below", lambda *_: [])
+
+
 def the_search_of_the_cut(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
     """The log is refused as truncated, but from its end on."""
     patch.setattr(divergence.Search, "first_difference", lambda *arguments: arguments[2].log_end)
@@ -90,6 +94,16 @@ BROKEN: list[tuple[Break, str, str]] = [
     (the_check_of_topic_ids, "recreated while it is read", "I10 only what is visible"),
     (the_comparison_of_the_last_record, "cut at 30 and grown past 50 before anybody looks", "I22 never silent"),
     (the_comparison_of_the_last_record, "cut and grown again while planned slices wait", "I22 never silent"),
+    (
+        the_look_at_what_others_have_staged,
+        "cut and grown again behind an attempt that has looked",
+        "I22 never silent",
+    ),
+    (
+        the_look_at_what_others_have_staged,
+        "cut and grown again behind an attempt that died after it had put",
+        "I22 never silent",
+    ),
     (the_search_of_the_cut, "cut at 30 and grown to 40 before anybody looks", "I22 never silent"),
 ]
 

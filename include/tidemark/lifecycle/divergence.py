@@ -1,7 +1,8 @@
 """Whether the log still holds the records that are published, and if not, from which offset on they may differ.
 
 A log that was cut and has grown again looks well by its ends alone. So the last published record of each chain is read
-again: before a plan is stored, before a person's decision on a cut log, and before an attempt publishes.
+again: before a plan is stored, before a person's decision on a cut log, and before an attempt publishes, which looks at
+what other attempts have staged too.
 """
 
 from collections.abc import Callable, Mapping, Sequence
