@@ -7,13 +7,14 @@ import subprocess
 from collections.abc import Callable
 
 import psutil
+import py4j.clientserver
 import py4j.java_gateway
 import pytest
 
 from sandbox.services.processes import wait_until
 from tests.worlds.slow_batches import at_work, slow
 from tests.worlds.world import World, wait_stopped
-from tidemark.spark.session import _no_traceback_of_py4j
+from tidemark.spark.session import LOGGERS_OF_PY4J, _no_traceback_of_py4j
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -43,6 +44,10 @@ def test_what_py4j_logs_of_a_jvm_that_is_gone_is_no_traceback(file: str, *, show
     lost = (ConnectionError, ConnectionError("Answer from Java side is empty"), None)
     record = logging.LogRecord("root", logging.ERROR, file, 1, "Exception while sending command.", None, lost)
     assert _no_traceback_of_py4j(record) == shown
+
+
+def test_each_logger_of_py4j_is_known() -> None:
+    assert {py4j.java_gateway.logger.name, py4j.clientserver.logger.name} < {*LOGGERS_OF_PY4J}
 
 
 @pytest.mark.exhaustive

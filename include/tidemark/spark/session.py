@@ -33,6 +33,7 @@ from tidemark.spark.shipped import is_local, package_zip
 REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key|private key"
 DEFAULT_MASTER_PORT = 7077
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+LOGGERS_OF_PY4J = (None, "py4j.java_gateway", "py4j.clientserver")
 LOOPBACK = "127.0.0.1"  # no other machine has a part in the work of a local master
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -102,7 +103,8 @@ def open_session(
     """
     os.environ["PYSPARK_PYTHON"] = python_of_executors(conf)
     check_master(master)
-    logging.getLogger().addFilter(_no_traceback_of_py4j)
+    for name in LOGGERS_OF_PY4J:  # a filter sees only what is logged to its own logger
+        logging.getLogger(name).addFilter(_no_traceback_of_py4j)
     with _interruptible(), _standard_error_to(log):
         folder = Path(tempfile.mkdtemp(prefix="tidemark-spark-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
