@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
 
 import psycopg
 import pytest
@@ -19,12 +20,17 @@ from tidemark.database.client import QUERIES, ManifestDatabase
 from tidemark.database.migrate import migrate, migrations
 from tidemark.errors import ConfigurationError, IllegalTransition, PlanRefused
 from tidemark.lifecycle.plan import Tick, plan
-from tidemark.manifest import ManifestState, RangeKind, RunKind
+from tidemark.manifest import ManifestState, RangeKind, RunKind, StagedRecord
 from tidemark.offsets import TopicPartition
-from tidemark.receipt import Receipt
+from tidemark.partitions import LastRecord
+from tidemark.receipt import PartitionCount, Receipt
 
 AT = TopicPartition("orders", "topic-id", 0)
 NEWEST = len(migrations())
+READ = PartitionCount(
+    "orders", 0, read=20, bytes=1, distinct=20, first=0, last=19, last_timestamp_ms=5, last_digest="digest",
+    decoded=20, dead_lettered=0, filtered=0, deduplicated=0, exploded=0, gap_count=0, gaps=(),
+)  # fmt: skip
 Sql = psycopg.Connection[tuple[object, ...]]
 
 
@@ -224,6 +230,37 @@ def test_only_the_newest_attempt_stores_a_receipt_or_ends_the_manifest(database:
         assert new.manifest(1).state is ManifestState.RUNNING
         assert new.finish(1, 2, ["files"])
         assert new.manifest(1).state is ManifestState.DONE
+
+
+def test_what_an_attempt_has_staged_is_seen_from_above_until_it_is_published_or_taken_back(
+    database: str, chain: int
+) -> None:
+    with ManifestDatabase(database, "test") as manifests:
+        with manifests.transaction():
+            run = manifests.insert_run(
+                "demo", "two", RunKind.MANUAL, cut_at=None, reached=True, covered_by=[], notes=[]
+            )  # fmt: skip
+            above = manifests.insert_manifests(run, "demo", 1)[0]
+            manifests.insert_ranges(RangeKind.DATA, [(chain, 20, 30, above)])
+        staged = replace(receipt(1), partitions=(READ,))
+        manifests.start(1, "f")
+        assert manifests.staged_below(above) == []
+        assert manifests.store_receipt(staged, asdict(staged), ["files"], ["files"])
+        assert manifests.staged_below(above) == [StagedRecord(AT, 1, 1, LastRecord(19, 5, "digest", None))]
+        manifests.store_epochs(staged.with_epochs({("orders", 0): 7}))
+        known = StagedRecord(AT, 1, 1, LastRecord(19, 5, "digest", 7))
+        assert manifests.staged_below(above) == [known]
+        assert manifests.staged_below(1) == [], "nothing lies below"
+        manifests.start(1, "f")
+        manifests.store_epochs(staged.with_epochs({("orders", 0): 8}))
+        assert manifests.staged_below(above) == [known], "what attempt 1 put may be found; it stores nothing any more"
+        manifests.take_back(1, 1, "files")
+        assert manifests.staged_below(above) == []
+        again = replace(staged, attempt=2)
+        assert manifests.store_receipt(again, asdict(again), ["files"], ["files"])
+        assert manifests.staged_below(above) == [StagedRecord(AT, 1, 2, LastRecord(19, 5, "digest", None))]
+        assert manifests.publish(1, 2, "files", 2, "digest", {})
+        assert manifests.staged_below(above) == [], "it is published, and compared as that"
 
 
 def test_errors_of_the_database_say_what_to_do(database: str, chain: int) -> None:

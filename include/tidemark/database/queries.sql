@@ -209,7 +209,7 @@ WHERE NOT EXISTS (SELECT FROM newest n WHERE n.chain_id = part.chain_id);
 -- name: staged_below
 -- The last records that attempts have read of ranges below those of a manifest, on the same chains, and not published
 -- yet: by the newest receipt of each manifest without a publication, also of an attempt that failed or died, because
--- what it put may still be found and published.
+-- what it put may still be found and published, unless all of it was taken back.
 WITH own AS (
     SELECT g.chain_id, g.start_offset, m.pipeline
     FROM manifest_range g JOIN manifest m ON m.id = g.manifest_id WHERE g.manifest_id = %(manifest_id)s),
@@ -217,11 +217,12 @@ staged AS MATERIALIZED (
     SELECT m.id, newest.attempt, newest.receipt
     FROM manifest m
     CROSS JOIN LATERAL (
-        SELECT a.attempt, a.receipt FROM attempt a WHERE a.manifest_id = m.id AND a.receipt IS NOT NULL
-        ORDER BY a.attempt DESC LIMIT 1) newest
+        SELECT a.attempt, a.receipt, a.sinks <@ a.taken_back AS is_gone
+        FROM attempt a WHERE a.manifest_id = m.id AND a.receipt IS NOT NULL ORDER BY a.attempt DESC LIMIT 1) newest
     WHERE m.pipeline = (SELECT pipeline FROM own LIMIT 1) AND m.state <> 'done' AND m.attempt > 0
-      AND m.id <> %(manifest_id)s AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id))
-SELECT c.topic, c.topic_id, c.partition, staged.id AS manifest_id, staged.attempt,
+      AND m.id <> %(manifest_id)s AND NOT newest.is_gone
+      AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id))
+SELECT DISTINCT c.topic, c.topic_id, c.partition, staged.id AS manifest_id, staged.attempt,
        (count ->> 'last')::bigint AS last_offset, (count ->> 'last_timestamp_ms')::bigint AS timestamp_ms,
        count ->> 'last_digest' AS digest, (count ->> 'last_epoch')::int AS leader_epoch
 FROM staged

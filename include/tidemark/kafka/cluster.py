@@ -317,10 +317,11 @@ class KafkaCluster:
     ) -> dict[tuple[TopicPartition, int], Record | None]:
         """The first record at or after each offset, committed or not; None where there is none up to the log's end.
 
-        All partitions are read by one consumer. An offset outside the log, or not read within 5 s, has no entry.
+        All partitions are read by one consumer, the first offsets of each first. An offset outside the log, or not read
+        within 5 s, has no entry.
         """
         waiting: dict[tuple[str, int], list[tuple[TopicPartition, int]]] = {}
-        for place, offset in offsets:
+        for place, offset in reversed([*offsets]):  # the last ones of a list are popped first
             waiting.setdefault((place.topic, place.partition), []).append((place, offset))
         records: dict[tuple[TopicPartition, int], Record | None] = {}
         if not waiting:

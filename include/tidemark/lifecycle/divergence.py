@@ -229,7 +229,7 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shr
     published = [(at, part.last) for at, part in context.database.last_published_up_to(manifest.id).items()]
     staged = context.database.staged_below(manifest.id)
     known = own + published + [(each.at, each.last) for each in staged]
-    answers = context.source.records_from({(at, last.offset) for at, last in known})
+    answers = context.source.records_from(list(dict.fromkeys((at, last.offset) for at, last in known)))
 
     def is_other(at: TopicPartition, last: LastRecord) -> bool:
         asked = (at, last.offset)
