@@ -190,6 +190,24 @@ def cut_and_grown_again_behind_an_attempt_that_died_after_it_had_put(checked: Ch
     _accepted_from(checked, 0)
 
 
+def cut_below_an_earlier_life_while_the_first_slice_of_the_next_is_read(checked: CheckedWorld) -> None:
+    """The present life has published nothing, so the slice is compared with what is published of the earlier one."""
+    world = checked.world
+    world.produce(5)
+    checked.run()
+    world.produce(5)
+    checked.run()
+    _cut_and_accepted(checked, 5)
+    world.produce(5)
+    checked.well(world.plan())
+    attempt = world.process(3)
+    checked(world.run_to(attempt, "attempt.started"))
+    world.truncate(7)
+    world.produce(9)
+    checked.refused(attempt, TopicChanged)
+    _accepted_from(checked, 3)
+
+
 def cut_and_grown_again_after_retention_took_what_is_published(checked: CheckedWorld) -> None:
     """Nothing that is published is left to compare, and nothing unread was lost."""
     world = checked.world
@@ -488,6 +506,7 @@ OF_LIVES = (
     cut_and_grown_again_behind_an_attempt_that_has_not_looked,
     cut_and_grown_again_behind_an_attempt_that_died_after_it_had_put,
     cut_and_grown_again_while_planned_slices_wait,
+    cut_below_an_earlier_life_while_the_first_slice_of_the_next_is_read,
     cut_and_grown_again_after_retention_took_what_is_published,
     a_log_that_only_goes_on,
     truncated_while_an_older_slice_is_unread,

@@ -232,35 +232,67 @@ def test_only_the_newest_attempt_stores_a_receipt_or_ends_the_manifest(database:
         assert new.manifest(1).state is ManifestState.DONE
 
 
-def test_what_an_attempt_has_staged_is_seen_from_above_until_it_is_published_or_taken_back(
-    database: str, chain: int
-) -> None:
+STAGED = replace(receipt(1), sinks=("files", "table"), partitions=(READ,))
+
+
+def known(attempt: int, leader_epoch: int | None = None) -> StagedRecord:
+    return StagedRecord(AT, 1, attempt, LastRecord(19, 5, "digest", leader_epoch))
+
+
+@pytest.fixture
+def staged(database: str, chain: int) -> Iterator[tuple[ManifestDatabase, int]]:
+    """Attempt 1 at manifest 1 has stored its receipt for two sinks; with the id of a manifest for [20, 30)."""
     with ManifestDatabase(database, "test") as manifests:
         with manifests.transaction():
+            manifests.remember_pipeline("demo", {"files": "a lake", "table": "a table"})
             run = manifests.insert_run(
                 "demo", "two", RunKind.MANUAL, cut_at=None, reached=True, covered_by=[], notes=[]
             )  # fmt: skip
             above = manifests.insert_manifests(run, "demo", 1)[0]
             manifests.insert_ranges(RangeKind.DATA, [(chain, 20, 30, above)])
-        staged = replace(receipt(1), partitions=(READ,))
         manifests.start(1, "f")
-        assert manifests.staged_below(above) == []
-        assert manifests.store_receipt(staged, asdict(staged), ["files"], ["files"])
-        assert manifests.staged_below(above) == [StagedRecord(AT, 1, 1, LastRecord(19, 5, "digest", None))]
-        manifests.store_epochs(staged.with_epochs({("orders", 0): 7}))
-        known = StagedRecord(AT, 1, 1, LastRecord(19, 5, "digest", 7))
-        assert manifests.staged_below(above) == [known]
-        assert manifests.staged_below(1) == [], "nothing lies below"
-        manifests.start(1, "f")
-        manifests.store_epochs(staged.with_epochs({("orders", 0): 8}))
-        assert manifests.staged_below(above) == [known], "what attempt 1 put may be found; it stores nothing any more"
-        manifests.take_back(1, 1, "files")
-        assert manifests.staged_below(above) == []
-        again = replace(staged, attempt=2)
-        assert manifests.store_receipt(again, asdict(again), ["files"], ["files"])
-        assert manifests.staged_below(above) == [StagedRecord(AT, 1, 2, LastRecord(19, 5, "digest", None))]
-        assert manifests.publish(1, 2, "files", 2, "digest", {})
-        assert manifests.staged_below(above) == [], "it is published, and compared as that"
+        assert manifests.staged_below(above, 1, ["files"]) == []
+        assert manifests.store_receipt(STAGED, asdict(STAGED), STAGED.sinks, ["files"])
+        yield manifests, above
+
+
+def test_what_an_attempt_has_staged_is_seen_from_above_until_nothing_of_it_can_be_published(
+    staged: tuple[ManifestDatabase, int],
+) -> None:
+    manifests, above = staged
+    assert manifests.staged_below(above, 1, ["files"]) == [known(1)]
+    manifests.store_epochs(STAGED.with_epochs({("orders", 0): 7}))
+    assert manifests.staged_below(above, 1, ["files"]) == [known(1, 7)]
+    assert manifests.staged_below(1, 1, ["files"]) == [], "nothing lies below"
+    manifests.start(1, "f")
+    manifests.store_epochs(STAGED.with_epochs({("orders", 0): 8}))
+    assert manifests.staged_below(above, 1, ["files"]) == [known(1, 7)], "attempt 1 stores nothing any more"
+    again = replace(STAGED, attempt=2)
+    assert manifests.store_receipt(again, asdict(again), STAGED.sinks, ["files"])
+    assert manifests.staged_below(above, 1, ["files"]) == [known(1, 7), known(2)], "1 may still be found in the table"
+    assert manifests.publish(1, 2, "files", 2, "digest", {})
+    assert manifests.staged_below(above, 1, ["files"]) == [known(1, 7), known(2)]
+    assert manifests.publish(1, 2, "table", 2, "digest", {})
+    assert manifests.staged_below(above, 1, ["files"]) == [], "what is published is compared as that"
+
+
+@pytest.mark.parametrize(("sinks", "seen"), [(["files", "table"], []), (["files"], [known(1)])])
+def test_what_a_lower_attempt_staged_for_another_sink_is_seen_by_the_next_one(
+    staged: tuple[ManifestDatabase, int], sinks: list[str], seen: list[StagedRecord]
+) -> None:
+    manifests, _ = staged
+    manifests.start(1, "f")
+    assert manifests.staged_below(1, 2, sinks) == seen
+
+
+def test_what_was_staged_for_a_retired_sink_or_taken_back_is_not_seen(
+    staged: tuple[ManifestDatabase, int], sql: Sql
+) -> None:
+    manifests, above = staged
+    manifests.take_back(1, 1, "files")
+    assert manifests.staged_below(above, 1, ["files"]) == [known(1)]
+    sql.execute("UPDATE sink SET retired_at = now() WHERE name = 'table'")
+    assert manifests.staged_below(above, 1, ["files"]) == []
 
 
 def test_errors_of_the_database_say_what_to_do(database: str, chain: int) -> None:

@@ -147,13 +147,11 @@ class ManifestDatabase:
 
     def chains(self, pipeline_name: str) -> list[Chain]:
         """The chains of the pipeline that are not retired."""
-        return [
-            Chain(
-                row["id"], _place(row), row["incarnation"], row["anchor"], row["end_offset"], row["blocked"],
-                row["blocked_end"],
-            )
-            for row in self._rows("chains", pipeline_name=pipeline_name)
-        ]  # fmt: skip
+        return [_chain(row) for row in self._rows("chains", pipeline_name=pipeline_name)]
+
+    def chains_of(self, manifest_id: int) -> list[Chain]:
+        """The chain of each range of a manifest, as if it ended where that range does."""
+        return [_chain(row) for row in self._rows("chains_of", manifest_id=manifest_id)]
 
     def last_published(self, parts: Sequence[tuple[int, int]]) -> dict[int, PublishedRange]:
         """By chain id: the newest published range with a record that ends at or below the offset of (chain id, offset).
@@ -174,20 +172,18 @@ class ManifestDatabase:
                     newest[chain_id] = PublishedRange(chain_id, start, end, last)
         return newest
 
-    def last_published_up_to(self, manifest_id: int) -> dict[TopicPartition, PublishedRange]:
-        """For each range of a manifest the newest published range with a record on its chain, up to its end."""
-        rows = self._rows("ranges_of", manifest_id=manifest_id)
-        newest = self.last_published([(row["chain_id"], row["end_offset"]) for row in rows])
-        return {_place(row): newest[row["chain_id"]] for row in rows if row["chain_id"] in newest}
+    def staged_below(self, manifest_id: int, attempt: int, sinks: Sequence[str]) -> list[StagedRecord]:
+        """The last records that other attempts have read below a manifest's ranges and may still publish.
 
-    def staged_below(self, manifest_id: int) -> list[StagedRecord]:
-        """The last records that attempts at manifests without a publication have read below a manifest's ranges."""
+        Of the manifest itself those of attempts below ``attempt`` for sinks that are not among ``sinks``.
+        """
+        rows = self._rows("staged_below", manifest_id=manifest_id, attempt=attempt, sinks=list(sinks))
         return [
             StagedRecord(
                 _place(row), row["manifest_id"], row["attempt"],
                 LastRecord(row["last_offset"], row["timestamp_ms"], row["digest"], row["leader_epoch"]),
             )
-            for row in self._rows("staged_below", manifest_id=manifest_id)
+            for row in rows
         ]  # fmt: skip
 
     def earlier_lives(self, chain_ids: Sequence[int]) -> dict[int, list[tuple[int, int]]]:
@@ -961,6 +957,12 @@ class ManifestDatabase:
 
 def _place(row: Row) -> TopicPartition:
     return TopicPartition(row["topic"], row["topic_id"], row["partition"])
+
+
+def _chain(row: Row) -> Chain:
+    return Chain(
+        row["id"], _place(row), row["incarnation"], row["anchor"], row["end_offset"], row["blocked"], row["blocked_end"]
+    )
 
 
 def _held(evidence: Mapping[int, int]) -> dict[str, Any]:

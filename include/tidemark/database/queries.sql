@@ -207,31 +207,40 @@ CROSS JOIN LATERAL (
 WHERE NOT EXISTS (SELECT FROM newest n WHERE n.chain_id = part.chain_id);
 
 -- name: staged_below
--- The last records that attempts have read of ranges below those of a manifest, on the same chains, and not published
--- yet: by the newest receipt of each manifest without a publication, also of an attempt that failed or died, because
--- what it put may still be found and published, unless all of it was taken back.
+-- The last records that attempts have read below the ranges of a manifest, over all lives of the same logs, and that may
+-- still be published: of attempts that stored a receipt, also failed and dead ones, since what they put may be found.
+-- It cannot be where it was taken back, where this or a later attempt is published, and where the sink is retired.
+-- Of the manifest itself: what a lower attempt read for sinks that this one does not write to.
 WITH own AS (
-    SELECT g.chain_id, g.start_offset, m.pipeline
-    FROM manifest_range g JOIN manifest m ON m.id = g.manifest_id WHERE g.manifest_id = %(manifest_id)s),
+    SELECT c.pipeline, c.topic, c.topic_id, c.partition, g.start_offset
+    FROM manifest_range g JOIN chain c ON c.id = g.chain_id WHERE g.manifest_id = %(manifest_id)s),
 staged AS MATERIALIZED (
-    SELECT m.id, newest.attempt, newest.receipt
+    SELECT a.manifest_id, a.attempt, count ->> 'topic' AS topic, (count ->> 'partition')::int AS partition,
+           (count ->> 'last')::bigint AS last_offset, (count ->> 'last_timestamp_ms')::bigint AS timestamp_ms,
+           count ->> 'last_digest' AS digest, (count ->> 'last_epoch')::int AS leader_epoch
     FROM manifest m
-    CROSS JOIN LATERAL (
-        SELECT a.attempt, a.receipt, a.sinks <@ a.taken_back AS is_gone
-        FROM attempt a WHERE a.manifest_id = m.id AND a.receipt IS NOT NULL ORDER BY a.attempt DESC LIMIT 1) newest
+    JOIN attempt a ON a.manifest_id = m.id AND a.receipt IS NOT NULL
+    CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'partitions') AS count
     WHERE m.pipeline = (SELECT pipeline FROM own LIMIT 1) AND m.state <> 'done' AND m.attempt > 0
-      AND m.id <> %(manifest_id)s AND NOT newest.is_gone
-      AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id))
-SELECT DISTINCT c.topic, c.topic_id, c.partition, staged.id AS manifest_id, staged.attempt,
-       (count ->> 'last')::bigint AS last_offset, (count ->> 'last_timestamp_ms')::bigint AS timestamp_ms,
-       count ->> 'last_digest' AS digest, (count ->> 'last_epoch')::int AS leader_epoch
+      AND count ->> 'last_digest' IS NOT NULL AND (m.id <> %(manifest_id)s OR a.attempt < %(attempt)s)
+      AND EXISTS (
+          SELECT FROM jsonb_array_elements_text(a.receipt -> 'sinks') AS wrote (sink)
+          WHERE NOT wrote.sink = ANY (a.taken_back)
+            AND (m.id <> %(manifest_id)s OR NOT wrote.sink = ANY (%(sinks)s::text[]))
+            AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = wrote.sink
+                            AND p.attempt >= a.attempt)
+            AND NOT EXISTS (SELECT FROM sink k WHERE k.pipeline = m.pipeline AND k.name = wrote.sink
+                            AND k.retired_at IS NOT NULL)))
+SELECT DISTINCT own.topic, own.topic_id, own.partition, staged.manifest_id, staged.attempt, staged.last_offset,
+       staged.timestamp_ms, staged.digest, staged.leader_epoch
 FROM staged
-JOIN manifest_range g ON g.manifest_id = staged.id
-JOIN own ON own.chain_id = g.chain_id AND g.end_offset <= own.start_offset
-JOIN chain c ON c.id = g.chain_id
-CROSS JOIN LATERAL jsonb_array_elements(staged.receipt -> 'partitions') AS count
-WHERE count ->> 'topic' = c.topic AND (count ->> 'partition')::int = c.partition
-  AND count ->> 'last_digest' IS NOT NULL;
+JOIN own ON own.topic = staged.topic AND own.partition = staged.partition
+    AND (staged.manifest_id = %(manifest_id)s OR staged.last_offset < own.start_offset)
+WHERE EXISTS (
+    SELECT FROM manifest_range g JOIN chain c ON c.id = g.chain_id
+    WHERE g.manifest_id = staged.manifest_id AND c.topic = own.topic AND c.topic_id = own.topic_id
+      AND c.partition = own.partition)
+ORDER BY staged.last_offset DESC, staged.manifest_id, staged.attempt;
 
 -- name: earlier_lives
 -- The retired chains of the same logs, the newest first.
@@ -241,10 +250,14 @@ JOIN chain earlier ON earlier.pipeline = later.pipeline AND earlier.topic_id = l
     AND earlier.partition = later.partition AND earlier.incarnation < later.incarnation
 WHERE later.id = ANY (%(chains)s) ORDER BY later.id, earlier.incarnation DESC;
 
--- name: ranges_of
--- The chain and the end of each range of a manifest.
-SELECT c.id AS chain_id, c.topic, c.topic_id, c.partition, r.end_offset
-FROM manifest_range r JOIN chain c ON c.id = r.chain_id WHERE r.manifest_id = %(manifest_id)s;
+-- name: chains_of
+-- The chain of each range of a manifest, up to the end of the range.
+SELECT c.id, c.topic, c.topic_id, c.partition, c.incarnation, c.blocked, c.blocked_end,
+       r.end_offset, anchor.end_offset AS anchor
+FROM manifest_range r
+JOIN chain c ON c.id = r.chain_id
+JOIN manifest_range anchor ON anchor.chain_id = c.id AND anchor.kind = 'anchor'
+WHERE r.manifest_id = %(manifest_id)s;
 
 -- name: ended_chains
 -- The end of the newest retired chain of each partition, by topic id: the same topic may come back.

@@ -222,12 +222,13 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shr
     Raises ``TopicChanged`` when the log was cut since: the offsets of the manifest may hold records of another life.
     ``may_shrink``: a person has accepted that published records are gone.
     """
-    may_vanish = may_shrink or _may_vanish(context)
+    database, may_vanish = context.database, may_shrink or _may_vanish(context)
     counts = {(count.topic, count.partition): count for count in receipt.partitions}
     read = {covered.at: counts[covered.at.topic, covered.at.partition].last_record for covered in manifest.ranges}
     own = [(at, last) for at, last in read.items() if last is not None]
-    published = [(at, part.last) for at, part in context.database.last_published_up_to(manifest.id).items()]
-    staged = context.database.staged_below(manifest.id)
+    # In this order: what is published between the two questions is in both answers.
+    staged = database.staged_below(manifest.id, receipt.attempt, receipt.sinks)
+    published = [(at, part.last) for at, part in Published(database, database.chains_of(manifest.id)).newest().items()]
     known = own + published + [(each.at, each.last) for each in staged]
     answers = context.source.records_from(list(dict.fromkeys((at, last.offset) for at, last in known)))
 
@@ -247,12 +248,16 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shr
 
     for at, last in own + published:
         if is_other(at, last):
-            next_step = f"find out from which offset on the log differs: tidemark plan {context.pipeline_name}"
+            next_step = (
+                f"tidemark plan {context.pipeline_name} finds out whether published records are gone too, and from "
+                f"which offset on; when it refuses nothing: tidemark retry {context.pipeline_name}"
+            )
             raise refusal(at, last, "the one that was read before", next_step)
     for each in staged:
         if is_other(each.at, each.last):
-            by = f"the one that attempt {each.attempt} of manifest {each.manifest_id} read, which is not published yet"
-            next_step = f"that manifest comes first, then this one: tidemark retry {context.pipeline_name}"
+            by = f"the one that attempt {each.attempt} of manifest {each.manifest_id} read, which may be published yet"
+            first = f"tidemark retry {context.pipeline_name} --manifest {each.manifest_id}"
+            next_step = f"when all its sinks answer: {first}; then this manifest"
             raise refusal(each.at, each.last, by, next_step)
     records = {(at.topic, at.partition): answers.get((at, last.offset)) for at, last in own}
     epochs = {place: record.leader_epoch for place, record in records.items() if record is not None}
