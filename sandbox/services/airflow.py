@@ -130,6 +130,12 @@ class Airflow(AirflowApi):
         for file in self.dags.glob("*.py"):
             file.touch()
 
+    def _knows(self, dag_id: str) -> bool:
+        """Starts a dead DAG processor again: it ends when a DAG is deleted while it writes it (StaleDataError)."""
+        if not self._components["dag-processor"].running:
+            self._start_component("dag-processor")
+        return super()._knows(dag_id)
+
     def pid(self, component: str) -> int:
         """The process id of a component: api-server, scheduler, dag-processor; its own children are below it."""
         return self._components[component].pid

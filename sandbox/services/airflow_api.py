@@ -41,15 +41,14 @@ class AirflowApi:
 
     def wait_dag(self, dag_id: str, timeout: float = 60) -> None:
         """Return when Airflow knows the DAG; raises at once, with the traceback, when a DAG file cannot be imported."""
+        wait_until(lambda: self._knows(dag_id), f"DAG {dag_id} to appear", timeout=timeout, interval=0.2)
 
-        def known() -> bool:
-            if self._request("GET", f"/dags/{dag_id}", accept=(200, 404)).status_code == 200:
-                return True
-            for file, traceback in self.import_errors().items():
-                raise SandboxFailed(f"{file} cannot be imported:\n{traceback}", next_step="correct the file")
-            return False
-
-        wait_until(known, f"DAG {dag_id} to appear", timeout=timeout, interval=0.2)
+    def _knows(self, dag_id: str) -> bool:
+        if self._request("GET", f"/dags/{dag_id}", accept=(200, 404)).status_code == 200:
+            return True
+        for file, traceback in self.import_errors().items():
+            raise SandboxFailed(f"{file} cannot be imported:\n{traceback}", next_step="correct the file")
+        return False
 
     def number_of_dags(self) -> int:
         """How many DAGs Airflow knows and has a file of."""

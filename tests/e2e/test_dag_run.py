@@ -438,9 +438,9 @@ def test_a_task_group_in_a_larger_dag_is_on_the_page_from_its_first_failed_plan_
         return str(row)
 
     try:
+        airflow.delete_dag(DAG)  # of the test before, with its runs: Airflow keeps it for minutes
         demo.update()
         airflow.wait_dag("nightly")
-        airflow.delete_dag(DAG)  # of the test before, with its runs: Airflow keeps it for minutes
         assert "no run of its DAG has tried it" in listed()
         airflow.unpause("nightly")
         failed = airflow.trigger("nightly")
