@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from sandbox.services.dynamodb import DynamoDB
 from sandbox.services.postgres import Postgres
@@ -199,6 +200,37 @@ def test_a_call_that_is_lost_or_whose_answer_is_lost_is_done_once(
     world.ok("run", "demo", "--run-key", "one")
     assert rule.struck == (3 if skip < 7 else 0)
     assert_each_record_once(world, range(RECORDS))
+
+
+def test_what_was_put_half_is_taken_out_when_a_person_gives_the_manifest_up(
+    make_dynamo_world: Make, proxy: DynamoProxy
+) -> None:
+    """The lake has the manifest, the totals have 49 of its 120 keys, and Kafka has lost the records."""
+    world = by_record(make_dynamo_world, endpoint_url=proxy.endpoint_url)
+    world.settings["sinks"].append(world.lake_entry())
+    world.write_pipeline()
+    proxy.arm(Rule(Answer.REFUSED, having="TransactWriteItems", skip=4, times=-1, status=400, code="AccessDenied"))
+    failed = world.here("run", "demo", "--run-key", "one")
+    assert failed.exit_code == 1
+    assert len(world.items()) == len(world.contributions()) == 49
+    proxy.disarm()
+    [manifest] = world.manifests()
+    gone = [TopicPartition(world.topic, part["partition"], part["end"]) for part in manifest["ranges"]]
+    world.administer("delete_records", gone)
+    assert "tidemark accept-damage demo --manifest 1 --why TEXT" in world.here("retry", "demo").stderr
+    accept = ("accept-damage", "demo", "--manifest", "1", "--why", "too late")
+    world.ok(*accept, "--dry-run")
+    assert len(world.contributions()) == 49
+    killed = world.tidemark(*accept, failpoint="publish.mid:kill9")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    world.ok(*accept)
+    assert (world.items(), world.contributions(), world.markers()) == ([], [], [])
+    world.ok("retry", "demo")
+    assert world.ok("audit", "demo", "--deep") == ""
+    assert {manifest["state"] for manifest in world.manifests()} == {"done"}
+    world.produce(20)
+    world.ok("run", "demo")
+    assert sorted(item["n"] for item in world.items()) == list(range(RECORDS, RECORDS + 20))
 
 
 @pytest.mark.exhaustive  # PostgreSQL is asked the same in `make test`

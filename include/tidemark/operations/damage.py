@@ -21,7 +21,7 @@ def accept_damage(context: Context, manifest_id: int, why: str, *, dry_run: bool
     on it is not missed any more. An unfinished manifest is then finished by ``retry``.
 
     Reads all of it, so what only a deep audit finds is given up too. Files that were changed stay where they are, and
-    belong to nothing any more: ``repair`` removes them.
+    belong to nothing any more: ``repair`` removes them. What an attempt has put half of into totals is taken out again.
 
     Raises ``NotFound`` when nothing is gone, and ``IllegalTransition`` while the source still has the records.
     """
@@ -92,6 +92,8 @@ def _give_up(context: Context, judged: Judgement, *, dry_run: bool) -> Iterator[
         how = f"with attempt {published.attempt} of" if published else "without"
         yield f"sink {sink.name} stays {how} {_ranges(manifest)}"
         if not dry_run:
+            if not published:
+                sink.forget(manifest.id, manifest.attempt + 1)
             context.database.accept_damage(manifest.id, sink.name, manifest.attempt, [""])
         return
     stored = judged.stored(published.attempt) if published else None

@@ -216,6 +216,12 @@ class Sink(ABC):
     def discard(self, receipt: Receipt) -> None:
         """Remove all output of an attempt that is not published, its staging last; may be repeated."""
 
+    def forget(self, manifest_id: int, attempt: int) -> None:  # noqa: B027 - others hold an attempt whole, or not at all
+        """Remove what lower attempts have put of a manifest that ended half way, and that the sink stays without.
+
+        May be repeated. Raises ``Fenced`` when ``attempt`` or a higher one has begun to put something.
+        """
+
     @abstractmethod
     def staged_manifests(self) -> list[int]:
         """The ids of manifests with staged output, also of other pipelines that share the target."""

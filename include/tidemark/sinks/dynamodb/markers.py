@@ -14,6 +14,7 @@ The contributions of a manifest are whole while ``putting`` is ``attempt``.
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -180,6 +181,16 @@ class Markers:
         except Changed:
             return False
         return True
+
+    def forget(self, manifest_id: int, attempt: int, token: str) -> None:
+        """Remove the marker of a manifest, if the attempt is still the one that was announced."""
+        delete = {
+            "TableName": self._table, "Key": _key("marker", manifest_id),
+            "ConditionExpression": "#putting = :attempt AND #token = :token", "ExpressionAttributeNames": _NAMES,
+            "ExpressionAttributeValues": _announced(attempt, token),
+        }  # fmt: skip
+        with suppress(Changed):
+            self._dynamo.write([{"Delete": delete}])
 
     # keys
 

@@ -54,6 +54,7 @@ TRIES = 30  # of a call on items that others change at the same time
 ITEM_BYTES = 350_000  # of the text in one item; DynamoDB takes 400 KB, names and numbers included
 CALL_BYTES = 3_000_000  # of the text in one call; DynamoDB takes 4 MB
 CHECKSUMS = 2**64
+GIVEN_UP = "given up"  # in the place of a digest
 
 
 class DynamoSink(Sink):
@@ -356,6 +357,21 @@ class DynamoSink(Sink):
         """Removes staging and dead letters only: contributions are not removed, a higher attempt replaces them."""
         self._store.delete(part.path for part in self._of(receipt, ObjectKind.DEAD_LETTER))
         self.clear_staging(receipt.manifest_id, receipt.attempt)
+
+    def forget(self, manifest_id: int, attempt: int) -> None:
+        """Takes the contributions of a manifest that is not whole out of the totals; then the marker goes."""
+        marker = self.markers.of(manifest_id)
+        if marker is None or marker.whole:
+            return
+        nothing = Receipt(manifest_id, attempt, (self.name,), (), ())
+        if not self.markers.begin(manifest_id, attempt, GIVEN_UP):
+            raise self._fenced(nothing)
+        putting = Putting(manifest_id, attempt, GIVEN_UP, self.markers.check(manifest_id, attempt, GIVEN_UP))
+        for chunk in self._chunks(manifest_id, None, [], KEYS_OF_A_CALL):
+            self._put_chunk(chunk, putting, nothing, lambda: None)
+            failpoint("publish.mid")
+        self.markers.forget_keys(manifest_id, attempt)
+        self.markers.forget(manifest_id, attempt, GIVEN_UP)
 
     def staged_manifests(self) -> list[int]:
         return staged_manifests(self._store)
