@@ -145,7 +145,7 @@ class PublishedRange:
 
 @dataclass(frozen=True)
 class StagedRecord:
-    """The last record that an attempt has read of a range, whose manifest has published nothing yet."""
+    """The last record that an attempt has read of a partition, and that may still be published."""
 
     at: TopicPartition
     manifest_id: int

@@ -145,17 +145,26 @@ def cut_and_grown_again_while_planned_slices_wait(checked: CheckedWorld) -> None
     _accepted_from(checked, 3)
 
 
+def _first_slice(checked: CheckedWorld) -> Actor:
+    """An attempt at the first five records of a log."""
+    checked.world.produce(5)
+    checked.well(checked.world.plan())
+    return checked.world.process(1)
+
+
+def _cut_and_grown_past_it(checked: CheckedWorld) -> None:
+    """All of the first slice is gone, and manifest 2 is planned from what has come since."""
+    checked.world.truncate(5)
+    checked.world.produce(8)
+    checked.well(checked.world.plan())
+
+
 def cut_and_grown_again_behind_an_attempt_that_has_looked(checked: CheckedWorld) -> None:
     """Two slices of a partition are at work. The older has read records from before the cut, has looked at the log, and
     publishes last; the newer would have hidden that."""
-    world = checked.world
-    world.produce(5)
-    checked.well(world.plan())
-    older = world.process(1)
+    world, older = checked.world, _first_slice(checked)
     checked(world.run_to(older, "publish.receipt"))
-    world.truncate(5)
-    world.produce(8)
-    checked.well(world.plan())
+    _cut_and_grown_past_it(checked)
     checked.refused(world.process(2), TopicChanged)
     checked.well(older)
     _accepted_from(checked, 0)
@@ -163,14 +172,9 @@ def cut_and_grown_again_behind_an_attempt_that_has_looked(checked: CheckedWorld)
 
 def cut_and_grown_again_behind_an_attempt_that_has_not_looked(checked: CheckedWorld) -> None:
     """As above, but the newer looks and publishes first: then the older finds its own records gone."""
-    world = checked.world
-    world.produce(5)
-    checked.well(world.plan())
-    older = world.process(1)
+    world, older = checked.world, _first_slice(checked)
     checked(world.run_to(older, "stage.done"))
-    world.truncate(5)
-    world.produce(8)
-    checked.well(world.plan())
+    _cut_and_grown_past_it(checked)
     checked.well(world.process(2))
     checked.refused(older, TopicChanged)
     checked.settle()
@@ -179,12 +183,8 @@ def cut_and_grown_again_behind_an_attempt_that_has_not_looked(checked: CheckedWo
 def cut_and_grown_again_behind_an_attempt_that_died_after_it_had_put(checked: CheckedWorld) -> None:
     """The next attempt will find what it put and publish it, so the newer must not hide that."""
     world = checked.world
-    world.produce(5)
-    checked.well(world.plan())
-    checked.kill_at(world.process(1), "publish.before_mark")
-    world.truncate(5)
-    world.produce(8)
-    checked.well(world.plan())
+    checked.kill_at(_first_slice(checked), "publish.before_mark")
+    _cut_and_grown_past_it(checked)
     checked.refused(world.process(2), TopicChanged)
     assert checked.well(world.process(1)).result.ending is Ending.RECOVERED  # type: ignore[attr-defined]
     _accepted_from(checked, 0)

@@ -12,7 +12,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.digest import record_digest
 from tidemark.errors import TopicChanged, Unavailable
 from tidemark.lifecycle.context import Context
-from tidemark.manifest import Manifest, PublishedRange
+from tidemark.manifest import Manifest, PublishedRange, StagedRecord
 from tidemark.offsets import TopicPartition
 from tidemark.partitions import LastRecord, Record
 from tidemark.planner import Chain, PartitionState
@@ -32,6 +32,13 @@ def differs(known: LastRecord, record: Record | None, *, may_vanish: bool) -> bo
         return not may_vanish
     content = (record.timestamp_ms, record_digest(record.key, record.value))
     return content != (known.timestamp_ms, known.digest) or _is_newer(record, known.leader_epoch)
+
+
+def _holds_other(at: TopicPartition, known: LastRecord, answers: Answers, *, may_vanish: bool) -> bool:
+    """Whether the log was read at a known record and holds another one. What retention took, or was not read in time,
+    is no other."""
+    asked = (at, known.offset)
+    return asked in answers and differs(known, answers[asked], may_vanish=may_vanish)
 
 
 def _is_newer(record: Record, leader_epoch: int | None) -> bool:
@@ -150,12 +157,10 @@ class Search:
         self._may_vanish = may_vanish
 
     def is_other(self, part: PublishedRange, log: PartitionState, answers: Answers) -> bool:
-        """Whether the log differs at the last record of a published range. What retention took, or was not read in
-        time, does not."""
+        """Whether the log differs at the last record of a published range."""
         if part.last.offset >= log.log_end:
             return True
-        asked = (log.at, part.last.offset)
-        return asked in answers and differs(part.last, answers[asked], may_vanish=self._may_vanish)
+        return _holds_other(log.at, part.last, answers, may_vanish=self._may_vanish)
 
     def first_difference(
         self, part: PublishedRange, log: PartitionState, below: Callable[[int], PublishedRange | None]
@@ -229,36 +234,33 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shr
     # In this order: what is published between the two questions is in both answers.
     staged = database.staged_below(manifest.id, receipt.attempt, receipt.sinks)
     published = [(at, part.last) for at, part in Published(database, database.chains_of(manifest.id)).newest().items()]
-    known = own + published + [(each.at, each.last) for each in staged]
-    answers = context.source.records_from(list(dict.fromkeys((at, last.offset) for at, last in known)))
-
-    def is_other(at: TopicPartition, last: LastRecord) -> bool:
-        asked = (at, last.offset)
-        return asked in answers and differs(last, answers[asked], may_vanish=may_vanish)
-
-    def refusal(at: TopicPartition, last: LastRecord, read_by: str, next_step: str) -> TopicChanged:
-        return TopicChanged(
-            f"the log was truncated: offset {last.offset} holds another record than {read_by}",
-            next_step=f"nothing of this attempt is published; {next_step}",
-            pipeline=context.pipeline_name,
-            manifest=manifest.id,
-            topic=at.topic,
-            partition=at.partition,
-        )
-
-    for at, last in own + published:
-        if is_other(at, last):
-            next_step = (
-                f"tidemark plan {context.pipeline_name} finds out whether published records are gone too, and from "
-                f"which offset on; when it refuses nothing: tidemark retry {context.pipeline_name}"
+    readings = [(at, last, "the one that was read before", _find_out(context)) for at, last in own + published]
+    readings += [(each.at, each.last, *_of_another(manifest, each)) for each in staged]
+    answers = context.source.records_from(list(dict.fromkeys((at, last.offset) for at, last, *_ in readings)))
+    for at, last, which, next_step in readings:
+        if _holds_other(at, last, answers, may_vanish=may_vanish):
+            raise TopicChanged(
+                f"the log was truncated: offset {last.offset} holds another record than {which}",
+                next_step=f"nothing of this attempt is published; {next_step}",
+                pipeline=context.pipeline_name,
+                manifest=manifest.id,
+                topic=at.topic,
+                partition=at.partition,
             )
-            raise refusal(at, last, "the one that was read before", next_step)
-    for each in staged:
-        if is_other(each.at, each.last):
-            by = f"the one that attempt {each.attempt} of manifest {each.manifest_id} read, which may be published yet"
-            first = f"tidemark retry {context.pipeline_name} --manifest {each.manifest_id}"
-            next_step = f"when all its sinks answer: {first}; then this manifest"
-            raise refusal(each.at, each.last, by, next_step)
     records = {(at.topic, at.partition): answers.get((at, last.offset)) for at, last in own}
     epochs = {place: record.leader_epoch for place, record in records.items() if record is not None}
     return receipt.with_epochs(epochs)
+
+
+def _find_out(context: Context) -> str:
+    return (
+        f"tidemark plan {context.pipeline_name} finds out whether published records are gone too, and from which "
+        f"offset on; when it refuses nothing: tidemark retry {context.pipeline_name}"
+    )
+
+
+def _of_another(manifest: Manifest, staged: StagedRecord) -> tuple[str, str]:
+    """Which record another attempt has read, and the next step when the log does not hold it any more."""
+    which = f"the one that attempt {staged.attempt} of manifest {staged.manifest_id} read, which may be published yet"
+    next_step = f"when all its sinks answer: tidemark retry {manifest.pipeline_name} --manifest {staged.manifest_id}"
+    return which, next_step if staged.manifest_id == manifest.id else f"{next_step}; then this manifest"

@@ -89,8 +89,9 @@ class Source(ABC):
     ) -> dict[tuple[TopicPartition, int], Record | None]:
         """The first record at or after each offset; None where the log has none up to its end.
 
-        An offset outside the log has no entry, nor one that was not read within seconds. Records of transactions that
-        were aborted or are open may be among the answers. A source of many partitions should read them all at once.
+        An offset outside the log has no entry, nor one that was not read within seconds: of each partition, what comes
+        first is read first. Records of transactions that were aborted or are open may be among the answers. A source of
+        many partitions should read them all at once.
         """
         bounds = self.bounds(sorted({place for place, _ in offsets}))
         return {
