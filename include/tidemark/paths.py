@@ -7,7 +7,8 @@
     _manifests/_owner.json                                                                      the owning database
     _staging/<manifest>/<attempt>/                                                              staging of one attempt
 
-Numbers have fixed widths, so names sort as numbers. Offsets are those of the manifest's range, half-open.
+Numbers have fixed widths, so names sort as numbers. Offsets are those of the manifest's range, half-open. The receipt
+counts the parts of all tasks from 0; a large file in a bucket gets its part from its task, and a longer number.
 """
 
 import re
@@ -123,6 +124,12 @@ class RecordName:
         """The name of a record by its path relative to the root; None for a path that was not built here."""
         match = _RECORD.fullmatch(path)
         return match and cls(match["pipeline_name"], int(match["manifest_id"]), int(match["attempt"]))
+
+
+def first_part(sink: int, task: int) -> int:
+    """The part of the first file of a task for a sink of its order, each by its number, if the task gives it: no other
+    task, sink or receipt gives the same, since a task makes at most a million files for a sink."""
+    return (1 + sink * 100_000 + task) * 10_000_000
 
 
 def manifest_staging(manifest_id: int) -> str:

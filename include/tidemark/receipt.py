@@ -178,7 +178,8 @@ class StoredReceipt:
 def receipt_of_tasks(order: Order, tasks: Iterable[Mapping[str, Any]]) -> Receipt:
     """Join the reports of the Spark tasks (format: ``processing/processor.py``) into one receipt with final keys.
 
-    Parts are numbered in the order of folder, partition and first offset, so the same files get the same keys.
+    Parts are numbered in the order of folder, partition and first offset, so the same files get the same keys; a file
+    that a task has given its final key keeps it.
     """
     tasks = list(tasks)
     ranges = {(range_.at.topic, range_.at.partition): range_ for range_ in order.ranges}
@@ -235,12 +236,15 @@ def _refuse_split(order: Order, tasks: Sequence[Mapping[str, Any]]) -> None:
 
 def _places(order: Order, covered: Range, part: Mapping[str, Any], number: int) -> dict[str, str]:
     """The path of a staged file and its final key."""
+    staged = f"{order.staging}/{part['staged']}"
+    if part["path"] is not None:
+        return {"staged": staged, "path": part["path"]}
     name = ObjectName(
         order.manifest_id, order.attempt, part["partition"], covered.start, covered.end, number, part["format"]
     )
     dead = part["kind"] == ObjectKind.DEAD_LETTER
     folder = dead_letter_folder(part["topic"]) if dead else part["folder"]
-    return {"staged": f"{order.staging}/{part['staged']}", "path": f"{folder}/{name}"}
+    return {"staged": staged, "path": f"{folder}/{name}"}
 
 
 def _count_of(covered: Range, tasks: list[Mapping[str, Any]]) -> PartitionCount:

@@ -29,7 +29,8 @@ class S3(Service):
 
     def start(self) -> None:
         """Return when the server answers."""
-        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+        server = Path(__file__).with_name("moto_server.py")
+        command = [sys.executable, str(server), "-H", "127.0.0.1", "-p", str(self.port)]
         self._child = Child("the S3 emulator", command, self.log)
         self._child.wait_ready(lambda: port_answers(self.port), timeout=60)
 

@@ -38,12 +38,15 @@ from tidemark.sinks.base import Owner, Way
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.kinds import SINKS
 from tidemark.sinks.registry import open_sink
+from tidemark.storage.s3 import S3Store
 
+LARGE = "large files in a bucket"
 EXAMPLES: dict[str, type[Example]] = {
     "dynamodb": DynamoExample,
     "files": FilesExample,
     "files in a bucket": S3Example,
     "iceberg": IcebergExample,
+    LARGE: S3Example,
     "postgres": PostgresExample,
     "topic": TopicExample,
     "totals": TotalsExample,
@@ -67,6 +70,8 @@ def example(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Example]:
     monkeypatch.setitem(SINKS, "toy", "tests.toys.toy_sink")
+    if request.param == LARGE:
+        monkeypatch.setattr(S3Store, "uploads_from", 1)
     with postgres.temporary_database("warehouse") as warehouse, ManifestDatabase(database, "test") as manifests:
         if EXAMPLES[request.param] is S3Example:
             warehouse = request.getfixturevalue("s3").connection()

@@ -178,6 +178,9 @@ class MortalStore:
     def sync(self, keys: Iterable[str]) -> None:
         self._change("sync", keys)
 
+    def stop_uploads(self, folder: str) -> None:
+        self._change("stop_uploads", folder)
+
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:  # one at a time: a process may die between two
             self._change("delete", [key])

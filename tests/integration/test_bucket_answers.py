@@ -141,6 +141,86 @@ def test_an_object_takes_one_request_to_stage_and_two_to_publish(make: Callable[
         )]  # fmt: skip
 
 
+@pytest.fixture
+def all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each staged file is an upload."""
+    monkeypatch.setattr(S3Store, "uploads_from", 1)
+
+
+@pytest.mark.usefixtures("all_are_large")
+def test_a_large_file_is_sent_once_and_takes_three_requests_to_publish(
+    make: Callable[[], S3Example], proxy: S3Proxy
+) -> None:
+    example = make()
+    receipt = example.stage(1)
+    assert [object_.path.rpartition("-")[2] for object_ in receipt.objects] == [
+        f"1000000{number}.parquet" for number in (0, 1, 2, 3)
+    ]
+    put(example, receipt)
+    for object_ in receipt.objects:
+        asked = [request for request in proxy.requests if object_.staged in request or object_.path in request]
+        note, key = f"{asked_of(example, object_.staged)}.upload", asked_of(example, object_.path)
+        assert [request.partition("Id=")[0] for request in asked] == [
+            f"POST {key}?uploads", f"PUT {note}", f"PUT {key}?upload", f"PUT {note}",
+            f"GET {note}", f"POST {key}?upload", f"HEAD {key}",
+        ]  # fmt: skip
+    assert set(example.seen()) == GOOD
+
+
+@pytest.mark.usefixtures("all_are_large")
+@pytest.mark.parametrize("answer", [Answer.LOST, Answer.CUT_BEFORE])
+@pytest.mark.parametrize(
+    ("method", "having"),
+    [("POST", "-10000001.parquet?uploads"), ("PUT", "-00001.parquet.upload"), ("PUT", "-10000001.parquet?uploadId=")],
+    ids=["begun", "noted", "a part"],
+)
+def test_F4_an_upload_whose_answers_are_lost_is_aborted_and_the_task_removes_the_others(
+    make: Callable[[], S3Example], proxy: S3Proxy, answer: Answer, method: str, having: str
+) -> None:
+    example = make()
+    rule = proxy.arm(Rule(answer, method, having))  # others are sent at the same time
+    if answer is Answer.LOST and having.endswith(".upload"):
+        put(example, example.stage(1))  # whether the note is there is looked up
+    else:
+        with pytest.raises(Unavailable, match="S3 did not answer while it was to"):
+            example.stage(1)
+        assert example.keys("") == [OWNER]
+        put(example, example.stage(2))
+    assert rule.struck == rule.times
+    assert set(example.seen()) == GOOD
+
+
+@pytest.mark.usefixtures("all_are_large")
+@pytest.mark.parametrize("times", [1, 3])
+def test_F4_a_completed_upload_whose_answer_is_lost_is_looked_up(
+    make: Callable[[], S3Example], proxy: S3Proxy, times: int
+) -> None:
+    example = make()
+    receipt = example.stage(1)
+    rule = proxy.arm(Rule(Answer.LOST, "POST", "?uploadId=", times=times))
+    put(example, receipt)
+    assert rule.struck == times
+    assert set(example.seen()) == GOOD
+    assert example.sink.holds(receipt)
+
+
+@pytest.mark.usefixtures("all_are_large")
+def test_F12_uploads_that_are_not_completed_leave_nothing_half(make: Callable[[], S3Example], proxy: S3Proxy) -> None:
+    example = make()
+    receipt = example.stage(1)
+    rule = proxy.arm(Rule(Answer.REFUSED, "POST", "?uploadId=", times=-1, skip=2))
+    with pytest.raises(Unavailable, match=r"S3 refused to complete the upload of .* InternalError"):
+        put(example, receipt)
+    assert rule.struck >= 3
+    proxy.disarm()
+    assert example.keys("raw/")
+    example.sink.discard(receipt)
+    assert example.keys("") == [OWNER]
+    with pytest.raises(TidemarkError, match="is not there any more"):
+        put(example, receipt)
+    assert example.keys("raw/") == [], "a paused attempt completes nothing that was stopped"
+
+
 def test_a_file_that_cannot_be_compared_with_a_replay_is_named(make: Callable[[], S3Example], proxy: S3Proxy) -> None:
     example = make()
     receipt = example.stage(1)

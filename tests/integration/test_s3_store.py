@@ -20,8 +20,10 @@ from tidemark.errors import AccessDenied, ConfigurationError, Fenced, TidemarkEr
 from tidemark.storage.base import Move
 from tidemark.storage.open import open_store
 from tidemark.storage.s3 import MIB, S3Store
+from tidemark.storage.s3_uploads import PART_BYTES, UPLOADED_BYTES, Note, note_of
 
 SMALLEST_PART = 5 * MIB
+STAGING = "_staging/1/0001"
 REAL = "TIDEMARK_TEST_S3_ROOT"
 CONNECTION = {"connection": "lake_keys"}
 
@@ -47,10 +49,20 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         opened.delete_folder(folder)
 
 
-def stage(store: S3Store, key: str, content: bytes) -> Move:
-    with store.create(f"_staging/1/0001/{key}") as file:
+def stage(store: S3Store, key: str, content: bytes, *, final: bool = False) -> Move:
+    move = Move(f"{STAGING}/{key}", f"raw/{key}", len(content))
+    with store.create(move.staged, move.key if final else None) as file:
         file.write(content)
-    return Move(f"_staging/1/0001/{key}", f"raw/{key}", len(content))
+    return move
+
+
+def upload(store: S3Store, key: str = "a") -> tuple[Move, bytes]:
+    content = os.urandom(UPLOADED_BYTES)
+    return stage(store, key, content, final=True), content
+
+
+def uploads(store: S3Store) -> list[str]:
+    return [one["Key"].rpartition("/")[2] for one in store._uploads(store._prefix)]
 
 
 def nothing() -> None:
@@ -73,6 +85,75 @@ def test_an_object_is_staged_moved_and_removed_whole_and_in_parts(store: S3Store
     assert [*store.list()] == []
     with pytest.raises(WorkFailed, match="is not there any more, and was not copied"):
         store.move(move.staged, move.key, move.size)
+
+
+@pytest.mark.parametrize("size", [UPLOADED_BYTES, 2 * PART_BYTES + 1])
+def test_a_large_file_is_an_upload_that_a_move_completes_and_nothing_is_copied(
+    store: S3Store, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    content = os.urandom(size)
+    move = stage(store, "a", content, final=True)
+    assert [key for key, _ in store.list()] == [note_of(move.staged)]
+    assert store.folders("_staging") == ["1"]
+    with monkeypatch.context() as patched:
+        patched.delattr(S3Store, "_copy")
+        store.move_each([move], nothing, nothing)
+        assert store.get("raw/a") == content
+        store.move(move.staged, move.key, move.size)  # done before
+    store.delete_folder("_staging")
+    store.move(move.staged, move.key, move.size)
+    assert [*store.list()] == [("raw/a", size)]
+    assert uploads(store) == []
+
+
+def test_a_file_below_the_limit_or_without_a_final_key_is_an_object(store: S3Store) -> None:
+    moves = [
+        stage(store, "a", os.urandom(UPLOADED_BYTES - 1), final=True),
+        stage(store, "b", os.urandom(UPLOADED_BYTES)),
+    ]
+    assert [key for key, _ in store.list()] == [move.staged for move in moves]
+    store.move_each(moves, nothing, nothing)
+    assert store.has({move.key: move.size for move in moves})
+
+
+@pytest.mark.parametrize("stop", ["stop_uploads", "delete_folder"])
+@pytest.mark.parametrize("lists_by_prefix", [True, False])
+def test_an_upload_that_was_stopped_is_completed_by_nobody(
+    store: S3Store, monkeypatch: pytest.MonkeyPatch, stop: str, lists_by_prefix: bool
+) -> None:
+    """Also in a store that lists uploads by their whole key only, as MinIO does."""
+    move, _ = upload(store)
+    begun = Note.parse(store.get(note_of(move.staged)))
+    assert begun is not None
+    with monkeypatch.context() as patched:
+        if not lists_by_prefix:
+            patched.setattr(S3Store, "_uploads", lambda *_: iter(()))
+        getattr(store, stop)(STAGING)
+        getattr(store, stop)(STAGING)  # done before
+    assert uploads(store) == []
+    store.put(note_of(move.staged), begun.content())
+    with pytest.raises(WorkFailed, match=r"the upload of s3://.*/raw/a is not there any more, and was not completed"):
+        store.move(move.staged, move.key, move.size)
+    assert store.get("raw/a") is None
+
+
+def test_to_remove_a_note_stops_its_upload_and_no_other(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    (move, _), (other, content) = upload(store, "a"), upload(store, "b")
+    monkeypatch.setattr(S3Store, "_uploads", lambda *_: iter(()))
+    store.delete([note_of(move.staged)])
+    monkeypatch.undo()
+    assert uploads(store) == ["b"]
+    store.move(other.staged, other.key, other.size)
+    assert store.get("raw/b") == content
+
+
+def test_a_damaged_note_names_no_upload(store: S3Store) -> None:
+    move, _ = upload(store)
+    store.put(note_of(move.staged), b"{}")
+    with pytest.raises(WorkFailed, match="is not there any more, and was not copied"):
+        store.move(move.staged, move.key, move.size)
+    store.delete_folder(STAGING)
+    assert [*store.list()] == []
 
 
 def test_of_many_who_create_a_key_one_is_told(store: S3Store) -> None:

@@ -17,7 +17,8 @@ class StagedPart:
 
     A file: ``staged`` is relative to the attempt's staging folder, ``folder``, its final place, to the root;
     ``format`` is the suffix of its name. Rows of a table: ``staged`` is the task, ``folder`` the table, ``format``
-    None. Offsets are the lowest and the highest, both inclusive.
+    None. Offsets are the lowest and the highest, both inclusive. ``path`` is the final key of a file that the task has
+    given it; None where the receipt does.
     """
 
     sink: str
@@ -32,6 +33,7 @@ class StagedPart:
     digest: str
     first_offset: int
     last_offset: int
+    path: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """As values for JSON."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from math import inf
 from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
@@ -54,6 +55,7 @@ class LocalStore:
     """A lake root in a local folder; ``move`` is a rename, ``sync`` makes files and folders durable."""
 
     at_once = 1  # a file gets its name in 30 us
+    uploads_from = inf  # a rename copies nothing
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -173,8 +175,9 @@ class LocalStore:
                 return None
 
     @contextmanager
-    def create(self, key: str) -> Iterator[BinaryIO]:
+    def create(self, key: str, final: str | None = None) -> Iterator[BinaryIO]:
         """A file to write and read back; named when the block ends, not durable, and removed after an error."""
+        del final
         path = self._path(key)
         partial = path.with_name(f".{path.name}")
         try:
@@ -222,6 +225,9 @@ class LocalStore:
             with ThreadPoolExecutor(SYNC_THREADS) as pool:
                 list(pool.map(_sync_file, paths))
             self._sync_folders(paths)
+
+    def stop_uploads(self, folder: str) -> None:
+        """Nothing to do: there are none."""
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects, and folders that became empty; a missing object is not an error."""

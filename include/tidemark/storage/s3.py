@@ -1,4 +1,5 @@
-"""A lake root in a bucket: objects are staged, then copied by the store to their keys; S3 has no rename.
+"""A lake root in a bucket: objects are staged, then copied by the store to their keys; S3 has no rename. Large ones are
+uploads to their keys instead, which are completed (``s3_uploads.py``).
 
 When the answer to a request is lost, the outcome is looked up. Data is compared by size, a record by its bytes. For
 ``put_if_absent`` each request carries a mark of its own, which shows whose request created the object.
@@ -23,6 +24,7 @@ from tidemark.errors import SinkRefused, TidemarkError, Unavailable, WorkFailed
 from tidemark.paths import RECORDS
 from tidemark.storage.base import S3, Move
 from tidemark.storage.s3_client import COPIES, access, client, code_of, is_gone, of_code, translated
+from tidemark.storage.s3_uploads import UPLOADED_BYTES, Note, is_note, note_of, send_parts
 
 MIB = 1024 * 1024
 MULTIPART_BYTES = 64 * MIB  # from here on an object is put and copied in parts
@@ -42,6 +44,7 @@ class S3Store:
     """
 
     at_once = STAGED_AT_ONCE
+    uploads_from: float = UPLOADED_BYTES
 
     def __init__(
         self, root: str, settings: Mapping[str, Any], lookup: Lookup, *, multipart_bytes: int = MULTIPART_BYTES
@@ -161,15 +164,18 @@ class S3Store:
                 raise
 
     @contextmanager
-    def create(self, key: str) -> Iterator[BinaryIO]:
+    def create(self, key: str, final: str | None = None) -> Iterator[BinaryIO]:
         """A file to write and read back, in memory or, when it is large, in a temporary folder of this machine. The
-        object exists when the block ends, which may be in another thread, and not after an error."""
+        object, or the upload, exists when the block ends, which may be in another thread, and not after an error."""
         client = self._client  # made by the thread that begins: those that end must not each make one
         with SpooledTemporaryFile(IN_MEMORY) as spooled:
             file = cast("BinaryIO", spooled)
             yield file
             size = file.seek(0, 2)
             file.seek(0)
+            if final is not None and size >= self.uploads_from:
+                self._upload(client, key, final, file)
+                return
             try:
                 with translated("stage", self._uri(key)):
                     if size < self._transfer.multipart_threshold:
@@ -180,6 +186,20 @@ class S3Store:
                         client.upload_fileobj(file, *at.values(), ExtraArgs=extra, Config=self._transfer)
             except Unavailable as unknown:
                 self._settle(unknown, lambda: self.size(key) == size)
+
+    def _upload(self, client: Any, staged: str, key: str, file: BinaryIO) -> None:
+        """Begin an upload, note it, and send its parts; after an error it is aborted, if possible."""
+        with translated("begin an upload of", self._uri(key)):
+            begun = client.create_multipart_upload(**self._at(key), **self._encryption)["UploadId"]
+        try:
+            self.put(note_of(staged), Note(key, begun).content())
+            with translated("upload", self._uri(key)):
+                parts = send_parts(client, self._at(key), begun, file)
+            self.put(note_of(staged), Note(key, begun, parts).content())
+        except TidemarkError:
+            with suppress(TidemarkError):
+                self._abort(self._at(key)["Key"], begun)
+            raise
 
     def get(self, key: str) -> bytes | None:
         with translated("read", self._uri(key)):
@@ -232,53 +252,94 @@ class S3Store:
                 running = _wait_for_one(running, after)
 
     def move(self, staged: str, key: str, size: int) -> None:
-        """Copy a staged object to its key and check its size there; the staged one is removed with its folder.
+        """Copy a staged object to its key, or complete the upload to it, and check its size there; what is staged is
+        removed with its folder.
 
         May be repeated, also when nothing is staged any more and the key has ``size`` bytes.
         """
         failed: TidemarkError | None = None
         try:
-            with translated("copy", self._uri(key)):
-                try:
-                    self._copy(staged, key, size)
-                except ClientError as refused:
-                    if not is_gone(refused):
-                        raise
-                    failed = WorkFailed(
-                        f"{self._uri(staged)} is not there any more, and was not copied",
-                        next_step="nothing is published half; tidemark retry {pipeline}",
-                    )
+            note = Note.parse(self.get(note_of(staged))) if size >= self.uploads_from else None
+            failed = self._copy(staged, key, size) if note is None else self._complete(note, key)
         except Unavailable as unknown:
             failed = unknown
         actual = self.size(key)
         if actual != size:
             raise failed or WorkFailed(
-                f"{self._uri(key)} has {actual or 0:,} bytes instead of {size:,} after it was copied",
+                f"{self._uri(key)} has {actual or 0:,} bytes instead of {size:,} after it was put there",
                 next_step="nothing is published half; tidemark retry {pipeline}",
             )
 
-    def _copy(self, staged: str, key: str, size: int) -> None:
+    def _copy(self, staged: str, key: str, size: int) -> TidemarkError | None:
+        """The error when nothing is staged any more: it may have been copied before."""
         source, target = self._at(staged), self._at(key)
-        if size < self._transfer.multipart_threshold:
-            self._client.copy_object(CopySource=source, **target, **self._encryption)
-        else:
-            self._client.copy(source, *target.values(), ExtraArgs=self._encryption, Config=self._transfer)
+        with translated("copy", self._uri(key)):
+            try:
+                if size < self._transfer.multipart_threshold:
+                    self._client.copy_object(CopySource=source, **target, **self._encryption)
+                else:
+                    self._client.copy(source, *target.values(), ExtraArgs=self._encryption, Config=self._transfer)
+            except ClientError as refused:
+                if not is_gone(refused):
+                    raise
+                return WorkFailed(
+                    f"{self._uri(staged)} is not there any more, and was not copied",
+                    next_step="nothing is published half; tidemark retry {pipeline}",
+                )
+        return None
+
+    def _complete(self, note: Note, key: str) -> TidemarkError | None:
+        """The error when the upload is not there any more: it may have been completed before."""
+        with translated("complete the upload of", self._uri(key)):
+            try:
+                self._client.complete_multipart_upload(
+                    **self._at(key), UploadId=note.upload_id, MultipartUpload={"Parts": list(note.parts)}
+                )
+            except ClientError as refused:
+                if code_of(refused) != "NoSuchUpload":
+                    raise
+                return WorkFailed(
+                    f"the upload of {self._uri(key)} is not there any more, and was not completed",
+                    next_step="nothing is published half; tidemark retry {pipeline}. If that happens again: does a "
+                    "rule of the bucket remove unfinished uploads sooner than an attempt ends?",
+                )
+        return None
 
     def sync(self, keys: Iterable[str]) -> None:
         """Nothing to do: an object that S3 has confirmed is durable."""
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects, and unfinished uploads to their keys; a missing object is not an error."""
-        names = [self._at(key)["Key"] for key in keys]
+        removed = list(keys)
+        names = [self._at(key)["Key"] for key in removed]
         if names:
             own = set(names)
             self._abort_uploads(commonpath(names), lambda name: name in own)
+            self._abort_noted(removed)
             self._delete(names)
 
     def delete_folder(self, key: str) -> None:
         folder = f"{self._at(key)['Key']}/"
         self._abort_uploads(folder, lambda _: True)
-        self._delete(self._at(name)["Key"] for name, _ in self.list(key))
+        keys = [name for name, _ in self.list(key)]
+        self._abort_noted(keys)
+        self._delete(self._at(name)["Key"] for name in keys)
+
+    def stop_uploads(self, folder: str) -> None:
+        """Abort the uploads that notes in a folder name: whoever was to complete one finds it gone."""
+        self._abort_noted(key for key, _ in self.list(folder))
+
+    def _abort_noted(self, keys: Iterable[str]) -> None:
+        """Abort the upload of each note among some keys; an upload that is gone is not an error."""
+
+        def abort(key: str) -> None:
+            note = Note.parse(self.get(key))
+            if note is not None:
+                self._abort(self._at(note.key)["Key"], note.upload_id)
+
+        notes = [key for key in keys if is_note(key)]
+        with ThreadPoolExecutor(COPIES) as pool:
+            list(pool.map(abort, notes))
 
     def _delete(self, keys: Iterable[str]) -> None:
         remaining = iter(keys)
@@ -300,13 +361,15 @@ class S3Store:
     def _abort_uploads(self, prefix: str, is_meant: Callable[[str], bool]) -> None:
         """Abort unfinished multipart uploads: until then S3 keeps and charges for parts that no list shows."""
         for upload in [upload for upload in self._uploads(prefix) if is_meant(upload["Key"])]:
-            key = upload["Key"]
-            with translated("abort an upload of", f"{S3}{self._bucket}/{key}"):
-                try:
-                    self._client.abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload["UploadId"])
-                except ClientError as refused:
-                    if code_of(refused) != "NoSuchUpload":
-                        raise
+            self._abort(upload["Key"], upload["UploadId"])
+
+    def _abort(self, name: str, upload_id: str) -> None:
+        with translated("abort an upload of", f"{S3}{self._bucket}/{name}"):
+            try:
+                self._client.abort_multipart_upload(Bucket=self._bucket, Key=name, UploadId=upload_id)
+            except ClientError as refused:
+                if code_of(refused) != "NoSuchUpload":
+                    raise
 
     def folders(self, prefix: str) -> list[str]:
         """The names of the folders directly in a folder, sorted; also folders with nothing but an unfinished upload."""

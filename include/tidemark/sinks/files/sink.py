@@ -154,9 +154,11 @@ class FilesSink(Sink):
 
     def discard(self, receipt: Receipt) -> None:
         """Removes the record first, so that no record names a removed object, and staging last, so that ``sweep`` finds
-        an attempt that dies in between. The record of an attempt that put nothing here is of a retired sink."""
+        an attempt that dies in between. Uploads are stopped before objects are removed, so that a paused attempt
+        completes none any more. The record of an attempt that put nothing here is of a retired sink."""
         if self.name in receipt.sinks:
             self.store.delete([str(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))])
+        self.store.stop_uploads(staging_folder(receipt.manifest_id, receipt.attempt))
         self.store.delete(object_.path for object_ in receipt.objects_of(self.name))
         self.clear_staging(receipt.manifest_id, receipt.attempt)
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 from tidemark.errors import SinkRefused, TidemarkError
 from tidemark.event_time import EARLIEST, INSTANT
 from tidemark.order import Order, SinkOrder
-from tidemark.paths import Layout, dead_letter_folder
+from tidemark.paths import Layout, ObjectName, dead_letter_folder, first_part
 from tidemark.receipt import ObjectKind
 from tidemark.sinks.files.formats import open_format
 from tidemark.sinks.files.formatted_file import FormattedFile
@@ -54,6 +55,9 @@ class FilesWriter:
         self._pipeline_name = order.pipeline_name
         self._context = {"pipeline": order.pipeline_name, "manifest": order.manifest_id, "sink": sink.name}
         self._task = task
+        self._ranges = {(covered.at.topic, covered.at.partition): covered for covered in order.ranges}
+        self._attempt = order.manifest_id, order.attempt
+        self._index = [other.name for other in order.sinks].index(sink.name)
         self._max_objects: int = sink.options["max_objects"]
         self._max_rows: int = sink.options["max_file_rows"]
         self._max_bytes: int = sink.options["max_file_bytes"]
@@ -91,7 +95,7 @@ class FilesWriter:
         self._open.clear()
         self._finished.abandon()
         with suppress(TidemarkError):  # files that stay do no harm: no receipt names them
-            self._store.delete([self._key(number) for number in range(self._names)])
+            self._store.delete([*self._store.names(self._folder, beginning=f"{self._task}-")])
 
     def _hold(self, target: _Target, piece: pa.Table) -> None:
         for due, rows in self._held.add(target, piece):
@@ -122,7 +126,9 @@ class FilesWriter:
             context = {**self._context, "topic": target.topic, "partition": target.partition}
             raise too_many_objects(f"one task has made {number:,} files", self._max_objects, context)
         sample = rows.slice(0, SAMPLE_ROWS).drop_columns(BESIDE.names)
-        self._open[target] = FormattedFile(self._store, self._key(number), self._format, sample.schema, sample)
+        self._open[target] = FormattedFile(
+            self._store, self._key(number), self._final(target, number), self._format, sample.schema, sample
+        )
         return self._open[target]
 
     def _finish(self, target: _Target) -> None:
@@ -142,6 +148,15 @@ class FilesWriter:
 
     def _key(self, number: int) -> str:
         return f"{self._folder}/{self._file_name(number)}"
+
+    def _final(self, target: _Target, number: int) -> str | None:
+        """The key that a file gets if the store takes large ones there at once: then no receipt numbers it."""
+        if self._store.uploads_from == inf:
+            return None
+        covered = self._ranges[target.topic, target.partition]
+        part = first_part(self._index, int(self._task.partition("-")[0])) + number
+        name = ObjectName(*self._attempt, target.partition, covered.start, covered.end, part, self._format.suffix)
+        return f"{target.folder}/{name}"
 
     def _file_name(self, number: int) -> str:
         return f"{self._task}-{number:05d}.{self._format.suffix}"

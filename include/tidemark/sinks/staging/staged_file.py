@@ -32,13 +32,16 @@ class StagedFile(ABC):
 
     _writer: _Writer
 
-    def __init__(self, store: ObjectStore, key: str) -> None:
+    def __init__(self, store: ObjectStore, key: str, final: str | None = None) -> None:
+        """``final``: the key to which a store may upload it at once, if it is large."""
         self.key = key
+        self._final = final
+        self._uploads_from = store.uploads_from
         self.rows = 0
         self.digest = Digest.zero()
         self.offsets: list[int] = []
         self._stack = ExitStack()
-        self._file = self._stack.enter_context(store.create(key))
+        self._file = self._stack.enter_context(store.create(key, final))
 
     @property
     def name(self) -> str:
@@ -75,7 +78,7 @@ class StagedFile(ABC):
         return StagedPart(
             sink=sink, kind=kind, staged=staged, folder=folder, format=suffix, topic=topic, partition=partition,
             rows=rows, bytes=size, digest=str(self.digest), first_offset=min(self.offsets),
-            last_offset=max(self.offsets),
+            last_offset=max(self.offsets), path=self._final if size >= self._uploads_from else None,
         )  # fmt: skip
 
     def abandon(self) -> None:

@@ -1,0 +1,23 @@
+"""The server of moto with one answer of S3 that it lacks: whoever completes an upload that is gone is told so.
+
+moto fails there with a status of 500, which a client takes for a store that is out of order, and tries again.
+"""
+
+from collections.abc import Iterator
+
+from moto.s3.exceptions import NoSuchUpload
+from moto.s3.models import FakeKey, S3Backend
+from moto.server import main
+
+_complete = S3Backend.complete_multipart_upload
+
+
+def complete(self: S3Backend, bucket_name: str, multipart_id: str, body: Iterator[tuple[int, str]]) -> FakeKey | None:
+    if multipart_id not in self.get_bucket(bucket_name).multiparts:
+        raise NoSuchUpload(upload_id=multipart_id)
+    return _complete(self, bucket_name, multipart_id, body)
+
+
+if __name__ == "__main__":
+    S3Backend.complete_multipart_upload = complete  # type: ignore[method-assign]
+    main()
