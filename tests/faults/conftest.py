@@ -23,6 +23,7 @@ from tests.fixtures import plugin
 from tests.worlds.s3_world import CONNECTION
 from tests.worlds.world import World
 from tidemark.connections import variable_of
+from tidemark.storage.s3 import S3Store
 
 MakeModelWorld = Callable[[], ModelWorld]
 
@@ -66,7 +67,8 @@ def checked(make_model_world: MakeModelWorld) -> Iterator[CheckedWorld]:
 def make_bucket_world(
     postgres: Postgres, template: str, reached: Counter[str], s3: S3, monkeypatch: pytest.MonkeyPatch
 ) -> MakeModelWorld:
-    """Creates worlds with lakes in the bucket."""
+    """Creates worlds with lakes in the bucket, where half of the files are uploads."""
+    monkeypatch.setattr(S3Store, "uploads_from", 2300)
     monkeypatch.setenv(variable_of(CONNECTION), s3.connection())
     return lambda: ModelWorld(
         postgres, template, ScheduleSettings(), reached, BucketLake(s3, f"schedule-{uuid4().hex}")

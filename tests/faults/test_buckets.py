@@ -12,6 +12,7 @@ from tests.worlds.world import wait_stopped, wake
 
 Make = Callable[..., S3World]
 KEY = ("--run-key", "one")
+SOME = 2720  # bytes: of files of that size and more, half of those here, each is an upload
 STAGED, COPIED, RECORDED = ("_staging/", False), ("/raw/", True), ("_manifests/demo/", False)
 REQUESTS = pytest.mark.parametrize(("having", "copy"), [STAGED, COPIED, RECORDED], ids=["staged", "copied", "recorded"])
 
@@ -22,17 +23,22 @@ def world(make_s3_world: Make, s3_proxy: S3Proxy) -> S3World:
     return make_s3_world(endpoint_url=s3_proxy.endpoint_url, settings={"kafka": {"slice": {"max_records": 1000}}})
 
 
+@pytest.mark.parametrize("uploads_from", [None, SOME], ids=["objects", "uploads"])
 @pytest.mark.parametrize("point", ["publish.mid", "publish.marked"])
-def test_killed_over_a_bucket_nothing_is_missing_and_nothing_twice(make_s3_world: Make, point: str) -> None:
-    world = make_s3_world()
+def test_killed_over_a_bucket_nothing_is_missing_and_nothing_twice(
+    make_s3_world: Make, point: str, uploads_from: int | None
+) -> None:
+    world = make_s3_world(uploads_from=uploads_from)
     world.produce(60, bad_every=9)
     killed = world.tidemark("run", "demo", *KEY, failpoint=f"{point}:kill9")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     world.finish()
+    assert world.uploads() == []
 
 
-def test_woken_late_over_a_bucket_an_attempt_changes_nothing(make_s3_world: Make) -> None:
-    world = make_s3_world()
+@pytest.mark.parametrize("uploads_from", [None, 1], ids=["objects", "uploads"])
+def test_woken_late_over_a_bucket_an_attempt_changes_nothing(make_s3_world: Make, uploads_from: int | None) -> None:
+    world = make_s3_world(uploads_from=uploads_from)
     world.produce(60)
     paused = world.start("run", "demo", *KEY, failpoint="publish.mid:stop")
     wait_stopped(paused)
@@ -43,6 +49,7 @@ def test_woken_late_over_a_bucket_an_attempt_changes_nothing(make_s3_world: Make
     assert world.exact() == before
     assert world.listing() == before, "it takes back what it had put"
     world.finish()
+    assert world.uploads() == []
 
 
 @pytest.mark.exhaustive
@@ -80,9 +87,10 @@ def test_F4_a_request_that_never_arrives_fails_the_attempt_and_takes_back_what_w
 def test_F4_any_request_of_a_run_may_be_lost(
     make_s3_world: Make, s3_proxy: S3Proxy, postgres: Postgres, template: str, answer: Answer
 ) -> None:
-    """At every seventh request of a run, three in a row, so that no try of it comes through."""
+    """At every seventh request of a run, three in a row, so that no try of it comes through. Half of the files are
+    uploads."""
     for at in range(1, 400, 7):
-        world = make_s3_world(endpoint_url=s3_proxy.endpoint_url)
+        world = make_s3_world(endpoint_url=s3_proxy.endpoint_url, uploads_from=SOME)
         with postgres.temporary_database("requests", template) as world.dsn:
             world.produce(20)
             rule = s3_proxy.arm(Rule(answer, skip=at))
@@ -126,6 +134,18 @@ def test_F13_uploads_of_dead_attempts_are_aborted_and_of_nobody_else(make_s3_wor
     world.begin_upload("_staging/0000000001/0001/files/00000-9-00008.parquet")
     world.ok("retry", "demo")
     assert world.uploads() == [half], "also when its folder holds nothing else"
+
+
+@pytest.mark.parametrize("point", ["stage.mid", "stage.done", "publish.receipt"])
+def test_F13_what_a_dead_attempt_has_uploaded_is_aborted(make_s3_world: Make, point: str) -> None:
+    world = make_s3_world(uploads_from=1)
+    world.produce(60)
+    killed = world.tidemark("run", "demo", *KEY, failpoint=f"{point}:kill9")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert [key for key in world.uploads() if key.startswith("raw/")]
+    assert world.listing() == {}
+    world.finish()
+    assert world.uploads() == world.staging() == []
 
 
 def test_F13_an_upload_of_an_attempt_that_is_alive_stays(make_s3_world: Make) -> None:

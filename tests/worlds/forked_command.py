@@ -23,6 +23,8 @@ from functools import cache
 from importlib import import_module
 from typing import IO
 
+UPLOADS_FROM = "TESTS_UPLOADS_FROM"  # in the environment: from how many bytes on a file of a bucket is an upload
+
 
 class ForkServer:
     """Start it once per session; ``stop`` ends the server and not the commands."""
@@ -177,6 +179,7 @@ def _run(request: int, out: int, err: int) -> None:
         time.tzset()
         sys.stdout, sys.stderr = (os.fdopen(fd, "w", buffering=1) for fd in (1, 2))
         sys.argv = ["tidemark", *wanted["words"]]
+        S3Store.uploads_from = int(os.environ.get(UPLOADS_FROM, S3Store.uploads_from))
         main.main()
         code = 0
     except SystemExit as ended:
@@ -196,6 +199,7 @@ if __name__ == "__main__":
     from tidemark.decoders.registry import DECODERS
     from tidemark.sinks.kinds import SINKS
     from tidemark.spark import engines
+    from tidemark.storage.s3 import S3Store
     from tidemark.transforms.registry import TRANSFORMS
 
     # Imported now, so that no forked process has to.
@@ -208,7 +212,7 @@ if __name__ == "__main__":
         import_module(f"{package}.settings")
     for package in TRANSFORMS.values():
         import_module(f"{package}.transform")
-    of_sinks = ("tidemark.storage.s3", "tidemark.sinks.files.parquet", "pyiceberg.catalog.sql")
+    of_sinks = ("tidemark.sinks.files.parquet", "pyiceberg.catalog.sql")
     for name in ("tidemark.sources.kafka.source", "sqlalchemy.dialects.postgresql.psycopg", *of_sinks):
         import_module(name)
     engines.stage_in = without_spark

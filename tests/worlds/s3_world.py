@@ -5,14 +5,18 @@ from collections import Counter
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
+from unittest import mock
 
 import psycopg
 import pyarrow.parquet as pq
 from botocore.exceptions import ClientError
+from click.testing import Result
 
 from sandbox.services.s3 import KEY_ID, S3, SECRET
+from tests.worlds.forked_command import UPLOADS_FROM
 from tests.worlds.world import Place, World
 from tidemark.database.client import ManifestDatabase
+from tidemark.storage.s3 import S3Store
 
 BUCKET = "lake"
 CONNECTION = "lake_keys"
@@ -58,12 +62,16 @@ class Prefix:
 
 @dataclass
 class S3World(World):
-    """A world with a lake in the bucket; ``endpoint_url`` may be a proxy in front of the emulator."""
+    """A world with a lake in the bucket; ``endpoint_url`` may be a proxy in front of the emulator.
+
+    Files of at least ``uploads_from`` bytes are uploads; None: as in production.
+    """
 
     s3: S3 = field(kw_only=True)
     endpoint_url: str = ""
     key_id: str = KEY_ID
     secret: str = SECRET
+    uploads_from: int | None = None
     _read: dict[str, list[Place]] = field(default_factory=dict, init=False)  # by ETag
 
     def __post_init__(self) -> None:
@@ -75,6 +83,14 @@ class S3World(World):
         self.client = self.s3.client()
         self._below = Prefix(self.client, self.prefix)
         super().__post_init__()
+
+    def environment(self, **more: str) -> dict[str, str]:
+        told = {} if self.uploads_from is None else {UPLOADS_FROM: str(self.uploads_from)}
+        return super().environment(**told, **more)
+
+    def here(self, *words: str) -> Result:
+        with mock.patch.object(S3Store, "uploads_from", self.uploads_from or S3Store.uploads_from):
+            return super().here(*words)
 
     @property
     def root(self) -> str:
