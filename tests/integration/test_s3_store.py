@@ -62,7 +62,7 @@ def upload(store: S3Store, key: str = "a") -> tuple[Move, bytes]:
 
 
 def uploads(store: S3Store) -> list[str]:
-    return [one["Key"].rpartition("/")[2] for one in store._uploads(store._prefix)]
+    return [begun["Key"].rpartition("/")[2] for begun in store._uploads(store._prefix)]
 
 
 def nothing() -> None:
