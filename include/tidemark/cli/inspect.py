@@ -59,6 +59,7 @@ def manifests(
 ) -> None:
     """List manifests, newest first: ranges, states, counts.
 
+    With --since or --until those of one pipeline are in the order of the times that their runs read up to.
     When there are more, a line on standard error says how many, and the command for the next page. TIME is UTC without
     a zone, such as 2024-03-01T11:00 or 2024-03-01T11:00+01:00.
     """

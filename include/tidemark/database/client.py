@@ -664,10 +664,15 @@ class ManifestDatabase:
         limit: int | None = None,
         after: int | None = None,
     ) -> list[Manifest]:
-        """At most ``limit`` manifests, newest first; ``after`` is the last id of the page before."""
+        """At most ``limit`` manifests, newest first; ``after`` is the last id of the page before.
+
+        They are in the order of their ids, those of a time of one pipeline in that of their runs' times: a page up to a
+        time long ago costs no more than the newest.
+        """
         rows = self._chosen("newest_manifests", pipeline_name, selection, after, limit)
         ids = [row["id"] for row in islice(rows, limit)]
-        return self.manifests(ids=ids)[::-1] if ids else []
+        by_id = {manifest.id: manifest for manifest in self.manifests(ids=ids)} if ids else {}
+        return [by_id[manifest_id] for manifest_id in ids if manifest_id in by_id]
 
     def count_manifests(
         self, pipeline_name: str | None, selection: ManifestSelection, *, most: int, after: int | None = None
@@ -693,7 +698,13 @@ class ManifestDatabase:
             "lacks": selection.lacks,
             "limit": limit,
             **{name: time_ and with_zone(time_) for name, time_ in times.items()},
+            "by_time": pipeline_name is not None and selection.lacks is None and any(times.values()),
+            "behind": None,
+            "after": after,
         }
+        if values["by_time"] and after is not None:
+            for row in self._rows("time_of_manifest", manifest_id=after):
+                values["behind"], after = row["time"], None
         place = {"topic": selection.topic, "partition": selection.partition}
         if place != {"topic": None, "partition": None}:
             chains = self._rows("chains_at", pipeline_name=pipeline_name, **place)
