@@ -148,7 +148,7 @@ def all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("all_are_large")
-def test_a_large_file_is_sent_once_and_takes_three_requests_to_publish(
+def test_a_large_file_is_sent_once_and_takes_four_requests_to_publish(
     make: Callable[[], S3Example], proxy: S3Proxy
 ) -> None:
     example = make()
@@ -162,7 +162,7 @@ def test_a_large_file_is_sent_once_and_takes_three_requests_to_publish(
         note, key = f"{asked_of(example, object_.staged)}.upload", asked_of(example, object_.path)
         assert [request.partition("Id=")[0] for request in asked] == [
             f"POST {key}?uploads", f"PUT {note}", f"PUT {key}?upload", f"PUT {note}",
-            f"GET {note}", f"POST {key}?upload", f"HEAD {key}",
+            f"PUT {key}", f"GET {note}", f"POST {key}?upload", f"HEAD {key}",
         ]  # fmt: skip
     assert set(example.seen()) == GOOD
 
@@ -278,6 +278,17 @@ def test_what_s3_refuses_is_named_with_what_to_do(make: Callable[[], S3Example],
     with pytest.raises(kind, match=code) as caught:
         sink.claim(example.database.id())
     assert caught.value.next_step.startswith(advice)
+
+
+def test_keys_that_may_not_abort_an_upload_are_refused_before_anything_is_written(
+    make: Callable[[], S3Example], proxy: S3Proxy
+) -> None:
+    proxy.arm(Rule(Answer.REFUSED, "DELETE", "?uploadId=", times=-1, status=403, code="AccessDenied"))
+    with pytest.raises(AccessDenied, match=r"S3 refused to abort an upload of .*: AccessDenied") as refused:
+        make()
+    assert "AbortMultipartUpload" in refused.value.next_step
+    proxy.disarm()
+    assert make().keys("") == [OWNER]
 
 
 def test_what_may_not_be_removed_is_named(make: Callable[[], S3Example], proxy: S3Proxy) -> None:

@@ -76,8 +76,10 @@ class S3Store:
         return f"{self.root}/{key}"
 
     def check(self) -> None:
-        """Create one key twice; raises ``SinkRefused`` when the store lets the second request replace the object."""
+        """Create one key twice; raises ``SinkRefused`` when the store lets the second request replace the object. Begin
+        and abort an upload, too: that takes a right of its own."""
         key = f"{RECORDS}/_probe-{uuid4().hex}"
+        self._abort(self._at(key)["Key"], self._begin(key))
         try:
             self.put_if_absent(key, b"first")
             twice = self.put_if_absent(key, b"second")
@@ -174,7 +176,7 @@ class S3Store:
             size = file.seek(0, 2)
             file.seek(0)
             if final is not None and size >= self.uploads_from:
-                self._upload(client, key, final, file)
+                self._upload(client, key, final, file, size)
                 return
             try:
                 with translated("stage", self._uri(key)):
@@ -187,19 +189,26 @@ class S3Store:
             except Unavailable as unknown:
                 self._settle(unknown, lambda: self.size(key) == size)
 
-    def _upload(self, client: Any, staged: str, key: str, file: BinaryIO) -> None:
+    def _upload(self, client: Any, staged: str, key: str, file: BinaryIO, size: int) -> None:
         """Begin an upload, note it, and send its parts; after an error it is aborted, if possible."""
-        with translated("begin an upload of", self._uri(key)):
-            begun = client.create_multipart_upload(**self._at(key), **self._encryption)["UploadId"]
+        begun = self._begin(key)
         try:
-            self.put(note_of(staged), Note(key, begun).content())
+            first = Note(key, begun).content()
+            if not self.put_if_absent(note_of(staged), first):  # a task that a database restored since knows nothing of
+                self._abort_noted([note_of(staged)])
+                self.put(note_of(staged), first)
             with translated("upload", self._uri(key)):
-                parts = send_parts(client, self._at(key), begun, file)
+                parts = send_parts(client, self._at(key), begun, file, size)
             self.put(note_of(staged), Note(key, begun, parts).content())
         except TidemarkError:
             with suppress(TidemarkError):
                 self._abort(self._at(key)["Key"], begun)
             raise
+
+    def _begin(self, key: str) -> str:
+        """The id of a new upload."""
+        with translated("begin an upload of", self._uri(key)):
+            return str(self._client.create_multipart_upload(**self._at(key), **self._encryption)["UploadId"])
 
     def get(self, key: str) -> bytes | None:
         with translated("read", self._uri(key)):
@@ -259,8 +268,9 @@ class S3Store:
         """
         failed: TidemarkError | None = None
         try:
-            note = Note.parse(self.get(note_of(staged))) if size >= self.uploads_from else None
-            failed = self._copy(staged, key, size) if note is None else self._complete(note, key)
+            failed = self._copy(staged, key, size)
+            if failed and (note := Note.parse(self.get(note_of(staged)))):
+                failed = self._complete(note, key)
         except Unavailable as unknown:
             failed = unknown
         actual = self.size(key)
@@ -290,6 +300,11 @@ class S3Store:
 
     def _complete(self, note: Note, key: str) -> TidemarkError | None:
         """The error when the upload is not there any more: it may have been completed before."""
+        if not note.parts:
+            return WorkFailed(
+                f"the upload of {self._uri(key)} does not have all its parts",
+                next_step="nothing is published half; tidemark retry {pipeline}",
+            )
         with translated("complete the upload of", self._uri(key)):
             try:
                 self._client.complete_multipart_upload(
@@ -314,15 +329,15 @@ class S3Store:
         names = [self._at(key)["Key"] for key in removed]
         if names:
             own = set(names)
-            self._abort_uploads(commonpath(names), lambda name: name in own)
             self._abort_noted(removed)
+            self._abort_uploads(commonpath(names), lambda name: name in own)
             self._delete(names)
 
     def delete_folder(self, key: str) -> None:
         folder = f"{self._at(key)['Key']}/"
-        self._abort_uploads(folder, lambda _: True)
         keys = [name for name, _ in self.list(key)]
         self._abort_noted(keys)
+        self._abort_uploads(folder, lambda _: True)
         self._delete(self._at(name)["Key"] for name in keys)
 
     def stop_uploads(self, folder: str) -> None:

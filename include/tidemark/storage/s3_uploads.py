@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
 UPLOADED_BYTES = 16 * 1024 * 1024  # a smaller file takes fewer requests as an object that is copied
-PART_BYTES = 16 * 1024 * 1024  # S3 takes up to 10,000 parts of an upload, all but the last of at least 5 MiB
+PART_BYTES = 16 * 1024 * 1024  # or more: all parts but the last have at least 5 MiB
+MOST_PARTS = 10_000  # of one upload
 PARTS_AT_ONCE = 4  # of one file, each in memory
 _NOTE = ".upload"
 
@@ -47,8 +48,15 @@ def is_note(key: str) -> bool:
     return key.endswith(_NOTE)
 
 
-def send_parts(client: Any, at: Mapping[str, str], upload_id: str, file: BinaryIO) -> tuple[Mapping[str, Any], ...]:
-    """Send a file from where it stands, some parts at once; raises the errors of the client.
+def part_bytes(size: int) -> int:
+    """The size of the parts of a file of so many bytes."""
+    return max(PART_BYTES, -(-size // MOST_PARTS))
+
+
+def send_parts(
+    client: Any, at: Mapping[str, str], upload_id: str, file: BinaryIO, size: int
+) -> tuple[Mapping[str, Any], ...]:
+    """Send a file of so many bytes from its beginning, some parts at once; raises the errors of the client.
 
     A part whose answer is lost is sent again by the client, and takes the place of the first.
     """
@@ -60,7 +68,7 @@ def send_parts(client: Any, at: Mapping[str, str], upload_id: str, file: BinaryI
     parts: list[Mapping[str, Any]] = []
     running: deque[Future[Mapping[str, Any]]] = deque()
     with ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
-        for number, content in enumerate(_pieces(file), start=1):
+        for number, content in enumerate(_pieces(file, part_bytes(size)), start=1):
             if len(running) == PARTS_AT_ONCE:
                 parts.append(running.popleft().result())
             running.append(pool.submit(send, number, content))
@@ -68,6 +76,6 @@ def send_parts(client: Any, at: Mapping[str, str], upload_id: str, file: BinaryI
     return tuple(parts)
 
 
-def _pieces(file: BinaryIO) -> Iterator[bytes]:
-    while content := file.read(PART_BYTES):
+def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
+    while content := file.read(size):
         yield content

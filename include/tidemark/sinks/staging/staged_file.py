@@ -104,5 +104,5 @@ def staging_of(sink: str, /, **context: object) -> Iterator[None]:
 
 
 def has_complete_file(store: ObjectStore, folder: str) -> bool:
-    """The name of an incomplete file begins with a dot."""
+    """The name of an incomplete file begins with a dot. An upload counts from its beginning."""
     return any(not key.rpartition("/")[2].startswith(".") for key, _ in store.list(folder))
