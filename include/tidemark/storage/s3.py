@@ -176,7 +176,7 @@ class S3Store:
             size = file.seek(0, 2)
             file.seek(0)
             if final is not None and size >= self.uploads_from:
-                self._upload(client, key, final, file, size)
+                self._upload(key, final, file, size)
                 return
             try:
                 with translated("stage", self._uri(key)):
@@ -189,7 +189,7 @@ class S3Store:
             except Unavailable as unknown:
                 self._settle(unknown, lambda: self.size(key) == size)
 
-    def _upload(self, client: Any, staged: str, key: str, file: BinaryIO, size: int) -> None:
+    def _upload(self, staged: str, key: str, file: BinaryIO, size: int) -> None:
         """Begin an upload, note it, and send its parts; after an error it is aborted, if possible."""
         begun = self._begin(key)
         try:
@@ -198,7 +198,7 @@ class S3Store:
                 self._abort_noted([note_of(staged)])
                 self.put(note_of(staged), first)
             with translated("upload", self._uri(key)):
-                parts = send_parts(client, self._at(key), begun, file, size)
+                parts = send_parts(self._client, self._at(key), begun, file, size)
             self.put(note_of(staged), Note(key, begun, parts).content())
         except TidemarkError:
             with suppress(TidemarkError):
