@@ -239,12 +239,16 @@ def _places(order: Order, covered: Range, part: Mapping[str, Any], number: int) 
     staged = f"{order.staging}/{part['staged']}"
     if part["path"] is not None:
         return {"staged": staged, "path": part["path"]}
-    name = ObjectName(
-        order.manifest_id, order.attempt, part["partition"], covered.start, covered.end, number, part["format"]
-    )
     dead = part["kind"] == ObjectKind.DEAD_LETTER
     folder = dead_letter_folder(part["topic"]) if dead else part["folder"]
-    return {"staged": staged, "path": f"{folder}/{name}"}
+    return {"staged": staged, "path": final_key(order, covered, folder, number, part["format"])}
+
+
+def final_key(order: Order, covered: Range, folder: str, part: int, suffix: str) -> str:
+    """The key of a file with rows of one range of an order; no other attempt has it."""
+    at = covered.at.partition
+    name = ObjectName(order.manifest_id, order.attempt, at, covered.start, covered.end, part, suffix)
+    return f"{folder}/{name}"
 
 
 def _count_of(covered: Range, tasks: list[Mapping[str, Any]]) -> PartitionCount:

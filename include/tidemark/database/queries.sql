@@ -618,16 +618,17 @@ SELECT archive(%(archive_id)s, %(manifests)s);
 -- name: chosen_manifests
 -- A part of the four statements below, with ids in [first_id, end_id) or, in the order of times, behind one of them.
 -- Those of a state that is not done come from an index that has only what is not done; a time by the index of runs.
-SELECT m.id FROM manifest m JOIN run r ON r.id = m.run_id
+SELECT m.id FROM manifest m
+JOIN (SELECT id, pipeline, coalesce(planned_up_to, cut_at, planned_at) AS time FROM run) r ON r.id = m.run_id
 WHERE (%(pipeline_name)s::text IS NULL OR m.pipeline = %(pipeline_name)s AND r.pipeline = %(pipeline_name)s)
   AND (%(first_id)s::bigint IS NULL OR m.id >= %(first_id)s)
   AND (%(end_id)s::bigint IS NULL OR m.id < %(end_id)s)
   AND (%(state)s::text IS NULL OR m.state = %(state)s::manifest_state)
   AND (%(state)s::text IS NULL OR %(state)s::text = 'done' OR m.state <> 'done')   -- by the index of those
-  AND (%(since)s::timestamptz IS NULL OR coalesce(r.planned_up_to, r.cut_at, r.planned_at) > %(since)s)
-  AND (%(until)s::timestamptz IS NULL OR coalesce(r.planned_up_to, r.cut_at, r.planned_at) <= %(until)s)
-  AND (%(behind)s::timestamptz IS NULL OR coalesce(r.planned_up_to, r.cut_at, r.planned_at) <= %(behind)s)   -- by the index
-  AND (%(behind)s::timestamptz IS NULL OR (coalesce(r.planned_up_to, r.cut_at, r.planned_at), m.id) < (%(behind)s, %(after)s))
+  AND (%(since)s::timestamptz IS NULL OR r.time > %(since)s)
+  AND (%(until)s::timestamptz IS NULL OR r.time <= %(until)s)
+  AND (%(behind)s::timestamptz IS NULL OR r.time <= %(behind)s)   -- by the index
+  AND (%(behind)s::timestamptz IS NULL OR (r.time, m.id) < (%(behind)s, %(after)s))
   AND (%(lacks)s::text IS NULL OR m.state = 'done'
        AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = %(lacks)s)
        AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id AND g.sink = %(lacks)s))
@@ -641,19 +642,20 @@ WHERE (%(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s)
   AND (%(topic)s::text IS NULL OR topic = %(topic)s) AND (%(partition)s::int IS NULL OR partition = %(partition)s);
 
 -- name: time_of_manifest
-SELECT coalesce(r.planned_up_to, r.cut_at, r.planned_at) AS time FROM manifest m JOIN run r ON r.id = m.run_id WHERE m.id = %(manifest_id)s;
+SELECT coalesce(r.planned_up_to, r.cut_at, r.planned_at) AS time
+FROM manifest m JOIN run r ON r.id = m.run_id WHERE m.id = %(manifest_id)s;
 
 -- name: newest_manifests
 -- Newest first; a page costs the same at any depth.
 -- include: chosen_manifests
-ORDER BY CASE WHEN %(by_time)s THEN coalesce(r.planned_up_to, r.cut_at, r.planned_at) END DESC, m.id DESC LIMIT %(limit)s;
+ORDER BY CASE WHEN %(by_time)s THEN r.time END DESC, m.id DESC LIMIT %(limit)s;
 
 -- name: newest_manifests_at
 -- The same, with offsets of chains. Whether the manifests are read from the newest on, or the ranges of the chains, is
 -- PostgreSQL's choice: by how many there are.
 -- include: chosen_manifests
   AND EXISTS (SELECT FROM manifest_range g WHERE g.manifest_id = m.id AND g.chain_id = ANY (%(chains)s))
-ORDER BY CASE WHEN %(by_time)s THEN coalesce(r.planned_up_to, r.cut_at, r.planned_at) END DESC, m.id DESC LIMIT %(limit)s;
+ORDER BY CASE WHEN %(by_time)s THEN r.time END DESC, m.id DESC LIMIT %(limit)s;
 
 -- name: count_manifests
 SELECT count(*) AS manifests FROM (

@@ -24,11 +24,10 @@ from tidemark.errors import SinkRefused, TidemarkError, Unavailable, WorkFailed
 from tidemark.paths import RECORDS
 from tidemark.storage.base import S3, Move
 from tidemark.storage.s3_client import COPIES, access, client, code_of, is_gone, of_code, translated
-from tidemark.storage.s3_uploads import UPLOADED_BYTES, Note, is_note, note_of, send_parts
+from tidemark.storage.s3_uploads import PART_BYTES, UPLOADED_BYTES, Note, is_note, note_of, send_parts
 
 MIB = 1024 * 1024
 MULTIPART_BYTES = 64 * MIB  # from here on an object is put and copied in parts
-PART_BYTES = 16 * MIB
 STAGED_AT_ONCE = 8  # by one task; there are as many tasks as cores
 IN_MEMORY = MIB  # of a file that is being written; a task may have many of them open
 END_BYTES = 64 * 1024  # of an object come first, as Parquet's readers want them

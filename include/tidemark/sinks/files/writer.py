@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from tidemark.errors import SinkRefused, TidemarkError
 from tidemark.event_time import EARLIEST, INSTANT
 from tidemark.order import Order, SinkOrder
-from tidemark.paths import Layout, ObjectName, dead_letter_folder, first_part
-from tidemark.receipt import ObjectKind
+from tidemark.paths import Layout, dead_letter_folder, first_part
+from tidemark.receipt import ObjectKind, final_key
 from tidemark.sinks.files.formats import open_format
 from tidemark.sinks.files.formatted_file import FormattedFile
 from tidemark.sinks.files.repetition import SAMPLE_ROWS
@@ -56,7 +56,7 @@ class FilesWriter:
         self._context = {"pipeline": order.pipeline_name, "manifest": order.manifest_id, "sink": sink.name}
         self._task = task
         self._ranges = {(covered.at.topic, covered.at.partition): covered for covered in order.ranges}
-        self._attempt = order.manifest_id, order.attempt
+        self._order = order
         self._index = [other.name for other in order.sinks].index(sink.name)
         self._max_objects: int = sink.options["max_objects"]
         self._max_rows: int = sink.options["max_file_rows"]
@@ -155,8 +155,7 @@ class FilesWriter:
             return None
         covered = self._ranges[target.topic, target.partition]
         part = first_part(self._index, int(self._task.partition("-")[0])) + number
-        name = ObjectName(*self._attempt, target.partition, covered.start, covered.end, part, self._format.suffix)
-        return f"{target.folder}/{name}"
+        return final_key(self._order, covered, target.folder, part, self._format.suffix)
 
     def _file_name(self, number: int) -> str:
         return f"{self._task}-{number:05d}.{self._format.suffix}"
