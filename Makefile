@@ -5,7 +5,7 @@ BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up down unit test test-ui docs test-faults bench lint dump lock clean python
+.PHONY: help setup run up down unit test test-ui test-stores docs test-faults bench lint dump lock clean python
 
 help:
 	@sed -n 's/^## \{0,1\}//p' Makefile
@@ -22,6 +22,7 @@ help:
 ##   make unit    the tests that need no service, less than a minute
 ##   make test    all the tests, on real services, within 20 minutes on 2 cores
 ##   make test-ui the page in Airflow, in a headless Chromium (Debian: apt-get install chromium)
+##   make test-stores   what a lake or table in a bucket needs, on Ceph's gateway (Debian's packages, 69 MB)
 ##   make docs    the pictures of docs/images, taken again, and docs/ as a site in .tidemark/site
 ##   make lint    ruff and mypy, as in CI
 ##   make dump    what this version makes, stored for the tests of later ones (docs/release.md)
@@ -72,6 +73,11 @@ test: setup
 test-ui: setup
 	@$(BIN)/python -m sandbox.bootstrap.browser
 	@$(BIN)/python -m pytest tests/ui
+
+# Not the model's schedules and traces: they would take an hour, and ask the store for nothing else.
+test-stores: setup
+	@$(BIN)/python -m sandbox.bootstrap.ceph
+	@$(BIN)/python -m sandbox beside-ceph $(PYTEST) -m bucket --ignore tests/model --ignore tests/e2e --ignore tests/faults/test_schedules.py
 
 docs: setup
 	@$(BIN)/python -m sandbox.bootstrap.browser

@@ -1,14 +1,15 @@
-"""`python -m sandbox COMMAND`: what the Makefile calls. Exit status 0 done, 1 failed, 2 busy or wrong use."""
+"""`python -m sandbox COMMAND [WORDS..]`: what the Makefile calls. Exit status 0 done, 1 failed, 2 busy or wrong use."""
 
 import signal
 import sys
+from collections.abc import Sequence
 from types import FrameType
 
 from sandbox.bootstrap.checkout import STATE
 from tidemark.errors import TidemarkError
 
 
-def main(command: str) -> None:
+def main(command: str, words: Sequence[str]) -> None:
     """Run one command. Only its own module is imported: others take seconds, or need jars that are not there yet."""
     if command == "jars":
         from sandbox.bootstrap import jars
@@ -38,6 +39,10 @@ def main(command: str) -> None:
         from sandbox.services.postgres import remove_home
 
         remove_home(STATE)
+    elif command == "beside-ceph":
+        from sandbox.services.ceph import run_beside
+
+        sys.exit(run_beside(words))
     else:
         sys.exit(f"no such command: {command}")
 
@@ -52,7 +57,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGHUP, _end)
     try:
-        main(sys.argv[1] if len(sys.argv) == 2 else "")
+        main(sys.argv[1] if len(sys.argv) > 1 else "", sys.argv[2:])
     except TidemarkError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)

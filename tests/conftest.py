@@ -30,9 +30,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """``make test-faults`` draws all examples of these."""
+    """``make test-faults`` draws all examples of the first, ``make test-stores`` runs the second."""
     if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
         item.add_marker(pytest.mark.drawn)
+    if "s3" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.bucket)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

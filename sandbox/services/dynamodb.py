@@ -11,8 +11,8 @@ import boto3
 
 from sandbox.bootstrap.jars import Jar, fetch_file, fetch_for_tests, java
 from sandbox.services.processes import Child, Service, free_port, port_answers
-from sandbox.services.s3 import KEY_ID, SECRET
 
+KEY_ID, SECRET = "sandbox", "sandbox-secret"  # any are accepted; other keys have other tables
 JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 SERVER = "com.amazonaws.services.dynamodbv2.local.main.ServerRunner"
 SQLITE = Jar(

@@ -2,7 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from io import BytesIO
@@ -19,8 +19,9 @@ from psycopg.rows import dict_row
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
+from sandbox.services.s3 import Bucket
 from tests.toys.toy_sink.settings import Settings as ToySettings
-from tests.worlds.s3_world import BUCKET, Prefix
+from tests.worlds.s3_world import Prefix
 from tests.worlds.topic_world import committed, delete_records, headers
 from tidemark.config.base import Surroundings
 from tidemark.connections import from_environment
@@ -149,12 +150,15 @@ class FilesExample(LakeExample):
         return self.folder / "lake"
 
 
+@dataclass
 class S3Example(LakeExample):
-    """A lake in the bucket, which ``warehouse`` is the connection to."""
+    """A lake in a folder of ``bucket``, which ``warehouse`` is the connection to."""
+
+    bucket: Bucket = field(kw_only=True)
 
     def settings(self) -> SinkSettings:
-        self.prefix = f"{self.folder.name}/lake"
-        return FilesSettings.model_validate({"root": f"s3://{BUCKET}/{self.prefix}", "connection": CONNECTION})
+        self.lake = self.bucket.below(f"{self.folder.name}/lake")
+        return FilesSettings.model_validate({"root": self.lake.root, "connection": CONNECTION})
 
     def keys(self, below: str) -> list[str]:
         return self._below.keys(below)
@@ -167,12 +171,7 @@ class S3Example(LakeExample):
 
     @cached_property
     def _below(self) -> Prefix:
-        keys = json.loads(self.warehouse)
-        endpoint = keys["extra"]["endpoint_url"]
-        client = boto3.client(
-            "s3", endpoint_url=endpoint, aws_access_key_id=keys["login"], aws_secret_access_key=keys["password"]
-        )
-        return Prefix(client, self.prefix)
+        return Prefix(self.lake)
 
 
 class PostgresExample(Example):

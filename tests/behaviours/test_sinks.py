@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -61,7 +62,12 @@ def test_every_registered_kind_of_sink_has_an_example() -> None:
     assert set(SINKS) <= set(EXAMPLES)
 
 
-@pytest.fixture(params=list(EXAMPLES), ids=str)
+def marked(name: str) -> Any:
+    """An example that is in a bucket runs on other stores, too."""
+    return pytest.param(name, marks=[pytest.mark.bucket] if EXAMPLES[name] is S3Example else [])
+
+
+@pytest.fixture(params=map(marked, EXAMPLES), ids=str)
 def example(
     request: pytest.FixtureRequest,
     tmp_path: Path,
@@ -73,8 +79,10 @@ def example(
     if request.param == LARGE:
         monkeypatch.setattr(S3Store, "uploads_from", 1)
     with postgres.temporary_database("warehouse") as warehouse, ManifestDatabase(database, "test") as manifests:
+        more: dict[str, Any] = {}
         if EXAMPLES[request.param] is S3Example:
-            warehouse = request.getfixturevalue("s3").connection()
+            s3 = request.getfixturevalue("s3")
+            warehouse, more = s3.connection(), {"bucket": s3}
         if EXAMPLES[request.param] is DynamoExample:
             warehouse = request.getfixturevalue("dynamodb").connection()
         if EXAMPLES[request.param] is TopicExample:
@@ -82,7 +90,7 @@ def example(
             warehouse = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": servers}})
         monkeypatch.setenv(f"AIRFLOW_CONN_{CONNECTION.upper()}", warehouse)
         plan_two_manifests(manifests)
-        yield EXAMPLES[request.param](tmp_path, manifests, warehouse)
+        yield EXAMPLES[request.param](tmp_path, manifests, warehouse, **more)
 
 
 def put(

@@ -36,7 +36,7 @@ def test_a_sink_of_each_kind_is_filled_and_the_password_of_the_connection_is_see
 def test_a_bucket_is_filled_and_the_keys_of_the_connection_are_seen_nowhere(
     airflow_world: AirflowWorld, make_s3_world: Callable[..., S3World]
 ) -> None:
-    world = make_s3_world(secret="canary-secret", settings=ONE_SLICE)
+    world = make_s3_world(settings=ONE_SLICE)
     bucket = json.loads(world.targets[CONNECTION])
     connection = {**bucket, "host": "", "extra": json.dumps(bucket["extra"])}
     world.produce(60, bad_every=20)

@@ -10,7 +10,7 @@ import pytest
 from sandbox.services.broker import Broker
 from sandbox.services.dynamodb import DynamoDB
 from sandbox.services.postgres import Postgres, remove_home
-from sandbox.services.s3 import S3
+from sandbox.services.s3 import Bucket
 from tests.faults.checked_world import CheckedWorld
 from tests.faults.counts import REACHED
 from tests.faults.kinds_of_worlds import world_of
@@ -65,13 +65,13 @@ def checked(make_model_world: MakeModelWorld) -> Iterator[CheckedWorld]:
 
 @pytest.fixture
 def make_bucket_world(
-    postgres: Postgres, template: str, reached: Counter[str], s3: S3, monkeypatch: pytest.MonkeyPatch
+    postgres: Postgres, template: str, reached: Counter[str], s3: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> MakeModelWorld:
     """Creates worlds with lakes in the bucket, where half of the files are uploads."""
     monkeypatch.setattr(S3Store, "uploads_from", 2300)
     monkeypatch.setenv(variable_of(CONNECTION), s3.connection())
     return lambda: ModelWorld(
-        postgres, template, ScheduleSettings(), reached, BucketLake(s3, f"schedule-{uuid4().hex}")
+        postgres, template, ScheduleSettings(), reached, BucketLake(s3.below(f"schedule-{uuid4().hex}"))
     )
 
 
@@ -91,8 +91,8 @@ def postgres_proxy(postgres: Postgres) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def s3_proxy(s3: S3) -> Iterator[S3Proxy]:
-    with S3Proxy(s3.port) as opened:
+def s3_proxy(s3: Bucket) -> Iterator[S3Proxy]:
+    with S3Proxy(s3) as opened:
         yield opened
 
 

@@ -6,10 +6,10 @@ A rule's ``having`` is part of the name of an operation, such as ``TransactWrite
 import json
 from typing import Any
 
-from tests.faults.s3_proxy import Rule, S3Proxy
+from tests.faults.s3_proxy import Rule, ServiceProxy
 
 
-class DynamoProxy(S3Proxy):
+class DynamoProxy(ServiceProxy):
     """``reasons`` are those of a transaction that is cancelled."""
 
     reasons: tuple[str, ...] = ()

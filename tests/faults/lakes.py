@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Protocol
 
-from sandbox.services.s3 import S3
-from tests.worlds.s3_world import BUCKET, CONNECTION, Prefix
+from tests.worlds.s3_world import CONNECTION, Prefix
 
 
 class Lake(Protocol):
@@ -53,14 +52,10 @@ class FolderLake:
 
 
 class BucketLake(Prefix):
-    """A prefix of the emulator's bucket; the caller sets ``AIRFLOW_CONN_LAKE_KEYS``."""
-
-    def __init__(self, s3: S3, prefix: str) -> None:
-        super().__init__(s3.client(), prefix)
-        self._root = f"s3://{BUCKET}/{prefix}"
+    """A prefix of a bucket; the caller sets ``AIRFLOW_CONN_LAKE_KEYS``."""
 
     def sink(self) -> dict[str, str]:
-        return {"root": self._root, "connection": CONNECTION}
+        return {"root": self._bucket.root, "connection": CONNECTION}
 
     def files(self, below: str = "") -> list[str]:
         return self.keys(below)

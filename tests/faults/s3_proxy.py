@@ -1,19 +1,27 @@
-"""An HTTP proxy in front of the S3 emulator: it loses answers or requests, refuses as S3 does, or drops a header.
+"""An HTTP proxy in front of an S3 store: it loses answers or requests, refuses as S3 does, or drops a condition.
 
-The emulator does not check signatures, so the proxy can pass requests on unchanged.
+It passes requests on as they are, with their Host, which is signed. Where it drops a header, it signs them again.
 """
 
 import http.client
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from http.server import BaseHTTPRequestHandler
 from typing import Any
+from urllib.parse import urlsplit
 
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
+from sandbox.services.s3 import REGION, Bucket
 from tests.faults import counts
 from tests.worlds.local_http import LocalHttp
 
+OF_A_CONNECTION = {"expect", "connection"}
+OF_AN_ANSWER = {"connection", "transfer-encoding", "content-length"}
+SIGNED_AGAIN = {"if-none-match", "authorization", "x-amz-date", "x-amz-content-sha256"}
 AT_EVERY_TRY = 3  # the client gives up after three tries
 
 
@@ -30,7 +38,7 @@ class Answer(StrEnum):
 class Rule:
     """Matches ``times`` requests (-1: all) of a method whose path contains ``having``, after the first ``skip``.
 
-    ``copy``: whether the request copies an object inside the store; None: either.
+    ``copy``: whether the request copies an object inside the store; None: either. ``header``: one that it has.
     """
 
     answer: Answer
@@ -41,12 +49,13 @@ class Rule:
     skip: int = 0
     status: int = 500
     code: str = "InternalError"
+    header: str = ""
     struck: int = 0
 
     def strikes(self, method: str, path: str, headers: Any) -> bool:
         copies = "x-amz-copy-source" in headers
         meant = self.method in ("", method) and self.having in path and self.copy in (None, copies)
-        if not meant or self.struck == self.times:
+        if not meant or self.struck == self.times or (self.header and self.header not in headers):
             return False
         if self.skip:
             self.skip -= 1
@@ -56,11 +65,11 @@ class Rule:
         return True
 
 
-class S3Proxy(LocalHttp):
-    """Passes requests on to ``port``."""
+class ServiceProxy(LocalHttp):
+    """Passes requests on to the service at ``service_url``."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self, service_url: str) -> None:
+        self.service = urlsplit(service_url)
         self.rule: Rule | None = None
         self.requests: list[str] = []
         self._lock = threading.Lock()
@@ -82,13 +91,39 @@ class S3Proxy(LocalHttp):
         body = f"<Error><Code>{rule.code}</Code><Message>said by a proxy</Message></Error>"
         return "application/xml", body.encode()
 
+    def connection(self) -> http.client.HTTPConnection:
+        """A new connection to the service."""
+        connect = http.client.HTTPSConnection if self.service.scheme == "https" else http.client.HTTPConnection
+        return connect(str(self.service.hostname), self.service.port, timeout=60)
+
+    def unconditional(self, method: str, path: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
+        """The headers of a request without its condition."""
+        raise NotImplementedError
+
     def struck(self, method: str, path: str, headers: Any) -> Rule | None:
         with self._lock:
             self.requests.append(f"{method} {path}")
             return self.rule if self.rule and self.rule.strikes(method, path, headers) else None
 
 
-def _handler(proxy: S3Proxy) -> type[BaseHTTPRequestHandler]:
+class S3Proxy(ServiceProxy):
+    """In front of the store of a bucket."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        super().__init__(bucket.endpoint_url)
+        self._bucket = bucket
+
+    def unconditional(self, method: str, path: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
+        request = AWSRequest(method, f"{self.endpoint_url}{path}", without(SIGNED_AGAIN, headers), body)
+        S3SigV4Auth(Credentials(self._bucket.key_id, self._bucket.secret), "s3", REGION).add_auth(request)
+        return dict(request.headers.items())
+
+
+def without(names: set[str], headers: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.lower() not in names}
+
+
+def _handler(proxy: ServiceProxy) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -98,22 +133,24 @@ def _handler(proxy: S3Proxy) -> type[BaseHTTPRequestHandler]:
             answer = rule.answer if rule else None
             if rule is not None and answer is Answer.REFUSED:
                 self.refuse(rule)
+                self.close_connection = "Content-Length" not in self.headers  # a body may follow that nobody reads
                 return
             if answer is not Answer.CUT_BEFORE:
-                dropped = {"host", "expect", "connection"} | ({"if-none-match"} if answer else set())
-                self.pass_on(body, dropped, lambda: answer is Answer.LOST)
+                self.pass_on(body, answer)
             self.close_connection = self.close_connection or answer is not None
 
-        def pass_on(self, body: bytes, dropped: set[str], is_lost: Callable[[], bool]) -> None:
-            headers = {name: value for name, value in self.headers.items() if name.lower() not in dropped}
-            store = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=60)
+        def pass_on(self, body: bytes, answer: Answer | None) -> None:
+            headers = without(OF_A_CONNECTION, dict(self.headers.items()))
+            if answer is Answer.UNCONDITIONAL:
+                headers = proxy.unconditional(self.command, self.path, headers, body)
+            store = proxy.connection()
             try:
                 store.request(self.command, self.path, body, headers)
                 response = store.getresponse()
                 content = response.read()
             finally:
                 store.close()
-            if not is_lost():
+            if answer is not Answer.LOST:
                 self.say(response.status, dict(response.getheaders()), content)
 
         def refuse(self, rule: Rule) -> None:
@@ -122,9 +159,8 @@ def _handler(proxy: S3Proxy) -> type[BaseHTTPRequestHandler]:
 
         def say(self, status: int, headers: dict[str, str], content: bytes) -> None:
             self.send_response_only(status)
-            for name, value in headers.items():
-                if name.lower() not in ("connection", "transfer-encoding", "content-length"):
-                    self.send_header(name, value)
+            for name, value in without(OF_AN_ANSWER, headers).items():
+                self.send_header(name, value)
             length = headers.get("Content-Length") if self.command == "HEAD" else None
             self.send_header("Content-Length", length or str(len(content)))
             self.end_headers()

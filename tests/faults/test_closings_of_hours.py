@@ -2,11 +2,11 @@
 
 import json
 import signal
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.faults.kinds_of_worlds import world_of
 from tests.worlds.s3_world import S3World
 from tests.worlds.world import World, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS_OF_HOURS
@@ -15,12 +15,10 @@ DAY = datetime(2024, 3, 1, tzinfo=UTC)
 SUCCESS = "2024/03/01/00/_SUCCESS"
 
 
-@pytest.fixture(params=["lake", pytest.param("bucket", marks=pytest.mark.exhaustive)])
-def world(
-    request: pytest.FixtureRequest, make_world: Callable[..., World], make_s3_world: Callable[..., S3World]
-) -> World:
+@pytest.fixture(params=["lake", pytest.param("bucket", marks=[pytest.mark.exhaustive, pytest.mark.bucket])])
+def world(request: pytest.FixtureRequest) -> World:
     """The first hour is complete at revision 1, and a late row for it is in Kafka."""
-    made = make_world(partitions=1) if request.param == "lake" else make_s3_world(partitions=1)
+    made = world_of(request.param, request, partitions=1)
     [sink] = made.settings.get("sinks", [{"files": {"root": str(made.lake)}}])
     made.settings["sinks"] = [{"files": {**sink["files"], "success_files": True}}]
     made.write_pipeline()

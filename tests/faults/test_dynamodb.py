@@ -27,7 +27,7 @@ BY_RECORD = {"group_by": ["n"], "values": {"records": "count", "least": "min(n)"
 
 @pytest.fixture
 def proxy(dynamodb: DynamoDB) -> Iterator[DynamoProxy]:
-    with DynamoProxy(dynamodb.port) as opened:
+    with DynamoProxy(dynamodb.endpoint_url) as opened:
         yield opened
 
 

@@ -2,11 +2,11 @@
 
 import signal
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 
 from tests.faults.documented_kills import table
+from tests.faults.kinds_of_worlds import world_of
 from tests.worlds.s3_world import S3World
 from tests.worlds.world import World
 from tidemark.failpoints import FAILPOINTS
@@ -16,13 +16,10 @@ FIRST = table("## Killed while a manifest is done for the first time")
 REPLAY = table("## Killed while a done manifest is replayed")
 
 
-@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.exhaustive)])
-def world(
-    request: pytest.FixtureRequest, make_world: Callable[..., World], make_s3_world: Callable[..., World]
-) -> World:
+@pytest.fixture(params=["lake", pytest.param("bucket", marks=[pytest.mark.exhaustive, pytest.mark.bucket])])
+def world(request: pytest.FixtureRequest) -> World:
     """One manifest for all records, so that a part of it can be told from the whole."""
-    make = make_world if request.param == "folder" else make_s3_world
-    return make(settings={"kafka": {"slice": {"max_records": 1000}}})
+    return world_of(request.param, request, settings={"kafka": {"slice": {"max_records": 1000}}})
 
 
 @pytest.mark.parametrize("point", FAILPOINTS)

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from sandbox.services.s3 import S3
+from sandbox.services.s3 import Bucket
 from tests.behaviours.sink_examples import CONNECTION, RANGES, S3Example, agree, plan_two_manifests
 from tests.faults.s3_proxy import Answer, Rule, S3Proxy
-from tests.worlds.s3_world import BUCKET
 from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable
@@ -22,6 +21,7 @@ from tidemark.receipt import Receipt
 from tidemark.sinks.base import Owner
 from tidemark.sinks.registry import open_sink
 from tidemark.storage.s3 import S3Store
+from tidemark.storage.s3_client import UploadEnded
 
 STUCK_S = 30.0
 
@@ -30,20 +30,20 @@ COPIED, RECORDED = ("/raw/", True), ("_manifests/demo/", False)
 
 
 @pytest.fixture
-def proxy(s3: S3) -> Iterator[S3Proxy]:
-    with S3Proxy(s3.port) as opened:
+def proxy(s3: Bucket) -> Iterator[S3Proxy]:
+    with S3Proxy(s3) as opened:
         yield opened
 
 
 @pytest.fixture
 def make(
-    s3: S3, proxy: S3Proxy, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+    s3: Bucket, proxy: S3Proxy, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[], S3Example]]:
     """Opens and claims a lake in the bucket; the sink talks to it through the proxy."""
     monkeypatch.setenv(f"AIRFLOW_CONN_{CONNECTION.upper()}", s3.connection(proxy.endpoint_url))
     with ManifestDatabase(database, "test") as manifests:
         plan_two_manifests(manifests)
-        yield lambda: S3Example(tmp_path, manifests, s3.connection())
+        yield lambda: S3Example(tmp_path, manifests, s3.connection(), bucket=s3)
 
 
 def put(example: S3Example, receipt: Receipt) -> None:
@@ -52,7 +52,7 @@ def put(example: S3Example, receipt: Receipt) -> None:
 
 def asked_of(example: S3Example, key: str) -> str:
     """The path of a request for a key."""
-    return f"/{BUCKET}/{example.prefix}/{key}"
+    return f"/{example.lake.root.removeprefix('s3://')}/{key}"
 
 
 def test_F4_a_staged_file_whose_answer_is_lost_is_looked_up(make: Callable[[], S3Example], proxy: S3Proxy) -> None:
@@ -216,9 +216,28 @@ def test_F12_uploads_that_are_not_completed_leave_nothing_half(make: Callable[[]
     assert example.keys("raw/")
     example.sink.discard(receipt)
     assert example.keys("") == [OWNER]
-    with pytest.raises(TidemarkError, match="is not there any more"):
+    with pytest.raises(TidemarkError, match="is not there any more, and was not copied"):
         put(example, receipt)
     assert example.keys("raw/") == [], "a paused attempt completes nothing that was stopped"
+
+
+@pytest.mark.usefixtures("all_are_large")
+@pytest.mark.parametrize(("stopped", "kind"), [(True, UploadEnded), (False, Unavailable)], ids=["ended", "busy"])
+def test_an_upload_that_another_has_ended_is_told_from_a_store_that_is_busy(
+    make: Callable[[], S3Example], proxy: S3Proxy, stopped: bool, kind: type[TidemarkError]
+) -> None:
+    """Ceph answers 500 to who completes an upload that is not there any more."""
+    example = make()
+    receipt = example.stage(1)
+    if stopped:
+        example.sink.store.stop_uploads("_staging")
+    rule = proxy.arm(Rule(Answer.REFUSED, "POST", "?uploadId=", times=-1, code="UnknownError"))
+    with pytest.raises(kind) as ended:
+        put(example, receipt)
+    assert rule.struck >= 3
+    assert type(ended.value) is kind
+    assert ("tidemark retry" in ended.value.next_step, "busy" in ended.value.next_step) == (True, not stopped)
+    assert example.keys("raw/") == []
 
 
 def test_a_file_that_cannot_be_compared_with_a_replay_is_named(make: Callable[[], S3Example], proxy: S3Proxy) -> None:

@@ -316,7 +316,7 @@ def test_what_dynamodb_refuses_is_said_and_tried_again(
     monkeypatch: pytest.MonkeyPatch,
     dynamodb: Any,
 ) -> None:
-    with DynamoProxy(dynamodb.port) as proxy:
+    with DynamoProxy(dynamodb.endpoint_url) as proxy:
         world = make_dynamo_world(endpoint_url=proxy.endpoint_url, settings=ONE_MANIFEST)
         world.produce(30)
         proxy.reasons = reasons

@@ -11,11 +11,11 @@ from pyiceberg.catalog.rest import RestCatalog
 from sandbox.bootstrap.checkout import STATE
 from sandbox.services.iceberg_catalog import IcebergCatalog
 from sandbox.services.postgres import Postgres
-from sandbox.services.s3 import KEY_ID, S3, SECRET
+from sandbox.services.s3 import Bucket
 from tests.worlds.iceberg_readers import read_by_duckdb
 from tests.worlds.iceberg_world import TABLE, IcebergWorld
 from tests.worlds.rest_proxy import Late, RestProxy
-from tests.worlds.s3_world import BUCKET
+from tests.worlds.s3_world import Prefix
 
 
 @pytest.fixture
@@ -65,10 +65,10 @@ def test_a_table_of_a_rest_catalog_is_exact_also_when_commits_are_answered_with_
 
 
 def test_a_rest_catalog_may_keep_its_tables_in_a_bucket(
-    make_iceberg_world: Callable[..., IcebergWorld], services: Path, postgres: Postgres, s3: S3
+    make_iceberg_world: Callable[..., IcebergWorld], services: Path, postgres: Postgres, s3: Bucket
 ) -> None:
-    prefix = uuid4().hex
-    warehouse = f"s3://{BUCKET}/{prefix}"
+    own = s3.below(uuid4().hex)
+    warehouse = own.root
     with (
         postgres.temporary_database("catalog") as dsn,
         IcebergCatalog(services, STATE, dsn, warehouse, s3) as catalog,
@@ -84,11 +84,11 @@ def test_a_rest_catalog_may_keep_its_tables_in_a_bucket(
         reader = RestCatalog(
             "reader",
             uri=catalog.url,
-            **{"s3.endpoint": s3.endpoint_url, "s3.access-key-id": KEY_ID, "s3.secret-access-key": SECRET},
+            **{"s3.endpoint": s3.endpoint_url, "s3.access-key-id": s3.key_id, "s3.secret-access-key": s3.secret},
         )
         rows = reader.load_table(TABLE).scan(selected_fields=("_topic_partition", "_offset", "k")).to_arrow()
         places = zip(rows["_topic_partition"].to_pylist(), rows["_offset"].to_pylist(), strict=True)
         assert rows.num_rows == len(set(places)) == 60 - len(world.bad)
-        written = {key["Key"] for key in s3.client().list_objects_v2(Bucket=BUCKET, Prefix=prefix)["Contents"]}
+        written = Prefix(own).keys()
     assert any(key.endswith(".metadata.json") for key in written), "the server's own files are there too"
     assert not (world.folder / "warehouse").exists()

@@ -17,10 +17,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from sandbox.services.postgres import Postgres
-from sandbox.services.s3 import S3
+from sandbox.services.s3 import Bucket
 from tests.worlds.iceberg_readers import read_by_duckdb
 from tests.worlds.iceberg_world import TABLE, IcebergWorld, catalog_at
-from tests.worlds.s3_world import BUCKET
 from tidemark.config.base import Surroundings
 from tidemark.connections import from_environment
 from tidemark.errors import Unavailable
@@ -422,9 +421,8 @@ def test_the_example_runs_and_its_partitions_are_hidden(make_iceberg_world: Make
         assert sorted(table.scan("customer = 'c1'").to_arrow().column("order_id").to_pylist()) == [1]
 
 
-def test_a_table_in_a_bucket_is_written_and_its_metadata_too(make_iceberg_world: Make, s3: S3) -> None:
-    prefix = uuid4().hex
-    world = make_iceberg_world(iceberg={"warehouse": f"s3://{BUCKET}/{prefix}", "store_connection": "store"})
+def test_a_table_in_a_bucket_is_written_and_its_metadata_too(make_iceberg_world: Make, s3: Bucket) -> None:
+    world = make_iceberg_world(iceberg={"warehouse": s3.below(uuid4().hex).root, "store_connection": "store"})
     world.targets["store"] = s3.connection()
     world.produce(60, bad_every=13)
     world.ok("run", "demo")

@@ -15,8 +15,8 @@ from psycopg.conninfo import conninfo_to_dict
 from sandbox.bootstrap.apart import packages_of
 from sandbox.bootstrap.checkout import CHECKOUT, STATE
 from sandbox.bootstrap.jars import fetch_for_tests
-from sandbox.services.dynamodb import DynamoDB
-from sandbox.services.s3 import KEY_ID, S3, SECRET
+from sandbox.services.dynamodb import KEY_ID, SECRET, DynamoDB
+from sandbox.services.s3 import REGION, Bucket
 from tests.worlds.dynamo_world import DynamoWorld
 from tests.worlds.iceberg_world import TABLE, IcebergWorld
 from tests.worlds.s3_world import S3World
@@ -45,8 +45,8 @@ print(json.dumps([plain(globals()[name], columns) for name, columns in WANTED.it
 
 
 def snippets(heading: str) -> list[str]:
-    """The Python snippets of a section of the page."""
-    section = re.split(r"\n##+ ", PAGE.split(f"\n## {heading}\n")[1])[0]
+    """The Python snippets of a section of the page, or of a part of one."""
+    section = re.split(r"\n##+ ", re.split(f"\n##+ {heading}\n", PAGE)[1])[0]
     return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
 
 
@@ -54,7 +54,7 @@ def snippets(heading: str) -> list[str]:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home where DuckDB finds the extensions that ``INSTALL`` would have fetched."""
     folder = tmp_path_factory.mktemp("home")
-    for extension in ("avro", "iceberg"):
+    for extension in ("avro", "httpfs", "iceberg"):
         [file] = packages_of("readers").glob(f"duckdb_extension_{extension}/extensions/*/*.duckdb_extension")
         installed = folder / ".duckdb" / "extensions" / file.parent.name / "linux_amd64"
         installed.mkdir(parents=True, exist_ok=True)
@@ -124,18 +124,26 @@ def test_files_in_a_folder_are_read_by_their_published_paths(world: World, run: 
 
 
 def test_files_in_a_bucket_are_read_by_the_same_snippets(
-    make_s3_world: Callable[..., S3World], s3: S3, run: Run
+    make_s3_world: Callable[..., S3World], s3: Bucket, run: Run
 ) -> None:
     world = make_s3_world()
     expected = publish(world)
     keys = {
-        "AWS_ACCESS_KEY_ID": KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": s3.key_id, "AWS_SECRET_ACCESS_KEY": s3.secret, "AWS_REGION": REGION,
         "AWS_ENDPOINT_URL": s3.endpoint_url, "AWS_ALLOW_HTTP": "true",
     }  # fmt: skip
     _, pandas, polars, *_ = snippets("Files")
     for snippet in (pandas, polars):
         [rows] = run(world, snippet, {"rows": PLACE}, {'"orders"': '"demo"'}, **keys)
         assert places(rows) == expected, snippet
+    [duckdb] = snippets("Files in a bucket")
+    own = {
+        '"orders"': '"demo"', "'reader'": f"'{s3.key_id}'", "'password'": f"'{s3.secret}'",
+        "localhost:9000": s3.endpoint_url.partition("://")[2],
+        "USE_SSL false": f"USE_SSL {'true' if s3.endpoint_url.startswith('https') else 'false'}",
+    }  # fmt: skip
+    [rows] = run(world, duckdb, {"rows": PLACE}, own)
+    assert places(rows) == expected, "with nothing from the environment"
 
 
 def of_database(dsn: str, database: str) -> dict[str, str]:

@@ -1,10 +1,10 @@
-"""The store behind s3://: what it keeps of the promises that publishing relies on, on the emulator or a real bucket."""
+"""The store behind s3://: what it keeps of the promises that publishing relies on, in the emulator or another store."""
 
 import os
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -13,40 +13,31 @@ import pyarrow.parquet as pq
 import pytest
 
 from sandbox.services.processes import free_port
-from sandbox.services.s3 import S3
-from tests.worlds.s3_world import BUCKET
+from sandbox.services.s3 import Bucket
+from tests.worlds.s3_world import ENCRYPTS
 from tidemark.connections import from_environment
 from tidemark.errors import AccessDenied, ConfigurationError, Fenced, TidemarkError, Unavailable, WorkFailed
 from tidemark.storage.base import Move
 from tidemark.storage.open import open_store
 from tidemark.storage.s3 import MIB, S3Store
-from tidemark.storage.s3_uploads import PART_BYTES, UPLOADED_BYTES, Note, note_of
+from tidemark.storage.s3_client import UploadEnded
+from tidemark.storage.s3_uploads import PART_BYTES, UPLOADED_BYTES, Note, note_of, send_parts
 
 SMALLEST_PART = 5 * MIB
 STAGING = "_staging/1/0001"
-REAL = "TIDEMARK_TEST_S3_ROOT"
 CONNECTION = {"connection": "lake_keys"}
 
 
-def emulated(s3: S3, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> S3Store:
+def opened(s3: Bucket, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> S3Store:
+    """An empty prefix."""
     monkeypatch.setenv("AIRFLOW_CONN_LAKE_KEYS", s3.connection())
-    root = f"s3://{BUCKET}/{uuid4().hex}"
+    root = s3.below(uuid4().hex).root
     return S3Store(root, {**CONNECTION, **settings}, from_environment, multipart_bytes=SMALLEST_PART)
 
 
-@pytest.fixture(params=["emulator", "real bucket"])
-def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Store]:
-    """An empty prefix; it is empty again afterwards."""
-    if request.param == "emulator":
-        yield emulated(request.getfixturevalue("s3"), monkeypatch)
-        return
-    root = os.environ.get(REAL)
-    if not root:
-        pytest.skip(f"{REAL} names no s3://bucket/prefix; keys come from boto3's own sources")
-    opened = S3Store(f"{root}/{uuid4().hex}", {}, from_environment, multipart_bytes=SMALLEST_PART)
-    yield opened
-    for folder in ("raw", "_staging", "_manifests"):
-        opened.delete_folder(folder)
+@pytest.fixture
+def store(s3: Bucket, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+    return opened(s3, monkeypatch)
 
 
 def stage(store: S3Store, key: str, content: bytes, *, final: bool = False) -> Move:
@@ -61,8 +52,9 @@ def upload(store: S3Store, key: str = "a") -> tuple[Move, bytes]:
     return stage(store, key, content, final=True), content
 
 
-def uploads(store: S3Store) -> list[str]:
-    return [begun["Key"].rpartition("/")[2] for begun in store._uploads(store._prefix)]
+def uploads(s3: Bucket, store: S3Store) -> list[str]:
+    """The names of unfinished uploads of this test."""
+    return [key.rpartition("/")[2] for key, _ in replace(s3, root=store.root).uploads()]
 
 
 def nothing() -> None:
@@ -88,7 +80,7 @@ def test_an_object_is_staged_moved_and_removed_whole_and_in_parts(store: S3Store
 
 
 @pytest.mark.parametrize("size", [UPLOADED_BYTES, 2 * PART_BYTES + 1])
-def test_a_large_file_is_an_upload_that_a_move_completes(store: S3Store, size: int) -> None:
+def test_a_large_file_is_an_upload_that_a_move_completes(store: S3Store, s3: Bucket, size: int) -> None:
     content = os.urandom(size)
     move = stage(store, "a", content, final=True)
     assert [key for key, _ in store.list()] == [note_of(move.staged)], "there is nothing to copy"
@@ -99,7 +91,7 @@ def test_a_large_file_is_an_upload_that_a_move_completes(store: S3Store, size: i
     store.delete_folder("_staging")
     store.move(move.staged, move.key, move.size)
     assert [*store.list()] == [("raw/a", size)]
-    assert uploads(store) == []
+    assert uploads(s3, store) == []
 
 
 def test_a_file_below_the_limit_or_without_a_final_key_is_an_object(store: S3Store) -> None:
@@ -115,7 +107,7 @@ def test_a_file_below_the_limit_or_without_a_final_key_is_an_object(store: S3Sto
 @pytest.mark.parametrize("stop", ["stop_uploads", "delete_folder"])
 @pytest.mark.parametrize("lists_by_prefix", [True, False])
 def test_an_upload_that_was_stopped_is_completed_by_nobody(
-    store: S3Store, monkeypatch: pytest.MonkeyPatch, stop: str, lists_by_prefix: bool
+    store: S3Store, s3: Bucket, monkeypatch: pytest.MonkeyPatch, stop: str, lists_by_prefix: bool
 ) -> None:
     """Also in a store that lists uploads by their whole key only, as MinIO does."""
     move, _ = upload(store)
@@ -126,30 +118,51 @@ def test_an_upload_that_was_stopped_is_completed_by_nobody(
             patched.setattr(S3Store, "_uploads", lambda *_: iter(()))
         getattr(store, stop)(STAGING)
         getattr(store, stop)(STAGING)  # done before
-    assert uploads(store) == []
+    assert uploads(s3, store) == []
     store.put(note_of(move.staged), begun.content())
-    with pytest.raises(WorkFailed, match=r"the upload of s3://.*/raw/a is not there any more, and was not completed"):
+    with pytest.raises(
+        WorkFailed, match=r"the upload of s3://.*/raw/a is not there any more: another process has ended it"
+    ):
         store.move(move.staged, move.key, move.size)
     assert store.get("raw/a") is None
 
 
-def test_to_remove_a_note_stops_its_upload_and_no_other(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_of_an_upload_that_another_has_stopped_are_told_as_that(
+    store: S3Store, s3: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A newer attempt does so while this one still sends: neither is the store busy, nor does it lack anything."""
+
+    def overtaken(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        store.stop_uploads(STAGING)
+        return send_parts(*arguments)
+
+    monkeypatch.setattr("tidemark.storage.s3.send_parts", overtaken)
+    with pytest.raises(UploadEnded, match=r"the upload of s3://.*/raw/a is not there any more: another") as ended:
+        upload(store)
+    assert ended.value.next_step.startswith("nothing is published half. A newer attempt at work goes on instead")
+    assert uploads(s3, store) == []
+
+
+def test_to_remove_a_note_stops_its_upload_and_no_other(
+    store: S3Store, s3: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (move, _), (other, content) = upload(store, "a"), upload(store, "b")
     monkeypatch.setattr(S3Store, "_uploads", lambda *_: iter(()))
     store.delete([note_of(move.staged)])
     monkeypatch.undo()
-    assert uploads(store) == ["b"]
+    assert uploads(s3, store) == ["b"]
     store.move(other.staged, other.key, other.size)
     assert store.get("raw/b") == content
 
 
-def test_a_note_that_lies_there_already_does_not_leave_its_upload_behind(store: S3Store) -> None:
+def test_a_note_that_lies_there_already_does_not_leave_its_upload_behind(store: S3Store, s3: Bucket) -> None:
     """Two tasks have the same name only where a database was restored and a task of before is alive."""
     upload(store)
     move, content = upload(store)
     store.move(move.staged, move.key, move.size)
     assert store.get(move.key) == content
-    assert uploads(store) == []
+    assert uploads(s3, store) == []
 
 
 def test_an_upload_without_all_parts_is_not_completed(store: S3Store) -> None:
@@ -220,9 +233,9 @@ def test_nothing_is_staged_by_a_writer_that_fails(store: S3Store) -> None:
 
 
 def test_the_fence_is_asked_before_each_copy_and_nothing_is_under_way_after_it_says_no(
-    s3: S3, monkeypatch: pytest.MonkeyPatch
+    s3: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = emulated(s3, monkeypatch)
+    store = opened(s3, monkeypatch)
     moves = [stage(store, f"{number:02d}", b"x" * number) for number in range(40)]
     asked = 0
 
@@ -239,13 +252,14 @@ def test_the_fence_is_asked_before_each_copy_and_nothing_is_under_way_after_it_s
     assert sorted(key for key, _ in store.list("raw")) == [move.key for move in moves[:25]]
 
 
-def test_objects_are_encrypted_as_the_pipeline_says(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = emulated(s3, monkeypatch, server_side_encryption="aws:kms", kms_key_id="alias/lake")
+@ENCRYPTS
+def test_objects_are_encrypted_as_the_pipeline_says(s3: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(s3, monkeypatch, server_side_encryption="aws:kms", kms_key_id="alias/lake")
     store.put("_manifests/a", b"1")
     for key, size in (("small", 10), ("large", 2 * SMALLEST_PART)):
         store.move_each([stage(store, key, b"x" * size)], nothing, nothing)
     for key in ("_manifests/a", "raw/small", "_staging/1/0001/small", "raw/large"):
-        head = s3.client().head_object(Bucket=BUCKET, Key=f"{store.root.removeprefix(f's3://{BUCKET}/')}/{key}")
+        head = s3.client().head_object(Bucket=s3.name, Key=f"{replace(s3, root=store.root).prefix}/{key}")
         assert (head["ServerSideEncryption"], head["SSEKMSKeyId"]) == ("aws:kms", "alias/lake"), key
 
 

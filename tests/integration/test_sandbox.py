@@ -1,6 +1,8 @@
 """The local services keep what they promise: data survives a kill, and nothing survives the end."""
 
+import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -11,6 +13,7 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from sandbox.bootstrap import ceph
 from sandbox.bootstrap.check_machine import check_alone, holder
 from sandbox.bootstrap.checkout import CHECKOUT, STATE
 from sandbox.bootstrap.jars import ensure, locked
@@ -19,6 +22,7 @@ from sandbox.errors import SandboxBusy, SandboxFailed
 from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres, remove_home
 from sandbox.services.processes import Child, port_answers, wait_until
+from sandbox.services.s3 import Bucket
 from sandbox.services.stack import LockFile
 
 
@@ -308,3 +312,35 @@ def test_whoever_starts_make_up_twice_is_told_where_the_first_one_is(
     assert "http://127.0.0.1:1  user admin  password p" in told
     lock.release()
     assert check_alone() == [], "what a killed one has left does not count"
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(bool(ceph.missing()), reason="Ceph's programs are not installed: make test-stores")
+def test_a_store_of_ceph_ends_with_the_command_beside_it_also_when_that_is_killed(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    beside = ["sh", "-c", f"env > {told}.part; mv {told}.part {told}; exec sleep 600"]
+    command = subprocess.Popen([sys.executable, "-m", "sandbox", "beside-ceph", *beside], cwd=CHECKOUT)
+    try:
+        wait_until(told.exists, "the store to start", timeout=240)
+        store = Bucket.of_environment(dict(line.split("=", 1) for line in told.read_text().splitlines() if "=" in line))
+        assert store is not None
+        store.client().put_object(Bucket=store.name, Key="a", Body=b"1")
+        store.empty()
+        port = int(store.endpoint_url.rpartition(":")[2])
+    finally:
+        command.kill()
+        command.wait()
+    wait_until(lambda: not port_answers(port), "the store to stop", timeout=30)
+    folder = STATE / f"ceph-{command.pid}"
+    wait_until(lambda: not processes_in(folder), "its processes to end", timeout=30)
+    shutil.rmtree(folder)
+
+
+def processes_in(folder: Path) -> list[Path]:
+    """The processes whose current folder is below a folder."""
+    inside = []
+    for place in Path("/proc").glob("[0-9]*/cwd"):
+        with contextlib.suppress(OSError):
+            if place.readlink().is_relative_to(folder):
+                inside.append(place)
+    return inside

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from sandbox.services.postgres import Postgres
-from sandbox.services.s3 import S3
+from sandbox.services.s3 import Bucket
 from tests.faults.actors import Actor, Fault
 from tests.faults.lakes import BucketLake
 from tests.faults.model_world import ScheduleSettings
@@ -46,7 +46,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 @pytest.fixture
 def make_recorded(
-    postgres: Postgres, template: str, kind: Kind, s3: S3, monkeypatch: pytest.MonkeyPatch
+    postgres: Postgres, template: str, kind: Kind, s3: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[], RecordedWorld]]:
     """Makes worlds with a planned manifest."""
     monkeypatch.setenv(variable_of(CONNECTION), s3.connection())
@@ -54,7 +54,7 @@ def make_recorded(
     with ExitStack() as stack:
 
         def make() -> RecordedWorld:
-            lake = BucketLake(s3, f"trace-{uuid4().hex}") if kind is Kind.BUCKET else None
+            lake = BucketLake(s3.below(f"trace-{uuid4().hex}")) if kind is Kind.BUCKET else None
             world = RecordedWorld(postgres, template, ScheduleSettings(), Counter(), lake)
             if kind.is_table:
                 world.warehouse = world.dsn

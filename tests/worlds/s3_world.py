@@ -1,6 +1,7 @@
-"""A pipeline with its lake in a bucket of the emulator. Its readers use their own S3 client."""
+"""A pipeline with its lake in a bucket. Its readers use their own S3 client."""
 
 import json
+import os
 from collections import Counter
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -9,25 +10,27 @@ from unittest import mock
 
 import psycopg
 import pyarrow.parquet as pq
+import pytest
 from botocore.exceptions import ClientError
 from click.testing import Result
 
-from sandbox.services.s3 import KEY_ID, S3, SECRET
+from sandbox.services.s3 import VARIABLES, Bucket
 from tests.worlds.forked_command import UPLOADS_FROM
 from tests.worlds.world import Place, World
 from tidemark.database.client import ManifestDatabase
 from tidemark.storage.s3 import S3Store
 
-BUCKET = "lake"
 CONNECTION = "lake_keys"
+ENCRYPTS = pytest.mark.skipif(VARIABLES["root"] in os.environ, reason="not every store has keys to encrypt with")
 
 
 class Prefix:
-    """The objects below a prefix of the bucket, read with a separate client; keys are relative to the prefix."""
+    """The objects below a prefix of a bucket, read with a separate client; keys are relative to the prefix."""
 
-    def __init__(self, client: Any, prefix: str) -> None:
-        self._client = client
-        self._prefix = prefix
+    def __init__(self, bucket: Bucket) -> None:
+        self._client = bucket.client()
+        self._bucket = bucket
+        self._prefix = bucket.prefix
 
     def keys(self, below: str = "") -> list[str]:
         """Every key that starts with ``below``, sorted."""
@@ -35,21 +38,31 @@ class Prefix:
 
     def etags(self, below: str = "") -> dict[str, str]:
         """The ETag, which is another one for other bytes, by key."""
-        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=self._key(below))
+        pages = self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket.name, Prefix=self._key(below)
+        )
         entries = (entry for page in pages for entry in page.get("Contents", ()))
         return {entry["Key"].removeprefix(f"{self._prefix}/"): entry["ETag"] for entry in entries}
 
     def content(self, key: str) -> bytes:
-        content: bytes = self._client.get_object(Bucket=BUCKET, Key=self._key(key))["Body"].read()
+        content: bytes = self._client.get_object(Bucket=self._bucket.name, Key=self._key(key))["Body"].read()
         return content
 
+    def uploads(self) -> list[str]:
+        """The keys of unfinished uploads."""
+        return [key.removeprefix(f"{self._prefix}/") for key, _ in self._bucket.uploads()]
+
+    def begin_upload(self, key: str) -> None:
+        """Leave an unfinished upload, as a process does that dies while it uploads an object in parts."""
+        self._client.create_multipart_upload(Bucket=self._bucket.name, Key=self._key(key))
+
     def remove(self, key: str) -> None:
-        self._client.delete_object(Bucket=BUCKET, Key=self._key(key))
+        self._client.delete_object(Bucket=self._bucket.name, Key=self._key(key))
 
     def state(self, key: str) -> object | None:
         """A value that changes with the object; None when there is no object."""
         try:
-            head = self._client.head_object(Bucket=BUCKET, Key=self._key(key))
+            head = self._client.head_object(Bucket=self._bucket.name, Key=self._key(key))
         except ClientError as error:
             if error.response["ResponseMetadata"]["HTTPStatusCode"] != 404:
                 raise
@@ -62,26 +75,23 @@ class Prefix:
 
 @dataclass
 class S3World(World):
-    """A world with a lake in the bucket; ``endpoint_url`` may be a proxy in front of the emulator.
+    """A world with a lake in the bucket; ``endpoint_url`` may be a proxy in front of the store.
 
     Files of at least ``uploads_from`` bytes are uploads; None: as in production.
     """
 
-    s3: S3 = field(kw_only=True)
+    s3: Bucket = field(kw_only=True)  # of all tests; the world has a folder of it
     endpoint_url: str = ""
-    key_id: str = KEY_ID
-    secret: str = SECRET
     uploads_from: int | None = None
     _read: dict[str, list[Place]] = field(default_factory=dict, init=False)  # by ETag
 
     def __post_init__(self) -> None:
-        self.prefix = f"{self.folder.parent.name}/{self.folder.name}/lake"
+        own = self.s3.below(f"{self.folder.parent.name}/{self.folder.name}/lake")
+        self.root = own.root
         files = {"root": self.root, "connection": CONNECTION, "layout": "raw/{stream}/%Y/%m/%d/%H"}
         self.settings = {"sinks": [{"files": files}], **self.settings}
-        keys = self.s3.connection(self.endpoint_url, key_id=self.key_id, secret=self.secret)
-        self.targets = {CONNECTION: keys, **self.targets}
-        self.client = self.s3.client()
-        self._below = Prefix(self.client, self.prefix)
+        self.targets = {CONNECTION: self.s3.connection(self.endpoint_url), **self.targets}
+        self._below = Prefix(own)
         super().__post_init__()
 
     def environment(self, **more: str) -> dict[str, str]:
@@ -91,10 +101,6 @@ class S3World(World):
     def here(self, *words: str) -> Result:
         with mock.patch.object(S3Store, "uploads_from", self.uploads_from or S3Store.uploads_from):
             return super().here(*words)
-
-    @property
-    def root(self) -> str:
-        return f"s3://{BUCKET}/{self.prefix}"
 
     def object_keys(self) -> list[str]:
         """Every key of the lake, relative to its root, sorted."""
@@ -122,13 +128,11 @@ class S3World(World):
         self._below.remove(key)
 
     def begin_upload(self, key: str) -> None:
-        """Leave an unfinished upload, as a process does that dies while it uploads an object in parts."""
-        self.client.create_multipart_upload(Bucket=BUCKET, Key=f"{self.prefix}/{key}")
+        self._below.begin_upload(key)
 
     def uploads(self) -> list[str]:
         """The keys of unfinished uploads."""
-        uploads = self.client.list_multipart_uploads(Bucket=BUCKET, Prefix=f"{self.prefix}/").get("Uploads", ())
-        return sorted(upload["Key"].removeprefix(f"{self.prefix}/") for upload in uploads)
+        return self._below.uploads()
 
     def lies_in_files(self) -> bool:
         return True

@@ -23,7 +23,17 @@ from tidemark.connections import Lookup
 from tidemark.errors import SinkRefused, TidemarkError, Unavailable, WorkFailed
 from tidemark.paths import RECORDS
 from tidemark.storage.base import S3, Move
-from tidemark.storage.s3_client import COPIES, access, client, code_of, is_gone, of_code, translated
+from tidemark.storage.s3_client import (
+    COPIES,
+    NO_UPLOAD,
+    UploadEnded,
+    access,
+    client,
+    code_of,
+    is_gone,
+    of_code,
+    translated,
+)  # fmt: skip
 from tidemark.storage.s3_uploads import PART_BYTES, UPLOADED_BYTES, Note, is_note, note_of, send_parts
 
 MIB = 1024 * 1024
@@ -298,26 +308,39 @@ class S3Store:
         return None
 
     def _complete(self, note: Note, key: str) -> TidemarkError | None:
-        """The error when the upload is not there any more: it may have been completed before."""
+        """The error when the upload is not there any more: it may have been completed before.
+
+        Some stores say then that they are out of order (Ceph: 500): after any such answer the upload is looked at.
+        """
         if not note.parts:
             return WorkFailed(
                 f"the upload of {self._uri(key)} does not have all its parts",
                 next_step="nothing is published half; tidemark retry {pipeline}",
             )
-        with translated("complete the upload of", self._uri(key)):
-            try:
+        try:
+            with translated("complete the upload of", self._uri(key)):
                 self._client.complete_multipart_upload(
                     **self._at(key), UploadId=note.upload_id, MultipartUpload={"Parts": list(note.parts)}
                 )
-            except ClientError as refused:
-                if code_of(refused) != "NoSuchUpload":
-                    raise
-                return WorkFailed(
-                    f"the upload of {self._uri(key)} is not there any more, and was not completed",
-                    next_step="nothing is published half; tidemark retry {pipeline}. If that happens again: does a "
-                    "rule of the bucket remove unfinished uploads sooner than an attempt ends?",
-                )
+        except UploadEnded as ended:
+            return ended
+        except Unavailable:
+            with suppress(TidemarkError):
+                if not self._is_open(note, key):
+                    return UploadEnded(self._uri(key))
+            raise
         return None
+
+    def _is_open(self, note: Note, key: str) -> bool:
+        """Whether an upload can still be completed. Of one that cannot Ceph says that there is no such key."""
+        with translated("look at the upload of", self._uri(key)):
+            try:
+                self._client.list_parts(**self._at(key), UploadId=note.upload_id, MaxParts=1)
+            except ClientError as refused:
+                if code_of(refused) != NO_UPLOAD and not is_gone(refused):
+                    raise
+                return False
+        return True
 
     def sync(self, keys: Iterable[str]) -> None:
         """Nothing to do: an object that S3 has confirmed is durable."""
@@ -382,7 +405,7 @@ class S3Store:
             try:
                 self._client.abort_multipart_upload(Bucket=self._bucket, Key=name, UploadId=upload_id)
             except ClientError as refused:
-                if code_of(refused) != "NoSuchUpload":
+                if code_of(refused) != NO_UPLOAD:
                     raise
 
     def folders(self, prefix: str) -> list[str]:

@@ -27,11 +27,24 @@ from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, Tidem
 from tidemark.storage.base import is_address
 
 COPIES = 16  # requests of one publish at once; each waits about 50 ms for the store and needs no core
+NO_UPLOAD = "NoSuchUpload"  # nobody can complete it any more, or somebody has
 _EXTRA = {"region_name", "endpoint_url", "aws_session_token", "profile_name"}
 _KEYS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "TokenRefreshRequired"}
 _REGION = {"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "301"}
 _LATER = {"SlowDown", "Throttling", "ThrottlingException", "RequestTimeout", "RequestLimitExceeded", "OperationAborted",
           "ConditionalRequestConflict", "429"}  # fmt: skip
+
+
+class UploadEnded(WorkFailed):
+    """An upload is there no more: it was aborted, by a newer attempt or a rule of the bucket, or completed."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(
+            f"the upload of {uri} is not there any more: another process has ended it",
+            next_step="nothing is published half. A newer attempt at work goes on instead; when there is none: "
+            "tidemark retry {pipeline}. If that happens again: does a rule of the bucket remove unfinished uploads "
+            "sooner than an attempt ends?",
+        )
 
 
 @dataclass(frozen=True)
@@ -146,6 +159,8 @@ def is_gone(error: ClientError) -> bool:
 
 
 def _translate(error: ClientError | BotoCoreError, what: str, uri: str) -> TidemarkError:
+    if isinstance(error, ClientError) and code_of(error) == NO_UPLOAD:
+        return UploadEnded(uri)
     if isinstance(error, ClientError):
         details = error.response.get("Error", {})
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
