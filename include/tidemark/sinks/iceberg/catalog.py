@@ -19,15 +19,18 @@ from pyiceberg.exceptions import (
     SignError,
     UnauthorizedError,
 )
+from pyiceberg.io import PY_IO_IMPL, load_file_io
 from requests.adapters import HTTPAdapter
 from sqlalchemy.exc import DBAPIError, ProgrammingError, SQLAlchemyError
 
 from tidemark.connections import Lookup, Secret, masked, revealed, variable_of
 from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable
+from tidemark.sinks.iceberg.file_io import StoreFileIO, try_write
 from tidemark.sinks.iceberg.settings import CatalogKind, Settings
 from tidemark.storage.base import is_s3
 
 CONNECT_S, READ_S = 5, 60
+FILE_IO = f"{StoreFileIO.__module__}.{StoreFileIO.__qualname__}"
 Properties = dict[str, str | Secret]
 
 _EXTRA = {
@@ -74,6 +77,11 @@ class OpenCatalog:
             if not self._blocks:
                 self._close_connections()
 
+    def try_write(self, location: str) -> None:
+        """Write a file of metadata below a location, and remove it, as the catalog would for a new table there."""
+        with self._translated({}):
+            try_write(load_file_io(self.catalog.properties, location), location)
+
     def _close_connections(self) -> None:
         if isinstance(self.catalog, SqlCatalog):
             self.catalog.engine.dispose()
@@ -82,7 +90,10 @@ class OpenCatalog:
     def _translated(self, context: Mapping[str, object]) -> Iterator[None]:
         try:
             yield
-        except (TidemarkError, CommitFailedException):
+        except TidemarkError as error:  # of the store, too, which ``StoreFileIO`` asks
+            error.within(**context)
+            raise
+        except CommitFailedException:
             raise
         except (UnauthorizedError, ForbiddenError, AuthorizationExpiredError, SignError) as error:
             self._raise(AccessDenied, "refuses access", "give its user the right", error, context)
@@ -115,7 +126,7 @@ class _Limited(HTTPAdapter):
 
 def _properties(settings: Settings, lookup: Lookup) -> Properties:
     """All that the client of the catalog gets."""
-    properties: Properties = dict(settings.options)
+    properties: Properties = {PY_IO_IMPL: FILE_IO, **settings.options}
     if settings.warehouse is not None:
         is_folder = settings.warehouse.startswith("/")
         properties["warehouse"] = f"file://{settings.warehouse}" if is_folder else settings.warehouse
@@ -196,7 +207,7 @@ def _secret(value: object) -> Secret | None:
 
 
 def _store(settings: Settings, lookup: Lookup) -> Properties:
-    """What PyIceberg needs to read and write metadata in ``s3://``."""
+    """What PyIceberg needs to read and write metadata in ``s3://``, by ``StoreFileIO``."""
     # Imported late: it needs boto3, which tables in folders do without.
     from tidemark.storage.s3_client import access
 
@@ -204,7 +215,7 @@ def _store(settings: Settings, lookup: Lookup) -> Properties:
     given = {
         "s3.access-key-id": keys.key_id, "s3.secret-access-key": keys.secret, "s3.session-token": keys.token,
         "s3.region": keys.region, "s3.endpoint": keys.endpoint_url, "s3.profile-name": keys.profile,
-        "s3.force-virtual-addressing": None if keys.path_style else "true",
-        "s3.connect-timeout": str(CONNECT_S), "s3.request-timeout": str(READ_S),
+        "s3.force-virtual-addressing": "false" if keys.path_style else "true",
+        "s3.server-side-encryption": settings.s3.server_side_encryption, "s3.sse-kms-key-id": settings.s3.kms_key_id,
     }  # fmt: skip
     return {key: value for key, value in given.items() if value}

@@ -30,6 +30,7 @@ from tidemark.sinks.difference import Difference
 from tidemark.sinks.iceberg.audit import differences_of_iceberg
 from tidemark.sinks.iceberg.columns import names_of_rows, stored_columns
 from tidemark.sinks.iceberg.evidence import DIGEST
+from tidemark.sinks.iceberg.file_io import try_write
 from tidemark.sinks.iceberg.files import has_row, named_files, rows_of_manifest
 from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.staged import data_folder, root_of
@@ -119,8 +120,11 @@ class IcebergSink(Sink):
         columns = stored_columns(decode, transforms)
         table = self.table.check(columns, change=False)
         if table is None:
-            yield ok(self.name, "the catalog answers; the first attempt creates the table")
+            tried = self.table.try_warehouse()
+            yield ok(self.name, f"the catalog answers{tried}; the first attempt creates the table")
             return
+        with self.table.reading():
+            try_write(table.io, table.location())  # by the client of PyIceberg
         store, key = self._store(table.location()), f"{STAGING}/doctor-{uuid4().hex}"
         try:
             store.put(key, b"probe")

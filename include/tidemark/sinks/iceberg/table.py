@@ -41,6 +41,7 @@ from tidemark.sinks.iceberg.evidence import (
 )
 from tidemark.sinks.iceberg.files import Replaced, replaced, staged_files
 from tidemark.sinks.iceberg.settings import Settings
+from tidemark.storage.base import is_s3
 
 TRIES: Final = 20  # of a commit, while others commit to the same table
 PAUSE_S: Final = 0.2  # after a refused commit; grows with each try
@@ -210,6 +211,14 @@ class IcebergTarget:
         table = self.loaded()
         with self._catalog(**more):
             yield table
+
+    def try_warehouse(self) -> str:
+        """Write below the warehouse of tables in a bucket, as the catalog would; what to tell of it."""
+        if not is_s3(self._settings.warehouse or ""):
+            return ""
+        with self._catalog() as opened:
+            opened.try_write(str(self._settings.warehouse))
+        return ", and metadata can be written (tried)"
 
     def evidence(self) -> Evidence:
         table = self.load()

@@ -1,0 +1,157 @@
+"""The files of a table in a bucket, for PyIceberg: read and written by our own S3 client.
+
+PyIceberg's own way to S3 is another client, with settings of its own: it sends checksums that stores which are not AWS
+refuse (Ceph: HTTP 411), knows no profiles, and its errors do not say what S3 has answered. A catalog imports this class
+by its name, and gives it the properties of the catalog with those of the table.
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from functools import cache
+from types import TracebackType
+from typing import BinaryIO, Self
+from uuid import uuid4
+
+from pyiceberg.io import (
+    S3_ACCESS_KEY_ID,
+    S3_ENDPOINT,
+    S3_FORCE_VIRTUAL_ADDRESSING,
+    S3_PROFILE_NAME,
+    S3_REGION,
+    S3_SECRET_ACCESS_KEY,
+    S3_SERVER_SIDE_ENCRYPTION,
+    S3_SESSION_TOKEN,
+    S3_SSE_KMS_KEY_ID,
+    FileIO,
+    InputFile,
+    OutputFile,
+)
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from tidemark.errors import TidemarkError
+from tidemark.storage.base import S3, ObjectStore, is_s3
+from tidemark.storage.open import open_store
+
+_SETTINGS = {
+    "endpoint_url": S3_ENDPOINT, "region": S3_REGION, "server_side_encryption": S3_SERVER_SIDE_ENCRYPTION,
+    "kms_key_id": S3_SSE_KMS_KEY_ID,
+}  # fmt: skip
+_EXTRA = {"aws_session_token": S3_SESSION_TOKEN, "profile_name": S3_PROFILE_NAME}
+_CONNECTION = "of the catalog"
+
+
+class StoreFileIO(PyArrowFileIO):
+    """``s3://`` by our own client; other places as PyIceberg does."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        super().__init__(dict(properties))
+        self._store = cache(self._opened)
+
+    def new_input(self, location: str) -> InputFile:  # type: ignore[override]
+        return self._object(location) if is_s3(location) else super().new_input(location)
+
+    def new_output(self, location: str) -> OutputFile:  # type: ignore[override]
+        return self._object(location) if is_s3(location) else super().new_output(location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Raises ``OSError``: a commit that is done goes on when an old file of metadata cannot be removed."""
+        place = location if isinstance(location, str) else location.location
+        if not is_s3(place):
+            super().delete(place)
+            return
+        bucket, _, key = place.removeprefix(S3).partition("/")
+        try:
+            self._store(bucket).delete([key])
+        except TidemarkError as error:
+            raise OSError(str(error)) from error
+
+    def _object(self, location: str) -> "_Object":
+        bucket, _, key = location.removeprefix(S3).partition("/")
+        return _Object(location, self._store(bucket), key)
+
+    def _opened(self, bucket: str) -> ObjectStore:
+        properties = self.properties
+        extra = {name: properties[key] for name, key in _EXTRA.items() if properties.get(key)}
+        connection = {
+            "login": properties.get(S3_ACCESS_KEY_ID),
+            "password": properties.get(S3_SECRET_ACCESS_KEY),
+            "extra": extra,
+        }
+        settings: dict[str, object] = {name: properties[key] for name, key in _SETTINGS.items() if properties.get(key)}
+        if S3_FORCE_VIRTUAL_ADDRESSING in properties:
+            settings["path_style"] = properties[S3_FORCE_VIRTUAL_ADDRESSING].lower() != "true"
+        return open_store(f"{S3}{bucket}", {**settings, "connection": _CONNECTION}, lambda _: connection)
+
+
+class _Object(InputFile, OutputFile):
+    """One object, whether it exists or not."""
+
+    def __init__(self, location: str, store: ObjectStore, key: str) -> None:
+        super().__init__(location)
+        self._store = store
+        self._key = key
+
+    def __len__(self) -> int:
+        size = self._store.size(self._key)
+        if size is None:
+            raise FileNotFoundError(self.location)
+        return size
+
+    def exists(self) -> bool:
+        return self._store.size(self._key) is not None
+
+    def open(self, seekable: bool = True) -> BinaryIO:
+        del seekable
+        return self._store.open(self._key)
+
+    def create(self, overwrite: bool = False) -> "_Writing":
+        if not overwrite and self.exists():
+            raise FileExistsError(self.location)
+        return _Writing(self._store.create(self._key))
+
+    def to_input_file(self) -> "_Object":
+        return self
+
+
+class _Writing:
+    """A file that becomes an object when it is closed, and not when its block ends with an error."""
+
+    def __init__(self, creating: AbstractContextManager[BinaryIO]) -> None:
+        self._creating = creating
+        self._file = creating.__enter__()
+        self.closed = False
+
+    def write(self, content: bytes) -> int:
+        return self._file.write(content)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def flush(self) -> None:
+        """Nothing to do: an object is put whole."""
+
+    def close(self) -> None:
+        self._end(None, None, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end(kind, error, trace)
+
+    def _end(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if not self.closed:
+            self.closed = True
+            self._creating.__exit__(kind, error, trace)
+
+
+def try_write(io: FileIO, location: str) -> None:
+    """Create and remove a file of metadata, as a commit creates it."""
+    place = f"{location.rstrip('/')}/metadata/.doctor-{uuid4().hex}"
+    try:
+        with io.new_output(place).create() as file:
+            file.write(b"probe")
+    finally:
+        io.delete(place)
