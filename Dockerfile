@@ -19,7 +19,9 @@ FROM packages AS jars
 WORKDIR /tmp/build
 COPY --chown=airflow:root jars jars
 COPY --chown=airflow:root sandbox sandbox
-RUN python -c "from pathlib import Path; from sandbox.bootstrap.jars import ensure; ensure(Path('/tmp/fetched'))"
+# Of the package just what sandbox/errors.py imports: another change of it fetches nothing again.
+COPY --chown=airflow:root include/tidemark/__init__.py include/tidemark/errors.py include/tidemark/version.py include/tidemark/
+RUN PYTHONPATH=include python -c "from pathlib import Path; from sandbox.bootstrap.jars import ensure; ensure(Path('/tmp/fetched'))"
 
 FROM packages
 WORKDIR /opt/tidemark

@@ -1,9 +1,12 @@
 """Dockerfile and docker-compose.yaml agree with the code and the locks; nothing here could run them."""
 
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,6 +17,7 @@ from sandbox.bootstrap import jars as sandbox_jars
 from sandbox.services import postgres
 from tests.unit.test_docs import jar, locked, text
 from tidemark.cli import main
+from tidemark.pipeline.loader import load
 
 REPOSITORY = Path(__file__).parents[2]
 DOCKERFILE = text("Dockerfile")
@@ -32,11 +36,34 @@ def built(services: dict[str, Any]) -> dict[str, Any]:
 
 def ends(compose: Any) -> set[str]:
     """Every ``host:port`` that an environment variable of our image names."""
-    [environment] = distinct(service["environment"] for service in built(compose["services"]).values())
+    environment = compose["x-airflow"]["environment"]
+    assert all(environment.items() <= service["environment"].items() for service in built(compose["services"]).values())
     values = [re.sub(r"\$\{[^}]*\}", "secret", value) for value in environment.values()]
     urls = {urlsplit(url).netloc.rpartition("@")[2] for url in values if "://" in url and not url.startswith("{")}
     in_json = re.findall(r'"bootstrap.servers": "([^"]+)"|"endpoint_url": "http://([^"]+)"', str(values))
     return (urls | {server or url for server, url in in_json}) - {"lake"}
+
+
+class Stage(NamedTuple):
+    """Of one stage of a Dockerfile: what it copies from the checkout, to where, and its commands."""
+
+    copied: list[tuple[list[str], str]]
+    run: list[str]
+
+
+def stages_of(dockerfile: str) -> dict[str, Stage]:
+    """By name; the last one, which has none, as ``""``."""
+    stages: dict[str, Stage] = {}
+    for line in dockerfile.replace("\\\n", " ").splitlines():
+        word, _, rest = line.partition(" ")
+        if word == "FROM":
+            current = stages[rest.partition(" AS ")[2]] = Stage([], [])
+        elif word == "RUN":
+            current.run.append(rest)
+        elif word == "COPY" and "--from=" not in rest:
+            *sources, target = [name for name in rest.split() if not name.startswith("--")]
+            current.copied.append((sources, target))
+    return stages
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:
@@ -62,11 +89,32 @@ def test_the_image_is_made_of_what_there_is() -> None:
     [ignored] = [[line for line in text(".dockerignore").splitlines() if line and not line.startswith("#")]]
     assert ignored[0] == "*"
     sent = {line[1:] for line in ignored if line.startswith("!")}
-    copied = set(re.findall(r"^COPY (?:--chown=\S+ )?(\S+) \S+$", DOCKERFILE, re.MULTILINE))
-    assert copied == sent
+    copied = {source for stage in stages_of(DOCKERFILE).values() for sources, _ in stage.copied for source in sources}
+    assert all(any(source == path or source.startswith(f"{path}/") for path in sent) for source in copied)
+    assert sent <= copied
     assert all((REPOSITORY / path).exists() for path in copied)
-    stages = set(re.findall(r"^FROM \S+ AS (\w+)$", DOCKERFILE, re.MULTILINE))
-    assert set(re.findall(r"--from=(\w+)", DOCKERFILE)) <= stages
+    assert set(re.findall(r"--from=(\w+)", DOCKERFILE)) <= set(stages_of(DOCKERFILE))
+
+
+def test_what_the_stage_of_the_jars_copies_is_all_that_its_command_imports(tmp_path: Path) -> None:
+    """With a Python that has nothing else: no packages, no variables, no checkout."""
+    stage = stages_of(DOCKERFILE)["jars"]
+    for sources, target in stage.copied:
+        for source in sources:
+            place = tmp_path / target / (Path(source).name if target.endswith("/") else "")
+            if (REPOSITORY / source).is_dir():
+                shutil.copytree(REPOSITORY / source, place, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(REPOSITORY / source, place)
+    [command] = stage.run
+    variables, code = re.fullmatch(r"((?:\w+=\S+ )*)python -c \"(.*)\"", command, re.DOTALL).groups()  # type: ignore[union-attr]
+    statements = [statement.strip() for statement in code.split(";")]
+    assert statements[-1].startswith("ensure("), "which asks the network"
+    environment = dict(word.split("=", 1) for word in variables.split())
+    python = [sys.executable, "-S", "-c", "; ".join([*statements[:-1], "print(ensure.__module__)"])]
+    done = subprocess.run(python, cwd=tmp_path, env=environment, text=True, capture_output=True)
+    assert (done.stdout, done.stderr) == ("sandbox.bootstrap.jars\n", "")
 
 
 def test_the_jars_of_the_image_are_fetched_and_found_where_the_code_says() -> None:
@@ -128,14 +176,14 @@ def test_services_find_each_other_by_name_and_port(compose: Any) -> None:
         for published in service.get("ports", []):
             interface, _, inside = published.split(":")
             assert (interface, inside in listening[name]) == ("127.0.0.1", True), published
-        checked = re.findall(r"localhost:(\d+)", str(service.get("healthcheck", "")))
+        checked = re.findall(r"(?:localhost:|127.0.0.1/)(\d+)", str(service.get("healthcheck", "")))
         assert set(checked) <= listening.get(name, set())
     advertised = services["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
     assert set(re.findall(r":(\d+)", advertised)) <= listening["kafka"]
 
 
 def test_there_is_no_secret_and_compose_stops_without_one(compose: Any) -> None:
-    names = re.compile("PASSWORD|SECRET|KEY|TIDEMARK_DB|SQL_ALCHEMY_CONN")
+    names = re.compile("PASSWORD(?!S_FILE)|SECRET|KEY|TIDEMARK_DB|SQL_ALCHEMY_CONN")
     secrets = {}
     for service in compose["services"].values():
         for name, value in service.get("environment", {}).items():
@@ -160,6 +208,55 @@ def test_every_service_is_waited_for_by_its_health_and_every_volume_is_declared(
     mounted = {volume.split(":")[0] for service in services.values() for volume in service.get("volumes", [])}
     assert {volume for volume in mounted if not volume.startswith(".")} == set(compose["volumes"])
     assert all((REPOSITORY / volume).is_dir() for volume in mounted if volume.startswith("."))
+
+
+def test_what_makes_the_database_of_airflow_does_not_wait_for_it(compose: Any) -> None:
+    """The image's entrypoint runs `airflow db check` before any command, as often as this variable says."""
+    services = built(compose["services"])
+    checks = {name: service["environment"].get("CONNECTION_CHECK_MAX_COUNT") for name, service in services.items()}
+    assert checks == {name: "0" if name == "prepare" else None for name in services}
+    assert "CREATE DATABASE airflow" in str(services["prepare"]["command"])
+
+
+def test_a_service_is_healthy_when_it_takes_connections_and_asking_costs_little(compose: Any) -> None:
+    services = compose["services"]
+    asked = services["postgres"]["healthcheck"]["test"]
+    assert asked[asked.index("--host") + 1] == "127.0.0.1", "while it is set up, it answers on its socket alone"
+    kafka = services["kafka"]["healthcheck"]
+    assert not any(".sh" in word for word in kafka["test"]), "Kafka's commands start a Java each time"
+    port = re.findall(r"/dev/tcp/127.0.0.1/(\d+)", kafka["test"][-1])
+    assert port == ["9092"]
+
+
+def test_the_services_of_airflow_share_one_image_by_name(compose: Any) -> None:
+    services = built(compose["services"])
+    assert len(services) == 4
+    assert distinct((service["build"], service.get("image")) for service in services.values()) == [
+        (".", "tidemark-airflow")
+    ]
+
+
+def test_the_password_of_airflow_is_in_a_volume(compose: Any) -> None:
+    for service in built(compose["services"]).values():
+        file = service["environment"]["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"]
+        assert f"home:{Path(file).parent}" in service["volumes"]
+
+
+def test_the_topics_of_the_pipelines_are_created_and_named(compose: Any) -> None:
+    topics = {topic for file in (REPOSITORY / "include/pipelines").glob("*.yaml") for topic in load(file).source.topics}
+    services = compose["services"]
+    assert topics == set(re.findall(r'NewTopic\("(\w+)"', str(services["prepare"]["command"])))
+    assert services["kafka"]["environment"]["KAFKA_AUTO_CREATE_TOPICS_ENABLE"] == "false"
+    assert services["prepare"]["depends_on"]["kafka"] == {"condition": "service_healthy"}
+    head = COMPOSE.partition("\nname:")[0]
+    assert all(f"the topic `{topic}`" in head for topic in topics)
+    assert "localhost:9094" in head
+
+
+def test_the_python_of_prepare_is_python(compose: Any) -> None:
+    [code] = re.findall(r"<<'PYTHON'\n(.*)\nPYTHON\n", compose["services"]["prepare"]["command"][-1], re.DOTALL)
+    compile(code, "prepare", "exec")
+    assert "$" not in code, "compose would replace it"
 
 
 def test_the_doctor_that_is_named_is_the_one_there_is() -> None:
