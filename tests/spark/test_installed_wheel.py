@@ -1,18 +1,25 @@
 """Tidemark as a user installs it: a wheel, in an environment that has never seen this checkout."""
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 from sandbox.bootstrap.install import TOOLS
 from sandbox.services.postgres import Postgres
+from tests.unit.test_architecture import MODULES, short
+from tests.unit.test_declared_imports import bare, brought_by, declared, of_extra
 from tests.worlds.world import World
+from tidemark.extras import EXTRAS
 from tidemark.lifecycle.attempt import process
 from tidemark.order import Order
 from tidemark.receipt import Receipt
@@ -21,7 +28,41 @@ from tidemark.spark.submitted import read_receipt, write_order
 
 CHECKOUT = Path(__file__).parents[2]
 PACKAGE = CHECKOUT / "include" / "tidemark"
-UV = [str(TOOLS / "bin" / "uv"), "--quiet", "--offline", "--no-config"]
+EXAMPLES = CHECKOUT / "include" / "pipelines" / "examples"
+UV = [str(TOOLS / "bin" / "uv"), "--quiet", "--no-config"]
+PYSPARK = ("pyspark", "pyspark-client")  # both have the same folder
+
+IMPORTED = """
+import importlib, json, sys
+
+absent = {}
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        absent[name] = repr(error)
+print(json.dumps(absent))
+"""
+ASKED = """
+import sys
+
+from tidemark.sinks.iceberg.catalog import OpenCatalog
+from tidemark.sinks.iceberg.settings import Settings
+
+settings = Settings(catalog=sys.argv[1], connection="c", table="a.b", warehouse="/nowhere")
+address = {"conn_type": "http", "host": "127.0.0.1", "port": 9, "login": "u", "password": "p", "schema": ""}
+opened = OpenCatalog(settings, lambda _: address)
+with opened.used():
+    opened.catalog.list_namespaces()
+"""
+AVRO = """
+pipeline: prices
+source: {kafka: {connection: kafka_default, topics: [prices]}}
+decode: {format: avro, schema: prices.avsc}
+event_time: {on_invalid: kafka_timestamp}
+sinks:
+  - files: {root: lake, format: avro}
+"""
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -40,24 +81,55 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(PACKAGE, source / "include" / "tidemark", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(CHECKOUT / name, source)
-    run(*UV, "build", "--wheel", "--no-build-isolation", "--python", sys.executable, "--out-dir", folder, source)
+    run(
+        *UV,
+        "--offline",
+        "build",
+        "--wheel",
+        "--no-build-isolation",
+        "--python",
+        sys.executable,
+        "--out-dir",
+        folder,
+        source,
+    )
     [built] = folder.glob("*.whl")
     return built
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path) -> Path:
-    """The folder of programs of an environment with the wheel and the locked packages, without the checkout.
+def installed(wheel: Path) -> Callable[[str], Path]:
+    """Of an extra, or "" for none: the folder of programs of an environment with the wheel, without the checkout."""
+    return cache(lambda extra: install(wheel, extra))
 
-    Of a folder that a .pth file names, Python reads no further .pth file: so the one that names the checkout is unread.
+
+def install(wheel: Path, extra: str) -> Path:
+    """Into an environment that was empty: the wheel and all that it asks for, from the package index.
+
+    The versions are those of the lock. PySpark alone is linked from the environment of the checkout: the index has it
+    as source, and making a wheel of 434 MB takes a minute. What it brings is installed as the rest.
     """
-    environment = wheel.parent / "environment"
-    run(sys.executable, "-m", "venv", "--without-pip", environment)
-    [packages] = environment.glob("lib/python*/site-packages")
-    locked = next(path for path in sys.path if Path(path, "pyspark").is_dir())
-    (packages / "locked.pth").write_text(f"{locked}\n")
-    run(*UV, "pip", "install", "--no-deps", "--python", environment / "bin" / "python", wheel)
-    return environment / "bin"
+    folder = wheel.parent / (extra or "plain")
+    run(*UV, "venv", "--python", sys.executable, folder)
+    asked = [name for name in declared(extra) if bare(name) in PYSPARK]
+    constraints, overrides = folder / "constraints.txt", folder / "overrides.txt"
+    constraints.write_text(re.sub(r" \\\n.*--hash=\S+", "", (CHECKOUT / "requirements" / "tidemark.lock").read_text()))
+    overrides.write_text("".join(f'{name} ; python_version < "3"\n' for name in PYSPARK))
+    words = [*UV, "pip", "install", "--python", folder / "bin" / "python", "--constraint", constraints]
+    words += ["--override", overrides, f"{wheel}[{extra}]", *sorted({*chain(*map(brought_by, asked))})]
+    if subprocess.run([*map(str, words), "--offline"], capture_output=True).returncode != 0:
+        run(*words)  # what the cache does not have yet
+    [packages] = folder.glob("lib/python*/site-packages")
+    locked = next(Path(path) for path in sys.path if Path(path, "pyspark").is_dir())
+    for pattern in {"pyspark", *(f"{bare(name).replace('-', '_')}-*.dist-info" for name in asked)}:
+        [linked] = locked.glob(pattern)
+        (packages / linked.name).symlink_to(linked)
+    return folder / "bin"
+
+
+def outside() -> dict[str, str]:
+    """The environment of this process, without what leads Python to the checkout."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK", "TIDEMARK"))}
 
 
 def environment(world: World, folder: Path) -> dict[str, str]:
@@ -79,8 +151,68 @@ def test_the_wheel_holds_every_file_of_the_package_and_the_license(wheel: Path) 
     assert len(licenses) == 1
 
 
+@pytest.mark.parametrize("extra", ["", *EXTRAS])
+def test_an_empty_environment_can_import_every_module_that_its_extra_is_for(
+    installed: Callable[[str], Path], extra: str, tmp_path: Path
+) -> None:
+    room = "iceberg" if extra == "hive" else extra
+    modules = [path for path in MODULES if path.stem != "__main__" and of_extra(short(path)) == room]
+    names = [".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in modules]
+    env = {**outside(), "AIRFLOW_HOME": str(tmp_path)}
+    absent = run(installed(extra) / "python", "-c", IMPORTED, *names, env=env, cwd=tmp_path)
+    assert json.loads(absent.splitlines()[-1]) == {}
+    assert modules
+
+
+@pytest.mark.parametrize("extra", ["", "iceberg"])
+def test_an_installed_wheel_validates_the_examples_and_says_what_to_install(
+    installed: Callable[[str], Path], extra: str, tmp_path: Path
+) -> None:
+    shutil.copytree(EXAMPLES, tmp_path, dirs_exist_ok=True)
+    words = [installed(extra) / "tidemark", "validate", *sorted(tmp_path.glob("*.yaml"))]
+    done = subprocess.run([*map(str, words)], env=outside(), cwd=tmp_path, text=True, capture_output=True)
+    refused = [line for line in done.stderr.splitlines() if "not installed here" in line]
+    if extra:
+        assert (done.returncode, refused) == (0, []), done.stderr
+    else:
+        assert done.returncode == 2
+        [line] = refused
+        assert "iceberg.yaml" in line
+        assert 'pip install "tidemark[iceberg]"' in line
+
+
+def test_an_installed_wheel_does_sql_dedupe_protobuf_and_avro(installed: Callable[[str], Path], tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES, tmp_path, dirs_exist_ok=True)
+    schema = {"type": "record", "name": "Price"}
+    fields = [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}]
+    (tmp_path / "prices.avsc").write_text(json.dumps({**schema, "fields": fields}))
+    (tmp_path / "prices.yaml").write_text(AVRO)
+    shutil.copy(CHECKOUT / "tests" / "worlds" / "done_in_process.py", tmp_path)
+    files = ("orders_with_logic.yaml", "protobuf.yaml", "prices.yaml")
+    env = {**outside(), "TIDEMARK_HOME": str(tmp_path)}
+    printed = run(installed("") / "python", "done_in_process.py", *files, env=env, cwd=tmp_path)
+    logic, protobuf, avro = map(json.loads, printed.splitlines())
+    assert logic == {
+        "pipeline": "orders_with_logic", "decoded": 5, "dead_lettered": 0, "filtered": 1, "deduplicated": 1, "rows": 3,
+    }  # fmt: skip
+    for other in (protobuf, avro):
+        assert [other[key] for key in ("decoded", "dead_lettered", "rows")] == [5, 0, 5]
+
+
+@pytest.mark.parametrize(("extra", "catalog"), [("iceberg", "sql"), ("iceberg", "rest"), ("hive", "hive")])
+def test_an_installed_wheel_asks_a_catalog(
+    installed: Callable[[str], Path], extra: str, catalog: str, tmp_path: Path
+) -> None:
+    """There is none at that port: only the client of that kind of catalog can tell."""
+    done = subprocess.run(
+        [installed(extra) / "python", "-c", ASKED, catalog], env=outside(), cwd=tmp_path, text=True, capture_output=True
+    )
+    assert done.returncode == 1
+    assert "Unavailable: the catalog does not answer" in done.stderr
+
+
 def test_an_installed_wheel_copies_a_topic_from_an_empty_folder(
-    make_world: Callable[..., World], postgres: Postgres, installed: Path, tmp_path: Path
+    make_world: Callable[..., World], postgres: Postgres, installed: Callable[[str], Path], tmp_path: Path
 ) -> None:
     world = make_world()
     world.produce(60, bad_every=20)
@@ -90,27 +222,30 @@ def test_an_installed_wheel_copies_a_topic_from_an_empty_folder(
     with postgres.temporary_database("wheel") as world.dsn:
         env = environment(world, folder)
         where = "import sys, tidemark; print(tidemark.__file__); print(*sys.path)"
-        module, path = run(installed / "python", "-c", where, env=env, cwd=folder).splitlines()
-        assert Path(module).is_relative_to(installed.parent)
+        module, path = run(installed("") / "python", "-c", where, env=env, cwd=folder).splitlines()
+        assert Path(module).is_relative_to(installed("").parent)
         assert not {str(CHECKOUT), str(PACKAGE.parent)} & set(path.split())
-        run(installed / "tidemark", "migrate", env=env, cwd=folder)
-        run(installed / "tidemark", "run", "demo", "--master", "local[2]", env=env, cwd=folder)
+        run(installed("") / "tidemark", "migrate", env=env, cwd=folder)
+        run(installed("") / "tidemark", "run", "demo", "--master", "local[2]", env=env, cwd=folder)
         world.assert_complete()
 
 
 def test_spark_submit_does_an_order_with_the_application_of_the_wheel(
-    make_world: Callable[..., World], installed: Path, tmp_path: Path
+    make_world: Callable[..., World], installed: Callable[[str], Path], tmp_path: Path
 ) -> None:
     world = make_world()
     world.produce(20, bad_every=9)
     [manifest] = world.json("plan", "demo")["manifests"]
-    [application] = installed.parent.glob("lib/python*/site-packages/tidemark/spark/application.py")
+    [application] = installed("").parent.glob("lib/python*/site-packages/tidemark/spark/application.py")
 
     def stage(order: Order) -> Receipt:
         file = write_order(order, world.folder)
-        settings = {**spark_configuration(world.spark_jars), "spark.pyspark.driver.python": str(installed / "python")}
+        settings = {
+            **spark_configuration(world.spark_jars),
+            "spark.pyspark.driver.python": str(installed("") / "python"),
+        }
         words = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
-        env = {**environment(world, tmp_path), "PYSPARK_PYTHON": str(installed / "python")}
+        env = {**environment(world, tmp_path), "PYSPARK_PYTHON": str(installed("") / "python")}
         submit = Path(sys.executable).with_name("spark-submit")
         run(submit, "--master", "local[2]", *words, application, file, env=env, cwd=tmp_path)
         return read_receipt(file, order)
@@ -119,13 +254,15 @@ def test_spark_submit_does_an_order_with_the_application_of_the_wheel(
     world.assert_readers_complete()
 
 
-def test_airflow_submits_the_application_of_the_wheel(installed: Path, tmp_path: Path) -> None:
+def test_airflow_submits_the_application_of_the_wheel(installed: Callable[[str], Path], tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     env["AIRFLOW_HOME"] = str(tmp_path)
     where = "from tidemark.airflow.process import APPLICATION; print(APPLICATION)"
-    application = Path(run(installed / "python", "-c", where, env=env, cwd=tmp_path).splitlines()[-1])
-    assert application.is_relative_to(installed.parent)
-    done = subprocess.run([installed / "python", application], env=env, cwd=tmp_path, text=True, capture_output=True)
+    application = Path(run(installed("airflow") / "python", "-c", where, env=env, cwd=tmp_path).splitlines()[-1])
+    assert application.is_relative_to(installed("airflow").parent)
+    done = subprocess.run(
+        [installed("airflow") / "python", application], env=env, cwd=tmp_path, text=True, capture_output=True
+    )
     assert (done.returncode, done.stderr) == (2, "usage: spark-submit application.py ORDER.json\n")
 
 

@@ -189,7 +189,7 @@ def test_the_changelog_begins_with_the_version_of_the_package() -> None:
 def test_spark_has_one_version_everywhere() -> None:
     pinned = {locked("pyspark"), locked("pyspark-client"), jar("org.apache.spark", "spark-sql-kafka-0-10_2.13")}
     assert pinned == {jar("org.apache.spark", "spark-token-provider-kafka-0-10_2.13")}
-    assert f'"pyspark=={pinned.pop()}"' in text("pyproject.toml")
+    assert set(re.findall(r'"pyspark(?:-client|\[\w+\])?==([^"]+)"', text("pyproject.toml"))) == pinned
 
 
 def test_the_license_is_apaches_and_the_package_says_so() -> None:

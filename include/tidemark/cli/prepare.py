@@ -17,6 +17,7 @@ from tidemark.database.health import health
 from tidemark.database.migrate import migrate as make_tables
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, TidemarkError
+from tidemark.extras import require
 from tidemark.lifecycle.context import refuse_out_of_use
 from tidemark.lifecycle.known_sinks import refuse_unlike
 from tidemark.operations.change import Change
@@ -182,6 +183,7 @@ def spark_server(
     machines find secrets of sinks only in its environment, as AIRFLOW_CONN_<ID>. Whoever can connect to it can run code
     as its user: another --host than this machine's own needs a proxy in front of it that checks a token.
     """
+    require("connect", "a Spark Connect server")
     from tidemark.spark.server import server_command  # takes 0.5 s to import
 
     properties = dict(word.partition("=")[::2] for word in conf)

@@ -7,11 +7,11 @@ Executors open decoders here, so this imports the standard library and pyarrow, 
 """
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any, Final
 
 from tidemark.decoders.base import Decoder
 from tidemark.errors import ConfigurationError
+from tidemark.extras import module_of_kind
 
 DECODERS: Final[dict[str, str]] = {
     "avro": "tidemark.decoders.avro",
@@ -60,5 +60,5 @@ def _of_values(config: Mapping[str, Any]) -> Decoder:
     kind = config.get("format", "")
     if kind not in DECODERS:
         raise ConfigurationError(f"decode.format is {kind!r}", next_step=f"write one of {', '.join(DECODERS)}")
-    decoder: Decoder = import_module(f"{DECODERS[kind]}.decoder").open_decoder(config)
+    decoder: Decoder = module_of_kind(f"{DECODERS[kind]}.decoder", kind).open_decoder(config)
     return decoder

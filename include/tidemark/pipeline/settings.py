@@ -42,6 +42,7 @@ from tidemark.config.values import wrong
 from tidemark.decoders.registry import DECODERS
 from tidemark.decoders.settings import DecodeSettings, RowSettings
 from tidemark.decoders.topic_settings import DecodeByTopic, RecordSettings, TopicSettings
+from tidemark.extras import why_absent
 from tidemark.order import OnError, TransformOrder
 from tidemark.pipeline.airflow_tasks import AirflowTasks
 from tidemark.pipeline.code import CodeFolder
@@ -135,6 +136,13 @@ class Spark(Section):
         Annotated[str, AfterValidator(_conf_key)],
         Annotated[str, BeforeValidator(_conf_value), WithJsonSchema({"type": ["string", "number", "boolean"]})],
     ] = Field(default={}, description="Spark properties.", examples=[{"spark.executor.memory": "4g"}])
+
+    @field_validator("engine")
+    @classmethod
+    def _installed(cls, engine: Engine | None) -> Engine | None:
+        if engine is Engine.CONNECT and why_absent("connect"):
+            raise wrong(why_absent("connect"))
+        return engine
 
 
 class Unfinished(StrEnum):

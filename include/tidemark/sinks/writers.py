@@ -4,10 +4,10 @@ The module ``writer`` of a kind is imported for the first order that needs it: a
 database only to write to it.
 """
 
-from importlib import import_module
 from types import ModuleType
 
 from tidemark.errors import ConfigurationError
+from tidemark.extras import module_of_kind
 from tidemark.order import Order, SinkOrder
 from tidemark.sinks.kinds import SINKS
 from tidemark.sinks.writer import SinkWriter
@@ -33,4 +33,4 @@ def try_connection(kind: str, conn_id: str) -> None:
 def _module(kind: str) -> ModuleType:
     if kind not in SINKS:
         raise ConfigurationError(f"no sink of kind {kind}", next_step=f"use one of {', '.join(SINKS)}")
-    return import_module(f"{SINKS[kind]}.writer")
+    return module_of_kind(f"{SINKS[kind]}.writer", kind)

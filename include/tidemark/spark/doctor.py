@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from tidemark.connections import Lookup
 from tidemark.doctor.checks import Check
 from tidemark.environment import Environment
+from tidemark.extras import require
 from tidemark.findings import Finding, failed, ok, warning
 from tidemark.pipeline.settings import Engine, Pipeline
 from tidemark.spark.engines import engine_of
@@ -51,6 +52,7 @@ def checks(
 def _server(
     environment: Environment, pipelines: Sequence[Pipeline], addresses: Sequence[str], lookup: Lookup
 ) -> Iterator[Finding]:
+    require("connect", "a Spark Connect server")
     from tidemark.spark.server_doctor import findings  # takes 0.5 s to import
 
     yield from findings(remote_of(environment, lookup), environment.home, pipelines, addresses, lookup)

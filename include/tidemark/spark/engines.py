@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from tidemark.environment import Environment
+from tidemark.extras import require
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.work import SharedStage
 from tidemark.order import Order
@@ -47,6 +48,7 @@ def on_server(context: Context, environment: Environment, tell: Tell | None) -> 
 
 class _OnServer:
     def __init__(self, context: Context, environment: Environment, tell: Tell | None) -> None:
+        require("connect", "a Spark Connect server")
         self._context, self._environment = context, environment
         self._remote = remote_of(environment, context.lookup)
         self._tell = _told_of(context, tell)

@@ -82,8 +82,6 @@ def _refusal(kind: str, conn_id: str) -> str:
         try_connection(kind, conn_id)
     except TidemarkError as error:
         return error.what
-    except ModuleNotFoundError as missing:
-        return f"its Python has no {missing.name}"
     return ""
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyruhvro  # type: ignore[import-untyped]
 
 from tidemark.decoders.avro.reading import Reading, read, within_years
 from tidemark.decoders.avro.types import TIMESTAMP, AvroSchema, bare, kind_of, without_null
@@ -75,8 +76,6 @@ class FastReader:
 
     def _call(self, records: list[bytes]) -> pa.RecordBatch | None:
         """The records as columns of the writer; None when there is one that pyruhvro does not read."""
-        import pyruhvro  # type: ignore[import-untyped]
-
         try:
             batch = pyruhvro.deserialize_array(records, self._text)
             if batch.num_rows != len(records):

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
+from ptars import HandlerPool, PtarsConfig
 
 from tidemark.decoders.protobuf_schema.descriptors import pool_of
 from tidemark.decoders.protobuf_schema.shapes import ListOf, MessageShape, Misfit, parts_of
@@ -43,8 +44,6 @@ class Fast:
     """Reads arrays of values as one message."""
 
     def __init__(self, descriptor: Descriptor, shape: MessageShape) -> None:
-        from ptars import HandlerPool, PtarsConfig
-
         files = [_renamed(file) for file in _with_imports(descriptor.file)]
         copy = pool_of(files).FindMessageTypeByName(f"{_PREFIX}.{descriptor.full_name}")
         config = PtarsConfig(list_value_name="element", enum_repr="int32")

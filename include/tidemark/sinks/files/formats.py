@@ -8,13 +8,13 @@ a format may import its own library.
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
 
 from tidemark.digest import Digest
 from tidemark.errors import ConfigurationError, TidemarkError
+from tidemark.extras import module_of_kind
 from tidemark.paths import ObjectName
 
 PLACES = pa.schema([("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64())])
@@ -99,7 +99,7 @@ def open_format(name: str, compression: str) -> Format:
         raise ConfigurationError(f"files of format {name} cannot be written",
                                  next_step=f"write format: {' | '.join(_MODULES)}")  # fmt: skip
     module, kind = _MODULES[name]
-    format_: Format = getattr(import_module(module), kind)(_SUFFIXES.get((name, compression), name), compression)
+    format_: Format = getattr(module_of_kind(module, name), kind)(_SUFFIXES.get((name, compression), name), compression)
     return format_
 
 

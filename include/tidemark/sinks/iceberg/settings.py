@@ -15,6 +15,7 @@ from tidemark.config.base import Name, Size, Surroundings, wrong_at
 from tidemark.config.s3 import S3Settings
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
+from tidemark.extras import why_absent
 from tidemark.sinks.iceberg.partitioning import EVENT_TIME, Term
 from tidemark.sinks.settings import SinkSettings
 from tidemark.storage.base import is_s3
@@ -126,6 +127,13 @@ class Settings(SinkSettings):
             if count > 1:
                 raise wrong(f"gives two partitions the name {name}")
         return partition_by
+
+    @model_validator(mode="after")
+    def _installed(self) -> Self:
+        for extra in ("iceberg", "hive") if self.catalog is CatalogKind.HIVE else ("iceberg",):
+            if why_absent(extra):
+                raise wrong(why_absent(extra))
+        return self
 
     @model_validator(mode="after")
     def _warehouse_of_a_catalog(self) -> Self:

@@ -9,8 +9,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyruhvro  # type: ignore[import-untyped]
 
 from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.sinks.encoding.avro_types import avro_schema, avro_values
@@ -40,8 +42,6 @@ class AvroValues:
         return pc.binary_join_element_wise(pa.scalar(self._framing), written, pa.scalar(b""))
 
     def _fast(self, rows: pa.RecordBatch) -> pa.Array:
-        import pyruhvro  # type: ignore[import-untyped]
-
         columns = [
             _number(column).cast(_FAST[kind]) for column, kind in zip(rows.columns, self._types.values(), strict=True)
         ]
@@ -51,8 +51,6 @@ class AvroValues:
         return written
 
     def _slow(self, rows: pa.RecordBatch) -> pa.Array:
-        import fastavro
-
         schema = fastavro.parse_schema(self._schema)
         written = []
         for row in zip(*(avro_values(column) for column in rows.columns), strict=True):
