@@ -81,18 +81,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(PACKAGE, source / "include" / "tidemark", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(CHECKOUT / name, source)
-    run(
-        *UV,
-        "--offline",
-        "build",
-        "--wheel",
-        "--no-build-isolation",
-        "--python",
-        sys.executable,
-        "--out-dir",
-        folder,
-        source,
-    )
+    words = ("--wheel", "--no-build-isolation", "--python", sys.executable, "--out-dir", folder)
+    run(*UV, "--offline", "build", *words, source)
     [built] = folder.glob("*.whl")
     return built
 
@@ -160,8 +150,8 @@ def test_an_empty_environment_can_import_every_module_that_its_extra_is_for(
     names = [".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in modules]
     env = {**outside(), "AIRFLOW_HOME": str(tmp_path)}
     absent = run(installed(extra) / "python", "-c", IMPORTED, *names, env=env, cwd=tmp_path)
-    assert json.loads(absent.splitlines()[-1]) == {}
     assert modules
+    assert json.loads(absent.splitlines()[-1]) == {}
 
 
 @pytest.mark.parametrize("extra", ["", "iceberg"])
