@@ -10,7 +10,8 @@ from tidemark.offsets import TopicPartition
 class Bounds:
     """The first offset that one partition still keeps, the end of what may be read, and the end of its log.
 
-    ``last_stable`` and ``log_end`` are exclusive; they differ while a transaction is open.
+    ``last_stable`` and ``log_end`` are exclusive; they differ while a transaction is open, and only then. All that was
+    written before the bounds were asked for lies below ``log_end``.
     """
 
     log_start: int

@@ -4,6 +4,7 @@
     _dead_letters/<stream>/<the same name>                                                      dead letters
     _manifests/<pipeline>/<manifest>.<attempt>.json                                             records
     <folder of the layout>/_SUCCESS                                                             a complete hour
+    <folder of the layout>/_SUCCESS.<pipeline>                  the same, where other pipelines write there too
     _manifests/_owner.json                                                                      the owning database
     _staging/<manifest>/<attempt>/                                                              staging of one attempt
 
@@ -20,7 +21,6 @@ from urllib.parse import quote
 OWNER = "_manifests/_owner.json"
 RECORDS = "_manifests"
 STAGING = "_staging"
-SUCCESS = "_SUCCESS"
 DEAD_LETTERS = "_dead_letters"
 SUFFIXES = ("parquet", "avro", "jsonl", "jsonl.gz", "jsonl.zst")  # of files with rows, without the dot
 
@@ -140,6 +140,11 @@ def manifest_staging(manifest_id: int) -> str:
 def staging_folder(manifest_id: int, attempt: int) -> str:
     """The folder, relative to the root, where only this attempt writes."""
     return f"{manifest_staging(manifest_id)}/{attempt:04d}"
+
+
+def success_file(whose: str | None) -> str:
+    """The file in the folder of a complete hour; ``whose`` is the pipeline, where others write there too."""
+    return "_SUCCESS" if whose is None else f"_SUCCESS.{whose}"
 
 
 def dead_letter_folder(stream: str) -> str:

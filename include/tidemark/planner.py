@@ -46,9 +46,9 @@ class PartitionState:
         return None if self.cut is None or self.cut[1] > now + CLOCK_TOLERANCE else self.cut[0]
 
     def capped(self, now: datetime) -> bool:
-        """Whether the run ends at the last stable offset, as there is no cut below it."""
+        """Whether offsets that the run stands for lie past the last stable one: up to the cut, or to the log's end."""
         offset = self.cut_offset(now)
-        return offset is None or offset > self.last_stable
+        return self.last_stable < (self.log_end if offset is None else offset)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,9 @@ class Plan:
     """What to insert: ``anchors`` for partitions without a chain, ``lost`` ranges, and a list of ranges per slice.
 
     ``ends`` is where the run ends, one offset per partition: the cut, or less when ``max_slices`` or an open
-    transaction ended the plan before; then ``reached`` is false. ``notes`` are for people.
+    transaction ended the plan before; then ``reached`` is false. ``seen`` is false when something that the run stands
+    for could not be read when the source was asked, though it was there: then no time stands for the ends. ``notes``
+    are for people.
     """
 
     anchors: tuple[tuple[TopicPartition, int], ...]
@@ -105,6 +107,7 @@ class Plan:
     slices: tuple[tuple[Range, ...], ...]
     ends: tuple[tuple[TopicPartition, int], ...]
     reached: bool
+    seen: bool
     notes: tuple[str, ...]
 
 
@@ -182,9 +185,10 @@ def plan(
     slices = tuple(tuple(part) for part in parts[: limits.max_slices])
     for part in slices:
         ends |= {range_.at: range_.end for range_ in part}
-    held_back = any(state.by_time and state.last_stable < state.log_end and state.capped(now) for state in partitions)
-    reached = len(parts) <= limits.max_slices and span_starts.complete and not held_back
-    return Plan(tuple(anchors), tuple(lost), slices, tuple(ends.items()), reached, tuple(notes))
+    capped = [state for state in partitions if state.capped(now)]
+    to_the_cut = not any(state.by_time for state in capped)
+    reached = len(parts) <= limits.max_slices and span_starts.complete and to_the_cut
+    return Plan(tuple(anchors), tuple(lost), slices, tuple(ends.items()), reached, not capped, tuple(notes))
 
 
 def sliced(ranges: list[Range], limits: Limits) -> list[list[Range]]:
@@ -212,6 +216,11 @@ def _windows(ranges: Sequence[Range], span_starts: SpanStarts) -> Iterator[list[
 def _end(state: PartitionState, now: datetime) -> tuple[int, str | None]:
     """Where this run stops reading, never past the last stable offset; and a note for people, or None."""
     offset = state.cut_offset(now)
+    if offset is not None and offset > state.last_stable == state.log_end:
+        return state.last_stable, (
+            f"{state.at.name}: records before the cut came while the source was asked, so the run ends at offset "
+            f"{state.last_stable}, not at {offset}; the next run reads them"
+        )
     if offset is not None:
         return min(offset, state.last_stable), None
     if state.cut is None:

@@ -21,7 +21,7 @@ from tests.worlds.local_http import LocalHttp
 
 OF_A_CONNECTION = {"expect", "connection"}
 OF_AN_ANSWER = {"connection", "transfer-encoding", "content-length"}
-SIGNED_AGAIN = {"if-none-match", "authorization", "x-amz-date", "x-amz-content-sha256"}
+SIGNED_AGAIN = {"if-none-match", "if-match", "authorization", "x-amz-date", "x-amz-content-sha256"}
 AT_EVERY_TRY = 3  # the client gives up after three tries
 
 
@@ -39,12 +39,14 @@ class Rule:
     """Matches ``times`` requests (-1: all) of a method whose path contains ``having``, after the first ``skip``.
 
     ``copy``: whether the request copies an object inside the store; None: either. ``header``: one that it has.
+    ``if_match`` is how the condition ``If-Match`` of the request begins; empty: with and without one.
     """
 
     answer: Answer
     method: str = ""
     having: str = ""
     copy: bool | None = None
+    if_match: str = ""
     times: int = AT_EVERY_TRY
     skip: int = 0
     status: int = 500
@@ -55,6 +57,7 @@ class Rule:
     def strikes(self, method: str, path: str, headers: Any) -> bool:
         copies = "x-amz-copy-source" in headers
         meant = self.method in ("", method) and self.having in path and self.copy in (None, copies)
+        meant = meant and headers.get("If-Match", "").startswith(self.if_match)
         if not meant or self.struck == self.times or (self.header and self.header not in headers):
             return False
         if self.skip:

@@ -3,7 +3,11 @@
 Whole runs over such a bucket are in ``tests/faults/test_buckets.py``.
 """
 
+import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from hashlib import md5
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -18,7 +22,8 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable
 from tidemark.paths import OWNER
 from tidemark.receipt import Receipt
-from tidemark.sinks.base import Owner
+from tidemark.sinks.base import CompleteHour, Owner, Sink
+from tidemark.sinks.files.settings import Settings as FilesSettings
 from tidemark.sinks.registry import open_sink
 from tidemark.storage.s3 import S3Store
 from tidemark.storage.s3_client import UploadEnded
@@ -317,3 +322,76 @@ def test_what_may_not_be_removed_is_named(make: Callable[[], S3Example], proxy: 
     with pytest.raises(AccessDenied, match="S3 refused to remove") as caught:
         example.sink.discard(receipt)
     assert "DeleteObject" in caught.value.next_step
+
+
+# what success files need
+
+HOUR = CompleteHour(datetime(2024, 3, 1, tzinfo=UTC), revision=1, rows=3, late=0)
+MARK = "raw/orders/2024/03/01/00/_SUCCESS"
+NO_ETAG = "0" * 32
+FIRST_ETAG = md5(b"first", usedforsecurity=False).hexdigest()  # of what the check puts
+QUOTED = Rule(Answer.REFUSED, "PUT", if_match='"', times=-1, status=412, code="PreconditionFailed")
+
+
+def show(sink: Sink, revision: int) -> None:
+    sink.show_complete(["orders"], replace(HOUR, revision=revision))
+
+
+def with_success_files(example: S3Example) -> Sink:
+    settings = FilesSettings.model_validate({**example.config.model_dump(), "success_files": True})
+    return open_sink("demo", settings, from_environment)
+
+
+def test_a_store_that_takes_etags_without_quotes_only_is_sent_them_so(
+    make: Callable[[], S3Example], proxy: S3Proxy
+) -> None:
+    """As Ceph 16.2: it answers 412 to the quoted ETag that it gave itself."""
+    rule = proxy.arm(replace(QUOTED))
+    example = make()
+    sink = with_success_files(example)
+    for revision in (1, 2):
+        show(sink, revision)
+    assert json.loads(example.content(MARK))["revision"] == 2
+    assert rule.struck == 0
+
+
+def test_a_store_that_replaces_nothing_ends_the_run_after_some_tries_and_says_so(
+    make: Callable[[], S3Example], proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    example = make()
+    sink = with_success_files(example)
+    show(sink, 1)
+    rule = proxy.arm(replace(QUOTED, if_match="", having="_SUCCESS"))
+    monkeypatch.setattr("tidemark.sinks.files.success.time.sleep", lambda _: None)
+    with pytest.raises(SinkRefused, match="could not be put in 8 tries: the store says that it has changed") as refused:
+        show(sink, 2)
+    assert refused.value.next_step.endswith("tidemark run demo")
+    assert rule.struck == 8
+    assert len([line for line in caplog.messages if "trying again in" in line]) == 7
+    assert json.loads(example.content(MARK))["revision"] == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "what"),
+    [
+        (QUOTED, ""),
+        (Rule(Answer.UNCONDITIONAL, "PUT", if_match=NO_ETAG, times=-1), "overwrites an object that has changed"),
+        (replace(QUOTED, if_match=FIRST_ETAG), "does not replace an object as it was read"),
+    ],
+)
+def test_a_store_without_if_match_is_refused_where_success_files_need_it(
+    make: Callable[[], S3Example], proxy: S3Proxy, rule: Rule, what: str
+) -> None:
+    example = make()
+    example.remove(OWNER)
+    proxy.arm(replace(rule))
+    if not what:
+        with_success_files(example).claim(example.database.id())
+        return
+    with pytest.raises(SinkRefused, match=what) as refused:
+        with_success_files(example).claim(example.database.id())
+    assert "take success_files out of the sink" in refused.value.next_step
+    assert example.keys("") == [], "nothing is left, and the lake is not taken"
+    with pytest.raises(SinkRefused, match=what):
+        list(with_success_files(example).rehearse({}, []))  # as the doctor does
+    example.sink.claim(example.database.id())  # without success_files nothing replaces anything

@@ -6,9 +6,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 
 import tidemark
 from tests.worlds.world import World
+from tidemark.sinks.files.success import PAUSES_S
+from tidemark.storage.local import LocalStore
 
 MakeWorld = Callable[..., World]
 DAY = datetime(2024, 3, 1, tzinfo=UTC)
@@ -54,9 +57,32 @@ def waiting(world: World) -> dict[str, str]:
     return {view["start"][11:13]: view["waits_for"] for view in world.json("hours", "demo", "--incomplete")}
 
 
+def folder(world: World, hour: int, lake: str = "lake") -> Path:
+    return Path(world.folder, lake, "raw", world.topic, f"2024/03/01/{hour:02d}")
+
+
 def success(world: World, hour: int) -> dict[str, object] | None:
-    path = Path(world.lake, "raw", world.topic, f"2024/03/01/{hour:02d}/_SUCCESS")
+    path = folder(world, hour) / "_SUCCESS"
     return json.loads(path.read_text()) if path.exists() else None
+
+
+def marks(world: World, hour: int, lake: str = "lake") -> dict[str, int]:
+    """The revision that each success file of an hour says, by the name of the file."""
+    return {path.name: json.loads(path.read_text())["revision"] for path in folder(world, hour, lake).glob("_SUCCESS*")}
+
+
+def share(world: World, *shared_with: str) -> None:
+    """What ``shared_with`` of the pipeline says from here on."""
+    lake = {"root": "lake", "success_files": True, "shared_with": list(shared_with)}
+    world.settings["sinks"] = [{"files": lake}]
+    world.write_pipeline()
+
+
+def write_again(world: World) -> None:
+    """A second pipeline that writes the topic into the same folders."""
+    pipeline = yaml.safe_load(world.another("again"))
+    pipeline["sinks"][0]["files"]["shared_with"] = ["demo"]
+    (world.pipelines / "again.yaml").write_text(yaml.safe_dump(pipeline))
 
 
 def test_an_hour_is_complete_after_its_lateness_and_empty_hours_are_complete_too(world: World) -> None:
@@ -133,6 +159,129 @@ def test_a_time_of_1970_and_of_the_far_future_makes_an_hour_each_and_no_others(w
         "1970-01-01T00", "2024-03-01T00", "2024-03-01T01", "2024-03-01T02", "2099-01-01T00",
     ]  # fmt: skip
     assert [view["complete"] for view in views] == [True, True, True, False, False]
+
+
+def test_a_sink_that_is_not_filled_shows_no_hour_that_it_lacks_rows_of(world: World) -> None:
+    send(world, at(0.5), at(0.5), 3)
+    run(world, at(2.5))
+    [lake] = world.settings["sinks"]
+    added = {"files": {"name": "added", "root": "added", "success_files": True}}
+    world.settings["sinks"] = [lake, added]
+    world.write_pipeline()
+    send(world, at(2.6), at(2.6), 2)
+    run(world, at(4))
+    assert [marks(world, hour) for hour in range(3)] == [{"_SUCCESS": 1}] * 3
+    assert [marks(world, hour, "added") for hour in range(3)] == [{}, {"_SUCCESS": 1}, {"_SUCCESS": 1}]
+    world.ok("fill", "demo", "added", "--why", "it lacks an hour")
+    assert marks(world, 0, "added") == {}, "the end of a run shows it"
+    run(world, at(5))
+    assert marks(world, 0, "added") == marks(world, 0)
+    assert marks(world, 0)["_SUCCESS"] == state(world)[0][3]
+
+
+def test_a_sink_that_lacks_what_is_archived_shows_no_hour_with_archived_rows(world: World) -> None:
+    send(world, at(0.5), at(0.5), 3)
+    run(world, at(2.5))
+    world.ok("archive", "demo", "--before", datetime.now(UTC).isoformat(), "--why", "it is old")
+    [lake] = world.settings["sinks"]
+    world.settings["sinks"] = [lake, {"files": {"name": "added", "root": "added", "success_files": True}}]
+    world.write_pipeline()
+    run(world, at(4))
+    assert [marks(world, hour, "added") for hour in range(3)] == [{}, {"_SUCCESS": 1}, {"_SUCCESS": 1}]
+    assert [marks(world, hour) for hour in range(3)] == [{"_SUCCESS": 1}] * 3
+
+
+def test_where_a_folder_is_shared_each_pipeline_has_a_file_with_its_own_name(world: World) -> None:
+    send(world, at(0.5), at(0.5), 3)
+    run(world, at(2))
+    assert marks(world, 0) == {"_SUCCESS": 1}
+    write_again(world)
+    world.ok("plan", "again", "--until", at(2).isoformat())
+    run(world, at(2.1))
+    assert marks(world, 0) == {"_SUCCESS.demo": 1}, "the other pipeline has not read the hour yet"
+    world.ok("run", "again", "--until", at(2).isoformat())
+    assert marks(world, 0) == {"_SUCCESS.demo": 1, "_SUCCESS.again": 1}
+    send(world, at(0.5), at(3.5))
+    run(world, at(4))
+    assert marks(world, 0) == {"_SUCCESS.demo": 2, "_SUCCESS.again": 1}
+    for name in ("demo", "again"):
+        assert world.ok("audit", name, "--deep") == ""
+    world.ok("repair", "demo", "--why", "to see that success files stay")
+    assert marks(world, 0) == {"_SUCCESS.demo": 2, "_SUCCESS.again": 1}
+
+
+def test_a_folder_that_may_be_shared_has_files_with_names_before_and_none_when_it_may_not(world: World) -> None:
+    share(world, "again")
+    send(world, at(0.5), at(0.5), 3)
+    run(world, at(2))
+    assert marks(world, 0) == {"_SUCCESS.demo": 1}
+    share(world)
+    run(world, at(2.1))
+    assert marks(world, 0) == {"_SUCCESS": 1}
+    foreign = folder(world, 0) / "_SUCCESS"
+    foreign.write_text("")  # as other programs put it
+    share(world, "again")
+    run(world, at(2.2))
+    assert (folder(world, 0) / "_SUCCESS.demo").exists()
+    assert foreign.exists(), "what Tidemark has not put stays"
+
+
+def test_a_renamed_pipeline_has_its_new_name_in_shared_folders(world: World) -> None:
+    send(world, at(0.5), at(0.5), 3)
+    run(world, at(2))
+    write_again(world)
+    world.ok("run", "again", "--until", at(2).isoformat())
+    (world.pipelines / "demo.yaml").unlink()
+    world.name = "orders"
+    world.write_pipeline()
+    world.ok("rename", "demo", "orders", "--why", "a better word")
+    world.ok("run", "orders", "--until", at(3).isoformat())
+    assert marks(world, 0) == {"_SUCCESS.orders": 1, "_SUCCESS.again": 1}
+
+
+def test_a_renamed_sink_keeps_its_files(world: World) -> None:
+    send(world, at(0.5), at(0.5), 3)
+    run(world, at(2))
+    [lake] = world.settings["sinks"]
+    world.settings["sinks"] = [{"files": {**lake["files"], "name": "lake"}}]
+    world.write_pipeline()
+    world.ok("rename-sink", "demo", "files", "lake", "--why", "a better word")
+    run(world, at(3))
+    assert marks(world, 0) == {"_SUCCESS": 1}
+
+
+def test_a_file_that_cannot_be_put_ends_the_run_with_what_to_do(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    send(world, at(0.5), at(0.5), 3)
+    pauses: list[float] = []
+    monkeypatch.setattr("tidemark.sinks.files.success.time.sleep", pauses.append)
+    monkeypatch.setattr(LocalStore, "replace", lambda *_: False)
+    done = world.here("run", "demo", "--until", at(2).isoformat())
+    printed = " ".join(done.stderr.split())
+    assert done.exit_code == 1
+    assert "could not be put in 8 tries: the store says that it has changed (If-Match), and it has not" in printed
+    assert "take success_files out of the sink; then: tidemark run demo" in printed
+    assert [pause for pause in pauses if pause in PAUSES_S] == list(PAUSES_S)
+    monkeypatch.undo()
+    run(world, at(2))
+    assert marks(world, 0) == {"_SUCCESS": 1}
+
+
+def test_a_file_that_others_replace_all_the_time_is_not_waited_for_without_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(world, at(0.5), at(0.5), 3)
+    path = folder(world, 0) / "_SUCCESS"
+    monkeypatch.setattr("tidemark.sinks.files.success.time.sleep", lambda _: path.write_text("0"))
+
+    def replaced(store: LocalStore, key: str, before: bytes | None, content: bytes) -> bool:
+        del store, key, content
+        path.write_bytes((before or b"") + b"0")
+        return False
+
+    monkeypatch.setattr(LocalStore, "replace", replaced)
+    done = world.here("run", "demo", "--until", at(2).isoformat())
+    assert done.exit_code == 1
+    assert "could not be put in 8 tries: others replaced it each time" in " ".join(done.stderr.split())
 
 
 def test_without_records_or_pipeline_there_are_no_hours(world: World) -> None:

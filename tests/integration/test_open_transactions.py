@@ -1,22 +1,28 @@
 """A transaction that does not end is said with its place and age, and nothing past it is planned."""
 
+import itertools
 import json
+import random
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 import psycopg
+import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from sandbox.services.processes import wait_until
 from tests.worlds.world import World
 from tidemark.kafka.cluster import KafkaCluster
-from tidemark.partitions import Bounds, OpenTransaction
+from tidemark.offsets import Range
+from tidemark.partitions import OpenTransaction
 
 MakeWorld = Callable[..., World]
 LONG_AGO = timedelta(minutes=14, seconds=20)
@@ -171,9 +177,139 @@ def test_a_producer_stopped_inside_its_transaction_is_reported_until_its_timeout
     assert world.exact() == Counter([(world.topic, 0, 0), (world.topic, 0, 2)])
 
 
-def test_records_that_came_between_two_questions_are_no_open_transaction(make_world: MakeWorld) -> None:
+def before_question(patch: pytest.MonkeyPatch, number: int, event: Callable[[], object]) -> None:
+    """Something happens right before one of the questions for offsets that are asked from now on, counted from 0."""
+    questions = itertools.count()
+    ask = KafkaCluster._offsets
+
+    def asked(self: KafkaCluster, *words: Any) -> Any:
+        if next(questions) == number:
+            event()
+        return ask(self, *words)
+
+    patch.setattr(KafkaCluster, "_offsets", asked)
+
+
+def planned_up_to(world: World) -> list[datetime | None]:
+    """The time that each run stands for, in the order of runs."""
+    with psycopg.connect(world.dsn) as connection:
+        return [row[0] for row in connection.execute("SELECT planned_up_to FROM tidemark.run ORDER BY id").fetchall()]
+
+
+@pytest.mark.parametrize("question", range(2))
+def test_records_that_come_between_two_questions_are_no_open_transaction(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, question: int
+) -> None:
     world = make_world(partitions=1)
-    world.send(*map(record, range(4)))
+    world.send(*map(record, range(2)))
     cluster = KafkaCluster(world.broker.bootstrap_servers, {})
-    [place], _ = cluster.partitions([world.topic])
-    assert cluster.open_transactions({place: Bounds(log_start=0, last_stable=2, log_end=4)}) == {}
+    places, _ = cluster.partitions([world.topic])
+    before_question(monkeypatch, 1 + question, lambda: world.send(*map(record, range(2))))
+    bounds = cluster.bounds(places)
+    assert [(bound.last_stable, bound.log_end) for bound in bounds.values()] == [(4, 4)]
+    assert cluster.open_transactions(bounds) == {}
+
+
+@pytest.mark.parametrize("question", range(6))
+def test_a_transaction_that_ends_at_any_question_of_a_plan_leaves_no_time_that_is_false(
+    make_world: MakeWorld, question: int
+) -> None:
+    world = make_world(partitions=2, settings=GAPS)
+    world.send(record(0))
+    producer = world.broker.producer(transactional_id=uuid4().hex)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for partition in range(2):
+        producer.produce(world.topic, record(partition), partition=partition)
+    assert producer.flush(30) == 0
+    observer = KafkaCluster(world.broker.bootstrap_servers, {})
+    places, _ = observer.partitions([world.topic])
+    ended: list[int] = []
+
+    def commit() -> None:
+        ended.append(1)
+        producer.commit_transaction(30)
+        wait_until(lambda: not observer.open_transactions(observer.bounds(places)), "the commit is visible", timeout=20)
+
+    with pytest.MonkeyPatch.context() as patch:
+        before_question(patch, question, commit)
+        world.ok("plan", "demo")
+    planned = {partition: end for partition, kind, _, end in world.chain() if kind == "data"}
+    [time] = planned_up_to(world)
+    assert (time is not None) == (planned == {0: 3, 1: 2}), "a time stands for all that was there"
+    if not ended:
+        commit()
+    world.ok("plan", "demo", "--run-key", "again")
+    assert planned_up_to(world)[1] is not None
+    assert {end for _, kind, _, end in world.chain() if kind == "data"} >= {3, 2}
+
+
+def test_records_before_the_cut_that_come_while_a_plan_looks_leave_no_time_that_is_false(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(partitions=1)
+    noon = datetime(2024, 3, 1, 12, tzinfo=UTC)
+    world.send(record(0), at=noon)
+    ask = KafkaCluster.offsets_at
+
+    def asked(self: KafkaCluster, *words: Any) -> Any:
+        world.send(record(1), at=noon + timedelta(minutes=10))
+        world.send(record(2), at=noon + timedelta(hours=2))
+        return ask(self, *words)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaCluster, "offsets_at", asked)
+        early = world.json("plan", "demo", "--until", (noon + timedelta(hours=1)).isoformat())
+    assert early["notes"][0] == (
+        f"{world.topic}-0: records before the cut came while the source was asked, so the run ends at offset 1, not at "
+        "2; the next run reads them"
+    )
+    assert (early["reached"], planned_up_to(world)) == (False, [None])
+    world.ok("plan", "demo", "--until", (noon + timedelta(hours=1)).isoformat(), "--run-key", "again")
+    assert (world.chain()[-1], planned_up_to(world)[1]) == ((0, "data", 1, 2), noon + timedelta(hours=1))
+
+
+def test_beside_a_producer_that_commits_all_the_time_no_time_is_false(make_world: MakeWorld) -> None:
+    """The broker stamps the records, so a time of the plan can be compared with theirs."""
+    world = make_world(partitions=2, settings=GAPS, topic_config={"message.timestamp.type": "LogAppendTime"})
+    ended = threading.Event()
+
+    def produce() -> None:
+        producer = world.broker.producer(transactional_id=uuid4().hex)
+        producer.init_transactions(30)
+        while not ended.is_set():
+            producer.begin_transaction()
+            for number in range(8):
+                producer.produce(world.topic, record(number), partition=number % 2)
+            producer.flush(30)
+            ended.wait(random.uniform(0, 0.1))
+            producer.commit_transaction(30)
+            ended.wait(random.uniform(0, 0.1))
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    try:
+        for number in range(30):
+            world.ok("plan", "demo", "--run-key", str(number))
+    finally:
+        ended.set()
+        thread.join()
+    with psycopg.connect(world.dsn) as connection:
+        stored = connection.execute(
+            "SELECT c.partition, e.end_offset, r.planned_up_to FROM tidemark.run r "
+            "JOIN tidemark.run_end e ON e.run_id = r.id JOIN tidemark.chain c ON c.id = e.chain_id "
+            "WHERE r.planned_up_to IS NOT NULL"
+        ).fetchall()
+    assert stored, "sometimes no transaction is open"
+    cluster = KafkaCluster(world.broker.bootstrap_servers, {})
+    places, _ = cluster.partitions([world.topic])
+    bounds = cluster.bounds(places)
+    stamps = {
+        place.partition: [
+            (sent.offset, sent.timestamp_ms) for sent in cluster.records(Range(place, 0, bound.last_stable))
+        ]
+        for place, bound in bounds.items()
+    }
+    for partition, end, time in stored:
+        early = int(time.timestamp() * 1000)
+        assert not [offset for offset, stamp in stamps[partition] if offset >= end and stamp < early], (partition, end)

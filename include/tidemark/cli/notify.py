@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import click
 
@@ -16,6 +16,7 @@ from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError
 from tidemark.operations import notify as operation
 from tidemark.operations.notify import WEBHOOK
+from tidemark.operations.status import Status
 
 commands = click.Group()
 MEMORY = "_notified.json"
@@ -54,11 +55,13 @@ def notify(
             next_step=f"export {WEBHOOK}=https://.., or give --command PROGRAM; or look with --dry-run",
         )
     deliver = operation.by_command(command) if command else operation.by_webhook(url or "https://")
-    with database_of(environment) as database:
-        known = statuses(environment, database, pipeline_name, max_lag=sys.maxsize if asks else None, max_age=None)
-    now, memory = datetime.now(UTC), environment.home / MEMORY
+
+    def look() -> list[Status]:
+        with database_of(environment) as database:
+            return statuses(environment, database, pipeline_name, max_lag=sys.maxsize if asks else None, max_age=None)
+
     told = operation.notify(
-        known, memory, deliver, after=after, now=now, all_of_them=pipeline_name is None, dry_run=dry_run
+        look, environment.home / MEMORY, deliver, after=after, all_of_them=pipeline_name is None, dry_run=dry_run
     )
     if as_json:
         click.echo(json.dumps([notice.message() for notice in told], indent=2))

@@ -559,13 +559,16 @@ class ManifestDatabase:
         values = {"incomplete": incomplete, "newest": newest, "before": before, "limit": limit}
         return self._rows("hours", pipeline_name=pipeline_name, **values)
 
-    def without_success_file(self, pipeline_name: str, sink: str) -> list[Row]:
-        """hour, revision, rows, late of the complete hours that a sink's success files do not say yet."""
-        return self._rows("without_success_file", pipeline_name=pipeline_name, sink=sink)
+    def without_success_file(self, pipeline_name: str, sink: str, whose: str | None) -> list[Row]:
+        """hour, revision, rows, late of the complete hours that a sink has whole and its success files do not say yet,
+        or not under this name; ``shown``: they say some revision, under the name of the row's ``whose``."""
+        return self._rows("without_success_file", pipeline_name=pipeline_name, sink=sink, whose=whose)
 
-    def note_success_files(self, pipeline_name: str, sink: str, revisions: Mapping[datetime, int]) -> None:
-        """Note which revision of each hour the success files of a sink say."""
-        values = {"hours": list(revisions), "revisions": list(revisions.values())}
+    def note_success_files(
+        self, pipeline_name: str, sink: str, whose: str | None, revisions: Mapping[datetime, int]
+    ) -> None:
+        """Note which revision of each hour the success files of a sink say, and whose name they have."""
+        values = {"whose": whose, "hours": list(revisions), "revisions": list(revisions.values())}
         self._changed("note_success_files", pipeline_name=pipeline_name, sink=sink, **values)
 
     def hours_since(self, pipeline_name: str, since: datetime) -> list[Row]:
@@ -755,9 +758,11 @@ class ManifestDatabase:
         """Whether the sums of what is done are not what the manifests add up to: somebody changed the tables."""
         return bool(self._rows("wrong_sums", pipeline_name=pipeline_name))
 
-    def store_audit(self, pipeline_name: str, *, deep: bool, differences: int, first: Sequence[Row]) -> None:
-        """``first``: manifest_id, what, next_step of a few of the differences."""
-        values = {"differences": differences, "first_differences": Jsonb(list(first))}
+    def store_audit(
+        self, pipeline_name: str, began: datetime, *, deep: bool, differences: int, first: Sequence[Row]
+    ) -> None:
+        """Unless one that began later is stored; ``first``: manifest_id, what, next_step of some of the differences."""
+        values = {"began": began, "differences": differences, "first_differences": Jsonb(list(first))}
         self._rows("store_audit", pipeline_name=pipeline_name, deep=deep, actor=self.actor, **values)
 
     def last_audits(self, pipeline_name: str) -> list[Row]:

@@ -742,11 +742,12 @@ HAVING (sum(manifests), sum(read), sum(written), sum(dead_lettered), sum(late)) 
 -- name: store_audit
 -- Nothing for a pipeline that was never planned.
 INSERT INTO last_audit (pipeline, deep, at, actor, differences, first_differences)
-SELECT name, %(deep)s, now(), %(actor)s, %(differences)s, %(first_differences)s
+SELECT name, %(deep)s, %(began)s, %(actor)s, %(differences)s, %(first_differences)s
 FROM pipeline WHERE name = %(pipeline_name)s
 ON CONFLICT (pipeline, deep) DO UPDATE
 SET at = excluded.at, actor = excluded.actor, differences = excluded.differences,
-    first_differences = excluded.first_differences;
+    first_differences = excluded.first_differences
+WHERE last_audit.at <= excluded.at;
 
 -- name: last_audits
 SELECT at, actor, deep, differences, first_differences FROM last_audit WHERE pipeline = %(pipeline_name)s ORDER BY at DESC;
@@ -1138,16 +1139,37 @@ FROM (
 ORDER BY h.hour;
 
 -- name: without_success_file
--- Complete hours whose newest revision the success files of a sink do not say yet.
-SELECT h.hour, h.revision, h.rows, h.late FROM hour h
-LEFT JOIN success_file s ON s.pipeline = h.pipeline AND s.hour = h.hour AND s.sink = %(sink)s
-WHERE h.pipeline = %(pipeline_name)s AND h.complete_at IS NOT NULL AND h.revision > coalesce(s.revision, 0)
-ORDER BY h.hour;
+-- Complete hours whose newest revision the success files of a sink do not say yet, or not with this name. Not those that
+-- a manifest has rows of which the sink does not show: it was added later, and is not filled. Of what is archived it is
+-- not known which manifests have rows of an hour.
+WITH due AS MATERIALIZED (
+    SELECT h.hour, h.revision, h.rows, h.late, s.revision IS NOT NULL AS shown, s.whose
+    FROM hour h LEFT JOIN success_file s ON s.pipeline = h.pipeline AND s.hour = h.hour AND s.sink = %(sink)s
+    WHERE h.pipeline = %(pipeline_name)s AND h.complete_at IS NOT NULL
+      AND (h.revision > coalesce(s.revision, 0) OR s.whose IS DISTINCT FROM %(whose)s::text)),
+archived AS MATERIALIZED (
+    SELECT d.hour FROM due d JOIN archived_hour o ON o.pipeline = %(pipeline_name)s AND o.hour = d.hour),
+lacks_archived AS MATERIALIZED (
+    SELECT EXISTS (SELECT FROM archived) AND EXISTS (
+        SELECT FROM archived_manifest m WHERE m.pipeline = %(pipeline_name)s
+          AND NOT EXISTS (SELECT FROM archived_publication p WHERE p.manifest_id = m.id AND p.sink = %(sink)s)
+          AND NOT EXISTS (SELECT FROM accepted_damage g
+                          WHERE g.manifest_id = m.id AND g.sink = %(sink)s AND g.path = '')) AS lacking)
+SELECT d.* FROM due d
+WHERE NOT EXISTS (
+        SELECT FROM manifest_hour c WHERE c.pipeline = %(pipeline_name)s AND c.hour = d.hour
+          AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = c.manifest_id AND p.sink = %(sink)s)
+          AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = c.manifest_id AND g.sink = %(sink)s))
+  AND NOT ((SELECT lacking FROM lacks_archived) AND EXISTS (SELECT FROM archived o WHERE o.hour = d.hour))
+ORDER BY d.hour;
 
 -- name: note_success_files
-INSERT INTO success_file (pipeline, sink, hour, revision)
-SELECT %(pipeline_name)s, %(sink)s, * FROM unnest(%(hours)s::timestamptz[], %(revisions)s::int[])
-ON CONFLICT (pipeline, sink, hour) DO UPDATE SET revision = greatest(success_file.revision, EXCLUDED.revision);
+-- The name is the last one that was put, also by a process that was paused: the next one then removes its file.
+INSERT INTO success_file (pipeline, sink, hour, revision, whose)
+SELECT %(pipeline_name)s, %(sink)s, part.hour, part.revision, %(whose)s
+FROM unnest(%(hours)s::timestamptz[], %(revisions)s::int[]) AS part (hour, revision)
+ON CONFLICT (pipeline, sink, hour) DO UPDATE
+SET revision = greatest(success_file.revision, EXCLUDED.revision), whose = EXCLUDED.whose;
 
 -- name: rename_in_success_files
 UPDATE success_file SET sink = %(new)s WHERE pipeline = %(pipeline_name)s AND sink = %(old)s;

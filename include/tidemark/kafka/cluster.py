@@ -294,22 +294,30 @@ class KafkaCluster:
             time.sleep(0.1)
 
     def bounds(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        """The log's ends are asked for before the last stable offsets. So where the last stable offset is not below the
+        end, all that the log held when it was asked for its end may be read; records that came in between are no sign
+        of an open transaction, and one that has ended in between holds nothing back.
+        """
         start = self._offsets(places, OffsetSpec.earliest, IsolationLevel.READ_COMMITTED)
-        stable = self._offsets(places, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
         end = self._offsets(places, OffsetSpec.latest, IsolationLevel.READ_UNCOMMITTED)
-        return {place: Bounds(start[place][0], stable[place][0], end[place][0]) for place in places}
+        stable = self._offsets(places, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
+        return {
+            place: Bounds(start[place][0], stable[place][0], max(end[place][0], stable[place][0])) for place in places
+        }
 
     def open_transactions(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, OpenTransaction]:
-        """The transactions that keep the last stable offset below the log end, by partition; others have no entry."""
-        below = [place for place, bound in bounds.items() if bound.last_stable < bound.log_end]
-        # Ask again: records that were written between the requests for the two ends are in no open transaction.
-        stable = self._offsets(below, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
-        held = {place: offset for place, (offset, _) in stable.items() if offset < bounds[place].log_end}
-        first = self.records_from(held.items())
-        since = {place: _moment(first.get((place, offset)), offset) for place, offset in held.items()}
+        """The transactions that kept the last stable offset below the log end when the bounds were asked for, by
+        partition; others have no entry."""
+        held = {place: bound for place, bound in bounds.items() if bound.last_stable < bound.log_end}
+        first = self.records_from([(place, bound.last_stable) for place, bound in held.items()])
         return {
-            place: OpenTransaction(place, offset, bounds[place].log_end - offset, since[place])
-            for place, offset in held.items()
+            place: OpenTransaction(
+                place,
+                bound.last_stable,
+                bound.log_end - bound.last_stable,
+                _moment(first.get((place, bound.last_stable)), bound.last_stable),
+            )
+            for place, bound in held.items()
         }
 
     def records_from(

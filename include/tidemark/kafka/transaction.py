@@ -13,6 +13,7 @@ from tidemark.kafka.cluster import KafkaCluster
 from tidemark.kafka.refusals import AUTHORIZATION
 
 WAIT_S = 30.0  # for the coordinator to begin or end a transaction
+AGAIN_S = 0.05  # before the same is asked again, when the answer came at once
 ASK_S = 3.0  # of that in one call: between calls it is checked whether a broker has refused us
 TRIES = 5  # of a transaction that is interrupted
 BATCH_BYTES = 1_000_000  # of a request, as librdkafka's own default
@@ -117,6 +118,7 @@ class Transaction:
                         "brokers. Then: tidemark retry {pipeline}",
                         bootstrap_servers=self._cluster.bootstrap_servers,
                     ) from failed
+                time.sleep(AGAIN_S)
 
     def begin(self) -> None:
         """The time that the transaction may take begins; ``fence`` comes first."""
@@ -189,6 +191,7 @@ class Transaction:
             except KafkaException as failed:
                 error: KafkaError = failed.args[0]
                 if error.retriable() and time.monotonic() < deadline:
+                    time.sleep(AGAIN_S)
                     continue  # it is the same commit: its answer is still awaited
                 if error.txn_requires_abort():
                     raise self._translated(error) from failed
@@ -205,6 +208,7 @@ class Transaction:
         try:
             return bool(self._producer.flush(ASK_S))
         except SystemError:  # seen of confluent-kafka 2.16 while its brokers were cut off: it failed without an error
+            time.sleep(AGAIN_S)
             return True
 
     def _on_delivery(self, error: KafkaError | None, message: Any) -> None:

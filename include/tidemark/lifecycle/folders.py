@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tidemark.errors import PlanRefused
 from tidemark.lifecycle.context import Context
-from tidemark.pipeline.folders import StreamFolders, meetings, remedy, stream_folders, what_is_wrong
+from tidemark.pipeline.folders import StreamFolders, meetings, remedy, sharing, stream_folders, what_is_wrong
 
 
 def claim_folders(context: Context, topics: Sequence[str], *, dry_run: bool) -> None:
@@ -37,6 +37,11 @@ def claim_folders(context: Context, topics: Sequence[str], *, dry_run: bool) -> 
         )
     if not dry_run:
         database.remember_folders([vars(folders) for folders in new])
+
+
+def with_shared_folders(context: Context, topics: Sequence[str]) -> set[str]:
+    """The sinks of the pipeline that write a topic into folders where another pipeline writes it too, or may."""
+    return sharing(stream_folders(context.pipeline, topics), _stored(context, topics))
 
 
 def _stored(context: Context, topics: Sequence[str]) -> list[StreamFolders]:

@@ -11,6 +11,7 @@ from datetime import datetime
 from tidemark import event_hours
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.folders import with_shared_folders
 from tidemark.sinks.base import CompleteHour
 
 
@@ -46,15 +47,21 @@ def held_hours(context: Context) -> list[datetime]:
 
 
 def _show(context: Context) -> None:
+    """Show readers of folders the hours that are complete, in each sink that has all of them."""
     database, pipeline_name = context.database, context.pipeline_name
-    for sink in context.sinks:
-        complete = database.without_success_file(pipeline_name, sink.name) if sink.shows_hours() else []
-        topics = database.topics(pipeline_name) if complete else []
+    sinks = [sink for sink in context.sinks if sink.shows_hours()]
+    topics = database.topics(pipeline_name) if sinks else []
+    shared = with_shared_folders(context, topics) if sinks else set()
+    for sink in sinks:
+        whose = pipeline_name if sink.name in shared else None
+        complete = database.without_success_file(pipeline_name, sink.name, whose)
         for row in complete:
-            sink.show_complete(topics, CompleteHour(row["hour"], row["revision"], row["rows"], row["late"]))
+            was_of = (row["whose"],) if row["shown"] and row["whose"] != whose else ()
+            hour = CompleteHour(row["hour"], row["revision"], row["rows"], row["late"], whose, was_of)
+            sink.show_complete(topics, hour)
         if complete:
             shown = {row["hour"]: row["revision"] for row in complete}
-            database.note_success_files(pipeline_name, sink.name, shown)
+            database.note_success_files(pipeline_name, sink.name, whose, shown)
 
 
 def hours_to_tell(context: Context, dag_run: str, ended_well: Callable[[str], bool | None]) -> list[str]:

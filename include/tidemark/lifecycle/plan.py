@@ -135,8 +135,9 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
                     slices=planned.slices,
                     ends=tuple(sorted(planned.ends)),
                 )
-            up_to = tick.cut_at if _by_time(context, tick) else None if transactions else asked_at
-            run = _store(context, tick, planned, chains, begin=begin, planned_up_to=up_to if planned.reached else None)
+            stands_for = tick.cut_at if _by_time(context, tick) else asked_at
+            known_up_to = stands_for if planned.reached and planned.seen else None
+            run = _store(context, tick, planned, chains, begin=begin, planned_up_to=known_up_to)
             failpoint("plan.before_commit")
     except _Overtaken:  # another planner or a person started or ended chains since the source was asked
         return plan(context, tick, dry_run=dry_run)

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
-from tidemark.errors import Blocked, Fenced, TidemarkError, Unavailable
+from tidemark.errors import Blocked, Fenced, TidemarkError, Unavailable, WorkFailed
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.determinism import note_of
@@ -31,6 +31,8 @@ from tidemark.manifest import AttemptState, Counts, Manifest, ManifestState
 from tidemark.receipt import Receipt
 from tidemark.sinks.base import Sink, Way
 from tidemark.verdict import Verdict
+
+MENDED_AGAIN = 20  # times that a target may be as before after it was mended, since others change it too
 
 
 class Ending(StrEnum):
@@ -305,11 +307,20 @@ class Publisher:
 
         ``attempt`` is the newest attempt, and only the caller's may be alive.
         """
-        while True:
+        for _ in range(attempt + MENDED_AGAIN):  # each attempt may have left something
             judged = judgement(self.database, manifest, sink)
             if not self._mend(judged, attempt):
                 return judged.verdict
             manifest = self.database.manifest(manifest.id)
+        raise WorkFailed(
+            f"{sink.target} does not show what was written there: {judged.verdict} after it was mended "
+            f"{attempt + MENDED_AGAIN} times",
+            next_step="nothing is lost; find out why the target does not keep what it confirms, then: tidemark retry "
+            f"{self.context.pipeline_name} --manifest {manifest.id}",
+            pipeline=self.context.pipeline_name,
+            manifest=manifest.id,
+            sink=sink.name,
+        )
 
     def _mend(self, judged: Judgement, attempt: int) -> bool:
         """Whether something was changed, so that the verdict is another one now."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, assert_never
 
 from tidemark.characters import storable
@@ -23,11 +24,13 @@ def audit(context: Context, *, deep: bool = False) -> list[Difference]:
     """Every difference between chains, manifests, publications and output; ``deep`` reads all rows.
 
     Differences of a manifest that an attempt starts at or publishes during the audit are left out: its output has
-    changed since. The database keeps when it was, by whom, how much was found, and the first ``KEPT`` differences.
+    changed since. The database keeps when it began, since what changed later may not have been seen, by whom it was,
+    how much was found, and the first ``KEPT`` differences.
     """
+    began = datetime.now(UTC)
     differences = list(_that_stay(context, deep=deep))
     first = [_shortened(difference) for difference in differences[:KEPT]]
-    context.database.store_audit(context.pipeline_name, deep=deep, differences=len(differences), first=first)
+    context.database.store_audit(context.pipeline_name, began, deep=deep, differences=len(differences), first=first)
     return differences
 
 

@@ -8,6 +8,7 @@ import fcntl
 import json
 import shlex
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,10 +18,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tidemark.errors import ConfigurationError, NotDone
+from tidemark.errors import ConfigurationError, NotDone, Unavailable
 from tidemark.operations.status import Problem, ProblemKind, Status
 
 TIMEOUT_S = 30.0
+WAIT_S = 50.0  # for another process: the next one comes after a minute
 WEBHOOK = "TIDEMARK_WEBHOOK"  # the variable with the address
 AT_ONCE = (ProblemKind.BLOCKED, ProblemKind.LOST)  # the others may end by themselves: Airflow tries again
 
@@ -107,24 +109,26 @@ def _not_delivered(why: str) -> NotDone:
 
 
 def notify(
-    statuses: Sequence[Status],
+    look: Callable[[], Sequence[Status]],
     memory: Path,
     deliver: Deliver,
     *,
     after: timedelta,
-    now: datetime,
     all_of_them: bool,
     dry_run: bool,
 ) -> list[Notice]:
     """Tell what is new and what is over of these pipelines; returns what was told, or in a dry run would be.
 
+    ``look`` is called when no other process tells: what it sees is newer than all that was told before.
     ``all_of_them``: there are no others, so that one that is missing has no problems any more.
     A problem that may end by itself is told when it has lasted for ``after``. Raises ``NotDone`` when a notice is not
-    delivered; what was told before stays told.
+    delivered; what was told before stays told. Raises ``Unavailable`` when another process does not end.
     """
-    looked_at = {status.pipeline_name: status for status in statuses}
     told: list[Notice] = []
     with _only_one(memory):
+        statuses = look()
+        now = datetime.now(UTC)
+        looked_at = {status.pipeline_name: status for status in statuses}
         known = {notice.key: notice for notice in map(_of_json, _read(memory))}
 
         def tell(notice: Notice, afterwards: Notice | None) -> None:
@@ -174,7 +178,18 @@ def _only_one(memory: Path) -> Iterator[None]:
     """Two processes would tell the same things."""
     memory.parent.mkdir(parents=True, exist_ok=True)
     with memory.with_suffix(".lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise Unavailable(
+                        f"another tidemark notify has been at work for more than {WAIT_S:.0f} s",
+                        next_step="nothing was told; look for a process that hangs, end it, then repeat the command",
+                    ) from None
+            time.sleep(0.1)
         yield
 
 

@@ -39,6 +39,19 @@ def meetings(
                 yield mine, other
 
 
+def sharing(own: Sequence[StreamFolders], others: Sequence[StreamFolders]) -> set[str]:
+    """The sinks whose folders belong to other pipelines too: a file allows it, or another one has such a folder."""
+    return {
+        mine.sink
+        for mine in own
+        if mine.shared_with
+        or any(
+            other.pipeline != mine.pipeline and other.topic == mine.topic and may_meet(mine.folders, other.folders)
+            for other in others
+        )
+    }
+
+
 def what_is_wrong(mine: StreamFolders, other: StreamFolders) -> str:
     """What readers of the shared folders would see."""
     return (

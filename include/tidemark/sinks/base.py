@@ -71,13 +71,16 @@ class Leftover:
 class CompleteHour:
     """An event hour, in UTC, that is complete: the rows of all topics of the pipeline, and those of them that are late.
 
-    The revision counts how often it has become complete.
+    The revision counts how often it has become complete. ``whose`` is the pipeline where others write into the same
+    folders, None where nobody else does; ``was_of`` has what it was when readers were shown it before, if that differs.
     """
 
     start: datetime
     revision: int
     rows: int
     late: int
+    whose: str | None = None
+    was_of: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ OLDER = 5  # older attempts, of which jobs are ended; each is one request
 PACKAGE = "spark.tidemark.package"  # property of a server or a session whose Python workers have this package: its hash
 CLOSED = "INVALID_HANDLE.SESSION_CLOSED"
 RETRIES = DefaultPolicy(max_retries=5)  # 17 s in all; Spark's own default is ten minutes
+SESSIONS_OF_A_DAY = 1_000  # a server closes one that nobody has used for an hour, unless it is told otherwise
 WHERE = "the log of the Spark Connect server says more"
 ERRORS = (PySparkException, RpcError)
 _running: dict[str, SparkSession] = {}  # the sessions of this process's jobs, by their tags
@@ -105,8 +106,7 @@ def _session(remote: Remote, database_id: str, conf: Mapping[str, str]) -> Itera
     A server closes a session that nobody has used for an hour, and does not open it again: then the next number is it.
     """
     day = datetime.now(UTC).date()
-    number = 0
-    while True:
+    for number in range(SESSIONS_OF_A_DAY):
         name = json.dumps([package_hash(), sorted(conf.items()), str(day), number])
         session = SparkSession(remote.url(uuid5(UUID(database_id), name)))
         try:
@@ -117,7 +117,11 @@ def _session(remote: Remote, database_id: str, conf: Mapping[str, str]) -> Itera
                 return
         finally:
             session.client.close()
-        number += 1
+    raise Unavailable(
+        f"the Spark Connect server has closed {SESSIONS_OF_A_DAY:,} sessions of these settings today",
+        next_step=f"it may close sessions at once: {WHERE}. Nothing is published",
+        server=remote.address,
+    )
 
 
 def _is_open(session: SparkSession) -> bool:

@@ -35,8 +35,9 @@ class ObjectStore(Protocol):
     at_once: int
     uploads_from: float
 
-    def check(self) -> None:
-        """Raise ``SinkRefused`` when this store would let ``put_if_absent`` replace an object."""
+    def check(self, *, replaces: bool = False) -> None:
+        """Raise ``SinkRefused`` when this store would let ``put_if_absent`` replace an object, or with ``replaces``
+        when it does not do what ``replace`` needs."""
         ...
 
     def put_if_absent(self, key: str, content: bytes) -> bool: ...

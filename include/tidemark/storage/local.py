@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 from typing import BinaryIO
@@ -21,6 +21,7 @@ from tidemark.errors import AccessDenied, TidemarkError, Unavailable, WorkFailed
 from tidemark.storage.base import Move
 
 LOCK_S = 10.0
+BUSY_S = 10.0  # as long as other processes may change a folder between two calls of ours
 SYNC_THREADS = 8  # an fsync waits for the disk, not for a core
 
 
@@ -61,7 +62,7 @@ class LocalStore:
         self.root = root
         self._root = Path(root)
 
-    def check(self) -> None:
+    def check(self, *, replaces: bool = False) -> None:
         """Nothing to check: on every local file system a link is created once or not at all."""
 
     def _path(self, key: str) -> Path:
@@ -115,18 +116,16 @@ class LocalStore:
     def _locked(self) -> Iterator[None]:
         descriptor = os.open(self._root, os.O_RDONLY)
         try:
-            deadline = time.monotonic() + LOCK_S
-            while True:
+            for last in _tries(LOCK_S):
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 except BlockingIOError:
-                    if time.monotonic() > deadline:
+                    if last:
                         raise Unavailable(
                             f"another process has locked {self._root} for more than {LOCK_S:.0f} s",
                             next_step="look for a paused process of Tidemark, then repeat the command",
                         ) from None
-                    time.sleep(0.01)
             yield
         finally:
             os.close(descriptor)
@@ -207,14 +206,14 @@ class LocalStore:
         """Move a staged object to its key; may be repeated when nothing is staged and the key has ``size`` bytes."""
         source, target = self._path(staged), self._path(key)
         with _translated(source):
-            while True:
+            for last in _tries(BUSY_S):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 try:
                     source.rename(target)
                 except FileNotFoundError:
                     if self.size(key) == size:
                         return
-                    if source.exists():
+                    if source.exists() and not last:
                         continue  # another process pruned the empty folder between our two calls
                     raise
                 return
@@ -248,11 +247,13 @@ class LocalStore:
     def delete_folder(self, key: str) -> None:
         folder = self._path(key)
         with _translated(folder):
-            while folder.exists():
+            for last in _tries(BUSY_S):
+                if not folder.exists():
+                    break
                 try:
                     shutil.rmtree(folder)
                 except OSError as busy:  # another process removes it too, or a paused task still writes to it
-                    if busy.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                    if busy.errno not in (errno.ENOENT, errno.ENOTEMPTY) or last:
                         raise
             self._prune(folder.parent)
 
@@ -286,10 +287,23 @@ class LocalStore:
 
 
 def _opened(path: Path) -> BinaryIO:
-    while True:
+    for last in _tries(BUSY_S):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):  # another task pruned the empty folder between our two calls
+        try:
             return path.open("w+b")
+        except FileNotFoundError:  # another task pruned the empty folder between our two calls
+            if last:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _tries(seconds: float) -> Iterator[bool]:
+    """False for each try, with a pause between two, and True for the last one, when the time is over."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        yield False
+        time.sleep(0.01)
+    yield True
 
 
 def _refuse_unreadable(error: OSError) -> None:

@@ -158,3 +158,6 @@ END $$;
 CREATE INDEX run_time ON run (pipeline, (coalesce(planned_up_to, cut_at, planned_at)));
 CREATE INDEX ON accepted_damage (sink) WHERE path = '';
 CREATE INDEX ON archived_publication (manifest_id) WHERE (counts ->> 'dead_lettered')::bigint > 0;
+
+-- The pipeline that the name of a success file says, where others write into the same folder; NULL: it says none.
+ALTER TABLE success_file ADD COLUMN whose text;

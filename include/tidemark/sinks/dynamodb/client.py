@@ -109,7 +109,12 @@ class Dynamo:
             yield from answer["Items"]
             if "LastEvaluatedKey" not in answer:
                 return
-            start = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
+            following = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
+            if following == start:
+                raise Unavailable(
+                    f"DynamoDB answers {operation} with the same page again", next_step=_RETRY, **self._context
+                )
+            start = following
 
     def write(self, actions: Sequence[Action]) -> None:
         """All or nothing; raises ``Changed`` when a condition does not hold."""

@@ -1,29 +1,72 @@
 """The file ``_SUCCESS`` in the folder of a complete hour. It says its revision, and never goes back to an older one."""
 
 import json
+import logging
+import time
+from collections.abc import Sequence
 
+from tidemark.errors import SinkRefused, Unavailable
 from tidemark.event_hours import key
 from tidemark.failpoints import failpoint
-from tidemark.paths import SUCCESS, Layout
+from tidemark.paths import Layout, success_file
 from tidemark.sinks.base import CompleteHour
 from tidemark.storage.base import ObjectStore
 
+PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # between tries: others may put the file too, and are soon done
+LOG = logging.getLogger(__name__)
+
 
 def show_complete(store: ObjectStore, pipeline_name: str, layout: Layout, topic: str, hour: CompleteHour) -> None:
-    """Put the file of one topic's hour, unless it says this revision or a higher one.
+    """Put the file of one topic's hour, unless it says this revision or a higher one; then remove those with names that
+    it has no more.
 
-    It is put only while it is as it was read: so a process that was paused in between does not replace a newer one.
+    Raises ``SinkRefused`` when the store does not replace a file that nobody has changed, and ``Unavailable`` when
+    others replace it all the time.
     """
-    path = f"{layout.folder(pipeline_name, topic, hour.start)}/{SUCCESS}"
+    folder = layout.folder(pipeline_name, topic, hour.start)
     content = {"pipeline": pipeline_name, "hour": f"{key(hour.start)}Z", "revision": hour.revision}
     text = json.dumps({**content, "rows": hour.rows, "late": hour.late}).encode()
-    while True:
+    _put(store, f"{folder}/{success_file(hour.whose)}", text, hour.revision, pipeline_name)
+    _remove(store, [f"{folder}/{success_file(whose)}" for whose in hour.was_of])
+
+
+def _put(store: ObjectStore, path: str, text: bytes, revision: int, pipeline_name: str) -> None:
+    """The file is put only while it is as it was read: so a process that was paused in between does not replace a newer
+    one."""
+    for pause in (*PAUSES_S, None):
         before = store.get(path)
-        if before is not None and _revision(before) >= hour.revision:
+        if before is not None and _revision(before) >= revision:
             return
         failpoint("hours.before_success")
         if store.replace(path, before, text):
             return
+        if pause is None:
+            raise _not_put(store, path, before, pipeline_name)
+        LOG.warning("%s/%s was not put, since it is not as it was read: trying again in %g s", store.root, path, pause)
+        time.sleep(pause)
+
+
+def _not_put(store: ObjectStore, path: str, before: bytes | None, pipeline_name: str) -> SinkRefused | Unavailable:
+    what = f"{store.root}/{path} could not be put in {len(PAUSES_S) + 1} tries"
+    if store.get(path) == before:
+        return SinkRefused(
+            f"{what}: the store says that it has changed (If-Match), and it has not",
+            next_step="the rows of the hour are published, its file is not there or says an older revision. Use a "
+            "store, or a version of it, that has conditional writes with If-Match, or take success_files out of the "
+            f"sink; then: tidemark run {pipeline_name}",
+            pipeline=pipeline_name,
+        )
+    return Unavailable(
+        f"{what}: others replaced it each time",
+        next_step="the rows of the hour are published; look which other processes write there, then: tidemark run "
+        f"{pipeline_name}",
+        pipeline=pipeline_name,
+    )
+
+
+def _remove(store: ObjectStore, paths: Sequence[str]) -> None:
+    """Remove files that Tidemark has put there, and no others."""
+    store.delete([path for path in paths if _revision(store.get(path) or b"") > 0])
 
 
 def _revision(content: bytes) -> int:
