@@ -176,9 +176,9 @@ class ModelBroker(Source):
         transactions = {}
         for place, held in bounds.items():
             log = self._served(place.topic, place.partition)
-            if log.last_stable < held.log_end:
-                stamp = log.entries[log.last_stable].stamp if log.last_stable < log.end else None
-                transactions[place] = OpenTransaction(place, log.last_stable, held.log_end - log.last_stable, stamp)
+            if held.last_stable < held.log_end:
+                stamp = log.entries[held.last_stable].stamp if held.last_stable < log.end else None
+                transactions[place] = OpenTransaction(place, held.last_stable, held.log_end - held.last_stable, stamp)
         return transactions
 
     def offsets_at(

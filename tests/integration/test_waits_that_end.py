@@ -3,15 +3,18 @@
 import errno
 import fcntl
 import shutil
+import time
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 from unittest import mock
 
 import pytest
 
 from tests.worlds.world import World
+from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Unavailable, WorkFailed
 from tidemark.operations import audit, notify
 from tidemark.sinks.dynamodb.client import Dynamo
@@ -138,7 +141,7 @@ def test_the_time_of_an_audit_is_when_it_began(make_world: MakeWorld, monkeypatc
 
     def looked(*words: Any, **settings: Any) -> Any:
         yield from look(*words, **settings)
-        looked_at.append(datetime.now().astimezone())
+        looked_at.append(datetime.now(UTC))
 
     with monkeypatch.context() as patch:
         patch.setattr(audit, "_that_stay", looked)
@@ -146,3 +149,27 @@ def test_the_time_of_an_audit_is_when_it_began(make_world: MakeWorld, monkeypatc
     [status] = world.json("status", "demo")
     [stored] = status["audits"]
     assert datetime.fromisoformat(stored["at"]) < looked_at[0], "what changed meanwhile may not have been seen"
+
+
+def test_an_hour_is_complete_after_what_its_closing_has_waited_for(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1)
+    world.produce(10)
+    world.ok("plan", "demo")
+    world.ok("retry", "demo")
+    closing = Event()
+
+    def close() -> None:
+        with ManifestDatabase(world.dsn, "test") as database, database.transaction():
+            closing.set()
+            database.lock_hours("demo")
+            assert database.close_hours("demo", datetime(2024, 3, 2, tzinfo=UTC), [])
+
+    thread = Thread(target=close)
+    with ManifestDatabase(world.dsn, "test") as other, other.transaction():
+        other.lock_hours("demo")
+        thread.start()
+        assert closing.wait(10)
+        time.sleep(0.2)  # it waits for the lock
+        until = datetime.now(UTC)
+    thread.join()
+    assert {datetime.fromisoformat(view["complete_at"]) > until for view in world.json("hours", "demo")} == {True}

@@ -1114,7 +1114,8 @@ JOIN attempt a ON a.manifest_id = held.id AND a.receipt IS NOT NULL AND (a.attem
 CROSS JOIN LATERAL jsonb_object_keys(a.receipt -> 'hours') AS key;
 
 -- name: close_hours
-UPDATE hour SET revision = revision + 1, complete_at = now()
+-- The clock, and not the begin of the transaction: publications that it waited for are complete only now.
+UPDATE hour SET revision = revision + 1, complete_at = clock_timestamp()
 WHERE pipeline = %(pipeline_name)s AND complete_at IS NULL AND hour <= %(last)s
   AND hour <> ALL (%(held)s::timestamptz[])
 RETURNING hour;

@@ -62,7 +62,8 @@ class Source(ABC):
 
     @abstractmethod
     def bounds(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        """The current start and ends of each partition."""
+        """The current start and ends of each partition. What was written before the call lies below ``log_end``, and
+        ``last_stable`` is of the same moment or a later one."""
 
     @abstractmethod
     def offsets_at(
