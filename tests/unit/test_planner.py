@@ -239,6 +239,22 @@ def test_a_cut_by_time_that_an_open_transaction_holds_back_is_not_reached(
     assert planned([replace(partition, by_time=by_time)], [chain(0)]).reached is reached
 
 
+@pytest.mark.parametrize(
+    ("partition", "seen"),
+    [
+        (kafka(stable=100), True),
+        (kafka(stable=60, end=100), False),  # open when it was looked at, whatever is seen later
+        (kafka(stable=60, end=100, cut=(60, NOW)), True),  # all before the cut may be read
+        (kafka(stable=60, end=100, cut=(61, NOW)), False),
+        (kafka(stable=60, cut=(61, NOW)), False),  # offset 60 came when the ends were known, and before the cut
+        (kafka(stable=100, cut=(20, NOW + timedelta(days=30))), True),
+        (kafka(stable=60, end=100, cut=(20, NOW + timedelta(days=30))), False),
+    ],
+)
+def test_a_plan_stands_for_a_time_only_where_all_before_it_could_be_read(partition: PartitionState, seen: bool) -> None:
+    assert planned([partition, kafka(1)], [chain(0), chain(0, 1)]).seen is seen
+
+
 def test_a_topic_that_comes_back_is_read_on_from_where_its_chain_ended() -> None:
     new_plan = planned([kafka(0), kafka(1)], [chain(100, partition=1)], ended={at(0): 40})
     assert (new_plan.anchors, ranges(new_plan)) == (((at(0), 40),), [(0, 40, 100)])
