@@ -156,9 +156,9 @@ class Ceph(Service):
             return False
 
     def _launch(self, name: str, *command: str) -> Child:
-        child = Child(
-            f"Ceph's {name}", [*command, "-c", "ceph.conf"], self.logs / f"ceph-{name}.log", cwd=self.state, grace=3
-        )
+        log, words = self.logs / f"ceph-{name}.log", [*command, "-c", "ceph.conf"]
+        # Asked to end, the OSD would first write its memory to the disk.
+        child = Child(f"Ceph's {name}", words, log, cwd=self.state, stop_signal=signal.SIGKILL)
         if name != "gateway":
             self._behind.append(child)
         return child
@@ -195,10 +195,8 @@ def run_beside(command: Sequence[str]) -> int:
         if not Path("/proc", left.name.rpartition("-")[2]).exists():  # of a run that was killed
             shutil.rmtree(left, ignore_errors=True)
     folder = STATE / f"{FOLDER}{os.getpid()}"
-    try:
-        with Ceph(folder) as ceph:
-            environment = ceph.create_bucket("tests").environment()
-            variables = {**os.environ, **environment}
-            return subprocess.run(command, env=variables, preexec_fn=_end_with_us).returncode
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with Ceph(folder) as ceph:
+        variables = {**os.environ, **ceph.create_bucket("tests").environment()}
+        status = subprocess.run(command, env=variables, preexec_fn=_end_with_us).returncode
+    shutil.rmtree(folder)  # after an error its logs stay until the next start
+    return status
