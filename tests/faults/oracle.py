@@ -199,7 +199,7 @@ class Oracle:
             self._fail("I10 only what is visible", f"{where} holds record {matches[0][0][3]}, Kafka had {ever}")
 
     def _check_other(self, other: OtherSink, manifests: list[Manifest]) -> None:
-        """I10, I11: the other sink shows each manifest that left evidence whole, once, and nothing else."""
+        """I10, I11, I16: the other sink shows each manifest that left evidence whole, once, in order, and no more."""
         sink = next(candidate for candidate in self.world.onlooker().sinks if candidate.name == other.kind)
         half, newest = other.half(), sink.evidence()
         records = {id_: sink.record(RecordName(NAME, id_, attempt)) or {} for id_, attempt in newest.items()}
@@ -224,6 +224,9 @@ class Oracle:
             self._check_seen(where, len(ids), seen, ever[at].get(offset, []))
         if +seen:
             self._fail("I10 only what is visible", f"{other.kind}: records {seen} of no manifest with evidence")
+        for stream in other.streams():  # a later record of a log has a higher serial number, in whichever of its lives
+            if stream != sorted(stream):
+                self._fail("I16 order of a key", f"{other.kind}: records came as {stream}")
 
     def _check_seen(self, where: str, manifests: int, seen: Counter[int], ever: list[Entry]) -> None:
         """Take what so many manifests show of an offset out of ``seen``: each of them another of the ``ever``."""

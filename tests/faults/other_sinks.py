@@ -21,7 +21,7 @@ from sandbox.services.dynamodb import DynamoDB
 from sandbox.services.postgres import Postgres
 from tests.worlds.dynamo_world import Items, is_whole, items_of
 from tests.worlds.new_topics import new_topic
-from tests.worlds.topic_world import committed
+from tests.worlds.topic_world import committed, place_of
 from tests.worlds.used_topics import delete_later
 from tidemark.connections import variable_of
 
@@ -49,6 +49,10 @@ class OtherSink(ABC):
     def half(self) -> set[int]:
         """The manifests that an attempt is in the middle of, and ``seen`` leaves out."""
         return set()
+
+    def streams(self) -> list[list[int]]:
+        """The serial numbers of each source partition as readers get them one after the other; none without order."""
+        return []
 
 
 class OtherTable(OtherSink):
@@ -99,7 +103,16 @@ class OtherTopic(OtherSink):
         return {"bootstrap_servers": self.servers, "topic": self.topic, "key": ["n"]}
 
     def seen(self) -> Counter[int]:
-        return Counter(json.loads(message.value() or b"{}")["n"] for message in committed(self.servers, self.topic))
+        return Counter(serial for stream in self.streams() for serial in stream)
+
+    def streams(self) -> list[list[int]]:
+        """By the partition that a message is in, and the one that its record came from."""
+        streams: dict[tuple[int | None, str, int], list[int]] = {}
+        for message in committed(self.servers, self.topic):
+            topic, partition, _ = place_of(message)
+            serial = json.loads(message.value() or b"{}")["n"]
+            streams.setdefault((message.partition(), topic, partition), []).append(serial)
+        return list(streams.values())
 
 
 class OtherIceberg(OtherSink):

@@ -4,7 +4,7 @@ from tests.faults.actors import Actor
 from tests.faults.checked_world import CheckedWorld, Schedule
 from tests.faults.oracle import Violated
 from tests.faults.restored_database import restored
-from tidemark.errors import DatabaseBehindLake, DataLost, IllegalTransition, TopicChanged
+from tidemark.errors import DatabaseBehindLake, DataLost, IllegalTransition, TopicChanged, WorkFailed
 from tidemark.lifecycle.publish import Ending
 from tidemark.manifest import ManifestState
 
@@ -489,9 +489,93 @@ def restored_and_what_the_lake_has_is_not_lost(checked: CheckedWorld) -> None:
     checked.settle(after_restore=True)
 
 
+def _refused_before_its_turn(checked: CheckedWorld, manifest: int, first: int) -> None:
+    error = checked.end(checked.world.process(manifest)).error
+    if not isinstance(error, WorkFailed) or f"finish it first: tidemark retry demo --manifest {first}" not in str(
+        error
+    ):
+        raise Violated(f"I16 order of a key: manifest {manifest} did not wait for manifest {first}: {error!r}")
+
+
+def _finished_as_the_errors_say(checked: CheckedWorld, manifest: int, first: int) -> None:
+    """A sink that keeps the order is refused until the manifest with earlier records is done; the lake goes on."""
+    world = checked.world
+    _refused_before_its_turn(checked, manifest, first)
+    checked.well(world.process(first))
+    checked.well(world.process(manifest))
+
+
+def cut_and_what_comes_after_the_cut_is_tried_first(checked: CheckedWorld) -> None:
+    """Manifest 1 stays planned below the cut; manifest 3 holds what the log has grown by since."""
+    world = checked.world
+    world.produce(15)
+    checked.well(world.plan())
+    world.produce(5)
+    checked.well(world.plan())
+    _cut_and_accepted(checked, 5)
+    world.produce(9)
+    checked.well(world.plan())
+    _finished_as_the_errors_say(checked, 3, first=1)
+    checked.settle()
+
+
+def cut_twice_ever_lower_and_the_newest_life_is_tried_first(checked: CheckedWorld) -> None:
+    """The second life has nothing left; what is below both cuts is in the first."""
+    world = checked.world
+    world.produce(10)
+    checked.well(world.plan())
+    world.produce(10)
+    checked.well(world.plan())
+    _cut_and_accepted(checked, 8)
+    world.produce(6)
+    checked.well(world.plan())
+    _cut_and_accepted(checked, 8)
+    world.produce(6)
+    checked.well(world.plan())
+    _finished_as_the_errors_say(checked, 4, first=1)
+    checked.settle()
+
+
+def cut_twice_ever_higher_and_the_lives_are_tried_from_the_newest_on(checked: CheckedWorld) -> None:
+    """Each of three lives holds a part of the log that is still to be read."""
+    world = checked.world
+    world.produce(20)
+    checked.well(world.plan())
+    _cut_and_accepted(checked, 12)
+    world.produce(12)
+    checked.well(world.plan())
+    _cut_and_accepted(checked, 6)
+    world.produce(6)
+    checked.well(world.plan())
+    _refused_before_its_turn(checked, 3, first=1)
+    _finished_as_the_errors_say(checked, 2, first=1)
+    checked.well(world.process(3))
+    checked.settle()
+
+
+def recreated_and_the_new_topic_is_tried_first(checked: CheckedWorld) -> None:
+    """Another log: what is unread of the old one is given up, so nothing of it comes later."""
+    world = checked.world
+    world.produce(10)
+    checked.well(world.plan())
+    world.recreate(partitions=1)
+    world.produce(5)
+    checked.refused(world.plan(), TopicChanged)
+    checked.well(world.accept_topic())
+    checked.well(world.plan())
+    checked.well(world.process(2))
+    checked.settle()
+
+
 TRUNCATED = {f"truncated while a replay stands at {where}": _truncated_while_a_replay_stands_at(where) for where in (
     "sql evidence_apart", "failpoint read.before", "failpoint stage.done",
 )}  # fmt: skip
+IN_ORDER = (
+    cut_and_what_comes_after_the_cut_is_tried_first,
+    cut_twice_ever_lower_and_the_newest_life_is_tried_first,
+    cut_twice_ever_higher_and_the_lives_are_tried_from_the_newest_on,
+    recreated_and_the_new_topic_is_tried_first,
+)
 OF_LIVES = (
     recreated_while_it_is_read,
     retention_takes_what_was_not_read,

@@ -9,10 +9,11 @@ import pytest
 
 from sandbox.services.postgres import Postgres
 from tests.faults.actors import Actor, Fault
-from tests.faults.checked_world import CheckedWorld
+from tests.faults.checked_world import CheckedWorld, Schedule
 from tests.faults.model_world import ModelWorld, ScheduleSettings
 from tests.faults.other_sinks import KINDS, OtherSinks
 from tests.faults.schedules import SCHEDULES
+from tests.faults.schedules_of_lives import IN_ORDER
 
 MOST = 200  # operations of one process; the longest here has about 90
 APART = 57  # of the fast part, which tries some operations only
@@ -55,6 +56,15 @@ def test_over_a_lake_and_another_sink_nothing_is_missing_and_nothing_twice(
         checked.end(paused)
         checked(world.hit(world.process(1, replay=True), Fault.LOSE, 60))
         checked.settle()
+
+
+@pytest.mark.parametrize("schedule", IN_ORDER)
+def test_a_topic_gets_the_records_of_a_log_in_order_over_all_its_lives(
+    postgres: Postgres, template: str, reached: Counter[str], other_sinks: OtherSinks, schedule: Schedule
+) -> None:
+    settings = ScheduleSettings(second="topic", partitions=1, max_records=100)
+    with contextlib.closing(ModelWorld(postgres, template, settings, reached, other_sinks=other_sinks)) as world:
+        schedule(CheckedWorld(world))
 
 
 @pytest.mark.exhaustive

@@ -13,13 +13,14 @@ import pytest
 
 from sandbox.services.postgres import Postgres
 from tests.faults.model_world import EPOCH, ModelWorld, ScheduleSettings
-from tidemark.errors import DataLost, WorkFailed
+from tidemark.errors import DataLost, TopicChanged, WorkFailed
 from tidemark.lifecycle import attempt
 from tidemark.lifecycle.close import close
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.plan import PlannedRun, Tick, manifests_between, plan
 from tidemark.manifest import RunKind
 from tidemark.operations.complete import Completeness, completeness
+from tidemark.operations.decisions import accept_truncation
 
 ONE = ScheduleSettings(partitions=1, max_records=10, max_slices=100)
 Make = Callable[..., ModelWorld]
@@ -176,6 +177,77 @@ def test_a_run_that_max_slices_ended_ends_there_and_the_next_interval_begins_the
     ]  # fmt: skip
     third = of_interval(world, 20, 30, key="the rest")
     assert (third.manifests, third.covered_by) == ((3,), (2,)), "its interval begins where the run before it ended"
+
+
+# what a log holds that was cut
+
+
+def cut(world: ModelWorld, lost: int) -> None:
+    """The log loses so many records, and a person accepts it."""
+    world.truncate(lost)
+    with pytest.raises(TopicChanged):
+        by_hand(world, None, f"refused after {world.clock}")
+    accept_truncation(world.onlooker(), "a", 0, "the disk was restored", start=None, dry_run=False)
+
+
+def test_a_run_until_a_time_names_what_is_unpublished_below_a_cut(world: ModelWorld) -> None:
+    world.produce(20, minutes=1)
+    by_hand(world, 20)
+    publish(world, 2)
+    cut(world, 5)
+    world.produce(10, minutes=1)
+    after_it = by_hand(world, 30)
+    assert (after_it.manifests, after_it.covered_by) == ((3,), (1,))
+    publish(world, 3)
+    assert not green(world, after_it)
+    assert by_hand(world, 30, "again").covered_by == (1, 3)
+    assert by_hand(world, 5).covered_by == (1,), "the last offset before that time is below the cut"
+    publish(world, 1)
+    assert green(world, after_it)
+
+
+def test_an_interval_names_the_manifests_of_all_lives_that_hold_it(world: ModelWorld) -> None:
+    world.produce(20, minutes=1)
+    of_interval(world, -10, 10)
+    by_hand(world, 20)
+    publish(world, 2)
+    cut(world, 5)
+    world.produce(5, minutes=1)
+    by_hand(world, 23)  # three of the five records that came after the cut
+    scheduled = of_interval(world, 10, 25)
+    assert (scheduled.manifests, scheduled.covered_by) == ((4,), (2, 3))
+    assert of_interval(world, 0, 10, RunKind.BACKFILL, "backfill").covered_by == (1,)
+
+
+def test_an_interval_that_was_read_in_part_before_its_log_was_cut_is_not_replayed_and_is_named(
+    world: ModelWorld,
+) -> None:
+    world.produce(30, minutes=1)
+    by_hand(world, 30)
+    publish(world, 1, 2)
+    cut(world, 5)
+    world.produce(10, minutes=1)
+    by_hand(world, 40)
+    context = world.onlooker()
+    with pytest.raises(TopicChanged, match="manifests 2 were made before their log was cut") as refused:
+        manifests_between(context, minute(10), minute(40))
+    assert "replay only what is whole: tidemark replay demo --manifest 3; tidemark replay demo --manifest 4" in str(
+        refused.value.next_step
+    )
+    assert manifests_between(context, minute(20), minute(40)) == [3, 4], "3 is still to be read, below the cut"
+
+
+def test_offsets_below_a_cut_are_complete_up_to_a_time_before_it(world: ModelWorld) -> None:
+    world.produce(20, minutes=1)
+    by_hand(world, 20)
+    publish(world, 1)
+    cut(world, 5)
+    world.produce(10, minutes=1)
+    by_hand(world, 30)
+    publish(world, 3)
+    context = world.onlooker()
+    assert completeness(context, minute(10)).complete
+    assert missing(completeness(context, minute(12))) == [(2, "planned", 10, 12)]
 
 
 # what retention took of an interval that is to be replayed

@@ -13,11 +13,13 @@ from confluent_kafka import TopicPartition
 from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres
 from tests.worlds.table_world import TableWorld, table_sink
+from tests.worlds.topic_world import TopicWorld
 from tests.worlds.world import World
 from tidemark.database.migrate import migrate
 
 Make = Callable[..., World]
 MakeTableWorld = Callable[..., TableWorld]
+MakeTopicWorld = Callable[..., TopicWorld]
 LATEST = {"kafka": {"starting_offsets": "latest"}}
 
 
@@ -231,9 +233,8 @@ def test_what_lies_below_a_truncation_and_one_sink_lacks_is_still_read(make_tabl
     alive = world.targets["warehouse"]
     world.targets["warehouse"] = "postgresql://nobody:secret@127.0.0.1:1/none"
     assert world.here("run", "demo").exit_code == 1
-    with psycopg.connect(world.dsn) as connection:  # as a plan that saw the log end there would have written it
-        connection.execute("SET tidemark.actor = 'a test'")
-        connection.execute("UPDATE tidemark.chain SET blocked = 'cut', blocked_since = now(), blocked_end = 25")
+    world.truncated_at(25)
+    world.truncated_at(25, partition=1)
     accept = ("accept-truncation", "demo", "--topic", world.topic, "--why", "the disk was restored", "--partition")
     assert "lost" not in world.ok(*accept, "0")
     world.ok(*accept, "1")
@@ -257,9 +258,7 @@ def test_a_truncation_accepted_from_elsewhere_says_what_is_lost_and_what_may_be_
     world = make_world(partitions=1)
     world.produce(50)
     world.ok("run", "demo")
-    with psycopg.connect(world.dsn) as connection:  # as a plan that saw the log end there would have written it
-        connection.execute("SET tidemark.actor = 'a test'")
-        connection.execute("UPDATE tidemark.chain SET blocked = 'cut', blocked_since = now(), blocked_end = 40")
+    world.truncated_at(40)
     accept = ("accept-truncation", "demo", "--topic", world.topic, "--partition", "0", "--why", "restored", "--from")
     beyond = world.here(*accept, "51")
     assert beyond.exit_code == 1
@@ -273,6 +272,22 @@ def test_a_truncation_accepted_from_elsewhere_says_what_is_lost_and_what_may_be_
     world.ok("run", "demo")
     assert world.chain()[-3:] == [(0, "anchor", None, 40), (0, "lost", 40, 45), (0, "data", 45, 50)]
     assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_a_topic_gets_what_lies_below_a_cut_before_what_came_after_it(make_topic_world: MakeTopicWorld) -> None:
+    world = make_topic_world(partitions=1, settings={"kafka": {"slice": {"max_records": 100}}})
+    world.produce(25)
+    world.ok("plan", "demo")
+    world.truncated_at(15)
+    world.ok("accept-truncation", "demo", "--topic", world.topic, "--partition", "0", "--why", "the disk was restored")
+    world.ok("plan", "demo")  # the ten after the cut
+    refused = world.here("retry", "demo", "--manifest", "2")
+    assert refused.exit_code == 1
+    assert "finish it first: tidemark retry demo --manifest 1" in refused.stderr
+    assert world.seen() == Counter()
+    world.ok("retry", "demo", "--manifest", "1")
+    world.ok("retry", "demo", "--manifest", "2")
+    world.assert_complete()
 
 
 def test_the_history_says_who_decided_what_and_why(world: World) -> None:

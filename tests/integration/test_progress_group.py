@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from tests.worlds.world import World
+from tidemark.lifecycle.progress import published_ends
 
 MakeWorld = Callable[..., World]
 GROUP = "source.kafka.progress_group"
@@ -68,6 +69,22 @@ def test_an_unpublished_manifest_holds_its_partition_back_and_later_ones_do_not_
     assert committed(world, group) == {0: 30}
     world.ok("replay", "demo", "--manifest", "1")
     assert committed(world, group) == {0: 30}
+
+
+def test_what_is_unpublished_below_a_cut_holds_its_partition_back(make_world: MakeWorld, group: str) -> None:
+    world = make_world(partitions=1)
+    world.write_pipeline(progress_group=group, slice={"max_records": 100})
+    world.produce(30)
+    world.ok("plan", "demo")
+    world.truncated_at(15)
+    world.ok("accept-truncation", "demo", "--topic", world.topic, "--partition", "0", "--why", "the disk was restored")
+    world.ok("plan", "demo")
+    world.ok("retry", "demo", "--manifest", "2")
+    assert committed(world, group) == {0: 0}
+    world.ok("retry", "demo", "--manifest", "1")
+    assert committed(world, group) == {0: 30}
+    world.truncated_at(20)
+    assert [*published_ends(world.context()).values()] == [20], "what the log holds from there on is not published"
 
 
 def test_a_group_with_members_is_named_and_told_by_the_next_run(make_world: MakeWorld, group: str) -> None:

@@ -307,6 +307,16 @@ class World:
             connections = {name: from_environment(name) for name in pipeline.connections()}
         return open_context(pipeline, self.opened[-1], connections.get)
 
+    def truncated_at(self, end: int, partition: int = 0) -> None:
+        """As a plan would have noted it that saw the log hold other records from an offset on; the log stays."""
+        with psycopg.connect(self.dsn) as connection:
+            connection.execute("SET tidemark.actor = 'a test'")
+            connection.execute(
+                "UPDATE tidemark.chain SET blocked = 'cut', blocked_since = now(), blocked_end = %s "
+                "WHERE retired_at IS NULL AND partition = %s",
+                [end, partition],
+            )
+
     def administer(self, call: str, *arguments: Any) -> None:
         """Call Kafka's admin client and wait: ``world.administer("create_partitions", [..])``."""
         admin = self.broker.admin()

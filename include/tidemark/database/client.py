@@ -186,12 +186,12 @@ class ManifestDatabase:
             for row in rows
         ]  # fmt: skip
 
-    def earlier_lives(self, chain_ids: Sequence[int]) -> dict[int, list[tuple[int, int]]]:
-        """By chain id: (chain id, end of its life) of each earlier life of the same log, the newest first."""
-        lives: dict[int, list[tuple[int, int]]] = {}
+    def earlier_lives(self, chain_ids: Sequence[int]) -> dict[int, list[tuple[int, int, int]]]:
+        """By chain id: (chain id, anchor, end of its life) of each earlier life of the same log, the newest first."""
+        lives: dict[int, list[tuple[int, int, int]]] = {}
         if chain_ids:
             for row in self._rows("earlier_lives", chains=list(chain_ids)):
-                lives.setdefault(row["later_id"], []).append((row["id"], row["life_end"]))
+                lives.setdefault(row["later_id"], []).append((row["id"], row["anchor"], row["life_end"]))
         return lives
 
     def ended_chains(self, pipeline_name: str) -> dict[TopicPartition, int]:

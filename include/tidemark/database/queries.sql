@@ -244,10 +244,11 @@ ORDER BY staged.last_offset DESC, staged.manifest_id, staged.attempt;
 
 -- name: earlier_lives
 -- The retired chains of the same logs, the newest first.
-SELECT later.id AS later_id, earlier.id, life_end(earlier.id) AS life_end
+SELECT later.id AS later_id, earlier.id, anchor.end_offset AS anchor, life_end(earlier.id) AS life_end
 FROM chain later
 JOIN chain earlier ON earlier.pipeline = later.pipeline AND earlier.topic_id = later.topic_id
     AND earlier.partition = later.partition AND earlier.incarnation < later.incarnation
+JOIN manifest_range anchor ON anchor.chain_id = earlier.id AND anchor.kind = 'anchor'
 WHERE later.id = ANY (%(chains)s) ORDER BY later.id, earlier.incarnation DESC;
 
 -- name: chains_of
@@ -399,7 +400,7 @@ WITH lacking AS (
         SELECT m.id, m.run_id FROM manifest m
         WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done' AND m.id >= part.first_id AND m.id < part.end_id
           AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = sink.name)) m)
-SELECT m.id AS manifest_id, m.state, m.sink, c.retired_at IS NULL AS living,
+SELECT m.id AS manifest_id, m.state, m.sink, CASE WHEN c.retired_at IS NOT NULL THEN life_end(c.id) END AS life_end,
        c.topic, c.topic_id, c.partition, r.start_offset, least(r.end_offset, e.end_offset) AS end_offset
 FROM lacking m
 JOIN manifest_range r ON r.manifest_id = m.id
@@ -408,8 +409,8 @@ LEFT JOIN run_end e ON e.run_id = %(run_id)s AND e.chain_id = c.id
 WHERE CASE WHEN %(run_id)s::bigint IS NULL THEN true
            WHEN e.run_id IS NULL THEN m.run_id < %(run_id)s ELSE r.start_offset < e.end_offset END
 UNION ALL
-SELECT m.id, 'done', sink.name, c.retired_at IS NULL, c.topic, c.topic_id, c.partition, r.start_offset,
-       least(r.end_offset, e.end_offset)
+SELECT m.id, 'done', sink.name, CASE WHEN c.retired_at IS NOT NULL THEN life_end(c.id) END,
+       c.topic, c.topic_id, c.partition, r.start_offset, least(r.end_offset, e.end_offset)
 FROM archive a
 CROSS JOIN unnest(%(sinks)s::text[]) AS sink (name)
 LEFT JOIN archive_sink had ON had.archive_id = a.id AND had.sink = sink.name
@@ -424,7 +425,7 @@ WHERE a.pipeline = %(pipeline_name)s AND a.manifests > coalesce(had.manifests, 0
 ORDER BY manifest_id, topic, partition, start_offset, sink;
 
 -- name: lost_parts
-SELECT c.retired_at IS NULL AS living, c.topic, c.topic_id, c.partition, r.start_offset,
+SELECT CASE WHEN c.retired_at IS NOT NULL THEN life_end(c.id) END AS life_end, c.topic, c.topic_id, c.partition, r.start_offset,
        least(r.end_offset, e.end_offset) AS end_offset
 FROM chain c
 JOIN lost_range r ON r.chain_id = c.id

@@ -10,17 +10,18 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from tidemark.errors import DataLost, IllegalTransition
+from tidemark.errors import DataLost, IllegalTransition, TopicChanged
 from tidemark.lifecycle.context import Context
-from tidemark.manifest import RunKind
-from tidemark.offsets import Range, TopicPartition
+from tidemark.lifecycle.lives import Life, Logs, lives_of, parts_of, start_of
+from tidemark.manifest import LISTED, ManifestState, RunKind, listed
+from tidemark.offsets import TopicPartition
 from tidemark.planner import Chain, Plan
 
 Begins = Mapping[TopicPartition, int | None]
 
 
 def begins(context: Context, kind: RunKind, since: datetime | None, chains: Sequence[Chain]) -> Begins | None:
-    """Where an interval begins on each chain; None as an offset: the chain has no record of then or later.
+    """Where an interval begins in the log of each chain; None as an offset: it has no record of then or later.
 
     That is where the run before it ended, so that no offset is between two intervals. When no such run is planned yet,
     the source is asked: what that run then plans ends there or later. None without ``since``: the run has no begin.
@@ -31,55 +32,70 @@ def begins(context: Context, kind: RunKind, since: datetime | None, chains: Sequ
     ended = database.ends_of_schedule(pipeline_name, since) if kind is RunKind.SCHEDULED else {}
     ended = ended or database.ends_of_cut(pipeline_name, since)
     if ended:
-        return {chain.at: ended.get(chain.id, chain.anchor) for chain in chains}
+        return {at: _after(ended, lives, start_of(lives)) for at, lives in lives_of(database, chains).items()}
     answers = context.source.offsets_at([chain.at for chain in chains], since)
     return {at: answer and answer[0] for at, answer in answers.items()}
 
 
+def _after(ended: Mapping[int, int], lives: Sequence[Life], unseen: int) -> int:
+    """Where runs that ended at these offsets, by chain id, stop in a log; ``unseen`` if they have not seen it."""
+    return min([min(ended[life.chain_id], life.end) for life in lives if life.chain_id in ended], default=unseen)
+
+
 def covering_manifests(
-    context: Context, planned: Plan, ids: Mapping[TopicPartition, int], begin: Begins | None, *, by_time: bool
+    context: Context, planned: Plan, chains: Sequence[Chain], begin: Begins | None, *, by_time: bool
 ) -> list[int]:
     """The manifests of other runs that hold what a new run stands for; of a run by hand those that are not done.
 
     A run by hand that plans nothing also names those that hold its last offsets, so that a person sees what covers it.
-    ``ids`` are the chains by partition. Must be called before the ranges of the run are stored.
+    ``chains`` are those of the plan, also the new ones. Must be called before the ranges of the run are stored.
     """
     database = context.database
-    if begin is not None:
-        parts = [(ids[at], begin.get(at, 0), end) for at, end in planned.ends]
-        return database.manifests_between([(chain, start, end) for chain, start, end in parts if start is not None])
-    if planned.slices and not by_time:
+    if planned.slices and not by_time and begin is None:
         return []
-    ends = [(ids[at], end) for at, end in planned.ends]
-    unpublished = database.unpublished_before(context.pipeline_name, ends)
-    return unpublished if planned.slices else sorted({*unpublished, *database.covering_manifests(ends)})
+    logs = lives_of(database, chains)
+    if begin is not None:
+        starts = {chain.at: begin.get(chain.at, chain.anchor) for chain in chains}
+        ends = [(at, starts[at], end) for at, end in planned.ends]
+        between = [part for at, start, end in ends if start is not None for part in parts_of(logs[at], start, end)]
+        return database.manifests_between(between)
+    below = [part for at, end in planned.ends for part in parts_of(logs[at], 0, end)]
+    unpublished = database.unpublished_before(context.pipeline_name, [(chain, end) for chain, _, end in below])
+    if planned.slices:
+        return unpublished
+    last = [max(parts_of(logs[at], 0, end), key=lambda part: part[2], default=None) for at, end in planned.ends]
+    holding = database.covering_manifests([(chain, end) for chain, _, end in filter(None, last)])
+    return sorted({*unpublished, *holding})
 
 
 def manifests_between(context: Context, chains: Sequence[Chain], start: datetime, end: datetime) -> list[int]:
     """The manifests that hold the offsets between two times, [start, end), as the source translates them.
 
-    Raises ``DataLost`` when retention took offsets of them: the rest would not be the interval.
+    Raises ``DataLost`` when retention took offsets of them, ``IllegalTransition`` when some are archived, and
+    ``TopicChanged`` when the log was cut since some were made: the rest would not be the interval.
     """
     database, places = context.database, [chain.at for chain in chains]
     first, last = (context.source.offsets_at(places, moment) for moment in (start, end))
+    logs = lives_of(database, chains)
     parts = []
     for chain in chains:
         begin, stop = first[chain.at], last[chain.at]
         if begin is not None:
-            parts.append((chain.id, begin[0], chain.end if stop is None else stop[0]))
-    _refuse_archived(context, chains, parts)
+            parts += parts_of(logs[chain.at], begin[0], chain.end if stop is None else stop[0])
+    _refuse_archived(context, logs, parts)
     manifest_ids = database.manifests_between(parts)
-    taken = _taken(context, chains, first, start, end)
-    damaged = database.manifests_between([(chain.id, part.start, part.end) for chain, part in taken])
+    taken = _taken(context, logs, first, start, end)
+    damaged = database.manifests_between([part for at, *gone in taken for part in parts_of(logs[at], *gone)])
     if damaged:
-        raise _lost(context, [part for _, part in taken], damaged, sorted({*manifest_ids} - {*damaged}))
+        raise _lost(context, taken, damaged, sorted({*manifest_ids} - {*damaged}))
+    _refuse_of_ended_lives(context, chains, parts, manifest_ids)
     return manifest_ids
 
 
-def _refuse_archived(context: Context, chains: Sequence[Chain], parts: Sequence[tuple[int, int, int]]) -> None:
-    """Raise ``IllegalTransition`` when offsets of an interval are archived: the rest would not be the interval."""
-    ends = context.database.archived_below([chain.id for chain in chains])
-    names = {chain.id: chain.at for chain in chains}
+def _refuse_archived(context: Context, logs: Logs, parts: Sequence[tuple[int, int, int]]) -> None:
+    """Raise ``IllegalTransition`` when offsets of an interval are archived."""
+    names = {life.chain_id: at for at, lives in logs.items() for life in lives}
+    ends = context.database.archived_below(list(names))
     for chain_id, start, stop in parts:
         if start < min(stop, ends.get(chain_id, 0)):
             at = names[chain_id]
@@ -93,43 +109,66 @@ def _refuse_archived(context: Context, chains: Sequence[Chain], parts: Sequence[
             )
 
 
+def _refuse_of_ended_lives(
+    context: Context, chains: Sequence[Chain], parts: Sequence[tuple[int, int, int]], manifest_ids: Sequence[int]
+) -> None:
+    """Raise ``TopicChanged`` when manifests of an interval were made in a life of a log that has ended."""
+    present = {chain.id for chain in chains}
+    ended = context.database.manifests_between([part for part in parts if part[0] not in present])
+    done = [each.id for each in context.database.manifests(ids=ended) if each.state is ManifestState.DONE]
+    if done:
+        raise TopicChanged(
+            f"manifests {listed(done)} were made before their log was cut, and cannot be replayed",
+            next_step="nothing is replayed, and what is published stays"
+            + _or_only(context, sorted({*manifest_ids} - {*done})),
+            pipeline=context.pipeline_name,
+            manifest=done[0],
+        )
+
+
 def _taken(
     context: Context,
-    chains: Sequence[Chain],
+    logs: Logs,
     first: Mapping[TopicPartition, tuple[int, datetime] | None],
     start: datetime,
     end: datetime,
-) -> list[tuple[Chain, Range]]:
-    """The offsets between two times that retention has taken.
+) -> list[tuple[TopicPartition, int, int]]:
+    """The offsets between two times that retention has taken: (partition, from, up to).
 
     The source has forgotten when those were written, and the ends of runs say it: offsets below the end of a run that
     was planned up to ``start`` are older, those above the end of a run that was planned past ``end`` are newer.
     ``first`` is the source's answer for ``start``.
     """
     database, pipeline_name = context.database, context.pipeline_name
-    bounds = context.source.bounds([chain.at for chain in chains])
+    bounds = context.source.bounds(list(logs))
     older, past = database.ends_before(pipeline_name, start), database.run_past(pipeline_name, end)
     newer = database.run_ends(past["id"]) if past else {}
     taken = []
-    for chain in chains:
-        log, answer = bounds[chain.at], first[chain.at]
-        begin, stop = older.get(chain.id, chain.anchor), min(log.log_start, newer.get(chain.id, chain.end))
+    for at, lives in logs.items():
+        log, answer = bounds[at], first[at]
+        begin, stop = _after(older, lives, start_of(lives)), min(log.log_start, _after(newer, lives, lives[0].end))
         # Otherwise the first record that is left is older than the interval, and what is gone is older still.
         reaches = log.log_start >= log.log_end if answer is None else answer[0] <= log.log_start
         if reaches and begin < stop:
-            taken.append((chain, Range(chain.at, begin, stop)))
+            taken.append((at, begin, stop))
     return taken
 
 
-def _lost(context: Context, taken: Sequence[Range], damaged: Sequence[int], whole: Sequence[int]) -> DataLost:
-    offsets = ", ".join(f"[{part.start}, {part.end}) of {part.at.name}" for part in taken)
-    rest = [f"tidemark replay {context.pipeline_name} --manifest {manifest_id}" for manifest_id in whole[:10]]
+def _lost(
+    context: Context, taken: Sequence[tuple[TopicPartition, int, int]], damaged: Sequence[int], whole: Sequence[int]
+) -> DataLost:
+    offsets = ", ".join(f"[{start}, {end}) of {at.name}" for at, start, end in taken)
     return DataLost(
         f"retention took offsets {offsets}: manifests {', '.join(map(str, damaged))} were made from them and cannot be "
         "replayed",
-        next_step="nothing is replayed, and what is published stays; bring the records back"
-        + (f", or replay only what is whole: {'; '.join(rest)}" if rest else ""),
+        next_step="nothing is replayed, and what is published stays; bring the records back" + _or_only(context, whole),
         pipeline=context.pipeline_name,
-        topic=taken[0].at.topic,
-        partition=taken[0].at.partition,
+        topic=taken[0][0].topic,
+        partition=taken[0][0].partition,
     )
+
+
+def _or_only(context: Context, whole: Sequence[int]) -> str:
+    """The manifests of an interval that can still be replayed, as a part of a next step."""
+    replays = [f"tidemark replay {context.pipeline_name} --manifest {manifest_id}" for manifest_id in whole[:LISTED]]
+    return f", or replay only what is whole: {'; '.join(replays)}" if replays else ""

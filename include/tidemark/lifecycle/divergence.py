@@ -12,6 +12,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.digest import record_digest
 from tidemark.errors import TopicChanged, Unavailable
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.lives import lives_of
 from tidemark.manifest import Manifest, PublishedRange, StagedRecord
 from tidemark.offsets import TopicPartition
 from tidemark.partitions import LastRecord, Record
@@ -118,26 +119,25 @@ class Published:
 
     def __init__(self, database: ManifestDatabase, chains: Sequence[Chain]) -> None:
         self._database = database
-        self._chains = chains
-        self._earlier = database.earlier_lives([chain.id for chain in chains if chain.incarnation > 1])
+        self._logs = lives_of(database, chains)
 
     def newest(self) -> dict[TopicPartition, PublishedRange]:
         """The newest published range with a record of each partition that has one."""
         newest: dict[TopicPartition, PublishedRange] = {}
-        lives = {chain.at: self._lives(chain) for chain in self._chains}
+        lives = {at: self._ends(at) for at in self._logs}
         while lives:  # the present lives of all partitions at once, then the earlier ones of those that have no answer
             published = self._database.last_published([of_place[0] for of_place in lives.values()])
             newest |= {at: published[of_place[0][0]] for at, of_place in lives.items() if of_place[0][0] in published}
             lives = {at: of_place[1:] for at, of_place in lives.items() if at not in newest and of_place[1:]}
         return newest
 
-    def _lives(self, chain: Chain) -> list[tuple[int, int]]:
-        """(chain id, end) of the present life of a partition and of each earlier one, the newest first."""
-        return [(chain.id, chain.end), *((life, min(chain.end, end)) for life, end in self._earlier.get(chain.id, []))]
+    def _ends(self, at: TopicPartition) -> list[tuple[int, int]]:
+        """(chain id, end) of each life of a log, the newest first."""
+        return [(life.chain_id, life.end) for life in self._logs[at]]
 
     def below(self, chain: Chain) -> Callable[[int], PublishedRange | None]:
         """Gives the newest published range with a record that ends at or below an offset."""
-        lives = self._lives(chain)
+        lives = self._ends(chain.at)
 
         def newest_below(end: int) -> PublishedRange | None:
             for chain_id, life_end in lives:

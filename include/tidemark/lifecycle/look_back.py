@@ -2,7 +2,8 @@
 manifest gets the same, whatever else was processed before it.
 
 They begin at the first record that is at most ``within`` older than the first record of the range, but never before
-the chain did, nor before offsets that were given up: nothing of those was published.
+the first life of the log did, nor before offsets that were given up: nothing of those was published. What the log lost
+when it was cut is not there to be read, and counts no more.
 """
 
 from collections.abc import Iterable
@@ -12,6 +13,7 @@ from datetime import UTC, datetime
 from tidemark.database.client import Row
 from tidemark.errors import DataLost, Unavailable
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.lives import lives_of, start_of
 from tidemark.manifest import Manifest
 from tidemark.offsets import Range
 from tidemark.partitions import rounded_duration
@@ -25,7 +27,9 @@ def looked_back(context: Context, manifest: Manifest) -> tuple[Range, ...]:
     spans = [entry.look_back for entry in context.pipeline.transform if entry.look_back is not None]
     if not spans:
         return ()
-    lost = [row for row in context.database.lost_parts(context.pipeline_name, None) if row["living"]]
+    database = context.database
+    begins = {at: start_of(lives) for at, lives in lives_of(database, database.chains_of(manifest.id)).items()}
+    lost = database.lost_parts(context.pipeline_name, None)
     first = context.source.records_from([(covered.at, covered.start) for covered in manifest.ranges])
     before = []
     for covered in manifest.ranges:
@@ -33,7 +37,7 @@ def looked_back(context: Context, manifest: Manifest) -> tuple[Range, ...]:
             raise _error(Unavailable, context, manifest, covered, "the first record of a range cannot be read",
                          f"try again: tidemark retry {context.pipeline_name} --manifest {manifest.id}")  # fmt: skip
         record = first[covered.at, covered.start]
-        floor = _floor(covered, lost)
+        floor = _floor(covered, begins[covered.at], lost)
         if record is None or record.offset >= covered.end or record.timestamp_ms < 0 or floor == covered.start:
             continue
         since = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC) - max(spans)
@@ -43,11 +47,17 @@ def looked_back(context: Context, manifest: Manifest) -> tuple[Range, ...]:
     return tuple(before)
 
 
-def _floor(covered: Range, lost: Iterable[Row]) -> int:
-    """Where it may begin at the earliest."""
+def _floor(covered: Range, begin: int, lost: Iterable[Row]) -> int:
+    """Where it may begin at the earliest, in a log whose first life began at ``begin``."""
     place = (covered.at.topic_id, covered.at.partition)
-    ends: list[int] = [row["end_offset"] for row in lost if (row["topic_id"], row["partition"]) == place]
-    return max([covered.anchor, *(end for end in ends if end <= covered.start)])
+    of_log = (_in_the_log(row) for row in lost if (row["topic_id"], row["partition"]) == place)
+    return max([begin, *(end for start, end in of_log if start < end <= covered.start)])
+
+
+def _in_the_log(lost: Row) -> tuple[int, int]:
+    """What is left of lost offsets below the end of their life."""
+    start, end, life_end = lost["start_offset"], lost["end_offset"], lost["life_end"]
+    return start, end if life_end is None else min(end, life_end)
 
 
 def _begin(context: Context, manifest: Manifest, covered: Range, floor: int, since: datetime) -> int:

@@ -14,6 +14,7 @@ from tidemark.lifecycle.context import Context, refuse_out_of_use
 from tidemark.lifecycle.covering import Begins
 from tidemark.lifecycle.folders import claim_folders
 from tidemark.lifecycle.known_sinks import not_in_file
+from tidemark.lifecycle.lives import lives_of, start_of
 from tidemark.lifecycle.own_output import refuse_own_output
 from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.lifecycle.renamed import refuse_looks_renamed
@@ -234,15 +235,15 @@ def manifests_between(context: Context, start: datetime, end: datetime) -> list[
     return covering.manifests_between(context, _chains(context), start, end)
 
 
-def _refuse_before_anchors(pipeline: Pipeline, planned: Plan, chains: Sequence[Chain]) -> None:
+def _refuse_before_logs(context: Context, planned: Plan, chains: Sequence[Chain]) -> None:
     """Raise ``PlanRefused`` for a backfill of a time before the pipeline began: it would succeed and do nothing."""
-    anchors = {chain.at: chain.anchor for chain in chains}
-    before = [at for at, end in planned.ends if end < anchors.get(at, 0)]
-    if before and not any(end > anchors.get(at, 0) for at, end in planned.ends):
+    begin = {at: start_of(lives) for at, lives in lives_of(context.database, chains).items()}
+    before = [at for at, end in planned.ends if end < begin.get(at, 0)]
+    if before and not any(end > begin.get(at, 0) for at, end in planned.ends):
         raise PlanRefused(
-            f"the backfill ends before offset {anchors[before[0]]}, where this pipeline's chain begins",
-            next_step=f"to read older records: tidemark extend-back {pipeline.name} --why TEXT",
-            pipeline=pipeline.name,
+            f"the backfill ends before offset {begin[before[0]]}, where this pipeline's chain begins",
+            next_step=f"to read older records: tidemark extend-back {context.pipeline_name} --why TEXT",
+            pipeline=context.pipeline_name,
             topic=before[0].topic,
             partition=before[0].partition,
         )
@@ -302,11 +303,12 @@ def _store(
     ids = {chain.at: chain.id for chain in chains}
     ids |= database.insert_chains(pipeline_name, [place for place, _ in planned.anchors])
     database.insert_ranges(RangeKind.ANCHOR, [(ids[place], None, offset, None) for place, offset in planned.anchors])
+    every = _chains(context) if planned.anchors else chains
     lost = [(ids[range_.at], range_.start, range_.end, None) for range_ in planned.lost]
     database.insert_ranges(RangeKind.LOST, lost)
-    covered_by = covering.covering_manifests(context, planned, ids, begin, by_time=tick.cut_at is not None)
+    covered_by = covering.covering_manifests(context, planned, every, begin, by_time=tick.cut_at is not None)
     if tick.kind is RunKind.BACKFILL and not planned.slices and not covered_by:
-        _refuse_before_anchors(pipeline, planned, chains)
+        _refuse_before_logs(context, planned, chains)
     run_id = database.insert_run(
         pipeline_name, tick.run_key, tick.kind, cut_at=tick.cut_at, reached=planned.reached,
         planned_up_to=planned_up_to, covered_by=covered_by, notes=list(planned.notes),

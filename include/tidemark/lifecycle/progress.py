@@ -22,8 +22,12 @@ def tell_progress(context: Context) -> str | None:
 
 
 def published_ends(context: Context) -> dict[TopicPartition, int]:
-    """For each partition that is planned: the first offset that is neither published nor given up."""
+    """For each partition that is planned: the first offset that is neither published nor given up, in any life of its
+    log; at most where the log is known to have been cut."""
     database, name = context.database, context.pipeline_name
     chains = database.chains(name)  # before what is undone, which may grow meanwhile
-    begin = {chain_id: covered.start for chain_id, covered, *_ in reversed(database.undone_ranges(name))}
-    return {chain.at: min(chain.end, begin.get(chain.id, chain.end)) for chain in chains}
+    ends = {chain.at: min(chain.end, chain.end if chain.blocked_end is None else chain.blocked_end) for chain in chains}
+    for _, covered, _, life_end in database.undone_ranges(name):
+        if covered.at in ends and (life_end is None or covered.start < life_end):
+            ends[covered.at] = min(ends[covered.at], covered.start)
+    return ends

@@ -1,6 +1,7 @@
-"""The turns of manifests: a sink that appends gets the records of a partition in the order of their offsets.
+"""The turns of manifests: a sink that appends gets the records of a log in the order of their offsets.
 
-So an attempt is refused while a manifest with earlier records is unfinished, and waits while one is at work.
+So an attempt is refused while a manifest with earlier records is unfinished, and waits while one is at work. Of a log
+that was cut, what is still to be read below the cut is in an earlier life, and comes earlier too.
 """
 
 import time
@@ -61,10 +62,9 @@ def _earlier(context: Context, sink: Sink, manifest: Manifest) -> list[Manifest]
     """The unfinished manifests that lack output of a sink and come before a manifest; none if that has its own."""
     if sink.way is not Way.APPENDS or manifest.published(sink.name):
         return []
-    starts = {(part.at, part.incarnation): part.start for part in manifest.ranges}
+    starts = {part.at: part.start for part in manifest.ranges}
     return [
         other
         for other in context.database.undone(context.pipeline_name)
-        if sink in context.sinks_to_finish(other)
-        and any(part.end <= starts.get((part.at, part.incarnation), 0) for part in other.ranges)
+        if sink in context.sinks_to_finish(other) and any(part.start < starts.get(part.at, 0) for part in other.ranges)
     ]

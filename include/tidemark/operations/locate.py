@@ -44,10 +44,17 @@ def locate(
     ``sinks`` takes a pipeline's name and returns its sinks, or a text why they cannot be opened.
     """
     rows = database.ranges_at(topic, partition, offset, pipeline_name)
-    return [_chain_offset(database, row, offset, sinks) for row in rows]
+    logs = [(row["pipeline"], row["topic_id"]) for row in rows]
+    return [
+        _chain_offset(database, row, offset, sinks, first=log not in logs[:number])
+        for number, (row, log) in enumerate(zip(rows, logs, strict=True))
+    ]
 
 
-def _chain_offset(database: ManifestDatabase, row: dict[str, Any], offset: int, sinks: Sinks) -> ChainOffset:
+def _chain_offset(
+    database: ManifestDatabase, row: dict[str, Any], offset: int, sinks: Sinks, *, first: bool
+) -> ChainOffset:
+    """``first``: of the lives of its log."""
     at = TopicPartition(row["topic"], row["topic_id"], row["partition"])
     start, end = row["start_offset"], row["end_offset"]
     manifest: Manifest | None = None
@@ -57,7 +64,7 @@ def _chain_offset(database: ManifestDatabase, row: dict[str, Any], offset: int, 
         part = database.archived_at(row["chain_id"], offset)
         manifest_id, start, end = part["id"], part["start_offset"], part["end_offset"]
     if row["kind"] is None:
-        standing, message = _outside(row, offset)
+        standing, message = _outside(row, offset, first=first)
     elif manifest_id is not None:
         manifest = database.manifest(manifest_id)
         held = tuple(_in_sinks(database, manifest, at, offset, sinks))
@@ -72,8 +79,10 @@ def _chain_offset(database: ManifestDatabase, row: dict[str, Any], offset: int, 
     )
 
 
-def _outside(row: dict[str, Any], offset: int) -> tuple[Standing, str]:
+def _outside(row: dict[str, Any], offset: int, *, first: bool) -> tuple[Standing, str]:
     """What to say of an offset that no range of the chain covers."""
+    if offset < row["anchor"] and not first:
+        return Standing.BEFORE_ANCHOR, f"the chain begins at {row['anchor']:,}, where the log of the one before was cut"
     if offset < row["anchor"]:
         extend = f"tidemark extend-back {row['pipeline']} --why TEXT"
         return Standing.BEFORE_ANCHOR, f"the chain begins at {row['anchor']:,}: {extend} reads older records"
