@@ -1,10 +1,13 @@
 """What SQL may say over the rows of a batch, and what becomes of types, nulls, tombstones and bad rows."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import islice, product
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -12,7 +15,9 @@ from tidemark.decoders.base import ErrorClass
 from tidemark.errors import ConfigurationError, WorkFailed
 from tidemark.transforms import halving
 from tidemark.transforms.base import Transformed
+from tidemark.transforms.functions import is_allowed
 from tidemark.transforms.query import Query
+from tidemark.transforms.statement import connect
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 GIVEN = pa.schema(
@@ -100,6 +105,32 @@ def values(text: str, rows: pa.RecordBatch | None = None) -> list[Any]:
         "SELECT current_timestamp AS t FROM batch",
         "SELECT ago(INTERVAL 1 DAY) AS hidden_in_a_macro FROM batch",
         "SELECT age(seen) AS t FROM batch",
+        "SELECT current_localtimestamp() AS duckdb_calls_it_consistent FROM batch",
+        "SELECT current_localtime() AS duckdb_calls_it_consistent FROM batch",
+        "SELECT name || current_localtimestamp() AS t FROM batch",
+        "SELECT list_transform(tags, lambda t: t || current_localtime()) AS t FROM batch",
+        "SELECT id FROM batch WHERE current_localtimestamp() > seen::TIMESTAMP",
+        "SELECT localtime AS t FROM batch",
+        "SELECT localtimestamp AS t FROM batch",
+        "SELECT current_time AS t FROM batch",
+        "SELECT today() AS t FROM batch",
+        "SELECT get_current_timestamp() AS t FROM batch",
+        "SELECT transaction_timestamp() AS t FROM batch",
+        "SELECT current_user AS u FROM batch",
+        "SELECT current_user() AS u FROM batch",
+        "SELECT user AS u FROM batch",
+        "SELECT pg_catalog.current_role() AS u FROM batch",
+        "SELECT current_database() AS u FROM batch",
+        "SELECT current_setting('threads') AS u FROM batch",
+        "SELECT version() AS of_duckdb FROM batch",
+        "SELECT txid_current() AS u FROM batch",
+        "SELECT pg_postmaster_start_time() AS t FROM batch",
+        "SELECT getenv('HOME') AS u FROM batch",
+        "SELECT list_aggr(tags, 'reservoir_quantile', 0.5) AS r FROM batch",
+        "SELECT list_aggregate(tags, 'su' || 'm') AS r FROM batch",
+        "SELECT list_aggr(tags, name) AS r FROM batch",
+        "SELECT list_aggr(tags) AS r FROM batch",
+        "SELECT json_serialize_plan(name) AS r FROM batch",
         "SELECT uuid() AS u FROM batch",
         "SELECT getvariable('x') AS u FROM batch",
         "SELECT nextval('x') AS u FROM batch",
@@ -144,6 +175,12 @@ def test_a_refusal_says_what_it_is_about() -> None:
         ("SELECT id FROM batch ORDER BY 1", "^it has ORDER BY"),
         ("SELECT nmae FROM batch", 'did you mean "name"'),
         ("SELECT now() AS t FROM batch", "a replay would make other rows"),
+        ("SELECT current_localtime() AS t FROM batch", r"^current_localtime\(\) gives another result each time"),
+        (
+            "SELECT version() AS t FROM batch",
+            r"^version\(\) is not among the functions that are known to give the same",
+        ),
+        ("SELECT list_aggr(tags, 'x') AS t FROM batch", r"^list_aggr\(\) names no aggregate that is known"),
         ("SELECT * FROM 'x.csv'", "no file"),
         ("SELECT geomean(id) AS g FROM batch", r"avg\(\) \(by way of geomean\(\)\)"),
     ]:
@@ -188,12 +225,87 @@ def test_a_column_that_is_only_named_or_renamed_keeps_its_type_and_that_it_is_ne
         ("regexp_extract(name, '[0-9]+')", pa.string(), "0"),
         ("nullif(id, 0)", pa.int64(), None),
         ("_key", pa.binary(), b"k"),
+        ("list_aggr([id, 5], 'sum')::BIGINT", pa.int64(), 5),
+        ("list_max([id, 5])", pa.int64(), 5),
+        ("array_to_string(tags, '-')", pa.string(), "a-t0"),
+        ("age(seen::TIMESTAMP, TIMESTAMP '2024-03-01')::VARCHAR", pa.string(), "12:00:00"),
+        ("name COLLATE NOCASE = 'N0'", pa.bool_(), True),
+        ("epoch_ms(seen)", pa.int64(), 1_709_294_400_000),
+        ("'epoch'::TIMESTAMP", pa.timestamp("us"), datetime(1970, 1, 1, tzinfo=UTC).replace(tzinfo=None)),
     ],
 )
 def test_types_are_those_that_sinks_store(expression: str, expected: pa.DataType | None, first: object) -> None:
     made = run(f"SELECT {expression} AS made FROM batch")
     assert expected is None or made.rows.schema.field("made").type == expected
     assert made.rows.column("made")[0].as_py() == first
+
+
+def samples() -> dict[str, list[str]]:
+    """Values by the names of DuckDB's types, as SQL; the first that a function takes is used."""
+    texts = ["'2024-03-01'", "'a'", "'year'", "'{\"a\": 1}'", "'$.a'", "'UTC'", "'%Y'", "'sum'"]
+    times = {"DATE": "DATE '2024-03-01'", "TIME": "TIME '12:30:00'", "INTERVAL": "INTERVAL 1 DAY"}
+    stamps = ["TIMESTAMP '2024-03-01 12:00:00'", "TIMESTAMPTZ '2024-03-01 12:00:00+00'"]
+    numbers = {
+        name: [f"3::{name}"] for name in ("BIGINT", "INTEGER", "DOUBLE", "FLOAT", "HUGEINT", "UBIGINT", "UTINYINT")
+    }
+    return {
+        "VARCHAR": texts, "JSON": ["'{\"a\": 1}'::JSON"], "BLOB": ["'a'::BLOB"], "BOOLEAN": ["true"], "UUID": [
+            "'0191a0c4-7d1c-7b00-8000-000000000000'::UUID"], "BIT": ["'101'::BIT"], "TIMESTAMP": stamps[:1],
+        "TIMESTAMP WITH TIME ZONE": stamps[1:], **{name: [value] for name, value in times.items()}, **numbers,
+    }  # fmt: skip
+
+
+def any_value() -> list[str]:
+    return ["3", "'a'", "[3, 4]", "{'a': 3}", "MAP {'a': 3}", "TIMESTAMP '2024-03-01 12:00:00'"]
+
+
+def calls(types: Sequence[str], name: str) -> Iterator[str]:
+    """Calls of a function with values of its parameters."""
+    known = samples()
+    values = [known.get(kind, any_value()) for kind in types]
+    shown = name if name[0].isalpha() else f'"{name}"'
+    for chosen in islice(product(*values), 30):
+        yield f"SELECT {shown}({', '.join(chosen)})::VARCHAR"
+
+
+def test_no_function_that_is_allowed_knows_the_clock_or_who_asks() -> None:
+    """Each is called in two sessions, one of them a moment later and with other settings than the sessions of tasks."""
+    here, there = connect(), duckdb.connect(":memory:", config={"threads": 2})
+    there.execute("SET TimeZone = 'UTC'")
+    there.execute("CREATE SCHEMA other")
+    there.execute("USE other")
+    facts = here.execute(
+        "SELECT lower(function_name), parameter_types, stability FROM duckdb_functions() "
+        "WHERE function_type = 'scalar' ORDER BY ALL"
+    ).fetchall()
+    assert {name for name, _, stability in facts if stability != "CONSISTENT" and is_allowed(name)} == {"error"}
+    answers: dict[str, Any] = {}
+    for name, types, _ in facts:
+        for text in calls(types, name) if is_allowed(name) else ():
+            try:
+                answers[text] = here.execute(text).fetchall()
+            except duckdb.Error:
+                continue
+            break
+    time.sleep(0.01)
+    assert {text: there.execute(text).fetchall() for text in answers} == answers
+    assert len(answers) > 400
+
+
+def test_a_text_that_stands_for_a_moment_in_other_databases_is_no_time() -> None:
+    words = ["now", "today", "tomorrow", "yesterday", "current_timestamp", "allballs"]
+    made = run("SELECT name::TIMESTAMP AS t FROM batch", batch(6, name=words))
+    assert [error.index for error in made.errors] == [0, 1, 2, 3, 4, 5]
+    assert values("TRY_CAST(name AS DATE)", batch(6, name=words)) == [None] * 6
+    for constant in ("'now'::TIMESTAMP", "DATE 'today'", "(TIME 'now')::VARCHAR", "CAST('tomorrow' AS TIMESTAMPTZ)"):
+        assert len(run(f"SELECT {constant} AS t FROM batch").errors) == 6
+
+
+def test_a_column_that_is_named_like_the_clock_is_a_column() -> None:
+    rows = batch(2).append_column("current_date", pa.array(["a", "b"]))
+    query = Query("SELECT upper(current_date) AS made FROM batch")
+    query.schema(pa.schema([*GIVEN, pa.field("current_date", pa.string())]))
+    assert query.apply(rows).rows.column("made").to_pylist() == ["A", "B"]
 
 
 def test_nan_is_compared_as_sql_does_it_and_not_as_arrow_does() -> None:

@@ -1,12 +1,13 @@
 """A statement of SQL over the rows of a batch, checked: each result row comes from one row, and from that row alone.
 
 A batch ends where it happens to be full, so a statement with an aggregate, a window, DISTINCT, ORDER BY, LIMIT, a join
-or a subquery would give other results for other bounds. It is refused, as are functions whose result is not the same in
-a replay. DuckDB parses the statement, and the parsed form is checked: nothing here reads SQL as text.
+or a subquery would give other results for other bounds. It is refused, as are functions that are not known to give the
+same result in a replay (``functions``). DuckDB parses the statement, and the parsed form is checked: nothing here reads
+SQL as text.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 from tidemark.errors import ConfigurationError
 from tidemark.suggestion import with_nearest
+from tidemark.transforms.functions import AGGREGATES, ALLOWED, OVER_LISTS, is_allowed
 
 VIEW: Final = "batch"
 ORDINAL: Final = "_ordinal"  # of a row in its batch
@@ -90,6 +92,14 @@ def prepared(connection: duckdb.DuckDBPyConnection, text: str, given: pa.Schema)
 
 def _refused(what: str, next_step: str = "") -> ConfigurationError:
     return ConfigurationError(what, next_step=next_step or "write SELECT .. FROM batch WHERE .., see configuration.md")
+
+
+def _not_allowed(function: str, shown: str) -> ConfigurationError:
+    return _refused(
+        f"{shown} is not among the functions that are known to give the same result in every replay",
+        f"write it with other functions, or as a Python function; if the result of {function}() depends on its "
+        "arguments alone, ask the authors of Tidemark to allow it",
+    )
 
 
 class _Reading:
@@ -231,7 +241,7 @@ class _Reading:
         if kind == "COLUMN_REF":
             self._check_column([word.lower() for word in expression["column_names"]], variables)
         if kind == "FUNCTION":
-            self._check_function(expression["function_name"].lower(), len(_arguments(expression)))
+            self._check_function(expression)
         for value in expression.values():
             for child in value if isinstance(value, list) else [value]:
                 if isinstance(child, dict):
@@ -246,37 +256,63 @@ class _Reading:
             raise _refused(f"{words[0]} {_UNSTABLE}", _STABLE)
         self._known(words[0])
 
-    def _check_function(self, name: str, arguments: int, of: str = "") -> None:
+    def _check_function(self, function: Mapping[str, Any], of: str = "") -> None:
+        """``of`` is the macro whose definition calls it."""
+        name, arguments = function["function_name"].lower(), _arguments(function)
         shown = f"{name}()" + (f" (by way of {of}())" if of else "")
         facts = self._connection.execute(
-            "SELECT DISTINCT function_type, stability, macro_definition FROM duckdb_functions() "
+            "SELECT DISTINCT function_type, stability, parameters, macro_definition FROM duckdb_functions() "
             "WHERE lower(function_name) = ?",
             [name],
         ).fetchall()
-        kinds = {kind for kind, _, _ in facts}
+        kinds = {kind for kind, *_ in facts}
         if not facts:
             raise _refused(f"there is no function {shown}")
         if kinds & {"aggregate", "window"}:
             raise _refused(f"{shown} works on several rows; {_ROWWISE}")
         if "scalar" in kinds:
-            stable = all(stability == "CONSISTENT" for kind, stability, _ in facts if kind == "scalar")
-            if (not stable and name != "error") or (name == "age" and arguments == 1):
-                raise _refused(f"{shown} {_UNSTABLE}", _STABLE)
+            changes = any(stability != "CONSISTENT" for kind, stability, *_ in facts if kind == "scalar")
+            self._check_scalar(name, shown, arguments, changes=changes or name.startswith("current_"))
         elif "macro" in kinds and name != of:
-            for _, _, definition in facts:
+            for _, _, parameters, definition in facts:
+                if not parameters:  # such as user(): it knows nothing of a record
+                    raise _not_allowed(name, shown)
                 for part in _within(self._parsed(f"SELECT {definition}")):
-                    self._check_in_macro(part, name)
+                    self._check_in_macro(part, name, {parameter.lower() for parameter in parameters})
         else:
             raise _refused(f"{shown} gives several rows, or a table; {_ROWWISE}")
 
-    def _check_in_macro(self, part: Mapping[str, Any], macro: str) -> None:
+    def _check_scalar(self, name: str, shown: str, arguments: Sequence[Any], *, changes: bool) -> None:
+        """``changes``: its result is known to change, so a person is told that."""
+        if name in OVER_LISTS:
+            aggregate = _text(arguments[1]) if len(arguments) > 1 else ""
+            if aggregate not in AGGREGATES:
+                raise _refused(
+                    f"{shown} names no aggregate that is known to give the same result in every replay",
+                    f"name one of: {', '.join(sorted(AGGREGATES))}",
+                )
+        elif (changes and name not in ALLOWED) or (name == "age" and len(arguments) == 1):
+            raise _refused(f"{shown} {_UNSTABLE}", _STABLE)
+        elif not is_allowed(name):
+            raise _not_allowed(name, shown)
+
+    def _check_in_macro(self, part: Mapping[str, Any], macro: str, parameters: Collection[str]) -> None:
         kind = part.get("class")
         if kind is not None and kind not in _EXPRESSIONS:
             raise _refused(f"{macro}() holds {_REFUSED.get(kind, kind)}; {_ROWWISE}")
-        if kind == "COLUMN_REF" and part["column_names"][-1].lower() in _CLOCKS:
+        if kind == "COLUMN_REF" and part["column_names"][0].lower() not in parameters:
             raise _refused(f"{macro}() {_UNSTABLE}", _STABLE)
         if kind == "FUNCTION":
-            self._check_function(part["function_name"].lower(), len(_arguments(part)), macro)
+            self._check_function(part, macro)
+
+
+def _text(argument: Mapping[str, Any]) -> str:
+    """The text that an unnamed argument is, in lower case; empty for anything but a constant."""
+    expression = argument.get("expression", argument)  # DuckDB 2 writes arguments with their names, and literals
+    if argument.get("name") or expression.get("class") != "CONSTANT":
+        return ""
+    constant = expression.get("literal") or expression.get("value") or {}
+    return str(constant.get("text") or constant.get("value") or "").lower()
 
 
 def _arguments(function: Mapping[str, Any]) -> list[Any]:
