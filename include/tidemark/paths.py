@@ -8,6 +8,9 @@
     _manifests/_owner.json                                                                      the owning database
     _staging/<manifest>/<attempt>/                                                              staging of one attempt
 
+What stages in a folder that is not its target shares that folder with others. There each sink has a root of its own,
+``<pipeline>.<sink>``, with ``_staging``, ``_dead_letters`` and the owning database below it as in a lake.
+
 Numbers have fixed widths, so names sort as numbers. Offsets are those of the manifest's range, half-open. The receipt
 counts the parts of all tasks from 0; a large file in a bucket gets its part from its task, and a longer number.
 """
@@ -73,6 +76,12 @@ def may_meet(folders: str, others: str) -> bool:
         segment == other or ("%" in segment + other and _undated(segment) == _undated(other))
         for segment, other in zip(folders.split("/"), others.split("/"), strict=False)
     )
+
+
+def one_lies_in_the_other(folder: str, other: str) -> bool:
+    """Whether two folders, or buckets with their prefixes, are the same or one lies in the other."""
+    paths = PurePosixPath(folder), PurePosixPath(other)
+    return paths[0].is_relative_to(paths[1]) or paths[1].is_relative_to(paths[0])
 
 
 def _undated(segment: str) -> str:
@@ -145,6 +154,11 @@ def staging_folder(manifest_id: int, attempt: int) -> str:
 def success_file(whose: str | None) -> str:
     """The file in the folder of a complete hour; ``whose`` is the pipeline, where others write there too."""
     return "_SUCCESS" if whose is None else f"_SUCCESS.{whose}"
+
+
+def sink_folder(pipeline_name: str, sink_name: str) -> str:
+    """The folder of one sink of one pipeline in a folder that many share; no name of either has a dot."""
+    return f"{pipeline_name}.{sink_name}"
 
 
 def dead_letter_folder(stream: str) -> str:

@@ -253,7 +253,7 @@ class DynamoExample(Example):
         return seen
 
     def dead(self) -> set[int]:
-        paths = (self.folder / "staging" / self.pipeline / self.table / "_dead_letters").rglob("*.parquet")
+        paths = (self.folder / "staging" / f"{self.pipeline}.{self.config.name}" / "_dead_letters").rglob("*.parquet")
         return {row["_offset"] for path in paths for row in pq.read_table(path, partitioning=None).to_pylist()}
 
     def lose_a_row(self) -> None:
@@ -373,7 +373,7 @@ class ToyExample(Example):
         return [toys / "rows" / f"{self.pipeline}.{manifest}.{attempt}.json" for manifest, attempt in newest.items()]
 
 
-def agree(visible: int | None = None) -> None:
+def agree() -> None:
     """The fence of an attempt that nobody has overtaken, and a mark that is not looked at."""
 
 

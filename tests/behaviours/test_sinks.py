@@ -98,7 +98,7 @@ def put(
 ) -> list[dict[int, tuple[int, str | None]]]:
     """Publish into the sink; what readers saw each time the mark was set."""
     marks: list[dict[int, tuple[int, str | None]]] = []
-    example.sink.put(receipt, RANGES, example.database.id(), fence, lambda *_: marks.append(example.seen()))
+    example.sink.put(receipt, RANGES, example.database.id(), fence, lambda: marks.append(example.seen()))
     return marks
 
 

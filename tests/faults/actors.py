@@ -226,9 +226,9 @@ def make_mortal(sink: Sink, life: Life) -> None:
     put = _operation(f"{sink.name} put", sink.put, life)
 
     def mortal_put(receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
-        def mark_outside(visible: int | None = None) -> None:
+        def mark_outside() -> None:
             life.in_a_sink = False
-            mark(visible)
+            mark()
             life.in_a_sink = True
 
         put(receipt, ranges, database_id, fence, mark_outside)

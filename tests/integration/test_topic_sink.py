@@ -22,6 +22,7 @@ from tests.worlds.topic_world import TopicWorld, committed, delete_records, head
 from tidemark.sinks.topic import sink
 
 Make = Callable[..., TopicWorld]
+WHY = ("--why", "the schedule says so")
 FEWER_COLUMNS = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, k BIGINT"}
 
 
@@ -151,6 +152,70 @@ def test_a_sink_that_is_added_is_filled_and_one_that_is_renamed_goes_on(make_top
     topic, lake = world.settings["sinks"]
     world.add_and_rename(topic, lake, to="stream")
     world.assert_complete()
+
+
+def retired_and_added(world: TopicWorld) -> None:
+    """The topic is that of another sink of the pipeline from here on, as ``retire-sink`` says that it may be."""
+    topic, lake = world.settings["sinks"]
+    world.settings["sinks"] = [lake]
+    world.write_pipeline()
+    retired = world.ok("retire-sink", "demo", "topic", *WHY)
+    assert f"topic {world.out} can be used again by a sink of another name" in retired
+    world.settings["sinks"] = [{"topic": {**topic["topic"], "name": "stream"}}, lake]
+    world.write_pipeline()
+
+
+def test_the_topic_of_a_retired_sink_is_used_again_and_what_it_has_is_not_sent_a_second_time(
+    make_topic_world: Make,
+) -> None:
+    world = make_topic_world(has_lake=True)
+    world.produce(60, bad_every=9)
+    world.ok("run", "demo")
+    retired_and_added(world)
+    world.produce(20)
+    world.ok("run", "demo")
+    audited = world.here("audit", "demo")
+    assert {line.partition("next: ")[2] for line in audited.stdout.splitlines()} == {
+        "tidemark fill demo stream --why TEXT"
+    }
+    world.ok("fill", "demo", "stream", *WHY)
+    assert world.seen() == world.everything()
+    assert world.ok("audit", "demo", "--deep") == ""
+    world.ok("replay", "demo", "--manifest", "1")
+    assert world.seen() == world.everything()
+    assert {sink["sink"] for sink in world.json("show", "1")["publications"]} == {"files", "stream"}
+
+
+def test_other_messages_follow_those_of_a_retired_sink_when_a_person_says_so(make_topic_world: Make) -> None:
+    world = make_topic_world(has_lake=True, settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.produce(40)
+    world.ok("run", "demo")
+    world.settings["decode"] = FEWER_COLUMNS
+    retired_and_added(world)
+    refused = world.here("fill", "demo", "stream", *WHY)
+    assert refused.exit_code == 1
+    assert "holds other messages of this manifest, of attempt 1" in refused.stdout + refused.stderr
+    assert "tidemark replay demo --manifest 1 --append-again --why TEXT" in refused.stdout + refused.stderr
+    world.ok("replay", "demo", "--manifest", "1", "--append-again", *WHY)
+    assert set(world.seen().values()) == {2}
+    assert world.ok("audit", "demo", "--deep") == ""
+    world.ok("replay", "demo", "--manifest", "1")
+    assert set(world.seen().values()) == {2}, "and not a third time"
+
+
+def test_messages_that_were_appended_again_are_told_apart_also_when_another_sink_takes_the_topic_over(
+    make_topic_world: Make,
+) -> None:
+    world = make_topic_world(has_lake=True, settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.produce(40)
+    world.ok("run", "demo")
+    world.settings["decode"] = FEWER_COLUMNS
+    world.write_pipeline()
+    world.ok("replay", "demo", "--manifest", "1", "--append-again", *WHY)
+    retired_and_added(world)
+    world.ok("fill", "demo", "stream", *WHY)
+    assert set(world.seen().values()) == {2}
+    assert world.ok("audit", "demo", "--deep") == ""
 
 
 def test_a_database_that_was_lost_adopts_the_topic(make_topic_world: Make) -> None:

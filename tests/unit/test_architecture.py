@@ -56,7 +56,7 @@ SHARED: Mapping[str, set[str]] = {
     "decoders/protobuf_schema": {"decoders/schema_registry"},
     "decoders/schema_registry": set(),
     "sinks/aggregates": {"sinks/staging"},
-    "sinks/audit": set(),
+    "sinks/audit": {"sinks/stored"},
     "sinks/encoding": set(),
     "sinks/staging": set(),
     "sinks/stored": set(),

@@ -94,11 +94,11 @@ class DynamoWorld(TotalsWorld):
         World.assert_complete(self)
 
     def dead_letters(self) -> int:
-        kept = (self.folder / "staging" / self.name / self.items_table / "_dead_letters").rglob("*.parquet")
+        kept = (self.folder / "staging" / f"{self.name}.dynamodb" / "_dead_letters").rglob("*.parquet")
         return sum(pq.read_metadata(path).num_rows for path in kept)
 
     def staging(self) -> list[str]:
-        staged = (self.folder / "staging" / self.name / self.items_table / "_staging").rglob("*.parquet")
+        staged = (self.folder / "staging" / f"{self.name}.dynamodb" / "_staging").rglob("*.parquet")
         return [*World.staging(self), *map(str, staged)]
 
 

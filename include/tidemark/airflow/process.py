@@ -132,7 +132,8 @@ class ProcessManifestOperator(SparkSubmitOperator):
     def _submitted(self, order: Order, context: Any, pipeline_context: Context) -> Receipt:
         self._begins(order, pipeline_context)
         environment = Environment.from_variables()
-        file = write_order(order, environment.home, self._shared_folder(order))
+        orders = environment.home / "_orders" / pipeline_context.database.id()
+        file = write_order(order, orders, self._own_folder(order))
         self.application_args = [str(file)]
         self.name = f"tidemark {order.pipeline_name} manifest {order.manifest_id} attempt {order.attempt}"
         try:
@@ -141,11 +142,11 @@ class ProcessManifestOperator(SparkSubmitOperator):
         finally:
             remove_order(file)
 
-    def _shared_folder(self, order: Order) -> str | None:
-        """A folder of one of the order's sinks, or None. There the order is removed with the attempt's staging."""
+    def _own_folder(self, order: Order) -> str | None:
+        """The folder of one of the order's sinks, or None. There the order is removed with the attempt's staging."""
         names = {sink.name for sink in order.sinks}
-        folders = [folder for sink in self.pipeline.sinks if sink.name in names for folder in sorted(sink.folders())]
-        return folders[0] if folders else None
+        folders = [sink.own_folder(self.pipeline.name) for sink in self.pipeline.sinks if sink.name in names]
+        return next((folder for folder in folders if folder and folder.startswith("/")), None)
 
     def _submit(self, file: Path, order: Order, context: Any, lookup: Lookup) -> None:
         try:

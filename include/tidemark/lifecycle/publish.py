@@ -24,7 +24,7 @@ from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.determinism import note_of
 from tidemark.lifecycle.divergence import confirmed
-from tidemark.lifecycle.preflight import OF_ONE_SINK, not_known, refuse_outlived, went_back
+from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_outlived, went_back
 from tidemark.lifecycle.reconcile import Judgement, judgement
 from tidemark.lifecycle.turns import wait_for_turn
 from tidemark.manifest import AttemptState, Counts, Manifest, ManifestState
@@ -147,9 +147,8 @@ class Publisher:
         else:
             state = AttemptState.PUBLISHED
 
-            def mark(visible: int | None = None) -> None:
-                shown = receipt if visible in (None, attempt) else self._receipt_of(sink, manifest.id, visible)
-                self._mark(manifest, sink, shown, attempt, state=state if last else None)
+            def mark() -> None:
+                self._mark(manifest, sink, receipt, attempt, state=state if last else None)
 
             def fence() -> None:
                 self._fence(manifest.id, attempt, sink)
@@ -169,13 +168,6 @@ class Publisher:
         evidence of this attempt, which may lie elsewhere, does not count for the new one."""
         if sink.way is Way.APPENDS and (position := sink.position()) is not None:
             self.database.remember_target(sink.target, position.identity, position.number)
-
-    def _receipt_of(self, sink: Sink, manifest_id: int, attempt: int | None) -> Receipt:
-        """The receipt of the attempt that a sink shows; raises when this database has none for the sink."""
-        receipt = self.database.receipt(manifest_id, attempt or 0)
-        if receipt is None or sink.name not in receipt.sinks:
-            raise not_known(sink, manifest_id, attempt)
-        return receipt
 
     def _give_up(self, sink: Sink, receipt: Receipt) -> None:
         """Remove what an attempt put that ends before its mark; with its record it stays, unless it was taken back.

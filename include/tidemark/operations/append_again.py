@@ -20,11 +20,13 @@ def note_append_again(context: Context, manifests: Sequence[Manifest], why: str)
     for manifest in manifests:
         for sink in sinks:
             published = manifest.published(sink.name)
-            if published is not None:
-                follows.setdefault(manifest.id, {})[sink.name] = published.attempt
+            # What a retired sink has appended there is not published any more, and stays.
+            shown = published.attempt if published else sink.recorded_attempt(manifest.id)
+            if shown is not None:
+                follows.setdefault(manifest.id, {})[sink.name] = shown
                 lines.append(
                     f"a replay of manifest {manifest.id} may append other rows to {sink.target}, behind those of "
-                    f"attempt {published.attempt}, which stay there"
+                    f"attempt {shown}, which stay there"
                 )
     if not lines:
         raise NotFound(

@@ -44,6 +44,7 @@ from tidemark.decoders.settings import DecodeSettings, RowSettings
 from tidemark.decoders.topic_settings import DecodeByTopic, RecordSettings, TopicSettings
 from tidemark.extras import why_absent
 from tidemark.order import OnError, TransformOrder
+from tidemark.paths import one_lies_in_the_other
 from tidemark.pipeline.airflow_tasks import AirflowTasks
 from tidemark.pipeline.code import CodeFolder
 from tidemark.pipeline.event_time import EventTimeSettings, check_field
@@ -270,17 +271,22 @@ class Pipeline(Section):
 
     @field_validator("sinks")
     @classmethod
-    def _separate_sinks(cls, sinks: tuple[SinkEntry, ...]) -> tuple[SinkEntry, ...]:
+    def _separate_sinks(cls, sinks: tuple[SinkEntry, ...], info: ValidationInfo) -> tuple[SinkEntry, ...]:
         if not sinks:
             raise wrong("must have at least one entry")
+        folders = [sink.own_folder(info.data.get("name", "")) for sink in sinks]
         for index, sink in enumerate(sinks):
-            for other in sinks[:index]:
+            for at, other in enumerate(sinks[:index]):
                 if sink.name == other.name:
                     raise wrong_at(index, f'is the second sink called "{sink.name}": give it a name of its own')
                 if sink.meets(other):
                     raise wrong_at(
                         index, f'shares its target with the sink "{other.name}": give each a target of its own'
                     )
+                own, others = folders[index], folders[at]
+                if own is not None and others is not None and one_lies_in_the_other(own, others):
+                    raise wrong_at(index, f'writes to {own}, and the sink "{other.name}" to {others}: one lies in the '
+                        "other; give each a folder of its own")  # fmt: skip
         return sinks
 
     @field_validator("sinks")

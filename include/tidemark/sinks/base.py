@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.dataset import Dataset
@@ -27,12 +27,7 @@ from tidemark.sinks.located import Located
 from tidemark.verdict import Shown
 
 Fence = Callable[[], None]
-
-
-class Mark(Protocol):
-    """Sets the mark: readers of the database see the output of the caller's attempt, or of the ``visible`` one."""
-
-    def __call__(self, visible: int | None = None) -> None: ...
+Mark = Callable[[], None]  # sets the mark: readers of the database see the output of the caller's attempt
 
 
 class Way(StrEnum):
@@ -163,7 +158,7 @@ class Sink(ABC):
         """Make the output of an attempt visible, write its record, then call ``mark``; may be repeated.
 
         ``fence`` raises when a newer attempt has started, or somebody has taken back what was put. A sink that appends
-        gives ``mark`` the attempt that had put equal output before.
+        leaves equal output of a lower attempt as it is, and takes over its record.
         """
 
     @abstractmethod

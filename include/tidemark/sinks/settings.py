@@ -88,6 +88,11 @@ class SinkSettings(Section):
         """The ids of the Airflow connections that these settings name."""
         return set()
 
+    def own_folder(self, pipeline_name: str) -> str | None:
+        """The folder, or the bucket and prefix, where no other sink of the pipeline may write; None without one."""
+        del pipeline_name
+        return None
+
     def folders(self) -> set[str]:
         """The folders that executors and this process must share."""
         return set()

@@ -22,17 +22,17 @@ from tidemark.storage.local import LocalStore
 ORDER, RECEIPT, FAILURE = "order.json", "receipt.json", "failure.json"
 
 
-def write_order(order: Order, home: Path, shared: str | None = None) -> Path:
+def write_order(order: Order, orders: Path, shared: str | None = None) -> Path:
     """Write the order into the attempt's own folder and return the file.
 
-    The folder lies in ``shared`` (a folder of a sink) or, when that is None, in ``home / "_orders"``. There this
-    function first removes the folders of attempts up to this one, because no sink does. A restored database gives a
-    number out again: a receipt of the older attempt must not be taken for this one's.
+    The folder lies in ``shared`` (a folder of one sink alone) or, when that is None, in ``orders``, which is of one
+    manifest database alone. There this function first removes the folders of attempts up to this one, because no sink
+    does. A restored database gives a number out again: a receipt of the older attempt must not be taken for this one's.
     """
     if shared is None:
         for attempt in range(1, order.attempt + 1):
-            shutil.rmtree(home / "_orders" / staging_folder(order.manifest_id, attempt), ignore_errors=True)
-    folder = Path(shared or home / "_orders", order.staging).absolute()
+            shutil.rmtree(orders / staging_folder(order.manifest_id, attempt), ignore_errors=True)
+    folder = Path(shared or orders, order.staging).absolute()
     LocalStore(str(folder)).put(ORDER, order.to_json().encode())
     return folder / ORDER
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, Publication
 from tidemark.sinks.audit.left_in_staging import left_in_staging
+from tidemark.sinks.audit.published_files import lost_dead_letters
 from tidemark.sinks.audit.unknown_manifests import unknown_manifests
 from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
@@ -16,6 +17,7 @@ from tidemark.sinks.dynamodb.items import KeyGroup, combined
 from tidemark.sinks.dynamodb.markers import Marker, Markers
 from tidemark.sinks.dynamodb.tables import Tables
 from tidemark.sinks.dynamodb.totals import Totals
+from tidemark.storage.base import ObjectStore
 
 _BY_HAND = "no attempt of Tidemark has left them there: delete those items by hand"
 
@@ -35,11 +37,15 @@ def differences_of_dynamodb(
     tables: Tables,
     totals: Totals,
     markers: Markers,
+    kept: ObjectStore,
     manifests: Sequence[Manifest],
     *,
     deep: bool,
 ) -> Iterator[Difference]:
-    """What the tables hold and should not, or lack; ``deep`` combines all contributions again."""
+    """What the tables hold and should not, or lack; ``deep`` combines all contributions again.
+
+    ``kept`` has the files of dead letters.
+    """
     yield from left_in_staging(database, sink, manifests)
     present = markers.all()
     yield from unknown_manifests(database, sink, {"a marker": present}, sink.evidence())
@@ -49,6 +55,8 @@ def differences_of_dynamodb(
         yield Difference(None, f"{sink.target} does not exist, and has {len(published):,} manifests published",
                          f"restore it; or replay each manifest: tidemark manifests {sink.pipeline_name}")  # fmt: skip
         return
+    shown = {manifest_id: marker.attempt for manifest_id, marker in present.items() if marker.attempt and marker.whole}
+    yield from lost_dead_letters(database, sink, kept, published, shown, deep=deep)
     at_work = {manifest.id for manifest in manifests if manifest.alive}
     for manifest, _ in published:
         marker = present.get(manifest.id)
@@ -56,12 +64,12 @@ def differences_of_dynamodb(
             what = f"attempt {marker.putting} has replaced some of its contributions, and did not end"
             yield Difference(manifest.id, what, f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}")
     if deep and exist:
-        kept = [
+        whole = [
             (manifest, row)
             for manifest, row in published
             if not database.accepted_damage(manifest.id, sink.name, row.attempt)
         ]
-        yield from _contents(sink, totals, markers, present, kept)
+        yield from _contents(sink, totals, markers, present, whole)
 
 
 def _contents(

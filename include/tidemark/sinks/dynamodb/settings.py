@@ -10,6 +10,7 @@ from tidemark.config import values
 from tidemark.config.base import Name, Surroundings
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
+from tidemark.paths import DEAD_LETTERS, sink_folder
 from tidemark.sinks.aggregates.aggregate import CONTRIBUTIONS, Aggregate
 from tidemark.sinks.aggregates.value_columns import Function
 from tidemark.sinks.settings import SinkSettings
@@ -78,9 +79,12 @@ class Settings(SinkSettings):
     def decides_output(self) -> str:
         return self.model_dump_json(exclude_defaults=True, include={"aggregate"})
 
-    def staging_root(self, pipeline_name: str) -> str:
-        """Where this sink stages. Only the owner of the table stages there, so it knows every manifest it finds."""
-        return f"{self.staging}/{pipeline_name}/{self.table}"
+    def own_folder(self, pipeline_name: str) -> str:
+        return f"{self.staging}/{sink_folder(pipeline_name, self.name)}"
+
+    def former_folder(self, pipeline_name: str) -> str:
+        """Where versions up to 0.3.0 left dead letters, below ``staging``: not of this sink alone."""
+        return f"{pipeline_name}/{self.table}"
 
     def access(self) -> dict[str, Any]:
         """Access to DynamoDB, without secrets."""
@@ -107,7 +111,7 @@ class Settings(SinkSettings):
 
     def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
         del topic
-        return self.target if when is not None else f"{self.staging_root(pipeline_name)}/_dead_letters"
+        return self.target if when is not None else f"{self.own_folder(pipeline_name)}/{DEAD_LETTERS}"
 
     def connections(self) -> set[str]:
         return {self.connection} if self.connection else set()

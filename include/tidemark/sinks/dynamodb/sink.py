@@ -12,6 +12,7 @@ of ``lifecycle/publish.py``:
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -22,13 +23,14 @@ import pyarrow.parquet as pq
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
 from tidemark.dataset import Dataset
+from tidemark.digest import Digest, row_digest
 from tidemark.errors import Fenced, SinkRefused, Unavailable, WorkFailed
 from tidemark.failpoints import failpoint
 from tidemark.findings import Finding, ok
 from tidemark.manifest import Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
-from tidemark.paths import RecordName, staging_folder
+from tidemark.paths import ObjectName, RecordName, staging_folder
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.aggregates.groups import combined
 from tidemark.sinks.base import Fence, Mark, Owner, Position, Sink, Way
@@ -41,12 +43,12 @@ from tidemark.sinks.dynamodb.markers import Markers
 from tidemark.sinks.dynamodb.settings import Settings
 from tidemark.sinks.dynamodb.tables import Tables
 from tidemark.sinks.dynamodb.totals import KEYS_OF_A_CALL, Putting, TooManyDigits, Totals
+from tidemark.sinks.dynamodb.writer import WITH_DIGEST
 from tidemark.sinks.located import Located, Standing
-from tidemark.sinks.stored.dead_letter_files import dead_letters_in, file_with_offset
-from tidemark.sinks.stored.renamed_folder import rename_folder
+from tidemark.sinks.stored.dead_letter_files import are_as_written, dead_letters_in, file_with_offset
+from tidemark.sinks.stored.own_staging import OwnStaging
 from tidemark.sinks.stored.staging_folders import staged_attempts, staged_manifests
-from tidemark.storage.base import Move
-from tidemark.storage.open import open_store
+from tidemark.storage.base import Move, ObjectStore
 from tidemark.storage.s3_client import access
 from tidemark.verdict import Shown
 
@@ -66,12 +68,12 @@ class DynamoSink(Sink):
         super().__init__(pipeline_name, settings.name)
         self.settings = settings
         self.target = settings.target
-        self._lookup = lookup
         self._dynamo = Dynamo(access(settings.access(), lookup), self.context)
         self.tables = Tables(settings, self._dynamo, self.context)
         self.totals = Totals(settings, self._dynamo)
         self.markers = Markers(self._dynamo, settings.contributions)
-        self._store = open_store(settings.staging_root(pipeline_name), settings.store_settings(), lookup)
+        self._staging = OwnStaging(settings.staging, pipeline_name, settings.name, settings.store_settings(), lookup)
+        self._store = self._staging.store
 
     @property
     def context(self) -> dict[str, Any]:
@@ -89,6 +91,8 @@ class DynamoSink(Sink):
             self.markers.take(Owner(database_id), self.pipeline_name, self.settings.aggregate.definition())
         self.refuse_foreign(database_id)
         self._refuse_other_definition()
+        self._staging.claim(database_id)
+        self._take_former(self.pipeline_name)
 
     def _refuse_other_definition(self) -> None:
         """Raise ``SinkRefused`` when other totals are in the table, or those of another pipeline."""
@@ -108,15 +112,34 @@ class DynamoSink(Sink):
         return self.markers.owner()
 
     def hand_over(self, owner: Owner) -> None:
+        self._staging.hand_over(owner)
         self.markers.hand_over(owner)
 
+    def rename(self, old: str) -> None:
+        """The folder for staging has the name, and the dead letters stay there."""
+        self._staging.rename(self.pipeline_name, old)
+
     def rename_pipeline(self, old: str) -> None:
-        """The owner has the name, and so has the folder for staging, where the dead letters stay."""
-        staging, names = self.settings.staging, (old, self.pipeline_name)
-        before, now = (self.settings.staging_root(name).removeprefix(f"{staging}/") for name in names)
-        store = open_store(staging, self.settings.store_settings(), self._lookup)
-        rename_folder(store, before, lambda key: f"{now}{key.removeprefix(before)}")
+        """The owner of the tables has the name, and so has the folder for staging, where the dead letters stay."""
+        self._staging.rename(old, self.name)
+        self._take_former(old)
         self.markers.rename_pipeline(old, self.pipeline_name)
+
+    @cached_property
+    def _kept(self) -> ObjectStore:
+        """Where the dead letters are; those that a version up to 0.3.0 has left elsewhere come there first."""
+        self._take_former(self.pipeline_name)
+        return self._store
+
+    def _take_former(self, pipeline_name: str) -> None:
+        self._staging.take_dead_letters(self.settings.former_folder(pipeline_name), self._is_recorded)
+
+    def _is_recorded(self, path: str) -> bool:
+        """Whether the marker of its manifest names the file: other sinks may have used its folder too."""
+        name = ObjectName.parse(path)
+        marker = self.markers.of(name.manifest_id) if name else None
+        content = (marker.content() if marker else None) or {}
+        return any(part["path"] == path for part in content.get("objects", ()))
 
     def position(self) -> Position | None:
         return self.markers.position()
@@ -139,7 +162,7 @@ class DynamoSink(Sink):
         marker = self.markers.of(receipt.manifest_id)
         dead = {part.path: part.bytes for part in self._of(receipt, ObjectKind.DEAD_LETTER)}
         whole = marker is not None and marker.whole and marker.attempt == receipt.attempt
-        return whole and self.tables.exist() and self._store.has(dead)
+        return whole and self.tables.exist() and self._kept.has(dead)
 
     def shown(
         self,
@@ -156,9 +179,12 @@ class DynamoSink(Sink):
         return super().shown(manifest, None if half else evidence, receipts, accepted, objects=objects or half)
 
     def alike(self, before: Receipt, now: Receipt) -> bool:
-        """Whether the contributions are those that the marker tells of, and the totals of their keys agree."""
+        """Whether the contributions are those that the marker tells of, the totals of their keys agree, and the dead
+        letters are as they were written."""
         marker = self.markers.of(now.manifest_id)
         if marker is None or not self.has_record(before) or not self.has_objects(before):
+            return False
+        if not are_as_written(self._kept, self._of(before, ObjectKind.DEAD_LETTER)):
             return False
         rows = checksum = 0
         keys = iter(self.markers.listed_keys(now.manifest_id, before.attempt))
@@ -274,25 +300,13 @@ class DynamoSink(Sink):
         A task may have staged a key many times, so keys are counted when they are combined: whenever more than twice
         ``max_keys`` groups wait in memory. Raises ``SinkRefused`` when that many keys are left.
         """
-        names = sorted({part.staged for part in self._of(receipt, ObjectKind.DATA)})
-        folder = staging_folder(receipt.manifest_id, receipt.attempt)
         waiting: list[pa.Table] = []
-        try:
-            for name in names:
-                with self._store.open(f"{folder}/{name}") as file:
-                    staged = pq.ParquetFile(file)
-                    for number in range(staged.num_row_groups):
-                        waiting.append(staged.read_row_group(number))
-                        if sum(groups.num_rows for groups in waiting) > 2 * self.settings.max_keys:
-                            waiting = [combined(waiting, self.totals.key, self.totals.value_columns)]
-                            self._refuse_many(receipt, waiting[0].num_rows)
-        except (pa.ArrowException, OSError) as error:
-            raise WorkFailed(
-                f"staged groups cannot be read: {error}",
-                next_step=f"tidemark retry {self.pipeline_name}",
-                manifest=receipt.manifest_id,
-                **self.context,
-            ) from error
+        for name in sorted({part.staged for part in self._of(receipt, ObjectKind.DATA)}):
+            for groups in self._staged_groups(receipt, name):
+                waiting.append(groups)
+                if sum(table.num_rows for table in waiting) > 2 * self.settings.max_keys:
+                    waiting = [combined(waiting, self.totals.key, self.totals.value_columns)]
+                    self._refuse_many(receipt, waiting[0].num_rows)
         table = combined(waiting, self.totals.key, self.totals.value_columns) if waiting else None
         rows = pc.sum(table.column("_rows")).as_py() if table is not None else 0
         expected = sum(part.rows for part in self._of(receipt, ObjectKind.DATA))
@@ -304,6 +318,34 @@ class DynamoSink(Sink):
                 **self.context,
             )
         return table
+
+    def _staged_groups(self, receipt: Receipt, staged: str) -> Iterator[pa.Table]:
+        """The groups of one task, by what the receipt says of them; ``WorkFailed`` for others."""
+        name, _, expected = staged.partition(WITH_DIGEST)
+        digest = Digest.zero()
+        try:
+            with self._store.open(f"{staging_folder(receipt.manifest_id, receipt.attempt)}/{name}") as file:
+                parquet = pq.ParquetFile(file)
+                for number in range(parquet.num_row_groups):
+                    groups = parquet.read_row_group(number)
+                    digest += row_digest(groups)
+                    yield groups
+        except (pa.ArrowException, OSError) as error:
+            raise WorkFailed(
+                f"staged groups cannot be read: {error}",
+                next_step=f"tidemark retry {self.pipeline_name}",
+                manifest=receipt.manifest_id,
+                **self.context,
+            ) from error
+        if str(digest) != expected:
+            raise WorkFailed(
+                f"the staged groups {self._store.root}/{name} are not those that the attempt has staged: somebody has "
+                "replaced them",
+                next_step="nothing was written; find what else writes there, then: tidemark retry "
+                f"{self.pipeline_name}",
+                manifest=receipt.manifest_id,
+                **self.context,
+            )
 
     def _refuse_large(self, receipt: Receipt, table: pa.Table | None) -> int:
         """Raise ``SinkRefused`` for too many keys, and for values that no item takes; the most bytes of text in one."""
@@ -383,13 +425,15 @@ class DynamoSink(Sink):
         self._store.delete_folder(staging_folder(manifest_id, attempt))
 
     def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
-        return differences_of_dynamodb(database, self, self.tables, self.totals, self.markers, manifests, deep=deep)
+        return differences_of_dynamodb(
+            database, self, self.tables, self.totals, self.markers, self._kept, manifests, deep=deep
+        )
 
     def locate(
         self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
     ) -> Located:
         """A record is part of a total; the table of contributions says which manifests a total is made of."""
-        dead = file_with_offset(self._store, self._of(receipt, ObjectKind.DEAD_LETTER), at, offset)
+        dead = file_with_offset(self._kept, self._of(receipt, ObjectKind.DEAD_LETTER), at, offset)
         if dead is not None:
             place = f"{self._store.root}/{dead.path}"
             return Located(self.name, published.attempt, Standing.HELD, "a dead letter", ObjectKind.DEAD_LETTER, place)
@@ -404,7 +448,7 @@ class DynamoSink(Sink):
         return Located(self.name, published.attempt, Standing.HELD, what, ObjectKind.DATA, self.target)
 
     def dead_letters(self, receipt: Receipt, *, values: bool) -> Iterator[DeadLetter]:
-        return dead_letters_in(self._store, self._of(receipt, ObjectKind.DEAD_LETTER), values=values)
+        return dead_letters_in(self._kept, self._of(receipt, ObjectKind.DEAD_LETTER), values=values)
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         """Asks for writes with a condition that never holds."""

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, suppress
 
 import pyarrow as pa
 
+from tidemark.digest import Digest, row_digest
 from tidemark.errors import TidemarkError
 from tidemark.order import Order, SinkOrder
 from tidemark.receipt import ObjectKind
@@ -21,6 +22,7 @@ from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
 
 GROUPS, DEAD = "groups", "dead"  # the beginnings of the names of staged files
+WITH_DIGEST = "#"  # in a receipt, between the name of a file of groups and their digest
 
 
 class DynamoWriter:
@@ -35,6 +37,7 @@ class DynamoWriter:
         self._groups = groups_of(sink.options)
         self._measures = Measures()
         self._staged: StagedParquet | None = None
+        self._digest = Digest.zero()  # of the groups
         self._dead: dict[tuple[str, int], StagedParquet] = {}
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
@@ -57,7 +60,8 @@ class DynamoWriter:
         with self._staging():
             if self._staged is not None:
                 self._staged.finish()
-            return [*self._measures.parts(self._name, ObjectKind.DATA, "", self._groups_file), *self._dead_parts()]
+            staged = f"{self._groups_file}{WITH_DIGEST}{self._digest}"
+            return [*self._measures.parts(self._name, ObjectKind.DATA, "", staged), *self._dead_parts()]
 
     def abort(self) -> None:
         files = [*([self._staged] if self._staged else []), *self._dead.values()]
@@ -84,6 +88,7 @@ class DynamoWriter:
             if self._staged is None:
                 self._staged = StagedParquet(self._store, self._key(self._groups_file), groups.schema)
             self._staged.append(groups)
+            self._digest += row_digest(groups)
 
     def _staging(self) -> AbstractContextManager[None]:
         return staging_of(self._name, **self._context)

@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import PurePosixPath
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, ManifestState, many
 from tidemark.paths import OWNER, RECORDS, STAGING, SUFFIXES, ObjectName, RecordName
 from tidemark.receipt import PublishedObject, Receipt
+from tidemark.sinks.audit.published_files import file_difference
 from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.files.formats import Unreadable, format_of
@@ -28,7 +30,10 @@ def differences_of_files(
     for manifest_id, _, object_ in published:
         if object_.sink == sink.name and _still_published(database, manifest_id, object_, sizes):
             by_manifest.setdefault(manifest_id, []).append(object_)
-            yield from _object(sink, store, manifest_id, object_, sizes.get(object_.path), deep=deep)
+            read = partial(_read, store, object_, deep=deep)
+            difference = file_difference(sink, manifest_id, object_, sizes.get(object_.path), read)
+            if difference:
+                yield difference
     for manifest in manifests if deep else ():
         if manifest.published(sink.name):
             yield from _offsets(database, sink, store, manifest, by_manifest.get(manifest.id, []))
@@ -113,32 +118,18 @@ def _belongs(database: ManifestDatabase, name: ObjectName | RecordName, manifest
     return isinstance(name, RecordName) and published is not None and published.attempt == name.attempt
 
 
-def _object(
-    sink: Sink, store: ObjectStore, manifest_id: int, object_: PublishedObject, size: int | None, *, deep: bool
-) -> Iterator[Difference]:
-    mend = f"tidemark replay {sink.pipeline_name} --manifest {manifest_id}"
-    if size is None:
-        yield Difference(manifest_id, f"{object_.path} is missing ({many(object_.rows, 'row')})", mend)
-        return
-    if size != object_.bytes:
-        yield Difference(manifest_id, f"{object_.path} has {size:,} bytes instead of {object_.bytes:,}", mend)
-        return
+def _read(store: ObjectStore, object_: PublishedObject, *, deep: bool) -> tuple[int, str]:
+    """The rows and the digest of a file; without ``deep`` the digest is taken to be right."""
     try:
         written = format_of(object_.path)
         with store.open(object_.path) as file:
             rows = written.count(file)
-        if deep:
-            with store.open(object_.path) as file:
-                digest = str(written.digest(file))
-        else:
-            digest = object_.digest
-    except (Unreadable, OSError) as unreadable:
-        yield Difference(manifest_id, f"{object_.path} cannot be read: {str(unreadable)[:120]}", mend)
-        return
-    if rows != object_.rows:
-        yield Difference(manifest_id, f"{object_.path} has {many(rows, 'row')} instead of {object_.rows:,}", mend)
-    elif digest != object_.digest:
-        yield Difference(manifest_id, f"{object_.path} holds other rows than were written (digest {digest})", mend)
+        if not deep:
+            return rows, object_.digest
+        with store.open(object_.path) as file:
+            return rows, str(written.digest(file))
+    except Unreadable as unreadable:
+        raise OSError(str(unreadable)) from unreadable
 
 
 def _offsets(
@@ -160,7 +151,7 @@ def _offsets(
             with store.open(object_.path) as file:
                 table = format_of(object_.path).places(file)
         except (Unreadable, OSError):
-            continue  # ``_object`` has reported it
+            continue  # ``file_difference`` has told it
         seen.update(zip(*(table[name].to_pylist() for name in table.column_names), strict=True))
     publication = manifest.published(sink.name)
     assert publication is not None

@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
-from pathlib import PurePath
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, ValidationInfo, field_validator, model_validator
@@ -15,7 +14,7 @@ from tidemark.config.s3 import S3Settings
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
 from tidemark.errors import ConfigurationError
-from tidemark.paths import Layout, dead_letter_folder
+from tidemark.paths import Layout, dead_letter_folder, one_lies_in_the_other
 from tidemark.sinks.settings import SinkSettings
 from tidemark.storage.base import is_s3
 from tidemark.suggestion import with_nearest
@@ -133,12 +132,15 @@ class Settings(SinkSettings):
     def target(self) -> str:
         return self.root
 
+    def own_folder(self, pipeline_name: str) -> str:
+        del pipeline_name  # several pipelines may write to one lake
+        return self.root
+
     def meets(self, other: SinkSettings) -> bool:
         return isinstance(other, Settings) and self.meets_target(other.root)
 
     def meets_target(self, target: str) -> bool:
-        root, other_root = PurePath(self.root), PurePath(target)
-        return root.is_relative_to(other_root) or other_root.is_relative_to(root)
+        return one_lies_in_the_other(self.root, target)
 
     def decides_output(self) -> str:
         exclude = {"root", "name", "connection", "s3", "max_objects", "shared_with", "success_files"}

@@ -21,7 +21,7 @@ from tidemark.findings import Finding, disk_space, existing, failed, ok
 from tidemark.manifest import Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
-from tidemark.paths import OWNER, RECORDS, Layout, ObjectName, RecordName, staging_folder
+from tidemark.paths import RECORDS, Layout, ObjectName, RecordName, staging_folder
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.base import CompleteHour, Fence, Leftover, Mark, Owner, Sink, Way
 from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, DeadLetter, columns_of, dead_letter
@@ -34,6 +34,7 @@ from tidemark.sinks.files.settings import Settings
 from tidemark.sinks.files.success import show_complete
 from tidemark.sinks.files.writer import too_many_objects
 from tidemark.sinks.located import Located
+from tidemark.sinks.stored.owner_file import claim_in, hand_over_in, owner_in
 from tidemark.sinks.stored.record_files import record_in, rename_records
 from tidemark.sinks.stored.staging_folders import staged_attempts, staged_manifests
 from tidemark.storage.base import Move, ObjectStore, is_s3
@@ -66,18 +67,14 @@ class FilesSink(Sink):
     def claim(self, database_id: str) -> None:
         if self.owner() is None:
             self.store.check(replaces=self._success_files)
-            self.store.put_if_absent(OWNER, _content_of(Owner(database_id)))
+            claim_in(self.store, database_id)
         self.refuse_foreign(database_id)
 
     def owner(self) -> Owner | None:
-        content = self.store.get(OWNER)
-        if content is None:
-            return None
-        owner = json.loads(content)
-        return Owner(str(owner["database"]), tuple(owner.get("before", ())))
+        return owner_in(self.store)
 
     def hand_over(self, owner: Owner) -> None:
-        self.store.put(OWNER, _content_of(owner))
+        hand_over_in(self.store, owner)
 
     def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
         del manifest_id, attempt  # they are in the order, and every sink's staging folder is named after them
@@ -234,11 +231,6 @@ class FilesSink(Sink):
         finally:
             self.store.delete([key, f"{key}-moved"])
         yield ok(self.name, "objects can be created once, moved and removed (tried)")
-
-
-def _content_of(owner: Owner) -> bytes:
-    content = {"database": owner.database, "about": "this lake root is written by one Tidemark database"}
-    return json.dumps({**content, "before": owner.before} if owner.before else content).encode()
 
 
 def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> FilesSink:

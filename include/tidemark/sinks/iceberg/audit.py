@@ -7,27 +7,37 @@ import pyarrow.compute as pc
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, Publication
-from tidemark.receipt import Receipt
 from tidemark.sinks.audit.left_in_staging import left_in_staging
+from tidemark.sinks.audit.published_files import lost_dead_letters
 from tidemark.sinks.audit.unknown_manifests import unknown_manifests
 from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.iceberg.columns import NUMBER, TOPIC_PARTITION
 from tidemark.sinks.iceberg.files import manifests_in, rows_of_manifest
 from tidemark.sinks.iceberg.table import IcebergTarget
+from tidemark.storage.base import ObjectStore
 
 PLACES = ("_topic", TOPIC_PARTITION, "_offset")
 
 
 def differences_of_iceberg(
-    database: ManifestDatabase, sink: Sink, target: IcebergTarget, manifests: Sequence[Manifest], *, deep: bool
+    database: ManifestDatabase,
+    sink: Sink,
+    target: IcebergTarget,
+    store: ObjectStore | None,
+    manifests: Sequence[Manifest],
+    *,
+    deep: bool,
 ) -> Iterator[Difference]:
-    """What the table holds and should not, or lacks; ``deep`` reads every row, one manifest in memory at a time."""
+    """What the table holds and should not, or lacks; ``deep`` reads every row, one manifest in memory at a time.
+
+    ``store`` is the location of the table; None when there is no table.
+    """
     own = {manifest.id: manifest for manifest in manifests}
     yield from left_in_staging(database, sink, manifests)
     published = [(manifest, row) for manifest in manifests if (row := manifest.published(sink.name))]
     table = target.load()
-    if table is None:
+    if table is None or store is None:
         if published:
             what = f"{sink.target} does not exist, and has rows of {len(published):,} manifests published"
             restore = f"restore it; or replay each manifest: tidemark manifests {sink.pipeline_name}"
@@ -45,8 +55,7 @@ def differences_of_iceberg(
                 numbered = [NUMBER] if publication.counts.exploded else []
                 rows = rows_of_manifest(reading, manifest.id, [*PLACES, *numbered])
                 yield from _rows(sink, manifest, publication, rows)
-    for manifest, publication in published:
-        yield from _dead_letters(sink, shown, database.receipt(manifest.id, publication.attempt))
+    yield from lost_dead_letters(database, sink, store, published, shown, deep=deep)
     yield from unknown_manifests(database, sink, {"rows": present}, shown)
 
 
@@ -81,13 +90,3 @@ def _rows(sink: Sink, manifest: Manifest, publication: Publication, rows: pa.Tab
         if covered is None or part["_offset_min"] < covered.start or part["_offset_max"] >= covered.end:
             place = f"{part['_topic']}-{part[TOPIC_PARTITION]} offsets {part['_offset_min']} to {part['_offset_max']}"
             yield Difference(manifest.id, f"the table has rows of it from {place}, which it does not cover", replay)
-
-
-def _dead_letters(sink: Sink, shown: Mapping[int, int], receipt: Receipt | None) -> Iterator[Difference]:
-    if receipt is None or shown.get(receipt.manifest_id) != receipt.attempt or sink.has_objects(receipt):
-        return
-    yield Difference(
-        receipt.manifest_id,
-        "a file of its dead letters is missing, or has another size",
-        f"tidemark replay {sink.pipeline_name} --manifest {receipt.manifest_id}",
-    )

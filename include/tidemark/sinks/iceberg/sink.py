@@ -36,7 +36,7 @@ from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.staged import data_folder, root_of
 from tidemark.sinks.iceberg.table import IcebergTarget
 from tidemark.sinks.located import Located, Standing
-from tidemark.sinks.stored.dead_letter_files import dead_letters_in, file_with_offset
+from tidemark.sinks.stored.dead_letter_files import are_as_written, dead_letters_in, file_with_offset
 from tidemark.sinks.stored.record_files import record_in, rename_records
 from tidemark.sinks.stored.staging_folders import staged_attempts, staged_manifests
 from tidemark.storage.base import Move, ObjectStore
@@ -168,8 +168,9 @@ class IcebergSink(Sink):
             return named_files(table)
 
     def alike(self, before: Receipt, now: Receipt) -> bool:
-        """Reads all rows of the manifest: they must be those of ``now``."""
-        if not self.holds(before):
+        """Reads all rows of the manifest: they must be those of ``now``, and the dead letters as they were written."""
+        dead = self._of(before, ObjectKind.DEAD_LETTER)
+        if not self.holds(before) or not are_as_written(self._existing_store(), dead):
             return False
         expected = sum((Digest.parse(part.digest) for part in self._of(now, ObjectKind.DATA)), Digest.zero())
         with self.table.reading(manifest=now.manifest_id) as table:
@@ -272,7 +273,7 @@ class IcebergSink(Sink):
         store.delete_folder(staging_folder(manifest_id, attempt))
 
     def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
-        return differences_of_iceberg(database, self, self.table, manifests, deep=deep)
+        return differences_of_iceberg(database, self, self.table, self.store(), manifests, deep=deep)
 
     def locate(
         self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int

@@ -6,11 +6,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tidemark.digest import Digest, row_digest
 from tidemark.offsets import TopicPartition
 from tidemark.receipt import PublishedObject
 from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, DeadLetter, columns_of, dead_letter
 from tidemark.storage.base import ObjectStore
 
+READ_ROWS = 64 * 1024  # in memory at a time
 _PLACE = ("_topic", "_partition", "_offset")
 
 
@@ -29,6 +31,27 @@ def file_with_offset(
         if (at.topic, at.partition, offset) in zip(*(page[name] for name in _PLACE), strict=True):
             return file
     return None
+
+
+def are_as_written(store: ObjectStore, files: Iterable[PublishedObject]) -> bool:
+    """Whether each file has the dead letters that were written; reads them all."""
+    try:
+        return all(rows_and_digest(store, file, deep=True) == (file.rows, file.digest) for file in files)
+    except OSError:
+        return False
+
+
+def rows_and_digest(store: ObjectStore, file: PublishedObject, *, deep: bool) -> tuple[int, str]:
+    """What a file has; without ``deep`` its digest is taken to be right. ``OSError`` when it cannot be read."""
+    with store.open(file.path) as opened:
+        try:
+            parquet = pq.ParquetFile(opened)
+            digest = file.digest
+            if deep:
+                digest = str(sum(map(row_digest, parquet.iter_batches(READ_ROWS)), Digest.zero()))
+            return int(parquet.metadata.num_rows), digest
+        except pa.ArrowException as error:
+            raise OSError(f"{file.path} cannot be read: {error}") from error
 
 
 def _pages(

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.errors import SinkRefused
+from tidemark.digest import Digest, row_digest
+from tidemark.errors import SinkRefused, WorkFailed
 from tidemark.kafka.transaction import Headers, Transaction
 from tidemark.receipt import ObjectKind, PublishedObject
 from tidemark.sinks.base import Fence
@@ -31,6 +32,9 @@ def append(
 ) -> None:
     """Send all parts and wait until they are stored, each source partition in the order of its offsets.
 
+    Raises ``WorkFailed`` when a part does not hold the messages that the receipt tells of: then nothing may be
+    committed.
+
     ``again`` is the attempt, when the topic has messages of an earlier one. With ``keyed`` a message without a key is
     refused. With ``same_partition`` a message goes to the partition that has the number of its source's partition.
     """
@@ -41,10 +45,14 @@ def append(
     try:
         for part in ordered:
             to = part.partition if same_partition and part.kind is ObjectKind.DATA else None
+            digest = Digest.zero()
             for batch in staged_messages(store, f"{staging}/{part.staged}"):
+                digest += row_digest(batch)
                 if keyed and part.kind is ObjectKind.DATA and batch.column("key").null_count:
                     raise _without_key(topics[part.kind], part, batch)
                 _send(transaction, topics[part.kind], batch, part, of_manifest, to)
+            if str(digest) != part.digest:
+                raise _other_messages(store, f"{staging}/{part.staged}", part, manifest_id)
             fence()
         transaction.flush()
     except SinkRefused as refused:
@@ -88,6 +96,18 @@ def _send(
         transaction.send(topic, key, value, headers, to)
         if number % CHECKED == 0:
             transaction.check()
+
+
+def _other_messages(store: ObjectStore, key: str, part: PublishedObject, manifest_id: int) -> WorkFailed:
+    return WorkFailed(
+        f"the staged messages {store.root}/{key} are not those that the attempt has staged: somebody has replaced them",
+        next_step="the transaction was aborted, and nothing of the manifest is visible; find what else writes there, "
+        "then: tidemark retry {pipeline}",
+        manifest=manifest_id,
+        sink=part.sink,
+        topic=part.topic,
+        partition=part.partition,
+    )
 
 
 def _without_key(topic: str, part: PublishedObject, batch: pa.RecordBatch) -> SinkRefused:

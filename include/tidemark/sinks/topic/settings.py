@@ -17,6 +17,7 @@ from tidemark.decoders.schema_registry.registry_settings import RegistrySettings
 from tidemark.decoders.settings import RowSettings
 from tidemark.errors import ConfigurationError
 from tidemark.kafka.address import Address, one_address
+from tidemark.paths import sink_folder
 from tidemark.sinks.settings import SinkSettings
 from tidemark.storage.base import is_s3
 from tidemark.suggestion import with_nearest
@@ -204,9 +205,8 @@ class Settings(SinkSettings):
             exclude_defaults=True, include={"key", "format", "value", "partitioner", "subject", "auto_register"}
         )
 
-    def staging_root(self, pipeline_name: str) -> str:
-        """Where this sink stages. Only the owner of the topic stages there, so it knows every manifest it finds."""
-        return f"{self.staging}/{pipeline_name}/{self.topic}"
+    def own_folder(self, pipeline_name: str) -> str:
+        return f"{self.staging}/{sink_folder(pipeline_name, self.name)}"
 
     def store_settings(self) -> Mapping[str, Any]:
         return {"connection": self.staging_connection} if self.staging_connection else {}

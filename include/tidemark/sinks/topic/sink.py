@@ -28,15 +28,15 @@ from tidemark.sinks.base import Fence, Mark, Owner, Position, Sink, Way
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
+from tidemark.sinks.stored.own_staging import OwnStaging
 from tidemark.sinks.stored.staging_folders import staged_attempts, staged_manifests
 from tidemark.sinks.topic.append import append
-from tidemark.sinks.topic.appended import earlier_of
+from tidemark.sinks.topic.appended import sent_before, sent_now
 from tidemark.sinks.topic.audit import differences_of_topic
 from tidemark.sinks.topic.headers import dead_letter_of
 from tidemark.sinks.topic.markers import Marker, Markers
 from tidemark.sinks.topic.messages import SinkTopics, messages_of
 from tidemark.sinks.topic.settings import Partitioner, Settings
-from tidemark.storage.open import open_store
 
 SLOWEST = 5_000  # messages a second: what would take longer than the transaction may is not begun
 READABLE_S = 5.0
@@ -53,11 +53,11 @@ class TopicSink(Sink):
     def __init__(self, pipeline_name: str, settings: Settings, connection: KafkaConnection, lookup: Lookup) -> None:
         super().__init__(pipeline_name, settings.name)
         self.settings = settings
-        self._lookup = lookup
         self.target = settings.target
         self.cluster = KafkaCluster(connection.bootstrap_servers, connection.config)
         self.markers = Markers(self.cluster, settings.markers_topic, settings.topic)
-        self._store = open_store(settings.staging_root(pipeline_name), settings.store_settings(), lookup)
+        self._staging = OwnStaging(settings.staging, pipeline_name, settings.name, settings.store_settings(), lookup)
+        self._store = self._staging.store
         self._topics = SinkTopics(self.cluster, settings.topic, settings.dead_letter_topic, self.markers)
 
     @property
@@ -77,6 +77,7 @@ class TopicSink(Sink):
         if owner is None or owner[0].database != database_id:
             raise self.foreign(owner and owner[0], database_id)
         self._refuse_other_pipeline(owner[1])
+        self._staging.claim(database_id)
 
     def _refuse_missing(self) -> None:
         if not self._topics.exist():
@@ -101,15 +102,18 @@ class TopicSink(Sink):
         return None if owner is None else owner[0]
 
     def hand_over(self, owner: Owner) -> None:
+        self._staging.hand_over(owner)
         self.markers.take(owner, self.pipeline_name, only_if_free=False)
 
+    def rename(self, old: str) -> None:
+        self._staging.rename(self.pipeline_name, old)
+
     def rename_pipeline(self, old: str) -> None:
-        """The owner has the name, and so has the folder for staging, where only dead attempts have left something."""
+        """The owner of the topic has the name, and so has the folder for staging."""
         owner = self.markers.owner()
         if owner is not None and owner[1] == old:
             self.markers.take(owner[0], self.pipeline_name, only_if_free=False)
-        staging = open_store(self.settings.staging_root(old), self.settings.store_settings(), self._lookup)
-        staging.delete([key for key, _ in staging.list()])
+        self._staging.rename(old, self.name)
 
     def position(self) -> Position | None:
         """By the ids of both topics: one that was created again is another target."""
@@ -164,13 +168,14 @@ class TopicSink(Sink):
             self.cluster.create_topic(self.settings.dead_letter_topic, 1, _DEAD_LETTER_CONFIG)
         record = self.content_of_record(receipt, ranges, database_id)
         identity = self._identity()
-        visible = self._settled(receipt.manifest_id, lambda: self._put(receipt, record, fence))
+        self._settled(receipt.manifest_id, lambda: self._put(receipt, record, fence))
         self._refuse_created_again(identity, receipt.manifest_id)
         failpoint("publish.before_mark")
-        mark(visible)
+        mark()
 
-    def _put(self, receipt: Receipt, record: dict[str, Any], fence: Fence) -> int:
-        """One transaction; returns the attempt that is visible from here on."""
+    def _put(self, receipt: Receipt, record: dict[str, Any], fence: Fence) -> None:
+        """One transaction. Equal messages, as of a sink that was retired since, are not sent again: they get the marker
+        of this attempt."""
         manifest_id, settings = receipt.manifest_id, self.settings
         with self._transaction(manifest_id) as transaction:
             transaction.fence()
@@ -178,27 +183,30 @@ class TopicSink(Sink):
             self.markers.await_all(manifest_id)
             marker = self.markers.of(manifest_id)
             if marker is not None and not self._may_follow(marker, receipt, record):
-                return int(marker["attempt"])
-            transaction.begin()
-            append(
-                transaction, self._store, staging_folder(manifest_id, receipt.attempt), receipt.objects_of(self.name),
-                {ObjectKind.DATA: settings.topic, ObjectKind.DEAD_LETTER: settings.dead_letter_topic}, manifest_id,
-                fence, again=None if marker is None else receipt.attempt,
-                keyed="compact" in self._options().get("cleanup.policy", ""),
-                same_partition=settings.partitioner is Partitioner.SOURCE,
-            )  # fmt: skip
+                if marker["attempt"] == receipt.attempt:
+                    return
+                transaction.begin()
+                content = {**record, **sent_before(marker)}
+            else:
+                transaction.begin()
+                append(
+                    transaction, self._store, staging_folder(manifest_id, receipt.attempt),
+                    receipt.objects_of(self.name),
+                    {ObjectKind.DATA: settings.topic, ObjectKind.DEAD_LETTER: settings.dead_letter_topic}, manifest_id,
+                    fence, again=None if marker is None else receipt.attempt,
+                    keyed="compact" in self._options().get("cleanup.policy", ""),
+                    same_partition=settings.partitioner is Partitioner.SOURCE,
+                )  # fmt: skip
+                content = {**record, **sent_now(transaction, marker)}
             failpoint("publish.mid")
             fence()
-            delivered = [[*place, part.count, part.first, part.last] for place, part in transaction.delivered.items()]
             key = self.markers.key(manifest_id)
-            content = {**record, "delivered": sorted(delivered), "earlier": earlier_of(marker)}
             transaction.send(settings.markers_topic, key, json.dumps(content).encode(), [], self.markers.partition(key))
             transaction.flush()
             failpoint("publish.before_record")
             transaction.commit()
             self._await_readable(transaction)
             self.markers.await_all(manifest_id)
-        return receipt.attempt
 
     def _await_readable(self, transaction: Transaction) -> None:
         """Kafka answers a commit before readers see it. Transactions of others may hide it for longer than we wait."""

@@ -1,0 +1,67 @@
+"""Whether published files are there as they were written: those of a lake, and dead letters that any sink keeps."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+from tidemark.database.client import ManifestDatabase
+from tidemark.manifest import Manifest, Publication, many
+from tidemark.paths import DEAD_LETTERS
+from tidemark.receipt import ObjectKind, PublishedObject
+from tidemark.sinks.base import Sink
+from tidemark.sinks.difference import Difference
+from tidemark.sinks.stored.dead_letter_files import rows_and_digest
+from tidemark.storage.base import ObjectStore
+
+
+def file_difference(
+    sink: Sink, manifest_id: int, object_: PublishedObject, size: int | None, read: Callable[[], tuple[int, str]]
+) -> Difference | None:
+    """What is wrong with a published file, if anything: ``size`` is its own in bytes, None when it is not there.
+
+    ``read`` gives the rows and the digest that it has; it is asked last, and may raise ``OSError``.
+    """
+    what = None
+    if size is None:
+        what = f"{object_.path} is missing ({many(object_.rows, 'row')})"
+    elif size != object_.bytes:
+        what = f"{object_.path} has {size:,} bytes instead of {object_.bytes:,}"
+    else:
+        try:
+            rows, digest = read()
+        except OSError as unreadable:
+            what = f"{object_.path} cannot be read: {str(unreadable)[:120]}"
+        else:
+            if rows != object_.rows:
+                what = f"{object_.path} has {many(rows, 'row')} instead of {object_.rows:,}"
+            elif digest != object_.digest:
+                what = f"{object_.path} holds other rows than were written (digest {digest})"
+    replay = f"tidemark replay {sink.pipeline_name} --manifest {manifest_id}"
+    return None if what is None else Difference(manifest_id, what, replay)
+
+
+def lost_dead_letters(
+    database: ManifestDatabase,
+    sink: Sink,
+    store: ObjectStore,
+    published: Sequence[tuple[Manifest, Publication]],
+    shown: Mapping[int, int],
+    *,
+    deep: bool,
+) -> Iterator[Difference]:
+    """Dead letters that a sink keeps in Parquet files and that are not there any more; ``deep`` reads them.
+
+    ``shown`` is the attempt that the sink shows of each manifest: where it is another one, the verdict tells that.
+    """
+    sizes = dict(store.list(DEAD_LETTERS))
+    for manifest, publication in published:
+        receipt = database.receipt(manifest.id, publication.attempt)
+        if receipt is None or shown.get(manifest.id) != publication.attempt:
+            continue
+        accepted = database.accepted_damage(manifest.id, sink.name, publication.attempt)
+        for part in receipt.objects_of(sink.name):
+            if part.kind is not ObjectKind.DEAD_LETTER or part.path in accepted:
+                continue
+            read = partial(rows_and_digest, store, part, deep=deep)
+            difference = file_difference(sink, manifest.id, part, sizes.get(part.path), read)
+            if difference:
+                yield difference

@@ -1,0 +1,29 @@
+"""The file that says which manifest database owns a root: ids of manifests are unique in one database only."""
+
+import json
+
+from tidemark.paths import OWNER
+from tidemark.sinks.base import Owner
+from tidemark.storage.base import ObjectStore
+
+
+def owner_in(store: ObjectStore) -> Owner | None:
+    content = store.get(OWNER)
+    if content is None:
+        return None
+    owner = json.loads(content)
+    return Owner(str(owner["database"]), tuple(owner.get("before", ())))
+
+
+def claim_in(store: ObjectStore, database_id: str) -> None:
+    """Make a database the owner, unless there is one."""
+    store.put_if_absent(OWNER, _content_of(Owner(database_id)))
+
+
+def hand_over_in(store: ObjectStore, owner: Owner) -> None:
+    store.put(OWNER, _content_of(owner))
+
+
+def _content_of(owner: Owner) -> bytes:
+    content = {"database": owner.database, "about": "this root is written by one Tidemark database"}
+    return json.dumps({**content, "before": owner.before} if owner.before else content).encode()

@@ -1,0 +1,248 @@
+"""A place belongs to one sink of one pipeline of one database, by its name: nobody finds there what another left."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sandbox.services.postgres import Postgres
+from tests.worlds.all_sinks_world import AllSinksWorld
+from tests.worlds.dynamo_world import DynamoWorld
+from tests.worlds.secured_world import Secured
+from tests.worlds.topic_world import TopicWorld, committed, topic_sink
+from tests.worlds.used_topics import delete_later
+from tests.worlds.world import World
+from tidemark.database.migrate import migrate
+from tidemark.sinks.dynamodb.sink import DynamoSink
+from tidemark.sinks.topic import sink as topic_module
+from tidemark.sinks.topic.staged import MESSAGES
+
+MakeDynamo = Callable[..., DynamoWorld]
+MakeTopic = Callable[..., TopicWorld]
+WHY = ("--why", "the places have other names")
+ONE_MANIFEST = {"kafka": {"slice": {"max_records": 1000}}}
+OLD, NEW = "an older release", "another sink"
+
+
+@pytest.fixture
+def dynamo(make_dynamo_world: MakeDynamo) -> DynamoWorld:
+    """Two manifests published, with dead letters."""
+    world = make_dynamo_world()
+    world.produce(60, bad_every=13)
+    world.ok("run", "demo")
+    return world
+
+
+def name_file(world: World, name: str) -> None:
+    (world.pipelines / f"{world.name}.yaml").unlink()
+    world.name = name
+    world.write_pipeline()
+
+
+def as_in_0_3_0(world: DynamoWorld) -> Path:
+    """Bring the dead letters back to where releases up to 0.3.0 left them; returns that folder."""
+    own, before = world.folder / "staging" / f"{world.name}.dynamodb", world.folder / "staging" / world.name
+    (before / world.items_table).mkdir(parents=True)
+    shutil.move(own / "_dead_letters", before / world.items_table / "_dead_letters")
+    shutil.rmtree(own)
+    return before
+
+
+def test_two_topics_of_one_name_on_two_clusters_get_each_its_own_columns(
+    make_topic_world: MakeTopic, secured: Secured
+) -> None:
+    world = make_topic_world(settings=ONE_MANIFEST)
+    other = secured.broker
+    other.create_topic(world.out, 2, {"retention.ms": "-1"})
+    public = topic_sink(other.bootstrap_servers, world.out, name="public", format="raw", value="name", key=["k"])
+    world.settings["sinks"] = [world.settings["sinks"][0], public]
+    world.write_pipeline()
+    world.produce(40, bad_every=9)
+    world.ok("run", "demo")
+    world.assert_complete()
+    names = {json.loads(message.value() or b"")["name"].encode() for message in world.sent()
+             if message.topic() == world.out}  # fmt: skip
+    sent = [message.value() for message in committed(other.bootstrap_servers, world.out)]
+    assert set(sent) == names
+    assert len(sent) == 40 - len(world.bad)
+    assert world.ok("audit", "demo", "--deep") == ""
+    delete_later(other, world.out, f"{world.out}-markers", f"{world.out}-dead-letters")
+
+
+def test_messages_that_somebody_put_in_the_place_of_the_staged_ones_are_not_committed(
+    make_topic_world: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as there were, of the same offsets."""
+    world, honest = make_topic_world(settings=ONE_MANIFEST), topic_module.append
+
+    def replaced(*words: Any, **names: Any) -> None:
+        for file in (world.folder / "staging").rglob("*.arrow"):
+            staged = pa.ipc.open_file(file.read_bytes()).read_all()
+            values = pa.array([b"of another"] * staged.num_rows, pa.binary())
+            with pa.ipc.new_file(file, MESSAGES) as written:
+                written.write_table(staged.set_column(5, "value", values))
+        honest(*words, **names)
+
+    world.produce(40)
+    with monkeypatch.context() as patched:
+        patched.setattr(topic_module, "append", replaced)
+        refused = world.here("run", "demo")
+    assert refused.exit_code == 1
+    assert "are not those that the attempt has staged" in refused.stderr
+    assert "manifest=1" in refused.stderr
+    assert "sink=topic" in refused.stderr
+    assert "tidemark retry demo" in refused.stderr
+    world.assert_nothing_is_seen()
+    world.ok("retry", "demo")
+    world.assert_complete()
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_groups_that_somebody_put_in_the_place_of_the_staged_ones_are_not_counted(
+    make_dynamo_world: MakeDynamo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, honest = make_dynamo_world(settings=ONE_MANIFEST), DynamoSink._staged
+
+    def replaced(*words: Any) -> Any:
+        for file in (world.folder / "staging").rglob("groups-*.parquet"):
+            staged = pq.read_table(file, partitioning=None)
+            at = staged.schema.get_field_index("n_sum")
+            pq.write_table(staged.set_column(at, staged.schema.field(at), pa.nulls(len(staged), staged[at].type)), file)
+        return honest(*words)
+
+    world.produce(40)
+    with monkeypatch.context() as patched:
+        patched.setattr(DynamoSink, "_staged", replaced)
+        refused = world.here("run", "demo")
+    assert refused.exit_code == 1
+    assert "are not those that the attempt has staged" in refused.stderr
+    assert "manifest=1" in refused.stderr
+    assert world.items() == []
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+@pytest.mark.parametrize("layout", [NEW, OLD])
+def test_dead_letters_of_totals_outlive_a_renaming_beside_a_topic_of_their_name(
+    make_all_sinks_world: Callable[..., AllSinksWorld], layout: str
+) -> None:
+    world = make_all_sinks_world(kinds=(TopicWorld, DynamoWorld))
+    table = world.seen_as(TopicWorld).out
+    world.settings["sinks"][1]["dynamodb"]["table"] = world.items_table = table  # type: ignore[attr-defined]
+    world.write_pipeline()
+    world.produce(40, bad_every=10)
+    world.ok("run", "demo")
+    totals = world.seen_as(DynamoWorld)
+    if layout == OLD:
+        as_in_0_3_0(totals)
+    name_file(world, "orders")
+    world.ok("rename", "demo", "orders", *WHY)
+    assert totals.dead_letters() == len(world.bad)
+    assert world.ok("audit", "orders", "--deep") == ""
+    assert {path.name for path in (world.folder / "staging").iterdir()} <= {"orders.dynamodb", "orders.topic"}
+
+
+def test_dead_letters_of_totals_go_on_with_a_renamed_sink(dynamo: DynamoWorld) -> None:
+    before = dynamo.ok("dead-letters", "demo")
+    dynamo.settings["sinks"][0]["dynamodb"]["name"] = "sums"
+    dynamo.write_pipeline()
+    dynamo.ok("rename-sink", "demo", "dynamodb", "sums", *WHY)
+    assert dynamo.ok("dead-letters", "demo") == before
+    assert dynamo.ok("audit", "demo", "--deep") == ""
+    assert [path.name for path in (dynamo.folder / "staging").iterdir()] == ["demo.sums"]
+
+
+@pytest.mark.parametrize("words", [("audit", "demo", "--deep"), ("plan", "demo"), ("dead-letters", "demo")])
+def test_dead_letters_that_an_older_release_left_are_found_and_nothing_is_lost_half_way(
+    dynamo: DynamoWorld, words: tuple[str, ...]
+) -> None:
+    counted = dynamo.json("dead-letters", "demo")["count"]
+    before = as_in_0_3_0(dynamo)
+    strange = before / dynamo.items_table / "_dead_letters" / "of" / "0000000009-a0001.parquet"
+    strange.parent.mkdir()
+    strange.write_bytes(b"of another sink")
+    assert dynamo.tidemark(*words, failpoint="rename.mid:kill9").returncode == -9
+    assert dynamo.ok("audit", "demo", "--deep") == ""
+    assert dynamo.json("dead-letters", "demo")["count"] == counted
+    assert dynamo.dead_letters() == len(dynamo.bad)
+    dynamo.assert_complete()
+    assert [path for path in before.rglob("*") if path.is_file()] == [strange], "only what the markers name is moved"
+
+
+def test_a_staging_folder_of_another_database_is_refused_and_handed_over_with_its_target(
+    make_dynamo_world: MakeDynamo, postgres: Postgres
+) -> None:
+    """Both databases have a pipeline, a sink, a manifest and an attempt of these names."""
+    world, other = (make_dynamo_world(settings=ONE_MANIFEST) for _ in range(2))
+    staging = str(world.folder / "staging")
+    other.settings["sinks"][0]["dynamodb"]["staging"] = staging
+    other.write_pipeline()
+    for each in (world, other):
+        each.produce(20, bad_every=5)
+    with postgres.temporary_database("other") as dsn:
+        migrate(dsn)
+        other.dsn = dsn
+        world.ok("run", "demo")
+        refused = other.here("run", "demo")
+        assert refused.exit_code == 1
+        assert f"the staging folder {staging}/demo.dynamodb belongs to another manifest database" in refused.stderr
+        assert "give the sink another folder (staging)" in refused.stderr
+        world.assert_complete()
+        other.settings["sinks"][0]["dynamodb"]["staging"] = str(other.folder / "staging")
+        other.write_pipeline()
+        other.ok("run", "demo")
+        other.assert_complete()
+    world.lose_manifest_database()
+    world.ok("adopt", "demo", *WHY)
+    world.produce(20)
+    world.ok("run", "demo")
+    world.assert_complete()
+
+
+def test_a_folder_in_the_folder_of_another_sink_is_refused(make_topic_world: MakeTopic) -> None:
+    world = make_topic_world(has_lake=True)
+    world.settings["sinks"][0]["topic"]["staging"] = f"{world.lake}/staging"
+    world.write_pipeline()
+    refused = world.here("validate")
+    assert refused.exit_code == 2
+    assert f'writes to {world.lake}, and the sink "topic" to {world.lake}/staging/demo.topic' in refused.stdout
+    assert "one lies in the other; give each a folder of its own" in refused.stdout
+
+
+@pytest.fixture(params=["files", "iceberg", "dynamodb"])
+def with_dead_letters(request: pytest.FixtureRequest) -> World:
+    """A sink of each kind that keeps dead letters in files, with two manifests published."""
+    maker = {"files": "make_world", "iceberg": "make_iceberg_world", "dynamodb": "make_dynamo_world"}[request.param]
+    world: World = request.getfixturevalue(maker)()
+    world.produce(60, bad_every=13)
+    world.ok("run", "demo")
+    return world
+
+
+@pytest.mark.parametrize("damage", ["removed", "cut", "another"])
+def test_dead_letters_in_files_are_missed_by_the_audit_of_every_kind_that_has_them(
+    with_dead_letters: World, damage: str
+) -> None:
+    world = with_dead_letters
+    file = min(path for path in world.folder.rglob("*-a0001-*.parquet") if "_dead_letters" in path.parts)
+    content = file.read_bytes()
+    if damage == "removed":
+        file.unlink()
+    elif damage == "cut":
+        file.write_bytes(content[:-1])
+    else:
+        half = len(content) // 2
+        file.write_bytes(content[:4] + bytes(half - 4) + content[half:])
+    audited = world.here("audit", "demo", "--deep")
+    assert audited.exit_code == 1
+    assert "next: tidemark replay demo --manifest 1" in audited.stdout
+    if damage != "another":
+        assert world.here("audit", "demo").exit_code == 1, "it costs no reading"
+    world.ok("replay", "demo", "--manifest", "1")
+    assert world.ok("audit", "demo", "--deep") == ""
+    world.assert_complete()
