@@ -18,6 +18,7 @@ from tidemark.pipeline.loader import load
 from tidemark.processing.processor import INPUT, BatchProcessor
 from tidemark.receipt import receipt_of_tasks
 from tidemark.sinks.topic.headers import source_of
+from tidemark.sinks.topic.markers import transactional_id
 from tidemark.sinks.topic.settings import Settings
 from tidemark.sinks.topic.staged import staged_messages
 from tidemark.sinks.topic.writer import open_writer
@@ -175,3 +176,9 @@ def test_the_example_writes_orders_by_their_id(tmp_path: Path) -> None:
     [message] = _staged(tmp_path, order, (value,))
     assert message["key"] == b"7"
     assert json.loads(message["value"])["customer"] == "Ann"
+
+
+def test_no_two_purposes_have_one_transactional_id_whatever_their_topics_are_called() -> None:
+    topics, purposes = ("7", "owner", "doctor", "owner-7", "a-owner", "a"), (7, 77, "owner", "doctor")
+    ids = [transactional_id(topic, of) for topic in topics for of in purposes]
+    assert len(set(ids)) == len(ids)

@@ -27,6 +27,14 @@ OWNER_TIMEOUT_S = 10.0
 Marker = dict[str, Any]
 
 
+def transactional_id(topic: str, of: int | str) -> str:
+    """The id of the transactions of a manifest, or of another purpose, in a topic; no other topic and purpose has it.
+
+    It has no name of a sink or pipeline: who writes the manifest by an older name is fenced by it too.
+    """
+    return f"tidemark-{topic}-{of}"
+
+
 class Markers:
     """The markers of one topic as committed so far; each question reads what has come since the last.
 
@@ -108,7 +116,7 @@ class Markers:
     def _take(self, content: Mapping[str, Any], *, only_if_free: bool) -> None:
         key = json.dumps(["owner", self._topic]).encode()
         partition = self.partition(key)
-        with Transaction(self._cluster, f"tidemark-owner-{self._topic}", OWNER_TIMEOUT_S, {}) as transaction:
+        with Transaction(self._cluster, transactional_id(self._topic, "owner"), OWNER_TIMEOUT_S, {}) as transaction:
             transaction.fence()
             self._await(partition)
             self._read()

@@ -34,7 +34,7 @@ from tidemark.sinks.topic.append import append
 from tidemark.sinks.topic.appended import sent_before, sent_now
 from tidemark.sinks.topic.audit import differences_of_topic
 from tidemark.sinks.topic.headers import dead_letter_of
-from tidemark.sinks.topic.markers import Marker, Markers
+from tidemark.sinks.topic.markers import Marker, Markers, transactional_id
 from tidemark.sinks.topic.messages import SinkTopics, messages_of
 from tidemark.sinks.topic.settings import Partitioner, Settings
 
@@ -269,7 +269,7 @@ class TopicSink(Sink):
             # Kafka refuses a whole batch that is larger than the topic takes, also of small messages.
             "batch.size": min(BATCH_BYTES, int(self._options().get("max.message.bytes", BATCH_BYTES))),
         }
-        return Transaction(self.cluster, f"tidemark-{self.settings.topic}-{manifest_id}", self._timeout_s(), options)
+        return Transaction(self.cluster, transactional_id(self.settings.topic, manifest_id), self._timeout_s(), options)
 
     def _timeout_s(self) -> float:
         wanted, longest = self.settings.transaction_timeout.total_seconds(), self.cluster.longest_transaction_s()
@@ -355,7 +355,7 @@ class TopicSink(Sink):
             owner = self.markers.owner()
             if owner is not None:
                 self._refuse_other_pipeline(owner[1])
-        with Transaction(self.cluster, f"tidemark-{self.settings.topic}-doctor", 10.0, {}) as transaction:
+        with Transaction(self.cluster, transactional_id(self.settings.topic, "doctor"), 10.0, {}) as transaction:
             transaction.fence()
         yield ok(self.name, f"topic {self.settings.topic} is there, and its brokers begin transactions (tried)")
 
