@@ -45,7 +45,7 @@ def name_file(world: World, name: str) -> None:
 
 
 def as_in_0_3_0(world: DynamoWorld) -> Path:
-    """Bring the dead letters back to where releases up to 0.3.0 left them; returns that folder."""
+    """Bring the dead letters back to where older versions left them; returns that folder."""
     own, before = world.folder / "staging" / f"{world.name}.dynamodb", world.folder / "staging" / world.name
     (before / world.items_table).mkdir(parents=True)
     shutil.move(own / "_dead_letters", before / world.items_table / "_dead_letters")
@@ -210,8 +210,11 @@ def test_a_folder_in_the_folder_of_another_sink_is_refused(make_topic_world: Mak
     world.write_pipeline()
     refused = world.here("validate")
     assert refused.exit_code == 2
-    assert f'writes to {world.lake}, and the sink "topic" to {world.lake}/staging/demo.topic' in refused.stdout
-    assert "one lies in the other; give each a folder of its own" in refused.stdout
+    assert (
+        f'writes to {world.lake}, and the sink "topic" to {world.lake}/staging/demo.topic'
+        in refused.stdout + refused.stderr
+    )
+    assert "one lies in the other; give each a folder of its own" in refused.stdout + refused.stderr
 
 
 @pytest.fixture(params=["files", "iceberg", "dynamodb"])

@@ -83,7 +83,7 @@ class Settings(SinkSettings):
         return f"{self.staging}/{sink_folder(pipeline_name, self.name)}"
 
     def former_folder(self, pipeline_name: str) -> str:
-        """Where versions up to 0.3.0 left dead letters, below ``staging``: not of this sink alone."""
+        """Where older versions left dead letters, below ``staging``: not of this sink alone."""
         return f"{pipeline_name}/{self.table}"
 
     def access(self) -> dict[str, Any]:

@@ -127,7 +127,7 @@ class DynamoSink(Sink):
 
     @cached_property
     def _kept(self) -> ObjectStore:
-        """Where the dead letters are; those that a version up to 0.3.0 has left elsewhere come there first."""
+        """Where the dead letters are; those that an older version has left elsewhere come there first."""
         self._take_former(self.pipeline_name)
         return self._store
 
