@@ -396,8 +396,12 @@ class DynamoSink(Sink):
         return [part for part in receipt.objects_of(self.name) if part.kind is kind]
 
     def discard(self, receipt: Receipt) -> None:
-        """Removes staging and dead letters only: contributions are not removed, a higher attempt replaces them."""
-        self._store.delete(part.path for part in self._of(receipt, ObjectKind.DEAD_LETTER))
+        """Removes staging and dead letters only: contributions are not removed, a higher attempt replaces them.
+
+        The dead letters of the attempt whose contributions are there stay: a replay that dies replaces neither.
+        """
+        if self.recorded_attempt(receipt.manifest_id) != receipt.attempt:
+            self._store.delete(part.path for part in self._of(receipt, ObjectKind.DEAD_LETTER))
         self.clear_staging(receipt.manifest_id, receipt.attempt)
 
     def forget(self, manifest_id: int, attempt: int) -> None:
