@@ -14,6 +14,7 @@ from sandbox.services.postgres import Postgres
 from tests.faults.documented_kills import killed_and_done_again, table
 from tests.faults.postgres_proxy import Armed, Fault, Proxy
 from tests.faults.runs_with_lost_answers import FAULTS, Fresh, lose_each
+from tests.worlds.iceberg_others import current, roll_back
 from tests.worlds.iceberg_world import TABLE, IcebergWorld
 from tests.worlds.world import World, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
@@ -122,6 +123,28 @@ def test_F8_an_older_life_of_the_database_that_commits_with_the_same_number_is_n
         world.produce(20)
         world.ok("run", "demo")
         world.assert_complete()
+
+
+def test_F8_a_table_rolled_back_while_an_attempt_is_at_work_is_refused_before_its_commit_hides_it(
+    make_iceberg_world: Make,
+) -> None:
+    world = make_iceberg_world(settings={"kafka": {"slice": {"max_records": 1000}}})
+    snapshots = []
+    for number in range(2):
+        world.produce(30)
+        world.ok("run", "demo", "--run-key", str(number))
+        snapshots.append(current(world))
+    world.produce(30)
+    paused = world.start("run", "demo", failpoint="publish.receipt:stop")
+    wait_stopped(paused)
+    roll_back(world, snapshots[0])
+    woken = wake(paused)
+    assert woken.returncode == 1
+    assert "went back: it stands at position 1, and this database has published up to position 2" in woken.stderr
+    assert "next: tidemark replay demo --manifest 2" in world.ok("adopt", "demo", "--why", "rolled back")
+    world.ok("replay", "demo", "--manifest", "2")
+    world.ok("retry", "demo")
+    world.assert_complete()
 
 
 def test_F9_a_clean_up_beside_an_attempt_that_is_about_to_commit_leaves_a_table_that_can_be_read(

@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
-from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from uuid import uuid4
@@ -18,6 +17,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from sandbox.services.postgres import Postgres
 from sandbox.services.s3 import Bucket
+from tests.worlds.iceberg_others import compact, current, expire, roll_back
 from tests.worlds.iceberg_readers import read_by_duckdb
 from tests.worlds.iceberg_world import TABLE, IcebergWorld, catalog_at
 from tidemark.config.base import Surroundings
@@ -51,13 +51,6 @@ def other_rows(world: IcebergWorld) -> None:
     world.write_pipeline()
 
 
-def compact(world: IcebergWorld) -> None:
-    """What another engine does: all rows go into one file in each partition."""
-    with world.catalog() as catalog:
-        table = catalog.load_table(TABLE)
-        table.overwrite(table.scan().to_arrow())
-
-
 def test_rows_that_others_have_compacted_are_replaced_and_the_others_stay(world: IcebergWorld) -> None:
     compact(world)
     assert world.ok("audit", "demo", "--deep") == ""
@@ -71,20 +64,6 @@ def test_rows_that_others_have_compacted_are_replaced_and_the_others_stay(world:
     assert {row["_manifest_id"] for row in rows if row["k"] is not None} == {2}, "a column that was added"
     assert all(row["k"] == row["n"] % 9 for row in rows if row["_manifest_id"] == 2)
     assert Counter(read_by_duckdb(table.metadata_location)) == world.rows(), "another engine reads the same"
-
-
-def expire(world: IcebergWorld) -> int:
-    """What another engine does: all snapshots but the newest one go; returns that one."""
-    with world.catalog() as catalog:
-        table = catalog.load_table(TABLE)
-        table.maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
-        [left] = catalog.load_table(TABLE).metadata.snapshots
-        return left.snapshot_id
-
-
-def roll_back(world: IcebergWorld, snapshot_id: int) -> None:
-    with world.catalog() as catalog:
-        catalog.load_table(TABLE).manage_snapshots().rollback_to_snapshot(snapshot_id).commit()
 
 
 def test_expired_snapshots_take_no_evidence_away(world: IcebergWorld) -> None:
@@ -124,7 +103,8 @@ def test_a_table_that_was_rolled_back_is_refused_until_a_person_adopts_it(world:
 def test_a_table_that_was_rolled_back_to_a_compaction_whose_past_was_expired_is_refused(world: IcebergWorld) -> None:
     """No snapshot that is left on main is one of Tidemark's, so none says which publications are in it."""
     compact(world)
-    compacted = expire(world)
+    expire(world)
+    compacted = current(world)
     for number in (3, 4):
         world.produce(30, bad_every=13)
         world.ok("run", "demo", "--run-key", str(number))

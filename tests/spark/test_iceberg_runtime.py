@@ -18,15 +18,14 @@ def test_spark_reads_a_table_and_its_compaction_and_expired_snapshots_are_surviv
     rows = f"SELECT _topic, _topic_partition, _offset FROM tidemark.{TABLE}"
     rewrite = f"CALL tidemark.system.rewrite_data_files(table => '{TABLE}', options => map('rewrite-all', 'true'))"
     expire = f"CALL tidemark.system.expire_snapshots(table => '{TABLE}', older_than => TIMESTAMP '2100-01-01')"
-    read, [rewritten], [expired], again = by_spark(
-        world.targets["warehouse"], world.folder / "warehouse", rows, rewrite, expire, rows
-    )
+    where = world.targets["warehouse"], world.folder / "warehouse"
+    read, [rewritten], _, [expired], again = by_spark(*where, rows, rewrite, rewrite, expire, rows)
     assert Counter(map(tuple, read)) == Counter(map(tuple, again)) == before
     assert rewritten[0] > rewritten[1], "there are fewer files"
-    assert expired[0] == rewritten[0], "the files before the compaction are gone"
+    assert expired[0] == rewritten[1], "those of the first compaction; a tag has kept what it replaced"
     table = world.table()
     assert table is not None
-    assert len(table.metadata.snapshots) == 1
+    assert len(table.metadata.snapshots) == 2, "that of the tag, and the second compaction"
 
     assert world.ok("audit", "demo", "--deep") == ""
     assert "unchanged" in world.here("replay", "demo", "--manifest", "1").stderr
@@ -35,5 +34,8 @@ def test_spark_reads_a_table_and_its_compaction_and_expired_snapshots_are_surviv
     world.ok("replay", "demo", "--manifest", "2")
     world.produce(10)
     world.ok("run", "demo")
+    [expired], again = by_spark(*where, expire, rows)
+    assert expired[0] >= rewritten[0], "the tag has moved, and the files before the compaction are gone"
+    assert Counter(map(tuple, again)) == world.rows()
     world.assert_readers_complete()  # what Spark wrote and a replay has replaced stays, until remove_orphan_files
     assert world.ok("audit", "demo", "--deep") == ""

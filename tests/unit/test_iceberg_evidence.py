@@ -1,6 +1,9 @@
 """The evidence of an Iceberg table: a property that says as much as it must, and stays short."""
 
+import json
 import random
+import zlib
+from base64 import b64encode
 
 import pytest
 
@@ -13,22 +16,38 @@ def test_what_is_written_is_read_back() -> None:
     for size in (0, 1, 2, 50):
         ids = dice.sample(range(1, 1_000), size)
         entries = {manifest_id: (dice.randint(1, 9), number + 1) for number, manifest_id in enumerate(ids)}
-        assert _decoded(_encoded(entries)) == entries
-    assert _decoded(None) == {}
+        assert _decoded(_encoded(entries, size)) == (entries, size)
+    assert _decoded(None) == ({}, None)
+
+
+def test_what_earlier_versions_have_written_is_read_and_nothing_is_taken_for_complete() -> None:
+    """They forgot what was rolled back, so that a manifest that is not named may have rows."""
+    written = b64encode(zlib.compress(json.dumps([[1, 1, 1], [1, 2, 1], [1, 3, 1]]).encode())).decode()
+    entries, unsure = _decoded(written)
+    assert entries == {1: (1, 1), 2: (2, 4), 3: (1, 3)}
+    assert unsure is None
+    assert not Evidence(4, entries, unsure).never_had(9)
+    assert Evidence(4, entries, 7).never_had(8)
+    assert not Evidence(4, entries, 7).never_had(7), "its rows may have been forgotten"
 
 
 def test_a_hundred_thousand_manifests_take_little_room() -> None:
     every_third = {3 * number: (1, number) for number in range(1, 100_001)}
-    assert len(_encoded(every_third)) < 10_000
+    assert len(_encoded(every_third, 0)) < 10_000
     dice = random.Random(1)
     some_replayed = {number: (dice.choice((1, 1, 1, 1, 2)), number) for number in range(1, 100_001)}
-    assert len(_encoded(some_replayed)) < 100_000
+    assert len(_encoded(some_replayed, 0)) < 100_000
 
 
-def test_what_was_rolled_back_is_not_shown_and_is_forgotten_by_the_next_publication() -> None:
-    evidence = Evidence(number=2, ever={1: (1, 1), 2: (1, 2), 3: (1, 3)})
+def test_what_was_rolled_back_is_not_shown_and_is_never_forgotten() -> None:
+    evidence = Evidence(number=2, ever={1: (1, 1), 2: (1, 2), 3: (1, 3)}, unsure=0)
     assert evidence.attempts == {1: 1, 2: 1}
-    assert _decoded(evidence.with_next(1, 4, 7)) == {1: (4, 7), 2: (1, 2)}
+    ever, unsure = _decoded(evidence.with_next(1, 4, 7, 0))
+    assert ever == {1: (4, 7), 2: (1, 2), 3: (1, 0)}
+    later = Evidence(7, ever, unsure)
+    assert later.attempts == {1: 4, 2: 1}, "and a higher position does not bring it back"
+    assert not later.never_had(3)
+    assert later.never_had(4)
 
 
 @pytest.mark.parametrize(

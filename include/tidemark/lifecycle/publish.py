@@ -24,7 +24,7 @@ from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.determinism import note_of
 from tidemark.lifecycle.divergence import confirmed
-from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_outlived, went_back
+from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_outlived, refuse_went_back, went_back
 from tidemark.lifecycle.reconcile import Judgement, judgement
 from tidemark.lifecycle.turns import wait_for_turn
 from tidemark.manifest import AttemptState, Counts, Manifest, ManifestState
@@ -155,6 +155,8 @@ class Publisher:
 
             try:
                 wait_for_turn(self.context, sink, manifest, fence)
+                # Again, after the hours of Spark: this publication gives the target a position that hides it.
+                refuse_went_back(self.database, sink)
                 self._pin_target(sink)
                 sink.put(receipt, manifest.ranges, self._database_id, fence, mark)
             except BaseException:

@@ -4,6 +4,9 @@ Snapshots would say it too, but programs that expire snapshots remove them, and 
 compressed: a manifest takes two or three bytes. Each publication has a number there, and in the summary of its
 snapshot: the sequence number of that snapshot, which the table never gives out again. After a rollback of the table,
 which leaves its properties as they are, what has a higher number than the newest publication on main is not there.
+
+A manifest that was ever published keeps its entry. What a rollback took away loses its number with the next
+publication: rows of an earlier attempt may be in the table again, and nobody vouches for them.
 """
 
 import json
@@ -13,39 +16,60 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from tidemark.sinks.iceberg.history import newest_shown
+
 MANIFESTS: Final = "tidemark.manifests"  # a property of the table
+NEWEST: Final = "tidemark_newest"  # a tag at the newest publication: programs that expire snapshots keep it
 NUMBER: Final = "tidemark.number"  # in the summary of a snapshot
 MANIFEST: Final = "tidemark.manifest"
 ATTEMPT: Final = "tidemark.attempt"
 DIGEST: Final = "tidemark.digest"
 
-Entry = tuple[int, int]  # attempt, number of its publication
+Entry = tuple[int, int]  # attempt, number of its publication; 0 when a rollback took it away
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """``number`` is that of the newest publication on main; ``ever`` may name some that were rolled back."""
+    """``number`` is that of the newest publication on main; ``ever`` has every manifest that was published, also what
+    was rolled back.
+
+    Up to the id ``unsure`` the table may have rows of a manifest that ``ever`` lacks: earlier versions forgot what was
+    rolled back. None when nobody has looked for them yet.
+    """
 
     number: int = 0
     ever: Mapping[int, Entry] = field(default_factory=dict)
+    unsure: int | None = None
 
     @classmethod
-    def of(cls, metadata: TableMetadata) -> "Evidence":
-        ever = _decoded(metadata.properties.get(MANIFESTS))
-        return cls(_number_on_main(metadata, ever), ever)
+    def of(cls, table: Table) -> "Evidence":
+        """Reads manifest files, and rows, where no snapshot on main says which publications it has."""
+        ever, unsure = _decoded(table.metadata.properties.get(MANIFESTS))
+        number = number_on_main(table.metadata)
+        if number is None:
+            number = newest_shown(table, ever, _kept(table.metadata, ever))
+        return cls(number, ever, unsure)
 
     @property
     def attempts(self) -> dict[int, int]:
         """The attempt whose rows are in the table, by manifest."""
-        return {manifest_id: attempt for manifest_id, (attempt, number) in self.ever.items() if number <= self.number}
+        return {manifest_id: attempt for manifest_id, (attempt, number) in self.ever.items() if self._is_there(number)}
 
-    def with_next(self, manifest_id: int, attempt: int, number: int) -> str:
+    def _is_there(self, number: int) -> bool:
+        return 0 < number <= self.number
+
+    def never_had(self, manifest_id: int) -> bool:
+        """Whether no attempt at the manifest was ever published here; false when nobody knows."""
+        return manifest_id not in self.ever and self.unsure is not None and manifest_id > self.unsure
+
+    def with_next(self, manifest_id: int, attempt: int, number: int, unsure: int | None) -> str:
         """The property after one more publication."""
-        there = {other: entry for other, entry in self.ever.items() if entry[1] <= self.number}
-        return _encoded({**there, manifest_id: (attempt, number)})
+        there = {other: (entry[0], entry[1] if self._is_there(entry[1]) else 0) for other, entry in self.ever.items()}
+        return _encoded({**there, manifest_id: (attempt, number)}, unsure)
 
 
 def on_main(metadata: TableMetadata) -> Iterator[Snapshot]:
@@ -70,35 +94,44 @@ def digest_on_main(metadata: TableMetadata, manifest_id: int, attempt: int) -> s
     return None
 
 
-def _number_on_main(metadata: TableMetadata, ever: Mapping[int, Entry]) -> int:
-    """The number of the newest publication on main; 0 without any.
+def number_on_main(metadata: TableMetadata) -> int | None:
+    """The number of the newest publication on main; None when no snapshot that is left there says it.
 
-    When their snapshots were expired, they are those from before the oldest snapshot that is left.
+    The oldest that is left may have had others before it: an expired snapshot leaves no trace.
     """
-    oldest = 0
-    for snapshot in on_main(metadata):
-        if NUMBER in summary_of(snapshot):
-            return int(summary_of(snapshot)[NUMBER])
-        oldest = snapshot.sequence_number or 0
-    return max((number for _, number in ever.values() if number < oldest), default=0)
+    if metadata.current_snapshot_id is None:
+        return 0
+    numbers = (summary_of(snapshot).get(NUMBER) for snapshot in on_main(metadata))
+    return next((int(number) for number in numbers if number is not None), None)
 
 
-def _encoded(entries: Mapping[int, Entry]) -> str:
+def _kept(metadata: TableMetadata, ever: Mapping[int, Entry]) -> int | None:
+    """The snapshot with the rows of all publications, which its tag has kept; None when somebody removed the tag."""
+    ref = metadata.refs.get(NEWEST)
+    snapshot = metadata.snapshot_by_id(ref.snapshot_id) if ref else None
+    newest = max((number for _, number in ever.values()), default=0)
+    if snapshot is None or summary_of(snapshot).get(NUMBER) != str(newest):
+        return None
+    return snapshot.snapshot_id
+
+
+def _encoded(entries: Mapping[int, Entry], unsure: int | None) -> str:
     rows = sorted((manifest_id, *entry) for manifest_id, entry in entries.items())
     columns: list[list[int]] = [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
     steps = [columns[0][:1] + [after - before for before, after in zip(columns[0], columns[0][1:], strict=False)]]
     # Manifests are mostly published in the order of their ids, so these differences are mostly equal as well.
     ahead = [number - position for position, number in enumerate(columns[2])]
-    return b64encode(zlib.compress(json.dumps([*steps, columns[1], ahead]).encode())).decode()
+    return b64encode(zlib.compress(json.dumps([*steps, columns[1], ahead, unsure]).encode())).decode()
 
 
-def _decoded(text: str | None) -> dict[int, Entry]:
+def _decoded(text: str | None) -> tuple[dict[int, Entry], int | None]:
+    """The entries, and up to which id others may be missing; earlier versions have written no such id."""
     if text is None:
-        return {}
+        return {}, None
     content: Any = json.loads(zlib.decompress(b64decode(text)))
     entries: dict[int, Entry] = {}
     manifest_id = 0
-    for position, (step, attempt, ahead) in enumerate(zip(*content, strict=True)):
+    for position, (step, attempt, ahead) in enumerate(zip(*content[:3], strict=True)):
         manifest_id += step
         entries[manifest_id] = (attempt, ahead + position)
-    return entries
+    return entries, content[3] if len(content) > 3 else None

@@ -1,7 +1,7 @@
 """The data files of a publication: those that come into the table, and those of the same manifest that leave it."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,9 +16,11 @@ from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
+    schema_to_pyarrow,
 )
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry
 from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 
@@ -88,12 +90,13 @@ class Replaced:
 def replaced(table: Table, manifest_id: int) -> Replaced:
     """What leaves the table when a manifest is published again, wherever others have compacted its rows to."""
     replacement = Replaced()
-    for task in _tasks(table, _equal(MANIFEST_ID, manifest_id)):
-        if _bounds(table, task.file) == (manifest_id, manifest_id):
+    for task in tasks_of(table, _equal(MANIFEST_ID, manifest_id)):
+        if bounds(table, task.file) == (manifest_id, manifest_id):
             replacement.files.append(task.file)
             continue
         rows = _rows_of_file(table, task)
-        kept = rows.filter(pc.not_equal(rows.column(MANIFEST_ID), manifest_id))
+        # Rows of no manifest, which others have added, are not Tidemark's to take out.
+        kept = rows.filter(pc.fill_null(pc.not_equal(rows.column(MANIFEST_ID), manifest_id), fill_value=True))
         if kept.num_rows < rows.num_rows:
             replacement.files.append(task.file)
             if kept.num_rows:
@@ -120,10 +123,10 @@ def has_row(table: Table, manifest_id: int, at: TopicPartition, offset: int) -> 
 def manifests_in(table: Table) -> set[int]:
     """The manifests that have rows in the table; reads one column of the files that others have compacted."""
     manifests: set[int] = set()
-    for task in _tasks(table, AlwaysTrue()):
-        bounds = _bounds(table, task.file)
-        if bounds is not None and bounds[0] == bounds[1]:
-            manifests.add(bounds[0])
+    for task in tasks_of(table):
+        within = bounds(table, task.file)
+        if within is not None and within[0] == within[1]:
+            manifests.add(within[0])
         else:
             manifests |= set(pc.unique(_rows_of_file(table, task, (MANIFEST_ID,)).column(MANIFEST_ID)).to_pylist())
     return manifests - {None}
@@ -135,7 +138,7 @@ def named_files(table: Table) -> list[NamedFile]:
     Raises ``SinkRefused`` when another program has deleted rows without rewriting their files: who reads files sees
     those rows.
     """
-    tasks = _tasks(table, AlwaysTrue())
+    tasks = tasks_of(table)
     if any(task.delete_files for task in tasks):
         raise SinkRefused(
             "another program has deleted rows of the table and left them in its files, so the files alone are not "
@@ -144,10 +147,41 @@ def named_files(table: Table) -> list[NamedFile]:
             f"the table's catalog: CALL CATALOG.system.rewrite_data_files(table => '{'.'.join(table.name())}', "
             "options => map('delete-file-threshold', '1'))",
         )
-    tasks.sort(key=lambda task: ((_bounds(table, task.file) or (0, 0))[0], task.file.file_path))
+    tasks.sort(key=lambda task: ((bounds(table, task.file) or (0, 0))[0], task.file.file_path))
     return [
         NamedFile(root_of(task.file.file_path), task.file.record_count, task.file.file_size_in_bytes) for task in tasks
     ]
+
+
+def live_files(table: Table, snapshots: Iterable[Snapshot]) -> Iterator[ManifestEntry]:
+    """The files with rows that some snapshots name; snapshots share manifest files, and each is read once."""
+    listed = {manifest.manifest_path: manifest for snapshot in snapshots for manifest in snapshot.manifests(table.io)}
+    for manifest in listed.values():
+        for entry in manifest.fetch_manifest_entry(table.io):
+            if entry.data_file.content is DataFileContent.DATA:
+                yield entry
+
+
+def named_keys(table: Table, keys: Collection[str]) -> set[str]:
+    """Those of some keys in the location of the table that a snapshot names, of whatever branch or tag."""
+    root = f"{root_of(table.location())}/"
+    named = (root_of(entry.data_file.file_path) for entry in live_files(table, table.metadata.snapshots))
+    return {path.removeprefix(root) for path in named} & set(keys)
+
+
+def highest_manifest(table: Table) -> int:
+    """No snapshot of the table has rows of a manifest above this id; 0 when none has any.
+
+    Reads one column of files whose statistics do not say it.
+    """
+    highest = 0
+    for entry in live_files(table, table.metadata.snapshots):
+        upper = _bound(table, entry.data_file.upper_bounds)
+        if upper is None:
+            ids = _rows_of_file(table, FileScanTask(entry.data_file), (MANIFEST_ID,)).column(MANIFEST_ID)
+            upper = pc.max(ids).as_py() or 0
+        highest = max(highest, upper)
+    return highest
 
 
 def _equal(column: str, value: int | str) -> BooleanExpression:
@@ -156,8 +190,17 @@ def _equal(column: str, value: int | str) -> BooleanExpression:
     return same
 
 
-def _tasks(table: Table, rows: BooleanExpression) -> list[FileScanTask]:
-    return [task for task in table.scan(rows).plan_files() if isinstance(task, FileScanTask)]
+def tasks_of(table: Table, rows: BooleanExpression | None = None, snapshot_id: int | None = None) -> list[FileScanTask]:
+    """The files that may have some rows, or any, of the current snapshot or another one."""
+    planned = table.scan(AlwaysTrue() if rows is None else rows, snapshot_id=snapshot_id).plan_files()
+    return [task for task in planned if isinstance(task, FileScanTask)]
+
+
+def rows_of_tasks(table: Table, tasks: Sequence[FileScanTask], manifest_id: int, *, own_column: bool) -> pa.Table:
+    """The rows of a manifest in some files, with the columns of the table, or its own column only."""
+    schema = table.schema().select(MANIFEST_ID) if own_column else table.schema()
+    rows = ArrowScan(table.metadata, table.io, schema, _equal(MANIFEST_ID, manifest_id)).to_table(tasks)
+    return rows.cast(schema_to_pyarrow(schema, include_field_ids=False))
 
 
 def _rows_of_file(table: Table, task: FileScanTask, columns: Sequence[str] = ("*",)) -> pa.Table:
@@ -166,10 +209,15 @@ def _rows_of_file(table: Table, task: FileScanTask, columns: Sequence[str] = ("*
     return ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_table([task])
 
 
-def _bounds(table: Table, file: DataFile) -> tuple[Any, Any] | None:
+def bounds(table: Table, file: DataFile) -> tuple[int, int] | None:
     """The lowest and the highest manifest of a file; None when its statistics do not say it, or a row has none."""
+    lower, upper = _bound(table, file.lower_bounds), _bound(table, file.upper_bounds)
     field_id = table.schema().find_field(MANIFEST_ID).field_id
-    lower, upper = (file.lower_bounds or {}).get(field_id), (file.upper_bounds or {}).get(field_id)
     if lower is None or upper is None or (file.null_value_counts or {}).get(field_id):
         return None
-    return from_bytes(LongType(), lower), from_bytes(LongType(), upper)
+    return lower, upper
+
+
+def _bound(table: Table, of_columns: Mapping[int, bytes] | None) -> int | None:
+    value = (of_columns or {}).get(table.schema().find_field(MANIFEST_ID).field_id)
+    return None if value is None else int(from_bytes(LongType(), value))

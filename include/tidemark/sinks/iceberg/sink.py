@@ -254,7 +254,7 @@ class IcebergSink(Sink):
         return staged_attempts(store, manifest_id) if store else []
 
     def clear_staging(self, manifest_id: int, attempt: int) -> None:
-        """Files that a snapshot names, or named, stay: those are removed when the snapshots are expired.
+        """Files that a snapshot names stay, of whatever branch or tag: programs that expire snapshots remove them.
 
         A process may be about to commit the others, paused or not. So no file is removed before the table has a
         snapshot that makes such a commit fail.
@@ -263,12 +263,16 @@ class IcebergSink(Sink):
         if table is None:
             return
         store, folder = self._store(table.location()), data_folder(manifest_id, attempt)
-        staged = next(iter(store.list(folder)), None) is not None
-        if staged and not self.table.was_named(table.metadata, manifest_id, attempt):
-            if self.table.evidence().attempts.get(manifest_id, 0) < attempt:
+        staged = {key for key, _ in store.list(folder)}
+        named = self.table.named(table, manifest_id, attempt, staged)
+        if staged - named:
+            if self.table.evidence_of(table).attempts.get(manifest_id, 0) < attempt:
                 self.table.fence()
                 table = self.table.loaded()
-            if not self.table.was_named(table.metadata, manifest_id, attempt):
+                named = self.table.named(table, manifest_id, attempt, staged)
+            if named:
+                store.delete(staged - named)
+            else:
                 store.delete_folder(folder)
         store.delete_folder(staging_folder(manifest_id, attempt))
 

@@ -1,11 +1,12 @@
 """Where an attempt stages in the location of its table, and what the footer of a staged file says.
 
-    data/<manifest>/<attempt>/<task>-<number>.parquet                 rows
+    data/<manifest>/<attempt>/<task>-<number>-<uuid>.parquet          rows
     _staging/<manifest>/<attempt>/<sink>/<task>-<number>.parquet      dead letters
     _staging/<manifest>/<attempt>/open                                the attempt may have staged files
 
 Readers see rows from the commit on that names their file. Programs that remove files which no snapshot names look
-into ``data``, and skip folders whose names begin with ``_``.
+into ``data``, and skip folders whose names begin with ``_``. A restored database gives the number of an attempt out
+again: by its uuid no file has the name of one that a snapshot may name.
 """
 
 import re
@@ -14,11 +15,18 @@ from typing import Final
 PARTITION: Final = b"tidemark.partition"  # the values of the one partition of a file, as JSON
 SPEC: Final = b"tidemark.spec"  # the id of the partitioning that they are of
 _S3: Final = re.compile(r"^s3[an]://")
+_DATA: Final = re.compile(r"/data/(\d{10,})/(\d{4,})/[^/]+$")
 
 
 def data_folder(manifest_id: int, attempt: int) -> str:
     """The folder of the rows of an attempt, relative to the location of the table."""
     return f"data/{manifest_id:010d}/{attempt:04d}"
+
+
+def attempt_of(path: str) -> tuple[int, int] | None:
+    """Manifest and attempt of a file with rows as an attempt has staged it; None of any other file."""
+    names = _DATA.search(path)
+    return (int(names[1]), int(names[2])) if names else None
 
 
 def root_of(location: str) -> str:

@@ -9,7 +9,7 @@ import json
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -20,7 +20,7 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, No
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate, TableUpdate
+from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate, SetSnapshotRefUpdate, TableUpdate
 
 from tidemark.connections import Lookup
 from tidemark.errors import Fenced, SinkRefused, TidemarkError, Unavailable
@@ -33,18 +33,20 @@ from tidemark.sinks.iceberg.evidence import (
     DIGEST,
     MANIFEST,
     MANIFESTS,
+    NEWEST,
     NUMBER,
     Evidence,
     digest_on_main,
     on_main,
     summary_of,
 )
-from tidemark.sinks.iceberg.files import Replaced, replaced, staged_files
+from tidemark.sinks.iceberg.files import Replaced, highest_manifest, named_keys, replaced, staged_files
 from tidemark.sinks.iceberg.settings import Settings
 from tidemark.storage.base import is_s3
 
 TRIES: Final = 20  # of a commit, while others commit to the same table
 PAUSE_S: Final = 0.2  # after a refused commit; grows with each try
+FOR_EVER: Final = 2**63 - 1  # milliseconds, as Iceberg counts ages
 NEW_TABLE: Final = {  # properties of tables that we create
     "format-version": "2",
     "commit.manifest-merge.enabled": "true",
@@ -70,6 +72,7 @@ class IcebergTarget:
         self._settings = settings
         self._lookup = lookup
         self._opened: OpenCatalog | None = None
+        self._known: tuple[object, Evidence] | None = None
         self._namespace, _, self._name = settings.table.rpartition(".")
 
     def context(self, **more: object) -> dict[str, Any]:
@@ -222,7 +225,16 @@ class IcebergTarget:
 
     def evidence(self) -> Evidence:
         table = self.load()
-        return Evidence() if table is None else Evidence.of(table.metadata)
+        return Evidence() if table is None else self.evidence_of(table)
+
+    def evidence_of(self, table: Table) -> Evidence:
+        """Kept while the table stays as it is: where no snapshot says what is in it, its files are read."""
+        metadata = table.metadata
+        state = (metadata.table_uuid, metadata.current_snapshot_id, metadata.refs, metadata.properties.get(MANIFESTS))
+        if self._known is None or self._known[0] != state:
+            with self._catalog():
+                self._known = state, Evidence.of(table)
+        return self._known[1]
 
     # its columns
 
@@ -300,7 +312,7 @@ class IcebergTarget:
         """
         for number in range(1, TRIES + 1):
             table = self.loaded()
-            evidence = Evidence.of(table.metadata)
+            evidence = self.evidence_of(table)
             there = evidence.attempts.get(manifest_id, 0)
             if self._is_published(table, evidence, manifest_id, attempt, summary[DIGEST]):
                 return
@@ -314,11 +326,14 @@ class IcebergTarget:
             with self._catalog(manifest=manifest_id, attempt=attempt):
                 next_number = table.metadata.next_sequence_number()
                 numbered = {NUMBER: str(next_number), MANIFEST: str(manifest_id), ATTEMPT: str(attempt)}
-                old = replaced(table, manifest_id) if manifest_id in evidence.ever else Replaced()
+                # Only of a first attempt it is enough that nobody has published one: others may have put rows there.
+                first = attempt == 1 and evidence.never_had(manifest_id)
+                old = Replaced() if first else replaced(table, manifest_id)
+                unsure = highest_manifest(table) if evidence.unsure is None else evidence.unsure
                 change = _Change(
                     table,
                     {**summary, **numbered},
-                    properties={MANIFESTS: evidence.with_next(manifest_id, attempt, next_number)},
+                    properties={MANIFESTS: evidence.with_next(manifest_id, attempt, next_number, unsure)},
                     taken_out=old.files,
                     put_in=[*staged_files(table, staged), *old.rewritten(table)],
                 )
@@ -332,13 +347,14 @@ class IcebergTarget:
     def _landed(self, manifest_id: int, attempt: int, digest: str) -> bool:
         """Whether a commit without a clear answer was done."""
         table = self.loaded()
-        return self._is_published(table, Evidence.of(table.metadata), manifest_id, attempt, digest)
+        return self._is_published(table, self.evidence_of(table), manifest_id, attempt, digest)
 
     def _is_published(self, table: Table, evidence: Evidence, manifest_id: int, attempt: int, digest: str) -> bool:
-        """Whether the table has the rows of this attempt; ``Fenced`` when it has others of the same number."""
+        """Whether the table has the rows of this attempt; ``Fenced`` when it has others of the same number, or no
+        snapshot that is left says that they are these."""
         if evidence.attempts.get(manifest_id) != attempt:
             return False
-        if digest_on_main(table.metadata, manifest_id, attempt) not in (None, digest):
+        if digest_on_main(table.metadata, manifest_id, attempt) != digest:
             raise self.fenced_by_its_number(manifest_id, attempt)
         return True
 
@@ -385,12 +401,23 @@ class IcebergTarget:
             **self.context(**more),
         )
 
-    def was_named(self, metadata: TableMetadata, manifest_id: int, attempt: int) -> bool:
-        """Whether a snapshot names, or named, the files of an attempt."""
-        if Evidence.of(metadata).ever.get(manifest_id, (0, 0))[0] == attempt:
-            return True
+    def named(self, table: Table, manifest_id: int, attempt: int, staged: Collection[str]) -> set[str]:
+        """Those of the files an attempt has staged, by key, that a snapshot names: of main, a branch or a tag.
+
+        Reads the manifest files of all snapshots, unless the table says that it has the rows, a snapshot says that it
+        has added them, or no attempt at the manifest was ever published.
+        """
+        if not staged:
+            return set()
+        evidence = self.evidence_of(table)
         wanted = {MANIFEST: str(manifest_id), ATTEMPT: str(attempt)}
-        return any(wanted.items() <= summary_of(snapshot).items() for snapshot in metadata.snapshots)
+        added = any(wanted.items() <= summary_of(snapshot).items() for snapshot in table.metadata.snapshots)
+        if added or evidence.attempts.get(manifest_id) == attempt:
+            return set(staged)
+        if evidence.never_had(manifest_id):
+            return set()
+        with self._catalog(manifest=manifest_id, attempt=attempt):
+            return named_keys(table, staged)
 
 
 @dataclass
@@ -403,6 +430,10 @@ class _Change:
     taken_out: Sequence[DataFile] = ()
     put_in: Sequence[DataFile] = ()
     snapshot_id: int = 0
+
+    @property
+    def _is_publication(self) -> bool:
+        return NUMBER in self.summary
 
     def commit(self, keep_snapshots: int | None) -> None:
         """Raises ``CommitFailedException`` when the table has changed since."""
@@ -417,7 +448,9 @@ class _Change:
         if self.properties:
             transaction.set_properties(self.properties)
         # Not by the transaction's own commit, which would try again, and remove files when it takes itself for failed.
-        updates = (*transaction._updates, *_expired(self.table.metadata, keep_snapshots))
+        tag = (_newest(self.snapshot_id),) if self._is_publication else ()
+        expired = _expired(self.table.metadata, keep_snapshots, moves_tag=self._is_publication)
+        updates = (*transaction._updates, *tag, *expired)
         requirements = (*transaction._requirements, AssertTableUUID(uuid=self.table.metadata.table_uuid))
         self.table._do_commit(updates=updates, requirements=requirements)
 
@@ -425,21 +458,30 @@ class _Change:
         return any(snapshot.snapshot_id == self.snapshot_id for snapshot in on_main(table.metadata))
 
 
-def _expired(metadata: TableMetadata, keep: int | None) -> tuple[TableUpdate, ...]:
+def _newest(snapshot_id: int) -> TableUpdate:
+    """The update that moves our tag; its age is said, since a property of the table may give tags a shorter one."""
+    return SetSnapshotRefUpdate(
+        ref_name=NEWEST, type="tag", snapshot_id=snapshot_id,
+        max_ref_age_ms=FOR_EVER, max_snapshot_age_ms=None, min_snapshots_to_keep=None,
+    )  # fmt: skip
+
+
+def _expired(metadata: TableMetadata, keep: int | None, *, moves_tag: bool) -> tuple[TableUpdate, ...]:
     """The update that removes the snapshots of main behind the newest ``keep``, except those that a tag or another
-    branch needs."""
+    branch needs. Our own tag needs its snapshot only, unless it moves to the one that comes with this commit."""
     if keep is None:
         return ()
-    old = [snapshot.snapshot_id for snapshot in on_main(metadata)][keep - 1 :]  # one more comes with this commit
-    if len(metadata.refs) > 1:
-        parents = {snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in metadata.snapshots}
-        needed: set[int] = set()
-        for name, ref in metadata.refs.items():
-            at: int | None = ref.snapshot_id if name != "main" else None
-            while at is not None and at not in needed:
-                needed.add(at)
-                at = parents.get(at)
-        old = [snapshot_id for snapshot_id in old if snapshot_id not in needed]
+    parents = {snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in metadata.snapshots}
+    needed: set[int] = set()
+    for name, ref in metadata.refs.items():
+        at: int | None = ref.snapshot_id if name not in ("main", NEWEST) else None
+        while at is not None and at not in needed:
+            needed.add(at)
+            at = parents.get(at)
+    if NEWEST in metadata.refs and not moves_tag:
+        needed.add(metadata.refs[NEWEST].snapshot_id)
+    behind = [snapshot.snapshot_id for snapshot in on_main(metadata)][keep - 1 :]  # one more comes with this commit
+    old = [snapshot_id for snapshot_id in behind if snapshot_id not in needed]
     return (RemoveSnapshotsUpdate(snapshot_ids=old),) if old else ()
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -68,6 +69,7 @@ class IcebergWriter:
         self._open: dict[_Target, StagedParquet] = {}
         self._finished = FinishedFiles(self._store.at_once)
         self._keys: list[str] = []
+        self._unique = uuid4().hex
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
         rows = rows.append_column(EVENT_TIME, event_time)
@@ -142,7 +144,7 @@ class IcebergWriter:
                 topic=target.topic, partition=target.partition, **self._context,
             )  # fmt: skip
         folder = self._data if target.kind is ObjectKind.DATA else self._dead
-        self._keys.append(f"{folder}/{self._task}-{number:05d}.parquet")
+        self._keys.append(f"{folder}/{self._task}-{number:05d}-{self._unique}.parquet")
         self._open[target] = StagedParquet(self._store, self._keys[-1], schema)
         return self._open[target]
 

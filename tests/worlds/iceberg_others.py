@@ -1,0 +1,74 @@
+"""What other programs do to an Iceberg table: compact it, expire its snapshots, roll it back, and read its past."""
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.table import Table
+
+from tests.worlds.iceberg_world import TABLE, IcebergWorld
+from tests.worlds.world import Place
+
+PLACE = ("_topic", "_topic_partition", "_offset")
+
+
+def current(world: IcebergWorld) -> int:
+    table = world.table()
+    assert table is not None
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    return snapshot.snapshot_id
+
+
+def compact(world: IcebergWorld) -> None:
+    """All rows go into one file in each partition."""
+    with world.catalog() as catalog:
+        table = catalog.load_table(TABLE)
+        table.overwrite(table.scan().to_arrow())
+
+
+def delete_a_row(world: IcebergWorld, manifest_id: int) -> None:
+    """As somebody does who has to forget a person: one row of a manifest goes, and its file is written again."""
+    with world.catalog() as catalog:
+        table = catalog.load_table(TABLE)
+        rows = table.scan(f"_manifest_id = {manifest_id}", selected_fields=("n",)).to_arrow()
+        table.delete(f"n = {pc.min(rows.column('n')).as_py()}")
+
+
+def append_a_stranger(world: IcebergWorld) -> None:
+    """A row of no manifest, as another program may add it."""
+    with world.catalog() as catalog:
+        table = catalog.load_table(TABLE)
+        row = table.scan(limit=1).to_arrow()
+        table.append(pa.Table.from_pylist([{**row.to_pylist()[0], "_manifest_id": None, "_offset": -1}], row.schema))
+
+
+def expire(world: IcebergWorld) -> None:
+    """All snapshots go but those of branches and tags; their files are left to another program."""
+    with world.catalog() as catalog:
+        table = catalog.load_table(TABLE)
+        table.maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
+
+
+def roll_back(world: IcebergWorld, snapshot_id: int) -> None:
+    with world.catalog() as catalog:
+        catalog.load_table(TABLE).manage_snapshots().rollback_to_snapshot(snapshot_id).commit()
+
+
+def tag(world: IcebergWorld, snapshot_id: int, name: str) -> None:
+    with world.catalog() as catalog:
+        catalog.load_table(TABLE).manage_snapshots().create_tag(snapshot_id, name).commit()
+
+
+def rows_at(table: Table, snapshot_id: int) -> Counter[Place]:
+    """What a reader sees who travels back to a snapshot; reads its files."""
+    rows = table.scan(snapshot_id=snapshot_id, selected_fields=PLACE).to_arrow()
+    return Counter(zip(*(rows[name].to_pylist() for name in PLACE), strict=True))
+
+
+def rows_of_snapshots(world: IcebergWorld) -> dict[int, Counter[Place]]:
+    """What readers of every snapshot see that the table keeps."""
+    table = world.table()
+    assert table is not None
+    return {snapshot.snapshot_id: rows_at(table, snapshot.snapshot_id) for snapshot in table.metadata.snapshots}
