@@ -99,11 +99,15 @@ class History:
         """What a run and an audit do before they go on: refuse, and then what a person does about it."""
         if self.target.evidence().number < self.position:
             self.position = self.target.evidence().number
-            shown = self.target.evidence().attempts
-            missing = [number for number, (attempt, _) in self.published.items() if shown.get(number) != attempt]
-            self.steps.append(f"adopted at {self.position}, replays {missing}")
-            for manifest_id in missing:
-                self._put(manifest_id)
+            while missing := self.missing():  # until no replay of them dies any more
+                self.steps.append(f"adopted at {self.position}, replays {missing}")
+                for manifest_id in missing:
+                    self._put(manifest_id)
+
+    def missing(self) -> list[int]:
+        """The manifests that the audit names: the table does not show what is published of them."""
+        shown = self.target.evidence().attempts
+        return [number for number, (attempt, _) in self.published.items() if shown.get(number) != attempt]
 
     # what others do
 
