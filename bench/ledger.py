@@ -45,6 +45,7 @@ from tidemark.operations.complete import completeness
 from tidemark.operations.fill import fill
 from tidemark.operations.hours import hours
 from tidemark.operations.lag import lag
+from tidemark.operations.lags import Answer
 from tidemark.operations.locate import locate
 from tidemark.operations.status import status
 from tidemark.operations.timeline import timeline
@@ -249,7 +250,7 @@ def _of_runs(explained: Explained, pipeline: Pipeline, dsn: str, manifests: int,
             "what DAGs were told": lambda: database.tellers(NAME),
             "lanes": lambda: lane_views(database, NAME),
             "metrics": lambda: measured(
-                database, pipeline_view(database, status(database, NAME, pipeline), None, None), None
+                database, pipeline_view(database, status(database, NAME, pipeline), Answer(None)), None
             ),
         }
         for name, ask in asked.items():
@@ -282,7 +283,7 @@ def _of_archive(explained: Explained, pipeline: Pipeline, dsn: str, partitions: 
         ):
             archive(context, datetime.now(UTC), "bench", dry_run=False)
         with explained.of() as costs["status, with an archive"]:
-            pipeline_view(database, status(database, NAME, pipeline), None, None)
+            pipeline_view(database, status(database, NAME, pipeline), Answer(None))
         with explained.of() as costs["where, in the archive"]:
             locate(database, NAME, 1, 0, lambda _: "the measurement opens no sink")
     return costs

@@ -26,8 +26,9 @@ from tidemark.environment import set_variables
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.manifest import RunKind
+from tidemark.operations.lag import Lag
+from tidemark.operations.lags import Lags
 from tidemark.sinks.registry import open_sink
-from tidemark.views.pipelines import LagView
 
 NAME = planning.NAME
 MANIFESTS, PARTITIONS = 10_000, 100
@@ -167,14 +168,14 @@ def client(end: int, partitions: int) -> Iterator[Any]:
     from tidemark.airflow.page import access, content, pages, plan_tasks
     from tidemark.airflow.page.actions import DagState
     from tidemark.airflow.page.app import build_app
-    from tidemark.airflow.page.lag import Lags
 
-    lag = tuple(LagView(NAME, number, 0, end, end, end, 0, None, 0) for number in range(partitions))
+    lag = tuple(Lag(NAME, number, 0, end, end, end, 0, None) for number in range(partitions))
     app = build_app()
     app.dependency_overrides |= {
         get_user: lambda: SimpleAuthManagerUser(username="bench", role="admin"),
         plan_tasks.plan_tasks: lambda: dict[str, Any](),
         access.unplanned_pipelines: lambda: list[Any](),
+        access.failed_runs_of: lambda: dict[str, Any](),
         access.readable_pipelines: lambda: [NAME],
         access.MAY_READ.dependency: lambda: None,
         access.MAY_START_RUNS.dependency: lambda: None,

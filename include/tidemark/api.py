@@ -6,8 +6,8 @@ for TIDEMARK_PIPELINES. Every function raises ``TidemarkError`` and its kinds, w
 
 import getpass
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace as changed
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,6 +18,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, NotFound, TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
+from tidemark.lifecycle.failed_plans import watched_plan
 from tidemark.lifecycle.known_sinks import not_in_file
 from tidemark.lifecycle.older import named, older_unfinished
 from tidemark.lifecycle.plan import Tick
@@ -34,13 +35,15 @@ from tidemark.operations.complete import completeness
 from tidemark.operations.dead_letters import DeadLetterSelection
 from tidemark.operations.dead_letters import dead_letters as read_dead_letters
 from tidemark.operations.hours import hours as hours_of
+from tidemark.operations.lag import Lag
 from tidemark.operations.lag import lag as measure_lag
+from tidemark.operations.lags import Answer, Lags
 from tidemark.operations.locate import locate
 from tidemark.operations.status import Status
 from tidemark.operations.status import status as status_of
 from tidemark.operations.timeline import Step
 from tidemark.operations.timeline import timeline as timeline_of
-from tidemark.pipeline.loader import find, load_each
+from tidemark.pipeline.loader import find, load_each, shows_name
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.base import Sink
 from tidemark.sinks.registry import open_sink
@@ -241,8 +244,13 @@ def plan(
     A ``run_key`` that was planned before is answered as it was. ``dry_run`` stores nothing. Raises ``PlanRefused`` when
     a person must decide first.
     """
-    with _opened(_environment(dsn, pipelines), pipeline_name) as context:
+    environment, note = _environment(dsn, pipelines), until is None and not dry_run
+    with (
+        watched_plan(lambda: _database(environment), pipeline_name, note=note) as watch,
+        _opened(environment, pipeline_name) as context,
+    ):
         run = plan_ranges(context, Tick.by_hand(until, run_key), dry_run=dry_run)
+        watch.end()
         older = older_unfinished(context, run.manifests)
         return run_view(run, older, named(context, older))
 
@@ -465,29 +473,19 @@ def status(
     *,
     max_lag: int | None = None,
     max_age: timedelta | None = None,
+    source: bool = True,
     dsn: str | None = None,
     pipelines: Path | str | None = None,
 ) -> list[StatusView]:
     """What needs a person, of one pipeline or of all that the database or a file knows, by name.
 
-    A pipeline is late when more than ``max_lag`` offsets are not published (the source is asked only for that), and
-    when what is published ends longer ago than ``max_age``; a pipeline without a file is never late. Changes nothing.
+    A pipeline is late when more than ``max_lag`` offsets are not published, and when what is published ends longer ago
+    than ``max_age``; one without a file is never late. The sources are asked side by side, for 10 s at most; a silent
+    one is a problem. Without ``source`` nobody asks them. Changes nothing.
     """
     environment = _environment(dsn, pipelines)
     with _database(environment) as database:
-        return status_views(environment, database, pipeline_name, max_lag=max_lag, max_age=max_age)
-
-
-def status_views(
-    environment: Environment,
-    database: ManifestDatabase,
-    pipeline_name: str | None,
-    *,
-    max_lag: int | None,
-    max_age: timedelta | None,
-) -> list[StatusView]:
-    """What ``status`` returns."""
-    known = statuses(environment, database, pipeline_name, max_lag=max_lag, max_age=max_age)
+        known = statuses(environment, database, pipeline_name, max_lag=max_lag, max_age=max_age, source=source)
     return [status_view(status) for status in known]
 
 
@@ -496,22 +494,64 @@ def statuses(
     database: ManifestDatabase,
     pipeline_name: str | None,
     *,
-    max_lag: int | None,
-    max_age: timedelta | None,
+    max_lag: int | None = None,
+    max_age: timedelta | None = None,
+    source: bool = True,
+    connections: Callable[[Sequence[Pipeline]], AbstractContextManager[object]] = nullcontext,
 ) -> list[Status]:
-    """Of one pipeline or all. A file that cannot be read stands for itself, with its name as the pipeline's."""
+    """Of one pipeline or all. A file that cannot be read stands for itself, with its name as the pipeline's.
+
+    ``connections`` puts those that these pipelines name into the environment, while the sources are asked.
+    """
+    needs_files = max_lag is not None or max_age is not None
+    known = known_pipelines(environment, database, pipeline_name, needs_files=needs_files)
+    heard = asked_sources(environment, database, known, connections) if source else {}
+    return [
+        status_of(database, name, pipeline, heard=heard.get(name), max_lag=max_lag, max_age=max_age)
+        for name, pipeline in known.items()
+    ]
+
+
+def known_pipelines(
+    environment: Environment, database: ManifestDatabase, pipeline_name: str | None, *, needs_files: bool = False
+) -> dict[str, Pipeline | TidemarkError | None]:
+    """By name: what its file says, what is wrong with the file, or None without a file. A wrong file that does not show
+    a pipeline that was planned has its own name.
+
+    With ``needs_files`` a folder of pipeline files that is not there is an error.
+    """
     if pipeline_name is not None:
         check_pipeline(environment, database, pipeline_name)
     planned = database.pipelines(retired=pipeline_name is not None)
     files: dict[str, Pipeline | TidemarkError | None] = dict.fromkeys(planned)
-    asks_files = environment.pipelines.is_dir() or max_lag is not None or max_age is not None
+    asks_files = needs_files or environment.pipelines.is_dir()
     for file, pipeline in load_each(environment.pipelines) if asks_files else []:
-        files[pipeline.name if isinstance(pipeline, Pipeline) else file.name] = pipeline
-    return [
-        status_of(database, name, pipeline, max_lag=max_lag, max_age=max_age)
-        for name, pipeline in sorted(files.items())
-        if pipeline_name in (None, name)
-    ]
+        if isinstance(pipeline, Pipeline):
+            files[pipeline.name] = pipeline
+        else:
+            files[next((name for name in planned if shows_name(file, name)), file.name)] = pipeline
+    return {name: pipeline for name, pipeline in sorted(files.items()) if pipeline_name in (None, name)}
+
+
+def asked_sources(
+    environment: Environment,
+    database: ManifestDatabase,
+    known: Mapping[str, Pipeline | TidemarkError | None],
+    connections: Callable[[Sequence[Pipeline]], AbstractContextManager[object]] = nullcontext,
+) -> dict[str, Answer]:
+    """What the sources of these pipelines answer within 10 s; a retired pipeline, and one without a file, has none."""
+    retired = set(database.pipelines(retired=True)) - set(database.pipelines())
+    asked = {name: pipeline for name, pipeline in known.items() if isinstance(pipeline, Pipeline)}
+    asked = {name: pipeline for name, pipeline in asked.items() if name not in retired}
+
+    def ask(name: str) -> tuple[Lag, ...]:
+        with about(pipeline=name), ManifestDatabase(environment.database(), database.actor) as own:
+            return tuple(measure_lag(open_context(asked[name], own)))
+
+    if not asked:
+        return {}
+    with connections(list(asked.values())):
+        return Lags(ask).of(asked)
 
 
 def check_pipeline(environment: Environment, database: ManifestDatabase, pipeline_name: str) -> None:

@@ -109,6 +109,12 @@ class Counts:
     superseded: int = 0
     stale: int = 0
 
+    def described(self) -> str:
+        """What became of the records read: written and dead-lettered ones always, the others where there are some."""
+        rare = {"filtered": self.filtered, "deduplicated": self.deduplicated, "exploded": self.exploded}
+        parts = [f"written {self.written:,}", f"dead-lettered {self.dead_lettered:,}"]
+        return ", ".join([*parts, *(f"{word} {count:,}" for word, count in rare.items() if count)])
+
     @property
     def adds_up(self) -> bool:
         """Whether each record read became rows, or was kept as a dead letter, filtered or deduplicated."""

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tidemark.database.client import ManifestDatabase
-from tidemark.operations.status import ProblemKind
-from tidemark.views.pipelines import LagView, PipelineView
+from tidemark.operations.lag import Lag
+from tidemark.operations.status import PROBLEMS, State
+from tidemark.views.pipelines import PipelineView
 
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 HELP = {
     "tidemark_manifests": "Manifests by state.",
     "tidemark_manifests_archived": "Manifests that are archived; they are done, and counted in tidemark_manifests too.",
-    "tidemark_problems": "What needs a person, by kind: unfinished, blocked, late, lost, unknown.",
+    "tidemark_state": "1 for the word that the page and `tidemark status` show, 0 for the others.",
+    "tidemark_problems": "What needs a person, by kind.",
     "tidemark_records_read": "Records read by published manifests.",
     "tidemark_rows_written": "Rows of published manifests, in one sink of each.",
     "tidemark_records_dead_lettered": "Records that are published as dead letters.",
@@ -39,7 +41,7 @@ class Measured:
     """One pipeline; ``lag`` is None when its source was not heard."""
 
     view: PipelineView
-    lag: Sequence[LagView] | None
+    lag: Sequence[Lag] | None
     read: int
     written: int
     took_s: float | None
@@ -47,7 +49,7 @@ class Measured:
     incomplete_hours: int
 
 
-def measured(database: ManifestDatabase, view: PipelineView, lag: Sequence[LagView] | None) -> Measured:
+def measured(database: ManifestDatabase, view: PipelineView, lag: Sequence[Lag] | None) -> Measured:
     records, hours = database.published_sums(view.pipeline), database.sums_of_hours(view.pipeline)
     took = database.last_took(view.pipeline)
     return Measured(view, lag, records["read"], records["written"], took, hours["late"], hours["incomplete"])
@@ -66,10 +68,12 @@ def text(pipelines: Sequence[Measured]) -> str:
 def _samples(pipeline: Measured) -> Iterator[Sample]:
     view = pipeline.view
     own = {"pipeline": view.pipeline}
-    for state, count in view.manifests.items():
-        yield "tidemark_manifests", {**own, "state": state}, count
+    for of_manifest, count in view.manifests.items():
+        yield "tidemark_manifests", {**own, "state": of_manifest}, count
     yield "tidemark_manifests_archived", own, view.archived
-    for kind in ProblemKind:
+    for state in State:
+        yield "tidemark_state", {**own, "state": state.value}, state is view.state
+    for kind in PROBLEMS:
         count = sum(problem.kind == kind for problem in view.problems)
         yield "tidemark_problems", {**own, "kind": kind.value}, count
     yield "tidemark_records_read", own, pipeline.read

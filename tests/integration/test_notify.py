@@ -37,7 +37,7 @@ def test_a_failed_manifest_is_told_once_and_once_when_it_is_over(world: World, i
     world.ok("notify", "--after", "0s")
     [told] = inbox.got
     assert told["text"].startswith("demo: unfinished: manifest 2 of run ")
-    assert told["text"].endswith("next: tidemark retry demo")
+    assert told["text"].endswith("in the pipeline file; then: tidemark retry demo")
     assert (told["pipeline"], told["kind"], told["manifest_id"], told["over"]) == ("demo", "unfinished", 2, False)
     inbox.got.clear()
     for _ in range(2):
@@ -125,10 +125,10 @@ def test_a_problem_that_nobody_could_look_for_is_not_over(world: World, inbox: I
     right = file.read_text()
     file.write_text(right + "sinkz: 1\n")
     world.ok("notify", "--after", "0s")
-    assert [text.split(": ")[1] for text in inbox.texts()] == ["unknown"]
+    assert [text.split(": ")[1] for text in inbox.texts()] == ["failing"]
     file.write_text(right)
     world.ok("notify", "--after", "0s")
-    assert [text.split(": ")[1] for text in inbox.texts()] == ["no longer unknown"]
+    assert [text.split(": ")[1] for text in inbox.texts()] == ["no longer failing"]
     world.ok("run", "demo")
     world.ok("notify", "--after", "0s")
     assert [text.split(": ")[1] for text in inbox.texts()] == ["no longer late"]

@@ -64,8 +64,9 @@ def task(world: ModelWorld) -> Task:
     ) -> Iterator[dict[str, Any]]:
         left: dict[str, Any] = {}
         run = SimpleNamespace(
-            run_id=run_id, run_type=kind, data_interval_start=begin, data_interval_end=end, logical_date=begin
-        )
+            run_id=run_id, run_type=kind, data_interval_start=begin, data_interval_end=end, logical_date=begin,
+            conf=params,
+        )  # fmt: skip
         instance = SimpleNamespace(
             dag_id="demo",
             xcom_push=left.__setitem__,
@@ -78,6 +79,7 @@ def task(world: ModelWorld) -> Task:
         with (
             mock.patch.object(dag, "get_current_context", return_value=given),
             mock.patch.object(dag, "opened", return_value=opened),
+            mock.patch.object(dag, "database_of", side_effect=lambda _: world.onlooker().database.reopened()),
             mock.patch.object(dag, "require_spark"),
         ):
             yield left

@@ -10,7 +10,9 @@ import pytest
 import yaml
 
 from tidemark import open_metrics
-from tidemark.views.pipelines import LagView, PipelineView
+from tidemark.operations.lag import Lag
+from tidemark.operations.status import State
+from tidemark.views.pipelines import PipelineView
 
 FOLDER = Path(__file__).parents[2] / "docs" / "monitoring"
 
@@ -30,12 +32,18 @@ def labels() -> dict[str, set[str]]:
     """The labels of each gauge, as a pipeline with everything prints them."""
     now = datetime(2024, 3, 1, tzinfo=UTC)
     view = PipelineView.__new__(PipelineView)
-    known = {"pipeline": "demo", "manifests": {"done": 1}, "problems": [], "dead_lettered": 0, "lost": 0, "archived": 1}
+    known = {
+        "pipeline": "demo",
+        "manifests": {"done": 1},
+        "problems": [],
+        "dead_lettered": 0,
+        "lost": 0,
+        "archived": 1,
+        "state": State.OK,
+    }
     for name, value in {**known, "published_up_to": now, "max_age_s": 7200.0, "last_done_at": now}.items():
         object.__setattr__(view, name, value)
-    lag = LagView.__new__(LagView)
-    for name, value in {"topic": "t", "partition": 0, "lag": 1, "unpublished": 2}.items():
-        object.__setattr__(lag, name, value)
+    lag = Lag("t", 0, log_start=0, planned=2, last_stable=3, log_end=3, unpublished=2, open_transaction=None)
     printed = open_metrics.text([open_metrics.Measured(view, [lag], 1, 1, 2.0, 0, 0)])
     samples = re.findall(r"^(tidemark_\w+)\{(.*)\}", printed, re.MULTILINE)
     return {name: set(re.findall(r'(\w+)="', text)) for name, text in samples}

@@ -57,6 +57,21 @@ DECISIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 
+def refuse_unknown(conf: Mapping[str, Any]) -> None:
+    """Raise for a key that no run knows: a misspelt one would make it an ordinary run."""
+    unknown = sorted(conf.keys() - PARAMS.keys())
+    if unknown:
+        raise ConfigurationError(
+            with_nearest(f"the conf of the run has {unknown[0]}, which is no parameter", unknown[0], PARAMS),
+            next_step=f"nothing was planned; trigger it again with some of: {', '.join(PARAMS)}",
+        )
+
+
+def is_special(params: Mapping[str, Any]) -> bool:
+    """Whether a person asked a run for something else than what each run does."""
+    return any(params.get(name) for name in PARAMS)
+
+
 def moment(text: str) -> datetime:
     """A time from the trigger form or a run's conf, UTC when it has no zone; Airflow does not check the text."""
     try:

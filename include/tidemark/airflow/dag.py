@@ -24,7 +24,7 @@ from tidemark.airflow import addresses, asked, event_log
 from tidemark.airflow.deadline import deadline_of
 from tidemark.airflow.left_by_plan import leave
 from tidemark.airflow.log_lines import label
-from tidemark.airflow.lookup import opened, spark_master
+from tidemark.airflow.lookup import database_of, opened, spark_master
 from tidemark.airflow.map_length import longest_list, whole
 from tidemark.airflow.process import ProcessManifestOperator
 from tidemark.airflow.verdict import airflow_verdict
@@ -34,6 +34,7 @@ from tidemark.errors import ConfigurationError, NotPublished, TidemarkError, Wor
 from tidemark.lifecycle import events
 from tidemark.lifecycle.close import published_sums, ranges_of_hours, require_run_done
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.failed_plans import watched_plan
 from tidemark.lifecycle.hours import close_hours, hours_to_tell
 from tidemark.lifecycle.older import HeldElsewhere, named, older_unfinished, to_take_along
 from tidemark.lifecycle.plan import PlannedRun, Tick, manifests_between, up_to
@@ -147,10 +148,7 @@ def _tasks(pipeline: Pipeline, problem: TidemarkError | None, process: Mapping[s
 
     @task
     def plan() -> list[int]:
-        if problem:
-            with airflow_verdict(), about(pipeline=pipeline.name):
-                raise problem
-        return plan_run(pipeline)
+        return plan_run(pipeline, problem)
 
     @task(trigger_rule="none_failed", outlets=[asset, hours_asset])
     def close(planned: list[int], *, outlet_events: Any = None) -> None:
@@ -207,10 +205,26 @@ def of_interval(tick: Tick, begin: datetime | None) -> Tick:
     return tick if tick.kind is RunKind.MANUAL else replace(tick, since=begin)
 
 
-def plan_run(pipeline: Pipeline) -> list[int]:
-    """Manifest ids to process: those of the run's plan, or those that the trigger form asked for."""
+def plan_run(pipeline: Pipeline, problem: TidemarkError | None = None) -> list[int]:
+    """Manifest ids to process: those of the run's plan, or those that the trigger form asked for.
+
+    Raises ``problem``, what is wrong with the pipeline's file. An error of a run that says what the next one will meet
+    too is kept for whoever looks at the pipeline.
+    """
     task_context: Any = get_current_context()
-    with airflow_verdict(), opened(pipeline, task_context) as context:
+    note = not asked.is_special(task_context["params"]) and tick_of(task_context).kind is not RunKind.BACKFILL
+    if not pipeline.airflow.own_dag:
+        with airflow_verdict(), about(pipeline=pipeline.name):
+            asked.refuse_unknown(task_context["dag_run"].conf or {})
+    with airflow_verdict(), watched_plan(lambda: database_of(task_context), pipeline.name, note=note):
+        if problem:
+            with about(pipeline=pipeline.name):
+                raise problem
+        return _planned(pipeline, task_context)
+
+
+def _planned(pipeline: Pipeline, task_context: Any) -> list[int]:
+    with opened(pipeline, task_context) as context:
         if task_context["params"].get("dry_run"):
             for line in would_process(context, pipeline, task_context):
                 log.info(line)

@@ -19,7 +19,7 @@ from tidemark.environment import Environment
 from tidemark.errors import NotDone, TidemarkError
 from tidemark.lifecycle.older import NAMED, described
 from tidemark.operations.notify import WEBHOOK, Notice, by_webhook
-from tidemark.operations.status import ProblemKind
+from tidemark.operations.status import State
 from tidemark.pipeline.settings import Pipeline
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def missed(pipeline_name: str, seconds: float, context: Mapping[str, Any]) -> No
     left = _left(pipeline_name, run_id)
     notice = Notice(
         pipeline_name,
-        ProblemKind.LATE,
+        State.LATE,
         manifest_id=None,
         what=f"DAG run {run_id} was to be done {within} after it was queued, and is not; {left}",
         next_step=f"look at the run in Airflow, or: tidemark status {pipeline_name}",

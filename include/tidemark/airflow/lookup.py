@@ -68,17 +68,21 @@ def in_environment(pipeline: Pipeline, lookup: connections.Lookup) -> AbstractCo
     return connections.in_environment({conn_id: entry for conn_id, entry in by_id.items() if entry is not None})
 
 
-@contextmanager
-def opened(pipeline: Pipeline, task: Any, *, warns: bool = True) -> Iterator[Context]:
-    """The context of a pipeline inside a task; ``task`` is Airflow's context. The history names the task instance.
-
-    ``warns``: whether to log what the source warns of; a task that opens it twice does so once.
-    """
+def database_of(task: Any) -> ManifestDatabase:
+    """The manifest database, for a task; ``task`` is Airflow's context. The history names the task instance."""
     instance = task["ti"]
     mapped = f"[{instance.map_index}]" if instance.map_index is not None and instance.map_index >= 0 else ""
     actor = f"airflow {instance.dag_id} {instance.run_id} {instance.task_id}{mapped} try {instance.try_number}"
-    database_url = Environment.from_variables().database()
-    with about(pipeline=pipeline.name), ManifestDatabase(database_url, actor) as database:
+    return ManifestDatabase(Environment.from_variables().database(), actor)
+
+
+@contextmanager
+def opened(pipeline: Pipeline, task: Any, *, warns: bool = True) -> Iterator[Context]:
+    """The context of a pipeline inside a task; ``task`` is Airflow's context.
+
+    ``warns``: whether to log what the source warns of; a task that opens it twice does so once.
+    """
+    with about(pipeline=pipeline.name), database_of(task) as database:
         # Each look-up is a request to the API server, and a task needs the same connections several times.
         context = open_context(pipeline, database, cache(airflow_lookup))
         for warning in context.source.warnings() if warns else ():

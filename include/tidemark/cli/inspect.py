@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import click
 
-from tidemark.api import check_pipeline, status_views
+from tidemark.api import check_pipeline, statuses
 from tidemark.cli import log, output
 from tidemark.cli.durations import DurationType
 from tidemark.cli.opened import connections_of, database_of, opened
@@ -25,7 +25,7 @@ from tidemark.pipeline.settings import Pipeline
 from tidemark.views.checks import compared_views, completeness_view, difference_views
 from tidemark.views.manifests import manifest_history_view, manifest_views
 from tidemark.views.objects import object_views
-from tidemark.views.pipelines import decision_views, lag_views
+from tidemark.views.pipelines import decision_views, lag_views, status_view
 from tidemark.views.times import hour_views
 
 commands = click.Group()
@@ -140,25 +140,40 @@ def objects(environment: Environment, pipeline_name: str, sink: str | None, dead
 @commands.command()
 @pipeline_argument(required=False)
 @click.option("--max-lag", type=click.IntRange(min=0), metavar="N",
-    help="Late when more offsets than this are not published; asks the source.",
+    help="Late when more offsets than this are not published.",
 )  # fmt: skip
 @click.option("--max-age", type=DurationType(),
     help="Late when what is published ends longer ago, such as 90m or 2h; if not set, max_age of the pipeline file.",
 )  # fmt: skip
+@click.option("--source/--no-source", default=True, show_default=True,
+    help="Ask the sources, all at once and for 10 s at most: is something lost, how far is each behind?",
+)  # fmt: skip
 @common_options
 @click.pass_context
 def status(
-    command: click.Context, pipeline_name: str | None, max_lag: int | None, max_age: timedelta | None, as_json: bool
+    command: click.Context,
+    pipeline_name: str | None,
+    max_lag: int | None,
+    max_age: timedelta | None,
+    source: bool,
+    as_json: bool,
 ) -> None:
     """Say which pipelines need a person; exit 1 when one does.
 
-    Unfinished (no attempt is at work), blocked, or late manifests and pipelines, with the next step. Offsets that were
-    given up and dead letters are counted, and do not change the exit status. With --max-lag offsets that are lost, and
-    that nobody has given up, do. Without PIPELINE: all of the database and the folder.
+    One word for each pipeline, the worst first: failing (no plan succeeds), blocked, lost, damaged (an audit found it),
+    unfinished (no attempt is at work), dead letters (half of the newest records or more), late, unknown (a source does
+    not answer); with reason and next step. The others are working, waiting or ok. Offsets that were given up are
+    counted, and change nothing. Without PIPELINE: all of the database and the folder.
     """
+    if max_lag is not None and not source:
+        raise click.UsageError("--max-lag needs the sources: leave out --no-source")
     environment: Environment = command.obj
     with database_of(environment) as database:
-        views = status_views(environment, database, pipeline_name, max_lag=max_lag, max_age=max_age)
+        known = statuses(
+            environment, database, pipeline_name, max_lag=max_lag, max_age=max_age, source=source,
+            connections=lambda pipelines: connections_of(*pipelines),
+        )  # fmt: skip
+    views = [status_view(each) for each in known]
     output.status(views, as_json)
     command.exit(0 if all(view.healthy for view in views) else 1)
 

@@ -99,7 +99,7 @@ class LoggedProgress(Progress):
             counts, indent = outcome.counts, "      "
             note(
                 f"{indent}manifest {outcome.manifest_id} attempt {outcome.attempt} {outcome.ending}: read "
-                f"{counts.read:,}, written {counts.written:,}, dead-lettered {counts.dead_lettered:,}"
+                f"{counts.read:,}, {counts.described()}"
             )
         if outcome.note:
             note(f"{indent}{outcome.note}")

@@ -10,24 +10,23 @@ from urllib.parse import urlsplit
 
 import click
 
-from tidemark.api import check_pipeline
+from tidemark.api import asked_sources, known_pipelines
 from tidemark.cli import log
 from tidemark.cli.opened import connections_of, database_of
 from tidemark.cli.options import common_options, pipeline_argument
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
-from tidemark.errors import ConfigurationError, NotFound, TidemarkError
-from tidemark.lifecycle.context import open_context
+from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.open_metrics import CONTENT_TYPE, Measured, measured, text
-from tidemark.operations.lag import lag as measure_lag
+from tidemark.operations.lags import Answer
 from tidemark.operations.status import status
-from tidemark.pipeline.loader import find
 from tidemark.pipeline.settings import Pipeline
 from tidemark.views.json_text import as_json_text
-from tidemark.views.pipelines import LagView, lag_views, pipeline_view
+from tidemark.views.pipelines import pipeline_view
 
 commands = click.Group()
 LOOPBACK = "127.0.0.1"
+NOT_ASKED = Answer(None, "the source was not asked")
 
 
 def _address(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, int] | None:
@@ -62,11 +61,12 @@ def metrics(
 
     def pipelines() -> list[Measured]:
         with database_of(environment) as database:
-            if pipeline_name is not None:
-                check_pipeline(environment, database, pipeline_name)
-            planned = database.pipelines(retired=pipeline_name is not None)
-            names = [name for name in planned if pipeline_name in (None, name)]
-            return [_measured(environment, database, name, asks=lag) for name in names]
+            known = known_pipelines(environment, database, pipeline_name)
+            planned = {name: known[name] for name in known if database.is_planned(name)}
+            heard = dict.fromkeys(planned, NOT_ASKED)
+            if lag:
+                heard |= asked_sources(environment, database, planned, lambda named: connections_of(*named))
+            return [_measured(database, name, pipeline, heard[name]) for name, pipeline in planned.items()]
 
     if listen is not None:
         if as_json:
@@ -111,19 +111,10 @@ def _serve(address: tuple[str, int], measure: Callable[[], str]) -> None:
         server.serve_forever()
 
 
-def _measured(environment: Environment, database: ManifestDatabase, name: str, *, asks: bool) -> Measured:
-    pipeline: Pipeline | TidemarkError | None = None
-    parts: list[LagView] | None = None
-    why = "the source was not asked"
-    try:
-        pipeline = find(environment.pipelines, name)
-        if asks:
-            with connections_of(pipeline):
-                parts = lag_views(measure_lag(open_context(pipeline, database)))
-    except TidemarkError as error:
-        if asks:
-            why = error.what
-            log.note(f"the lag of {name} is not known: {why}")
-        if pipeline is None and not isinstance(error, NotFound):
-            pipeline = error
-    return measured(database, pipeline_view(database, status(database, name, pipeline, parts=parts), parts, why), parts)
+def _measured(
+    database: ManifestDatabase, name: str, pipeline: Pipeline | TidemarkError | None, heard: Answer
+) -> Measured:
+    if heard.why and heard is not NOT_ASKED:
+        log.note(f"the lag of {name} is not known: {heard.why}")
+    known = status(database, name, pipeline, heard=None if heard is NOT_ASKED else heard)
+    return measured(database, pipeline_view(database, known, heard), heard.parts)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from datetime import timedelta
 
 import click
@@ -10,7 +9,7 @@ import click
 from tidemark.api import statuses
 from tidemark.cli import log
 from tidemark.cli.durations import DurationType
-from tidemark.cli.opened import database_of
+from tidemark.cli.opened import connections_of, database_of
 from tidemark.cli.options import common_options, pipeline_argument
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError
@@ -26,10 +25,10 @@ MEMORY = "_notified.json"
 @pipeline_argument(required=False)
 @click.option("--command", metavar="PROGRAM", help="Run this for each notice, with the message as JSON on its input.")
 @click.option("--after", type=DurationType(), default="5m", show_default=True,
-    help="How long a problem that may end by itself must last; blocked and lost are sent at once.",
+    help="How long a problem that may end by itself must last; blocked, lost and damaged are sent at once.",
 )  # fmt: skip
 @click.option("--source/--no-source", "asks", default=True, show_default=True,
-    help="Ask the sources whether offsets are lost.",
+    help="Ask the sources, all at once and for 10 s at most.",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the notices; send nothing.")
 @common_options
@@ -45,7 +44,7 @@ def notify(
 ) -> None:
     """Send notices: one when a problem begins, one when it is over.
 
-    What `tidemark status` calls unfinished, blocked, late, lost or unknown. Run it each minute, by cron or in Airflow.
+    Of what `tidemark status` shows with exit status 1. Run it each minute, by cron or in Airflow.
     It tells the address in TIDEMARK_WEBHOOK (POST of JSON), or PROGRAM. Without PIPELINE: all of them.
     """
     url = os.environ.get(WEBHOOK)
@@ -58,7 +57,10 @@ def notify(
 
     def look() -> list[Status]:
         with database_of(environment) as database:
-            return statuses(environment, database, pipeline_name, max_lag=sys.maxsize if asks else None, max_age=None)
+            return statuses(
+                environment, database, pipeline_name, source=asks,
+                connections=lambda pipelines: connections_of(*pipelines),
+            )  # fmt: skip
 
     told = operation.notify(
         look, environment.home / MEMORY, deliver, after=after, all_of_them=pipeline_name is None, dry_run=dry_run

@@ -348,8 +348,7 @@ def status(views: Sequence[StatusView], as_json: bool) -> None:
     if not views:
         note("there are no pipelines")
     for view in views:
-        kinds = sorted({problem.kind for problem in view.problems})
-        facts = [", ".join(kinds) or "ok"]
+        facts: list[str] = [view.state]
         if view.published_up_to:
             facts.append(f"published up to {_time(view.published_up_to)} UTC")
         facts += [f"{many(view.lag, 'offset')} behind"] if view.lag is not None else []

@@ -1,17 +1,19 @@
 """Commands that do a run's work without Airflow: plan, run, retry, replay, fill."""
 
+from contextlib import AbstractContextManager
 from datetime import datetime
 
 import click
 
 from tidemark.cli import log, output
-from tidemark.cli.opened import LoggedStage, opened
+from tidemark.cli.opened import LoggedStage, database_of, opened
 from tidemark.cli.options import TIMES, common_options, master_option, pipeline_argument
 from tidemark.environment import Environment
 from tidemark.lifecycle import events
 from tidemark.lifecycle.allowed import Allowed
 from tidemark.lifecycle.close import close
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.failed_plans import PlanWatch, watched_plan
 from tidemark.lifecycle.older import named, older_unfinished, to_take_along
 from tidemark.lifecycle.plan import Tick
 from tidemark.lifecycle.plan import plan as plan_ranges
@@ -34,6 +36,10 @@ until_option = click.option("--until", type=TIMES, metavar="TIME",
 run_key_option = click.option("--run-key", help="Name of the run; planning a name again changes nothing.")
 
 
+def _watched(environment: Environment, pipeline_name: str, *, note: bool) -> AbstractContextManager[PlanWatch]:
+    return watched_plan(lambda: database_of(environment), pipeline_name, note=note)
+
+
 @commands.command()
 @pipeline_argument()
 @until_option
@@ -50,8 +56,10 @@ def plan(
     as_json: bool,
 ) -> None:
     """Record the next ranges of a pipeline as manifests."""
-    with opened(environment, pipeline_name) as context:
+    note = until is None and not dry_run
+    with _watched(environment, pipeline_name, note=note) as watch, opened(environment, pipeline_name) as context:
         planned = plan_ranges(context, Tick.by_hand(until, run_key), dry_run=dry_run)
+        watch.end()
         if not dry_run:
             log.tell(events.planned(pipeline_name, planned))
         older = older_unfinished(context, planned.manifests)
@@ -74,8 +82,12 @@ def run(
     as_json: bool,
 ) -> None:
     """Plan, process and close one run without Airflow."""
-    with opened(environment, pipeline_name) as context:
+    with (
+        _watched(environment, pipeline_name, note=until is None) as watch,
+        opened(environment, pipeline_name) as context,
+    ):
         planned = plan_ranges(context, Tick.by_hand(until, run_key))
+        watch.end()
         log.tell(events.planned(pipeline_name, planned))
         older = older_unfinished(context, planned.manifests)
         taken = to_take_along(context, older)

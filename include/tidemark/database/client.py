@@ -769,6 +769,24 @@ class ManifestDatabase:
         """The last audit and the last ``deep`` one, newest first: at, actor, deep, differences, first_differences."""
         return self._rows("last_audits", pipeline_name=pipeline_name)
 
+    def note_failed_plan(self, pipeline_name: str, what: str, next_step: str) -> None:
+        """Keep why the newest plan of a pipeline failed, until one succeeds."""
+        self._rows("note_failed_plan", pipeline_name=pipeline_name, actor=self.actor, what=what, next_step=next_step)
+
+    def forget_failed_plan(self, pipeline_name: str) -> None:
+        """A plan has succeeded."""
+        self._rows("forget_failed_plan", pipeline_name=pipeline_name)
+
+    def failed_plan(self, pipeline_name: str) -> Row | None:
+        """Why no plan succeeds: since, at (the newest), plans (how many), actor, what, next_step; None when one has."""
+        rows = self._rows("failed_plan", pipeline_name=pipeline_name)
+        return rows[0] if rows else None
+
+    def last_planned_at(self, pipeline_name: str) -> datetime | None:
+        """When a plan succeeded last; None: never."""
+        at: datetime | None = self._rows("last_planned_at", pipeline_name=pipeline_name)[0]["at"]
+        return at
+
     def made_otherwise(self, pipeline_name: str, sinks: Sequence[str], fingerprints: Sequence[str]) -> list[int]:
         """The done manifests with a publication by settings of another fingerprint; pinned schemas are left out.
 

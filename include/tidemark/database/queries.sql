@@ -753,6 +753,22 @@ WHERE last_audit.at <= excluded.at;
 -- name: last_audits
 SELECT at, actor, deep, differences, first_differences FROM last_audit WHERE pipeline = %(pipeline_name)s ORDER BY at DESC;
 
+-- name: note_failed_plan
+INSERT INTO failed_plan (pipeline, actor, what, next_step)
+VALUES (%(pipeline_name)s, %(actor)s, %(what)s, %(next_step)s)
+ON CONFLICT (pipeline) DO UPDATE
+SET at = now(), plans = failed_plan.plans + 1, actor = excluded.actor, what = excluded.what,
+    next_step = excluded.next_step;
+
+-- name: forget_failed_plan
+DELETE FROM failed_plan WHERE pipeline = %(pipeline_name)s;
+
+-- name: failed_plan
+SELECT since, at, plans, actor, what, next_step FROM failed_plan WHERE pipeline = %(pipeline_name)s;
+
+-- name: last_planned_at
+SELECT max(planned_at) AS at FROM run WHERE pipeline = %(pipeline_name)s;
+
 -- name: made_otherwise
 -- The done manifests with a publication by other settings than these. Behind a plus stand the schemas of a registry,
 -- which change by themselves. A manifest that other sinks have too was made with them in its fingerprint. An adopted

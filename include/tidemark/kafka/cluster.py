@@ -444,7 +444,7 @@ class KafkaCluster:
                 if message is None:
                     raise Unavailable(
                         f"no answer within {TIMEOUT_S:.0f} s when reading records",
-                        next_step="check that the broker runs, then retry",
+                        next_step="check that the broker runs; then: tidemark retry {pipeline}",
                         topic=place.topic,
                         partition=place.partition,
                         offsets=f"[{covered.start},{covered.end})",

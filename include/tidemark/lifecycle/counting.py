@@ -84,7 +84,8 @@ def _check_second_read(source: Source, covered: Range, count: PartitionCount, wh
     if missed:
         raise Blocked(
             f"a second read found {missed}",
-            next_step="nothing is published; retry the manifest by its id, and please report it if it happens again",
+            next_step="nothing is published; report it if it happens again; now: tidemark retry {pipeline} --manifest "
+            "{manifest}",
             **where,
         )
 

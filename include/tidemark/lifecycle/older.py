@@ -8,6 +8,7 @@ from tidemark.manifest import Manifest, ManifestState, many
 from tidemark.pipeline.settings import Unfinished
 
 TAKEN_ALONG = 20  # manifests at most: the run is to be in time for its own
+NEXT = "next: "  # begins the last line of an error
 NAMED = 10  # manifests that a log or a message names one by one
 
 HeldElsewhere = Callable[[Manifest], bool]
@@ -68,6 +69,15 @@ def described(manifest: Manifest) -> str:
     more = f" and {len(manifest.ranges) - 3} more ranges" if len(manifest.ranges) > 3 else ""
     why = f": {manifest.reason.splitlines()[0]}" if manifest.reason else ""
     return f"manifest {manifest.id} of run {manifest.run_key}, {', '.join(ranges)}{more} ({state}){why}"
+
+
+def next_step_of(manifest: Manifest) -> str:
+    """What finishes a manifest: as the error of its newest attempt says it, and then the command."""
+    [command] = commands([manifest])
+    steps = [line.removeprefix(NEXT) for line in (manifest.reason or "").splitlines() if line.startswith(NEXT)]
+    if not steps or f"retry {manifest.pipeline_name}" in steps[-1]:
+        return steps[-1] if steps else command
+    return f"{steps[-1]}; then: {command}"
 
 
 def commands(manifests: Sequence[Manifest]) -> list[str]:

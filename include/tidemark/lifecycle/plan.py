@@ -313,6 +313,7 @@ def _store(
         pipeline_name, tick.run_key, tick.kind, cut_at=tick.cut_at, reached=planned.reached,
         planned_up_to=planned_up_to, covered_by=covered_by, notes=list(planned.notes),
     )  # fmt: skip
+    database.forget_failed_plan(pipeline_name)
     database.insert_run_ends(run_id, {ids[at]: end for at, end in planned.ends})
     manifest_ids = database.insert_manifests(run_id, pipeline_name, len(planned.slices))
     rows: list[tuple[int, int | None, int, int | None]] = []

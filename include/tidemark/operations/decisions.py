@@ -53,8 +53,9 @@ def _deciding_if_complete(context: Context, why: str, *, dry_run: bool) -> Itera
 
 
 def _noted(context: Context, verb: str, decision: Decision) -> Decision:
-    """Return the decision, after adding it to the history unless it is a dry run."""
+    """Return the decision, after adding it to the history unless it is a dry run. It answers why plans were refused."""
     if not decision.dry_run:
+        context.database.forget_failed_plan(context.pipeline_name)
         context.database.note_decision(context.pipeline_name, verb, decision)
     return decision
 

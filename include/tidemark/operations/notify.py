@@ -19,32 +19,32 @@ from pathlib import Path
 from typing import Any
 
 from tidemark.errors import ConfigurationError, NotDone, Unavailable
-from tidemark.operations.status import Problem, ProblemKind, Status
+from tidemark.operations.status import Problem, State, Status
 
 TIMEOUT_S = 30.0
 WAIT_S = 50.0  # for another process: the next one comes after a minute
 WEBHOOK = "TIDEMARK_WEBHOOK"  # the variable with the address
-AT_ONCE = (ProblemKind.BLOCKED, ProblemKind.LOST)  # the others may end by themselves: Airflow tries again
+AT_ONCE = (State.BLOCKED, State.LOST, State.DAMAGED)  # the others may end by themselves: Airflow tries again
 
 
 @dataclass(frozen=True)
 class Notice:
-    """A problem of a pipeline that was seen first at ``since``; ``over``: it is no more."""
+    """A problem of a pipeline that was seen first at ``since``; ``over``: it is no more. ``place`` is the partition."""
 
     pipeline: str
-    kind: ProblemKind
+    kind: State
     manifest_id: int | None
     what: str
     next_step: str
     since: datetime
+    place: str | None = None
     told: bool = False
     over: bool = False
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What makes it the same problem later: numbers and ages in its text change. Chains are told apart by it."""
-        of_chain = self.kind is ProblemKind.BLOCKED and self.manifest_id is None
-        return self.pipeline, self.kind, self.manifest_id, self.what if of_chain else ""
+        """What makes it the same problem later: numbers and ages in its text change."""
+        return self.pipeline, self.kind, self.manifest_id, self.place
 
     def text(self) -> str:
         """The paragraph that a person reads."""
@@ -160,14 +160,14 @@ def _is_over(notice: Notice, looked_at: Mapping[str, Status], *, all_of_them: bo
     status = looked_at.get(notice.pipeline)
     if status is None:
         return all_of_them
-    unseen = {ProblemKind.LOST: status.lag is None, ProblemKind.LATE: status.max_age is None}
+    unseen = {State.LOST: status.lag is None, State.LATE: status.max_age is None}
     return not unseen.get(notice.kind, False)
 
 
 def _notices(status: Status, now: datetime) -> Iterator[Notice]:
     def notice(problem: Problem) -> Notice:
         return Notice(
-            status.pipeline_name, problem.kind, problem.manifest_id, problem.what, problem.next_step, since=now
+            status.pipeline_name, problem.kind, problem.manifest_id, problem.what, problem.next_step, now, problem.place
         )
 
     return map(notice, status.problems)
@@ -223,4 +223,4 @@ def _read(file: Path) -> list[dict[str, Any]]:
 
 def _of_json(kept: dict[str, Any]) -> Notice:
     since = datetime.fromisoformat(kept["since"]).astimezone(UTC)
-    return Notice(**{**kept, "kind": ProblemKind(kept["kind"]), "since": since})
+    return Notice(**{**kept, "kind": State(kept["kind"]), "since": since})

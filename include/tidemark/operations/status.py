@@ -1,4 +1,4 @@
-"""Whether a pipeline needs a person: what is unfinished, blocked or late, and what was given up."""
+"""Whether a pipeline needs a person: the one word that the page, ``status``, ``notify`` and the metrics show."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,14 +8,16 @@ from typing import Any, Protocol
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, TidemarkError
-from tidemark.lifecycle.context import open_context, refuse_out_of_use
-from tidemark.lifecycle.older import commands, described
-from tidemark.manifest import Manifest, ManifestState, many
-from tidemark.operations.lag import lag
+from tidemark.lifecycle.context import refuse_out_of_use
+from tidemark.lifecycle.older import described, next_step_of
+from tidemark.manifest import Manifest, ManifestSelection, ManifestState, many
+from tidemark.operations.lags import Answer
 from tidemark.pipeline.settings import Pipeline
 from tidemark.planner import OnDataLoss
 
 START = timedelta(minutes=10)  # that a planned manifest may wait for its first attempt: other tasks are before it
+NEWEST = 10  # manifests whose dead letters are looked at
+MOST_DEAD = 0.5  # the share of their records that may be dead letters
 
 
 class Retained(Protocol):
@@ -31,31 +33,53 @@ class Retained(Protocol):
     def planned(self) -> int: ...
 
 
-class ProblemKind(StrEnum):
-    UNFINISHED = "unfinished"
+class State(StrEnum):
+    """The one word for a pipeline, the worst first; up to ``UNKNOWN`` a person must look, and may be a ``Problem``."""
+
     BLOCKED = "blocked"
-    LATE = "late"
     LOST = "lost"  # retention took offsets before they were planned, and nobody has decided
+    FAILING = "failing"  # no plan succeeds, so nothing new is read
+    DAMAGED = "damaged"  # the last audit has found that a sink differs
+    UNFINISHED = "unfinished"
+    DEAD_LETTERS = "dead letters"  # most of what was published last cannot be used
+    LATE = "late"
     UNKNOWN = "unknown"  # something could not be looked at
+    WORKING = "working"  # an attempt is alive
+    WAITING = "waiting"  # manifests were planned a moment ago
+    OK = "ok"
+
+
+PROBLEMS = tuple(State)[: tuple(State).index(State.UNKNOWN) + 1]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that a person must look at; ``manifest_id`` is None when it is about the whole pipeline."""
+    """Something that a person must look at; ``manifest_id`` is None when it is about the whole pipeline, ``place`` is
+    the partition that it is about, if it is about one."""
 
-    kind: ProblemKind
+    kind: State
     what: str
     next_step: str
     manifest_id: int | None = None
+    place: str | None = None
+
+
+@dataclass(frozen=True)
+class FailedRun:
+    """A run of Airflow whose plan ended at ``at`` without success; the database was told nothing by it."""
+
+    at: datetime
+    what: str
+    next_step: str
 
 
 @dataclass(frozen=True)
 class Status:
-    """The state of one pipeline; it is in order when ``problems`` is empty.
+    """The state of one pipeline; nobody needs to look when ``problems``, the worst first, are empty.
 
     Everything stamped before ``published_up_to`` is published; None: no run says so. ``max_age`` is how long ago that
     may be, None when neither the pipeline file nor the caller says it. ``lag`` counts offsets that are not planned, or
-    planned and not published; None when the source was not asked: then a loss that nobody has decided about is not
+    planned and not published; None when the source was not heard: then a loss that nobody has decided about is not
     known either. ``at_work`` manifests have a live attempt, ``waiting`` ones were planned a moment ago. ``lost``
     offsets and ``dead_lettered`` records were given up by a person or by the pipeline file, so they are no problems.
     ``audits`` are the last one and the last that read all rows, newest first.
@@ -73,64 +97,64 @@ class Status:
     audits: tuple[Mapping[str, Any], ...]
     problems: tuple[Problem, ...]
 
+    @property
+    def state(self) -> State:
+        if self.problems:
+            return self.problems[0].kind
+        return State.WORKING if self.at_work else State.WAITING if self.waiting else State.OK
+
 
 def status(
     database: ManifestDatabase,
     pipeline_name: str,
     pipeline: Pipeline | TidemarkError | None,
     *,
+    heard: Answer | None = None,
+    wrong_file: TidemarkError | None = None,
+    failed_run: FailedRun | None = None,
     max_lag: int | None = None,
     max_age: timedelta | None = None,
-    parts: Sequence[Retained] | None = None,
 ) -> Status:
-    """The state of a pipeline, by the database; the source is asked only for ``max_lag``. ``parts``: its partitions,
-    from a caller who has asked.
+    """The state of a pipeline, by the database and by what was ``heard`` of its source; None: nobody has asked it.
 
-    ``pipeline`` is what its file says, None without a file: then nothing runs it, and it is not late. ``max_age``
-    replaces that of the file. What cannot be looked at is a problem, and no error.
+    ``pipeline`` is what its file says, None without a file: then nothing runs it, and it is not late. ``wrong_file`` is
+    what is wrong with the file now, when ``pipeline`` is its last right text. ``failed_run`` is the newest scheduled
+    run that Airflow knows, when its plan failed. ``max_age`` replaces that of the file. What cannot be looked at is a
+    problem, and no error.
     """
     if isinstance(pipeline, Pipeline) and max_age is None:
         max_age = pipeline.max_age
-    losses = _of_losses(pipeline, parts) if isinstance(pipeline, Pipeline) and parts is not None else []
     now = datetime.now(UTC)
     undone = database.undone(pipeline_name)
     waiting = [manifest for manifest in undone if _waits(manifest, now)]
     half_replayed = database.half_replayed(pipeline_name, database.standing_sinks(pipeline_name))
     stopped = [manifest for manifest in (*undone, *half_replayed) if not manifest.alive and not _waits(manifest, now)]
     published_up_to = database.published_up_to(pipeline_name)
-    problems = [*_of_manifests(stopped), *_of_chains(database, pipeline_name)]
-    offsets = None
-    if isinstance(pipeline, Pipeline):
-        problems += _retired(database, pipeline_name)
+    audits = database.last_audits(pipeline_name)
+    problems = [*_of_manifests(stopped), *_of_chains(database, pipeline_name), *_of_audits(pipeline_name, audits)]
     if isinstance(pipeline, TidemarkError):
-        problems.append(Problem(ProblemKind.UNKNOWN, pipeline.what, pipeline.next_step))
-    elif pipeline is not None and max_lag is not None:
-        try:
-            asked = lag(open_context(pipeline, database))
-            offsets = sum(part.lag + part.unpublished for part in asked)
-            losses = _of_losses(pipeline, asked)
-        except TidemarkError as error:
-            problems.append(Problem(ProblemKind.UNKNOWN, f"the lag is not known: {error.what}", error.next_step))
-    problems += losses
-    if max_lag is not None and offsets is not None and offsets > max_lag:
-        what = f"{many(offsets, 'offset')} not published, and at most {max_lag:,} are allowed"
-        problems.append(Problem(ProblemKind.LATE, what, f"tidemark lag {pipeline_name}"))
-    if isinstance(pipeline, Pipeline) and max_age is not None and (late := _too_old(published_up_to, now, max_age)):
-        problems.append(
-            Problem(ProblemKind.LATE, late, f"look at the runs of the DAG, or: tidemark run {pipeline_name}")
-        )
+        wrong_file = pipeline
+    elif pipeline is not None:
+        problems += _retired(database, pipeline_name)
+        problems += _of_dead_letters(database, pipeline_name)
+        problems += _of_source(pipeline, heard, max_lag)
+        if max_age is not None and (late := _too_old(published_up_to, now, max_age)):
+            problems.append(Problem(State.LATE, late, f"look at the runs of the DAG, or: tidemark run {pipeline_name}"))
+    waits_for_decision = any(problem.place is not None for problem in problems)  # that is why plans are refused
+    if pipeline is not None and not waits_for_decision:
+        problems += _of_plans(database, pipeline_name, wrong_file, failed_run)
     return Status(
         pipeline_name=pipeline_name,
         published_up_to=published_up_to,
         max_age=max_age,
-        lag=offsets,
+        lag=None if heard is None or heard.parts is None else sum(part.lag + part.unpublished for part in heard.parts),
         oldest_unfinished=undone[0] if undone else None,
         at_work=tuple(manifest.id for manifest in undone if manifest.alive),
         waiting=tuple(manifest.id for manifest in waiting),
         lost=database.lost_offsets(pipeline_name),
         dead_lettered=database.published_sums(pipeline_name)["dead_lettered"],
-        audits=tuple(database.last_audits(pipeline_name)),
-        problems=tuple(problems),
+        audits=tuple(audits),
+        problems=tuple(sorted(problems, key=lambda problem: PROBLEMS.index(problem.kind))),
     )
 
 
@@ -139,7 +163,7 @@ def _retired(database: ManifestDatabase, pipeline_name: str) -> list[Problem]:
     try:
         refuse_out_of_use(pipeline_name, database)
     except ConfigurationError as retired:
-        return [Problem(ProblemKind.BLOCKED, retired.what, retired.next_step)]
+        return [Problem(State.BLOCKED, retired.what, retired.next_step)]
     return []
 
 
@@ -149,24 +173,91 @@ def _waits(manifest: Manifest, now: datetime) -> bool:
     return never_started and now - manifest.created_at < START
 
 
+def _of_plans(
+    database: ManifestDatabase, pipeline_name: str, wrong_file: TidemarkError | None, failed_run: FailedRun | None
+) -> list[Problem]:
+    """Why the next run plans nothing, or the newest ones have planned nothing."""
+    if wrong_file is not None:
+        return [Problem(State.FAILING, wrong_file.what, wrong_file.next_step)]
+    failed = database.failed_plan(pipeline_name)
+    if failed is not None:
+        times = f"{failed['plans']:,} plans have failed" if failed["plans"] > 1 else "the plan has failed"
+        what = f"{times} since {failed['since']:%Y-%m-%d %H:%M} UTC: {failed['what']}"
+        return [Problem(State.FAILING, what, failed["next_step"] or f"tidemark plan {pipeline_name} --dry-run")]
+    last = database.last_planned_at(pipeline_name)
+    if failed_run is not None and (last is None or last < failed_run.at):
+        return [Problem(State.FAILING, failed_run.what, failed_run.next_step)]
+    return []
+
+
 def _of_manifests(manifests: Sequence[Manifest]) -> list[Problem]:
     problems = []
     for manifest in manifests:
-        kind = ProblemKind.BLOCKED if manifest.state is ManifestState.BLOCKED else ProblemKind.UNFINISHED
-        problems.append(Problem(kind, described(manifest), commands([manifest])[0], manifest.id))
+        kind = State.BLOCKED if manifest.state is ManifestState.BLOCKED else State.UNFINISHED
+        problems.append(Problem(kind, described(manifest), next_step_of(manifest), manifest.id))
     return problems
 
 
 def _of_chains(database: ManifestDatabase, pipeline_name: str) -> list[Problem]:
     return [
         Problem(
-            ProblemKind.BLOCKED,
+            State.BLOCKED,
             f"nothing of {chain.at.name} is planned since it was refused: {chain.blocked}",
-            f"the decision that tidemark plan {pipeline_name} --dry-run names",
+            _decision(pipeline_name, chain.at.topic, chain.at.partition, cut=chain.blocked_end is not None),
+            place=chain.at.name,
         )
         for chain in database.chains(pipeline_name)
         if chain.blocked is not None
     ]
+
+
+def _decision(pipeline_name: str, topic: str, partition: int, *, cut: bool) -> str:
+    """The command that accepts what has become of a topic; ``tidemark plan --dry-run`` says more."""
+    if cut:
+        return f"tidemark accept-truncation {pipeline_name} --topic {topic} --partition {partition} --why TEXT"
+    return f"tidemark accept-topic {pipeline_name} --topic {topic} --why TEXT"
+
+
+def _of_audits(pipeline_name: str, audits: Sequence[Mapping[str, Any]]) -> list[Problem]:
+    """What the last audits have found; they stand until one finds nothing."""
+    problems = []
+    for audit in audits:
+        if not audit["differences"]:
+            continue
+        again = f"tidemark audit {pipeline_name}{' --deep' if audit['deep'] else ''}"
+        first = audit["first_differences"][0] if audit["first_differences"] else {"what": "", "next_step": again}
+        number = first.get("manifest_id")
+        where = f"manifest {number}: " if number is not None else ""
+        what = f"the audit of {audit['at']:%Y-%m-%d %H:%M} UTC found {many(audit['differences'], 'difference')}, first "
+        next_step = first["next_step"] if again in first["next_step"] else f"{first['next_step']}; then: {again}"
+        problems.append(Problem(State.DAMAGED, f"{what}{where}{first['what']}", next_step))
+    return problems[:1]
+
+
+def _of_dead_letters(database: ManifestDatabase, pipeline_name: str) -> list[Problem]:
+    """Whether most of what was published last is dead letters."""
+    newest = database.page_of_manifests(pipeline_name, ManifestSelection(ManifestState.DONE), limit=NEWEST)
+    counts = [manifest.publications[0].counts for manifest in newest if manifest.publications]
+    read, dead = sum(each.read for each in counts), sum(each.dead_lettered for each in counts)
+    if not read or dead / read < MOST_DEAD:
+        return []
+    what = f"{dead:,} of the {read:,} records of the newest {many(len(counts), 'manifest')} are dead letters"
+    return [Problem(State.DEAD_LETTERS, what, f"tidemark dead-letters {pipeline_name}")]
+
+
+def _of_source(pipeline: Pipeline, heard: Answer | None, max_lag: int | None) -> list[Problem]:
+    """What the source says, or that it is silent."""
+    if heard is None:
+        return []
+    if heard.parts is None:
+        what = f"the lag is not known: {heard.why}"
+        return [Problem(State.UNKNOWN, what, heard.next_step or f"tidemark lag {pipeline.name}")]
+    problems = _of_losses(pipeline, heard.parts)
+    offsets = sum(part.lag + part.unpublished for part in heard.parts)
+    if max_lag is not None and offsets > max_lag:
+        what = f"{many(offsets, 'offset')} not published, and at most {max_lag:,} are allowed"
+        problems.append(Problem(State.LATE, what, f"tidemark lag {pipeline.name}"))
+    return problems
 
 
 def _of_losses(pipeline: Pipeline, parts: Sequence[Retained]) -> list[Problem]:
@@ -174,10 +265,11 @@ def _of_losses(pipeline: Pipeline, parts: Sequence[Retained]) -> list[Problem]:
         return []
     return [
         Problem(
-            ProblemKind.LOST,
+            State.LOST,
             f"retention took offsets [{part.planned:,}, {part.log_start:,}) of {part.topic}-{part.partition} before "
             "they were planned; no run plans anything until a person decides",
             f"tidemark accept-loss {pipeline.name} --why TEXT",
+            place=f"{part.topic}-{part.partition}",
         )
         for part in parts
         if part.planned < part.log_start

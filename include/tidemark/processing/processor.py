@@ -341,8 +341,8 @@ class _Pass:
         more = f"; {len(errors) - 1} more in the same batch" if len(errors) > 1 else ""
         raise UndecodableRecord(
             f"a record cannot be used: {reason}{more}",
-            next_step="correct the schema or the producer, or write dead_letter in the pipeline file; then retry the "
-            "manifest",
+            next_step="correct the schema or the producer, or write dead_letter in the pipeline file; then: "
+            "tidemark retry {pipeline}",
             manifest=self._manifest_id,
             topic=batch.column("topic")[index].as_py(),
             partition=batch.column("partition")[index].as_py(),

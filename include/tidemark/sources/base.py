@@ -139,6 +139,7 @@ class Source(ABC):
             next_step=f"create the topic, or correct source.{self.settings.kind}.topics",
             pipeline=self.pipeline_name,
             source=self.address,
+            topic=topic,
         )
 
     def first_record_in(self, place: TopicPartition, gaps: Sequence[tuple[int, int]]) -> int | None:

@@ -1,6 +1,6 @@
 """How a pipeline stands: its status, its lag, its last audits, and what people decided about it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -8,7 +8,8 @@ from typing import Any
 from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import ManifestState
 from tidemark.operations.lag import Lag
-from tidemark.operations.status import ProblemKind, Status
+from tidemark.operations.lags import Answer
+from tidemark.operations.status import State, Status
 from tidemark.views.checks import DifferenceView
 from tidemark.views.manifests import RangeView, range_view
 
@@ -30,15 +31,18 @@ class LagView:
 
 @dataclass(frozen=True)
 class ProblemView:
-    """Something that a person must look at: ``kind`` is unfinished, blocked, late, lost or unknown (not looked at).
+    """Something that a person must look at: ``kind`` is failing, blocked, lost, damaged, unfinished, dead letters, late
+    or unknown (not looked at).
 
-    ``manifest_id`` is None when it is about the whole pipeline.
+    ``manifest_id`` is None when it is not about one manifest, ``place`` (``topic-partition``) when not about one
+    partition.
     """
 
-    kind: ProblemKind
+    kind: State
     manifest_id: int | None
     what: str
     next_step: str
+    place: str | None = None
 
 
 @dataclass(frozen=True)
@@ -59,15 +63,18 @@ class AuditView:
 class StatusView:
     """One pipeline; ``healthy`` when it has no ``problems``.
 
+    ``state`` is the one word for it: the kind of the first, and worst, problem, or working, waiting or ok.
+
     Everything stamped before ``published_up_to`` is published (None: no run says so), and it is late when that is more
-    than ``max_age_s`` ago (None: nobody has said when). ``lag`` counts offsets that are not published, None unless
-    ``max_lag`` was given. ``at_work`` are manifests with a live attempt, ``waiting`` those planned a moment ago.
+    than ``max_age_s`` ago (None: nobody has said when). ``lag`` counts offsets that are not published, None when the
+    source was not heard. ``at_work`` are manifests with a live attempt, ``waiting`` those planned a moment ago.
     ``oldest_unfinished`` of all that are not done was planned at ``oldest_unfinished_at``, with these ranges.
     ``lost`` offsets and ``dead_lettered`` records were given up, and are no problems. ``audits`` are the last one and
     the last deep one, newest first.
     """
 
     pipeline: str
+    state: State
     healthy: bool
     published_up_to: datetime | None
     max_age_s: float | None
@@ -88,7 +95,7 @@ class PipelineView(StatusView):
     """One pipeline as the page in Airflow lists it: its status, how many ``manifests`` are in each state, how many of
     them are ``archived``, and when the last one was done.
 
-    ``lag`` is known here unless ``why_no_lag`` says why the source was not heard.
+    ``why_no_lag`` says why the source was not heard.
     """
 
     manifests: dict[str, int]
@@ -115,11 +122,13 @@ def lag_views(lags: Iterable[Lag]) -> list[LagView]:
 
 def status_view(status: Status) -> StatusView:
     problems = tuple(
-        ProblemView(problem.kind, problem.manifest_id, problem.what, problem.next_step) for problem in status.problems
+        ProblemView(problem.kind, problem.manifest_id, problem.what, problem.next_step, problem.place)
+        for problem in status.problems
     )
     oldest = status.oldest_unfinished
     return StatusView(
         status.pipeline_name,
+        status.state,
         not problems,
         status.published_up_to,
         status.max_age.total_seconds() if status.max_age is not None else None,
@@ -141,21 +150,15 @@ def _audit_view(row: Mapping[str, Any]) -> AuditView:
     return AuditView(**{**row, "first_differences": first})
 
 
-def pipeline_view(
-    database: ManifestDatabase, status: Status, lag: Sequence[LagView] | None, why_no_lag: str | None
-) -> PipelineView:
-    """``lag`` by partition, or None; then ``why_no_lag`` says why."""
+def pipeline_view(database: ManifestDatabase, status: Status, heard: Answer) -> PipelineView:
     states = database.states(status.pipeline_name)
     done = states.get(ManifestState.DONE)
     return PipelineView(
-        **{
-            **vars(status_view(status)),
-            "lag": None if lag is None else sum(part.lag + part.unpublished for part in lag),
-        },
+        **vars(status_view(status)),
         manifests={state.value: states[state]["manifests"] if state in states else 0 for state in ManifestState},
         archived=database.count_archived(status.pipeline_name),
         last_done_at=done["last_done"] if done else None,
-        why_no_lag=why_no_lag if lag is None else None,
+        why_no_lag=heard.why,
     )
 
 

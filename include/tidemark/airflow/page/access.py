@@ -16,12 +16,13 @@ from fastapi import Depends, HTTPException, Request
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 
 from tidemark.airflow import addresses
-from tidemark.airflow.page.plan_tasks import PlanTask, Unplanned, dag_of, plan_tasks, unplanned
+from tidemark.airflow.page.plan_tasks import PlanTask, Unplanned, dag_of, failed_runs, plan_tasks, unplanned
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import NotFound
 from tidemark.lifecycle.context import refuse_out_of_use
 from tidemark.manifest import Manifest
+from tidemark.operations.status import FailedRun
 
 FORM_LIFE = 3600  # seconds that a preview may be confirmed; what it shows may be old then
 
@@ -57,11 +58,20 @@ def readable_pipelines(database: Database, user: GetUserDep, tasks: PlanTasks) -
     return [name for name in database.pipelines() if dag_of(name, tasks) in dags]
 
 
+ReadablePipelines = Annotated[list[str], Depends(readable_pipelines)]
+
+
 def unplanned_pipelines(database: Database, user: GetUserDep, tasks: PlanTasks) -> list[Unplanned]:
     """The pipelines that no plan has succeeded of, and whose DAG the caller may read."""
     dags, planned = get_auth_manager().get_authorized_dag_ids(user=user), set(database.pipelines(retired=True))
     new = {name: task for name, task in tasks.items() if name not in planned and task.dag_id in dags}
     return unplanned(new) if new else []
+
+
+def failed_runs_of(readable: ReadablePipelines, tasks: PlanTasks) -> dict[str, FailedRun]:
+    """Of the pipelines that the caller may read, those whose newest scheduled run planned nothing."""
+    own = {name: task for name, task in tasks.items() if name in set(readable)}
+    return failed_runs(own) if own else {}
 
 
 class Renamed(Exception):
@@ -100,8 +110,8 @@ def own_manifest(database: Database, dag_id: str, manifest_id: int) -> Manifest:
     return manifest
 
 
-ReadablePipelines = Annotated[list[str], Depends(readable_pipelines)]
 UnplannedPipelines = Annotated[list[Unplanned], Depends(unplanned_pipelines)]
+FailedRuns = Annotated[dict[str, FailedRun], Depends(failed_runs_of)]
 PipelineName = Annotated[str, Depends(own_pipeline)]
 OwnManifest = Annotated[Manifest, Depends(own_manifest)]
 

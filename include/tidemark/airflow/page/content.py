@@ -1,13 +1,12 @@
 """What the page and its JSON show, from the views that the command line and the Python functions have too."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from tidemark.airflow.doctor import stored
-from tidemark.airflow.page.lag import Answer, Lags
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import NotFound, TidemarkError, about
@@ -16,9 +15,10 @@ from tidemark.manifest import Manifest
 from tidemark.operations.audit import compared
 from tidemark.operations.dead_letters import DeadLetterSelection, dead_letters
 from tidemark.operations.hours import hours
-from tidemark.operations.lag import lag
+from tidemark.operations.lag import Lag, lag
+from tidemark.operations.lags import Answer, Lags
 from tidemark.operations.locate import ChainOffset, locate
-from tidemark.operations.status import Status, status
+from tidemark.operations.status import FailedRun, Status, status
 from tidemark.operations.timeline import Step, timeline
 from tidemark.pipeline.deployed import deployed_named
 from tidemark.pipeline.settings import Pipeline
@@ -26,7 +26,7 @@ from tidemark.sinks.located import Located
 from tidemark.views.checks import ComparedView, compared_views
 from tidemark.views.dead_letters import DeadLettersView, dead_letters_view
 from tidemark.views.lanes import WITH_LETTERS
-from tidemark.views.pipelines import LagView, PipelineView, lag_views, pipeline_view
+from tidemark.views.pipelines import PipelineView, pipeline_view
 from tidemark.views.times import HourView, TimelineView, hour_views, timeline_view
 
 NOT_OPENED = "the page opens no sink; `tidemark where` names the row"
@@ -44,33 +44,35 @@ def context_of(database: ManifestDatabase, name: str) -> Iterator[Context]:
         yield open_context(settings_of(name), database, stored)
 
 
-def ask_source(name: str) -> tuple[LagView, ...]:
+def ask_source(name: str) -> tuple[Lag, ...]:
     database_url = Environment.from_variables().database()
     with ManifestDatabase(database_url, "airflow page") as database, context_of(database, name) as context:
-        return tuple(lag_views(lag(context)))
+        return tuple(lag(context))
 
 
-lags = Lags(ask_source)
+lags = Lags(ask_source, limit=1.5)  # seconds that a page waits for sources, all together
 
 
-def pipelines_of(database: ManifestDatabase, names: Sequence[str]) -> list[tuple[PipelineView, Answer]]:
-    """Each with its lag; the sources are asked side by side."""
+def pipelines_of(
+    database: ManifestDatabase, names: Sequence[str], failed_runs: Mapping[str, FailedRun]
+) -> list[tuple[PipelineView, Answer]]:
+    """Each with its lag; the sources are asked side by side. ``failed_runs``: what Airflow says, by pipeline."""
     answers = lags.of(names)
     views = []
     for name in names:
-        answer = answers[name]
-        now = _status(database, name, answer.parts)
-        views.append((pipeline_view(database, now, answer.parts, answer.why), answer))
+        now = _status(database, name, answers[name], failed_runs.get(name))
+        views.append((pipeline_view(database, now, answers[name]), answers[name]))
     return views
 
 
-def _status(database: ManifestDatabase, name: str, parts: Sequence[LagView] | None) -> Status:
+def _status(database: ManifestDatabase, name: str, heard: Answer, failed_run: FailedRun | None) -> Status:
     try:
-        return status(database, name, settings_of(name), parts=parts)
+        deployed = deployed_named(Environment.from_variables().pipelines, name)
     except NotFound:
         return status(database, name, None)
     except TidemarkError as error:
         return status(database, name, error)
+    return status(database, name, deployed.pipeline, heard=heard, wrong_file=deployed.problem, failed_run=failed_run)
 
 
 def lacking(database: ManifestDatabase, name: str) -> dict[str, int]:

@@ -14,6 +14,7 @@ from tidemark.airflow.page.access import (
     LOGGED_IN,
     MAY_READ,
     Database,
+    FailedRuns,
     OwnManifest,
     PipelineName,
     ReadablePipelines,
@@ -26,6 +27,7 @@ from tidemark.views.json_text import as_json_text
 from tidemark.views.lanes import lane_views
 from tidemark.views.manifests import manifest_history_view, manifest_views
 from tidemark.views.offsets import offset_views
+from tidemark.views.pipelines import lag_views
 
 router = APIRouter(prefix="/api")
 PAGE = 50  # manifests
@@ -54,9 +56,9 @@ def openapi(request: Request) -> dict[str, Any]:
 
 
 @router.get("/pipelines", dependencies=[LOGGED_IN])
-def pipelines(database: Database, readable: ReadablePipelines) -> Response:
+def pipelines(database: Database, readable: ReadablePipelines, failed: FailedRuns) -> Response:
     """The pipelines whose DAG you may read: status, manifests by state, lag."""
-    return answer([view for view, _ in content.pipelines_of(database, readable)])
+    return answer([view for view, _ in content.pipelines_of(database, readable, failed)])
 
 
 @router.get("/unplanned", dependencies=[LOGGED_IN])
@@ -66,15 +68,16 @@ def unplanned(pipelines: UnplannedPipelines) -> Response:
 
 
 @router.get("/pipelines/{dag_id}", dependencies=[MAY_READ])
-def pipeline(database: Database, name: PipelineName) -> Response:
-    [(view, _)] = content.pipelines_of(database, [name])
+def pipeline(database: Database, name: PipelineName, failed: FailedRuns) -> Response:
+    [(view, _)] = content.pipelines_of(database, [name], failed)
     return answer(view)
 
 
 @router.get("/pipelines/{dag_id}/lag", dependencies=[MAY_READ])
 def lag(name: PipelineName) -> Response:
     """By partition; ``parts`` is null, with ``why``, when the source has not answered in time."""
-    return answer(content.lags.of([name])[name])
+    heard = content.lags.of([name])[name]
+    return answer({"parts": None if heard.parts is None else lag_views(heard.parts), "why": heard.why})
 
 
 @router.get("/pipelines/{dag_id}/lanes", dependencies=[MAY_READ])
@@ -154,8 +157,8 @@ def where(database: Database, readable: ReadablePipelines, topic: str, partition
 
 
 @router.get("/metrics", dependencies=[LOGGED_IN])
-def metrics(database: Database, readable: ReadablePipelines) -> Response:
+def metrics(database: Database, readable: ReadablePipelines, failed: FailedRuns) -> Response:
     """Gauges in the text format of OpenMetrics, of pipelines whose DAG you may read."""
-    views = content.pipelines_of(database, readable)
+    views = content.pipelines_of(database, readable, failed)
     pipelines = [open_metrics.measured(database, view, lag.parts) for view, lag in views]
     return Response(open_metrics.text(pipelines), media_type=open_metrics.CONTENT_TYPE)

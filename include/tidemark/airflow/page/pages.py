@@ -18,6 +18,7 @@ from tidemark.airflow.page.access import (
     MAY_READ,
     MAY_START_RUNS,
     Database,
+    FailedRuns,
     OwnManifest,
     PipelineName,
     PlanTasks,
@@ -35,6 +36,7 @@ from tidemark.airflow.page.render import page
 from tidemark.airflow.page.timeline import drawn
 from tidemark.errors import DataLost, TidemarkError
 from tidemark.manifest import COUNTED, ManifestSelection, ManifestState
+from tidemark.operations.status import State
 from tidemark.operations.timeline import Step
 from tidemark.views.lanes import WITH_LETTERS, lane_views
 from tidemark.views.manifests import ManifestHistoryView, manifest_history_view, manifest_views
@@ -46,6 +48,7 @@ Empty = Literal[""]
 OBJECTS = 500  # files of a manifest on its page; each sink may have as many as it has hours and partitions
 HOURS = 48  # of a pipeline on its page: the newest, and those that are open
 LETTERS = 20  # dead letters on their page
+WORST_FIRST = tuple(State)
 ASSETS = {"page.css": "text/css", "page.js": "text/javascript"}
 
 
@@ -62,12 +65,16 @@ def pipelines(
     database: Database,
     readable: ReadablePipelines,
     unplanned: UnplannedPipelines,
+    failed: FailedRuns,
     tasks: PlanTasks,
 ) -> Response:
-    views = [view for view, _ in content.pipelines_of(database, readable)]
+    """Those that need a person first, the worst on top."""
+    views = [view for view, _ in content.pipelines_of(database, readable, failed)]
+    views.sort(key=lambda view: (WORST_FIRST.index(view.state), view.pipeline))
+    wrong = sum(not view.healthy for view in views) + sum(each.failed for each in unplanned)
     homes = {name: dag_of(name, tasks) for name in readable}
     states = dag_states([*homes.values(), *(each.dag_id for each in unplanned)])
-    values = {"pipelines": views, "unplanned": unplanned, "homes": homes, "dags": states}
+    values = {"pipelines": views, "unplanned": unplanned, "homes": homes, "dags": states, "wrong": wrong}
     return page(request, "pipelines.html", values)
 
 
@@ -118,6 +125,7 @@ def pipeline(
     request: Request,
     database: Database,
     name: PipelineName,
+    failed: FailedRuns,
     tasks: PlanTasks,
     selection: Selection,
     after: int | None = None,
@@ -126,7 +134,7 @@ def pipeline(
     started: str | None = None,
 ) -> Response:
     """``by`` and ``to`` are of the drawing along time, ``after`` and the selection of the list of manifests."""
-    [(view, lag)] = content.pipelines_of(database, [name])
+    [(view, lag)] = content.pipelines_of(database, [name], failed)
     ends = {(part.topic, part.partition): part for part in lag.parts or ()}
     lanes = []
     for lane in lane_views(database, name):

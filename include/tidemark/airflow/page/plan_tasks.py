@@ -3,18 +3,23 @@ also when no plan has ever succeeded, of which the manifest database knows nothi
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from airflow.models.asset import AssetModel, TaskOutletAssetReference
 from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
-from sqlalchemy import and_, func, select
+from airflow.utils.types import DagRunType
+from sqlalchemy import ColumnElement, and_, func, select
 
+from tidemark.airflow import addresses
 from tidemark.airflow.addresses import TaskTry, run_path
+from tidemark.operations.status import FailedRun
 
 OF_A_PIPELINE = "tidemark://pipeline/"
 CLOSE, PLAN = "close", "plan"
+FAILED = ("failed", "upstream_failed")
 
 
 @dataclass(frozen=True)
@@ -65,28 +70,66 @@ class Unplanned:
 
     @property
     def failed(self) -> bool:
-        return self.state in ("failed", "upstream_failed")
+        return self.state in FAILED
+
+
+@dataclass(frozen=True)
+class _Try:
+    """The newest try of a plan task, in one run."""
+
+    run_id: str
+    state: str | None
+    number: int
+    ended_at: datetime | None
+
+    def path(self, task: PlanTask) -> str:
+        """Its log, or its DAG run when there is none yet."""
+        tried = TaskTry(task.dag_id, self.run_id, task.task_id, None, self.number)
+        return tried.log_path if self.number else run_path(*tried.run)
+
+
+def _newest_tries(tasks: Mapping[str, PlanTask], *of_run: ColumnElement[bool]) -> dict[PlanTask, _Try]:
+    """What the newest DAG run, of those that this is true ``of``, did for these pipelines."""
+    dags = {task.dag_id for task in tasks.values()}
+    newest = select(func.max(DagRun.id)).where(DagRun.dag_id.in_(dags), *of_run).group_by(DagRun.dag_id)
+    query = (
+        select(
+            DagRun.dag_id, DagRun.run_id, TaskInstance.task_id, TaskInstance.state, TaskInstance.try_number,
+            TaskInstance.end_date,
+        )
+        .join(TaskInstance, and_(TaskInstance.dag_id == DagRun.dag_id, TaskInstance.run_id == DagRun.run_id))
+        .where(DagRun.id.in_(newest), TaskInstance.task_id.in_({task.task_id for task in tasks.values()}))
+    )  # fmt: skip
+    with create_session() as session:
+        rows = list(session.execute(query))
+    return {
+        PlanTask(dag_id, task_id): _Try(run_id, state and str(state), number, ended_at)
+        for dag_id, run_id, task_id, state, number, ended_at in rows
+    }
 
 
 def unplanned(tasks: Mapping[str, PlanTask]) -> list[Unplanned]:
     """What the newest DAG run did for these pipelines."""
-    dags = {task.dag_id for task in tasks.values()}
-    newest = select(func.max(DagRun.id)).where(DagRun.dag_id.in_(dags)).group_by(DagRun.dag_id)
-    columns = DagRun.dag_id, DagRun.run_id, TaskInstance.task_id, TaskInstance.state, TaskInstance.try_number
-    query = (
-        select(*columns)
-        .join(TaskInstance, and_(TaskInstance.dag_id == DagRun.dag_id, TaskInstance.run_id == DagRun.run_id))
-        .where(DagRun.id.in_(newest), TaskInstance.task_id.in_({task.task_id for task in tasks.values()}))
-    )
-    with create_session() as session:
-        rows = list(session.execute(query))
-    tries = {PlanTask(dag_id, task_id): (run_id, state, number) for dag_id, run_id, task_id, state, number in rows}
+    tries = _newest_tries(tasks)
     return [_unplanned(name, task, tries.get(task)) for name, task in sorted(tasks.items())]
 
 
-def _unplanned(name: str, task: PlanTask, newest: tuple[str, str | None, int] | None) -> Unplanned:
+def _unplanned(name: str, task: PlanTask, newest: _Try | None) -> Unplanned:
     if newest is None:
         return Unplanned(name, task.dag_id, None, None)
-    run_id, state, number = newest
-    tried = TaskTry(task.dag_id, run_id, task.task_id, None, number)
-    return Unplanned(name, task.dag_id, str(state or "waiting"), tried.log_path if number else run_path(*tried.run))
+    return Unplanned(name, task.dag_id, newest.state or "waiting", newest.path(task))
+
+
+def failed_runs(tasks: Mapping[str, PlanTask]) -> dict[str, FailedRun]:
+    """By pipeline: the newest scheduled run, when its plan has failed."""
+    tries = _newest_tries(tasks, DagRun.run_type == DagRunType.SCHEDULED)
+    failed = {name: (task, tries[task]) for name, task in tasks.items() if task in tries}
+    return {
+        name: FailedRun(
+            newest.ended_at,
+            f"task {task.task_id} of DAG run {newest.run_id} is {newest.state}",
+            f"its log in Airflow says why: {addresses.of_airflow()}{newest.path(task)}",
+        )
+        for name, (task, newest) in failed.items()
+        if newest.state in FAILED and newest.ended_at is not None
+    }

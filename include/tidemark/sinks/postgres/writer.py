@@ -104,7 +104,7 @@ class Copy:
         if self._sent != copied:
             raise WorkFailed(
                 f"PostgreSQL copied {copied:,} rows of {self._sent:,}",
-                next_step="nothing is published; retry, and report it if it happens again",
+                next_step="nothing is published; report it if it happens again; now: tidemark retry {pipeline}",
                 **self._context,
             )
 

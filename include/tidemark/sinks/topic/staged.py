@@ -44,7 +44,9 @@ class MessagesFile(StagedFile):
     def _counted(self, file: BinaryIO) -> int:
         rows = int(pa.ipc.open_file(file).count_rows())
         if rows != self.rows:
-            raise WorkFailed(f"a staged file has {rows:,} messages of {self.rows:,}", next_step="retry the manifest")
+            raise WorkFailed(
+                f"a staged file has {rows:,} messages of {self.rows:,}", next_step="tidemark retry {pipeline}"
+            )
         return rows
 
 

@@ -1,4 +1,4 @@
-"""How far pipelines are behind, asked in threads: a page is there soon, also when a source does not answer."""
+"""How far pipelines are behind, asked side by side: all answers are there soon, also when a source is silent."""
 
 import threading
 import time
@@ -7,30 +7,34 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 
 from tidemark.errors import TidemarkError
-from tidemark.views.pipelines import LagView
+from tidemark.operations.lag import Lag
 
-LIMIT = 1.5  # seconds that a page waits for sources, all together
+LIMIT = 10.0  # seconds that a command waits for sources, all together
 FRESH = 5.0  # seconds for which an answer is given again
 
-Ask = Callable[[str], tuple[LagView, ...]]
+Ask = Callable[[str], tuple[Lag, ...]]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """``parts`` by partition, or None; then ``why`` says why the lag is not known."""
+    """``parts`` by partition, or None; then ``why`` says why the lag is not known, and ``next_step`` what to do."""
 
-    parts: tuple[LagView, ...] | None
+    parts: tuple[Lag, ...] | None
     why: str | None = None
+    next_step: str = ""
 
 
 class Lags:
-    """Asks for each pipeline once at a time, so that a silent source holds one thread of ours for a pipeline."""
+    """Asks for each pipeline once at a time, so that a silent source holds one thread of ours for a pipeline.
+
+    ``limit``: seconds that a caller waits for all answers together.
+    """
 
     def __init__(self, ask: Ask, *, limit: float = LIMIT) -> None:
         self._ask = ask
         self._limit = limit
         self._lock = threading.Lock()
-        self._asked: dict[str, tuple[float, Future[tuple[LagView, ...]]]] = {}
+        self._asked: dict[str, tuple[float, Future[tuple[Lag, ...]]]] = {}
 
     def of(self, names: Iterable[str]) -> dict[str, Answer]:
         """The answers that are there within ``limit`` seconds; the others say that they are not."""
@@ -38,7 +42,7 @@ class Lags:
         wait(asked.values(), timeout=self._limit)
         return {name: _answer(future, self._limit) for name, future in asked.items()}
 
-    def _begun(self, name: str) -> Future[tuple[LagView, ...]]:
+    def _begun(self, name: str) -> Future[tuple[Lag, ...]]:
         with self._lock:
             began, future = self._asked.get(name, (0.0, None))
             if future is None or (future.done() and time.monotonic() - began > FRESH):
@@ -47,17 +51,19 @@ class Lags:
                 threading.Thread(target=self._run, args=(name, future), daemon=True).start()
             return future
 
-    def _run(self, name: str, future: Future[tuple[LagView, ...]]) -> None:
+    def _run(self, name: str, future: Future[tuple[Lag, ...]]) -> None:
         try:
             future.set_result(self._ask(name))
         except Exception as error:  # it belongs to whoever asked
             future.set_exception(error)
 
 
-def _answer(future: Future[tuple[LagView, ...]], limit: float) -> Answer:
+def _answer(future: Future[tuple[Lag, ...]], limit: float) -> Answer:
     if not future.done():
         return Answer(None, f"the source has not answered within {limit:g} s")
     error = future.exception()
     if error is None:
         return Answer(future.result())
-    return Answer(None, error.what if isinstance(error, TidemarkError) else f"{type(error).__name__}: {error}")
+    if isinstance(error, TidemarkError):
+        return Answer(None, error.what, error.next_step)
+    return Answer(None, f"{type(error).__name__}: {error}")

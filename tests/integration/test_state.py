@@ -1,0 +1,164 @@
+"""The one word for a pipeline: never ok when something is wrong or unknown, with the step that leads back to ok."""
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import TopicPartition
+
+import tidemark
+from tests.worlds.world import World
+from tidemark.database.client import ManifestDatabase
+from tidemark.open_metrics import HELP
+from tidemark.operations.status import PROBLEMS, State
+
+MakeWorld = Callable[..., World]
+
+
+@pytest.fixture
+def world(make_world: MakeWorld) -> World:
+    """A partition with ten published records."""
+    world = make_world(partitions=1)
+    world.produce(10)
+    world.ok("run", "demo")
+    assert state(world) == "ok"
+    return world
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a server that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def state(world: World, *words: str) -> str:
+    """The word, after looking that the command line, Python and the metrics have the same one."""
+    printed = world.here("status", "demo", *words)
+    [view] = tidemark.status("demo", dsn=world.dsn, pipelines=world.pipelines)
+    assert printed.stdout.startswith(f"demo: {view.state}")
+    assert printed.exit_code == (1 if view.state in PROBLEMS else 0)
+    assert view.healthy == (view.state not in PROBLEMS) == (not view.problems)
+    assert not view.problems or view.problems[0].kind is view.state
+    assert f'tidemark_state{{pipeline="demo",state="{view.state}"}} 1' in world.ok("metrics", "demo")
+    return view.state.value
+
+
+def reason(world: World) -> tuple[str, str]:
+    """What, and the next step, of the worst problem."""
+    [view] = tidemark.status("demo", dsn=world.dsn, pipelines=world.pipelines)
+    return view.problems[0].what, view.problems[0].next_step
+
+
+def test_plans_that_fail_are_told_until_one_succeeds(world: World) -> None:
+    world.write_pipeline(topics=[world.topic, "no-such-topic"])
+    for _ in range(2):
+        assert world.here("run", "demo").exit_code == 2
+    world.write_pipeline()
+    what, next_step = reason(world)
+    assert state(world) == "failing"
+    assert what.startswith("2 plans have failed since ")
+    assert "no-such-topic" in what + next_step
+    world.ok("run", "demo")
+    assert state(world) == "ok"
+
+
+def test_a_plan_of_a_key_or_time_that_a_person_gave_wrong_says_nothing_about_the_next_run(world: World) -> None:
+    world.ok("run", "demo", "--run-key", "one", "--until", "2024-03-01T01:00")
+    assert world.here("plan", "demo", "--run-key", "one", "--until", "2024-03-01T02:00").exit_code == 1
+    assert world.here("plan", "demo", "--until", "2099-01-01").exit_code == 1
+    world.write_pipeline(topics=["no-such-topic"])
+    assert world.here("plan", "demo", "--dry-run").exit_code == 2
+    world.write_pipeline()
+    assert state(world) == "ok"
+
+
+def test_a_pipeline_whose_first_plan_failed_is_told_too(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1, settings={"kafka": {"topics": ["no-such-topic"]}})
+    assert world.here("run", "demo").exit_code == 2
+    assert world.here("status").stdout.startswith("demo: failing")
+    with ManifestDatabase(world.dsn, "test") as database:
+        assert database.failed_plan("demo") is not None
+
+
+def test_a_file_that_is_wrong_now_is_the_pipelines_and_no_other(world: World) -> None:
+    file = world.pipelines / "demo.yaml"
+    right = file.read_text()
+    file.write_text(right + "sinkz: 1\n")
+    printed = world.here("status")
+    assert printed.stdout.startswith("demo: failing")
+    assert "sinkz" in printed.stdout
+    assert "demo.yaml: " not in printed.stdout.replace("/demo.yaml: ", "")
+    file.write_text(right)
+    assert state(world) == "ok"
+
+
+def test_what_retention_took_is_told_by_partition_without_being_asked(make_world: MakeWorld) -> None:
+    world = make_world(partitions=2)
+    world.produce(10)
+    world.ok("run", "demo")
+    world.produce(20)
+    ends = [TopicPartition(world.topic, 0, 15), TopicPartition(world.topic, 1, 15)]
+    world.administer("delete_records", ends)
+    assert state(world) == "lost"
+    told = world.ok("notify", "--dry-run", "--after", "0s")
+    assert [f"{world.topic}-{partition} before they were planned" in told for partition in (0, 1)] == [True, True]
+    assert reason(world)[1] == "tidemark accept-loss demo --why TEXT"
+    world.ok("accept-loss", "demo", "--why", "a test")
+    world.ok("run", "demo")
+    assert state(world) == "ok"
+
+
+def test_what_an_audit_has_found_stands_until_one_finds_nothing(world: World) -> None:
+    world.data_paths()[0].unlink()
+    assert world.here("audit", "demo").exit_code == 1
+    assert state(world) == "damaged"
+    what, next_step = reason(world)
+    assert "the audit of " in what
+    assert next_step.endswith("; then: tidemark audit demo")
+    for command in next_step.replace("; then: ", "\n").splitlines():
+        world.ok(*command.removeprefix("tidemark ").split())
+    assert state(world) == "ok"
+
+
+def test_a_run_that_publishes_dead_letters_alone_is_not_ok(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1)
+    world.produce(10, bad_every=1)
+    world.ok("run", "demo")
+    assert state(world) == "dead letters"
+    assert reason(world)[0] == "10 of the 10 records of the newest 1 manifest are dead letters"
+    world.produce(11)
+    world.ok("run", "demo")
+    assert state(world) == "ok"
+
+
+def test_the_next_step_is_that_of_the_error(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1, settings={"on_error": "fail"})
+    world.produce(10, bad_every=10)
+    assert world.here("run", "demo").exit_code == 1
+    assert state(world) == "unfinished"
+    next_step = reason(world)[1]
+    assert "correct the schema or the producer, or " in next_step
+    assert next_step.endswith("tidemark retry demo")
+
+
+def test_silent_sources_are_asked_side_by_side_and_are_never_ok(world: World, silent: str) -> None:
+    right = (world.pipelines / "demo.yaml").read_text()
+    for number in range(5):
+        text = right.replace("pipeline: demo", f"pipeline: silent{number}")
+        text = text.replace(world.broker.bootstrap_servers, silent).replace("/lake", f"/lake{number}")
+        (world.pipelines / f"silent{number}.yaml").write_text(text)
+    began = time.monotonic()
+    printed = world.here("status")
+    assert time.monotonic() - began < 20
+    assert printed.stdout.startswith("demo: ok")
+    assert printed.stdout.count(": unknown\n  unknown: the lag is not known: ") == 5, printed.stdout
+    assert printed.exit_code == 1
+    assert "unknown" not in world.here("status", "--no-source").stdout
+
+
+def test_every_word_is_a_gauge_and_is_explained(world: World) -> None:
+    printed = world.ok("metrics", "demo")
+    assert [word for word in State if f'tidemark_state{{pipeline="demo",state="{word}"}}' not in printed] == []
+    assert "tidemark_state" in HELP
