@@ -166,6 +166,39 @@ def test_a_contribution_that_was_changed_is_named_by_its_manifest(make_totals_wo
     assert "has 1 rows of manifest 99, which has contributed nothing" in stray
 
 
+@pytest.mark.parametrize("key", ["k", "n"])
+@pytest.mark.parametrize(
+    "gone", [(1,), *(pytest.param(gone, marks=pytest.mark.exhaustive) for gone in [(3,), (1, 2), (2, 3)]), (1, 2, 3)]
+)
+def test_contributions_that_were_deleted_are_counted_once_in_whatever_order_the_audits_replays_are_done(
+    make_totals_world: Make, gone: tuple[int, ...], key: str
+) -> None:
+    """Of one, two or three manifests, with totals that they share (``k``) and without; a marker may be gone too."""
+    world = make_totals_world(settings=ONE_MANIFEST)
+    values = {"records": "count", "n_sum": "sum(n)", "least": "min(n)"}
+    world.settings["sinks"] = [totals_sink(aggregate={"group_by": [key], "values": values})]
+    world.write_pipeline()
+    for number in (1, 2, 3):
+        world.produce(30)
+        world.ok("run", "demo", "--run-key", str(number))
+    asked = f"SELECT {key}, _rows, records, n_sum, least FROM public.totals ORDER BY {key}"
+    right = world.query(asked)
+    for number, order in enumerate(permutations(range(3))):
+        world.execute(f"DELETE FROM public.totals_contributions WHERE _manifest_id = ANY (ARRAY{[*gone]})")
+        if number % 2:
+            world.execute(f"DELETE FROM tidemark_target.marker WHERE manifest = {gone[0]}")
+        audit = world.here("audit", "demo", "--deep")
+        assert audit.exit_code == 1
+        printed = sorted(line.rpartition("next: ")[2] for line in audit.stdout.splitlines() if "replay demo" in line)
+        replays = [line for line in dict.fromkeys(printed) if line.startswith("tidemark replay")]
+        assert {f"tidemark replay demo --manifest {manifest}" for manifest in gone} <= set(replays)
+        for place in order:
+            if place < len(replays):
+                world.ok(*replays[place].split()[1:])
+        assert world.query(asked) == right, "I19 contributions"
+        assert world.ok("audit", "demo", "--deep") == ""
+
+
 def test_where_names_the_contributions_of_the_manifest_or_the_dead_letter(make_totals_world: Make) -> None:
     world = make_totals_world()
     world.produce(60, bad_every=9)
@@ -199,6 +232,26 @@ def test_one_table_holds_the_totals_of_one_pipeline_by_one_definition(make_total
     world.assert_complete()
 
 
+def test_a_definition_that_was_deleted_is_not_taken_for_one_that_never_was(make_totals_world: Make) -> None:
+    world = make_totals_world()
+    world.produce(60)
+    world.ok("run", "demo")
+    world.execute("DELETE FROM tidemark_target.aggregate")
+    world.settings["sinks"] = [totals_sink(aggregate={**AGGREGATE, "window": "1d"})]
+    world.write_pipeline()
+    world.produce(20)
+    refused = world.here("run", "demo")
+    assert refused.exit_code == 1
+    assert "tidemark_target.aggregate does not say any more what they are" in refused.stderr
+    world.settings["sinks"] = [totals_sink()]
+    world.write_pipeline()
+    refused = world.here("retry", "demo")
+    world.execute(refused.stderr.partition("run in its database: ")[2].partition(" Else")[0])
+    world.ok("retry", "demo")
+    world.ok("run", "demo", "--run-key", "two")
+    world.assert_complete()
+
+
 def test_too_many_keys_are_named_and_nothing_is_applied(make_totals_world: Make) -> None:
     world = make_totals_world(settings=ONE_MANIFEST)
     world.settings["sinks"] = [totals_sink(max_keys=10)]
@@ -224,6 +277,7 @@ def test_too_many_keys_are_named_and_nothing_is_applied(make_totals_world: Make)
         ),
         ("CREATE TABLE public.totals (n_sum numeric(12, 2))", "column n_sum is numeric(12,2), the rows have numeric"),
         ("CREATE TABLE public.totals_contributions (k text)", "column k is text, the rows have bigint"),
+        ("CREATE TABLE public.totals (k numeric(10, 1))", "column k is numeric(10,1), the rows have bigint"),
     ],
 )
 def test_a_table_of_another_shape_is_refused_by_name(make_totals_world: Make, statement: str, message: str) -> None:
@@ -233,6 +287,56 @@ def test_a_table_of_another_shape_is_refused_by_name(make_totals_world: Make, st
     refused = world.here("run", "demo")
     assert refused.exit_code == 1
     assert message in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("character(5)", "column k is character(5), the rows have text"),
+        ("text COLLATE folded", "column k has a collation that takes different texts for equal"),
+    ],
+)
+def test_a_key_in_which_different_texts_are_equal_is_refused(make_totals_world: Make, kind: str, message: str) -> None:
+    world = make_totals_world(settings=ONE_MANIFEST)
+    folding = "provider = icu, locale = 'und-u-ks-level2', deterministic = false"
+    world.execute(f"CREATE COLLATION public.folded ({folding})")
+    for table in ("totals", "totals_contributions"):
+        also = "" if table == "totals" else ", _manifest_id bigint, _attempt int NOT NULL"
+        key = "k" if table == "totals" else "k, _manifest_id"
+        columns = f"k {kind}, _rows bigint NOT NULL, records bigint{also}, PRIMARY KEY ({key})"
+        world.execute(f"SET search_path = public; CREATE TABLE {table} ({columns})")
+    world.settings["decode"] = {"format": "json", "schema": "at TIMESTAMP NOT NULL, k STRING NOT NULL"}
+    world.settings["sinks"] = [totals_sink(aggregate={"group_by": ["k"], "values": {"records": "count"}})]
+    world.write_pipeline()
+    world.send(*(json.dumps({"at": "2024-03-01T00:00:00Z", "k": k}) for k in ("a", "A", "a ")))
+    refused = world.here("run", "demo")
+    assert refused.exit_code == 1
+    assert message in refused.stderr
+    for change in ("totals", "totals_contributions") if "COLLATE" in kind else ():
+        world.execute(f'ALTER TABLE public.{change} ALTER COLUMN k TYPE text COLLATE "C"')
+        world.here("retry", "demo")
+    if "COLLATE" in kind:
+        rows = world.query('SELECT k, records FROM public.totals ORDER BY k COLLATE "C"')
+        assert [tuple(row.values()) for row in rows] == [("A", 1), ("a", 1), ("a ", 1)]
+        assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_numbers_in_a_key_are_equal_whatever_type_they_have(make_totals_world: Make) -> None:
+    """PostgreSQL compares numbers, so 3.0 is 3.00; a change of the column is asked for."""
+    world = make_totals_world(settings=ONE_MANIFEST)
+    world.settings["sinks"] = [totals_sink(aggregate={"group_by": ["price"], "values": {"records": "count"}})]
+    for number, kind in enumerate(("DECIMAL(10, 1)", "DECIMAL(10, 2)"), start=1):
+        world.settings["decode"] = {"format": "json", "schema": f"at TIMESTAMP NOT NULL, price {kind} NOT NULL"}
+        world.write_pipeline()
+        world.send('{"at": "2024-03-01T00:00:00Z", "price": 3.0}', '{"at": "2024-03-01T00:00:00Z", "price": -0.0}')
+        done = world.here("run", "demo", "--run-key", str(number))
+        while done.exit_code and "ALTER TABLE" in done.stderr:
+            world.execute(done.stderr.partition("run in its database: ")[2].partition(";")[0])
+            done = world.here("retry", "demo")
+        assert done.exit_code == 0, done.stderr
+        rows = world.query("SELECT price::int, records FROM public.totals ORDER BY price")
+        assert [tuple(row.values()) for row in rows] == [(0, number), (3, number)]
+    assert world.ok("audit", "demo", "--deep") == ""
 
 
 def test_the_statements_that_a_refusal_names_are_all_that_is_missing(make_totals_world: Make) -> None:
@@ -273,3 +377,24 @@ def test_the_doctor_tries_what_an_attempt_needs_and_leaves_nothing(make_totals_w
     world = make_totals_world()
     assert "tables, keys and rights are what an attempt needs" in world.here("doctor", "demo").stdout
     assert world.query("SELECT FROM pg_class WHERE starts_with(relname, 'totals')") == []
+
+
+def test_adopting_a_target_combines_all_totals_again_as_its_tables_may_be_of_different_copies(
+    make_totals_world: Make,
+) -> None:
+    """A total that is wrong, one that is missing, and one that nobody contributes to."""
+    world = make_totals_world()
+    world.produce(60)
+    world.ok("run", "demo")
+    right = world.rows()
+    world.execute("UPDATE public.totals SET n_sum = n_sum + 1, last_name = NULL WHERE k = 1")
+    world.execute("DELETE FROM public.totals WHERE k = 2")
+    world.execute("INSERT INTO public.totals (k, window_start, _rows) VALUES (99, now(), 1)")
+    world.lose_manifest_database()
+    wrong = world.rows()
+    told = world.json("adopt", "demo", "--why", "a test", "--dry-run")["lines"]
+    assert "totals combined again from what the manifests have contributed" in told[-1]
+    assert world.rows() == wrong
+    assert world.json("adopt", "demo", "--why", "a test")["lines"] == told
+    assert world.rows() == right
+    world.assert_complete()

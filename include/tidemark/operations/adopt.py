@@ -87,7 +87,10 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
             f"{sink.target}: database {owner.database} may not write there any more, this one may"
             for sink, owner in foreign
         ]
-        lines += _accept_targets(context, dry_run=dry_run)
+        back = _went_back(context)
+        if lines or back:
+            lines += [line for sink in context.sinks for line in sink.derive_again(dry_run=dry_run)]
+        lines += _accept_targets(context, back, dry_run=dry_run)
         if dry_run or not lines:
             return Decision(tuple(lines), adopted, dry_run)
         if unknown:
@@ -291,17 +294,11 @@ def _foreign(context: Context, *, dry_run: bool) -> list[tuple[Sink, Owner]]:
     return foreign
 
 
-def _accept_targets(context: Context, *, dry_run: bool) -> list[str]:
-    """Accept targets that went back as they are now; one line for each change.
-
-    Raises ``LakeConflict`` for one that is not there any more.
-    """
-    lines = []
-    for sink in context.sinks:
-        why, position = went_back(context.database, sink), sink.position()
-        if why is None:
-            continue
-        if position is None:
+def _went_back(context: Context) -> list[tuple[Sink, str]]:
+    """The sinks with a target that went back, and why; ``LakeConflict`` for one that is not there any more."""
+    back = [(sink, why) for sink in context.sinks if (why := went_back(context.database, sink)) is not None]
+    for sink, why in back:
+        if sink.position() is None:
             raise LakeConflict(
                 why,
                 next_step="nothing was adopted; restore it, or create it again empty, then repeat: "
@@ -309,7 +306,15 @@ def _accept_targets(context: Context, *, dry_run: bool) -> list[str]:
                 pipeline=context.pipeline_name,
                 sink=sink.name,
             )
-        if not dry_run:
+    return back
+
+
+def _accept_targets(context: Context, back: Sequence[tuple[Sink, str]], *, dry_run: bool) -> list[str]:
+    """Accept targets that went back as they are now; one line for each change."""
+    lines = []
+    for sink, why in back:
+        position = sink.position()
+        if not dry_run and position is not None:
             context.database.accept_target(sink.target, position.identity, position.number)
         lines += [why, *_without_evidence(context, sink)]
     return lines

@@ -220,6 +220,15 @@ class Sink(ABC):
         May be repeated. Raises ``Fenced`` when ``attempt`` or a higher one has begun to put something.
         """
 
+    def derive_again(self, *, dry_run: bool) -> Iterator[str]:
+        """Make again what the target derives from the output of manifests, such as totals; one line if it differs.
+
+        ``adopt`` asks for it, since the parts of a target may have been restored from different copies. From then on
+        they count as one target. May be repeated.
+        """
+        del dry_run
+        return iter(())
+
     @abstractmethod
     def staged_manifests(self) -> list[int]:
         """The ids of manifests with staged output, also of other pipelines that share the target."""

@@ -107,6 +107,11 @@ WHERE i.indrelid = to_regclass(%(table)s) AND i.indisunique AND i.indisvalid AND
        FROM pg_attribute a WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1]))
       = %(key)s::text[];
 
+-- name: folded_keys
+-- Such as in a collation that takes A for a: two keys would have one row.
+SELECT a.attname::text AS name FROM pg_attribute a JOIN pg_collation c ON c.oid = a.attcollation
+WHERE a.attrelid = to_regclass(%(table)s) AND a.attname = ANY (%(key)s::text[]) AND NOT c.collisdeterministic;
+
 -- name: may_write
 SELECT bool_and(has_table_privilege(%(table)s, name)) AS allowed, current_user::text AS "user"
 FROM unnest(%(rights)s::text[]) AS name;

@@ -146,6 +146,13 @@ class PostgresTarget:
                 next_step=f"correct the key, or run in its database: ALTER TABLE {spec.table} ADD UNIQUE ({key});",
                 **context,
             )
+        for folded in self.rows("folded_keys", table=spec.table, key=sorted(spec.key)):
+            raise SinkRefused(
+                f"column {folded['name']} has a collation that takes different texts for equal, so keys would be mixed",
+                next_step=f"run in its database: ALTER TABLE {spec.table} ALTER COLUMN {folded['name']} TYPE text "
+                'COLLATE "C";',
+                **context,
+            )
         right = self.rows("may_write", table=spec.table, rights=list(spec.rights))[0]
         if not right["allowed"]:
             raise AccessDenied(

@@ -13,6 +13,8 @@ from tidemark.sinks.postgres.totals.tables import Totals
 
 _BY_HAND = "no attempt of Tidemark has left them there: delete those rows by hand"
 
+_REPLAYS = "the manifests above may have contributed to them: replay those, then audit again"
+
 
 def differences_of_totals(
     database: ManifestDatabase, sink: Sink, totals: Totals, manifests: Sequence[Manifest], *, deep: bool
@@ -28,12 +30,13 @@ def differences_of_totals(
                          f"restore it; or replay each manifest: tidemark manifests {sink.pipeline_name}")  # fmt: skip
     elif deep and exists:
         contributions = {row["manifest"]: row for row in totals.ask("contributions")}
-        yield from _contributions(database, sink, totals, published, contributions)
+        incomplete = list(_contributions(database, sink, totals, published, contributions))
+        yield from incomplete
         known = {manifest.id for manifest, _ in published} | sink.evidence().keys()  # some were put since
         for stray in sorted(contributions.keys() - known):
             what = f"{totals.settings.contributions} has {contributions[stray]['keys']:,} rows of manifest {stray}, "
             yield Difference(None, what + "which has contributed nothing", _BY_HAND)
-        yield from _totals(sink, totals)
+        yield from _totals(sink, totals, first=_REPLAYS if incomplete else "")
 
 
 def _contributions(
@@ -61,12 +64,12 @@ def _contributions(
             yield Difference(manifest.id, f"{kept:,} dead letters are kept where {counts.dead_lettered:,} were", replay)
 
 
-def _totals(sink: Sink, totals: Totals) -> Iterator[Difference]:
+def _totals(sink: Sink, totals: Totals, *, first: str) -> Iterator[Difference]:
     """Compares all totals with all contributions; a replay of any manifest of a total combines it again."""
     for row in totals.ask("wrong_totals"):
         number = f"{row['totals']:,} totals of {totals.settings.table}"
         if row["manifest"] is None:
-            yield Difference(None, f"{number} have no contributions, such as ({row['example']})", _BY_HAND)
+            yield Difference(None, f"{number} have no contributions, such as ({row['example']})", first or _BY_HAND)
         else:
             yield Difference(
                 row["manifest"],

@@ -4,6 +4,10 @@
 INSERT INTO tidemark_target.aggregate (target, pipeline, definition)
 VALUES (%(target)s, %(pipeline)s, %(definition)s) ON CONFLICT DO NOTHING;
 
+-- name: put_back
+-- For a person: the row of ``define`` that was deleted.
+INSERT INTO tidemark_target.aggregate (target, pipeline, definition) VALUES ({target}, {pipeline}, {definition});
+
 -- name: definition
 SELECT pipeline, definition FROM tidemark_target.aggregate WHERE target = %(target)s;
 
@@ -27,7 +31,7 @@ WITH contributed AS (
 SELECT count(*) AS keys, coalesce(sum(_rows), 0)::bigint AS rows FROM contributed;
 
 -- name: add
--- For a manifest that had no contributions: each total is adjusted, in key order so that no two wait for one another.
+-- For a manifest that never had contributions: each total is adjusted, in key order so that no two wait for one another.
 INSERT INTO {totals} AS t ({key}, _rows, {values})
 SELECT {key}, _rows, {values} FROM {contributions} WHERE _manifest_id = %(manifest)s ORDER BY {key}
 ON CONFLICT ({key}) DO UPDATE SET _rows = t._rows + EXCLUDED._rows, {adjusted};
@@ -52,6 +56,24 @@ WHERE s._manifest_id = %(manifest)s AND s._rows = 0 AND t._rows = 0 AND {same_ke
 
 -- name: drop_empty_contributions
 DELETE FROM {contributions} WHERE _manifest_id = %(manifest)s AND _rows = 0;
+
+-- name: lock_both
+-- Attempts wait meanwhile, readers do not.
+LOCK TABLE {contributions}, {totals} IN SHARE ROW EXCLUSIVE MODE;
+
+-- name: combine_all
+WITH combined AS (
+    INSERT INTO {totals} AS t ({key}, _rows, {values})
+    SELECT {key}, sum(c._rows) AS _rows, {combined} FROM {contributions} c GROUP BY {key}
+    ON CONFLICT ({key}) DO UPDATE SET _rows = EXCLUDED._rows, {replaced}
+    WHERE (t._rows, {total_values}) IS DISTINCT FROM (EXCLUDED._rows, {excluded_values})
+    RETURNING 1)
+SELECT count(*) AS totals FROM combined;
+
+-- name: drop_strays
+WITH dropped AS (
+    DELETE FROM {totals} t WHERE NOT EXISTS (SELECT FROM {contributions} s WHERE {same_key}) RETURNING 1)
+SELECT count(*) AS totals FROM dropped;
 
 -- name: note_checksum
 UPDATE tidemark_target.marker SET checksum = (

@@ -3,23 +3,27 @@
 A *contribution* is what one manifest adds to one key. A total is the combination of the contributions of all manifests;
 so a replay replaces its own, and nothing is counted twice. Contributions and totals are changed in one transaction:
 
-- A manifest that had none adjusts each of its totals, which costs the same however many manifests a total is made of.
-- One that had some, from an earlier attempt, replaces them; then its totals are locked by one statement, and combined
-  again by the next.
+- A manifest that provably never had any adjusts each of its totals, which costs the same however many manifests a
+  total is made of.
+- Any other replaces what it has, if it has some; then its totals are locked by one statement, and combined again by the
+  next. So what was deleted of it by hand is not counted a second time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from psycopg import sql
 
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.session import Session
 from tidemark.errors import SinkRefused
 from tidemark.findings import Finding, ok
-from tidemark.manifest import Manifest, Publication
+from tidemark.manifest import Manifest, Publication, many
 from tidemark.offsets import TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.receipt import ObjectKind, Receipt
+from tidemark.sinks.aggregates.before import may_have_contributed
 from tidemark.sinks.base import Way
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
@@ -41,6 +45,7 @@ class TotalsSink(MarkedSink):
         super().__init__(pipeline_name, settings, lookup)
         self.settings = settings
         self._totals = Totals(settings, self._table)
+        self._had_none: int | None = None  # the manifest that has never contributed, as ``prepare`` found out
 
     def claim(self, database_id: str) -> None:
         super().claim(database_id)
@@ -49,7 +54,9 @@ class TotalsSink(MarkedSink):
     def _refuse_other_definition(self) -> None:
         """Raise ``SinkRefused`` when other totals are in the table, or those of another pipeline."""
         definition = self.settings.aggregate.definition()
-        self._run("define", definition=definition)
+        if not self._run("definition"):
+            self._refuse_undefined(definition)
+            self._run("define", definition=definition)
         [row] = self._run("definition")
         own = row["pipeline"] == self.pipeline_name
         if own and row["definition"] == definition:
@@ -61,6 +68,19 @@ class TotalsSink(MarkedSink):
             f"{self.pipeline_name} NAME --why TEXT",
             **self._table.context(),
         )
+
+    def _refuse_undefined(self, definition: str) -> None:
+        """Raise ``SinkRefused`` when something was added up, and nothing says any more what."""
+        if self.records(own=False):
+            values = {"target": self.settings.table, "pipeline": self.pipeline_name, "definition": definition}
+            literals = {name: sql.Literal(value) for name, value in values.items()}
+            statement = sql.SQL(QUERIES["put_back"]).format(**literals).as_string()
+            raise SinkRefused(
+                "the table holds totals, and tidemark_target.aggregate does not say any more what they are",
+                next_step="nothing was applied; if the pipeline file has the aggregate that they were made by, run in "
+                f"its database: {statement} Else give this sink another table and another name",
+                **self._table.context(),
+            )
 
     def rename_pipeline(self, old: str) -> None:
         super().rename_pipeline(old)
@@ -91,6 +111,8 @@ class TotalsSink(MarkedSink):
         for spec in tables_for(self.settings, data):
             self._table.check(spec)
         self._look_for_shared(manifest_id, attempt, database)
+        is_known = may_have_contributed(database, manifest_id, attempt, self.name)
+        self._had_none = None if is_known else manifest_id
         self._table.create_staging(manifest_id, attempt, staged_columns(self.settings, data))
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
@@ -122,12 +144,22 @@ class TotalsSink(MarkedSink):
                 f"tidemark retry {self.pipeline_name}; smaller slices make fewer keys for later manifests",
                 **self._table.context(manifest=manifest),
             )
-        if emptied:
+        if emptied or self._had_none != manifest:
             for query in ("lock_totals", "combine", "drop_empty_totals", "drop_empty_contributions"):
                 statements.rows(session, query, values)
         else:
             statements.rows(session, "add", values)
         statements.rows(session, "note_checksum", {**self._table.names, "manifest": manifest})
+
+    def derive_again(self, *, dry_run: bool) -> Iterator[str]:
+        if not self._totals.exist():
+            return
+        session, statements = self._table.connected(), self._totals.statements()
+        with translated(**self._table.context()), session.transaction(force_rollback=dry_run):
+            statements.rows(session, "lock_both", {})
+            changed = sum(statements.first(session, query, {})["totals"] for query in ("combine_all", "drop_strays"))
+        if changed:
+            yield f"{self.target}: {many(changed, 'total')} combined again from what the manifests have contributed"
 
     def alike(self, before: Receipt, now: Receipt) -> bool:
         """Whether the contributions are those that the marker tells of, and the totals of their keys agree."""

@@ -103,6 +103,7 @@ class Statements:
             "replaced": _listed("{0} = EXCLUDED.{0}", columns),
             "assigned": _listed("{0} = s.{0}", columns),
             "combined_values": _listed("s.{0}", columns),
+            "excluded_values": _listed("EXCLUDED.{0}", columns),
             "total_values": sql.SQL(", ").join(self._value("t", column) for column in self._value_columns),
             "same_key": sql.SQL(" AND ").join(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in key),
             "combined": sql.SQL(", ").join(
