@@ -15,9 +15,11 @@ from tests.faults.attempts_at_once import retried_and_replayed_at_once
 from tests.faults.dynamodb_proxy import DynamoProxy
 from tests.faults.s3_proxy import Answer, Rule
 from tests.worlds.dynamo_world import DynamoWorld
-from tests.worlds.world import wait_stopped, wake
+from tests.worlds.totals_world import AGGREGATE
+from tests.worlds.world import KEYS, wait_stopped, wake
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Fenced
+from tidemark.sinks.dynamodb.client import Dynamo
 
 Make = Callable[..., DynamoWorld]
 ONE_MANIFEST = {"kafka": {"slice": {"max_records": 1000}}}
@@ -127,28 +129,51 @@ def test_a_number_that_a_restored_database_gives_out_again_hides_no_keys_of_the_
         assert_each_record_once(world, range(30, RECORDS))
 
 
-def test_tables_restored_from_an_older_copy_are_noticed_and_what_they_lack_is_replayed(make_dynamo_world: Make) -> None:
-    """A table of totals that goes back alone is found by an audit of all totals."""
-    world = make_dynamo_world()
+@pytest.mark.parametrize("half", [False, True], ids=["whole", "the newest half put"])
+@pytest.mark.parametrize(
+    ("totals", "contributions"),
+    [(1, 1), (3, 1), (1, 3), *(pytest.param(*moments, marks=pytest.mark.exhaustive)
+                               for moments in ((3, 2), (2, 3), (1, 2), (2, 1), (0, 3), (0, 2)))],
+)  # fmt: skip
+def test_tables_restored_each_from_its_own_moment_are_noticed_and_end_right_in_any_order_of_the_replays(
+    make_dynamo_world: Make, totals: int, contributions: int, half: bool
+) -> None:
+    """The moments are after so many manifests, 0: nothing was there yet. With ``half`` the third was killed when it had
+    put 49 of its keys. Recovery in AWS is by table, and a table that it makes is another one."""
+    world = make_dynamo_world(settings=ONE_MANIFEST)
+    world.settings["sinks"] = [world.entry(aggregate=BY_RECORD if half else AGGREGATE)]
+    world.write_pipeline()
     tables = world.items_table, f"{world.items_table}_contributions"
-    world.produce(30)
-    world.ok("run", "demo", "--run-key", "one")
-    older = {table: world.client.scan(TableName=table)["Items"] for table in tables}
-    world.produce(30)
-    world.ok("run", "demo", "--run-key", "two")
-    for table in tables:
-        restore(world, table, older[table])
+    moments: list[dict[str, list[dict[str, Any]]]] = [{table: [] for table in tables}]
+    for number in (1, 2, 3):
+        world.produce(RECORDS if half else 30)
+        if half and number == 3:
+            killed = world.tidemark("run", "demo", "--run-key", "3", failpoint="publish.mid:kill9")
+            assert killed.returncode == -signal.SIGKILL, killed.stderr
+        else:
+            world.ok("run", "demo", "--run-key", str(number))
+        moments.append({table: world.client.scan(TableName=table)["Items"] for table in tables})
+    restore(world, tables[0], moments[totals][tables[0]])
+    restore(world, tables[1], moments[contributions][tables[1]])
     for words in (("plan", "demo"), ("replay", "demo", "--manifest", "1"), ("repair", "demo", "--why", "a test")):
         refused = world.here(*words)
         assert refused.exit_code == 1
-        assert "went back: it stands at position 1, and this database has published up to" in refused.stderr
-    assert "tidemark replay demo --manifest 2" in world.ok("adopt", "demo", "--why", "restored")
-    world.ok("replay", "demo", "--manifest", "2")
-    world.assert_complete()
-    restore(world, tables[0], older[tables[0]])
-    assert "are not the combination of their contributions" in world.here("audit", "demo", "--deep").stdout
-    world.ok("replay", "demo", "--manifest", "2")
-    world.assert_complete()
+        assert "is another one than this database has published to" in refused.stderr
+    assert world.here("audit", "demo").exit_code == 1
+    lines = world.ok("adopt", "demo", "--why", "restored").splitlines()
+    steps = [line.partition("next: tidemark ")[2].split() for line in lines if "next: tidemark replay" in line]
+    done = 2 if half else 3
+    assert [int(step[-1]) for step in steps] == list(range(contributions + 1, done + 1))
+    for step in reversed(steps):
+        world.ok(*step)
+    if half:
+        world.ok("retry", "demo")
+        assert_each_record_once(world, range(3 * RECORDS))
+    else:
+        world.assert_complete()
+    world.produce(30)
+    world.ok("run", "demo", "--run-key", "4")
+    assert world.ok("audit", "demo", "--deep") == ""
 
 
 def restore(world: DynamoWorld, table: str, items: list[dict[str, Any]]) -> None:
@@ -185,6 +210,72 @@ def test_a_call_that_comes_after_the_intent_of_a_newer_attempt_changes_nothing(
             example.sink.put(slow, RANGES, manifests.id(), fence, agree)
         assert {also for _, also in example.seen().values()} == {"newer"}
         assert example.sink.holds(newer)
+
+
+def by_k(make: Make) -> DynamoWorld:
+    """A world with totals that all manifests share, and the first manifest published."""
+    world = make(settings=ONE_MANIFEST)
+    values = {"records": "count", "n_sum": "sum(n)", "least": "min(n)"}
+    world.settings["sinks"] = [world.entry(aggregate={"group_by": ["k"], "values": values})]
+    world.write_pipeline()
+    world.produce(36)
+    world.ok("run", "demo", "--run-key", "one")
+    world.settings["transform"] = [{"filter": "n >= 9"}]  # a replay replaces what the first has contributed
+    world.write_pipeline()
+    world.produce(36)
+    return world
+
+
+def assert_counts(world: DynamoWorld, numbers: range) -> None:
+    sums = {k: [n for n in numbers if n % KEYS == k] for k in range(KEYS)}
+    totals = {item["k"]: (item["records"], item["n_sum"], item["least"]) for item in world.items()}
+    assert totals == {k: (len(members), sum(members), min(members)) for k, members in sums.items()}
+
+
+def test_a_total_is_combined_with_what_a_transaction_that_is_being_committed_has_put_into_it(
+    make_dynamo_world: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AWS: who reads several items while a transaction commits may see some of them before it and some after it. Here
+    the totals are shown with what manifest 2 has put, and queries do not show its contributions yet."""
+    world = by_k(make_dynamo_world)
+    killed = world.tidemark("run", "demo", "--run-key", "two", failpoint="publish.mid:kill9")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert_counts(world, range(72))
+    query = Dynamo.query
+
+    def before_the_transaction(self: Dynamo, *arguments: Any) -> Iterator[dict[str, Any]]:
+        for item in query(self, *arguments):
+            if "_attempt" not in item or item["_manifest_id"]["N"] != "2":
+                yield item
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Dynamo, "query", before_the_transaction)
+        world.ok("replay", "demo", "--manifest", "1")
+    assert_counts(world, range(9, 72))
+    world.ok("retry", "demo")
+    assert_counts(world, range(9, 72))
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+@pytest.mark.parametrize("first", ["transaction", "query"])
+def test_a_transaction_between_the_reads_of_a_total_and_of_what_it_is_made_of_changes_the_total_and_is_seen(
+    make_dynamo_world: Make, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    world = by_k(make_dynamo_world)
+    query, ran = Dynamo.query, []
+
+    def beside_another(self: Dynamo, table: str, condition: str, values: Any, *more: Any) -> Iterator[dict[str, Any]]:
+        found = list(query(self, table, condition, values, *more)) if first == "query" else None
+        if values[":key"]["S"].startswith("[") and not ran:
+            ran.append(world.tidemark("run", "demo", "--run-key", "two"))
+        yield from query(self, table, condition, values, *more) if found is None else found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Dynamo, "query", beside_another)
+        world.ok("replay", "demo", "--manifest", "1")
+    assert [done.returncode for done in ran] == [0], ran[0].stderr
+    assert_counts(world, range(9, 72))
+    assert world.ok("audit", "demo", "--deep") == ""
 
 
 @pytest.mark.parametrize("answer", [Answer.LOST, pytest.param(Answer.CUT_BEFORE, marks=pytest.mark.exhaustive)])

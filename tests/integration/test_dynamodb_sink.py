@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from decimal import Decimal
+from itertools import permutations
 from typing import Any
 from uuid import uuid4
 
@@ -20,7 +21,7 @@ from tests.worlds.secret_search import Canaries
 from tests.worlds.totals_world import AGGREGATE
 from tidemark.lifecycle.attempt import order_of
 from tidemark.sinks.aggregates.groups import combined
-from tidemark.sinks.dynamodb import client, sink
+from tidemark.sinks.dynamodb import client, items, sink
 
 Make = Callable[..., DynamoWorld]
 ONE_MANIFEST = {"kafka": {"slice": {"max_records": 1000}}}
@@ -122,6 +123,72 @@ def test_what_was_changed_by_hand_is_named_and_a_replay_mends_it(world: DynamoWo
     assert "have no contributions, such as [2]" in audit
 
 
+@pytest.mark.parametrize("key", ["k", "n"])
+@pytest.mark.parametrize(
+    "gone", [(1,), *(pytest.param(gone, marks=pytest.mark.exhaustive) for gone in [(3,), (1, 2), (2, 3)]), (1, 2, 3)]
+)
+def test_contributions_that_were_deleted_are_counted_once_in_whatever_order_the_audits_replays_are_done(
+    make_dynamo_world: Make, gone: tuple[int, ...], key: str
+) -> None:
+    """Of one, two or three manifests, with totals that they share (``k``) and without; a marker may be gone too, with
+    the lists of keys."""
+    world = make_dynamo_world(settings=ONE_MANIFEST)
+    values = {"records": "count", "n_sum": "sum(n)", "least": "min(n)"}
+    world.settings["sinks"] = [world.entry(aggregate={"group_by": [key], "values": values})]
+    world.write_pipeline()
+    for number in (1, 2, 3):
+        world.produce(30)
+        world.ok("run", "demo", "--run-key", str(number))
+    right = totals_of(world)
+    for number, order in enumerate(permutations(range(3))):
+        for item in world.items("_contributions"):
+            of_marker = item["_key"] in ("marker", f"keys {item['_manifest_id']}") and item["_manifest_id"] == gone[0]
+            if (item["_manifest_id"] in gone and "_attempt" in item) or (number % 2 and of_marker):
+                world.take_away("_contributions", item)
+        audit = world.here("audit", "demo", "--deep")
+        assert audit.exit_code == 1
+        printed = sorted(line.rpartition("next: ")[2] for line in audit.stdout.splitlines())
+        replays = [line for line in dict.fromkeys(printed) if line.startswith("tidemark replay")]
+        assert {f"tidemark replay demo --manifest {manifest}" for manifest in gone} <= set(replays)
+        for place in order:
+            if place < len(replays):
+                world.ok(*replays[place].split()[1:])
+        assert totals_of(world) == right, "I19 contributions"
+        assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_contributions_that_no_list_of_keys_names_any_more_are_named_and_the_way_out_ends_well(
+    make_dynamo_world: Make,
+) -> None:
+    """The lists of a manifest are deleted by hand, then a replay has fewer keys."""
+    world = make_dynamo_world(settings=ONE_MANIFEST)
+    world.produce(60)
+    world.ok("run", "demo")
+    for item in world.items("_contributions"):
+        if item["_key"] == "keys 1":
+            world.take_away("_contributions", item)
+    world.settings["transform"] = [{"filter": "k <> 3"}]
+    world.write_pipeline()
+    world.ok("replay", "demo", "--manifest", "1")
+    audit = world.here("audit", "demo", "--deep").stdout
+    assert "of it are not of attempt 2, which is there whole, such as of [3" in audit
+    assert "delete those items by hand, then audit again" in audit
+    for item in world.contributions():
+        if item["_attempt"] == 1:
+            world.take_away("_contributions", item)
+    assert "have no contributions, such as [3" in world.here("audit", "demo", "--deep").stdout
+    for item in world.items():
+        if item["k"] == 3:
+            world.take_away("", item)
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def totals_of(world: DynamoWorld) -> list[dict[str, Any]]:
+    """Every total without its revision, by key."""
+    items = [{name: value for name, value in item.items() if name != "_revision"} for item in world.items()]
+    return sorted(items, key=lambda item: str(item["_key"]))
+
+
 def test_decimals_are_exact_and_a_number_that_dynamodb_does_not_keep_is_refused(make_dynamo_world: Make) -> None:
     world = make_dynamo_world(settings=ONE_MANIFEST)
     values = {"price": "sum(price)", "also": "max(also)", "day": "min(day)"}
@@ -147,6 +214,124 @@ def test_decimals_are_exact_and_a_number_that_dynamodb_does_not_keep_is_refused(
     refused = world.here("run", "demo", "--run-key", "two")
     assert refused.exit_code == 1
     assert "a value of price has more than the 38 digits that DynamoDB keeps" in refused.stderr
+
+
+def by_price(make: Make, kind: str = "DECIMAL(10, 1)") -> DynamoWorld:
+    """A world with totals by a price, which is a decimal."""
+    world = make(settings=ONE_MANIFEST, partitions=1)
+    world.settings["sinks"] = [world.entry(aggregate={"group_by": ["price"], "values": {"records": "count"}})]
+    read_price_as(world, kind)
+    return world
+
+
+def read_price_as(world: DynamoWorld, kind: str) -> None:
+    world.settings["decode"] = {"format": "json", "schema": f"at TIMESTAMP NOT NULL, price {kind} NOT NULL"}
+    world.write_pipeline()
+
+
+def cost(*prices: str) -> list[str]:
+    return [f'{{"at": "2024-03-01T01:00:00Z", "price": {price}}}' for price in prices]
+
+
+def counted(world: DynamoWorld) -> dict[str, int]:
+    return {item["_key"]: item["records"] for item in world.items()}
+
+
+def test_a_number_is_one_key_whatever_type_it_has(make_dynamo_world: Make) -> None:
+    world = by_price(make_dynamo_world)
+    world.send(*cost("3.0", "-0.0", "10.0", "2.5"))
+    world.ok("run", "demo", "--run-key", "one")
+    assert counted(world) == {"[3]": 1, "[0]": 1, "[10]": 1, "[2.5]": 1}
+    for number, kind in enumerate(("DECIMAL(10, 2)", "DECIMAL(38, 10)"), start=2):
+        read_price_as(world, kind)
+        world.send(*cost("3.00", "0", "10.00", "2.50"))
+        world.ok("run", "demo", "--run-key", str(number))
+        assert counted(world) == dict.fromkeys(("[3]", "[0]", "[10]", "[2.5]"), number)
+    for kind in ("BIGINT", "INTEGER"):
+        read_price_as(world, kind)
+        world.send(*cost("3", "0", "10"))
+        world.ok("run", "demo", "--run-key", kind)
+    assert counted(world) == {"[3]": 5, "[0]": 5, "[10]": 5, "[2.5]": 3}
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+@pytest.mark.parametrize("is_noted", [True, False], ids=["a table of this version", "an older table"])
+@pytest.mark.parametrize("kind", ["STRING", "TIMESTAMP"])
+def test_a_key_of_another_kind_is_refused_before_anything_is_read(
+    make_dynamo_world: Make, kind: str, is_noted: bool
+) -> None:
+    world = by_price(make_dynamo_world)
+    world.send(*cost("3.0"))
+    world.ok("run", "demo", "--run-key", "one")
+    if not is_noted:
+        forget_notes(world)
+    read_price_as(world, kind)
+    world.send(*cost('"3.0"'))
+    refused = world.here("run", "demo", "--run-key", "two")
+    assert refused.exit_code == 1
+    assert "price, which is part of the key, is" in refused.stderr
+    assert "a key would have two totals" in refused.stderr
+    assert "price, which is part of the key, is" in world.here("doctor", "demo").stdout
+    assert counted(world) == {"[3]": 1}
+
+
+def as_before(columns: dict[str, dict[str, str]], decimals: dict[str, int]) -> str:
+    """Numbers in keys as their type writes them: so older versions had them."""
+    del decimals
+    return f"[{', '.join(column['N'] for column in columns.values())}]"
+
+
+def forget_notes(world: DynamoWorld) -> None:
+    """What older versions did not note beside the owner."""
+    world.client.update_item(
+        TableName=f"{world.items_table}_contributions", Key={"_key": {"S": "owner"}, "_manifest_id": {"N": "0"}},
+        UpdateExpression="REMOVE #tables, decimals, kinds", ExpressionAttributeNames={"#tables": "tables"},
+    )  # fmt: skip
+
+
+def test_totals_that_an_older_version_has_written_are_found_by_their_keys_also_when_the_type_changes(
+    make_dynamo_world: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = by_price(make_dynamo_world)
+    world.send(*cost("3.0", "2.5"))
+    with monkeypatch.context() as patched:
+        patched.setattr(items, "key_text", as_before)
+        world.ok("run", "demo", "--run-key", "one")
+    forget_notes(world)
+    assert counted(world) == {"[3.0]": 1, "[2.5]": 1}
+    read_price_as(world, "DECIMAL(10, 2)")
+    world.send(*cost("3.00", "2.50", "2.55"))
+    world.ok("run", "demo", "--run-key", "two")
+    assert counted(world) == {"[3.0]": 2, "[2.5]": 2, "[2.55]": 1}
+    read_price_as(world, "BIGINT")
+    world.send(*cost("3"))
+    world.ok("run", "demo", "--run-key", "three")
+    assert counted(world) == {"[3.0]": 3, "[2.5]": 2, "[2.55]": 1}
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_two_totals_of_one_key_that_an_older_version_has_made_are_named_and_replays_make_them_one(
+    make_dynamo_world: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = by_price(make_dynamo_world)
+    with monkeypatch.context() as patched:
+        patched.setattr(items, "key_text", as_before)
+        for kind in ("DECIMAL(10, 1)", "DECIMAL(10, 2)"):
+            read_price_as(world, kind)
+            world.send(*cost("3.0", "7.0"))
+            world.ok("run", "demo", "--run-key", kind)
+    forget_notes(world)
+    assert counted(world) == {"[3.0]": 1, "[3.00]": 1, "[7.0]": 1, "[7.00]": 1}
+    world.send(*cost("3.00"))
+    world.ok("run", "demo", "--run-key", "three")
+    for _ in range(2):
+        audit = world.here("audit", "demo", "--deep").stdout
+        for line in audit.splitlines():
+            assert "have a key that is written in another way now" in line
+            world.ok(*line.rpartition("next: tidemark ")[2].split())
+    assert sorted(counted(world).values()) == [2, 3]
+    assert len({key.count("0") for key in counted(world)}) == 1
+    assert world.ok("audit", "demo", "--deep") == ""
 
 
 def sold(k: str, price: str) -> str:

@@ -52,6 +52,13 @@ class DynamoWorld(TotalsWorld):
             ExpressionAttributeNames={"#column": column}, ExpressionAttributeValues={":value": {"N": value}},
         )  # fmt: skip
 
+    def take_away(self, suffix: str, item: dict[str, Any]) -> None:
+        """Delete an item, by hand."""
+        keys = {"_key": {"S": item["_key"]}}
+        if suffix:
+            keys["_manifest_id"] = {"N": str(item["_manifest_id"])}
+        self.client.delete_item(TableName=self.items_table + suffix, Key=keys)
+
     def damage(self, manifest: dict[str, Any]) -> None:
         """Change a total of a manifest, and delete an object of the lake if there is one."""
         keys = {item["_key"] for item in self.contributions() if item["_manifest_id"] == manifest["id"]}

@@ -4,22 +4,25 @@ Pages of a scan are read at different moments. What seems wrong is therefore loo
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidemark.database.client import ManifestDatabase
-from tidemark.manifest import Manifest, Publication
+from tidemark.manifest import Manifest, Publication, many
 from tidemark.sinks.audit.left_in_staging import left_in_staging
 from tidemark.sinks.audit.published_files import lost_dead_letters
 from tidemark.sinks.audit.unknown_manifests import unknown_manifests
 from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
-from tidemark.sinks.dynamodb.items import KeyGroup, combined
+from tidemark.sinks.dynamodb.items import KeyGroup, combined, key_text
 from tidemark.sinks.dynamodb.markers import Marker, Markers
 from tidemark.sinks.dynamodb.tables import Tables
 from tidemark.sinks.dynamodb.totals import Totals
 from tidemark.storage.base import ObjectStore
 
 _BY_HAND = "no attempt of Tidemark has left them there: delete those items by hand"
+
+_LEFT = "nobody takes them out any more: delete those items by hand, then audit again"
+_REPLAYS = "the manifests above may have contributed to them: replay those, then audit again"
 
 
 @dataclass
@@ -29,6 +32,19 @@ class _Contributed:
     keys: int = 0
     rows: int = 0
     checksum: int = 0
+    other_text: list[str] = field(default_factory=list)  # keys that are written in another way now
+    left: list[str] = field(default_factory=list)  # keys of contributions of another attempt than is there whole
+
+    def add(self, attempt: int, group: KeyGroup, marker: Marker | None, key: str) -> None:
+        """Count a contribution; ``key`` is how its key would be written now."""
+        if marker is not None and marker.attempt != attempt:
+            self.left.append(group.key)
+            return
+        self.keys += 1
+        self.rows += group.rows
+        self.checksum = (self.checksum + group.checksum()) % 2**64
+        if group.key != key:
+            self.other_text.append(group.key)
 
 
 def differences_of_dynamodb(
@@ -82,29 +98,32 @@ def _contents(
     contributed: dict[int, _Contributed] = {}
     expected: dict[str, KeyGroup | None] = {}
     contributor: dict[str, int] = {}
-    for manifest_id, group in totals.all_contributions():
+    decimals = markers.decimals()
+    for manifest_id, attempt, group in totals.all_contributions():
         of_manifest = contributed.setdefault(manifest_id, _Contributed())
-        of_manifest.keys += 1
-        of_manifest.rows += group.rows
-        of_manifest.checksum = (of_manifest.checksum + group.checksum()) % 2**64
+        of_manifest.add(attempt, group, before.get(manifest_id), key_text(group.columns, decimals))
         others = expected.get(group.key)
         expected[group.key] = combined([others, group] if others else [group], totals.value_columns)
         contributor[group.key] = max(manifest_id, contributor.get(group.key, 0))
     after = markers.all()
     still = {id_ for id_, marker in after.items() if before.get(id_) == marker and marker.whole}
-    for manifest, publication in published:
-        if manifest.id in still:
-            yield from _manifest(
-                sink,
-                manifest.id,
-                publication.counts.written,
-                after[manifest.id],
-                contributed.get(manifest.id, _Contributed()),
-            )
+    incomplete = [
+        difference
+        for manifest, publication in published
+        if manifest.id in still
+        for difference in _manifest(
+            sink,
+            manifest.id,
+            publication.counts.written,
+            after[manifest.id],
+            contributed.get(manifest.id, _Contributed()),
+        )
+    ]
+    yield from incomplete
     for stray in sorted(contributed.keys() - after.keys()):
         number = f"{contributed[stray].keys:,} contributions of manifest {stray}"
         yield Difference(None, f"{sink.target} has {number}, which has contributed nothing", _BY_HAND)
-    yield from _totals(sink, totals, expected, contributor)
+    yield from _totals(sink, totals, expected, contributor, first=_REPLAYS if incomplete else "")
 
 
 def _manifest(
@@ -116,23 +135,36 @@ def _manifest(
         yield Difference(manifest_id, what, replay)
     elif str(contributed.checksum) != marker.checksum:
         yield Difference(manifest_id, "its contributions were changed by hand", replay)
+    elif contributed.other_text:
+        what = (
+            f"{many(len(contributed.other_text), 'contribution')} of it have a key that is written in another way now, "
+            f"such as {min(contributed.other_text)}: there may be two totals of one key"
+        )
+        yield Difference(manifest_id, what, replay)
+    if contributed.left:
+        what = (
+            f"{many(len(contributed.left), 'contribution')} of it are not of attempt {marker.attempt}, which is there "
+            f"whole, such as of {min(contributed.left)}"
+        )
+        yield Difference(manifest_id, what, _LEFT)
 
 
 def _totals(
-    sink: Sink, totals: Totals, expected: dict[str, KeyGroup | None], contributor: Mapping[str, int]
+    sink: Sink,
+    totals: Totals,
+    expected: dict[str, KeyGroup | None],
+    contributor: Mapping[str, int],
+    *,
+    first: str,
 ) -> Iterator[Difference]:
     """Compares all totals with all contributions; a replay of any manifest of a total combines it again."""
     wrong: dict[int | None, list[str]] = {}
-    for item, total in totals.all_totals():
-        if expected.pop(total.key, None) != total and not totals.is_right(total.key, item):
-            wrong.setdefault(contributor.get(total.key), []).append(total.key)
-    for key in expected:  # without a total
-        if not totals.is_right(key, None):
-            wrong.setdefault(contributor[key], []).append(key)
+    for key in totals.wrong(expected):
+        wrong.setdefault(contributor.get(key), []).append(key)
     for manifest_id, keys in sorted(wrong.items(), key=lambda entry: entry[0] or 0):
         number = f"{len(keys):,} totals of {sink.target}"
         if manifest_id is None:
-            yield Difference(None, f"{number} have no contributions, such as {min(keys)}", _BY_HAND)
+            yield Difference(None, f"{number} have no contributions, such as {min(keys)}", first or _BY_HAND)
         else:
             yield Difference(
                 manifest_id,

@@ -1,11 +1,13 @@
 """Items of DynamoDB: totals and contributions as plain attributes, which any client reads.
 
 A total has the columns of its key, its values, ``_rows`` and ``_revision``; a contribution has ``_manifest_id``,
-``_attempt`` and ``_token`` too. ``_key``, the partition key of both, is the values of the key as a JSON array. A value
-that is null has no attribute. Times are text, in UTC: text of one width, so that it sorts as time does.
+``_attempt`` and ``_token`` too. ``_key``, the partition key of both, is the values of the key as a JSON array, where a
+number has one text, whatever its type: the shortest, or with the decimals that the table began with. A value that is
+null has no attribute. Times are text, in UTC: text of one width, so that it sorts as time does.
 """
 
 import json
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +15,8 @@ from datetime import date, datetime
 from decimal import Context, Decimal
 from hashlib import blake2b, sha256
 from typing import Any, assert_never
+
+import pyarrow as pa
 
 from tidemark.sinks.aggregates.value_columns import ROWS, WINDOW, Function, ValueColumn
 
@@ -55,19 +59,41 @@ class KeyGroup:
         return int.from_bytes(blake2b(content, digest_size=8).digest())
 
 
-def group_of_row(row: Mapping[str, Any], key: Sequence[str], value_columns: Sequence[ValueColumn]) -> KeyGroup:
-    """From a row of staged groups."""
-    columns = {name: attribute(plain(row[name], whole_seconds=name == WINDOW)) for name in key}
+def group_of_row(
+    row: Mapping[str, Any], key: Sequence[str], value_columns: Sequence[ValueColumn], decimals: Mapping[str, int]
+) -> KeyGroup:
+    """From a row of staged groups; ``decimals`` as for ``key_text``."""
+    columns = {name: _shortest(attribute(plain(row[name], whole_seconds=name == WINDOW))) for name in key}
     values = tuple(plain(row[column.name]) for column in value_columns)
-    return KeyGroup(key_text(columns[name] for name in key), columns, row[ROWS], values)
+    return KeyGroup(key_text(columns, decimals), columns, row[ROWS], values)
 
 
 def group_of_item(item: Item, key: Sequence[str], value_columns: Sequence[ValueColumn]) -> KeyGroup:
     """From a total or a contribution as it is stored; what somebody took out of it by hand is missing."""
-    columns = {name: item[name] for name in key if name in item}
+    columns = {name: _shortest(item[name]) for name in key if name in item}
     values = tuple(value_of(item[column.name]) if column.name in item else None for column in value_columns)
     rows = int(value_of(item[ROWS])) if ROWS in item else 0
     return KeyGroup(value_of(item[KEY]), columns, rows, values)
+
+
+def kind_of(data_type: pa.DataType) -> str:
+    """What a column of a key is: types with one kind have the same text for what is equal."""
+    if pa.types.is_integer(data_type) or pa.types.is_decimal(data_type):
+        return "a number"
+    if pa.types.is_timestamp(data_type):
+        return "a time" if data_type.tz else "a time without zone"
+    kinds = {pa.string(): "text", pa.binary(): "bytes", pa.bool_(): "true or false", pa.date32(): "a date"}
+    return kinds.get(data_type, str(data_type))
+
+
+def is_of_kind(stored: Attribute | None, kind: str) -> bool:
+    """Whether a column that is stored can be of a kind."""
+    if stored is None:
+        return False
+    [(letter, value)] = stored.items()
+    forms = {"a time": r"[\d:.T-]+Z", "a time without zone": r"[\d:.T-]+", "a date": r"[\d-]+"}
+    letters = {"a number": "N", "bytes": "B", "true or false": "BOOL"}
+    return letter == letters.get(kind, "S") and (kind not in forms or re.fullmatch(forms[kind], value) is not None)
 
 
 def combined(groups: Iterable[KeyGroup], value_columns: Sequence[ValueColumn]) -> KeyGroup | None:
@@ -128,18 +154,40 @@ def value_of(stored: Attribute) -> Any:
     return Decimal(value) if kind == "N" else value
 
 
-def key_text(columns: Iterable[Attribute]) -> str:
-    """The key of an item: numbers as they are, all else in quotes. One that is too long is a hash."""
-    texts = [_key_part(column) for column in columns]
+def key_text(columns: Item, decimals: Mapping[str, int]) -> str:
+    """The key of an item: numbers in their shortest text, all else in quotes. One that is too long is a hash.
+
+    ``decimals`` are the least digits after the point that a column has: those of its first keys, where a version wrote
+    them that had numbers as their type wrote them.
+    """
+    texts = [_key_part(column, decimals.get(name, 0)) for name, column in columns.items()]
     text = f"[{', '.join(texts)}]"
     return text if len(text.encode()) <= LONGEST_KEY else f"sha256:{sha256(text.encode()).hexdigest()}"
 
 
-def _key_part(column: Attribute) -> str:
+def decimals_of(key: str, columns: Sequence[str]) -> dict[str, int]:
+    """The digits after the point of each number in the text of a key that is no hash."""
+    parts = json.loads(key, parse_int=Decimal, parse_float=Decimal)
+    return {
+        name: len(f"{part:f}".partition(".")[2])
+        for name, part in zip(columns, parts, strict=True)
+        if isinstance(part, Decimal)
+    }
+
+
+def _key_part(column: Attribute, decimals: int) -> str:
     [(kind, value)] = column.items()
     if kind == "N":
-        return str(value)
+        whole, _, digits = _shortest(column)["N"].partition(".")
+        digits = digits.ljust(decimals, "0")
+        return f"{whole}.{digits}" if digits else whole
     return json.dumps(b64encode(value).decode() if kind == "B" else value, ensure_ascii=False)
+
+
+def _shortest(column: Attribute) -> Attribute:
+    """A number in its shortest text, which equal numbers share; all else as it is."""
+    [(kind, value)] = column.items()
+    return {"N": _text(EXACT.add(Decimal(value), Decimal()))} if kind == "N" else column
 
 
 def _text(value: Any) -> str:

@@ -2,9 +2,11 @@
 
 They are items of the table of contributions, with a ``_key`` that no contribution has:
 
-    owner,        0         the database, the pipeline and what is added up; the number of publications
+    owner,        0         the database, the pipeline and what is added up; the number of publications; the notes of
+                            ``Note``
     marker,       manifest  ``putting`` and ``token``: the attempt that puts, or has put; ``attempt``: the one that is
                             there whole, with its record
+    putting,      manifest  that an attempt has begun to put something and none has ended
     keys MANIFEST, number   the keys of an attempt, with its token, stored before it puts anything, so that the next one
                             finds them
 
@@ -16,6 +18,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 from uuid import uuid4
 
@@ -27,6 +30,14 @@ from tidemark.sinks.dynamodb.items import KEY, MANIFEST, Item, value_of
 LIST_BYTES = 300_000  # of the keys in one item, before they are compressed; an item has 400 KB
 LISTS = 1_000_000  # the number of a list of keys is ATTEMPT * LISTS + its place
 _NAMES = {"#putting": "putting", "#token": "token"}
+
+
+class Note(StrEnum):
+    """What is noted beside the owner when an attempt first needs it."""
+
+    TABLES = "tables"  # which two tables the owner has written to
+    DECIMALS = "decimals"  # the least digits after the point of numbers in keys, by column
+    KINDS = "kinds"  # what the columns of the key are, which never changes
 
 
 @dataclass(frozen=True)
@@ -104,6 +115,28 @@ class Markers:
         item = self._get("owner", 0)
         return None if item is None else Position(item["identity"]["S"], int(item["publications"]["N"]))
 
+    def noted(self, note: Note) -> str | None:
+        """What was noted beside the owner; None before."""
+        item = self._get("owner", 0)
+        return None if item is None or note not in item else str(item[note]["S"])
+
+    def note(self, note: Note, text: str, before: str | None = None) -> None:
+        """Note something beside the owner, if what was noted ``before`` still is."""
+        condition, values = "attribute_not_exists(#note)", {":text": {"S": text}}
+        if before is not None:
+            condition, values = "#note = :before", {**values, ":before": {"S": before}}
+        update = {
+            "TableName": self._table, "Key": _key("owner", 0), "UpdateExpression": "SET #note = :text",
+            "ConditionExpression": f"attribute_exists(#key) AND {condition}",
+            "ExpressionAttributeNames": {"#note": note, "#key": KEY}, "ExpressionAttributeValues": values,
+        }  # fmt: skip
+        with suppress(Changed):
+            self._dynamo.write([{"Update": update}])
+
+    def decimals(self) -> dict[str, int]:
+        """The least digits after the point of numbers in keys, by column; those without an entry have none."""
+        return json.loads(self.noted(Note.DECIMALS) or "{}")  # type: ignore[no-any-return]
+
     def purpose(self) -> tuple[str, str] | None:
         """The pipeline that writes the tables, and what they add up."""
         item = self._get("owner", 0)
@@ -137,11 +170,20 @@ class Markers:
             "(#putting = :attempt AND #token = :token)",
             "ExpressionAttributeNames": _NAMES, "ExpressionAttributeValues": _announced(attempt, token),
         }  # fmt: skip
+        half = {"Put": {"TableName": self._table, "Item": _key("putting", manifest_id)}}
         try:
-            self._dynamo.write([{"Update": update}])
+            self._dynamo.write([{"Update": update}, half])
         except Changed:
             return False
         return True
+
+    def half_put(self) -> set[int]:
+        """The manifests that an attempt has begun to put, and none has ended."""
+        items = self._dynamo.query(self._table, "#key = :key", {":key": {"S": "putting"}}, {"#key": KEY})
+        return {int(item[MANIFEST]["N"]) for item in items}
+
+    def _no_longer_half(self, manifest_id: int) -> Action:
+        return {"Delete": {"TableName": self._table, "Key": _key("putting", manifest_id)}}
 
     def check(self, manifest_id: int, attempt: int, token: str) -> Action:
         """Part of a transaction: nothing of it is done unless the attempt is still the one that was announced."""
@@ -177,7 +219,7 @@ class Markers:
             "ExpressionAttributeValues": {":one": {"N": "1"}},
         }  # fmt: skip
         try:
-            self._dynamo.write([{"Update": marker}, {"Update": owner}])
+            self._dynamo.write([{"Update": marker}, {"Update": owner}, self._no_longer_half(manifest_id)])
         except Changed:
             return False
         return True
@@ -190,7 +232,7 @@ class Markers:
             "ExpressionAttributeValues": _announced(attempt, token),
         }  # fmt: skip
         with suppress(Changed):
-            self._dynamo.write([{"Delete": delete}])
+            self._dynamo.write([{"Delete": delete}, self._no_longer_half(manifest_id)])
 
     # keys
 

@@ -11,7 +11,9 @@ of ``lifecycle/publish.py``:
 3. The marker says that the attempt is there whole, with its record.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -27,19 +29,30 @@ from tidemark.digest import Digest, row_digest
 from tidemark.errors import Fenced, SinkRefused, Unavailable, WorkFailed
 from tidemark.failpoints import failpoint
 from tidemark.findings import Finding, ok
-from tidemark.manifest import Manifest, Publication
+from tidemark.manifest import Manifest, Publication, many
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import ObjectName, RecordName, staging_folder
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
+from tidemark.sinks.aggregates.before import may_have_contributed
 from tidemark.sinks.aggregates.groups import combined
+from tidemark.sinks.aggregates.value_columns import WINDOW
 from tidemark.sinks.base import Fence, Mark, Owner, Position, Sink, Way
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.dynamodb.audit import differences_of_dynamodb
 from tidemark.sinks.dynamodb.client import Changed, Dynamo
-from tidemark.sinks.dynamodb.items import DIGITS, KeyGroup, group_of_item, group_of_row
-from tidemark.sinks.dynamodb.markers import Markers
+from tidemark.sinks.dynamodb.items import (
+    DIGITS,
+    KeyGroup,
+    decimals_of,
+    group_of_item,
+    group_of_row,
+    is_of_kind,
+    key_text,
+    kind_of,
+)
+from tidemark.sinks.dynamodb.markers import Markers, Note
 from tidemark.sinks.dynamodb.settings import Settings
 from tidemark.sinks.dynamodb.tables import Tables
 from tidemark.sinks.dynamodb.totals import KEYS_OF_A_CALL, Putting, TooManyDigits, Totals
@@ -50,6 +63,7 @@ from tidemark.sinks.stored.own_staging import OwnStaging
 from tidemark.sinks.stored.staging_folders import staged_attempts, staged_manifests
 from tidemark.storage.base import Move, ObjectStore
 from tidemark.storage.s3_client import access
+from tidemark.transforms.sequence import columns_after
 from tidemark.verdict import Shown
 
 TRIES = 30  # of a call on items that others change at the same time
@@ -57,6 +71,7 @@ ITEM_BYTES = 350_000  # of the text in one item; DynamoDB takes 400 KB, names an
 CALL_BYTES = 3_000_000  # of the text in one call; DynamoDB takes 4 MB
 CHECKSUMS = 2**64
 GIVEN_UP = "given up"  # in the place of a digest
+_OF_A_PLACE = {"_topic": pa.string(), "_partition": pa.int32(), WINDOW: pa.timestamp("us", "UTC")}
 
 
 class DynamoSink(Sink):
@@ -70,8 +85,9 @@ class DynamoSink(Sink):
         self.target = settings.target
         self._dynamo = Dynamo(access(settings.access(), lookup), self.context)
         self.tables = Tables(settings, self._dynamo, self.context)
-        self.totals = Totals(settings, self._dynamo)
         self.markers = Markers(self._dynamo, settings.contributions)
+        self.totals = Totals(settings, self._dynamo, self.markers)
+        self._had_none: int | None = None  # the manifest that has never contributed, as ``prepare`` found out
         self._staging = OwnStaging(settings.staging, pipeline_name, settings.name, settings.store_settings(), lookup)
         self._store = self._staging.store
 
@@ -93,6 +109,12 @@ class DynamoSink(Sink):
         self._refuse_other_definition()
         self._staging.claim(database_id)
         self._take_former(self.pipeline_name)
+        if self.markers.noted(Note.TABLES) is None:
+            self.markers.note(Note.TABLES, self.tables.identity())
+        if self.markers.noted(Note.DECIMALS) is None:
+            stored = self.totals.stored_key()
+            decimals = decimals_of(stored.key, self.totals.key) if stored else {}
+            self.markers.note(Note.DECIMALS, json.dumps(decimals))
 
     def _refuse_other_definition(self) -> None:
         """Raise ``SinkRefused`` when other totals are in the table, or those of another pipeline."""
@@ -142,7 +164,31 @@ class DynamoSink(Sink):
         return any(part["path"] == path for part in content.get("objects", ()))
 
     def position(self) -> Position | None:
-        return self.markers.position()
+        """Of the table of contributions; another table in the place of one of the two is another target."""
+        position, noted = self.markers.position(), self.markers.noted(Note.TABLES)
+        if position is None or noted is None or (now := self.tables.identity()) == noted:
+            return position
+        return replace(position, identity=f"{position.identity} with the tables {now}")
+
+    def derive_again(self, *, dry_run: bool) -> Iterator[str]:
+        if not self.tables.exist():
+            return
+        noted = self.markers.noted(Note.TABLES)
+        keys = list(self.totals.wrong(self.totals.combinations()))
+        try:
+            for key in [] if dry_run else keys:
+                self.totals.combine_again(key)
+        except TooManyDigits as refused:
+            raise SinkRefused(
+                str(refused),
+                next_step="one of its contributions was changed by hand: correct or delete that item, then repeat: "
+                f"tidemark adopt {self.pipeline_name} --why TEXT",
+                **self.context,
+            ) from refused
+        if not dry_run:
+            self.markers.note(Note.TABLES, self.tables.identity(), noted)
+        if keys:
+            yield f"{self.target}: {many(len(keys), 'total')} combined again from what the manifests have contributed"
 
     def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
         del own  # no other pipeline writes to these tables
@@ -187,16 +233,63 @@ class DynamoSink(Sink):
         if not are_as_written(self._kept, self._of(before, ObjectKind.DEAD_LETTER)):
             return False
         rows = checksum = 0
+        decimals = self.markers.decimals()
         keys = iter(self.markers.listed_keys(now.manifest_id, before.attempt))
         while chunk := list(islice(keys, KEYS_OF_A_CALL)):
             contributions, totals = self.totals.read(chunk, now.manifest_id)
             for item in contributions.values():
                 group = group_of_item(item, self.totals.key, self.totals.value_columns)
+                if group.key != key_text(group.columns, decimals):
+                    return False
                 rows += group.rows
                 checksum = (checksum + group.checksum()) % CHECKSUMS
             if not all(self.totals.is_right(key, totals.get(key)) for key in chunk):
                 return False
         return (rows, str(checksum)) == (marker.rows, marker.checksum)
+
+    def prepare(
+        self,
+        manifest_id: int,
+        attempt: int,
+        decode: Mapping[str, Any],
+        transforms: Sequence[TransformOrder],
+        database: ManifestDatabase,
+    ) -> None:
+        """Checks what the columns of the key are, and finds out whether the manifest may have contributed before."""
+        kinds = self._kinds(decode, transforms)
+        self._refuse_other_kinds(kinds)
+        self.markers.note(Note.KINDS, json.dumps(kinds))
+        is_known = may_have_contributed(database, manifest_id, attempt, self.name)
+        self._had_none = None if is_known else manifest_id
+
+    def _kinds(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> dict[str, str]:
+        data = columns_after(decode, transforms).schema
+        types = {field.name: field.type for field in data} | _OF_A_PLACE
+        return {name: kind_of(types[name]) for name in self.totals.key}
+
+    def _refuse_other_kinds(self, kinds: Mapping[str, str]) -> None:
+        """Raise ``SinkRefused`` when keys would have another text than those that are stored: a key would have two
+        totals. Numbers of any type have one text."""
+        noted = self.markers.noted(Note.KINDS)
+        before: Mapping[str, str] = json.loads(noted) if noted else self._stored_kinds(kinds)
+        for name, kind in kinds.items():
+            if before[name] == kind:
+                continue
+            raise SinkRefused(
+                f"{name}, which is part of the key, is {kind}, and in the table it is {before[name]}: a key would have "
+                "two totals",
+                next_step="nothing was written; cast it in transform to what it was; or give this sink another table "
+                f"and another name, then: tidemark fill {self.pipeline_name} NAME --why TEXT",
+                **self.context,
+            )
+
+    def _stored_kinds(self, kinds: Mapping[str, str]) -> dict[str, str]:
+        """Of a table where none are noted yet: these, as far as what is stored can be of them."""
+        stored = self.totals.stored_key() if self.tables.exist() else None
+        if stored is None:
+            return dict(kinds)
+        fitting = {name: is_of_kind(stored.columns.get(name), kind) for name, kind in kinds.items()}
+        return {name: kind if fitting[name] else "something else" for name, kind in kinds.items()}
 
     def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
         del manifest_id, attempt  # the order has them
@@ -207,11 +300,13 @@ class DynamoSink(Sink):
         marker, token = self.markers.of(receipt.manifest_id), receipt.digest(self.name)
         if marker is None or (marker.putting, marker.attempt, marker.token) != (*2 * (receipt.attempt,), token):
             self._refuse_higher(receipt, None if marker is None else marker.putting)
-            self._put(receipt, self.content_of_record(receipt, ranges, database_id), token, fence)
+            begun = marker is not None and (marker.putting, marker.token) != (receipt.attempt, token)
+            had_none = self._had_none == receipt.manifest_id and not begun
+            self._put(receipt, self.content_of_record(receipt, ranges, database_id), token, fence, had_none=had_none)
         failpoint("publish.before_mark")
         mark()
 
-    def _put(self, receipt: Receipt, record: Mapping[str, Any], token: str, fence: Fence) -> None:
+    def _put(self, receipt: Receipt, record: Mapping[str, Any], token: str, fence: Fence, *, had_none: bool) -> None:
         """Steps 1 to 3 above."""
         manifest_id, attempt = receipt.manifest_id, receipt.attempt
         table = self._staged(receipt)
@@ -226,7 +321,7 @@ class DynamoSink(Sink):
         dead = [Move(part.staged, part.path, part.bytes) for part in self._of(receipt, ObjectKind.DEAD_LETTER)]
         self._store.move_each(dead, fence, lambda: None)
         self._store.sync(move.key for move in dead)
-        putting = Putting(manifest_id, attempt, token, self.markers.check(manifest_id, attempt, token))
+        putting = Putting(manifest_id, attempt, token, self.markers.check(manifest_id, attempt, token), had_none)
         number = max(1, min(KEYS_OF_A_CALL, CALL_BYTES // (2 * size)))
         for chunk in self._chunks(manifest_id, table, keys, number):
             self._put_chunk(chunk, putting, receipt, fence)
@@ -388,9 +483,10 @@ class DynamoSink(Sink):
         )
 
     def _groups(self, table: pa.Table | None) -> Iterator[KeyGroup]:
+        decimals = self.markers.decimals()
         for batch in [] if table is None else table.to_batches(max_chunksize=1_000):
             for row in batch.to_pylist():
-                yield group_of_row(row, self.totals.key, self.totals.value_columns)
+                yield group_of_row(row, self.totals.key, self.totals.value_columns, decimals)
 
     def _of(self, receipt: Receipt, kind: ObjectKind) -> list[PublishedObject]:
         return [part for part in receipt.objects_of(self.name) if part.kind is kind]
@@ -412,7 +508,7 @@ class DynamoSink(Sink):
         nothing = Receipt(manifest_id, attempt, (self.name,), (), ())
         if not self.markers.begin(manifest_id, attempt, GIVEN_UP):
             raise self._fenced(nothing)
-        putting = Putting(manifest_id, attempt, GIVEN_UP, self.markers.check(manifest_id, attempt, GIVEN_UP))
+        putting = Putting(manifest_id, attempt, GIVEN_UP, self.markers.check(manifest_id, attempt, GIVEN_UP), False)
         for chunk in self._chunks(manifest_id, None, [], KEYS_OF_A_CALL):
             self._put_chunk(chunk, putting, nothing, lambda: None)
             failpoint("publish.mid")
@@ -456,12 +552,12 @@ class DynamoSink(Sink):
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         """Asks for writes with a condition that never holds."""
-        del decode, transforms
         missing = self.tables.check()
         if missing:
             yield ok(self.name, f"an attempt creates {' and '.join(table.name for table in missing)}")
             return
         self._refuse_other_definition()
+        self._refuse_other_kinds(self._kinds(decode, transforms))
         self.tables.try_rights()
         yield ok(self.name, "tables, keys and rights are what an attempt needs (tried, and nothing was written)")
 

@@ -59,6 +59,11 @@ class Tables:
     def exist(self) -> bool:
         return all(self._described(table) is not None for table in self._tables)
 
+    def identity(self) -> str:
+        """Which two tables these are: one that is restored from a copy, or created again, is another one."""
+        described = [self._described(table) or {} for table in self._tables]
+        return " ".join(str(table.get("TableId") or table.get("CreationDateTime")) for table in described)
+
     def ensure(self) -> None:
         """Create the tables that are missing, if the settings say so; raises ``SinkRefused`` for other keys."""
         missing = self.check()

@@ -1,18 +1,26 @@
 """Contributions and totals in DynamoDB: one item per key and manifest, and one per key, changed together.
 
-A manifest that had nothing in a key *adjusts* its total: DynamoDB itself adds counts and sums; the least and the
-greatest value are replaced on the condition that nobody has changed the total since it was read. Where a manifest had
-something, the total is *combined* again from all contributions of the key, on the same condition.
+A manifest that provably never had anything in a key *adjusts* its total: DynamoDB itself adds counts and sums; the
+least and the greatest value are replaced on the condition that nobody has changed the total since it was read. Else the
+total is *combined* again from all contributions of the key, on the same condition.
+
+DynamoDB shows the items of a transaction one by one: who reads two of them may see one before it and one after it. So
+the contributions that a total is made of are read in this order (docs/adr/0035-what-a-total-is-made-of.md):
+
+1. The total, with its revision, which every transaction changes that changes a contribution to it.
+2. The manifests that are being put. Those of all others are whole, so all reads see them from here on.
+3. All contributions to the key.
+4. The contributions of the manifests of 2, in one transaction with the total, whose revision is still that of 1.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
 from tidemark.errors import Unavailable
 from tidemark.sinks.aggregates.value_columns import ROWS, Function
-from tidemark.sinks.dynamodb.client import Action, Dynamo
+from tidemark.sinks.dynamodb.client import Action, Changed, Dynamo
 from tidemark.sinks.dynamodb.items import (
     ATTEMPT,
     DIGITS,
@@ -27,9 +35,11 @@ from tidemark.sinks.dynamodb.items import (
     group_of_item,
     of_both,
 )
+from tidemark.sinks.dynamodb.markers import Markers
 from tidemark.sinks.dynamodb.settings import Settings
 
 KEYS_OF_A_CALL = 49  # DynamoDB takes 100 actions: two for each key, and the check of the marker
+TOGETHER = 9  # contributions that are read in one transaction with their total
 LOOKS = 20  # at a total that changes while it is compared
 
 
@@ -42,20 +52,23 @@ class TooManyDigits(Exception):
 
 @dataclass(frozen=True)
 class Putting:
-    """The attempt that puts; ``check`` is the condition that it may."""
+    """The attempt that puts; ``check`` is the condition that it may. ``had_none``: no lower attempt can have put
+    anything, so a key where the manifest has no contribution has no share of it in its total either."""
 
     manifest_id: int
     attempt: int
     token: str
     check: Action
+    had_none: bool
 
 
 class Totals:
     """Both tables of one sink."""
 
-    def __init__(self, settings: Settings, dynamo: Dynamo) -> None:
+    def __init__(self, settings: Settings, dynamo: Dynamo, markers: Markers) -> None:
         self._settings = settings
         self._dynamo = dynamo
+        self._markers = markers
         self.key = settings.aggregate.key
         self.value_columns = settings.aggregate.value_columns
 
@@ -67,18 +80,22 @@ class Totals:
         it puts anything.
         """
         contributions, totals = self.read(list(groups), putting.manifest_id)
+        half: set[int] | None = None  # read after the totals
         actions: list[Action] = []
         for key, group in groups.items():
             before = contributions.get(key)
-            mine = before is not None and _is_of(before, putting)
-            if (before is None and group is None) or (mine and group is not None):
+            if before is not None and group is not None and _is_of(before, putting):
                 continue
             actions.append(self._contribution(key, group, before, putting))
             total = totals.get(key)
-            if before is None and group is not None:
+            if before is None and group is not None and putting.had_none:
                 actions.append(self._adjusted(group, total))
-            else:
-                actions.append(self._combined(key, group, total, putting.manifest_id))
+                continue
+            if half is None:
+                half = self._markers.half_put()
+            others = self._made_of(key, total, half - {putting.manifest_id})
+            others.pop(putting.manifest_id, None)
+            actions.append(self._combined(key, [*others.values(), *([group] if group else [])], total))
         if actions:
             self._dynamo.write([putting.check, *actions])
 
@@ -99,16 +116,43 @@ class Totals:
         for item in items:
             yield int(item[MANIFEST]["N"]), group_of_item(item, self.key, self.value_columns)
 
-    def all_contributions(self) -> Iterator[tuple[int, KeyGroup]]:
-        """(manifest, group) of all items of the table that are no markers."""
+    def all_contributions(self) -> Iterator[tuple[int, int, KeyGroup]]:
+        """(manifest, attempt, group) of all items of the table that are no markers."""
         for item in self._dynamo.scan(self._settings.contributions):
             if ATTEMPT in item:
-                yield int(item[MANIFEST]["N"]), group_of_item(item, self.key, self.value_columns)
+                group = group_of_item(item, self.key, self.value_columns)
+                yield int(item[MANIFEST]["N"]), int(item[ATTEMPT]["N"]), group
+
+    def combinations(self) -> dict[str, KeyGroup | None]:
+        """What the contributions to each key come to, as a scan finds them."""
+        groups: dict[str, KeyGroup | None] = {}
+        for _, _, group in self.all_contributions():
+            others = groups.get(group.key)
+            groups[group.key] = combined([others, group] if others else [group], self.value_columns)
+        return groups
+
+    def stored_key(self) -> KeyGroup | None:
+        """Any contribution whose key is no hash; None without any."""
+        groups = (group for _, _, group in self.all_contributions())
+        return next((group for group in groups if group.key.startswith("[")), None)
 
     def all_totals(self) -> Iterator[tuple[Item, KeyGroup]]:
         """The items as they are stored, and what they hold."""
         for item in self._dynamo.scan(self._settings.table):
             yield item, group_of_item(item, self.key, self.value_columns)
+
+    def wrong(self, expected: dict[str, KeyGroup | None]) -> Iterator[str]:
+        """The keys whose total is not the combination of its contributions.
+
+        ``expected`` are the combinations as a scan has found them, by key; it is emptied. What seems wrong is looked at
+        again, since the pages of a scan are of different moments.
+        """
+        for item, total in self.all_totals():
+            if expected.pop(total.key, None) != total and not self.is_right(total.key, item):
+                yield total.key
+        for key in expected:  # without a total
+            if not self.is_right(key, None):
+                yield key
 
     def is_right(self, key: str, total: Item | None) -> bool:
         """Whether the total of a key, which was read before, is the combination of its contributions.
@@ -116,24 +160,63 @@ class Totals:
         Also while manifests change it: then it is read again.
         """
         for _ in range(LOOKS):
-            expected = combined((group for _, group in self.contributions_to(key)), self.value_columns)
+            groups = [group for _, group in self.contributions_to(key)]
             actual = None if total is None else group_of_item(total, self.key, self.value_columns)
-            if actual == expected:
+            if combined(groups, self.value_columns) == actual:
                 return True
-            again = self._dynamo.get(self._settings.table, {KEY: {"S": key}})
-            if again == total:
-                return False
-            total = again
-        raise Unavailable(
+            try:
+                groups = list(self._made_of(key, total, self._markers.half_put(), at_last=True).values())
+            except Changed:
+                total = self._dynamo.get(self._settings.table, {KEY: {"S": key}})
+            else:
+                return combined(groups, self.value_columns) == actual
+        raise self._changing(key)
+
+    def combine_again(self, key: str) -> None:
+        """Put the combination of its contributions in the place of a total."""
+        for _ in range(LOOKS):
+            total = self._dynamo.get(self._settings.table, {KEY: {"S": key}})
+            try:
+                groups = self._made_of(key, total, self._markers.half_put())
+                self._dynamo.write([self._combined(key, list(groups.values()), total)])
+            except Changed:
+                continue
+            return
+        raise self._changing(key)
+
+    def _changing(self, key: str) -> Unavailable:
+        return Unavailable(
             f"the total {key} changes all the time",
             next_step="repeat the command when fewer manifests are published at the same time",
         )
+
+    def _made_of(
+        self, key: str, total: Item | None, half: Collection[int], *, at_last: bool = False
+    ) -> dict[int, KeyGroup]:
+        """What a total is made of, by manifest: steps 3 and 4 above; ``half`` are the manifests of step 2.
+
+        Raises ``Changed`` when the total is not the one that was read any more. Whoever writes the total on the
+        condition of its revision need not know that earlier; ``at_last`` is for all others.
+        """
+        groups = dict(self.contributions_to(key))
+        ids = sorted(half)
+        for start in range(0, max(len(ids), 1 if at_last else 0), TOGETHER):
+            some = ids[start : start + TOGETHER]
+            places = [(self._settings.contributions, self._contribution_key(key, id_)) for id_ in some]
+            now, *items = self._dynamo.get_together([(self._settings.table, {KEY: {"S": key}}), *places])
+            if _revision(now) != _revision(total):
+                raise Changed(first=False)
+            for manifest_id, item in zip(some, items, strict=True):
+                groups.pop(manifest_id, None)
+                if item is not None:
+                    groups[manifest_id] = group_of_item(item, self.key, self.value_columns)
+        return groups
 
     def _contribution_key(self, key: str, manifest_id: int) -> Item:
         return {KEY: {"S": key}, MANIFEST: attribute(manifest_id)}
 
     def _contribution(self, key: str, group: KeyGroup | None, before: Item | None, putting: Putting) -> Action:
-        """Put or delete the contribution, if it is still as it was read."""
+        """Put or delete the contribution, if it is still as it was read; that there is none is a condition as well."""
         place = self._contribution_key(key, putting.manifest_id)
         condition: dict[str, Any] = {
             "ConditionExpression": "attribute_not_exists(#attempt)", "ExpressionAttributeNames": {"#attempt": ATTEMPT},
@@ -145,6 +228,8 @@ class Totals:
                 "ExpressionAttributeValues": {":attempt": before[ATTEMPT], ":token": before[TOKEN]},
             }
         table = {"TableName": self._settings.contributions, **condition}
+        if group is None and before is None:
+            return {"ConditionCheck": {"Key": place, **table}}
         if group is None:
             return {"Delete": {"Key": place, **table}}
         by = {ATTEMPT: attribute(putting.attempt), TOKEN: {"S": putting.token}}
@@ -182,10 +267,9 @@ class Totals:
             values |= same.get("ExpressionAttributeValues", {})
         return {"Update": update}
 
-    def _combined(self, key: str, group: KeyGroup | None, total: Item | None, manifest_id: int) -> Action:
-        """Put the combination of all contributions in the place of a total, which was read before them."""
-        groups = [others for other, others in self.contributions_to(key) if other != manifest_id]
-        together = combined([*groups, *([group] if group else [])], self.value_columns)
+    def _combined(self, key: str, groups: Sequence[KeyGroup], total: Item | None) -> Action:
+        """Put the combination of what all manifests contribute in the place of a total, if it is still as it was."""
+        together = combined(groups, self.value_columns)
         table = {"TableName": self._settings.table, **_same_revision(total)}
         if together is None:
             return {"Delete": {"Key": {KEY: {"S": key}}, **table}}
@@ -206,6 +290,11 @@ def _is_of(contribution: Item, putting: Putting) -> bool:
 def _new_revision() -> dict[str, str]:
     """Never the same again: a total may be removed, and come back."""
     return {"S": uuid4().hex}
+
+
+def _revision(total: Item | None) -> Any:
+    """What two reads of a total are compared by; one that somebody made by hand has no revision."""
+    return total if total is None or REVISION not in total else total[REVISION]
 
 
 def _same_revision(total: Item | None) -> dict[str, Any]:
