@@ -3,7 +3,7 @@
 They are items of the table of contributions, with a ``_key`` that no contribution has:
 
     owner,        0         the database, the pipeline and what is added up; the number of publications; the notes of
-                            ``Note``
+                            ``OwnerNote``
     marker,       manifest  ``putting`` and ``token``: the attempt that puts, or has put; ``attempt``: the one that is
                             there whole, with its record
     putting,      manifest  that an attempt has begun to put something and none has ended
@@ -32,7 +32,7 @@ LISTS = 1_000_000  # the number of a list of keys is ATTEMPT * LISTS + its place
 _NAMES = {"#putting": "putting", "#token": "token"}
 
 
-class Note(StrEnum):
+class OwnerNote(StrEnum):
     """What is noted beside the owner when an attempt first needs it."""
 
     TABLES = "tables"  # which two tables the owner has written to
@@ -115,12 +115,12 @@ class Markers:
         item = self._get("owner", 0)
         return None if item is None else Position(item["identity"]["S"], int(item["publications"]["N"]))
 
-    def noted(self, note: Note) -> str | None:
+    def noted(self, note: OwnerNote) -> str | None:
         """What was noted beside the owner; None before."""
         item = self._get("owner", 0)
         return None if item is None or note not in item else str(item[note]["S"])
 
-    def note(self, note: Note, text: str, before: str | None = None) -> None:
+    def note(self, note: OwnerNote, text: str, before: str | None = None) -> None:
         """Note something beside the owner, if what was noted ``before`` still is."""
         condition, values = "attribute_not_exists(#note)", {":text": {"S": text}}
         if before is not None:
@@ -135,7 +135,7 @@ class Markers:
 
     def decimals(self) -> dict[str, int]:
         """The least digits after the point of numbers in keys, by column; those without an entry have none."""
-        return json.loads(self.noted(Note.DECIMALS) or "{}")  # type: ignore[no-any-return]
+        return json.loads(self.noted(OwnerNote.DECIMALS) or "{}")  # type: ignore[no-any-return]
 
     def purpose(self) -> tuple[str, str] | None:
         """The pipeline that writes the tables, and what they add up."""

@@ -52,7 +52,7 @@ from tidemark.sinks.dynamodb.items import (
     key_text,
     kind_of,
 )
-from tidemark.sinks.dynamodb.markers import Markers, Note
+from tidemark.sinks.dynamodb.markers import Markers, OwnerNote
 from tidemark.sinks.dynamodb.settings import Settings
 from tidemark.sinks.dynamodb.tables import Tables
 from tidemark.sinks.dynamodb.totals import KEYS_OF_A_CALL, Putting, TooManyDigits, Totals
@@ -109,12 +109,12 @@ class DynamoSink(Sink):
         self._refuse_other_definition()
         self._staging.claim(database_id)
         self._take_former(self.pipeline_name)
-        if self.markers.noted(Note.TABLES) is None:
-            self.markers.note(Note.TABLES, self.tables.identity())
-        if self.markers.noted(Note.DECIMALS) is None:
+        if self.markers.noted(OwnerNote.TABLES) is None:
+            self.markers.note(OwnerNote.TABLES, self.tables.identity())
+        if self.markers.noted(OwnerNote.DECIMALS) is None:
             stored = self.totals.stored_key()
             decimals = decimals_of(stored.key, self.totals.key) if stored else {}
-            self.markers.note(Note.DECIMALS, json.dumps(decimals))
+            self.markers.note(OwnerNote.DECIMALS, json.dumps(decimals))
 
     def _refuse_other_definition(self) -> None:
         """Raise ``SinkRefused`` when other totals are in the table, or those of another pipeline."""
@@ -165,7 +165,7 @@ class DynamoSink(Sink):
 
     def position(self) -> Position | None:
         """Of the table of contributions; another table in the place of one of the two is another target."""
-        position, noted = self.markers.position(), self.markers.noted(Note.TABLES)
+        position, noted = self.markers.position(), self.markers.noted(OwnerNote.TABLES)
         if position is None or noted is None or (now := self.tables.identity()) == noted:
             return position
         return replace(position, identity=f"{position.identity} with the tables {now}")
@@ -173,7 +173,7 @@ class DynamoSink(Sink):
     def derive_again(self, *, dry_run: bool) -> Iterator[str]:
         if not self.tables.exist():
             return
-        noted = self.markers.noted(Note.TABLES)
+        noted = self.markers.noted(OwnerNote.TABLES)
         keys = list(self.totals.wrong(self.totals.combinations()))
         try:
             for key in [] if dry_run else keys:
@@ -186,7 +186,7 @@ class DynamoSink(Sink):
                 **self.context,
             ) from refused
         if not dry_run:
-            self.markers.note(Note.TABLES, self.tables.identity(), noted)
+            self.markers.note(OwnerNote.TABLES, self.tables.identity(), noted)
         if keys:
             yield f"{self.target}: {many(len(keys), 'total')} combined again from what the manifests have contributed"
 
@@ -258,7 +258,7 @@ class DynamoSink(Sink):
         """Checks what the columns of the key are, and finds out whether the manifest may have contributed before."""
         kinds = self._kinds(decode, transforms)
         self._refuse_other_kinds(kinds)
-        self.markers.note(Note.KINDS, json.dumps(kinds))
+        self.markers.note(OwnerNote.KINDS, json.dumps(kinds))
         is_known = may_have_contributed(database, manifest_id, attempt, self.name)
         self._had_none = None if is_known else manifest_id
 
@@ -270,7 +270,7 @@ class DynamoSink(Sink):
     def _refuse_other_kinds(self, kinds: Mapping[str, str]) -> None:
         """Raise ``SinkRefused`` when keys would have another text than those that are stored: a key would have two
         totals. Numbers of any type have one text."""
-        noted = self.markers.noted(Note.KINDS)
+        noted = self.markers.noted(OwnerNote.KINDS)
         before: Mapping[str, str] = json.loads(noted) if noted else self._stored_kinds(kinds)
         for name, kind in kinds.items():
             if before[name] == kind:

@@ -5,7 +5,6 @@ INSERT INTO tidemark_target.aggregate (target, pipeline, definition)
 VALUES (%(target)s, %(pipeline)s, %(definition)s) ON CONFLICT DO NOTHING;
 
 -- name: put_back
--- For a person: the row of ``define`` that was deleted.
 INSERT INTO tidemark_target.aggregate (target, pipeline, definition) VALUES ({target}, {pipeline}, {definition});
 
 -- name: definition
