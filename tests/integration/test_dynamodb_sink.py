@@ -296,6 +296,7 @@ def test_totals_that_an_older_version_has_written_are_found_by_their_keys_also_w
     world.send(*cost("3.0", "2.5"))
     with monkeypatch.context() as patched:
         patched.setattr(items, "key_text", as_before)
+        patched.setattr(items, "_shortest", lambda column: column)
         world.ok("run", "demo", "--run-key", "one")
     forget_notes(world)
     assert counted(world) == {"[3.0]": 1, "[2.5]": 1}
@@ -316,6 +317,7 @@ def test_two_totals_of_one_key_that_an_older_version_has_made_are_named_and_repl
     world = by_price(make_dynamo_world)
     with monkeypatch.context() as patched:
         patched.setattr(items, "key_text", as_before)
+        patched.setattr(items, "_shortest", lambda column: column)
         for kind in ("DECIMAL(10, 1)", "DECIMAL(10, 2)"):
             read_price_as(world, kind)
             world.send(*cost("3.0", "7.0"))
