@@ -1,4 +1,4 @@
-"""Publications, replays, rollbacks, expiries and other programs' commits in any order, against a model of the rows.
+"""I31: publications, replays, rollbacks, expiries and other programs' commits in any order, against a model of rows.
 
 The model does what the errors tell a person: a table that went back is accepted as it is, and what it lacks is
 replayed. At every step all files that a snapshot names must be there.

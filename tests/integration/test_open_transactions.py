@@ -1,4 +1,7 @@
-"""A transaction that does not end is said with its place and age, and nothing past it is planned."""
+"""A transaction that does not end is said with its place and age, and nothing past it is planned.
+
+I32: where one was open when a plan looked, the plan stands for no time.
+"""
 
 import itertools
 import json

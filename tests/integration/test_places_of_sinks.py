@@ -1,4 +1,4 @@
-"""A place belongs to one sink of one pipeline of one database, by its name: nobody finds there what another left."""
+"""I30: a place belongs to one sink of one pipeline of one database, by its name: nobody finds what another left."""
 
 import json
 import shutil
