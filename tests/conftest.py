@@ -48,7 +48,7 @@ def pytest_collection_finish() -> None:
 
 
 BY_FUNCTION = ("/test_kills.py", "/test_traces.py", "/test_lost_answers_of_tables.py")
-ONE_BY_ONE = ("/test_all_sinks.py", "/test_schedules.py", "/test_generated_days.py")
+ONE_BY_ONE = ("/test_all_sinks.py", "/test_schedules.py", "/test_state_machine.py", "/test_generated_days.py")
 
 
 class ByModule(LoadScopeScheduling):

@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import cast
 from uuid import uuid4
 
 import pytest
 
+from sandbox.bootstrap.checkout import STATE
 from sandbox.services.broker import Broker
 from sandbox.services.dynamodb import DynamoDB
 from sandbox.services.postgres import Postgres, remove_home
@@ -51,9 +53,29 @@ def make_model_world(postgres: Postgres, template: str, reached: Counter[str]) -
 
 
 @pytest.fixture
-def other_sinks(postgres: Postgres, broker: Broker, dynamodb: DynamoDB) -> OtherSinks:
-    """Makes the second sinks of schedules."""
-    return OtherSinks(postgres, broker, dynamodb)
+def other_sinks(postgres: Postgres, broker: Broker, dynamodb: DynamoDB, request: pytest.FixtureRequest) -> OtherSinks:
+    """Makes the other sinks of schedules."""
+    return OtherSinks(postgres, broker, dynamodb, lambda: cast("Broker", request.getfixturevalue("second_broker")))
+
+
+@pytest.fixture(scope="module")
+def second_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A cluster beside the one of all tests."""
+    with Broker(tmp_path_factory.mktemp("second"), STATE / "jars" / "kafka") as started:
+        yield started
+
+
+@pytest.fixture
+def make_other_world(
+    postgres: Postgres, template: str, reached: Counter[str], request: pytest.FixtureRequest
+) -> Callable[[str], ModelWorld]:
+    """Creates worlds with a lake and other sinks, for schedules that must succeed."""
+
+    def make(kind: str, counts: Counter[str] = reached) -> ModelWorld:
+        settings, others = ScheduleSettings(second=kind), request.getfixturevalue("other_sinks")
+        return ModelWorld(postgres, template, settings, counts, other_sinks=others)
+
+    return make
 
 
 @pytest.fixture

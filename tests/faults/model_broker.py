@@ -6,7 +6,7 @@ client can see: log start, last stable offset, high watermark, topic ids, transa
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, cast
 
@@ -48,6 +48,7 @@ class Entry:
     transaction: Transaction | None = None
     leader_epoch: int = 0
     rewritten: bool = False  # whether it has the offset of a record that a truncation removed
+    arrived: datetime = field(default_factory=lambda: datetime.now(UTC))  # by the clock of the processes
 
     @property
     def bad(self) -> bool:

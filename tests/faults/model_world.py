@@ -70,7 +70,7 @@ class ScheduleSettings:
     max_records: int = 5
     max_slices: int = 4
     partitions: int = 2
-    second: str = ""  # the kind of the second sink: "files", or one of ``other_sinks.KINDS``
+    second: str = ""  # what is beside the lake: "files", or one of ``other_sinks.KINDS`` and ``PAIRS``
 
 
 class ModelWorld:
@@ -101,14 +101,15 @@ class ModelWorld:
         self.stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
         self.lake = lake or FolderLake(self.folder / "lake")
         self.lakes: dict[str, Lake] = {"lake": self.lake}  # by the names of their sinks
-        self.other: OtherSink | None = None
+        self.others: list[OtherSink] = []
+        self.begun: dict[str, datetime] = {}  # when the first planner of a run key began
         self.staged: dict[tuple[int, int], dict[tuple[str, int, int], int]] = {}  # by manifest and attempt: serials
-        self.puts = 0  # how often a process, well or not, has come out of the other sink's ``put``
+        self.puts = 0  # how often a process, well or not, has come out of the ``put`` of another sink
         if settings.second == "files":
             self.lakes["lake2"] = FolderLake(self.folder / "lake2")
         elif settings.second:
-            assert other_sinks is not None, "it makes the second sink"
-            self.other = self.stack.enter_context(other_sinks.target(settings.second, self.folder))
+            assert other_sinks is not None, "it makes the other sinks"
+            self.others = self.stack.enter_context(other_sinks.targets(settings.second, self.folder))
             self.stack.enter_context(mock.patch.object(turns, "WAIT_S", 0.0))  # whoever has the turn may stand still
         self.broker = ModelBroker(NAME, self.pipeline().source, notice)
         self.dsn = self.stack.enter_context(postgres.temporary_database("schedule", template))
@@ -160,10 +161,10 @@ class ModelWorld:
             {"files": {"name": name, **lake.sink(), "layout": "raw/{stream}/%Y/%m/%d/%H"}}
             for name, lake in self.lakes.items()
         ]
-        return [*lakes, *([] if self.other is None else [{self.other.kind: self.other.entry()}])]
+        return [*lakes, *({other.kind: other.entry()} for other in self.others)]
 
     def sink_names(self) -> set[str]:
-        return {*self.lakes, *([] if self.other is None else [self.other.kind])}
+        return {*self.lakes, *(other.name for other in self.others)}
 
     def onlooker(self) -> Context:
         """A context for verbs that run to their end at once, as when a person calls them."""
@@ -173,8 +174,8 @@ class ModelWorld:
         pipeline = self.pipeline()
         self.broker.settings = pipeline.source
         sinks = tuple(open_sink(NAME, settings, from_environment) for settings in pipeline.sinks)
-        if self.other is not None:
-            self._count_puts(sinks[-1])
+        for sink in sinks[len(self.lakes) :]:
+            self._count_puts(sink)
         return Context(pipeline, database, self.broker, sinks)
 
     def _count_puts(self, sink: Sink) -> None:
@@ -243,7 +244,7 @@ class ModelWorld:
 
     def change_code(self) -> None:
         """Change the schema: later attempts write other rows, so a replay has objects to move."""
-        if self.other is None or self.other.takes_other_rows:
+        if all(other.takes_other_rows for other in self.others):
             self.schema = 1 - self.schema
 
     # processes
@@ -253,7 +254,12 @@ class ModelWorld:
         self.runs += 1
         cut = None if until is None else self.clock - timedelta(minutes=until)
         tick = Tick(run_key or f"run-{self.runs}", RunKind.MANUAL, cut)
-        return self._act(f"plan {tick.run_key}", lambda context: plan(context, tick), plans=True)
+
+        def verb(context: Context) -> object:
+            self.begun.setdefault(tick.run_key, datetime.now(UTC))
+            return plan(context, tick)
+
+        return self._act(f"plan {tick.run_key}", verb, plans=True)
 
     def process(self, manifest: int, *, replay: bool = False) -> Actor:
         word = "replay" if replay else "process"
@@ -291,7 +297,7 @@ class ModelWorld:
             for sink in own.sinks:
                 if isinstance(sink, FilesSink):
                     sink.store = MortalStore(sink.store, actor.life)
-                elif self.other is not None:
+                else:
                     make_mortal(sink, actor.life)
             try:
                 return verb(own)
@@ -325,6 +331,12 @@ class ModelWorld:
     def finish(self, actor: Actor) -> None:
         if not actor.ended:
             self._advance(actor, actor.go)
+
+    def run_to_question(self, actor: Actor, name: str) -> bool:
+        """Let the actor go to where it asks the source something; false when it ends before that."""
+        while not actor.ended and actor.life.at != name:
+            self.step(actor, operations=1)
+        return not actor.ended
 
     def run_to(self, actor: Actor, name: str, passes: int = 1) -> None:
         """Let the actor go to a failpoint, the ``passes``-th time that it reaches it."""

@@ -7,6 +7,7 @@ and compares them with the broker's records, row by row.
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from io import BytesIO
 from pathlib import PurePath
 from typing import Any
@@ -14,15 +15,17 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tests.faults.lakes import Lake
-from tests.faults.model_broker import Entry, Log
+from tests.faults.model_broker import Entry, Fate, Log
 from tests.faults.model_world import NAME, ModelWorld
 from tests.faults.other_sinks import OtherSink
+from tidemark.lifecycle.progress import published_ends
 from tidemark.manifest import Manifest, ManifestState, Publication
 from tidemark.offsets import Range, TopicPartition, range_from
 from tidemark.operations.audit import audit
-from tidemark.paths import RecordName
+from tidemark.paths import RecordName, manifest_staging
 from tidemark.planner import Chain
 from tidemark.receipt import ObjectKind, PublishedObject
+from tidemark.sinks.base import Sink
 from tidemark.views.checks import difference_views
 
 Piece = tuple[int | None, int, str, int | None]  # start, end, kind, manifest
@@ -31,6 +34,27 @@ Place = tuple[str, int, int]  # topic, partition, offset
 CHAINS = """
 SELECT c.id, c.topic, c.topic_id, c.partition, r.start_offset, r.end_offset, r.kind::text, r.manifest_id
 FROM tidemark.manifest_range r JOIN tidemark.chain c ON c.id = r.chain_id ORDER BY c.id, r.end_offset
+"""
+MOMENTS = """
+SELECT DISTINCT r.run_key, r.cut_at, r.planned_up_to, c.topic_id
+FROM tidemark.run r JOIN tidemark.run_end e ON e.run_id = r.id JOIN tidemark.chain c ON c.id = e.chain_id
+WHERE r.planned_up_to IS NOT NULL
+"""
+ENDS = """
+SELECT DISTINCT ON (c.topic_id, c.partition) c.topic_id, c.partition,
+       (SELECT max(r.end_offset) FROM tidemark.manifest_range r WHERE r.chain_id = c.id)
+FROM tidemark.chain c ORDER BY c.topic_id, c.partition, c.incarnation DESC
+"""
+UNDONE = """
+SELECT c.topic_id, c.partition, min(r.start_offset)
+FROM tidemark.manifest_range r
+JOIN tidemark.chain c ON c.id = r.chain_id
+JOIN tidemark.manifest m ON m.id = r.manifest_id
+WHERE r.kind = 'data' AND m.state <> 'done' AND NOT EXISTS (
+    SELECT FROM tidemark.chain later JOIN tidemark.manifest_range a ON a.chain_id = later.id AND a.start_offset IS NULL
+    WHERE (later.topic_id, later.partition) = (c.topic_id, c.partition) AND later.incarnation > c.incarnation
+      AND a.end_offset <= r.start_offset)
+GROUP BY c.topic_id, c.partition
 """
 WITHOUT = "SELECT manifest_id FROM tidemark.accepted_damage WHERE sink = %s AND path = ''"
 RUNS = "SELECT run_key, cut_at, reached, manifests, covered_by FROM tidemark.run"
@@ -46,12 +70,15 @@ class Oracle:
     def __init__(self, world: ModelWorld) -> None:
         self.world = world
         self.behind = False  # the database was restored, and the lake's records are not adopted yet
+        self.away = False  # another program has brought a target back, and what it lacks is not replayed yet
         self.forget()
 
     def forget(self) -> None:
         """Forget what was remembered of the database, because it was restored."""
         self.read: dict[tuple[str, int, int], list[object]] = {}  # by sink, manifest and attempt
-        self.puts = -1  # those that the other sink was looked at after
+        self.puts = -1  # those that the other sinks were looked at after
+        self.contents: dict[tuple[str, int, int], dict[str, Any]] = {}  # by sink, manifest and attempt
+        self.moments: set[str] = set()  # the runs whose times were looked at
         self.serials: dict[tuple[str, int], dict[Place, int]] = {}  # by sink and manifest, those of its records
         self.chains: dict[int, list[Piece]] = {}
         self.runs: dict[str, Any] = {}
@@ -64,8 +91,11 @@ class Oracle:
         self._check_tokens(manifests)
         if not self.behind:
             self._check_published(manifests)
-            if self.world.other is not None and self.puts != self.world.puts:
-                self._check_other(self.world.other, manifests)
+            self._check_moments()
+            self._check_progress()
+            if not self.away and self.puts != self.world.puts:
+                for other in self.world.others:
+                    self._check_other(other, manifests)
                 self.puts = self.world.puts
         self.world.surgery = bool(self.world.actors) and self.world.surgery
 
@@ -100,6 +130,37 @@ class Oracle:
             if runs.get(key) != row:
                 self._fail("I3 a plan is a function", f"run {row} became {runs.get(key)}")
         self.runs = runs
+
+    def _check_moments(self) -> None:
+        """I32: what had come before the time that a run has stored is planned, also of transactions that were open."""
+        times = self.world.sql.execute(MOMENTS).fetchall()
+        ends: dict[tuple[str, int], int] = {}
+        if any(run_key not in self.moments for run_key, *_ in times):
+            ends = {(topic_id, partition): end for topic_id, partition, end in self.world.sql.execute(ENDS).fetchall()}
+        for run_key, cut_at, up_to, topic_id in times:
+            if run_key in self.moments:
+                continue
+            for partition, log in enumerate(self.world.broker.by_id[topic_id].logs):
+                began = self.world.begun.get(run_key) if cut_at else up_to
+                stop = log.end if cut_at is None else _first_at(log, up_to)
+                for offset in range(max(ends.get((topic_id, partition), 0), log.start), stop):
+                    entry = log.entries[offset]
+                    is_record = entry.serial is not None and not (
+                        entry.transaction and entry.transaction.fate is Fate.ABORTED
+                    )
+                    if is_record and began is not None and entry.arrived < began:
+                        what = f"run {run_key} has stored {up_to}, and offset {offset} of {topic_id}-{partition}"
+                        self._fail("I32 moments", f"{what}, which was there at {entry.arrived}, is not planned")
+        self.moments |= {run_key for run_key, *_ in times}
+
+    def _check_progress(self) -> None:
+        """I16: the source's own tools are told of no offset behind one that is not published."""
+        rows = self.world.sql.execute(UNDONE).fetchall()
+        lowest = {(topic_id, partition): start for topic_id, partition, start in rows}
+        for at, told in published_ends(self.world.onlooker()).items() if lowest else ():
+            start = lowest.get((at.topic_id, at.partition), told)
+            if told > start:
+                self._fail("I16 progress", f"{at.name} is told to be published up to {told}, and {start} is not")
 
     def _check_tokens(self, manifests: list[Manifest]) -> None:
         by_id = {manifest.id: manifest for manifest in manifests}
@@ -200,37 +261,93 @@ class Oracle:
 
     def _check_other(self, other: OtherSink, manifests: list[Manifest]) -> None:
         """I10, I11, I16: the other sink shows each manifest that left evidence whole, once, in order, and no more."""
-        sink = next(candidate for candidate in self.world.onlooker().sinks if candidate.name == other.kind)
+        sink = self._sink(other)
         half, newest = other.half(), sink.evidence()
-        records = {id_: sink.record(RecordName(NAME, id_, attempt)) or {} for id_, attempt in newest.items()}
+        records = {id_: self._content(sink, id_, attempt) for id_, attempt in newest.items()}
         for manifest in manifests:
-            publication = manifest.published(other.kind)
+            publication = manifest.published(other.name)
             if publication is None:
                 continue
             attempt, record = newest.get(manifest.id, 0), records.get(manifest.id, {})
             if attempt < publication.attempt:
-                self._fail("I8 done has evidence", f"{other.kind}: manifest {manifest.id} has that of {attempt} only")
+                self._fail("I8 done has evidence", f"{other.name}: manifest {manifest.id} has that of {attempt} only")
             if attempt == publication.attempt and record["digest"] != publication.digest:
-                self._fail("I8 done has evidence", f"{other.kind}: {record['digest']}, not {publication.digest}")
+                self._fail("I8 done has evidence", f"{other.name}: {record['digest']}, not {publication.digest}")
         covering: dict[tuple[TopicPartition, int], list[int]] = {}  # two manifests where a truncation was in between
         for id_ in newest.keys() - half:
             for covered in map(range_from, records[id_]["ranges"]):
                 for offset in range(covered.start, covered.end):
                     covering.setdefault((covered.at, offset), []).append(id_)
+        if gone := other.gone():
+            self._fail("I11 whole", f"{other.name}: readers of what is kept there miss {gone}")
         seen = other.seen()
         ever = {at: self.world.broker.log(at).ever() for at in {at for at, _ in covering}}
         for (at, offset), ids in covering.items():
-            where = f"{other.kind}: {at.topic}-{at.partition} offset {offset} of manifests {ids}"
+            where = f"{other.name}: {at.topic}-{at.partition} offset {offset} of manifests {ids}"
             self._check_seen(where, len(ids), seen, ever[at].get(offset, []))
         if +seen:
-            self._fail("I10 only what is visible", f"{other.kind}: records {seen} of no manifest with evidence")
-        for stream in other.streams():  # a later record of a log has a higher serial number, in whichever of its lives
-            if stream != sorted(stream):
-                self._fail("I16 order of a key", f"{other.kind}: records came as {stream}")
+            self._fail("I10 only what is visible", f"{other.name}: records {seen} of no manifest with evidence")
+        self._check_streams(other)
 
-    def _check_seen(self, where: str, manifests: int, seen: Counter[int], ever: list[Entry]) -> None:
-        """Take what so many manifests show of an offset out of ``seen``: each of them another of the ``ever``."""
-        good = [entry.serial for entry in ever if entry.serial is not None and entry.visible and not entry.bad]
+    def _check_streams(self, other: OtherSink) -> None:
+        """I16: a later record of a log has a higher serial number, in whichever of its lives."""
+        for stream in other.streams():
+            if stream != sorted(stream):
+                self._fail("I16 order of a key", f"{other.name}: records came as {stream}")
+
+    def _content(self, sink: Sink, manifest: int, attempt: int) -> dict[str, Any]:
+        """A record of another sink, read once: an attempt has one, and of a topic each takes a tenth of a second."""
+        key = (sink.name, manifest, attempt)
+        if key not in self.contents:
+            self.contents[key] = sink.record(RecordName(NAME, manifest, attempt)) or {}
+        return self.contents[key]
+
+    def _sink(self, other: OtherSink) -> Sink:
+        return next(candidate for candidate in self.world.onlooker().sinks if candidate.name == other.name)
+
+    def wrong(self) -> str | None:
+        """What other sinks show and should not, or lack of what is published; None when all is right."""
+        counted = self.world.reached.copy()
+        manifests = self.world.database.manifests(NAME)
+        try:
+            for other in self.world.others:
+                self._check_other(other, manifests)
+        except Violated as violated:
+            self.world.reached.clear()
+            self.world.reached.update(counted)  # it is not Tidemark that has brought this about
+            return str(violated)
+        return None
+
+    def _check_dead(self, other: OtherSink) -> None:
+        """I10: every record that cannot be decoded is a dead letter of the manifest that covers it, once."""
+        sink = self._sink(other)
+        for manifest in self.manifests.values():
+            publication = manifest.published(other.name)
+            receipt = publication and self.world.database.receipt(manifest.id, publication.attempt)
+            if receipt is None:
+                continue
+            letters: Counter[int] = Counter()
+            try:
+                for letter in sink.dead_letters(receipt, values=True):
+                    letters[int((letter.value or b"").split()[1])] += 1
+            except OSError as error:
+                self._fail("I10 nothing missing", f"{other.name}: dead letters of manifest {manifest.id}: {error}")
+            for covered in manifest.ranges:
+                ever = self.world.broker.log(covered.at).ever()
+                for offset in range(covered.start, covered.end):
+                    where = f"{other.name}: dead letter of {covered.at.name} offset {offset}"
+                    self._check_seen(where, 1, letters, ever.get(offset, []), bad=True)
+            if +letters:
+                self._fail(
+                    "I10 only what is visible", f"{other.name}: dead letters {letters} of manifest {manifest.id}"
+                )
+
+    def _check_seen(
+        self, where: str, manifests: int, seen: Counter[int], ever: list[Entry], *, bad: bool = False
+    ) -> None:
+        """Take what so many manifests show of an offset out of ``seen``: each of them another of the ``ever``, with
+        ``bad`` of those that cannot be decoded."""
+        good = [entry.serial for entry in ever if entry.serial is not None and entry.visible and entry.bad == bad]
         shown = {serial: seen.pop(serial) for serial in good if seen[serial]}
         if max(shown.values(), default=1) > 1 or len(shown) > manifests:
             self.world.reached["rows twice"] += 1
@@ -292,6 +409,7 @@ class Oracle:
     def check_quiet(self) -> None:
         """At the end, after all faults and retries: all is done, the audit finds no difference, staging is empty."""
         self.puts = -1
+        self.contents.clear()
         self.check()
         for manifest in self.manifests.values():
             if manifest.state is not ManifestState.DONE and not self._rightly_blocked(manifest):
@@ -299,14 +417,21 @@ class Oracle:
         differences = [str(view) for view in difference_views(audit(self.world.onlooker(), deep=True))]
         if differences:
             self._fail("the audit", "; ".join(differences))
+        blocked = {
+            f"{manifest_staging(manifest.id)}/"
+            for manifest in self.manifests.values()
+            if manifest.state is ManifestState.BLOCKED  # what a clean-up left that failed goes when it is done
+        }
         for sink, lake in self.world.lakes.items():
-            left = lake.staged()
+            left = [key for key in lake.staged() if not key.startswith(tuple(blocked))]
             if left:
                 self._fail("I23 nothing is left over", f"{sink}: staging {left}")
             self._check_listing(sink, lake)
             self._check_everything(sink)
-        if self.world.other is not None and (half := self.world.other.half()):
-            self._fail("I11 whole", f"{self.world.other.kind}: manifests {half} are half there")
+        for other in self.world.others:
+            if half := other.half():
+                self._fail("I11 whole", f"{other.name}: manifests {half} are half there")
+            self._check_dead(other)
 
     def _rightly_blocked(self, manifest: Manifest) -> bool:
         """Whether ``gaps: none`` is set and an offset of the manifest has no visible record."""
@@ -381,6 +506,12 @@ def _given_up(piece: Piece, now: list[Piece]) -> bool:
     inside = [newer for newer in now if newer[0] is not None and start <= newer[0] and newer[1] <= end]
     kinds = all(newer[2] == "lost" or (newer[2] == "data" and newer[3] == manifest) for newer in inside)
     return kinds and sum(newer[1] - (newer[0] or 0) for newer in inside) == end - start
+
+
+def _first_at(log: Log, when: datetime) -> int:
+    """The first offset with a timestamp at or after a time; the end of the log without one."""
+    stamped = (at for at, entry in enumerate(log.entries) if at >= log.start and entry.stamp >= when)
+    return next(stamped, log.end)
 
 
 def _hidden(key: str) -> bool:

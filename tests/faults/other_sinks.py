@@ -1,4 +1,4 @@
-"""The second sink of a schedule, of any kind that is no lake: a real target, and what its readers see of each record.
+"""The other sinks of a schedule, of any kind that is no lake: real targets, and what their readers see of each record.
 
 A record's serial number is the column ``n``: a key of its own in a table, a group of its own in totals.
 """
@@ -7,10 +7,10 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 from uuid import uuid4
 
@@ -25,6 +25,12 @@ from tests.worlds.topic_world import committed, place_of
 from tests.worlds.used_topics import delete_later
 from tidemark.connections import variable_of
 
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+COMMIT, EXPIRE, NO_TAGS = 1, 2, 4  # what else another program does to a table that it rolls back
+STRANGE = -1  # in the place of a serial number, of a message that is none of its sink
 AGGREGATE = {"group_by": ["n"], "values": {"records": "count"}}
 
 
@@ -32,11 +38,13 @@ class OtherSink(ABC):
     """A target made for one schedule. ``name`` is the sink's name in the pipeline file, and ``kind`` its kind."""
 
     kind: str
+    name: str
     takes_other_rows = True  # whether a replay may put other rows in the place of what is published
+    goes_back = False  # whether another program can bring it, or a part of it, to an earlier state
+    needs_deep = False  # whether only a deep audit can tell that a part of it went back
 
-    @property
-    def name(self) -> str:
-        return self.kind
+    def __init_subclass__(cls) -> None:
+        cls.name = cls.__dict__.get("name", cls.kind)
 
     @abstractmethod
     def entry(self) -> dict[str, Any]:
@@ -51,8 +59,20 @@ class OtherSink(ABC):
         return set()
 
     def streams(self) -> list[list[int]]:
-        """The serial numbers of each source partition as readers get them one after the other; none without order."""
+        """The serial numbers of each source partition as readers get them one after the other, when they were ``seen``
+        last; none without order."""
         return []
+
+    def gone(self) -> list[str]:
+        """The files that a reader of anything that the target keeps would miss."""
+        return []
+
+    def remember(self) -> None:  # noqa: B027 - some keep what they were themselves
+        """Take the copy that ``go_back`` brings back."""
+
+    def go_back(self, pick: int) -> str:
+        """What another program does to the target, which does not go through Tidemark; what it was."""
+        raise AssertionError(f"{self.name} does not go back, {pick}")
 
 
 class OtherTable(OtherSink):
@@ -81,12 +101,28 @@ class OtherTotals(OtherTable):
     """Totals of one record each."""
 
     kind = "totals"
+    goes_back = needs_deep = True
+    tables = ("public.totals_contributions", "public.totals", "tidemark_target.marker")
 
     def entry(self) -> dict[str, Any]:
         return {"connection": "warehouse", "table": "totals", "auto_create": True, "aggregate": AGGREGATE}
 
     def seen(self) -> Counter[int]:
         return self._counted("totals", "SELECT n, records FROM public.totals")
+
+    def remember(self) -> None:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute("DROP SCHEMA IF EXISTS copied CASCADE; CREATE SCHEMA copied")
+            for table in self.tables:
+                connection.execute(f"CREATE TABLE copied.{table.rpartition('.')[2]} AS TABLE {table}")
+
+    def go_back(self, pick: int) -> str:
+        """One of the tables is restored from a copy that is older than that of the others."""
+        table = self.tables[pick % len(self.tables)]
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute(f"DELETE FROM {table}")
+            connection.execute(f"INSERT INTO {table} SELECT * FROM copied.{table.rpartition('.')[2]}")
+        return f"{table} is restored"
 
 
 class OtherTopic(OtherSink):
@@ -98,27 +134,46 @@ class OtherTopic(OtherSink):
     def __init__(self, servers: str, topic: str) -> None:
         self.servers = servers
         self.topic = topic
+        self.read: dict[tuple[int | None, str, int], list[int]] = {}
 
     def entry(self) -> dict[str, Any]:
         return {"bootstrap_servers": self.servers, "topic": self.topic, "key": ["n"]}
 
     def seen(self) -> Counter[int]:
+        """By the partition that a message is in, and the one that its record came from."""
+        self.read = {}
+        for message in committed(self.servers, self.topic):
+            topic, partition, _ = place_of(message)
+            self.read.setdefault((message.partition(), topic, partition), []).append(
+                self.serial(message.value() or b"")
+            )
         return Counter(serial for stream in self.streams() for serial in stream)
 
     def streams(self) -> list[list[int]]:
-        """By the partition that a message is in, and the one that its record came from."""
-        streams: dict[tuple[int | None, str, int], list[int]] = {}
-        for message in committed(self.servers, self.topic):
-            topic, partition, _ = place_of(message)
-            serial = json.loads(message.value() or b"{}")["n"]
-            streams.setdefault((message.partition(), topic, partition), []).append(serial)
-        return list(streams.values())
+        return list(self.read.values())
+
+    def serial(self, value: bytes) -> int:
+        """The record that a message of this sink is of."""
+        return int(json.loads(value)["n"]) if value.startswith(b"{") else STRANGE
+
+
+class NamesTopic(OtherTopic):
+    """Messages that have nothing but the name of a record: another sink may not send its own in their place."""
+
+    name = "names"
+
+    def entry(self) -> dict[str, Any]:
+        return {**super().entry(), "name": self.name, "format": "raw", "value": "name"}
+
+    def serial(self, value: bytes) -> int:
+        return int(value[1:]) if value.startswith(b"r") else STRANGE
 
 
 class OtherIceberg(OtherSink):
     """A table of files, with its catalog in a database."""
 
     kind = "iceberg"
+    goes_back = True
 
     def __init__(self, dsn: str, folder: Path) -> None:
         self.dsn = dsn
@@ -127,32 +182,88 @@ class OtherIceberg(OtherSink):
     def entry(self) -> dict[str, Any]:
         return {"connection": "warehouse", "table": "sales.latest", "warehouse": str(self.folder), "auto_create": True}
 
-    def seen(self) -> Counter[int]:
+    @contextmanager
+    def table(self) -> Iterator["Table | None"]:
         from tests.worlds.iceberg_world import TABLE, catalog_at  # its library takes a second
 
         with catalog_at(self.dsn) as catalog:
-            if not catalog.table_exists(TABLE):
-                return Counter()
-            rows = catalog.load_table(TABLE).scan(selected_fields=("n",)).to_arrow()
-            return Counter(rows["n"].to_pylist())
+            yield catalog.load_table(TABLE) if catalog.table_exists(TABLE) else None
+
+    def seen(self) -> Counter[int]:
+        with self.table() as table:
+            return (
+                Counter() if table is None else Counter(table.scan(selected_fields=("n",)).to_arrow()["n"].to_pylist())
+            )
+
+    def gone(self) -> list[str]:
+        """A reader may go to any snapshot that is kept."""
+        with self.table() as table:
+            if table is None:
+                return []
+            kept = {file for snapshot in table.snapshots() for file in snapshot.manifests(table.io)}
+            entries = [entry for file in kept for entry in file.fetch_manifest_entry(table.io, discard_deleted=True)]
+            named = {entry.data_file.file_path.removeprefix("file://") for entry in entries}
+            return sorted(path for path in named if not Path(path).exists())
+
+    def expire_oldest(self) -> None:
+        """Another program expires the oldest snapshot; the files stay, since later ones name them."""
+        with self.table() as table:
+            assert table is not None
+            table.maintenance.expire_snapshots().by_id(self._oldest_first(table)[0].snapshot_id).commit()
+
+    @staticmethod
+    def _oldest_first(table: "Table") -> "list[Snapshot]":
+        return sorted(table.metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
+
+    def newest(self) -> int:
+        """The position of the newest snapshot among those that are kept."""
+        with self.table() as table:
+            assert table is not None
+            return len(table.metadata.snapshots) - 1
+
+    def go_back(self, pick: int) -> str:
+        """Roll back to a snapshot that is kept; after that there may be a commit without rows, and an expiry."""
+        with self.table() as table:
+            if table is None:
+                return "nothing, there is no table"
+            kept = self._oldest_first(table)
+            to = kept[pick // 8 % len(kept)]
+            done = [f"rolled back to {len(kept) - kept.index(to)} snapshots ago"]
+            table.manage_snapshots().set_current_snapshot(snapshot_id=to.snapshot_id).commit()
+            if pick & COMMIT:
+                table.append(table.schema().as_arrow().empty_table())
+                done.append("another commit")
+            if pick & NO_TAGS:
+                for tag in table.refresh().metadata.refs.keys() - {"main"}:
+                    table.manage_snapshots().remove_tag(tag).commit()
+                done.append("tags removed")
+            if pick & EXPIRE:
+                needed = {ref.snapshot_id for ref in table.refresh().metadata.refs.values()}
+                old = [each.snapshot_id for each in table.metadata.snapshots if each.snapshot_id not in needed]
+                table.maintenance.expire_snapshots().by_ids(old).commit()
+                done.append("all others expired")
+            return ", ".join(done)
 
 
 class OtherItems(OtherSink):
     """Totals of one record each, as items; seen are those of manifests whose marker says that they are whole."""
 
     kind = "dynamodb"
+    goes_back = needs_deep = True
 
     def __init__(self, server: DynamoDB, table: str) -> None:
         self.client = server.client()
         self.table = table
+        self.copies: dict[str, Any] = {}
 
     def entry(self) -> dict[str, Any]:
         return {"connection": "dynamodb", "table": self.table, "auto_create": True, "aggregate": AGGREGATE}
 
     def seen(self) -> Counter[int]:
         half = self.half()
-        kept = [item for item in self._contributions() if "_attempt" in item and item["_manifest_id"] not in half]
-        return sum((Counter({item["n"]: item["_rows"]}) for item in kept), Counter())
+        open_keys = {item["_key"] for item in self._contributions() if item["_manifest_id"] in half}
+        totals = [item for item in items_of(self.client, self.table) if item["_key"] not in open_keys]
+        return sum((Counter({item["n"]: item["records"]}) for item in totals if "n" in item), Counter())
 
     def half(self) -> set[int]:
         markers = [item for item in self._contributions() if item["_key"] == "marker"]
@@ -161,35 +272,81 @@ class OtherItems(OtherSink):
     def _contributions(self) -> Items:
         return items_of(self.client, f"{self.table}_contributions")
 
+    @property
+    def tables(self) -> tuple[str, str]:
+        return f"{self.table}_contributions", self.table
+
+    def remember(self) -> None:
+        self.copies = {table: self.client.scan(TableName=table)["Items"] for table in self.tables}
+
+    def go_back(self, pick: int) -> str:
+        """One of the tables is restored from a copy that is older than that of the other; markers are contributions."""
+        table = self.tables[pick % 2]
+        restore(self.client, table, self.copies[table])
+        return f"{table} is restored"
+
+
+def restore(client: Any, table: str, items: list[dict[str, Any]]) -> None:
+    """Give a table of DynamoDB the items that it had before, and no others."""
+    described = client.describe_table(TableName=table)["Table"]
+    client.delete_table(TableName=table)
+    client.create_table(
+        TableName=table, BillingMode="PAY_PER_REQUEST",
+        **{name: described[name] for name in ("AttributeDefinitions", "KeySchema")},
+    )  # fmt: skip
+    for item in items:
+        client.put_item(TableName=table, Item=item)
+
 
 KINDS = ("postgres", "totals", "topic", "iceberg", "dynamodb")
+PAIRS = ("topics of one name", "topic and items of one name")
 
 
 class OtherSinks:
-    """Makes the second sinks of schedules, on services that run."""
+    """Makes the other sinks of schedules, on services that run; ``second_broker`` starts another cluster."""
 
-    def __init__(self, postgres: Postgres, broker: Broker, dynamodb: DynamoDB) -> None:
+    def __init__(
+        self, postgres: Postgres, broker: Broker, dynamodb: DynamoDB, second_broker: Callable[[], Broker]
+    ) -> None:
         self.postgres = postgres
         self.broker = broker
         self.dynamodb = dynamodb
+        self.second_broker = second_broker
 
     @contextmanager
-    def target(self, kind: str, folder: Path) -> Iterator[OtherSink]:
-        """A new target, and the connections that its settings name; it is removed in the end."""
+    def targets(self, kind: str, folder: Path) -> Iterator[list[OtherSink]]:
+        """New targets, and the connections that their settings name; they are removed in the end."""
         with ExitStack() as stack:
             match kind:
                 case "topic":
-                    topic = new_topic(self.broker, 2)
-                    stack.callback(delete_later, self.broker, topic, f"{topic}-markers", f"{topic}-dead-letters")
-                    yield OtherTopic(self.broker.bootstrap_servers, topic)
+                    yield [OtherTopic(self.broker.bootstrap_servers, self._topic(stack))]
+                case "topics of one name":
+                    topic, second = self._topic(stack), self.second_broker()
+                    second.create_topic(topic, 1, {"retention.ms": "-1"})
+                    yield [
+                        OtherTopic(self.broker.bootstrap_servers, topic),
+                        NamesTopic(second.bootstrap_servers, topic),
+                    ]
+                case "topic and items of one name":
+                    topic = self._topic(stack)
+                    yield [OtherTopic(self.broker.bootstrap_servers, topic), self._items(stack, topic)]
                 case "dynamodb":
-                    self._connect(stack, "dynamodb", self.dynamodb.connection())
-                    yield OtherItems(self.dynamodb, f"schedule{uuid4().hex[:12]}")
+                    yield [self._items(stack, f"schedule{uuid4().hex[:12]}")]
                 case _:
                     dsn = stack.enter_context(self.postgres.temporary_database("warehouse"))
                     self._connect(stack, "warehouse", dsn)
                     table = OtherTotals if kind == "totals" else OtherTable
-                    yield OtherIceberg(dsn, folder / "warehouse") if kind == "iceberg" else table(dsn)
+                    yield [OtherIceberg(dsn, folder / "warehouse") if kind == "iceberg" else table(dsn)]
+
+    def _topic(self, stack: ExitStack) -> str:
+        """A topic of one partition, so that its messages have one order."""
+        topic = new_topic(self.broker, 1)
+        stack.callback(delete_later, self.broker, topic, f"{topic}-markers", f"{topic}-dead-letters")
+        return topic
+
+    def _items(self, stack: ExitStack, table: str) -> OtherItems:
+        self._connect(stack, "dynamodb", self.dynamodb.connection())
+        return OtherItems(self.dynamodb, table)
 
     @staticmethod
     def _connect(stack: ExitStack, name: str, connection: str) -> None:

@@ -46,8 +46,7 @@ def _behind(world: ModelWorld) -> tuple[list[int], list[int]]:
     known = {manifest.id: manifest.attempt for manifest in world.database.manifests(NAME)}
     keys = [key for lake in world.lakes.values() for key in lake.files(f"_manifests/{NAME}/")]
     names = [name for key in keys if (name := RecordName.parse(key))]
-    if world.other is not None:
-        [sink] = [candidate for candidate in world.onlooker().sinks if candidate.name == world.other.kind]
+    for sink in world.onlooker().sinks[len(world.lakes) :]:
         names += sink.records()
     beyond = sorted({name.manifest_id for name in names if name.manifest_id not in known})
     return beyond, sorted(

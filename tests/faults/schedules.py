@@ -114,6 +114,19 @@ def transactions_open_aborted_and_committed(checked: CheckedWorld) -> None:
     checked.settle()
 
 
+def a_transaction_ends_between_two_looks_of_a_plan(checked: CheckedWorld) -> None:
+    """The plan ends where the transaction began, so it may not store the time at which it began to look."""
+    world = checked.world
+    world.produce(3)
+    world.begin()
+    world.produce(3)
+    planner = world.plan()
+    assert world.run_to_question(planner, "kafka open_transactions")
+    world.end(commit=True)
+    checked.well(planner)
+    checked.settle()
+
+
 def the_answer_to_its_mark_is_lost(checked: CheckedWorld) -> None:
     world = checked.world
     checked.planned()
@@ -191,6 +204,7 @@ SCHEDULES: dict[str, Schedule] = (
             killed_while_it_puts,
             planner_overtaken,
             transactions_open_aborted_and_committed,
+            a_transaction_ends_between_two_looks_of_a_plan,
             the_answer_to_its_mark_is_lost,
             its_session_ends_while_it_puts,
             swept_while_replays_go_on,

@@ -1,6 +1,8 @@
 """Draws random schedules: which process acts next, is stopped or killed, and what happens in Kafka."""
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import assert_never
 
@@ -14,6 +16,7 @@ from tests.faults.model_world import ModelWorld, ScheduleSettings
 from tests.faults.oracle import Oracle, Violated
 from tests.faults.other_sinks import OtherSinks
 from tests.faults.restored_database import restored
+from tests.faults.target_goes_back import gone_back, may_go_back
 from tidemark.errors import IllegalTransition, LakeConflict
 from tidemark.manifest import ManifestState
 
@@ -22,7 +25,9 @@ PICK = st.integers(0, 7)
 TOPIC = st.integers(0, 1)
 PARTITION = st.integers(0, 1)
 OPERATIONS = st.integers(0, 25)
+UNTIL = st.none() | st.integers(0, 60)  # minutes before the newest record
 FAULTS = st.sampled_from(Fault)
+QUESTIONS = st.sampled_from(["kafka bounds", "kafka offsets_at", "kafka open_transactions", "kafka open_transactions"])
 
 
 class Happening(StrEnum):
@@ -66,6 +71,9 @@ class Move(StrEnum):
     STRIKE = "strike"
     RUN = "run"
     LOSE_DATABASE = "lose the database"
+    BETWEEN = "between two questions of a plan"
+    CUT_UNREAD = "a truncation is accepted while offsets are unread"
+    GO_BACK = "a target goes back"
 
 
 def _often(words: type[StrEnum], **times: int) -> list[StrEnum]:
@@ -74,13 +82,14 @@ def _often(words: type[StrEnum], **times: int) -> list[StrEnum]:
 
 
 # One rule draws all kinds: of many rules, hypothesis would leave out half in each schedule.
-MOVES = st.sampled_from(_often(Move, SOURCE=6, CALL=8, STEP=12, FINISH=3, STRIKE=4, RUN=2))
+MOVES = st.sampled_from(_often(Move, SOURCE=6, CALL=8, STEP=12, FINISH=3, STRIKE=4, RUN=2, BETWEEN=2, GO_BACK=2))
 SOURCES = st.sampled_from(_often(Happening, RECORDS=8, BEGIN=3, COMMIT=2, CODE=2))
 VERBS = st.sampled_from(_often(Verb, PROCESS=4, REPLAY=3, RIVAL=4, OVERTAKE=2, PLAN=2))
+BETWEEN = st.lists(st.sampled_from(_often(Happening, COMMIT=10, ABORT=4, RECORDS=4)), min_size=1, max_size=2)
 
 
 class Schedules(RuleBasedStateMachine):
-    """One schedule. The test sets ``postgres``, ``template`` and ``reached``, and may say the kind of a second sink."""
+    """One schedule. The test sets ``postgres``, ``template`` and ``reached``, and may say what is beside the lake."""
 
     postgres: Postgres
     template: str
@@ -109,6 +118,19 @@ class Schedules(RuleBasedStateMachine):
     @rule(data=st.data(), move=MOVES, pick=PICK)
     def go_on(self, data: st.DataObject, move: Move, pick: int) -> None:
         """Make the move; when no actor can move, a new one begins."""
+        with self._noted():
+            self._go_on(data, move, pick)
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """What fails first is told: the end of a schedule that has failed is not played."""
+        try:
+            yield
+        except BaseException:
+            self.over = True
+            raise
+
+    def _go_on(self, data: st.DataObject, move: Move, pick: int) -> None:
         movable = self._movable()
         if move in (Move.STEP, Move.FINISH, Move.STRIKE) and not movable:
             move = Move.CALL
@@ -120,7 +142,7 @@ class Schedules(RuleBasedStateMachine):
             case Move.SOURCE:
                 self._source(data.draw(SOURCES), data.draw(TOPIC), data.draw(PARTITION), data.draw(st.integers(1, 9)))
             case Move.CALL:
-                self._call(data.draw(VERBS), pick, data.draw(st.none() | st.integers(0, 60)))
+                self._call(data.draw(VERBS), pick, data.draw(UNTIL))
             case Move.STEP:
                 self._step(movable[pick % len(movable)], data.draw(st.integers(1, 6)), data.draw(OPERATIONS))
             case Move.STRIKE:
@@ -130,10 +152,86 @@ class Schedules(RuleBasedStateMachine):
                 self._run()
             case Move.LOSE_DATABASE if not self.restores:
                 self._lose_database(data.draw(st.none() | st.integers(1, 40)))
+            case Move.BETWEEN | Move.CUT_UNREAD | Move.GO_BACK if self._may(move):
+                self._several(data, move, pick)
             case _ if movable:
                 self._finish(movable[pick % len(movable)])
             case _:
                 pass
+
+    # several steps that belong together
+
+    def _may(self, move: Move) -> bool:
+        if move is Move.GO_BACK:
+            return not self.restores and any(other.goes_back for other in self.world.others)
+        return not any(actor.holds_lock for actor in self.world.actors)  # a planner would wait for it
+
+    def _several(self, data: st.DataObject, move: Move, pick: int) -> None:
+        match move:
+            case Move.BETWEEN:
+                until, question, happenings = data.draw(UNTIL), data.draw(QUESTIONS), data.draw(BETWEEN)
+                self._between(data.draw(TOPIC), data.draw(PARTITION), until, question, happenings)
+            case Move.CUT_UNREAD:
+                self._cut_unread(data.draw(TOPIC), data.draw(PARTITION), data.draw(st.integers(1, 9)), pick)
+            case _:
+                self._go_back(data.draw(st.integers(0, 255)), pick)
+
+    def _between(self, topic: int, at: int, until: int | None, question: str, happenings: list[Happening]) -> None:
+        """A plan is made, and before it asks the source one of its questions, something happens there."""
+        if topic != at:
+            self._source(Happening.BEGIN, topic, at, 0)
+        planner = self._plan(until)
+        if self.world.run_to_question(planner, question):
+            self.reached[f"a plan stood at {question}"] += 1
+            for which in happenings:
+                self._source(which, topic, at, 3)
+                self.what_must_be_true()
+        if not planner.ended and self.world.may_move(planner):
+            self._finish(planner)
+
+    def _cut_unread(self, topic: int, at: int, size: int, pick: int) -> None:
+        """Slices wait when the log is cut among them, which a person accepts; then one of the last is tried first."""
+        where = {"topic": self.world.topics[topic % len(self.world.topics)], "partition": at}
+        self.world.produce(size + 5, **where)
+        self._finish(self._plan())
+        self.world.truncate(size, **where)
+        self._finish(self._plan())
+        if self.oracle.refused() is None:
+            return
+        accepted = self.world.accept_truncation(**where)
+        self._finish(accepted)
+        self.reached["a truncation was accepted with unread offsets"] += accepted.error is None
+        self.world.produce(1 + size // 2, **where)
+        self._finish(self._plan())
+        self.what_must_be_true()
+        waiting = [
+            manifest.id for manifest in self.oracle.manifests.values() if manifest.state is ManifestState.PLANNED
+        ]
+        if waiting:
+            self._finish(self.world.process(waiting[-1 - pick % 2 % len(waiting)]))
+
+    def _go_back(self, which: int, pick: int) -> None:
+        """All is published and some of it replayed with other code after a copy of the target was taken; then that,
+        or a part of it, comes back."""
+        for actor in list(self._movable()):
+            self._finish(actor)
+        if self.world.actors or self.oracle.refusal_due() or not may_go_back(self.world):
+            return
+        for other in self.world.others:
+            if other.goes_back:
+                other.remember()
+        if pick % 2:
+            self.world.produce(4)
+            self._run()
+        self.world.change_code()
+        done = [manifest.id for manifest in self.oracle.manifests.values() if manifest.state is ManifestState.DONE]
+        for manifest in done[: pick // 2]:
+            self._finish(self.world.process(manifest, replay=True))
+        if pick > 3:
+            self.world.change_code()
+        self.what_must_be_true()
+        if may_go_back(self.world):
+            gone_back(self.world, self.oracle, which)
 
     # the source
 
@@ -280,7 +378,8 @@ class Schedules(RuleBasedStateMachine):
     @invariant()
     def what_must_be_true(self) -> None:
         if hasattr(self, "oracle") and not self.over:
-            self.oracle.check()
+            with self._noted():
+                self.oracle.check()
 
     def teardown(self) -> None:
         if not hasattr(self, "oracle"):

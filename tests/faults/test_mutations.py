@@ -4,7 +4,9 @@ The control of each: ``test_schedules.py`` plays the same schedules unbroken, an
 lies is refused as long as nothing is broken.
 """
 
+from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -16,14 +18,21 @@ from tests.faults.model_broker import ModelBroker
 from tests.faults.model_world import ModelWorld
 from tests.faults.oracle import Violated
 from tests.faults.schedules import SCHEDULES
+from tests.faults.schedules_of_others import OF_OTHERS
 from tidemark import planner
 from tidemark.database.client import QUERIES, ManifestDatabase
 from tidemark.errors import Blocked
-from tidemark.lifecycle import attempt, divergence
+from tidemark.lifecycle import attempt, divergence, turns
 from tidemark.lifecycle.publish import Publisher
 from tidemark.offsets import Range
 from tidemark.planner import Plan
+from tidemark.sinks.dynamodb import sink as dynamodb_sink
 from tidemark.sinks.files.sink import FilesSink
+from tidemark.sinks.iceberg import table as iceberg_table
+from tidemark.sinks.iceberg.files import Replaced
+from tidemark.sinks.iceberg.table import IcebergTarget
+from tidemark.sinks.postgres.totals import sink as totals_sink
+from tidemark.sinks.stored import own_staging
 
 Break = Callable[[pytest.MonkeyPatch, ModelWorld], None]
 
@@ -82,6 +91,44 @@ def the_search_of_the_cut(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
     patch.setattr(divergence.Search, "first_difference", lambda *arguments: arguments[2].log_end)
 
 
+def the_second_thought_about_the_time(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
+    """A time is stored although a transaction that was open when the plan looked hid records."""
+    honest = planner.plan
+    patch.setattr(planner, "plan", lambda *arguments, **named: replace(honest(*arguments, **named), seen=True))
+
+
+def the_earlier_lives_of_a_log_in_turns(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
+    patch.setattr(turns, "_earlier", lambda *_: [])
+
+
+def the_earlier_lives_of_a_log_in_progress(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
+    patch.setattr(ManifestDatabase, "undone_ranges", lambda *_: [])
+
+
+def the_name_of_a_sink_in_its_staging(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
+    patch.setattr(own_staging, "sink_folder", lambda pipeline_name, _: pipeline_name)
+
+
+def the_proof_that_a_manifest_never_contributed(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
+    """That there are no contributions is taken for that there never were any."""
+    for module in (totals_sink, dynamodb_sink):
+        patch.setattr(module, "may_have_contributed", lambda *_: False)
+
+
+def the_proof_and_the_totals_that_adopt_makes_again(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
+    the_proof_that_a_manifest_never_contributed(patch, world)
+    patch.setattr(dynamodb_sink.DynamoSink, "derive_again", lambda *_, **__: iter(()))
+
+
+def the_look_for_rows_that_nobody_vouches_for(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
+    """A replay takes out the rows of a manifest only when the table says that it has some."""
+    patch.setattr(iceberg_table, "replaced", lambda *_: Replaced())
+
+
+def the_look_for_files_in_all_snapshots(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
+    patch.setattr(IcebergTarget, "named", lambda *_: set())
+
+
 LEFT_BEHIND = "is not part of what was published"
 BROKEN: list[tuple[Break, str, str]] = [
     (the_taking_back, "overtaken by one that has put nothing", "I9 fenced"),
@@ -104,6 +151,11 @@ BROKEN: list[tuple[Break, str, str]] = [
         "cut and grown again behind an attempt that died after it had put",
         "I22 never silent",
     ),
+    (
+        the_second_thought_about_the_time,
+        "a transaction ends between two looks of a plan",
+        "I32 moments",
+    ),
     (the_search_of_the_cut, "cut at 30 and grown to 40 before anybody looks", "I22 never silent"),
 ]
 
@@ -117,6 +169,48 @@ def test_a_schedule_that_is_well_fails_when_a_promise_is_broken(
     broken(monkeypatch, unsafe.world)
     with pytest.raises(Violated, match=notice):
         SCHEDULES[name](unsafe)
+
+
+BROKEN_OF_OTHERS: list[tuple[Break, str, str]] = [
+    (
+        the_earlier_lives_of_a_log_in_turns,
+        "cut while slices wait and the last is tried first",
+        "I16 order of a key",
+    ),
+    (
+        the_earlier_lives_of_a_log_in_progress,
+        "cut while slices wait and the last is tried first",
+        "I16 progress",
+    ),
+    (the_name_of_a_sink_in_its_staging, "two topics of one name", "cannot stage|I10"),
+    (the_proof_that_a_manifest_never_contributed, "contributions go back", "I10 nothing twice"),
+    (the_proof_and_the_totals_that_adopt_makes_again, "items of contributions go back", "I10 nothing twice"),
+    (
+        the_look_for_rows_that_nobody_vouches_for,
+        "rolled back to before replays with other code",
+        "I10 nothing twice",
+    ),
+    (
+        the_look_for_files_in_all_snapshots,
+        "replayed when the snapshot of the first attempt is gone",
+        "I11 whole",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("broken", "name", "notice"),
+    BROKEN_OF_OTHERS,
+    ids=[f"{each.__name__}-{name}" for each, name, _ in BROKEN_OF_OTHERS],
+)
+def test_a_schedule_over_other_sinks_fails_when_a_promise_is_broken(
+    make_other_world: Callable[..., ModelWorld], monkeypatch: pytest.MonkeyPatch, broken: Break, name: str, notice: str
+) -> None:
+    kind, schedule = OF_OTHERS[name]
+    with closing(make_other_world(kind, Counter())) as world:
+        broken(monkeypatch, world)
+        with pytest.raises(AssertionError, match=notice):
+            schedule(CheckedWorld(world))
 
 
 def drop_last(batch: pa.RecordBatch) -> pa.RecordBatch:

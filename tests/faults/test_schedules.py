@@ -14,6 +14,7 @@ from tests.faults.model_world import ModelWorld, ScheduleSettings
 from tests.faults.other_sinks import KINDS, OtherSinks
 from tests.faults.schedules import SCHEDULES
 from tests.faults.schedules_of_lives import IN_ORDER
+from tests.faults.schedules_of_others import OF_OTHERS
 
 MOST = 200  # operations of one process; the longest here has about 90
 APART = 57  # of the fast part, which tries some operations only
@@ -64,6 +65,15 @@ def test_a_topic_gets_the_records_of_a_log_in_order_over_all_its_lives(
 ) -> None:
     settings = ScheduleSettings(second="topic", partitions=1, max_records=100)
     with contextlib.closing(ModelWorld(postgres, template, settings, reached, other_sinks=other_sinks)) as world:
+        schedule(CheckedWorld(world))
+
+
+@pytest.mark.parametrize("name", OF_OTHERS)
+def test_with_other_sinks_nothing_is_missing_and_nothing_twice(
+    make_other_world: Callable[[str], ModelWorld], name: str
+) -> None:
+    kind, schedule = OF_OTHERS[name]
+    with contextlib.closing(make_other_world(kind)) as world:
         schedule(CheckedWorld(world))
 
 
@@ -159,7 +169,7 @@ def all_operations(make: Callable[[], ModelWorld], step: Callable[[CheckedWorld,
     pytest.fail(f"it has more than {MOST} operations")
 
 
-@pytest.mark.parametrize("apart", [APART, pytest.param(5, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("apart", [APART, pytest.param(7, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("fault", HITS)
 @pytest.mark.parametrize("begin", BEGINNINGS)
 def test_hit_at_any_operation_nothing_is_missing_and_nothing_twice(
@@ -177,7 +187,7 @@ def test_hit_over_a_bucket_nothing_is_missing_and_nothing_twice(
     all_operations(make_bucket_world, lambda checked, at: hit_at(checked, begin, fault, at), 29)
 
 
-@pytest.mark.parametrize("apart", [APART, pytest.param(5, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("apart", [APART, pytest.param(7, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("begin", BEGINNINGS)
 def test_stopped_at_any_operation_while_another_goes_through_nothing_is_missing_and_nothing_twice(
     make_model_world: Callable[[], ModelWorld], begin: Callable[[CheckedWorld], Actor], apart: int

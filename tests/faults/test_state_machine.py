@@ -1,13 +1,13 @@
 """Thousands of schedules: hypothesis draws who does what next, who is paused, who is killed and what Kafka does.
 
 Real verbs on a real PostgreSQL and real files, a model of the broker. ``Oracle.check`` holds after every step and
-``Oracle.check_quiet`` in the end. The fast part always draws the same schedules; the exhaustive one draws new ones.
+``Oracle.check_quiet`` in the end. The fast part always draws the same schedules; the exhaustive one draws new ones, as
+many as ``TIDEMARK_SCHEDULES`` says: half of them over lakes, the others in equal parts over what else there is.
 """
 
 import multiprocessing
 import os
 import secrets
-import time
 import traceback
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
@@ -19,7 +19,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from sandbox.services.postgres import Postgres
 from tests.faults.actors import Fault
-from tests.faults.other_sinks import KINDS, OtherSinks
+from tests.faults.other_sinks import KINDS, PAIRS, OtherSinks
 from tests.faults.state_machine import Schedules
 
 MOST_SEEDS = 20
@@ -27,12 +27,16 @@ SEEDED = 10  # schedules of one seed; about 5 s on two cores that do nothing els
 STEPS = 25  # more find less in the same time: half of a schedule is to finish what its steps planned
 CHUNK = 10
 MOST_MORE = 4
-SECONDS = float(os.environ.get("TIDEMARK_FAULT_SECONDS", "60"))
-FEWEST = 1  # schedules drawn in a second; 2 were seen on two cores
+NUMBER = int(os.environ.get("TIDEMARK_SCHEDULES", "160"))
+OVER_OTHERS = -(-NUMBER // 2 // len((*KINDS, *PAIRS)))  # over each
+OVER_LAKES = NUMBER - NUMBER // 2
+LONGEST_S = 8  # for a schedule, also when it is drawn again to find the fewest steps of a failure
 ALSO_DRAWN = (
     "source: retention",
     "source: truncation",
     "source: recreation",
+    "a plan stood at kafka open_transactions",
+    "a truncation was accepted with unread offsets",
     "plan said DataLost",
     "process said TopicChanged",
     "repair ended well",
@@ -99,70 +103,71 @@ def test_the_seeded_schedules_reach_what_is_interesting_and_miss_nothing(
     assert missed == []
 
 
-def _drawn(
-    port: int, password: str, template: str, first: int, seconds: float, fewest: float
-) -> tuple[Counter[str], str]:
-    """In a process of its own, on the server that runs already: what happened, and the failure that ended it.
-
-    It draws for so long, and on a busy machine until it has drawn the ``fewest``.
-    """
+def _drawn(port: int, password: str, template: str, first: int, number: int) -> tuple[Counter[str], str]:
+    """In a process of its own, on the server that runs already: what happened, and the failure that ended it."""
     server = Postgres(Path())
     server.port, server.password = port, password
     counts: Counter[str] = Counter()
-    deadline = time.monotonic() + seconds
     try:
-        while time.monotonic() < deadline or counts["schedules"] < fewest:
-            draw(server, template, counts, CHUNK, seeded=first, shrink=time.monotonic() < deadline - 60)
-            first += 1
+        _draw_chunks(server, template, counts, number, first)
     except Exception:
         return counts, traceback.format_exc()
     return counts, ""
 
 
+def _draw_chunks(
+    postgres: Postgres, template: str, reached: Counter[str], number: int, first: int, second: str = "",
+    other_sinks: OtherSinks | None = None,
+) -> None:  # fmt: skip
+    """Run so many schedules, a few of each seed; hypothesis repeats none, so it may draw fewer of a seed."""
+    while reached["schedules"] < number:
+        examples = min(CHUNK, number - reached["schedules"])
+        draw(postgres, template, reached, examples, seeded=first, second=second, other_sinks=other_sinks)
+        first += 1
+
+
 @pytest.mark.exhaustive
-@pytest.mark.timeout(4 * SECONDS + 600)
+@pytest.mark.timeout(600 + LONGEST_S * OVER_LAKES)
 def test_thousands_of_schedules_miss_nothing_and_double_nothing(
     postgres: Postgres, template: str, reached: Counter[str]
 ) -> None:
-    """New ones each time, for ``TIDEMARK_FAULT_SECONDS``; a failure prints its schedule in the fewest steps found."""
-    drawn = _drawn_side_by_side(postgres, template, SECONDS)
+    """New ones each time; a failure prints its schedule in the fewest steps found."""
+    drawn = _drawn_side_by_side(postgres, template, OVER_LAKES)
     for _ in range(MOST_MORE):  # some events are rare: a quarter more, until all were drawn
         if missed(drawn):
-            drawn += _drawn_side_by_side(postgres, template, SECONDS / 4)
+            drawn += _drawn_side_by_side(postgres, template, OVER_LAKES // 4)
     reached.update(drawn)
-    assert drawn["schedules"] >= FEWEST * SECONDS
+    assert drawn["schedules"] >= OVER_LAKES
     assert missed(drawn) == []
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(4 * SECONDS + 600)
-@pytest.mark.parametrize("kind", KINDS)
-def test_schedules_over_a_lake_and_another_sink_miss_nothing_and_double_nothing(
-    postgres: Postgres, template: str, other_sinks: OtherSinks, kind: str
+@pytest.mark.timeout(600 + LONGEST_S * OVER_OTHERS)
+@pytest.mark.parametrize("kind", [*KINDS, *PAIRS])
+def test_schedules_over_a_lake_and_other_sinks_miss_nothing_and_double_nothing(
+    postgres: Postgres, template: str, reached: Counter[str], other_sinks: OtherSinks, kind: str
 ) -> None:
-    """New ones each time, of processes that are stopped, killed and fail around and inside the other sink's calls."""
-    deadline = time.monotonic() + SECONDS / 6
+    """New ones each time, of processes that are stopped, killed and fail around and inside the other sinks' calls."""
+    drawn: Counter[str] = Counter()
     first = secrets.randbelow(10**9)
-    reached: Counter[str] = Counter()
-    while time.monotonic() < deadline:
-        draw(postgres, template, reached, CHUNK, seeded=first, shrink=False, second=kind, other_sinks=other_sinks)
-        first += 1
-    assert reached["process ended published"]
-    assert any(reached[f"fault {fault.name.lower()}"] for fault in Fault)
+    _draw_chunks(postgres, template, drawn, OVER_OTHERS, first, kind, other_sinks)
+    reached.update(drawn)
+    assert drawn["schedules"] >= OVER_OTHERS
+    assert drawn["process ended published"]
+    assert any(drawn[f"fault {fault.name.lower()}"] for fault in Fault)
 
 
 def missed(drawn: Counter[str]) -> list[str]:
     return [event for event in (*REACHED, *ALSO_DRAWN) if not drawn[event]]
 
 
-def _drawn_side_by_side(postgres: Postgres, template: str, seconds: float) -> Counter[str]:
+def _drawn_side_by_side(postgres: Postgres, template: str, number: int) -> Counter[str]:
     """By a process for each core; what happened. Fails with each failing schedule in whole: it is drawn once."""
     first = secrets.randbelow(10**9)
     cores = min(4, os.cpu_count() or 1)
-    fewest = FEWEST * seconds / cores
     with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("spawn")) as pool:
         work = [
-            pool.submit(_drawn, postgres.port, postgres.password, template, first + 1_000 * core, seconds, fewest)
+            pool.submit(_drawn, postgres.port, postgres.password, template, first + 10_000 * core, -(-number // cores))
             for core in range(cores)
         ]
         ended = [future.result() for future in work]
