@@ -150,7 +150,7 @@ class Oracle:
                     )
                     if is_record and began is not None and entry.arrived < began:
                         what = f"run {run_key} has stored {up_to}, and offset {offset} of {topic_id}-{partition}"
-                        self._fail("I32 moments", f"{what}, which was there at {entry.arrived}, is not planned")
+                        self._fail("I32 moments seen", f"{what}, which was there at {entry.arrived}, is not planned")
         self.moments |= {run_key for run_key, *_ in times}
 
     def _check_progress(self) -> None:

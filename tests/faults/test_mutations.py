@@ -154,7 +154,7 @@ BROKEN: list[tuple[Break, str, str]] = [
     (
         the_second_thought_about_the_time,
         "a transaction ends between two looks of a plan",
-        "I32 moments",
+        "I32 moments seen",
     ),
     (the_search_of_the_cut, "cut at 30 and grown to 40 before anybody looks", "I22 never silent"),
 ]
