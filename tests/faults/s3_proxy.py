@@ -39,7 +39,8 @@ class Rule:
     """Matches ``times`` requests (-1: all) of a method whose path contains ``having``, after the first ``skip``.
 
     ``copy``: whether the request copies an object inside the store; None: either. ``header``: one that it has.
-    ``if_match`` is how the condition ``If-Match`` of the request begins; empty: with and without one.
+    ``if_match`` is how the ETag in the condition ``If-Match`` of the request begins; empty: with and without one.
+    ``quoted``: whether that ETag has quotes; None: either, and requests without one.
     """
 
     answer: Answer
@@ -47,6 +48,7 @@ class Rule:
     having: str = ""
     copy: bool | None = None
     if_match: str = ""
+    quoted: bool | None = None
     times: int = AT_EVERY_TRY
     skip: int = 0
     status: int = 500
@@ -57,7 +59,9 @@ class Rule:
     def strikes(self, method: str, path: str, headers: Any) -> bool:
         copies = "x-amz-copy-source" in headers
         meant = self.method in ("", method) and self.having in path and self.copy in (None, copies)
-        meant = meant and headers.get("If-Match", "").startswith(self.if_match)
+        condition = headers.get("If-Match", "")
+        meant = meant and condition.strip('"').startswith(self.if_match)
+        meant = meant and (self.quoted is None or (condition != "" and condition.startswith('"') == self.quoted))
         if not meant or self.struck == self.times or (self.header and self.header not in headers):
             return False
         if self.skip:

@@ -330,7 +330,9 @@ HOUR = CompleteHour(datetime(2024, 3, 1, tzinfo=UTC), revision=1, rows=3, late=0
 MARK = "raw/orders/2024/03/01/00/_SUCCESS"
 NO_ETAG = "0" * 32
 FIRST_ETAG = md5(b"first", usedforsecurity=False).hexdigest()  # of what the check puts
-QUOTED = Rule(Answer.REFUSED, "PUT", if_match='"', times=-1, status=412, code="PreconditionFailed")
+REFUSED = Rule(Answer.REFUSED, "PUT", times=-1, status=412, code="PreconditionFailed")
+QUOTED = replace(REFUSED, quoted=True)
+UNQUOTED = replace(REFUSED, quoted=False)
 
 
 def show(sink: Sink, revision: int) -> None:
@@ -355,18 +357,43 @@ def test_a_store_that_takes_etags_without_quotes_only_is_sent_them_so(
     assert rule.struck == 0
 
 
+def test_a_store_that_takes_etags_with_quotes_only_is_sent_them_so_next(
+    make: Callable[[], S3Example], proxy: S3Proxy
+) -> None:
+    """A store that takes the words of HTTP strictly."""
+    rule = proxy.arm(replace(UNQUOTED))
+    example = make()
+    sink = with_success_files(example)
+    for revision in (1, 2):
+        show(sink, revision)
+    assert json.loads(example.content(MARK))["revision"] == 2
+    assert rule.struck == 1
+
+
+def test_the_other_form_of_an_etag_is_not_sent_when_the_object_has_changed(
+    make: Callable[[], S3Example], proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = make()
+    store = with_success_files(example).store
+    store.put("raw/h/_SUCCESS", b"1")
+    rule = proxy.arm(replace(REFUSED, having="_SUCCESS"))
+    monkeypatch.setattr(S3Store, "_is_still", lambda *_: False)
+    assert not store.replace("raw/h/_SUCCESS", b"1", b"2")
+    assert rule.struck == 1
+
+
 def test_a_store_that_replaces_nothing_ends_the_run_after_some_tries_and_says_so(
     make: Callable[[], S3Example], proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     example = make()
     sink = with_success_files(example)
     show(sink, 1)
-    rule = proxy.arm(replace(QUOTED, if_match="", having="_SUCCESS"))
+    rule = proxy.arm(replace(REFUSED, having="_SUCCESS"))
     monkeypatch.setattr("tidemark.sinks.files.success.time.sleep", lambda _: None)
     with pytest.raises(SinkRefused, match="could not be put in 8 tries: the store says that it has changed") as refused:
         show(sink, 2)
     assert refused.value.next_step.endswith("tidemark run demo")
-    assert rule.struck == 8
+    assert rule.struck == 16, "each try with both forms of the ETag"
     assert len([line for line in caplog.messages if "trying again in" in line]) == 7
     assert json.loads(example.content(MARK))["revision"] == 1
 
@@ -375,8 +402,9 @@ def test_a_store_that_replaces_nothing_ends_the_run_after_some_tries_and_says_so
     ("rule", "what"),
     [
         (QUOTED, ""),
+        (UNQUOTED, ""),
         (Rule(Answer.UNCONDITIONAL, "PUT", if_match=NO_ETAG, times=-1), "overwrites an object that has changed"),
-        (replace(QUOTED, if_match=FIRST_ETAG), "does not replace an object as it was read"),
+        (replace(REFUSED, if_match=FIRST_ETAG), "does not replace an object as it was read"),
     ],
 )
 def test_a_store_without_if_match_is_refused_where_success_files_need_it(

@@ -210,6 +210,48 @@ def test_where_a_folder_is_shared_each_pipeline_has_a_file_with_its_own_name(wor
     assert marks(world, 0) == {"_SUCCESS.demo": 2, "_SUCCESS.again": 1}
 
 
+def test_a_pipeline_that_shares_folders_names_the_files_of_one_that_closes_nothing_any_more(world: World) -> None:
+    send(world, at(0.5), at(0.5), 3)
+    run(world, at(3))
+    foreign = folder(world, 1) / "_SUCCESS"
+    foreign.write_text("")  # as other programs put it
+    assert marks(world, 0) == {"_SUCCESS": 1}
+    write_again(world)
+    (world.pipelines / "demo.yaml").unlink()
+    world.ok("retire", "demo", "--why", "again does its work")
+    world.ok("plan", "again", "--until", at(3).isoformat())
+    assert marks(world, 0) == {"_SUCCESS.demo": 1}, "before a row of the second one is there"
+    assert foreign.read_text() == "", "what Tidemark has not put stays"
+    world.ok("run", "again", "--until", at(3).isoformat())
+    assert marks(world, 0) == {"_SUCCESS.demo": 1, "_SUCCESS.again": 1}
+    assert world.ok("audit", "again", "--deep") == ""
+
+
+@pytest.mark.parametrize("step", ["plan", "publication", "close"])
+def test_a_file_without_a_name_that_comes_late_is_named_before_rows_are_seen_and_at_the_close(
+    world: World, step: str
+) -> None:
+    """As a process puts it that was paused, or an earlier version: after the second pipeline has taken the folders."""
+    send(world, at(0.5), at(0.5), 3)
+    run(world, at(2))
+    text = (folder(world, 0) / "_SUCCESS").read_text()
+    write_again(world)
+    if step == "plan":
+        world.tidemark("plan", "again", "--until", at(2).isoformat(), failpoint="plan.before_commit:kill9")
+        assert marks(world, 0) == {"_SUCCESS.demo": 1}
+    world.ok("plan", "again", "--until", at(2).isoformat())
+    assert marks(world, 0) == {"_SUCCESS.demo": 1}
+    if step == "publication":
+        (folder(world, 0) / "_SUCCESS").write_text(text)
+        world.tidemark("retry", "again", failpoint="publish.mid:kill9")
+        assert marks(world, 0) == {"_SUCCESS.demo": 1}
+    world.ok("retry", "again")
+    if step == "close":
+        (folder(world, 0) / "_SUCCESS").write_text(text)
+    world.ok("run", "again", "--until", at(2).isoformat())
+    assert marks(world, 0) == {"_SUCCESS.demo": 1, "_SUCCESS.again": 1}
+
+
 def test_a_folder_that_may_be_shared_has_files_with_names_before_and_none_when_it_may_not(world: World) -> None:
     share(world, "again")
     send(world, at(0.5), at(0.5), 3)

@@ -571,6 +571,17 @@ class ManifestDatabase:
         values = {"whose": whose, "hours": list(revisions), "revisions": list(revisions.values())}
         self._changed("note_success_files", pipeline_name=pipeline_name, sink=sink, **values)
 
+    def plain_success_files(
+        self, pipeline_name: str, sink: str, hours: Sequence[datetime] | None
+    ) -> Iterator[datetime]:
+        """The hours, all or some, whose success files of a sink have no pipeline in their name; read page by page, so
+        that a transaction in which each is looked at is not idle for long."""
+        after = None
+        names = {"pipeline_name": pipeline_name, "sink": sink, "hours": None if hours is None else list(hours)}
+        while page := [row["hour"] for row in self._rows("plain_success_files", **names, after=after)]:
+            yield from page
+            after = page[-1]
+
     def hours_since(self, pipeline_name: str, since: datetime) -> list[Row]:
         """hour, revision, complete, told of each hour from ``since`` on."""
         return self._rows("hours_since", pipeline_name=pipeline_name, since=since)

@@ -1189,6 +1189,14 @@ FROM unnest(%(hours)s::timestamptz[], %(revisions)s::int[]) AS part (hour, revis
 ON CONFLICT (pipeline, sink, hour) DO UPDATE
 SET revision = greatest(success_file.revision, EXCLUDED.revision), whose = EXCLUDED.whose;
 
+-- name: plain_success_files
+-- One page: a person who shares old folders may have many hours.
+SELECT hour FROM success_file
+WHERE pipeline = %(pipeline_name)s AND sink = %(sink)s AND whose IS NULL
+  AND (%(hours)s::timestamptz[] IS NULL OR hour = ANY (%(hours)s::timestamptz[]))
+  AND (%(after)s::timestamptz IS NULL OR hour > %(after)s)
+ORDER BY hour LIMIT 200;
+
 -- name: rename_in_success_files
 UPDATE success_file SET sink = %(new)s WHERE pipeline = %(pipeline_name)s AND sink = %(old)s;
 

@@ -1,15 +1,17 @@
 """Refuses a pipeline that would write a topic into folders of another pipeline, unless a file says that it may."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from tidemark.errors import PlanRefused
 from tidemark.lifecycle.context import Context
-from tidemark.pipeline.folders import StreamFolders, meetings, remedy, sharing, stream_folders, what_is_wrong
+from tidemark.paths import Layout
+from tidemark.pipeline.folders import StreamFolders, meetings, remedy, shared, sharing, stream_folders, what_is_wrong
 
 
-def claim_folders(context: Context, topics: Sequence[str], *, dry_run: bool) -> None:
+def claim_folders(context: Context, topics: Sequence[str], *, dry_run: bool) -> list[str]:
     """Store the folders of the topics that are planned; raises ``PlanRefused`` for what cannot be one, and when
-    another pipeline has one of them.
+    another pipeline has one of them. Returns the topics whose folders are new.
 
     Must be called in the transaction that plans. What was stored is kept when the file changes, as the files are.
     """
@@ -37,11 +39,31 @@ def claim_folders(context: Context, topics: Sequence[str], *, dry_run: bool) -> 
         )
     if not dry_run:
         database.remember_folders([vars(folders) for folders in new])
+    return sorted({folders.topic for folders in new})
 
 
 def with_shared_folders(context: Context, topics: Sequence[str]) -> set[str]:
     """The sinks of the pipeline that write a topic into folders where another pipeline writes it too, or may."""
     return sharing(stream_folders(context.pipeline, topics), _stored(context, topics))
+
+
+def name_success_files(
+    context: Context, topics: Sequence[str], sinks: Sequence[str], hours: Sequence[datetime] | None = None
+) -> None:
+    """Give the success files of other pipelines, in folders where these sinks write too, the name of their pipeline:
+    an hour is not complete there for whoever reads what both write. ``hours``: those meant, None for all.
+
+    May be repeated. What the database says of the files stays: the other pipeline, when it closes hours again, finds
+    the new files there. Those it has in folders above the root of the sink are left to it.
+    """
+    own = [folders for folders in stream_folders(context.pipeline, topics) if folders.sink in sinks]
+    stored = _stored(context, topics) if own else []
+    by_name = {sink.name: sink for sink in context.sinks}
+    for mine, other in shared(own, stored):
+        names = {folders.pipeline for folders in stored if folders.topic == mine.topic}
+        for hour in context.database.plain_success_files(other.pipeline, other.sink, hours):
+            folder = Layout(other.folders).folder(other.pipeline, other.topic, hour)
+            by_name[mine.sink].name_shown(folder, other.pipeline, names)
 
 
 def _stored(context: Context, topics: Sequence[str]) -> list[StreamFolders]:

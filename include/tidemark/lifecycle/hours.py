@@ -11,7 +11,7 @@ from datetime import datetime
 from tidemark import event_hours
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.folders import with_shared_folders
+from tidemark.lifecycle.folders import name_success_files, with_shared_folders
 from tidemark.sinks.base import CompleteHour
 
 
@@ -62,6 +62,8 @@ def _show(context: Context) -> None:
         if complete:
             shown = {row["hour"]: row["revision"] for row in complete}
             database.note_success_files(pipeline_name, sink.name, whose, shown)
+            if whose is not None:
+                name_success_files(context, topics, [sink.name], sorted(shown))
 
 
 def hours_to_tell(context: Context, dag_run: str, ended_well: Callable[[str], bool | None]) -> list[str]:

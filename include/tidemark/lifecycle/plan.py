@@ -12,7 +12,7 @@ from tidemark.failpoints import failpoint
 from tidemark.lifecycle import covering, divergence, spans
 from tidemark.lifecycle.context import Context, refuse_out_of_use
 from tidemark.lifecycle.covering import Begins
-from tidemark.lifecycle.folders import claim_folders
+from tidemark.lifecycle.folders import claim_folders, name_success_files
 from tidemark.lifecycle.known_sinks import not_in_file
 from tidemark.lifecycle.lives import lives_of, start_of
 from tidemark.lifecycle.own_output import refuse_own_output
@@ -114,7 +114,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
             known = _known(context, tick)
             if known is not None:
                 return known
-            claim_folders(context, sorted({at.topic for at in seen}), dry_run=dry_run)
+            claimed = claim_folders(context, sorted({at.topic for at in seen}), dry_run=dry_run)
             chains = _chains(context)
             if {chain.id for chain in chains} != {chain.id for chain in before_asking}:
                 raise _Overtaken
@@ -139,6 +139,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
             stands_for = tick.cut_at if _by_time(context, tick) else asked_at
             known_up_to = stands_for if planned.reached and planned.seen else None
             run = _store(context, tick, planned, chains, begin=begin, planned_up_to=known_up_to)
+            name_success_files(context, claimed, context.sink_names())
             failpoint("plan.before_commit")
     except _Overtaken:  # another planner or a person started or ended chains since the source was asked
         return plan(context, tick, dry_run=dry_run)

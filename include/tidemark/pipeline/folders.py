@@ -32,24 +32,25 @@ def meetings(
     own: Sequence[StreamFolders], others: Iterable[StreamFolders]
 ) -> Iterator[tuple[StreamFolders, StreamFolders]]:
     """Pairs that share a topic and folders, where neither file names the other pipeline in ``shared_with``."""
+    for mine, other in shared(own, others):
+        if other.pipeline not in mine.shared_with and mine.pipeline not in other.shared_with:
+            yield mine, other
+
+
+def shared(
+    own: Sequence[StreamFolders], others: Iterable[StreamFolders]
+) -> Iterator[tuple[StreamFolders, StreamFolders]]:
+    """Pairs of two pipelines that share a topic and folders."""
     for other in others:
         for mine in own:
-            allowed = other.pipeline in (mine.pipeline, *mine.shared_with) or mine.pipeline in other.shared_with
-            if mine.topic == other.topic and not allowed and may_meet(mine.folders, other.folders):
+            alike = mine.topic == other.topic and mine.pipeline != other.pipeline
+            if alike and may_meet(mine.folders, other.folders):
                 yield mine, other
 
 
 def sharing(own: Sequence[StreamFolders], others: Sequence[StreamFolders]) -> set[str]:
     """The sinks whose folders belong to other pipelines too: a file allows it, or another one has such a folder."""
-    return {
-        mine.sink
-        for mine in own
-        if mine.shared_with
-        or any(
-            other.pipeline != mine.pipeline and other.topic == mine.topic and may_meet(mine.folders, other.folders)
-            for other in others
-        )
-    }
+    return {mine.sink for mine in own if mine.shared_with} | {mine.sink for mine, _ in shared(own, others)}
 
 
 def what_is_wrong(mine: StreamFolders, other: StreamFolders) -> str:

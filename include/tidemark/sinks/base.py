@@ -5,7 +5,7 @@ without the manifest database use these records, and so do retries after a crash
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -290,6 +290,11 @@ class Sink(ABC):
     def show_complete(self, topics: Sequence[str], hour: CompleteHour) -> None:
         """Show readers that an hour is complete, unless they are shown a higher revision; may be repeated."""
         raise AssertionError(f"{self.target}: it shows no hours; {topics} {hour}")
+
+    def name_shown(self, folder: str, whose: str, names: Collection[str]) -> None:
+        """Give the file that shows an hour of the pipeline ``whose`` as complete, in a folder with its root, the name
+        of the pipeline that it speaks of; ``names`` are all that write there. May be repeated."""
+        raise AssertionError(f"{self.target}: it shows no hours; {folder} {whose} {names}")
 
     def leftovers(self, database: ManifestDatabase) -> list[Leftover]:
         """(key, manifest id or None) of what dead attempts left and nobody needs; ``remove`` takes the keys."""

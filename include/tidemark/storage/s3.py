@@ -113,15 +113,9 @@ class S3Store:
             )
 
     def _spares(self, key: str) -> bool:
-        """Whether the store keeps an object when it was to be replaced as another one."""
+        """Whether the store keeps an object when it was to be replaced as another one, in both forms of the ETag."""
         with translated("write", self._uri(key)):
-            try:
-                self._put(key, b"fourth", IfMatch="0" * 32)
-            except ClientError as refused:
-                if code_of(refused) not in ("PreconditionFailed", "412"):
-                    raise
-                return True
-        return False
+            return not any(self._put_where(key, b"fourth", IfMatch=etag) for etag in ("0" * 32, f'"{"0" * 32}"'))
 
     def put_if_absent(self, key: str, content: bytes) -> bool:
         """Create the object, or return False when the key exists; after a lost answer the mark shows the outcome."""
@@ -151,25 +145,41 @@ class S3Store:
         with translated("read", self._uri(key)):
             try:
                 answer = self._client.get_object(**self._at(key))
-                # Ceph 16 takes an ETag without its quotes only; the others that are tested take both.
-                current, condition = answer["Body"].read(), {"IfMatch": answer["ETag"].strip('"')}
+                current, etag = answer["Body"].read(), str(answer["ETag"]).strip('"')
             except ClientError as refused:
                 if not is_gone(refused):
                     raise
-                current, condition = None, {"IfNoneMatch": "*"}
+                current, etag = None, ""
         if current != before:
             return False
         try:
             with translated("write", self._uri(key)):
-                try:
-                    self._put(key, content, **condition)
-                except ClientError as refused:
-                    if code_of(refused) not in ("PreconditionFailed", "412", "ConditionalRequestConflict", "NoSuchKey"):
-                        raise
-                    return self.get(key) == content  # true when boto3 sent the request again after a lost answer
+                if not etag:
+                    done = self._put_where(key, content, IfNoneMatch="*")
+                else:
+                    # Ceph 16 takes an ETag without its quotes only; the others that are tested take both.
+                    done = self._put_where(key, content, IfMatch=etag) or (
+                        self._is_still(key, etag) and self._put_where(key, content, IfMatch=f'"{etag}"')
+                    )
+            return done or self.get(key) == content  # boto3 may have sent the request again after a lost answer
         except Unavailable as unknown:
             self._settle(unknown, lambda: self.get(key) == content)
         return True
+
+    def _put_where(self, key: str, content: bytes, **condition: str) -> bool:
+        """Put the object, or return False when the store says that its condition does not hold."""
+        try:
+            self._put(key, content, **condition)
+        except ClientError as refused:
+            if code_of(refused) not in ("PreconditionFailed", "412", "ConditionalRequestConflict", "NoSuchKey"):
+                raise
+            return False
+        return True
+
+    def _is_still(self, key: str, etag: str) -> bool:
+        """Whether the object has this ETag: then a store that refused it takes the ETag in another form, or none."""
+        head = self._head(key)
+        return head is not None and str(head["ETag"]).strip('"') == etag
 
     def _put(self, key: str, content: bytes | BinaryIO, **more: Any) -> None:
         self._client.put_object(**self._at(key), Body=content, **self._encryption, **more)

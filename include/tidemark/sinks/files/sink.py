@@ -6,7 +6,7 @@ is checked before every object, no key belongs to two attempts, and readers use 
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from tidemark.sinks.files.formats import Unreadable, format_of
 from tidemark.sinks.files.leftovers import leftovers
 from tidemark.sinks.files.locate import locate
 from tidemark.sinks.files.settings import Settings
-from tidemark.sinks.files.success import show_complete
+from tidemark.sinks.files.success import name_shown, show_complete
 from tidemark.sinks.files.writer import too_many_objects
 from tidemark.sinks.located import Located
 from tidemark.sinks.stored.owner_file import claim_in, hand_over_in, owner_in
@@ -194,6 +194,11 @@ class FilesSink(Sink):
     def show_complete(self, topics: Sequence[str], hour: CompleteHour) -> None:
         for topic in topics:
             show_complete(self.store, self.pipeline_name, self._layout, topic, hour)
+
+    def name_shown(self, folder: str, whose: str, names: Collection[str]) -> None:
+        below = f"{self.root}/"
+        if folder.startswith(below):
+            name_shown(self.store, self.pipeline_name, folder.removeprefix(below), whose, names)
 
     def leftovers(self, database: ManifestDatabase) -> list[Leftover]:
         return leftovers(database, self, self.store)

@@ -3,7 +3,7 @@
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tidemark.errors import SinkRefused, Unavailable
 from tidemark.event_hours import key
@@ -28,6 +28,20 @@ def show_complete(store: ObjectStore, pipeline_name: str, layout: Layout, topic:
     text = json.dumps({**content, "rows": hour.rows, "late": hour.late}).encode()
     _put(store, f"{folder}/{success_file(hour.whose)}", text, hour.revision, pipeline_name)
     _remove(store, [f"{folder}/{success_file(whose)}" for whose in hour.was_of])
+
+
+def name_shown(store: ObjectStore, pipeline_name: str, folder: str, whose: str, names: Collection[str]) -> None:
+    """Give the file of a folder that others write into, too, the name of its pipeline: that it says, if it is one of
+    ``names``, or else ``whose``, which then had another name. A file that Tidemark has not put stays as it is."""
+    plain = f"{folder}/{success_file(None)}"
+    before = store.get(plain)
+    if before is None or not (revision := _revision(before)):
+        return
+    content = json.loads(before)
+    name = content["pipeline"] if content.get("pipeline") in names else whose
+    text = json.dumps({**content, "pipeline": name}).encode()
+    _put(store, f"{folder}/{success_file(name)}", text, revision, pipeline_name)
+    _remove(store, [plain])
 
 
 def _put(store: ObjectStore, path: str, text: bytes, revision: int, pipeline_name: str) -> None:
