@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.worlds.dynamo_world import DynamoWorld
 from tests.worlds.totals_world import AGGREGATE, TotalsWorld, totals_sink
 
 Make = Callable[..., TotalsWorld]
@@ -399,3 +400,36 @@ def test_adopting_a_target_combines_all_totals_again_as_its_tables_may_be_of_dif
     assert world.json("adopt", "demo", "--why", "a test")["lines"] == told
     assert world.rows() == right
     world.assert_complete()
+
+
+@pytest.fixture(params=["totals", "dynamodb"])
+def either(
+    request: pytest.FixtureRequest, make_totals_world: Make, make_dynamo_world: Callable[..., DynamoWorld]
+) -> TotalsWorld:
+    """Totals in PostgreSQL or in DynamoDB, of one published manifest."""
+    made = (make_totals_world if request.param == "totals" else make_dynamo_world)(settings=ONE_MANIFEST)
+    made.produce(60)
+    made.ok("run", "demo")
+    return made
+
+
+def test_totals_are_not_combined_by_another_aggregate_than_they_were_made_by(either: TotalsWorld) -> None:
+    """``adopt`` refuses the file, and changes nothing."""
+    right = either.rows()
+    [[kind, own]] = either.settings["sinks"][-1].items()
+    other = {**AGGREGATE, "values": {**AGGREGATE["values"], "n_sum": "max(n)"}}
+    either.settings["sinks"][-1] = {kind: {**own, "aggregate": other}}
+    either.write_pipeline()
+    either.lose_manifest_database()
+    for dry_run in (["--dry-run"], []):
+        refused = either.here("adopt", "demo", "--why", "a test", *dry_run)
+        assert refused.exit_code == 1
+        assert "the table holds totals by another aggregate than this one" in refused.stderr
+        assert "put the aggregate that they were made by back into the pipeline file" in refused.stderr
+        assert either.rows() == right
+    either.settings["sinks"][-1] = {kind: own}
+    either.write_pipeline()
+    assert either.json("adopt", "demo", "--why", "a test")["manifests"] == [1]
+    either.produce(20)
+    either.ok("run", "demo")
+    either.assert_complete()

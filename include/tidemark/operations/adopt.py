@@ -89,6 +89,8 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
         ]
         back = _went_back(context)
         if lines or back:
+            for sink in context.sinks:
+                sink.refuse_other_definition()
             lines += [line for sink in context.sinks for line in sink.derive_again(dry_run=dry_run)]
         lines += _accept_targets(context, back, dry_run=dry_run)
         if dry_run or not lines:

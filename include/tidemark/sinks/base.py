@@ -220,11 +220,15 @@ class Sink(ABC):
         May be repeated. Raises ``Fenced`` when ``attempt`` or a higher one has begun to put something.
         """
 
+    def refuse_other_definition(self) -> None:  # noqa: B027 - others derive nothing
+        """Raise ``SinkRefused`` when the target derives something else from the output of manifests than these settings
+        say; changes nothing."""
+
     def derive_again(self, *, dry_run: bool) -> Iterator[str]:
         """Make again what the target derives from the output of manifests, such as totals; one line if it differs.
 
         ``adopt`` asks for it, since the parts of a target may have been restored from different copies. From then on
-        they count as one target. May be repeated.
+        they count as one target. Only after ``refuse_other_definition``; may be repeated.
         """
         del dry_run
         return iter(())

@@ -106,7 +106,7 @@ class DynamoSink(Sink):
         if self.markers.owner() is None:
             self.markers.take(Owner(database_id), self.pipeline_name, self.settings.aggregate.definition())
         self.refuse_foreign(database_id)
-        self._refuse_other_definition()
+        self.refuse_other_definition()
         self._staging.claim(database_id)
         self._take_former(self.pipeline_name)
         if self.markers.noted(OwnerNote.TABLES) is None:
@@ -116,17 +116,18 @@ class DynamoSink(Sink):
             decimals = decimals_of(stored.key, self.totals.key) if stored else {}
             self.markers.note(OwnerNote.DECIMALS, json.dumps(decimals))
 
-    def _refuse_other_definition(self) -> None:
+    def refuse_other_definition(self) -> None:
         """Raise ``SinkRefused`` when other totals are in the table, or those of another pipeline."""
         pipeline_name, definition = self.markers.purpose() or (self.pipeline_name, self.settings.aggregate.definition())
         own = pipeline_name == self.pipeline_name
         if own and definition == self.settings.aggregate.definition():
             return
         what = "by another aggregate than this one" if own else f"of pipeline {pipeline_name}"
+        put_back = "put the aggregate that they were made by back into the pipeline file; or " if own else ""
         raise SinkRefused(
             f"the table holds totals {what}: the two would mix",
-            next_step="nothing was written; give this sink another table and another name, then: tidemark fill "
-            f"{self.pipeline_name} NAME --why TEXT",
+            next_step=f"nothing was written; {put_back}give this sink another table and another name, then: "
+            f"tidemark fill {self.pipeline_name} NAME --why TEXT",
             **self.context,
         )
 
@@ -556,7 +557,7 @@ class DynamoSink(Sink):
         if missing:
             yield ok(self.name, f"an attempt creates {' and '.join(table.name for table in missing)}")
             return
-        self._refuse_other_definition()
+        self.refuse_other_definition()
         self._refuse_other_kinds(self._kinds(decode, transforms))
         self.tables.try_rights()
         yield ok(self.name, "tables, keys and rights are what an attempt needs (tried, and nothing was written)")

@@ -49,23 +49,31 @@ class TotalsSink(MarkedSink):
 
     def claim(self, database_id: str) -> None:
         super().claim(database_id)
-        self._refuse_other_definition()
+        self._define()
 
-    def _refuse_other_definition(self) -> None:
+    def _define(self) -> None:
+        """Note what this sink adds up, unless something is noted; ``SinkRefused`` when that is another thing."""
+        self.refuse_other_definition()
+        if not self._run("definition"):
+            self._run("define", definition=self.settings.aggregate.definition())
+            self.refuse_other_definition()  # another pipeline may have been quicker
+
+    def refuse_other_definition(self) -> None:
         """Raise ``SinkRefused`` when other totals are in the table, or those of another pipeline."""
         definition = self.settings.aggregate.definition()
-        if not self._run("definition"):
+        rows = self._run("definition") if self._table.has_support() else []
+        if not rows:
             self._refuse_undefined(definition)
-            self._run("define", definition=definition)
-        [row] = self._run("definition")
-        own = row["pipeline"] == self.pipeline_name
-        if own and row["definition"] == definition:
             return
-        what = "by another aggregate than this one" if own else f"of pipeline {row['pipeline']}"
+        own = rows[0]["pipeline"] == self.pipeline_name
+        if own and rows[0]["definition"] == definition:
+            return
+        what = "by another aggregate than this one" if own else f"of pipeline {rows[0]['pipeline']}"
+        put_back = "put the aggregate that they were made by back into the pipeline file; or " if own else ""
         raise SinkRefused(
             f"the table holds totals {what}: the two would mix",
-            next_step="nothing was applied; give this sink another table and another name, then: tidemark fill "
-            f"{self.pipeline_name} NAME --why TEXT",
+            next_step=f"nothing was applied; {put_back}give this sink another table and another name, then: "
+            f"tidemark fill {self.pipeline_name} NAME --why TEXT",
             **self._table.context(),
         )
 
@@ -120,7 +128,7 @@ class TotalsSink(MarkedSink):
         with self._table.undone():
             if not self._table.has_support():
                 self._table.make_support()
-            self._refuse_other_definition()
+            self._define()
             for spec in tables_for(self.settings, data):
                 self._table.check(spec)
             self._table.create_staging(0, 0, staged_columns(self.settings, data))
