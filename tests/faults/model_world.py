@@ -272,7 +272,8 @@ class ModelWorld:
         return self._act("repair", lambda context: repair.repair(context, WHY, dry_run=False))
 
     def adopt(self) -> Actor:
-        return self._act("adopt", lambda context: adopt.adopt(context, WHY, dry_run=False), plans=True)
+        """It also gives up unread offsets of a log that the records say was cut."""
+        return self._decide("adopt", lambda context: adopt.adopt(context, WHY, dry_run=False))
 
     def accept_loss(self) -> Actor:
         return self._decide("accept loss", lambda context: decisions.accept_loss(context, WHY, dry_run=False))

@@ -36,7 +36,7 @@ SELECT c.id, c.topic, c.topic_id, c.partition, r.start_offset, r.end_offset, r.k
 FROM tidemark.manifest_range r JOIN tidemark.chain c ON c.id = r.chain_id ORDER BY c.id, r.end_offset
 """
 MOMENTS = """
-SELECT DISTINCT r.run_key, r.cut_at, r.planned_up_to, c.topic_id
+SELECT DISTINCT r.run_key, r.cut_at, r.planned_up_to, c.topic, c.topic_id
 FROM tidemark.run r JOIN tidemark.run_end e ON e.run_id = r.id JOIN tidemark.chain c ON c.id = e.chain_id
 WHERE r.planned_up_to IS NOT NULL
 """
@@ -137,9 +137,10 @@ class Oracle:
         ends: dict[tuple[str, int], int] = {}
         if any(run_key not in self.moments for run_key, *_ in times):
             ends = {(topic_id, partition): end for topic_id, partition, end in self.world.sql.execute(ENDS).fetchall()}
-        for run_key, cut_at, up_to, topic_id in times:
-            if run_key in self.moments:
-                continue
+        for run_key, cut_at, up_to, topic, topic_id in times:
+            current = self.world.broker.by_name.get(topic)
+            if run_key in self.moments or current is None or current.topic_id != topic_id:
+                continue  # a topic that is gone has no records
             for partition, log in enumerate(self.world.broker.by_id[topic_id].logs):
                 began = self.world.begun.get(run_key) if cut_at else up_to
                 stop = log.end if cut_at is None else _first_at(log, up_to)

@@ -8,7 +8,8 @@ from tidemark.errors import TidemarkError
 from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.lifecycle.publish import Publisher
-from tidemark.manifest import ManifestState, RunKind
+from tidemark.lifecycle.select import unfinished
+from tidemark.manifest import RunKind
 from tidemark.operations import adopt
 from tidemark.operations.audit import audit
 from tidemark.views.checks import difference_views
@@ -70,7 +71,7 @@ def _steps(world: ModelWorld) -> list[tuple[str, int]]:
         plan(own, Tick(f"tried-{world.runs}", RunKind.MANUAL, None), dry_run=True)
     except TidemarkError as refused:
         printed.append(f"{refused.what}; {refused.next_step}")
-    published = {manifest.id for manifest in world.database.manifests(NAME) if manifest.state is ManifestState.DONE}
+    published = {manifest.id for manifest in world.database.manifests(NAME) if manifest.publications}
     deep = any(other.needs_deep for other in world.others)
     views = difference_views(audit(own, deep=deep))
     printed += [str(view) for view in views if view.manifest_id is None or view.manifest_id in published]
@@ -86,6 +87,7 @@ def _do(world: ModelWorld, verb: str, manifest: int) -> None:
     try:
         match verb:
             case "adopt":
+                world.surgery = True
                 for line in adopt.adopt(own, WHY, dry_run=False).lines:
                     for printed, number in PRINTED.findall(line):
                         _do(world, printed, int(number or 0))
@@ -93,8 +95,8 @@ def _do(world: ModelWorld, verb: str, manifest: int) -> None:
                 process(own, manifest, world.stage, replay=True)
             case "retry":
                 Publisher(own).sweep()
-                if manifest:
-                    process(own, manifest, world.stage)
+                for each in [manifest] if manifest else [each.id for each in unfinished(own)]:
+                    process(own, each, world.stage)
             case _:
                 raise Violated(f"I24 progress: tidemark {verb} is no way out of a target that went back")
     except TidemarkError as error:  # what it says comes again in the next round, if it is still so
