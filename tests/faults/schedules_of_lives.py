@@ -344,6 +344,21 @@ def restored_from_before_a_truncation_was_accepted(checked: CheckedWorld) -> Non
     checked.settle(after_restore=True)
 
 
+def restored_from_before_a_truncation_was_accepted_while_slices_waited(checked: CheckedWorld) -> None:
+    """Only the later life has left records. What lies below its first offset is of the same log, and still unread."""
+    world = checked.world
+    world.produce(5)
+    checked.run()
+    world.snapshot()
+    world.produce(10)
+    checked.well(world.plan())
+    _cut_and_accepted(checked, 3)
+    world.produce(5)
+    checked.run()
+    assert restored(world, checked.oracle, killed_at=None)
+    checked.settle(after_restore=True)
+
+
 def restored_from_an_older_copy(checked: CheckedWorld) -> None:
     world = checked.world
     checked.planned()
@@ -600,6 +615,7 @@ OF_LIVES = (
     truncated_again_below_the_start_of_the_second_life,
     truncated_again_below_what_the_second_life_published,
     restored_from_before_a_truncation_was_accepted,
+    restored_from_before_a_truncation_was_accepted_while_slices_waited,
     restored_from_an_older_copy,
     restored_and_an_attempt_without_a_record_is_forgotten,
     processed_while_a_truncation_is_not_accepted,

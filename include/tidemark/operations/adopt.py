@@ -351,6 +351,7 @@ def _insert_ranges(context: Context, run_id: int, entries: Sequence[_Entry], *, 
         ranges = sorted(range_ for range_, _ in recorded)
         _set_anchor(context, ids[life], chains.get(life), ranges)
         holes += _holes(context, chains.get(life), ranges)
+    holes += _unread_before_a_cut(chains, by_life)
     for number, part in enumerate(_one_per_partition(holes)):
         [manifest_id] = database.insert_manifests(run_id, pipeline_name, 1, first=first_slice + number)
         rows += [(ids[hole.at, hole.incarnation], hole.start, hole.end, manifest_id) for hole in part]
@@ -391,6 +392,25 @@ def _holes(context: Context, chain: Chain | None, ranges: Sequence[Range]) -> li
     if chain and end < chain.anchor:
         holes.append(Range(chain.at, end, chain.anchor, chain.incarnation))
     return holes
+
+
+def _unread_before_a_cut(
+    chains: Mapping[Life, Chain], by_life: Mapping[Life, Sequence[tuple[Range, int]]]
+) -> list[Range]:
+    """What an earlier life of a log had still to read when the log was cut, of lives that the database learns of now.
+
+    The log is the same one below the cut, which is where the later life begins.
+    """
+    ends = {life: chain.end for life, chain in chains.items()}
+    for life, recorded in by_life.items():
+        ends[life] = max(ends.get(life, 0), *(range_.end for range_, _ in recorded))
+    unread = []
+    for at, incarnation in sorted(by_life.keys() - chains.keys()):
+        cut = min(range_.anchor for range_, _ in by_life[at, incarnation])
+        before = max((life for life in ends if life[0] == at and life[1] < incarnation), default=None)
+        if before is not None and ends[before] < cut:
+            unread.append(Range(at, ends[before], cut, before[1]))
+    return unread
 
 
 def _one_per_partition(holes: Sequence[Range]) -> list[list[Range]]:
