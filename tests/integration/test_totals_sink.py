@@ -433,3 +433,27 @@ def test_totals_are_not_combined_by_another_aggregate_than_they_were_made_by(eit
     either.produce(20)
     either.ok("run", "demo")
     either.assert_complete()
+
+
+def test_what_a_retired_sink_of_the_same_table_has_contributed_is_not_added_a_second_time(
+    make_totals_world: Make,
+) -> None:
+    """Also when somebody deletes those contributions, which the audit does not ask for."""
+    world = make_totals_world(settings=ONE_MANIFEST, has_lake=True)
+    world.produce(60)
+    world.ok("run", "demo")
+    right = world.rows()
+    lake = [entry for entry in world.settings["sinks"] if "totals" not in entry]
+    world.settings["sinks"] = lake
+    world.write_pipeline()
+    world.ok("retire-sink", "demo", "totals", "--why", "a test")
+    world.settings["sinks"] = [*lake, totals_sink(name="sums")]
+    world.write_pipeline()
+    audit = world.here("audit", "demo", "--deep").stdout
+    assert "rows of manifest 1, which sums has not published" in audit
+    assert "tidemark fill demo sums --why TEXT" in audit
+    assert "by hand" not in audit
+    world.execute("DELETE FROM public.totals_contributions WHERE _manifest_id = 1")
+    world.ok("fill", "demo", "sums", "--why", "a test")
+    assert world.rows() == right
+    world.ok("audit", "demo", "--deep")

@@ -10,6 +10,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, Publication, many
 from tidemark.sinks.audit.left_in_staging import left_in_staging
 from tidemark.sinks.audit.published_files import lost_dead_letters
+from tidemark.sinks.audit.stray_contributions import what_of_strays
 from tidemark.sinks.audit.unknown_manifests import unknown_manifests
 from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
@@ -85,10 +86,11 @@ def differences_of_dynamodb(
             for manifest, row in published
             if not database.accepted_damage(manifest.id, sink.name, row.attempt)
         ]
-        yield from _contents(sink, totals, markers, present, whole)
+        yield from _contents(database, sink, totals, markers, present, whole)
 
 
 def _contents(
+    database: ManifestDatabase,
     sink: Sink,
     totals: Totals,
     markers: Markers,
@@ -120,9 +122,9 @@ def _contents(
         )
     ]
     yield from incomplete
-    for stray in sorted(contributed.keys() - after.keys()):
+    for stray, (why, step) in what_of_strays(database, sink, contributed.keys() - after.keys(), _BY_HAND).items():
         number = f"{contributed[stray].keys:,} contributions of manifest {stray}"
-        yield Difference(None, f"{sink.target} has {number}, which has contributed nothing", _BY_HAND)
+        yield Difference(None, f"{sink.target} has {number}, {why}", step)
     yield from _totals(sink, totals, expected, contributor, first=_REPLAYS if incomplete else "")
 
 

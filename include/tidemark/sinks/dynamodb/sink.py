@@ -260,7 +260,7 @@ class DynamoSink(Sink):
         kinds = self._kinds(decode, transforms)
         self._refuse_other_kinds(kinds)
         self.markers.note(OwnerNote.KINDS, json.dumps(kinds))
-        is_known = may_have_contributed(database, manifest_id, attempt, self.name)
+        is_known = may_have_contributed(database, manifest_id, attempt)
         self._had_none = None if is_known else manifest_id
 
     def _kinds(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> dict[str, str]:

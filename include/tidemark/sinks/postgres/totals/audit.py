@@ -6,6 +6,7 @@ from typing import Any
 from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, Publication
 from tidemark.sinks.audit.left_in_staging import left_in_staging
+from tidemark.sinks.audit.stray_contributions import what_of_strays
 from tidemark.sinks.audit.unknown_manifests import unknown_manifests
 from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
@@ -33,9 +34,9 @@ def differences_of_totals(
         incomplete = list(_contributions(database, sink, totals, published, contributions))
         yield from incomplete
         known = {manifest.id for manifest, _ in published} | sink.evidence().keys()  # some were put since
-        for stray in sorted(contributions.keys() - known):
+        for stray, (why, step) in what_of_strays(database, sink, contributions.keys() - known, _BY_HAND).items():
             what = f"{totals.settings.contributions} has {contributions[stray]['keys']:,} rows of manifest {stray}, "
-            yield Difference(None, what + "which has contributed nothing", _BY_HAND)
+            yield Difference(None, what + why, step)
         yield from _totals(sink, totals, first=_REPLAYS if incomplete else "")
 
 

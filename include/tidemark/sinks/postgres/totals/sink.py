@@ -119,7 +119,7 @@ class TotalsSink(MarkedSink):
         for spec in tables_for(self.settings, data):
             self._table.check(spec)
         self._look_for_shared(manifest_id, attempt, database)
-        is_known = may_have_contributed(database, manifest_id, attempt, self.name)
+        is_known = may_have_contributed(database, manifest_id, attempt)
         self._had_none = None if is_known else manifest_id
         self._table.create_staging(manifest_id, attempt, staged_columns(self.settings, data))
 
