@@ -104,6 +104,7 @@ class DynamoSink(Sink):
     def claim(self, database_id: str) -> None:
         self.tables.ensure()
         if self.markers.owner() is None:
+            self._refuse_unowned()
             self.markers.take(Owner(database_id), self.pipeline_name, self.settings.aggregate.definition())
         self.refuse_foreign(database_id)
         self.refuse_other_definition()
@@ -118,7 +119,11 @@ class DynamoSink(Sink):
 
     def refuse_other_definition(self) -> None:
         """Raise ``SinkRefused`` when other totals are in the table, or those of another pipeline."""
-        pipeline_name, definition = self.markers.purpose() or (self.pipeline_name, self.settings.aggregate.definition())
+        purpose = self.markers.purpose()
+        if purpose is None:
+            self._refuse_unowned()
+            return
+        pipeline_name, definition = purpose
         own = pipeline_name == self.pipeline_name
         if own and definition == self.settings.aggregate.definition():
             return
@@ -128,6 +133,20 @@ class DynamoSink(Sink):
             f"the table holds totals {what}: the two would mix",
             next_step=f"nothing was written; {put_back}give this sink another table and another name, then: "
             f"tidemark fill {self.pipeline_name} NAME --why TEXT",
+            **self.context,
+        )
+
+    def _refuse_unowned(self) -> None:
+        """Raise ``SinkRefused`` when there are items, and nothing says whose they are."""
+        if self.tables.are_empty() or self.markers.owner() is not None:  # another process may have been quicker
+            return
+        tables = f"{self.settings.table} and {self.settings.contributions}"
+        raise SinkRefused(
+            f"there are items in {tables}, and nothing says any more which manifests they are of: new ones would be "
+            "added to them",
+            next_step="nothing was written; restore both tables from copies of the same moment; or, when the records "
+            "of all items are to be read again, delete the items of both, or both tables, then: tidemark retry "
+            f"{self.pipeline_name}; or give this sink another table and another name",
             **self.context,
         )
 

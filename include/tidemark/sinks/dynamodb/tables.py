@@ -59,6 +59,16 @@ class Tables:
     def exist(self) -> bool:
         return all(self._described(table) is not None for table in self._tables)
 
+    def are_empty(self) -> bool:
+        """Whether neither table has an item; one that does not exist has none."""
+        return not any(self._has_items(table) for table in self._tables)
+
+    def _has_items(self, table: KeyedTable) -> bool:
+        try:
+            return bool(self._dynamo.call("scan", TableName=table.name, ConsistentRead=True, Limit=1)["Items"])
+        except MissingTable:
+            return False
+
     def identity(self) -> str:
         """Which two tables these are: one that is restored from a copy, or created again, is another one."""
         described = [self._described(table) or {} for table in self._tables]

@@ -53,10 +53,10 @@ class TotalsSink(MarkedSink):
 
     def _define(self) -> None:
         """Note what this sink adds up, unless something is noted; ``SinkRefused`` when that is another thing."""
-        self.refuse_other_definition()
         if not self._run("definition"):
+            self._refuse_undefined(self.settings.aggregate.definition())
             self._run("define", definition=self.settings.aggregate.definition())
-            self.refuse_other_definition()  # another pipeline may have been quicker
+        self.refuse_other_definition()
 
     def refuse_other_definition(self) -> None:
         """Raise ``SinkRefused`` when other totals are in the table, or those of another pipeline."""
@@ -78,7 +78,7 @@ class TotalsSink(MarkedSink):
         )
 
     def _refuse_undefined(self, definition: str) -> None:
-        """Raise ``SinkRefused`` when something was added up, and nothing says any more what."""
+        """Raise ``SinkRefused`` when something was added up, and nothing says any more what, or from which records."""
         if self.records(own=False):
             values = {"target": self.settings.table, "pipeline": self.pipeline_name, "definition": definition}
             literals = {name: sql.Literal(value) for name, value in values.items()}
@@ -87,6 +87,17 @@ class TotalsSink(MarkedSink):
                 "the table holds totals, and tidemark_target.aggregate does not say any more what they are",
                 next_step="nothing was applied; if the pipeline file has the aggregate that they were made by, run in "
                 f"its database: {statement} Else give this sink another table and another name",
+                **self._table.context(),
+            )
+        if not self._totals.are_empty() and not (self._table.has_support() and self._run("definition")):
+            tables = ", ".join(sorted(self.settings.tables()))
+            raise SinkRefused(
+                f"there are rows in {tables}, and nothing says any more which manifests they are of: new ones would be "
+                "added to them",
+                next_step="nothing was applied; restore the schema tidemark_target from a copy of the same moment; or, "
+                "when the records of all rows are to be read again, remove the rows (DELETE, or TRUNCATE) from each of "
+                f"{tables} that exists, then: tidemark retry {self.pipeline_name}; or give this sink another table and "
+                "another name",
                 **self._table.context(),
             )
 

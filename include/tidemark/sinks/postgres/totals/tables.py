@@ -146,6 +146,16 @@ class Totals:
         """Whether both tables exist."""
         return all(self._table.columns(table) for table in self.settings.tables())
 
+    def are_empty(self) -> bool:
+        """Whether neither table has a row; one that does not exist has none."""
+        return not any(self._has_rows(table) for table in self.settings.tables() if self._table.columns(table))
+
+    def _has_rows(self, table: str) -> bool:
+        statement = sql.SQL(QUERIES["has_rows"]).format(table=sql.Identifier(*table.split(".")))
+        with translated(**self._table.context(table=table)):
+            [row] = self._table.connected().execute(statement).fetchall()
+        return bool(row["there"])
+
     def statements(self) -> Statements:
         """The statements over both tables, which exist."""
         if self._known is None:
