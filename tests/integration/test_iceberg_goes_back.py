@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
+from sandbox.services.postgres import Postgres
 from tests.worlds.iceberg_others import (
     append_a_stranger,
     compact,
@@ -275,3 +276,112 @@ def test_files_of_a_snapshot_are_not_written_over_by_an_attempt_that_has_their_n
     table = world.table()
     assert table is not None
     assert table.scan(snapshot_id=second).to_arrow().sort_by("n") == before
+
+
+def replayed_and_rolled_back(world: IcebergWorld, third: int, *manifests: int) -> None:
+    other_rows(world)
+    for manifest in manifests:
+        world.ok("replay", "demo", "--manifest", str(manifest))
+    roll_back(world, third)
+
+
+def two_more_replayed_and_rolled_back(world: IcebergWorld) -> None:
+    for number in (2, 3):
+        world.produce(30, bad_every=13)
+        world.ok("run", "demo", "--run-key", f"run {number}")
+    replayed_and_rolled_back(world, current(world), 2, 3)
+
+
+def copy_of(world: IcebergWorld) -> str:
+    return world.dsn.rpartition("/")[2].partition("?")[0]
+
+
+def assert_refused_and_red(world: IcebergWorld, what: str) -> None:
+    before = world.rows()
+    for words in (("plan", "demo"), ("run", "demo", "--run-key", "refused")):
+        refused = world.here(*words)
+        assert refused.exit_code == 1
+        assert what in refused.stderr
+        assert "tidemark adopt demo --why TEXT" in refused.stderr
+    audited = world.here("audit", "demo")
+    assert audited.exit_code == 1
+    assert "which this database does not know" in audited.stdout
+    assert world.rows() == before
+
+
+def assert_whole_after_adopting(world: IcebergWorld, *manifests: int) -> None:
+    assert adopt_and_do_what_it_prints(world) == [f"replay demo --manifest {manifest}" for manifest in manifests]
+    assert_right(world)
+    world.produce(10)
+    world.ok("run", "demo")
+    assert_right(world)
+
+
+@pytest.mark.parametrize("rewritten", [False, True], ids=["files", "compacted"])
+def test_rows_of_a_rolled_back_replay_are_entered_when_the_manifest_database_was_lost(
+    make_iceberg_world: Make, rewritten: bool
+) -> None:
+    """Nobody vouches for its rows, which are of the first attempt: their offsets are not planned again."""
+    world, [*_, third] = published(make_iceberg_world, 3)
+    replayed_and_rolled_back(world, third, 1)
+    if rewritten:
+        compact(world)
+    world.lose_manifest_database()
+    assert_whole_after_adopting(world, 1)
+
+
+def test_rows_of_rolled_back_replays_alone_are_entered_when_the_manifest_database_was_lost(
+    make_iceberg_world: Make,
+) -> None:
+    """No manifest has evidence: the table has nothing but their rows."""
+    world, [*_, second] = published(make_iceberg_world, 2)
+    replayed_and_rolled_back(world, second, 1, 2)
+    world.lose_manifest_database()
+    assert_whole_after_adopting(world, 1, 2)
+
+
+def test_rows_of_rolled_back_replays_are_refused_by_an_older_copy_of_the_database(
+    make_iceberg_world: Make, postgres: Postgres
+) -> None:
+    """The copy ends at manifest 1, and so does the evidence: the table stands at a higher position than the copy."""
+    world, _ = published(make_iceberg_world, 1)
+    with postgres.temporary_database("older", copy_of(world)) as older:
+        two_more_replayed_and_rolled_back(world)
+        world.dsn = older
+        assert_refused_and_red(world, "has rows of the manifests 2, 3, which this database does not know")
+        assert_whole_after_adopting(world, 2, 3)
+
+
+def test_rows_that_nobody_vouches_for_and_that_have_no_record_must_be_deleted_before_they_are_adopted(
+    make_iceberg_world: Make,
+) -> None:
+    """Nobody knows their offsets then; the rest of the table, and what is planned again, is whole afterwards."""
+    world, [*_, third] = published(make_iceberg_world, 3)
+    replayed_and_rolled_back(world, third, 1)
+    for record in world.folder.glob("**/_manifests/demo/0000000001*"):
+        record.unlink()
+    world.lose_manifest_database()
+    refused = world.here("adopt", "demo", *WHY)
+    assert refused.exit_code == 1
+    assert "has rows of manifest 1, which this database does not know, and no record of it is left" in refused.stderr
+    assert "delete the rows WHERE _manifest_id = 1" in refused.stderr
+    with world.catalog() as catalog:
+        catalog.load_table(TABLE).delete("_manifest_id = 1")
+    world.ok("adopt", "demo", *WHY)
+    world.ok("retry", "demo")
+    assert_right(world)
+
+
+def test_rows_that_an_earlier_version_forgot_are_refused_by_an_older_copy_of_the_database(
+    make_iceberg_world: Make, postgres: Postgres
+) -> None:
+    """The property names neither of the manifests 2 and 3: the rows are asked."""
+    world, _ = published(make_iceberg_world, 1)
+    with postgres.temporary_database("older", copy_of(world)) as older:
+        two_more_replayed_and_rolled_back(world)
+        entries, _ = _decoded(world_properties(world)[MANIFESTS])
+        with world.catalog() as catalog, catalog.load_table(TABLE).transaction() as change:
+            change.set_properties({MANIFESTS: as_earlier_versions_wrote({1: entries[1]})})
+        world.dsn = older
+        assert_refused_and_red(world, "has rows of the manifests 2, 3, which this database does not know")
+        assert_whole_after_adopting(world, 2, 3)

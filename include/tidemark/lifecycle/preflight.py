@@ -46,6 +46,7 @@ def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
             elif sink.owner() is not None:
                 sink.refuse_foreign(database.id())
             refuse_went_back(database, sink)
+            sink.refuse_unvouched(database)
             answered.append((sink, sink.records(own=False, above=recent)))
         except OF_ONE_SINK as error:
             silent.append((sink, error))

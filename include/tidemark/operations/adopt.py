@@ -39,6 +39,7 @@ class _Entry:
     gone: dict[str, frozenset[str]]  # paths of objects that a person has given up, by sink
     others: list[Receipt]
     damaged: list[str]  # the sinks where not even the output of ``receipts`` is whole
+    unvouched: list[str]  # those of them with rows in place of it that came back with a rollback
 
     @property
     def attempt(self) -> int:
@@ -115,8 +116,8 @@ def _enter(context: Context, unknown: Sequence[_Entry], known: Mapping[int, Mani
     for slice_number, entry in enumerate(unknown):
         if entry.manifest_id not in known:
             database.adopt_manifest(run_id, pipeline_name, entry.manifest_id, slice_number)
-    names = [name for sink in context.sinks for name in sink.records(own=False)]
-    database.keep_manifest_ids_above(max(name.manifest_id for name in names))
+    recorded = [name.manifest_id for sink in context.sinks for name in sink.records(own=False)]
+    database.keep_manifest_ids_above(max(*recorded, *(entry.manifest_id for entry in unknown), 0))
     new = [entry for entry in unknown if entry.manifest_id not in known]
     holes = _insert_ranges(context, run_id, new, first_slice=len(unknown))
     for entry in unknown:
@@ -143,20 +144,53 @@ def _entries(context: Context) -> tuple[list[_Entry], list[tuple[Sink, RecordNam
             if read is None:
                 continue
             newest_whole, above, is_whole = read
-            entry = entries.setdefault(manifest_id, _Entry(manifest_id, newest_whole.ranges, {}, {}, [], []))
-            if entry.ranges != newest_whole.ranges:
-                raise LakeConflict(
-                    f"the sinks' records of manifest {manifest_id} cover different offsets",
-                    next_step="one of the targets was restored from another copy; correct that first",
-                    pipeline=context.pipeline_name,
-                    sink=sink.name,
-                )
-            entry.receipts[sink.name] = newest_whole.receipt
-            entry.gone[sink.name] = newest_whole.gone
+            entry = entries.setdefault(manifest_id, _Entry(manifest_id, newest_whole.ranges, {}, {}, [], [], []))
+            _add(entry, sink, newest_whole)
             entry.others.extend(other.receipt for other in above)
             if not is_whole:
                 entry.damaged.append(sink.name)
+    for sink in context.sinks:
+        for manifest_id, content in sink.unvouched(context.database).items():
+            _enter_unvouched(sink, manifest_id, content, entries)
     return [entries[manifest_id] for manifest_id in sorted(entries)], unreadable
+
+
+def _add(entry: _Entry, sink: Sink, read: "_Content") -> None:
+    if entry.ranges != read.ranges:
+        raise LakeConflict(
+            f"the sinks' records of manifest {entry.manifest_id} cover different offsets",
+            next_step="one of the targets was restored from another copy; correct that first",
+            pipeline=sink.pipeline_name,
+            sink=sink.name,
+        )
+    entry.receipts[sink.name] = read.receipt
+    entry.gone[sink.name] = read.gone
+
+
+def _enter_unvouched(sink: Sink, manifest_id: int, content: dict[str, Any] | None, entries: dict[int, _Entry]) -> None:
+    """Its record says which offsets its rows are of, and a replay replaces them. Without a record of any sink they must
+    be removed before their offsets are planned again."""
+    if content is None and manifest_id not in entries:
+        raise LakeConflict(
+            f"{sink.target} has rows of manifest {manifest_id}, which this database does not know, and no record of it "
+            "is left: nobody can say which offsets they cover",
+            next_step=f"nothing was adopted; delete the rows WHERE _manifest_id = {manifest_id} from it with an "
+            f"engine, such as Spark, then repeat: tidemark adopt {sink.pipeline_name} --why TEXT. Their offsets "
+            "are planned again",
+            pipeline=sink.pipeline_name,
+            manifest=manifest_id,
+            sink=sink.name,
+        )
+    if content is None:
+        return  # an attempt replaces them: the manifest is done when every sink has it
+    attempt = content.get("attempt")
+    if not isinstance(attempt, int):
+        raise _damaged(sink, RecordName(sink.pipeline_name, manifest_id, 1))
+    read = _read(sink, RecordName(sink.pipeline_name, manifest_id, attempt), content)
+    entry = entries.setdefault(manifest_id, _Entry(manifest_id, read.ranges, {}, {}, [], [], []))
+    _add(entry, sink, read)
+    entry.damaged.append(sink.name)
+    entry.unvouched.append(sink.name)
 
 
 def _refuse_other_name(context: Context, sink: Sink) -> None:
@@ -270,8 +304,9 @@ def _refuse_changed(context: Context, unknown: Sequence[_Entry]) -> None:
             if receipt is None:
                 continue
             newest_attempt = max(other.attempt for other in (receipt, *entry.others) if sink.name in other.sinks)
+            shown = None if sink.name in entry.unvouched else newest_attempt
             moved = sink.name not in entry.damaged and not sink.is_whole(receipt, entry.gone[sink.name])
-            if sink.recorded_attempt(entry.manifest_id) != newest_attempt or moved:
+            if sink.recorded_attempt(entry.manifest_id) != shown or moved:
                 raise Unavailable(
                     f"{sink.target} changed while its records were read",
                     next_step=f"nothing was adopted; repeat: tidemark adopt {sink.pipeline_name} --why TEXT",

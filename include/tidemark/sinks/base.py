@@ -16,7 +16,7 @@ from tidemark.dataset import Dataset
 from tidemark.digest import Digest
 from tidemark.errors import DatabaseBehindLake, ForeignLake
 from tidemark.findings import Finding
-from tidemark.manifest import Counts, Manifest, Publication
+from tidemark.manifest import Counts, Manifest, Publication, listed
 from tidemark.offsets import Range, TopicPartition, range_from
 from tidemark.order import TransformOrder
 from tidemark.paths import RecordName
@@ -323,6 +323,12 @@ class Sink(ABC):
         the record that readers use."""
         return {name.manifest_id: name.attempt for name in newest(self.records(above=above)).values()}
 
+    def unvouched(self, database: ManifestDatabase) -> dict[int, dict[str, Any] | None]:
+        """The manifests of this pipeline that the target has rows and no evidence of, and that the database does not
+        know; with the newest record that is left of each. Their offsets must not be planned again."""
+        del database
+        return {}
+
     def has_record(self, receipt: Receipt) -> bool:
         """Whether the record of the receipt's attempt exists, with the same digest."""
         content = self.record(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))
@@ -432,6 +438,19 @@ class Sink(ABC):
                 f"{self.target} holds a record of manifest {last.manifest_id}, this database ends at {manifest_id}",
                 next_step="nothing was planned; the database was restored from an older copy. Read the records back "
                 f"with: tidemark adopt {last.pipeline_name} --why TEXT",
+                pipeline=self.pipeline_name,
+                sink=self.name,
+            )
+
+    def refuse_unvouched(self, database: ManifestDatabase) -> None:
+        """Raise when the target has rows of manifests that nobody vouches for: they were published, and rolled back."""
+        unvouched = sorted(self.unvouched(database))
+        if unvouched:
+            raise DatabaseBehindLake(
+                f"{self.target} has rows of the manifests {listed(unvouched)}, which this database does not know: they "
+                "came back when another program rolled it back",
+                next_step="nothing was planned, as their offsets would be there twice. Enter them, or learn how to "
+                f"remove their rows: tidemark adopt {self.pipeline_name} --why TEXT",
                 pipeline=self.pipeline_name,
                 sink=self.name,
             )

@@ -56,7 +56,12 @@ def differences_of_iceberg(
                 rows = rows_of_manifest(reading, manifest.id, [*PLACES, *numbered])
                 yield from _rows(sink, manifest, publication, rows)
     yield from lost_dead_letters(database, sink, store, published, shown, deep=deep)
-    yield from unknown_manifests(database, sink, {"rows": present}, shown)
+    unvouched = sink.unvouched(database)
+    for manifest_id in unvouched:
+        what = f"{sink.target} has rows of manifest {manifest_id}, which this database does not know: another program "
+        adopt = f"tidemark adopt {sink.pipeline_name} --why TEXT"
+        yield Difference(None, f"{what}rolled it back", adopt)
+    yield from unknown_manifests(database, sink, {"rows": present - unvouched.keys()}, shown)
 
 
 def _strays(sink: Sink, own: Mapping[int, Manifest], stray: set[int]) -> Iterator[Difference]:

@@ -66,6 +66,10 @@ class Evidence:
         """Whether no attempt at the manifest was ever published here; false when nobody knows."""
         return manifest_id not in self.ever and self.unsure is not None and manifest_id > self.unsure
 
+    def is_sure_above(self, manifest_id: int) -> bool:
+        """Whether ``ever`` has all manifests with higher ids that the table may have rows of."""
+        return not self.ever or (self.unsure is not None and self.unsure <= manifest_id)
+
     def with_next(self, manifest_id: int, attempt: int, number: int, unsure: int | None) -> str:
         """The property after one more publication."""
         there = {other: (entry[0], entry[1] if self._is_there(entry[1]) else 0) for other, entry in self.ever.items()}

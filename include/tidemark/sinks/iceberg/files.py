@@ -121,11 +121,12 @@ def has_row(table: Table, manifest_id: int, at: TopicPartition, offset: int) -> 
 
 
 def manifests_in(table: Table) -> set[int]:
-    """The manifests that have rows in the table; reads one column of the files that others have compacted."""
+    """The manifests that have rows in the table; reads one column of the files that others have compacted, or deleted
+    rows of."""
     manifests: set[int] = set()
     for task in tasks_of(table):
         within = bounds(table, task.file)
-        if within is not None and within[0] == within[1]:
+        if within is not None and within[0] == within[1] and not task.delete_files:
             manifests.add(within[0])
         else:
             manifests |= set(pc.unique(_rows_of_file(table, task, (MANIFEST_ID,)).column(MANIFEST_ID)).to_pylist())

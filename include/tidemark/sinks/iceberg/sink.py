@@ -31,13 +31,13 @@ from tidemark.sinks.iceberg.audit import differences_of_iceberg
 from tidemark.sinks.iceberg.columns import names_of_rows, stored_columns
 from tidemark.sinks.iceberg.evidence import DIGEST
 from tidemark.sinks.iceberg.file_io import try_write
-from tidemark.sinks.iceberg.files import has_row, named_files, rows_of_manifest
+from tidemark.sinks.iceberg.files import has_row, manifests_in, named_files, rows_of_manifest
 from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.staged import data_folder, root_of
 from tidemark.sinks.iceberg.table import IcebergTarget
 from tidemark.sinks.located import Located, Standing
 from tidemark.sinks.stored.dead_letter_files import are_as_written, dead_letters_in, file_with_offset
-from tidemark.sinks.stored.record_files import record_in, rename_records
+from tidemark.sinks.stored.record_files import newest_record_in, record_in, rename_records
 from tidemark.sinks.stored.staging_folders import staged_attempts, staged_manifests
 from tidemark.storage.base import Move, ObjectStore
 from tidemark.storage.open import open_store
@@ -146,6 +146,26 @@ class IcebergSink(Sink):
 
     def recorded_attempt(self, manifest_id: int) -> int | None:
         return self.table.evidence().attempts.get(manifest_id)
+
+    def unvouched(self, database: ManifestDatabase) -> dict[int, dict[str, Any] | None]:
+        """Looks for rows only when the table has known a manifest that this database does not know, or may have."""
+        table = self.table.load()
+        if table is None:
+            return {}
+        evidence = self.table.evidence_of(table)
+        suspects = self._unknown(database, evidence.ever.keys() - evidence.attempts.keys())
+        if not suspects and evidence.is_sure_above(database.highest_manifest(self.pipeline_name)):
+            return {}
+        with self.table.reading() as reading:
+            had = {manifest_id for manifest_id in manifests_in(reading) if not evidence.never_had(manifest_id)}
+        store, found = self._store(table.location()), self._unknown(database, had - evidence.attempts.keys())
+        return {manifest_id: newest_record_in(store, self.pipeline_name, manifest_id) for manifest_id in sorted(found)}
+
+    def _unknown(self, database: ManifestDatabase, manifest_ids: set[int]) -> set[int]:
+        if not manifest_ids:
+            return manifest_ids
+        known = database.manifests(self.pipeline_name, ids=sorted(manifest_ids))
+        return manifest_ids - {manifest.id for manifest in known}
 
     def record(self, name: RecordName) -> dict[str, Any] | None:
         if self.recorded_attempt(name.manifest_id) != name.attempt:
