@@ -204,6 +204,103 @@ def test_a_staging_folder_of_another_database_is_refused_and_handed_over_with_it
     world.assert_complete()
 
 
+def owned_by_another(root: Path) -> None:
+    (root / "_manifests").mkdir(parents=True, exist_ok=True)
+    (root / "_manifests" / "_owner.json").write_text(json.dumps({"database": "the-other", "about": "a test"}))
+
+
+def put(file: Path) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"of the other database")
+    return file
+
+
+def test_a_database_that_was_refused_lists_and_removes_nothing_of_the_staging_folder_of_another(
+    make_dynamo_world: MakeDynamo,
+) -> None:
+    """The other one has a manifest and an attempt of these numbers, with the same dead letters."""
+    world = make_dynamo_world(settings=ONE_MANIFEST)
+    world.produce(60, bad_every=13)
+    world.ok("run", "demo")
+    root = world.folder / "staging" / "demo.dynamodb"
+    dead = list((root / "_dead_letters").rglob("*.parquet"))
+    world.settings["transform"] = [{"filter": "n >= 9"}]
+    world.write_pipeline()
+    world.ok("replay", "demo", "--manifest", "1")
+    owned_by_another(root)
+    theirs = [
+        put(file) for file in [*dead, *(root / "_staging" / at / "x" for at in ("0000000001/0002", "0000000077/0001"))]
+    ]
+    for words in (("retry",), ("close",), ("audit",), ("repair", *WHY), ("doctor",), ("run", "--run-key", "two")):
+        told = world.here(words[0], "demo", *words[1:])
+        assert [file.read_bytes() for file in theirs] == [b"of the other database"] * len(theirs), words
+        if words[0] in ("audit", "doctor", "run"):
+            assert told.exit_code == 1
+            assert "belongs to another manifest database (the-other)" in " ".join((told.stdout + told.stderr).split())
+            assert "staging was left by an attempt that died" not in told.stdout
+
+
+def test_what_another_database_has_staged_for_a_topic_of_its_own_is_not_listed_and_not_removed(
+    make_topic_world: MakeTopic,
+) -> None:
+    world = make_topic_world(settings=ONE_MANIFEST)
+    world.produce(20)
+    world.ok("run", "demo")
+    root = world.folder / "staging" / "demo.topic"
+    owned_by_another(root)
+    staged = put(root / "_staging" / "0000000001" / "0001" / "x")
+    for verb in ("retry", "audit"):
+        assert "staging was left" not in world.here(verb, "demo").stdout
+        assert staged.exists()
+
+
+@pytest.mark.parametrize("verb", ["rename", "rename-sink"])
+def test_a_renaming_into_the_staging_folder_of_another_database_is_refused_before_the_first_step(
+    make_dynamo_world: MakeDynamo, verb: str
+) -> None:
+    world = make_dynamo_world(settings=ONE_MANIFEST)
+    world.produce(60, bad_every=13)
+    world.ok("run", "demo")
+    staging = world.folder / "staging"
+    ours = next((staging / "demo.dynamodb" / "_dead_letters").rglob("*.parquet"))
+    theirs = staging / ("orders.dynamodb" if verb == "rename" else "demo.sums")
+    owned_by_another(theirs)
+    owner = (theirs / "_manifests" / "_owner.json").read_bytes()
+    dead = put(theirs / ours.relative_to(staging / "demo.dynamodb"))
+    words = rename_in_file(world, verb)
+    for _ in range(2):
+        refused = world.here(*words, *WHY)
+        assert refused.exit_code == 1
+        assert f"the staging folder {theirs} belongs to another manifest database (the-other)" in refused.stderr
+        assert "in a renaming another name" in refused.stderr
+        assert (theirs / "_manifests" / "_owner.json").read_bytes() == owner
+        assert dead.read_bytes() == b"of the other database"
+    shutil.rmtree(theirs)
+    assert world.tidemark(*words, *WHY, failpoint="rename.mid:kill9").returncode == -9
+    world.ok(*words, *WHY)
+    assert [path.name for path in staging.iterdir()] == [theirs.name]
+    assert world.json("dead-letters", world.name)["count"] == len(world.bad)
+    assert world.ok("audit", world.name, "--deep") == ""
+
+
+def test_a_renaming_leaves_the_staging_folder_of_its_old_name_to_the_database_that_owns_it(dynamo: DynamoWorld) -> None:
+    root = dynamo.folder / "staging" / "demo.dynamodb"
+    owned_by_another(root)
+    theirs = [put(root / "_staging" / "0000000001" / "0001" / "x"), put(root / "_dead_letters" / "of" / "x.parquet")]
+    dynamo.here(*rename_in_file(dynamo, "rename"), *WHY)
+    assert [file.read_bytes() for file in theirs] == [b"of the other database"] * 2
+    assert "the-other" in (root / "_manifests" / "_owner.json").read_text()
+
+
+def rename_in_file(world: DynamoWorld, verb: str) -> tuple[str, ...]:
+    if verb == "rename":
+        name_file(world, "orders")
+        return ("rename", "demo", "orders")
+    world.settings["sinks"][0]["dynamodb"]["name"] = "sums"
+    world.write_pipeline()
+    return ("rename-sink", "demo", "dynamodb", "sums")
+
+
 def test_a_folder_in_the_folder_of_another_sink_is_refused(make_topic_world: MakeTopic) -> None:
     world = make_topic_world(has_lake=True)
     world.settings["sinks"][0]["topic"]["staging"] = f"{world.lake}/staging"

@@ -266,8 +266,7 @@ class Publisher:
         swept: set[int] = set()
         for sink in self.context.sinks:
             with suppress(*OF_ONE_SINK):
-                owner = sink.owner()
-                if owner is None or owner.database != self._database_id or went_back(self.database, sink):
+                if not sink.belongs_to(self._database_id) or went_back(self.database, sink):
                     continue
                 staged = sink.staged_manifests()
                 out_of_step = [  # without its marker a row of a table is mended by a replay only

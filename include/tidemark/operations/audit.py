@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, assert_never
 
 from tidemark.characters import storable
-from tidemark.errors import LakeConflict
+from tidemark.errors import ForeignLake, LakeConflict
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_vanished, went_back
 from tidemark.lifecycle.reconcile import Judgement, judgement, next_step
@@ -107,7 +107,7 @@ def _compared(context: Context, manifest: Manifest, sink: Sink) -> Compared:
         return Compared(sink.name, sink.target, None, f"attempt {manifest.attempt} is at work", "")
     try:
         judged = judgement(context.database, manifest, sink)
-    except OF_ONE_SINK as error:
+    except (*OF_ONE_SINK, LakeConflict) as error:
         error.within(pipeline=context.pipeline_name, manifest=manifest.id)
         return Compared(sink.name, sink.target, None, f"it cannot be compared: {error.what}", error.next_step)
     if _changed(context, manifest):
@@ -156,9 +156,11 @@ def _target(context: Context, sink: Sink) -> Iterator[Difference]:
     """A target of another database, or one that went back; an empty one is missing what is published there."""
     owner, database_id = sink.owner(), context.database.id()
     adopt = command(NextStep.ADOPT, sink.pipeline_name, None, sink.name)
-    if owner is not None and owner.database != database_id:
-        foreign = sink.foreign(owner, database_id)
-        yield Difference(None, foreign.what, foreign.next_step)
+    if owner is not None:
+        try:
+            sink.refuse_foreign(database_id)
+        except ForeignLake as foreign:
+            yield Difference(None, foreign.what, foreign.next_step)
     why = went_back(context.database, sink)
     if why is not None:
         yield Difference(None, why, f"check that it is the right one; if it was restored: {adopt}")

@@ -59,6 +59,9 @@ def rename_pipeline(context: Context, old: str, why: str, *, dry_run: bool) -> D
         decision = Decision(tuple(_lines(database, old, new, sinks, begun=bool(begun))), (), dry_run)
         if dry_run:
             return decision
+        for sink in sinks:
+            if sink.owner():
+                sink.take_name(database.id())
         if not begun:
             _rename_in_database(database, old, new)
             database.note_decision(new, "rename", decision)

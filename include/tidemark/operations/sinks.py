@@ -41,6 +41,8 @@ def rename_sink(context: Context, old: str, new: str, why: str, *, dry_run: bool
         decision = Decision((line,), (), dry_run)
         if dry_run:
             return decision
+        if sink.owner():
+            sink.take_name(database.id())
         if not begun:
             database.fence_open_attempts(open_attempts, f"sink {old} was renamed {new}")
             before, after = _with_name(context, new, old), context.pipeline

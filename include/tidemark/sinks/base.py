@@ -266,6 +266,9 @@ class Sink(ABC):
         cannot be read, for instance since a replay has replaced it.
         """
 
+    def take_name(self, database_id: str) -> None:  # noqa: B027 - most targets have no place of that name
+        """Take the place of the new name before anything is renamed, or raise ``ForeignLake``; may be repeated."""
+
     def rename(self, old: str) -> None:  # noqa: B027 - most targets do not name their sinks
         """Take over what the target holds under the old name of this sink; may be repeated after it died anywhere.
 
@@ -409,6 +412,13 @@ class Sink(ABC):
         owner = self.owner()
         if owner is None or owner.database != database_id:
             raise self.foreign(owner, database_id)
+
+    def belongs_to(self, database_id: str) -> bool:
+        try:
+            self.refuse_foreign(database_id)
+        except ForeignLake:
+            return False
+        return True
 
     def foreign(self, owner: Owner | None, database_id: str) -> ForeignLake:
         """The error of a database that does not own the target."""

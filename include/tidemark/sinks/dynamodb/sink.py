@@ -60,7 +60,6 @@ from tidemark.sinks.dynamodb.writer import WITH_DIGEST
 from tidemark.sinks.located import Located, Standing
 from tidemark.sinks.stored.dead_letter_files import are_as_written, dead_letters_in, file_with_offset
 from tidemark.sinks.stored.own_staging import OwnStaging
-from tidemark.sinks.stored.staging_folders import staged_attempts, staged_manifests
 from tidemark.storage.base import Move, ObjectStore
 from tidemark.storage.s3_client import access
 from tidemark.transforms.sequence import columns_after
@@ -153,28 +152,47 @@ class DynamoSink(Sink):
     def owner(self) -> Owner | None:
         return self.markers.owner()
 
+    def refuse_foreign(self, database_id: str) -> None:
+        """Also when another one owns the folder for staging."""
+        super().refuse_foreign(database_id)
+        self._staging.refuse_foreign(database_id)
+
     def hand_over(self, owner: Owner) -> None:
         self._staging.hand_over(owner)
         self.markers.hand_over(owner)
 
+    def take_name(self, database_id: str) -> None:
+        self._staging.claim(database_id)
+
     def rename(self, old: str) -> None:
         """The folder for staging has the name, and the dead letters stay there."""
-        self._staging.rename(self.pipeline_name, old)
+        self._rename_staging(self.pipeline_name, old)
+
+    def _rename_staging(self, pipeline_name: str, name: str) -> None:
+        owner = self.markers.owner()
+        if owner is not None:
+            self._staging.rename(pipeline_name, name, owner)
 
     def rename_pipeline(self, old: str) -> None:
         """The owner of the tables has the name, and so has the folder for staging, where the dead letters stay."""
-        self._staging.rename(old, self.name)
+        self._rename_staging(old, self.name)
         self._take_former(old)
         self.markers.rename_pipeline(old, self.pipeline_name)
 
     @cached_property
     def _kept(self) -> ObjectStore:
-        """Where the dead letters are; those that an older version has left elsewhere come there first."""
+        """Where the dead letters are; those that an older version has left elsewhere come there first. Raises
+        ``ForeignLake`` when those there are of another database."""
+        owner = self.markers.owner()
+        if owner is not None:
+            self._staging.refuse_apart(owner)
         self._take_former(self.pipeline_name)
         return self._store
 
     def _take_former(self, pipeline_name: str) -> None:
-        self._staging.take_dead_letters(self.settings.former_folder(pipeline_name), self._is_recorded)
+        owner = self.markers.owner()
+        if owner is not None:
+            self._staging.take_dead_letters(self.settings.former_folder(pipeline_name), owner, self._is_recorded)
 
     def _is_recorded(self, path: str) -> bool:
         """Whether the marker of its manifest names the file: other sinks may have used its folder too."""
@@ -517,7 +535,7 @@ class DynamoSink(Sink):
         The dead letters of the attempt whose contributions are there stay: a replay that dies replaces neither.
         """
         if self.recorded_attempt(receipt.manifest_id) != receipt.attempt:
-            self._store.delete(part.path for part in self._of(receipt, ObjectKind.DEAD_LETTER))
+            self._staging.delete(part.path for part in self._of(receipt, ObjectKind.DEAD_LETTER))
         self.clear_staging(receipt.manifest_id, receipt.attempt)
 
     def forget(self, manifest_id: int, attempt: int) -> None:
@@ -536,13 +554,13 @@ class DynamoSink(Sink):
         self.markers.forget(manifest_id, attempt, GIVEN_UP)
 
     def staged_manifests(self) -> list[int]:
-        return staged_manifests(self._store)
+        return self._staging.staged_manifests()
 
     def staged_attempts(self, manifest_id: int) -> list[int]:
-        return staged_attempts(self._store, manifest_id)
+        return self._staging.staged_attempts(manifest_id)
 
     def clear_staging(self, manifest_id: int, attempt: int) -> None:
-        self._store.delete_folder(staging_folder(manifest_id, attempt))
+        self._staging.clear(manifest_id, attempt)
 
     def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
         return differences_of_dynamodb(

@@ -4,22 +4,27 @@ The root is named after pipeline and sink, and belongs to one manifest database 
 numbers of attempts are unique in one database only.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tidemark.connections import Lookup
 from tidemark.errors import ForeignLake
 from tidemark.failpoints import failpoint
-from tidemark.paths import DEAD_LETTERS, OWNER, sink_folder
+from tidemark.paths import DEAD_LETTERS, STAGING, sink_folder, staging_folder
 from tidemark.sinks.base import Owner
 from tidemark.sinks.stored.owner_file import claim_in, hand_over_in, owner_in
 from tidemark.sinks.stored.renamed_folder import rename_folder
-from tidemark.storage.base import Move
+from tidemark.sinks.stored.staging_folders import staged_attempts, staged_manifests
+from tidemark.storage.base import Move, ObjectStore
 from tidemark.storage.open import open_store
 
 
 class OwnStaging:
-    """The root of one sink of one pipeline in the folder ``shared``, as a store."""
+    """The root of one sink of one pipeline in the folder ``shared``, as a store.
+
+    Only the database that its owner file names lists or removes anything in it; without that file nobody does. It is
+    asked each time: another database may have adopted the target since.
+    """
 
     def __init__(
         self, shared: str, pipeline_name: str, sink_name: str, settings: Mapping[str, Any], lookup: Lookup
@@ -28,10 +33,13 @@ class OwnStaging:
         self._sink_name = sink_name
         self._folder = sink_folder(pipeline_name, sink_name)
         self._shared = open_store(shared, settings, lookup)
-        self.store = open_store(f"{shared}/{self._folder}", settings, lookup)
+        self._open: Callable[[str], ObjectStore] = lambda folder: open_store(f"{shared}/{folder}", settings, lookup)
+        self.store = self._open(self._folder)
+        self._database_id: str | None = None  # that works with it, once it has said so
 
     def claim(self, database_id: str) -> None:
         """Make a database the owner of the root, or raise ``ForeignLake``; may be repeated."""
+        self._database_id = database_id
         owner = owner_in(self.store)
         if owner is None:
             claim_in(self.store, database_id)
@@ -39,8 +47,25 @@ class OwnStaging:
         if owner is None or owner.database != database_id:
             raise self._foreign(owner, database_id)
 
+    def refuse_foreign(self, database_id: str) -> None:
+        """Raise ``ForeignLake`` when another database owns the root; it may have no owner yet."""
+        self._database_id = database_id
+        owner = owner_in(self.store)
+        if owner is not None and owner.database != database_id:
+            raise self._foreign(owner, database_id)
+
+    def refuse_apart(self, owner: Owner) -> None:
+        """Raise ``ForeignLake`` when the root belongs to another database than its target, whose owner is given.
+
+        ``hand_over`` comes here first, so the target may still have an owner that the root had before.
+        """
+        own = owner_in(self.store)
+        if own is not None and owner.database not in (own.database, *own.before):
+            raise self._foreign(own, owner.database)
+
     def hand_over(self, owner: Owner) -> None:
         """Make another database the owner; raises ``ForeignLake`` when the root belongs to a third one."""
+        self._database_id = owner.database
         before = owner_in(self.store)
         if before is not None and before.database not in (owner.database, *owner.before):
             raise self._foreign(before, owner.database)
@@ -50,31 +75,60 @@ class OwnStaging:
         return ForeignLake(
             f"the staging folder {self.store.root} belongs to another manifest database ({owner and owner.database}), "
             f"this one is {database_id}",
-            next_step="nothing was staged; check TIDEMARK_DB; then give the sink another folder (staging), or remove "
-            "that one when its database is gone for good",
+            next_step="nothing was changed; check TIDEMARK_DB; then give the sink another folder (staging), in a "
+            "renaming another name; or remove that folder when its database is gone for good",
             pipeline=self._pipeline_name,
             sink=self._sink_name,
         )
 
-    def rename(self, pipeline_name: str, sink_name: str) -> None:
-        """Take over the root of an old name: its owner and what it keeps; what dead attempts have staged is removed."""
+    def staged_manifests(self) -> list[int]:
+        return staged_manifests(self.store) if self._is_own() else []
+
+    def staged_attempts(self, manifest_id: int) -> list[int]:
+        return staged_attempts(self.store, manifest_id) if self._is_own() else []
+
+    def clear(self, manifest_id: int, attempt: int) -> None:
+        if self._is_own():
+            self.store.delete_folder(staging_folder(manifest_id, attempt))
+
+    def delete(self, keys: Iterable[str]) -> None:
+        if self._is_own():
+            self.store.delete(keys)
+
+    def _is_own(self) -> bool:
+        owner = owner_in(self.store)
+        return owner is not None and owner.database == self._database_id
+
+    def rename(self, pipeline_name: str, sink_name: str, owner: Owner) -> None:
+        """Take this root, then what the root of an old name keeps; what dead attempts have staged there is removed.
+
+        ``owner`` is that of the target; a root of another database is left alone. The owner file of the old root goes
+        last, so this may be repeated after it died anywhere.
+        """
         before = sink_folder(pipeline_name, sink_name)
+        if before == self._folder:
+            return
+        self.claim(owner.database)
+        old = owner_in(self._open(before))
+        if old is not None and old.database == owner.database:
+            self._shared.delete_folder(f"{before}/{STAGING}")
+            kept = f"{before}/{DEAD_LETTERS}/"
+            rename_folder(
+                self._shared, before, lambda key: key.replace(before, self._folder, 1) if key.startswith(kept) else None
+            )
 
-        def renamed(key: str) -> str | None:
-            name = key.removeprefix(f"{before}/")
-            return f"{self._folder}/{name}" if name == OWNER or name.startswith(f"{DEAD_LETTERS}/") else None
-
-        if before != self._folder:
-            rename_folder(self._shared, before, renamed)
-
-    def take_dead_letters(self, folder: str, is_own: Callable[[str], bool]) -> None:
+    def take_dead_letters(self, folder: str, owner: Owner, is_own: Callable[[str], bool]) -> None:
         """Move dead letters of this sink here from a folder that several sinks may have used; may be repeated.
 
-        ``is_own`` is asked with each key, which is the same here as there.
+        ``owner`` is that of the target, and gets a root that has none. ``is_own`` is asked with each key, which is the
+        same here as there.
         """
         listed = [(key, size) for key, size in self._shared.list(f"{folder}/{DEAD_LETTERS}")]
         names = {key: key.removeprefix(f"{folder}/") for key, _ in listed}
         moves = [Move(key, f"{self._folder}/{names[key]}", size) for key, size in listed if is_own(names[key])]
+        if moves:
+            claim_in(self.store, owner.database)
+            self.refuse_apart(owner)
         self._shared.move_each(moves, lambda: None, lambda: failpoint("rename.mid"))
         self._shared.sync(move.key for move in moves)
         self._shared.delete(move.staged for move in moves)

@@ -29,7 +29,6 @@ from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
 from tidemark.sinks.stored.own_staging import OwnStaging
-from tidemark.sinks.stored.staging_folders import staged_attempts, staged_manifests
 from tidemark.sinks.topic.append import append
 from tidemark.sinks.topic.appended import sent_before, sent_now
 from tidemark.sinks.topic.audit import differences_of_topic
@@ -101,19 +100,31 @@ class TopicSink(Sink):
         owner = self.markers.owner()
         return None if owner is None else owner[0]
 
+    def refuse_foreign(self, database_id: str) -> None:
+        """Also when another one owns the folder for staging."""
+        super().refuse_foreign(database_id)
+        self._staging.refuse_foreign(database_id)
+
     def hand_over(self, owner: Owner) -> None:
         self._staging.hand_over(owner)
         self.markers.take(owner, self.pipeline_name, only_if_free=False)
 
+    def take_name(self, database_id: str) -> None:
+        self._staging.claim(database_id)
+
     def rename(self, old: str) -> None:
-        self._staging.rename(self.pipeline_name, old)
+        """The folder for staging has the name."""
+        owner = self.owner()
+        if owner is not None:
+            self._staging.rename(self.pipeline_name, old, owner)
 
     def rename_pipeline(self, old: str) -> None:
         """The owner of the topic has the name, and so has the folder for staging."""
         owner = self.markers.owner()
-        if owner is not None and owner[1] == old:
-            self.markers.take(owner[0], self.pipeline_name, only_if_free=False)
-        self._staging.rename(old, self.name)
+        if owner is not None:
+            self._staging.rename(old, self.name, owner[0])
+            if owner[1] == old:
+                self.markers.take(owner[0], self.pipeline_name, only_if_free=False)
 
     def position(self) -> Position | None:
         """By the ids of both topics: one that was created again is another target."""
@@ -313,13 +324,13 @@ class TopicSink(Sink):
         return {place.topic_id for place in self.cluster.partitions(topics)[0]}
 
     def staged_manifests(self) -> list[int]:
-        return staged_manifests(self._store)
+        return self._staging.staged_manifests()
 
     def staged_attempts(self, manifest_id: int) -> list[int]:
-        return staged_attempts(self._store, manifest_id)
+        return self._staging.staged_attempts(manifest_id)
 
     def clear_staging(self, manifest_id: int, attempt: int) -> None:
-        self._store.delete_folder(staging_folder(manifest_id, attempt))
+        self._staging.clear(manifest_id, attempt)
 
     def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
         return differences_of_topic(database, self, self._topics, manifests, deep=deep)
