@@ -18,7 +18,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, NotFound, TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
-from tidemark.lifecycle.failed_plans import watched_plan
+from tidemark.lifecycle.failed_tasks import Task, watched
 from tidemark.lifecycle.known_sinks import not_in_file
 from tidemark.lifecycle.older import named, older_unfinished
 from tidemark.lifecycle.plan import Tick
@@ -43,7 +43,7 @@ from tidemark.operations.status import Status
 from tidemark.operations.status import status as status_of
 from tidemark.operations.timeline import Step
 from tidemark.operations.timeline import timeline as timeline_of
-from tidemark.pipeline.loader import find, load_each, shows_name
+from tidemark.pipeline.loader import find, load_each, name_in
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.base import Sink
 from tidemark.sinks.registry import open_sink
@@ -246,7 +246,7 @@ def plan(
     """
     environment, note = _environment(dsn, pipelines), until is None and not dry_run
     with (
-        watched_plan(lambda: _database(environment), pipeline_name, note=note) as watch,
+        watched(lambda: _database(environment), pipeline_name, Task.PLAN, note=note) as watch,
         _opened(environment, pipeline_name) as context,
     ):
         run = plan_ranges(context, Tick.by_hand(until, run_key), dry_run=dry_run)
@@ -480,7 +480,7 @@ def status(
     """What needs a person, of one pipeline or of all that the database or a file knows, by name.
 
     A pipeline is late when more than ``max_lag`` offsets are not published, and when what is published ends longer ago
-    than ``max_age``; one without a file is never late. The sources are asked side by side, for 10 s at most; a silent
+    than ``max_age``; one without a file is never late. The sources are asked side by side, for 8 s at most; a silent
     one is a problem. Without ``source`` nobody asks them. Changes nothing.
     """
     environment = _environment(dsn, pipelines)
@@ -525,11 +525,13 @@ def known_pipelines(
     planned = database.pipelines(retired=pipeline_name is not None)
     files: dict[str, Pipeline | TidemarkError | None] = dict.fromkeys(planned)
     asks_files = needs_files or environment.pipelines.is_dir()
-    for file, pipeline in load_each(environment.pipelines) if asks_files else []:
-        if isinstance(pipeline, Pipeline):
-            files[pipeline.name] = pipeline
-        else:
-            files[next((name for name in planned if shows_name(file, name)), file.name)] = pipeline
+    each = list(load_each(environment.pipelines)) if asks_files else []
+    right = {pipeline.name: pipeline for _, pipeline in each if isinstance(pipeline, Pipeline)}
+    for file, pipeline in each:
+        if isinstance(pipeline, TidemarkError):
+            name = name_in(file)
+            files[name if name in planned and name not in right else file.name] = pipeline
+    files |= right
     return {name: pipeline for name, pipeline in sorted(files.items()) if pipeline_name in (None, name)}
 
 
@@ -539,7 +541,7 @@ def asked_sources(
     known: Mapping[str, Pipeline | TidemarkError | None],
     connections: Callable[[Sequence[Pipeline]], AbstractContextManager[object]] = nullcontext,
 ) -> dict[str, Answer]:
-    """What the sources of these pipelines answer within 10 s; a retired pipeline, and one without a file, has none."""
+    """What the sources of these pipelines answer within 8 s; a retired pipeline, and one without a file, has none."""
     retired = set(database.pipelines(retired=True)) - set(database.pipelines())
     asked = {name: pipeline for name, pipeline in known.items() if isinstance(pipeline, Pipeline)}
     asked = {name: pipeline for name, pipeline in asked.items() if name not in retired}

@@ -248,7 +248,7 @@ def test_the_run_after_a_failed_one_names_what_that_left_and_takes_it_along(airf
     assert demo.instance(failed, "process", 0)["try_number"] == 1, "a record that does not decode is not tried again"
     red = world.here("status")
     assert red.exit_code == 1
-    assert f"next: tidemark retry {DAG}" in red.stdout
+    assert f"in the pipeline file; then: tidemark retry {DAG}" in red.stdout
 
     world.settings["on_error"] = "dead_letter"
     world.write_pipeline()

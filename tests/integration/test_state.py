@@ -3,6 +3,7 @@
 import socket
 import time
 from collections.abc import Callable, Iterator
+from unittest import mock
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -10,7 +11,12 @@ from confluent_kafka import TopicPartition
 import tidemark
 from tests.worlds.world import World
 from tidemark.database.client import ManifestDatabase
+from tidemark.errors import Unavailable, WorkFailed
+from tidemark.lifecycle import close as closing
+from tidemark.lifecycle import plan as planning
 from tidemark.open_metrics import HELP
+from tidemark.operations.lag import Lag
+from tidemark.operations.lags import Lags
 from tidemark.operations.status import PROBLEMS, State
 
 MakeWorld = Callable[..., World]
@@ -58,7 +64,7 @@ def test_plans_that_fail_are_told_until_one_succeeds(world: World) -> None:
     world.write_pipeline()
     what, next_step = reason(world)
     assert state(world) == "failing"
-    assert what.startswith("2 plans have failed since ")
+    assert what.startswith("plan has failed 2 times since ")
     assert "no-such-topic" in what + next_step
     world.ok("run", "demo")
     assert state(world) == "ok"
@@ -79,7 +85,7 @@ def test_a_pipeline_whose_first_plan_failed_is_told_too(make_world: MakeWorld) -
     assert world.here("run", "demo").exit_code == 2
     assert world.here("status").stdout.startswith("demo: failing")
     with ManifestDatabase(world.dsn, "test") as database:
-        assert database.failed_plan("demo") is not None
+        assert [failed["task"] for failed in database.failed_tasks("demo")] == ["plan"]
 
 
 def test_a_file_that_is_wrong_now_is_the_pipelines_and_no_other(world: World) -> None:
@@ -156,6 +162,72 @@ def test_silent_sources_are_asked_side_by_side_and_are_never_ok(world: World, si
     assert printed.stdout.count(": unknown\n  unknown: the lag is not known: ") == 5, printed.stdout
     assert printed.exit_code == 1
     assert "unknown" not in world.here("status", "--no-source").stdout
+
+
+def test_without_its_file_a_pipeline_is_not_ok_and_a_file_is_charged_to_no_other(world: World) -> None:
+    file = world.pipelines / "demo.yaml"
+    right = file.read_text()
+    wrong = right.replace("pipeline: demo", "pipeline: b") + "sinkz: 1\n"
+    (world.pipelines / "other.yaml").write_text(f"# made from pipeline: demo\n{wrong}")
+    assert "demo: ok" in world.here("status").stdout
+    assert "other.yaml: failing" in world.here("status").stdout
+    (world.pipelines / "other.yaml").unlink()
+    file.rename(world.folder / "away.yaml")
+    assert world.here("status").stdout.startswith("demo: unknown")
+    world.pipelines.rename(world.folder / "elsewhere")
+    assert world.here("status").exit_code == 1
+    (world.folder / "elsewhere").rename(world.pipelines)
+    (world.folder / "away.yaml").rename(file)
+    assert state(world) == "ok"
+
+
+def test_a_close_that_fails_is_told_until_one_succeeds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        full = WorkFailed("the disk is full", next_step="free some space")
+        patched.setattr(closing, "close_hours", mock.Mock(side_effect=full))
+        assert world.here("run", "demo").exit_code == 1
+    assert state(world) == "failing"
+    assert reason(world)[0].startswith("close has failed since ")
+    world.ok("run", "demo")
+    assert state(world) == "ok"
+
+
+def test_what_failed_after_the_plan_was_stored_is_over_when_it_is_planned_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.produce(1)
+    with monkeypatch.context() as patched:
+        gone = Unavailable("the database is gone", next_step="wait")
+        patched.setattr(planning, "failpoint", mock.Mock(side_effect=[None, gone]))
+        assert world.here("plan", "demo", "--run-key", "one").exit_code == 1
+    assert state(world) == "failing"
+    world.ok("plan", "demo", "--run-key", "one")
+    assert state(world) == "waiting"
+
+
+def test_one_bad_manifest_is_over_with_the_next_good_one_and_a_large_good_one_hides_no_bad_ones(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(partitions=1)
+    for count, bad_every, word in ((30, 0, "ok"), (3, 1, "ok"), (3, 1, "dead letters"), (3, 0, "ok")):
+        world.produce(count, bad_every=bad_every)
+        world.ok("run", "demo")
+        assert state(world) == word
+
+
+def test_a_slow_source_is_known_by_its_last_answer() -> None:
+    asked: list[str] = []
+
+    def slow(name: str) -> tuple[Lag, ...]:
+        asked.append(name)
+        time.sleep(0.3 if len(asked) > 1 else 0)
+        return ()
+
+    lags = Lags(slow, limit=0.1)
+    assert lags.of(["demo"])["demo"].parts == ()
+    with mock.patch("tidemark.operations.lags.FRESH", -1.0):
+        assert lags.of(["demo"])["demo"].parts == ()
+    assert len(asked) == 2
 
 
 def test_every_word_is_a_gauge_and_is_explained(world: World) -> None:

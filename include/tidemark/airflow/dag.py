@@ -34,7 +34,7 @@ from tidemark.errors import ConfigurationError, NotPublished, TidemarkError, Wor
 from tidemark.lifecycle import events
 from tidemark.lifecycle.close import published_sums, ranges_of_hours, require_run_done
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.failed_plans import watched_plan
+from tidemark.lifecycle.failed_tasks import Task, watched
 from tidemark.lifecycle.hours import close_hours, hours_to_tell
 from tidemark.lifecycle.older import HeldElsewhere, named, older_unfinished, to_take_along
 from tidemark.lifecycle.plan import PlannedRun, Tick, manifests_between, up_to
@@ -216,7 +216,7 @@ def plan_run(pipeline: Pipeline, problem: TidemarkError | None = None) -> list[i
     if not pipeline.airflow.own_dag:
         with airflow_verdict(), about(pipeline=pipeline.name):
             asked.refuse_unknown(task_context["dag_run"].conf or {})
-    with airflow_verdict(), watched_plan(lambda: database_of(task_context), pipeline.name, note=note):
+    with airflow_verdict(), watched(lambda: database_of(task_context), pipeline.name, Task.PLAN, note=note):
         if problem:
             with about(pipeline=pipeline.name):
                 raise problem
@@ -345,11 +345,14 @@ def close_run(pipeline: Pipeline, planned: list[int]) -> Closed:
     if task_context["params"].get("dry_run"):
         return Closed(None, [])
     held = held_elsewhere(task_context)
-    with airflow_verdict(), opened(pipeline, task_context) as context:
+    watching = watched(lambda: database_of(task_context), pipeline.name, Task.CLOSE)
+    with airflow_verdict(), watching, opened(pipeline, task_context) as context:
         with form_named(context, held):
             require_published(context, task_context, planned, held)
         event = event_of(context, tick_of(task_context), planned)
-        return Closed(event, close_hours_of_run(context, task_context))
+        closed = Closed(event, close_hours_of_run(context, task_context))
+        context.database.forget_failed_task(pipeline.name, Task.CLOSE)
+        return closed
 
 
 def require_published(context: Context, task_context: Any, planned: list[int], held: HeldElsewhere) -> None:

@@ -146,7 +146,7 @@ def objects(environment: Environment, pipeline_name: str, sink: str | None, dead
     help="Late when what is published ends longer ago, such as 90m or 2h; if not set, max_age of the pipeline file.",
 )  # fmt: skip
 @click.option("--source/--no-source", default=True, show_default=True,
-    help="Ask the sources, all at once and for 10 s at most: is something lost, how far is each behind?",
+    help="Ask the sources, all at once and for 8 s at most: is something lost, how far is each behind?",
 )  # fmt: skip
 @common_options
 @click.pass_context
@@ -160,10 +160,10 @@ def status(
 ) -> None:
     """Say which pipelines need a person; exit 1 when one does.
 
-    One word for each pipeline, the worst first: failing (no plan succeeds), blocked, lost, damaged (an audit found it),
-    unfinished (no attempt is at work), dead letters (half of the newest records or more), late, unknown (a source does
-    not answer); with reason and next step. The others are working, waiting or ok. Offsets that were given up are
-    counted, and change nothing. Without PIPELINE: all of the database and the folder.
+    One word for each pipeline, the worst first: blocked, lost, failing (no plan or close succeeds), damaged (an audit
+    found it), unfinished (no attempt is at work), dead letters (half of what came last, or more), late, unknown (a
+    source does not answer, a file is gone); with reason and next step. The others are working, waiting or ok. Offsets
+    that were given up are counted, and change nothing. Without PIPELINE: all of the database and the folder.
     """
     if max_lag is not None and not source:
         raise click.UsageError("--max-lag needs the sources: leave out --no-source")

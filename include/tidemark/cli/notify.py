@@ -28,7 +28,7 @@ MEMORY = "_notified.json"
     help="How long a problem that may end by itself must last; blocked, lost and damaged are sent at once.",
 )  # fmt: skip
 @click.option("--source/--no-source", "asks", default=True, show_default=True,
-    help="Ask the sources, all at once and for 10 s at most.",
+    help="Ask the sources, all at once and for 8 s at most.",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the notices; send nothing.")
 @common_options

@@ -13,7 +13,7 @@ from tidemark.lifecycle import events
 from tidemark.lifecycle.allowed import Allowed
 from tidemark.lifecycle.close import close
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.failed_plans import PlanWatch, watched_plan
+from tidemark.lifecycle.failed_tasks import Task, Watch, watched
 from tidemark.lifecycle.older import named, older_unfinished, to_take_along
 from tidemark.lifecycle.plan import Tick
 from tidemark.lifecycle.plan import plan as plan_ranges
@@ -36,8 +36,10 @@ until_option = click.option("--until", type=TIMES, metavar="TIME",
 run_key_option = click.option("--run-key", help="Name of the run; planning a name again changes nothing.")
 
 
-def _watched(environment: Environment, pipeline_name: str, *, note: bool) -> AbstractContextManager[PlanWatch]:
-    return watched_plan(lambda: database_of(environment), pipeline_name, note=note)
+def _watched(
+    environment: Environment, pipeline_name: str, task: Task, *, note: bool = True
+) -> AbstractContextManager[Watch]:
+    return watched(lambda: database_of(environment), pipeline_name, task, note=note)
 
 
 @commands.command()
@@ -56,8 +58,8 @@ def plan(
     as_json: bool,
 ) -> None:
     """Record the next ranges of a pipeline as manifests."""
-    note = until is None and not dry_run
-    with _watched(environment, pipeline_name, note=note) as watch, opened(environment, pipeline_name) as context:
+    watching = _watched(environment, pipeline_name, Task.PLAN, note=until is None and not dry_run)
+    with watching as watch, opened(environment, pipeline_name) as context:
         planned = plan_ranges(context, Tick.by_hand(until, run_key), dry_run=dry_run)
         watch.end()
         if not dry_run:
@@ -83,7 +85,7 @@ def run(
 ) -> None:
     """Plan, process and close one run without Airflow."""
     with (
-        _watched(environment, pipeline_name, note=until is None) as watch,
+        _watched(environment, pipeline_name, Task.PLAN, note=until is None) as watch,
         opened(environment, pipeline_name) as context,
     ):
         planned = plan_ranges(context, Tick.by_hand(until, run_key))
@@ -95,7 +97,8 @@ def run(
         output.notes(run_view(planned, older, named(context, older, taken_ids)))
         own = context.database.manifests(ids=planned.manifests)
         _work(environment, context, in_turn(context, own, taken), master)
-        closing = close(context, planned.run_key, processed=taken_ids)
+        with _watched(environment, pipeline_name, Task.CLOSE):
+            closing = close(context, planned.run_key, processed=taken_ids)
         if closing.closed_hours:
             log.tell(events.hours_complete(pipeline_name, closing.closed_hours))
         output.closed(closed_run_view(context.database, closing), as_json)

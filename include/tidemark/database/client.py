@@ -780,18 +780,22 @@ class ManifestDatabase:
         """The last audit and the last ``deep`` one, newest first: at, actor, deep, differences, first_differences."""
         return self._rows("last_audits", pipeline_name=pipeline_name)
 
-    def note_failed_plan(self, pipeline_name: str, what: str, next_step: str) -> None:
-        """Keep why the newest plan of a pipeline failed, until one succeeds."""
-        self._rows("note_failed_plan", pipeline_name=pipeline_name, actor=self.actor, what=what, next_step=next_step)
+    def note_failed_task(self, pipeline_name: str, task: str, what: str, next_step: str) -> None:
+        """Keep why the newest ``plan`` or ``close`` of a pipeline failed, until one succeeds."""
+        values = {"task": task, "actor": self.actor, "what": what, "next_step": next_step}
+        self._rows("note_failed_task", pipeline_name=pipeline_name, **values)
 
-    def forget_failed_plan(self, pipeline_name: str) -> None:
-        """A plan has succeeded."""
-        self._rows("forget_failed_plan", pipeline_name=pipeline_name)
+    def forget_failed_task(self, pipeline_name: str, task: str) -> None:
+        """A ``plan`` or ``close`` has succeeded."""
+        self._rows("forget_failed_task", pipeline_name=pipeline_name, task=task)
 
-    def failed_plan(self, pipeline_name: str) -> Row | None:
-        """Why no plan succeeds: since, at (the newest), plans (how many), actor, what, next_step; None when one has."""
-        rows = self._rows("failed_plan", pipeline_name=pipeline_name)
-        return rows[0] if rows else None
+    def failed_tasks(self, pipeline_name: str) -> list[Row]:
+        """Why no plan, or no close, succeeds: task, since, at (the newest), times, actor, what, next_step."""
+        return self._rows("failed_tasks", pipeline_name=pipeline_name)
+
+    def is_newest_run(self, pipeline_name: str, run_key: str) -> bool:
+        """Whether no run of the pipeline was planned after this one."""
+        return [row["run_key"] for row in self._rows("newest_run_key", pipeline_name=pipeline_name)] == [run_key]
 
     def last_planned_at(self, pipeline_name: str) -> datetime | None:
         """When a plan succeeded last; None: never."""

@@ -753,18 +753,22 @@ WHERE last_audit.at <= excluded.at;
 -- name: last_audits
 SELECT at, actor, deep, differences, first_differences FROM last_audit WHERE pipeline = %(pipeline_name)s ORDER BY at DESC;
 
--- name: note_failed_plan
-INSERT INTO failed_plan (pipeline, actor, what, next_step)
-VALUES (%(pipeline_name)s, %(actor)s, %(what)s, %(next_step)s)
-ON CONFLICT (pipeline) DO UPDATE
-SET at = now(), plans = failed_plan.plans + 1, actor = excluded.actor, what = excluded.what,
+-- name: note_failed_task
+INSERT INTO failed_task (pipeline, task, actor, what, next_step)
+VALUES (%(pipeline_name)s, %(task)s, %(actor)s, %(what)s, %(next_step)s)
+ON CONFLICT (pipeline, task) DO UPDATE
+SET at = now(), times = failed_task.times + 1, actor = excluded.actor, what = excluded.what,
     next_step = excluded.next_step;
 
--- name: forget_failed_plan
-DELETE FROM failed_plan WHERE pipeline = %(pipeline_name)s;
+-- name: forget_failed_task
+DELETE FROM failed_task WHERE pipeline = %(pipeline_name)s AND task = %(task)s;
 
--- name: failed_plan
-SELECT since, at, plans, actor, what, next_step FROM failed_plan WHERE pipeline = %(pipeline_name)s;
+-- name: failed_tasks
+SELECT task, since, at, times, actor, what, next_step FROM failed_task WHERE pipeline = %(pipeline_name)s
+ORDER BY task DESC;
+
+-- name: newest_run_key
+SELECT run_key FROM run WHERE pipeline = %(pipeline_name)s ORDER BY id DESC LIMIT 1;
 
 -- name: last_planned_at
 SELECT max(planned_at) AS at FROM run WHERE pipeline = %(pipeline_name)s;

@@ -12,6 +12,7 @@ from tidemark.failpoints import failpoint
 from tidemark.lifecycle import covering, divergence, spans
 from tidemark.lifecycle.context import Context, refuse_out_of_use
 from tidemark.lifecycle.covering import Begins
+from tidemark.lifecycle.failed_tasks import Task
 from tidemark.lifecycle.folders import claim_folders, name_success_files
 from tidemark.lifecycle.known_sinks import not_in_file
 from tidemark.lifecycle.lives import lives_of, start_of
@@ -170,9 +171,12 @@ def _chains(context: Context) -> list[Chain]:
 
 
 def _known(context: Context, tick: Tick) -> PlannedRun | None:
+    """The run as it was stored. When it is the newest, what failed after it was stored is over."""
     row = context.database.find_run(context.pipeline_name, tick.run_key)
     if row is None:
         return None
+    if context.database.is_newest_run(context.pipeline_name, tick.run_key):
+        context.database.forget_failed_task(context.pipeline_name, Task.PLAN)
     if tick.cut_at is not None and row["cut_at"] != tick.cut_at:
         raise CutConflict(
             f"run {tick.run_key} was planned up to {row['cut_at']} before, and now up to {tick.cut_at}",
@@ -314,7 +318,7 @@ def _store(
         pipeline_name, tick.run_key, tick.kind, cut_at=tick.cut_at, reached=planned.reached,
         planned_up_to=planned_up_to, covered_by=covered_by, notes=list(planned.notes),
     )  # fmt: skip
-    database.forget_failed_plan(pipeline_name)
+    database.forget_failed_task(pipeline_name, Task.PLAN)
     database.insert_run_ends(run_id, {ids[at]: end for at, end in planned.ends})
     manifest_ids = database.insert_manifests(run_id, pipeline_name, len(planned.slices))
     rows: list[tuple[int, int | None, int, int | None]] = []

@@ -38,13 +38,14 @@ class Notice:
     next_step: str
     since: datetime
     place: str | None = None
+    cause: str = ""
     told: bool = False
     over: bool = False
 
     @property
     def key(self) -> tuple[object, ...]:
         """What makes it the same problem later: numbers and ages in its text change."""
-        return self.pipeline, self.kind, self.manifest_id, self.place
+        return self.pipeline, self.kind, self.manifest_id, self.place, self.cause
 
     def text(self) -> str:
         """The paragraph that a person reads."""
@@ -54,7 +55,7 @@ class Notice:
 
     def message(self) -> dict[str, Any]:
         """As JSON; ``text`` is the key that chat systems show."""
-        known = {name: value for name, value in asdict(self).items() if name != "told"}
+        known = {name: value for name, value in asdict(self).items() if name not in ("told", "cause")}
         return {"text": self.text(), **known, "since": self.since.isoformat()}
 
 
@@ -167,7 +168,14 @@ def _is_over(notice: Notice, looked_at: Mapping[str, Status], *, all_of_them: bo
 def _notices(status: Status, now: datetime) -> Iterator[Notice]:
     def notice(problem: Problem) -> Notice:
         return Notice(
-            status.pipeline_name, problem.kind, problem.manifest_id, problem.what, problem.next_step, now, problem.place
+            status.pipeline_name,
+            problem.kind,
+            problem.manifest_id,
+            problem.what,
+            problem.next_step,
+            now,
+            problem.place,
+            problem.cause,
         )
 
     return map(notice, status.problems)

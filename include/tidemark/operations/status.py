@@ -1,5 +1,6 @@
 """Whether a pipeline needs a person: the one word that the page, ``status``, ``notify`` and the metrics show."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,7 @@ from typing import Any, Protocol
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.lifecycle.context import refuse_out_of_use
+from tidemark.lifecycle.failed_tasks import Task
 from tidemark.lifecycle.older import described, next_step_of
 from tidemark.manifest import Manifest, ManifestSelection, ManifestState, many
 from tidemark.operations.lags import Answer
@@ -16,8 +18,9 @@ from tidemark.pipeline.settings import Pipeline
 from tidemark.planner import OnDataLoss
 
 START = timedelta(minutes=10)  # that a planned manifest may wait for its first attempt: other tasks are before it
-NEWEST = 10  # manifests whose dead letters are looked at
-MOST_DEAD = 0.5  # the share of their records that may be dead letters
+NEWEST = 2  # manifests with records whose dead letters are looked at
+LOOKED_AT = 50  # done manifests among which they are
+MOST_DEAD = 0.5  # the share of the records of each that may be dead letters
 
 
 class Retained(Protocol):
@@ -38,7 +41,7 @@ class State(StrEnum):
 
     BLOCKED = "blocked"
     LOST = "lost"  # retention took offsets before they were planned, and nobody has decided
-    FAILING = "failing"  # no plan succeeds, so nothing new is read
+    FAILING = "failing"  # no plan succeeds, so nothing new is read; or no close does, so no hour becomes complete
     DAMAGED = "damaged"  # the last audit has found that a sink differs
     UNFINISHED = "unfinished"
     DEAD_LETTERS = "dead letters"  # most of what was published last cannot be used
@@ -62,6 +65,7 @@ class Problem:
     next_step: str
     manifest_id: int | None = None
     place: str | None = None
+    cause: str = ""  # of problems without either: what tells this one from a later one of its kind
 
 
 @dataclass(frozen=True)
@@ -126,12 +130,16 @@ def status(
         max_age = pipeline.max_age
     now = datetime.now(UTC)
     undone = database.undone(pipeline_name)
-    waiting = [manifest for manifest in undone if _waits(manifest, now)]
+    busy = any(manifest.alive for manifest in undone) or _was_done(database, pipeline_name, now)
+    waiting = [manifest for manifest in undone if _waits(manifest, now, busy=busy)]
     half_replayed = database.half_replayed(pipeline_name, database.standing_sinks(pipeline_name))
-    stopped = [manifest for manifest in (*undone, *half_replayed) if not manifest.alive and not _waits(manifest, now)]
+    stopped = [each for each in (*undone, *half_replayed) if not each.alive and each not in waiting]
     published_up_to = database.published_up_to(pipeline_name)
     audits = database.last_audits(pipeline_name)
-    problems = [*_of_manifests(stopped), *_of_chains(database, pipeline_name), *_of_audits(pipeline_name, audits)]
+    retired = database.retired_at(pipeline_name) is not None
+    problems = [*_of_manifests(stopped), *_of_chains(database, pipeline_name, pipeline)]
+    if not retired or pipeline is not None:
+        problems += _of_audits(pipeline_name, audits)
     if isinstance(pipeline, TidemarkError):
         wrong_file = pipeline
     elif pipeline is not None:
@@ -141,8 +149,12 @@ def status(
         if max_age is not None and (late := _too_old(published_up_to, now, max_age)):
             problems.append(Problem(State.LATE, late, f"look at the runs of the DAG, or: tidemark run {pipeline_name}"))
     waits_for_decision = any(problem.place is not None for problem in problems)  # that is why plans are refused
-    if pipeline is not None and not waits_for_decision:
-        problems += _of_plans(database, pipeline_name, wrong_file, failed_run)
+    if not retired and not waits_for_decision:
+        problems += _of_tasks(database, pipeline_name, wrong_file, failed_run)
+    if not retired and pipeline is None:
+        what = "it has no pipeline file here, so nothing is known of its next run"
+        restore = f"put its file back; or, when nobody needs it any more: tidemark retire {pipeline_name} --why TEXT"
+        problems.append(Problem(State.UNKNOWN, what, restore))
     return Status(
         pipeline_name=pipeline_name,
         published_up_to=published_up_to,
@@ -167,27 +179,39 @@ def _retired(database: ManifestDatabase, pipeline_name: str) -> list[Problem]:
     return []
 
 
-def _waits(manifest: Manifest, now: datetime) -> bool:
-    """Whether no attempt has started yet, and none could be expected to."""
+def _was_done(database: ManifestDatabase, pipeline_name: str, now: datetime) -> bool:
+    """Whether a manifest was done a moment ago: others of its run may be next."""
+    done = database.states(pipeline_name).get(ManifestState.DONE)
+    return done is not None and done["last_done"] is not None and now - done["last_done"] < START
+
+
+def _waits(manifest: Manifest, now: datetime, *, busy: bool) -> bool:
+    """Whether no attempt has started yet, and none could be expected to; ``busy``: others are worked on."""
     never_started = manifest.state is ManifestState.PLANNED and manifest.attempt == 0 and not manifest.alive
-    return never_started and now - manifest.created_at < START
+    return never_started and (busy or now - manifest.created_at < START)
 
 
-def _of_plans(
+def _of_tasks(
     database: ManifestDatabase, pipeline_name: str, wrong_file: TidemarkError | None, failed_run: FailedRun | None
 ) -> list[Problem]:
-    """Why the next run plans nothing, or the newest ones have planned nothing."""
+    """Why the next run plans nothing, or the newest ones have planned nothing, or have not been closed."""
     if wrong_file is not None:
-        return [Problem(State.FAILING, wrong_file.what, wrong_file.next_step)]
-    failed = database.failed_plan(pipeline_name)
-    if failed is not None:
-        times = f"{failed['plans']:,} plans have failed" if failed["plans"] > 1 else "the plan has failed"
-        what = f"{times} since {failed['since']:%Y-%m-%d %H:%M} UTC: {failed['what']}"
-        return [Problem(State.FAILING, what, failed["next_step"] or f"tidemark plan {pipeline_name} --dry-run")]
+        return [Problem(State.FAILING, wrong_file.what, wrong_file.next_step, cause=_cause(wrong_file.what))]
+    problems = []
+    for failed in database.failed_tasks(pipeline_name):
+        times = f"has failed {failed['times']:,} times" if failed["times"] > 1 else "has failed"
+        what = f"{failed['task']} {times} since {failed['since']:%Y-%m-%d %H:%M} UTC: {failed['what']}"
+        next_step = failed["next_step"] or f"tidemark {Task.PLAN} {pipeline_name} --dry-run"
+        problems.append(Problem(State.FAILING, what, next_step, cause=_cause(failed["what"])))
     last = database.last_planned_at(pipeline_name)
-    if failed_run is not None and (last is None or last < failed_run.at):
+    if not problems and failed_run is not None and (last is None or last < failed_run.at):
         return [Problem(State.FAILING, failed_run.what, failed_run.next_step)]
-    return []
+    return problems
+
+
+def _cause(what: str) -> str:
+    """A text without its numbers, which change while the cause stays."""
+    return re.sub(r"\d+", "#", what)[:200]
 
 
 def _of_manifests(manifests: Sequence[Manifest]) -> list[Problem]:
@@ -198,7 +222,10 @@ def _of_manifests(manifests: Sequence[Manifest]) -> list[Problem]:
     return problems
 
 
-def _of_chains(database: ManifestDatabase, pipeline_name: str) -> list[Problem]:
+def _of_chains(
+    database: ManifestDatabase, pipeline_name: str, pipeline: Pipeline | TidemarkError | None
+) -> list[Problem]:
+    """The refusals that stand, of the topics that the pipeline file selects."""
     return [
         Problem(
             State.BLOCKED,
@@ -207,7 +234,7 @@ def _of_chains(database: ManifestDatabase, pipeline_name: str) -> list[Problem]:
             place=chain.at.name,
         )
         for chain in database.chains(pipeline_name)
-        if chain.blocked is not None
+        if chain.blocked is not None and (not isinstance(pipeline, Pipeline) or pipeline.source.reads(chain.at.topic))
     ]
 
 
@@ -219,29 +246,31 @@ def _decision(pipeline_name: str, topic: str, partition: int, *, cut: bool) -> s
 
 
 def _of_audits(pipeline_name: str, audits: Sequence[Mapping[str, Any]]) -> list[Problem]:
-    """What the last audits have found; they stand until one finds nothing."""
+    """What the last audits have found; they stand until one that looks at as much finds nothing."""
     problems = []
-    for audit in audits:
-        if not audit["differences"]:
+    for number, audit in enumerate(audits):
+        if not audit["differences"] or any(later["deep"] >= audit["deep"] for later in audits[:number]):
             continue
         again = f"tidemark audit {pipeline_name}{' --deep' if audit['deep'] else ''}"
-        first = audit["first_differences"][0] if audit["first_differences"] else {"what": "", "next_step": again}
-        number = first.get("manifest_id")
-        where = f"manifest {number}: " if number is not None else ""
+        first: Mapping[str, Any] = next(iter(audit["first_differences"]), {"what": "", "next_step": again})
+        manifest_id: int | None = first.get("manifest_id")
+        where = f"manifest {manifest_id}: " if manifest_id is not None else ""
         what = f"the audit of {audit['at']:%Y-%m-%d %H:%M} UTC found {many(audit['differences'], 'difference')}, first "
         next_step = first["next_step"] if again in first["next_step"] else f"{first['next_step']}; then: {again}"
-        problems.append(Problem(State.DAMAGED, f"{what}{where}{first['what']}", next_step))
+        cause = _cause(first["what"])
+        problems.append(Problem(State.DAMAGED, f"{what}{where}{first['what']}", next_step, manifest_id, cause=cause))
     return problems[:1]
 
 
 def _of_dead_letters(database: ManifestDatabase, pipeline_name: str) -> list[Problem]:
-    """Whether most of what was published last is dead letters."""
-    newest = database.page_of_manifests(pipeline_name, ManifestSelection(ManifestState.DONE), limit=NEWEST)
-    counts = [manifest.publications[0].counts for manifest in newest if manifest.publications]
-    read, dead = sum(each.read for each in counts), sum(each.dead_lettered for each in counts)
-    if not read or dead / read < MOST_DEAD:
+    """Whether most of what was published last is dead letters, in each of the newest manifests with records."""
+    done = database.page_of_manifests(pipeline_name, ManifestSelection(ManifestState.DONE), limit=LOOKED_AT)
+    counts = [manifest.publications[0].counts for manifest in done if manifest.publications]
+    newest = [each for each in counts if each.read][:NEWEST]
+    if not newest or any(each.dead_lettered / each.read < MOST_DEAD for each in newest):
         return []
-    what = f"{dead:,} of the {read:,} records of the newest {many(len(counts), 'manifest')} are dead letters"
+    read, dead = sum(each.read for each in newest), sum(each.dead_lettered for each in newest)
+    what = f"{dead:,} of the {read:,} records of the newest {many(len(newest), 'manifest')} are dead letters"
     return [Problem(State.DEAD_LETTERS, what, f"tidemark dead-letters {pipeline_name}")]
 
 

@@ -127,6 +127,16 @@ def shows_name(file: Path, name: str) -> bool:
     return re.search(rf"""pipeline["']?\s*:\s*["']?{re.escape(name)}(?![a-z0-9_-])""", text) is not None
 
 
+def name_in(file: Path) -> str | None:
+    """The name that stands behind ``pipeline:`` at the beginning of a line, for a file that is wrong elsewhere."""
+    try:
+        text = _text(file)
+    except InvalidPipelines:
+        return None
+    named = re.search(r"""^["']?pipeline["']?\s*:\s*["']?([a-z0-9_-]+)""", text, re.MULTILINE)
+    return named and named[1]
+
+
 def find(folder: Path | str, name: str, env: Mapping[str, str] = os.environ) -> Pipeline:
     """The pipeline of that name. Problems of other files are raised only when no good file has the name.
 

@@ -259,6 +259,8 @@ class _Reading:
     def _check_function(self, function: Mapping[str, Any], of: str = "") -> None:
         """``of`` is the macro whose definition calls it."""
         name, arguments = function["function_name"].lower(), _arguments(function)
+        if before := function.get("schema") or function.get("catalog"):  # x.age() is age(x), and looks like a function
+            raise _refused(f"{before}.{name}() names a column or a schema before a function", f"write {name}(..)")
         shown = f"{name}()" + (f" (by way of {of}())" if of else "")
         facts = self._connection.execute(
             "SELECT DISTINCT function_type, stability, parameters, macro_definition FROM duckdb_functions() "
