@@ -52,11 +52,14 @@ def _show(context: Context) -> None:
     sinks = [sink for sink in context.sinks if sink.shows_hours()]
     topics = database.topics(pipeline_name) if sinks else []
     shared = with_shared_folders(context, topics) if sinks else set()
+    former = {row["name"] for row in database.former_names(pipeline_name)} if sinks else set()
     for sink in sinks:
         whose = pipeline_name if sink.name in shared else None
         complete = database.without_success_file(pipeline_name, sink.name, whose)
         for row in complete:
-            was_of = (row["whose"],) if row["shown"] and row["whose"] != whose else ()
+            # Another pipeline may have named the file before this one was renamed; no row says so.
+            named = {row["whose"], *former} - {whose} if row["shown"] and row["whose"] != whose else set()
+            was_of = tuple(sorted(named, key=str))
             hour = CompleteHour(row["hour"], row["revision"], row["rows"], row["late"], whose, was_of)
             sink.show_complete(topics, hour)
         if complete:
