@@ -236,7 +236,7 @@ def test_the_audit_of_a_pipeline_that_never_ran_finds_nothing(world: World) -> N
 
 def test_the_last_audit_and_the_last_deep_one_are_kept(world: World) -> None:
     def kept() -> list[tuple[bool, int]]:
-        [status] = world.json("status", "demo")
+        [status] = world.status("demo")
         return [(audit["deep"], audit["differences"]) for audit in status["audits"]]
 
     world.produce(40)
@@ -261,7 +261,7 @@ def test_the_database_keeps_a_few_differences_of_an_audit_in_short_lines(world: 
     for number in range(KEPT + 5):
         folder.joinpath(f"{number:02}-{'x' * 200}.parquet").write_text("no file of ours")
     assert world.here("audit", "demo").exit_code == 1
-    [status] = world.json("status", "demo")
+    [status] = world.status("demo")
     [audit] = status["audits"]
     assert audit["differences"] > len(audit["first_differences"]) == KEPT
     assert all(0 < len(each["what"]) <= KEPT_CHARACTERS for each in audit["first_differences"])
@@ -314,5 +314,5 @@ def test_an_audit_of_a_time_says_what_is_wrong_with_the_manifests_of_its_runs_al
     assert audited("--since", "2026-03-01T07:00", "--until", "2026-03-01T09:00") == {1, 2}
     assert audited("--since", "2026-03-01T09:00") == set()
     assert "0 of 0 manifests done" in world.here("audit", "demo", "--since", "2026-03-01T09:00").stderr
-    assert [pipeline["audits"] for pipeline in world.json("status")] == [[]], "the last audit is one of all manifests"
+    assert [pipeline["audits"] for pipeline in world.status()] == [[]], "the last audit is one of all manifests"
     assert world.here("audit", "demo", "--deep", "--since", "2026-03-01T08:00").exit_code == 2

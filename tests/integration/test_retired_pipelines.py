@@ -29,7 +29,7 @@ def world(make_world: MakeWorld) -> World:
 
 
 def names(world: World) -> list[str]:
-    return [view["pipeline"] for view in world.json("status")]
+    return [view["pipeline"] for view in world.status()]
 
 
 def test_it_is_refused_while_there_is_a_file_and_done_without_one(world: World) -> None:

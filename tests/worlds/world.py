@@ -267,6 +267,12 @@ class World:
         assert done.exit_code == 0, f"{words}: exit {done.exit_code}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
+    def status(self, *words: str) -> Any:
+        """What ``status`` prints as JSON, also when a person must look."""
+        printed = self.here("status", *words, "--json")
+        assert printed.exit_code in (0, 1), printed.output
+        return json.loads(printed.stdout)
+
     def json(self, *words: str) -> Any:
         return json.loads(self.ok(*words, "--json"))
 
