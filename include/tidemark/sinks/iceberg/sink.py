@@ -158,8 +158,8 @@ class IcebergSink(Sink):
             return {}
         with self.table.reading() as reading:
             had = {manifest_id for manifest_id in manifests_in(reading) if not evidence.never_had(manifest_id)}
-        store, unknown = self._store(table.location()), self._unknown(database, had - evidence.attempts.keys())
-        return {manifest_id: newest_record_in(store, self.pipeline_name, manifest_id) for manifest_id in sorted(unknown)}
+        store, unknown = self._store(table.location()), sorted(self._unknown(database, had - evidence.attempts.keys()))
+        return {manifest_id: newest_record_in(store, self.pipeline_name, manifest_id) for manifest_id in unknown}
 
     def _unknown(self, database: ManifestDatabase, manifest_ids: set[int]) -> set[int]:
         if not manifest_ids:
