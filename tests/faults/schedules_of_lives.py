@@ -24,6 +24,20 @@ def recreated_while_it_is_read(checked: CheckedWorld) -> None:
     checked.settle()
 
 
+def recreated_between_two_questions_of_a_plan(checked: CheckedWorld) -> None:
+    """The planner knows the id of the old topic, and gets the offsets of the new one, which is longer."""
+    world = checked.world
+    world.produce(3)
+    checked.well(world.plan())
+    world.produce(2)
+    planner = world.plan()
+    assert world.run_to_question(planner, "kafka bounds")
+    world.recreate()
+    world.produce(9)
+    checked.refused(planner, TopicChanged)
+    checked.settle()
+
+
 def retention_takes_what_was_not_read(checked: CheckedWorld) -> None:
     world = checked.world
     checked.planned()
@@ -593,6 +607,7 @@ IN_ORDER = (
 )
 OF_LIVES = (
     recreated_while_it_is_read,
+    recreated_between_two_questions_of_a_plan,
     retention_takes_what_was_not_read,
     retention_takes_what_only_lacks_its_mark,
     accepted_as_gone_and_back_again,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from tidemark import planner
-from tidemark.errors import CutConflict, PlanRefused
+from tidemark.errors import CutConflict, PlanRefused, Unavailable
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle import covering, divergence, spans
 from tidemark.lifecycle.context import Context, refuse_out_of_use
@@ -28,6 +28,7 @@ from tidemark.pipeline.settings import Pipeline
 from tidemark.planner import Chain, Limits, PartitionState, Plan
 from tidemark.sources.settings import Cut, Gaps
 
+LOOKS = 5  # at topics that are created again or deleted meanwhile
 AHEAD = timedelta(minutes=5)  # how far the clock of the caller may be ahead of this machine's
 LOG = logging.getLogger(__name__)
 
@@ -190,10 +191,26 @@ def _known(context: Context, tick: Tick) -> PlannedRun | None:
 
 
 def observe(context: Context, tick: Tick, chains: Sequence[Chain], *, first_plan: bool) -> list[PartitionState]:
-    """The source's answer about every partition of the pipeline's topics; committed records only."""
+    """The source's answer about every partition of the pipeline's topics; committed records only.
+
+    Offsets are asked by a topic's name. So its id is asked before and after: all of an answer is of the same topic.
+    """
+    source, planned = context.source, sorted({chain.at.topic for chain in chains})
+    for _ in range(LOOKS):
+        states = _answers(context, tick, planned, first_plan=first_plan)
+        now, _ = source.partitions(source.selected(*planned))
+        if {state.at for state in states} <= {*now}:
+            return states
+    raise Unavailable(
+        f"topics were created again or deleted {LOOKS} times while {source.title} was asked about them",
+        next_step="nothing was planned; find what does that, then plan again",
+        pipeline=context.pipeline_name,
+    )
+
+
+def _answers(context: Context, tick: Tick, planned: Sequence[str], *, first_plan: bool) -> list[PartitionState]:
     source, settings = context.source, context.pipeline.source
-    planned = {chain.at.topic for chain in chains}
-    places, missing = source.partitions(source.selected(*sorted(planned)))
+    places, missing = source.partitions(source.selected(*planned))
     never_planned = [topic for topic in missing if topic not in planned and topic in settings.topics]
     if never_planned:
         raise source.missing_topic(never_planned[0])
