@@ -2,11 +2,13 @@
 
 import re
 import runpy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
@@ -21,9 +23,11 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from tests.unit.pipeline_text import GOOD
 from tidemark.airflow import asked
+from tidemark.airflow import dag as dags
 from tidemark.airflow.dag import build_dag, pipeline_dag
 from tidemark.airflow.deadline import missed, missed_in_triggerer
 from tidemark.errors import ConfigurationError, NotFound
+from tidemark.manifest import RunKind
 from tidemark.pipeline.deployed import deployed_named
 from tidemark.pipeline.loader import InvalidPipelines, load_each
 
@@ -141,8 +145,11 @@ def test_the_dag_of_a_wrong_file_is_as_before_but_plan_fails_and_airflow_shows_a
         assert comparable(after, changed) == comparable(before["flights"], changed)
         assert after.tags == {"tidemark", "broken"}
         assert "a.yaml:6: source.kafka.topcs: unknown key" in str(after.doc_md)
-        with pytest.raises(AirflowFailException) as failed:
+        with _in_a_run() as database, pytest.raises(AirflowFailException) as failed:
             after.task_dict["plan"].python_callable()  # type: ignore[attr-defined]
+        [((name, task, what, _), _)] = database.note_failed_task.call_args_list
+        assert (name, task) == ("flights", "plan"), "whoever looks at the pipeline is told"
+        assert "source.kafka.topcs: unknown key" in what
         assert f"{tmp_path}/a.yaml:6: source.kafka.topcs: unknown key; did you mean" in str(failed.value)
         assert (
             "[error=configuration pipeline=flights]\nnext: correct it and check again with: tidemark validate"
@@ -157,6 +164,20 @@ def test_the_dag_of_a_wrong_file_is_as_before_but_plan_fails_and_airflow_shows_a
     write(named("flights\nschedule: '@hourly'"), "a.yaml")
     assert comparable(read()["flights"]) == comparable(before["flights"])
     assert import_errors() == {}
+
+
+@contextmanager
+def _in_a_run() -> Iterator[mock.MagicMock]:
+    """A scheduled run, and the database that its tasks get; Airflow gives its context to workers only."""
+    run = SimpleNamespace(
+        run_id="a run", run_type=RunKind.SCHEDULED, data_interval_end=datetime(2026, 1, 1, tzinfo=UTC), conf={}
+    )
+    given = {"params": dict.fromkeys(asked.PARAMS), "dag_run": run, "ti": SimpleNamespace()}
+    with (
+        mock.patch.object(dags, "get_current_context", return_value=given),
+        mock.patch.object(dags, "database_of") as opened,
+    ):
+        yield opened.return_value.__enter__.return_value
 
 
 def comparable(dag: DAG, without: set[str] = frozenset()) -> dict[str, Any]:  # type: ignore[assignment]
