@@ -1,8 +1,9 @@
 """The end of a schedule: no more faults, all refusals are decided, and everything planned is processed."""
 
 from contextlib import suppress
+from dataclasses import replace
 
-from tests.faults.model_world import WHY, ModelWorld
+from tests.faults.model_world import NAME, WHY, ModelWorld
 from tests.faults.oracle import Oracle, Violated
 from tidemark.errors import (
     Blocked,
@@ -36,7 +37,7 @@ def settle(world: ModelWorld, oracle: Oracle, *, wake: bool, restored: bool = Fa
             if current.topic_id == topic:
                 world.end(topic=name, partition=partition, commit=wake)
     for number in range(ROUNDS):
-        if _round(world, f"settle-{number}"):
+        if _round(world, oracle, f"settle-{number}"):
             break
         oracle.check()
     else:
@@ -46,7 +47,7 @@ def settle(world: ModelWorld, oracle: Oracle, *, wake: bool, restored: bool = Fa
     oracle.check_quiet()
 
 
-def _round(world: ModelWorld, run_key: str) -> bool:
+def _round(world: ModelWorld, oracle: Oracle, run_key: str) -> bool:
     """Plan and retry once; true when nothing is left to do."""
     world.surgery = True
     own = world.onlooker()
@@ -62,17 +63,31 @@ def _round(world: ModelWorld, run_key: str) -> bool:
     blocked = own.database.manifests(own.pipeline_name, [ManifestState.BLOCKED])
     todo = [*unfinished(own), *(each for manifest in blocked for each in unfinished(own, manifest.id))]
     errors = [error for manifest in todo if (error := _retried(world, own, manifest.id))]
-    for error in errors:
+    refused = [error for error in errors if not isinstance(error, Blocked)]
+    for error in refused:
         with suppress(NotFound):  # another decision of this round has settled it
             _decide(world, own, error)
-    return planned.reached and not errors
+    if refused and all(_waits(error) for error in refused):
+        _let_blocked_go_on(world, oracle)
+    return planned.reached and not refused
+
+
+def _waits(error: TidemarkError) -> bool:
+    """Whether a sink that keeps the order waits for an earlier manifest."""
+    return isinstance(error, WorkFailed) and "finish it first" in error.next_step
+
+
+def _let_blocked_go_on(world: ModelWorld, oracle: Oracle) -> None:
+    """Write into the pipeline file what the reason of blocked manifests says: later ones wait for them."""
+    for manifest in world.database.manifests(NAME, [ManifestState.BLOCKED]):
+        if not oracle.rightly_blocked(manifest) or "write gaps: transactions" not in str(manifest.reason):
+            raise Violated(f"I24 progress: manifest {manifest.id} is blocked: {manifest.reason}")
+        world.settings = replace(world.settings, gaps="transactions")
 
 
 def _retried(world: ModelWorld, own: Context, manifest: int) -> TidemarkError | None:
     try:
         process(own, manifest, world.stage)
-    except Blocked:
-        return None  # the oracle checks whether it may be blocked
     except TidemarkError as error:
         return error
     return None
@@ -99,8 +114,8 @@ def _decide(world: ModelWorld, own: Context, error: TidemarkError) -> None:
                     decisions.accept_truncation(own, at.topic, at.partition, WHY, start=None, dry_run=False)
         case Unavailable():
             pass  # a truncation took the offsets: the next plan reports it
-        case WorkFailed() if "finish it first" in error.next_step:
-            pass  # a sink that keeps the order waits for an earlier manifest, which another decision lets go on
+        case WorkFailed() if _waits(error):
+            pass  # for what another decision lets go on
         case _:
             raise error
 

@@ -413,7 +413,7 @@ class Oracle:
         self.contents.clear()
         self.check()
         for manifest in self.manifests.values():
-            if manifest.state is not ManifestState.DONE and not self._rightly_blocked(manifest):
+            if manifest.state is not ManifestState.DONE and not self.rightly_blocked(manifest):
                 self._fail("I24 progress", f"manifest {manifest.id} is {manifest.state}: {manifest.reason}")
         differences = [str(view) for view in difference_views(audit(self.world.onlooker(), deep=True))]
         if differences:
@@ -434,7 +434,7 @@ class Oracle:
                 self._fail("I11 whole", f"{other.name}: manifests {half} are half there")
             self._check_dead(other)
 
-    def _rightly_blocked(self, manifest: Manifest) -> bool:
+    def rightly_blocked(self, manifest: Manifest) -> bool:
         """Whether ``gaps: none`` is set and an offset of the manifest has no visible record."""
         logs = [(covered, self.world.broker.log(covered.at).ever()) for covered in manifest.ranges]
         gap = any(

@@ -1,9 +1,11 @@
 """Schedules over a lake and other sinks, by name: what is beside the lake, and the schedule."""
 
+from dataclasses import replace
+
 from tests.faults.checked_world import CheckedWorld, Schedule
 from tests.faults.other_sinks import COMMIT, EXPIRE, NO_TAGS
 from tests.faults.target_goes_back import gone_back
-from tidemark.errors import TopicChanged
+from tidemark.errors import Blocked, TopicChanged, WorkFailed
 
 
 def cut_while_slices_wait_and_the_last_is_tried_first(checked: CheckedWorld) -> None:
@@ -18,6 +20,39 @@ def cut_while_slices_wait_and_the_last_is_tried_first(checked: CheckedWorld) -> 
     checked.well(world.plan())
     *_, last = checked.oracle.manifests
     checked.end(world.process(last))
+    checked.settle()
+
+
+def cut_then_recreated_when_only_the_lake_has_a_slice(checked: CheckedWorld) -> None:
+    """The slice is below the cut, and the topic waited for the one before it, which is given up with the old log: so
+    nobody reads it any more, and the topic goes without it."""
+    world = checked.world
+    world.produce(14)
+    checked.well(world.plan())
+    checked.refused(world.process(2), WorkFailed)
+    world.truncate(2)
+    checked.refused(world.plan(), TopicChanged)
+    checked.well(world.accept_truncation())
+    world.recreate()
+    world.produce(5)
+    checked.refused(world.plan(), TopicChanged)
+    checked.well(world.accept_topic())
+    checked.settle()
+
+
+def the_slice_that_the_others_wait_for_is_blocked(checked: CheckedWorld) -> None:
+    """Without transactions in the pipeline file the marker of one blocks its slice, until a person writes them."""
+    world = checked.world
+    world.settings = replace(world.settings, gaps="none")
+    world.begin()
+    world.produce(3)
+    world.end(commit=True)
+    world.produce(9)
+    checked.well(world.plan())
+    first, *others = checked.oracle.manifests
+    checked.refused(world.process(first), Blocked)
+    for other in others:
+        checked.refused(world.process(other), WorkFailed)
     checked.settle()
 
 
@@ -98,6 +133,11 @@ OF_OTHERS: dict[str, tuple[str, Schedule]] = {
         "topic",
         cut_while_slices_wait_and_the_last_is_tried_first,
     ),
+    "cut, then recreated when only the lake has a slice": (
+        "topic",
+        cut_then_recreated_when_only_the_lake_has_a_slice,
+    ),
+    "the slice that the others wait for is blocked": ("topic", the_slice_that_the_others_wait_for_is_blocked),
     "rolled back to before replays with other code": ("iceberg", rolled_back_to_before_replays_with_other_code),
     "rolled back, then another commit, then expired, before anybody looks": (
         "iceberg",

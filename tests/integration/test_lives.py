@@ -254,6 +254,35 @@ def test_what_lies_below_a_truncation_and_one_sink_lacks_is_still_read(make_tabl
     assert told == [("accept-truncation", "the disk was restored", "cli")] * 2
 
 
+def test_what_one_sink_lacks_of_a_topic_that_was_cut_and_then_recreated_is_given_up(
+    make_table_world: MakeTableWorld, broker: Broker
+) -> None:
+    """The manifest was planned on a life that a person has ended, so no decision about the topic is left for it."""
+    world = make_table_world(has_lake=True, partitions=1)
+    world.produce(20)
+    alive = world.targets["warehouse"]
+    world.targets["warehouse"] = "postgresql://nobody:secret@127.0.0.1:1/none"
+    assert world.here("run", "demo").exit_code == 1
+    world.targets["warehouse"] = alive
+    world.produce(10)
+    world.ok("plan", "demo")
+    world.truncated_at(25)
+    world.ok("accept-truncation", "demo", "--topic", world.topic, "--partition", "0", "--why", "the disk was restored")
+    begin_another_life(world, broker, 15)
+    failed = world.here("retry", "demo")
+    assert failed.exit_code == 1
+    assert "was recreated" in failed.stderr
+    accept = "tidemark accept-damage demo --manifest 1 --why TEXT"
+    assert f"is given up by: {accept}, then finish it with tidemark retry demo" in failed.stderr
+    assert "accept-topic" not in failed.stderr, "that is done"
+    told = world.json("accept-damage", "demo", "--manifest", "1", "--why", "the old topic is gone")["lines"]
+    assert told == [f"sink postgres stays without {world.topic}-0 [0, 20)"]
+    world.ok("retry", "demo")
+    world.ok("run", "demo")
+    assert {manifest["state"] for manifest in world.json("manifests", "demo")} == {"done"}
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
 def test_a_truncation_accepted_from_elsewhere_says_what_is_lost_and_what_may_be_there_twice(make_world: Make) -> None:
     world = make_world(partitions=1)
     world.produce(50)

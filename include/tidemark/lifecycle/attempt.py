@@ -148,17 +148,19 @@ def _refuse_done_before(manifest: Manifest) -> None:
 
 @contextmanager
 def reading_again(manifest: Manifest) -> Iterator[None]:
-    """What is published of a manifest stays when its records are gone: the next step of ``DataLost`` says so."""
+    """What is published of a manifest stays when its records are gone: the next step of ``DataLost`` says so, and that
+    of ``TopicChanged`` when a person has ended the life that it was planned on: there is nothing more to accept."""
     try:
         yield
-    except DataLost as lost:
-        if manifest.publications:
-            lost.next_step = (
-                "restore the topic; what is published stays, and what is damaged or missing in a sink is given up by: "
-                f"tidemark accept-damage {manifest.pipeline_name} --manifest {manifest.id} --why TEXT"
+    except (DataLost, TopicChanged) as gone:
+        if manifest.publications and (manifest.retired or isinstance(gone, DataLost)):
+            gone.next_step = (
+                f"{'restore the topic; ' if isinstance(gone, DataLost) else ''}what is published stays, and what is "
+                f"damaged or missing in a sink is given up by: tidemark accept-damage {manifest.pipeline_name} "
+                f"--manifest {manifest.id} --why TEXT"
             )
             if manifest.state is not ManifestState.DONE:
-                lost.next_step += f", then finish it with tidemark retry {manifest.pipeline_name}"
+                gone.next_step += f", then finish it with tidemark retry {manifest.pipeline_name}"
         raise
 
 
