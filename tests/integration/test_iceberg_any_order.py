@@ -131,6 +131,12 @@ class History:
                 [number for number in there if self.dice.random() < 0.5]
             ).commit()
 
+    def forget_log(self) -> None:
+        with self.changing() as table:
+            for number in range(2):
+                with table.transaction() as change:
+                    change.set_properties({"write.metadata.previous-versions-max": "1", "of.others": str(number)})
+
     def compact(self) -> None:
         with self.changing() as table:
             if table.current_snapshot():
@@ -202,7 +208,7 @@ def test_whatever_others_do_no_row_is_missing_or_twice_and_no_named_file_is_gone
         own = [history.publish, history.publish, history.replay, history.look]
         others = [
             history.roll_back, history.expire, history.expire_some, history.compact, history.append, history.tag,
-            history.untag,
+            history.untag, history.forget_log,
         ]  # fmt: skip
         try:
             for _ in range(4):

@@ -5,7 +5,6 @@ import json
 import re
 import zlib
 from base64 import b64encode
-from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -17,6 +16,7 @@ from tests.worlds.iceberg_others import (
     current,
     delete_a_row,
     expire,
+    forget_older_metadata,
     roll_back,
     rows_of_snapshots,
     tag,
@@ -149,18 +149,26 @@ def test_files_that_a_snapshot_names_stay_when_the_one_that_added_them_has_expir
     assert_right(world)
 
 
-def two_commits_and_nothing_before(world: IcebergWorld) -> None:
-    """After it no snapshot of main is one of Tidemark's, nor has one as its parent."""
+def two_commits_and_nothing_before(world: IcebergWorld, *, log: bool = False) -> None:
+    """After it no snapshot of main is Tidemark's, nor has one as its parent; with ``log`` older metadata has."""
     compact(world)
     compact(world)
     expire(world)
+    if not log:
+        forget_older_metadata(world)
 
 
-def test_a_table_rolled_back_and_committed_to_whose_past_has_expired_is_refused(make_iceberg_world: Make) -> None:
+LOGS = pytest.mark.parametrize("log", [True, False], ids=["log", "no log"])
+
+
+@LOGS
+def test_a_table_rolled_back_and_committed_to_whose_past_has_expired_is_refused(
+    make_iceberg_world: Make, log: bool
+) -> None:
     """Nothing on main says any more which publications there were; the newest of them is kept by a tag."""
     world, [_, _, third, *_] = published(make_iceberg_world, 5)
     roll_back(world, third)
-    two_commits_and_nothing_before(world)
+    two_commits_and_nothing_before(world, log=log)
     assert world.shown() == {1: 1, 2: 1, 3: 1}
     for words in (("run", "demo"), ("plan", "demo"), ("replay", "demo", "--manifest", "1")):
         refused = world.here(*words)
@@ -190,6 +198,54 @@ def test_a_replay_rolled_back_and_committed_to_whose_past_has_expired_is_refused
     assert_right(world)
 
 
+@LOGS
+@pytest.mark.parametrize("made", ["more", "other, then the same"])
+def test_a_replay_rolled_back_to_rows_that_it_has_made_too_is_refused(
+    make_iceberg_world: Make, made: str, log: bool
+) -> None:
+    """Some of its rows, or all of them, are there, and are those of the first attempt: manifest 2 is missing."""
+    world = make_iceberg_world(settings=ONE_SLICE)
+    of_all: list[dict[str, str]] = []
+    before = [{"sql": "SELECT * FROM batch WHERE n % 2 = 0"}] if made == "more" else of_all
+    made_before(world, before)
+    world.produce(30)
+    world.ok("run", "demo", "--run-key", "0")
+    first = current(world)
+    world.produce(30)
+    world.ok("run", "demo", "--run-key", "1")
+    for transform in [of_all] if made == "more" else [[{"sql": "SELECT * FROM batch WHERE n % 2 = 0"}], of_all]:
+        made_before(world, transform)
+        world.ok("replay", "demo", "--manifest", "1")
+    roll_back(world, first)
+    two_commits_and_nothing_before(world, log=log)
+    assert "went back: it stands at position" in world.here("run", "demo").stderr
+    assert "replay demo --manifest 2" in adopt_and_do_what_it_prints(world)
+    assert world.rows().total() == 60
+
+
+def made_before(world: IcebergWorld, transform: list[dict[str, str]]) -> None:
+    world.settings["transform"] = transform
+    world.write_pipeline()
+
+
+def test_a_row_of_a_replay_that_others_have_deleted_before_the_past_expired_is_no_alarm(
+    make_iceberg_world: Make,
+) -> None:
+    """The rows that are left could be those of the first attempt; the table's older metadata says that they are not."""
+    world, _ = published(make_iceberg_world, 2)
+    other_rows(world)
+    world.ok("replay", "demo", "--manifest", "1")
+    delete_a_row(world, 1)
+    left = world.rows()
+    two_commits_and_nothing_before(world, log=True)
+    assert world.shown() == {1: 2, 2: 1}
+    assert_no_alarm(world)
+    world.produce(10)
+    world.ok("run", "demo")
+    assert not left - world.rows()
+    assert world.rows().total() == left.total() + 10, "what others have deleted stays deleted"
+
+
 @pytest.mark.parametrize("kept", [True, False], ids=["tag", "no tag"])
 @pytest.mark.parametrize("newest", ["first attempt", "replay"])
 def test_a_table_compacted_twice_whose_past_has_expired_is_no_alarm(
@@ -201,8 +257,7 @@ def test_a_table_compacted_twice_whose_past_has_expired_is_no_alarm(
         other_rows(world)
         world.ok("replay", "demo", "--manifest", "1")
     if not kept:
-        with world.catalog() as catalog:
-            catalog.load_table(TABLE).manage_snapshots().remove_tag(NEWEST).commit()
+        remove_the_tag(world)
     two_commits_and_nothing_before(world)
     if newest == "replay" and not kept:
         assert world.here("plan", "demo").exit_code == 1, "nothing shows that the rows are those of the replay"
@@ -228,18 +283,38 @@ def test_rows_that_others_have_deleted_or_added_before_the_past_expired_are_no_a
     assert world.rows().total() == 60 - len(world.bad) + 1, "the row of no manifest stays"
 
 
-def test_a_publication_without_rows_is_no_alarm_when_the_past_has_expired(make_iceberg_world: Make) -> None:
+@pytest.mark.parametrize("kept", [True, False], ids=["tag", "no tag"])
+def test_a_publication_without_rows_is_no_alarm_when_the_past_has_expired(make_iceberg_world: Make, kept: bool) -> None:
+    """Without the tag, as an earlier version left the table, its record says that it has no rows to be there."""
     world, _ = published(make_iceberg_world, 2)
     world.send("{", "{", "{")
     world.ok("run", "demo")
+    if not kept:
+        remove_the_tag(world)
     two_commits_and_nothing_before(world)
     assert world.shown() == {1: 1, 2: 1, 3: 1}
     assert_no_alarm(world)
-    assert_rows_once(world.rows())
+    assert set(world.rows().values()) == {1}
 
 
-def assert_rows_once(rows: Counter[tuple[str, int, int]]) -> None:
-    assert set(rows.values()) == {1}
+def test_a_table_rolled_back_behind_a_publication_without_rows_is_refused_also_without_the_tag(
+    make_iceberg_world: Make,
+) -> None:
+    world, [first, _] = published(make_iceberg_world, 2)
+    world.send("{", "{", "{")
+    world.ok("run", "demo")
+    remove_the_tag(world)
+    roll_back(world, first)
+    two_commits_and_nothing_before(world)
+    assert "went back: it stands at position 1" in world.here("run", "demo").stderr
+    assert adopt_and_do_what_it_prints(world) == ["replay demo --manifest 2", "replay demo --manifest 3"]
+    assert world.ok("audit", "demo", "--deep") == ""
+    assert set(world.rows().values()) == {1}
+
+
+def remove_the_tag(world: IcebergWorld) -> None:
+    with world.catalog() as catalog:
+        catalog.load_table(TABLE).manage_snapshots().remove_tag(NEWEST).commit()
 
 
 def test_files_that_were_not_rewritten_show_the_publication_without_reading_a_row(
@@ -257,7 +332,7 @@ def test_files_that_were_not_rewritten_show_the_publication_without_reading_a_ro
     monkeypatch.setattr("tidemark.sinks.iceberg.history.rows_of_tasks", read)
     table = world.table()
     assert table is not None
-    assert Evidence.of(table).attempts == {1: 1, 2: 1}
+    assert Evidence.of(table, "demo").attempts == {1: 1, 2: 1}
 
 
 def test_files_of_a_snapshot_are_not_written_over_by_an_attempt_that_has_their_number(make_iceberg_world: Make) -> None:

@@ -51,6 +51,15 @@ def expire(world: IcebergWorld) -> None:
         table.maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
 
 
+def forget_older_metadata(world: IcebergWorld) -> None:
+    """The log of the table's older metadata ends where all is expired already, as after many commits of others."""
+    with world.catalog() as catalog:
+        table = catalog.load_table(TABLE)
+        for number in range(2):
+            with table.transaction() as change:
+                change.set_properties({"write.metadata.previous-versions-max": "1", "of.others": str(number)})
+
+
 def roll_back(world: IcebergWorld, snapshot_id: int) -> None:
     with world.catalog() as catalog:
         catalog.load_table(TABLE).manage_snapshots().rollback_to_snapshot(snapshot_id).commit()

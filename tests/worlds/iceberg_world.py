@@ -82,7 +82,7 @@ class IcebergWorld(World):
     def shown(self) -> dict[int, int]:
         """The attempt of each manifest that the table shows."""
         table = self.table()
-        return Evidence.of(table).attempts if table else {}
+        return Evidence.of(table, self.name).attempts if table else {}
 
     def rows(self) -> Counter[Place]:
         """What a reader of the table sees."""

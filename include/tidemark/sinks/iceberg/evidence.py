@@ -12,7 +12,7 @@ publication: rows of an earlier attempt may be in the table again, and nobody vo
 import json
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from tidemark.sinks.iceberg.history import newest_shown
+from tidemark.sinks.iceberg.history import main_with_expired, newest_shown
 
 MANIFESTS: Final = "tidemark.manifests"  # a property of the table
 NEWEST: Final = "tidemark_newest"  # a tag at the newest publication: programs that expire snapshots keep it
@@ -46,12 +46,15 @@ class Evidence:
     unsure: int | None = None
 
     @classmethod
-    def of(cls, table: Table) -> "Evidence":
-        """Reads manifest files, and rows, where no snapshot on main says which publications it has."""
+    def of(cls, table: Table, pipeline_name: str) -> "Evidence":
+        """Reads older metadata where no snapshot that is left on main says which publications it has, and manifest
+        files and rows where that does not say it either."""
         ever, unsure = _decoded(table.metadata.properties.get(MANIFESTS))
         number = number_on_main(table.metadata)
         if number is None:
-            number = newest_shown(table, ever, _kept(table.metadata, ever))
+            number = _newest_number(main_with_expired(table))
+        if number is None:
+            number = newest_shown(table, pipeline_name, ever, _kept(table.metadata, ever))
         return cls(number, ever, unsure)
 
     @property
@@ -105,7 +108,11 @@ def number_on_main(metadata: TableMetadata) -> int | None:
     """
     if metadata.current_snapshot_id is None:
         return 0
-    numbers = (summary_of(snapshot).get(NUMBER) for snapshot in on_main(metadata))
+    return _newest_number(on_main(metadata))
+
+
+def _newest_number(newest_first: Iterable[Snapshot]) -> int | None:
+    numbers = (summary_of(snapshot).get(NUMBER) for snapshot in newest_first)
     return next((int(number) for number in numbers if number is not None), None)
 
 

@@ -233,7 +233,7 @@ class IcebergTarget:
         state = (metadata.table_uuid, metadata.current_snapshot_id, metadata.refs, metadata.properties.get(MANIFESTS))
         if self._known is None or self._known[0] != state:
             with self._catalog():
-                self._known = state, Evidence.of(table)
+                self._known = state, Evidence.of(table, self.pipeline_name)
         return self._known[1]
 
     # its columns
