@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         where,
     )
     from tidemark.errors import TidemarkError
-    from tidemark.manifest import Counts, ManifestState
+    from tidemark.manifest import Counts, ManifestState, WithoutRows
     from tidemark.views.checks import ComparedView, CompletenessView, DifferenceView, MissingView
     from tidemark.views.dead_letters import (
         BroughtBackView,
@@ -98,6 +98,7 @@ __all__ = [
     "StatusView",
     "TidemarkError",
     "TimelineView",
+    "WithoutRows",
     "__version__",
     "audit",
     "compare",

@@ -26,7 +26,7 @@ from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.renamed import refuse_renamed
 from tidemark.lifecycle.select import replayable
 from tidemark.lifecycle.work import Progress, refuse_left_out, work_through
-from tidemark.manifest import ALL_MANIFESTS, Counts, ManifestSelection, ManifestState
+from tidemark.manifest import ALL_MANIFESTS, Counts, ManifestSelection, ManifestState, WithoutRows
 from tidemark.moments import with_zone
 from tidemark.operations.audit import audit as find_differences
 from tidemark.operations.audit import audit_between, compared
@@ -136,6 +136,7 @@ __all__ = [
     "StatusView",
     "TidemarkError",
     "TimelineView",
+    "WithoutRows",
     "audit",
     "compare",
     "complete",
@@ -360,15 +361,21 @@ def audit(
 
 
 def complete(
-    pipeline_name: str, *, until: datetime, dsn: str | None = None, pipelines: Path | str | None = None
+    pipeline_name: str,
+    *,
+    until: datetime,
+    since: datetime | None = None,
+    dsn: str | None = None,
+    pipelines: Path | str | None = None,
 ) -> CompletenessView:
     """Whether everything before a cut time (without a zone: UTC) is published, over all runs and for each sink.
 
     It is no time of events, and what reaches the source after the runs were planned does not count. The source is asked
-    only when a run went past ``until`` and something of it is missing. Changes nothing.
+    only when a run went past ``until`` and something of it is missing. Dead letters and losses are counted ``since`` a
+    time: if not given, that up to which the run before read. Changes nothing.
     """
     with _opened(_environment(dsn, pipelines), pipeline_name) as context:
-        return completeness_view(completeness(context, with_zone(until)))
+        return completeness_view(completeness(context, with_zone(until), with_zone(since) if since else None))
 
 
 def hours(

@@ -125,6 +125,24 @@ class Counts:
 
 
 @dataclass(frozen=True)
+class WithoutRows:
+    """Records that became no rows: dead letters, filtered and deduplicated ones; and offsets that are lost."""
+
+    dead_lettered: int = 0
+    filtered: int = 0
+    deduplicated: int = 0
+    lost: int = 0
+
+    def described(self) -> str:
+        """Such as "3 dead letters, 5 lost offsets, 2 filtered"; empty when there are none."""
+        parts = [many(self.dead_lettered, "dead letter")] if self.dead_lettered else []
+        parts += [many(self.lost, "lost offset")] if self.lost else []
+        parts += [f"{self.filtered:,} filtered"] if self.filtered else []
+        parts += [f"{self.deduplicated:,} deduplicated"] if self.deduplicated else []
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
 class Publication:
     """Which attempt readers see of one manifest in one sink.
 

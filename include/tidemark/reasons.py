@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
+from math import ceil
 
 from tidemark.errors import TooManyDeadLetters
 
@@ -93,12 +94,15 @@ class DeadLetterLimit:
     text: int | str | None = None
 
     def allowed(self, records: int) -> int | None:
-        """How many of so many records may be dead letters; a share is rounded down. None: all of them."""
+        """How many of so many records may be dead letters; None: all of them.
+
+        A share is rounded up: the only record of a manifest may be bad.
+        """
         if self.text is None:
             return None
         if isinstance(self.text, int):
             return self.text
-        return int(Fraction(self.text.removesuffix("%")) / 100 * records)
+        return ceil(Fraction(self.text.removesuffix("%")) / 100 * records)
 
 
 def too_many_dead_letters(

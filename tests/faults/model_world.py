@@ -151,6 +151,7 @@ class ModelWorld:
             "source": {"kafka": kafka},
             "decode": {"format": "json", "schema": SCHEMAS[self.schema]},
             "on_error": "dead_letter",
+            "max_dead_letters": None,  # a schedule draws manifests of bad records alone
             "sinks": self.entries(),
         }
         return Pipeline.model_validate(raw, context=Surroundings(self.folder, self.folder))

@@ -20,6 +20,7 @@ from tests.faults.s3_proxy import Answer, Rule, S3Proxy
 from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable
+from tidemark.manifest import WithoutRows
 from tidemark.paths import OWNER
 from tidemark.receipt import Receipt
 from tidemark.sinks.base import CompleteHour, Owner, Sink
@@ -326,7 +327,7 @@ def test_what_may_not_be_removed_is_named(make: Callable[[], S3Example], proxy: 
 
 # what success files need
 
-HOUR = CompleteHour(datetime(2024, 3, 1, tzinfo=UTC), revision=1, rows=3, late=0)
+HOUR = CompleteHour(datetime(2024, 3, 1, tzinfo=UTC), revision=1, rows=3, late=0, without_rows=WithoutRows())
 MARK = "raw/orders/2024/03/01/00/_SUCCESS"
 NO_ETAG = "0" * 32
 FIRST_ETAG = md5(b"first", usedforsecurity=False).hexdigest()  # of what the check puts

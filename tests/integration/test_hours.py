@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from confluent_kafka import TopicPartition
 
 import tidemark
 from tests.worlds.world import World
@@ -101,11 +102,49 @@ def test_an_hour_is_complete_after_its_lateness_and_empty_hours_are_complete_too
     assert [success(world, hour) is not None for hour in range(4)] == [True, True, True, False]
     assert success(world, 2) == {
         "pipeline": "demo", "hour": "2024-03-01T02:00:00Z", "revision": 1, "rows": 2, "late": 0,
+        "without_rows": {"dead_lettered": 0, "filtered": 0, "deduplicated": 0, "lost": 0},
     }  # fmt: skip
     assert "2024-03-01 02" in world.ok("hours", "demo")
     assert world.ok("audit", "demo", "--deep") == ""
     assert world.ok("repair", "demo", "--why", "to see that success files stay") is not None
     assert success(world, 1) is not None
+
+
+def test_hours_and_completeness_say_what_was_read_with_them_and_is_no_row(world: World) -> None:
+    send(world, at(0.5), at(0.5), 3)
+    world.send(b"{", at=at(0.6))
+    run(world, at(1.5))
+    send(world, at(1.6), at(1.6))
+    run(world, at(2.5))
+    send(world, at(2.6), at(2.6), 3)
+    world.administer("delete_records", [TopicPartition(world.topic, 0, 7)])
+    assert world.here("run", "demo", "--until", at(3.5).isoformat()).exit_code == 1
+    world.ok("accept-loss", "demo", "--why", "a test")
+    run(world, at(3.5))
+    run(world, at(4.5))
+
+    views = tidemark.hours("demo", dsn=world.dsn, pipelines=world.pipelines)
+    [first, second, third, fourth] = [view.without_rows for view in views][:4]
+    assert (first.dead_lettered, first.lost) == (1, 0)
+    assert second == first, "the first run read the begin of the second hour too"
+    assert (third.dead_lettered, third.lost) == (0, 2)
+    assert (fourth.dead_lettered, fourth.lost) == (0, 2), "so did the third run of the fourth"
+    assert success(world, 2)["without_rows"] == vars(third)  # type: ignore[index]
+    assert "2 lost offsets" in world.ok("hours", "demo")
+
+    for words, status, text in (
+        ((at(1.5),), 3, "not as rows: 1 dead letter"),
+        ((at(2.5),), 0, ""),
+        ((at(2.5), at(1)), 3, f"not as rows of what came since {at(1).isoformat()}: 1 dead letter"),
+        ((at(3.5),), 3, "2 lost offsets"),
+        ((at(4.5),), 0, ""),
+        ((at(4.5), at(0)), 3, "1 dead letter, 2 lost offsets"),
+        ((at(9),), 1, "no run has planned up to"),
+    ):
+        since = [part for time in words[1:] for part in ("--since", time.isoformat())]
+        printed = world.here("complete", "demo", "--until", words[0].isoformat(), *since)
+        assert (printed.exit_code, text in printed.stdout) == (status, True), printed.stdout
+        assert ("not as rows" in printed.stdout) == (status == 3)
 
 
 def test_late_rows_open_an_hour_again_and_its_next_revision_follows(world: World) -> None:

@@ -72,7 +72,7 @@ def test_the_pipelines_of_the_page_are_made_watched_audited_archived_and_retired
     assert done.count("1 of 1 manifest done, 20 rows; 0 differences") == 5, "the others are done"
     assert done.count("nothing that is not archived yet was done before") == 5
     away.write_text(text)
-    delete_later(world.broker, *topics.values())
     typed(world, RETIRE)
     names.remove("web-searches")
     assert [each["pipeline"] for each in world.json("status")] == names
+    delete_later(world.broker, *topics.values())

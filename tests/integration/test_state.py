@@ -3,6 +3,7 @@
 import socket
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from unittest import mock
 
 import pytest
@@ -55,6 +56,35 @@ def reason(world: World) -> tuple[str, str]:
     """What, and the next step, of the worst problem."""
     [view] = tidemark.status("demo", dsn=world.dsn, pipelines=world.pipelines)
     return view.problems[0].what, view.problems[0].next_step
+
+
+def test_a_pipeline_that_nothing_runs_is_late_by_its_schedule_and_before_its_first_plan_is_no_more_than_new(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(partitions=1, settings={"schedule": "@hourly"})
+    world.produce(10)
+    assert state(world) == "never planned"
+    for hours, word in ((4, "late"), (1, "ok")):
+        world.ok("run", "demo", "--until", f"{datetime.now(UTC) - timedelta(hours=hours):%Y-%m-%dT%H:%M}")
+        assert state(world) == word
+    world.settings["max_age"] = "30m"
+    world.write_pipeline()
+    assert state(world) == "late"
+    assert reason(world)[1] == "look at the runs of the DAG, or: tidemark run demo"
+    world.ok("run", "demo")
+    assert state(world) == "ok"
+
+
+def test_most_records_of_a_manifest_may_not_be_dead_letters_unless_the_file_says_so(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1)
+    world.produce(1, bad_every=1)
+    world.ok("run", "demo")
+    world.produce(10, bad_every=2)
+    world.ok("run", "demo")
+    world.produce(10, bad_every=1)
+    assert world.here("run", "demo").exit_code == 1
+    assert state(world) == "unfinished"
+    assert "and max_dead_letters is 50%: " in reason(world)[0]
 
 
 def test_plans_that_fail_are_told_until_one_succeeds(world: World) -> None:
@@ -129,7 +159,7 @@ def test_what_an_audit_has_found_stands_until_one_finds_nothing(world: World) ->
 
 
 def test_a_run_that_publishes_dead_letters_alone_is_not_ok(make_world: MakeWorld) -> None:
-    world = make_world(partitions=1)
+    world = make_world(partitions=1, settings={"max_dead_letters": None})
     world.produce(10, bad_every=1)
     world.ok("run", "demo")
     assert state(world) == "dead letters"
@@ -208,7 +238,7 @@ def test_what_failed_after_the_plan_was_stored_is_over_when_it_is_planned_again(
 def test_one_bad_manifest_is_over_with_the_next_good_one_and_a_large_good_one_hides_no_bad_ones(
     make_world: MakeWorld,
 ) -> None:
-    world = make_world(partitions=1)
+    world = make_world(partitions=1, settings={"max_dead_letters": None})
     for count, bad_every, word in ((30, 0, "ok"), (3, 1, "ok"), (3, 1, "dead letters"), (3, 0, "ok")):
         world.produce(count, bad_every=bad_every)
         world.ok("run", "demo")

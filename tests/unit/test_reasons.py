@@ -57,8 +57,8 @@ def test_however_many_reasons_there_are_so_many_are_kept_and_all_records_are_cou
 
 @pytest.mark.parametrize(
     ("text", "records", "allowed"),
-    [(None, 10, None), (0, 10, 0), (12, 10, 12), ("1%", 99, 0), ("1%", 100, 1), ("0.1%", 29_000, 29),
+    [(None, 10, None), (0, 10, 0), (12, 10, 12), ("1%", 1, 1), ("1%", 100, 1), ("1%", 101, 2), ("0.1%", 29_000, 29),
      ("100%", 7, 7), ("0%", 10**12, 0)],
 )  # fmt: skip
-def test_a_share_is_of_the_records_read_and_rounded_down(text: int | str | None, records: int, allowed: int) -> None:
+def test_a_share_is_of_the_records_read_and_rounded_up(text: int | str | None, records: int, allowed: int) -> None:
     assert DeadLetterLimit(text).allowed(records) == allowed

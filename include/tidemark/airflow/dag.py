@@ -408,6 +408,8 @@ def event_of(context: Context, tick: Tick, published: list[int]) -> dict[str, An
         "read": counts.read,
         "written": counts.written,
         "dead_lettered": counts.dead_lettered,
+        "filtered": counts.filtered,
+        "deduplicated": counts.deduplicated,
         "hours": ranges_of_hours(datetime.fromisoformat(hour).replace(tzinfo=UTC) for hour in hours),
     }
 

@@ -29,6 +29,7 @@ from tidemark.views.pipelines import decision_views, lag_views, status_view
 from tidemark.views.times import hour_views
 
 commands = click.Group()
+WITH_LOSSES = 3  # the exit status: all is published, and not all of it as rows
 PAGE = 50  # manifests in a table: two or three screens
 
 
@@ -143,7 +144,8 @@ def objects(environment: Environment, pipeline_name: str, sink: str | None, dead
     help="Late when more offsets than this are not published.",
 )  # fmt: skip
 @click.option("--max-age", type=DurationType(),
-    help="Late when what is published ends longer ago, such as 90m or 2h; if not set, max_age of the pipeline file.",
+    help="Late when what is published ends longer ago, such as 90m or 2h; if not set, max_age of the pipeline "
+    "file; without it, before the last scheduled run but one.",
 )  # fmt: skip
 @click.option("--source/--no-source", default=True, show_default=True,
     help="Ask the sources, all at once and for 8 s at most: is something lost, how far is each behind?",
@@ -162,8 +164,9 @@ def status(
 
     One word for each pipeline, the worst first: blocked, lost, failing (no plan or close succeeds), damaged (an audit
     found it), unfinished (no attempt is at work), dead letters (half of what came last, or more), late, unknown (a
-    source does not answer, a file is gone); with reason and next step. The others are working, waiting or ok. Offsets
-    that were given up are counted, and change nothing. Without PIPELINE: all of the database and the folder.
+    source does not answer, a file is gone); with reason and next step. The others are working, waiting, never planned
+    or ok. Offsets that were given up are counted, and change nothing. Without PIPELINE: all of the database and the
+    folder.
     """
     if max_lag is not None and not source:
         raise click.UsageError("--max-lag needs the sources: leave out --no-source")
@@ -193,17 +196,22 @@ def lag(environment: Environment, pipeline_name: str, as_json: bool) -> None:
 @click.option("--until", type=TIMES, required=True, metavar="TIME",
     help="The time of a cut, such as 2024-03-01T11:00 (UTC) or 2024-03-01T11:00+01:00.",
 )  # fmt: skip
+@click.option("--since", type=TIMES, metavar="TIME",
+    help="Count dead letters and losses of what came after it; if not set, after the cut of the run before.",
+)  # fmt: skip
 @common_options
 @click.pass_context
-def complete(command: click.Context, pipeline_name: str, until: datetime, as_json: bool) -> None:
-    """Say whether all before a time is published; exit 1 if not.
+def complete(
+    command: click.Context, pipeline_name: str, until: datetime, since: datetime | None, as_json: bool
+) -> None:
+    """Say whether all before a time is published; exit 1 if not, 3 if some became dead letters or was lost.
 
     Over all runs and for each sink. TIME is the time of a cut, not of events: what comes later counts for later runs.
     """
     with opened(command.obj, pipeline_name) as context:
-        view = completeness_view(completeness(context, with_zone(until)))
+        view = completeness_view(completeness(context, with_zone(until), with_zone(since) if since else None))
     output.completeness(view, pipeline_name, as_json)
-    command.exit(0 if view.complete else 1)
+    command.exit(0 if view.whole else WITH_LOSSES if view.complete else 1)
 
 
 @commands.command()

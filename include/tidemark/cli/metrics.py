@@ -56,17 +56,17 @@ def metrics(
 ) -> None:
     """Print gauges for monitoring, as OpenMetrics text.
 
-    Lag, manifests by state, records, late rows, dead letters, lost offsets. Without PIPELINE: all that were planned.
+    Lag, manifests by state, records, late rows, dead letters, lost offsets. Without PIPELINE: all of the database and
+    the folder.
     """
 
     def pipelines() -> list[Measured]:
         with database_of(environment) as database:
             known = known_pipelines(environment, database, pipeline_name)
-            planned = {name: known[name] for name in known if database.is_planned(name)}
-            heard = dict.fromkeys(planned, NOT_ASKED)
+            heard = dict.fromkeys(known, NOT_ASKED)
             if lag:
-                heard |= asked_sources(environment, database, planned, lambda named: connections_of(*named))
-            return [_measured(database, name, pipeline, heard[name]) for name, pipeline in planned.items()]
+                heard |= asked_sources(environment, database, known, lambda named: connections_of(*named))
+            return [_measured(database, name, pipeline, heard[name]) for name, pipeline in known.items()]
 
     if listen is not None:
         if as_json:

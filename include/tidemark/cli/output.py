@@ -291,12 +291,13 @@ def hours(views: Sequence[HourView], as_json: bool) -> None:
     if not views:
         note("there are no such hours")
         return
-    table = Table("hour (UTC)", "rows", "late", "manifests", "complete", "revision")
+    table = Table("hour (UTC)", "rows", "late", "manifests", "complete", "revision", "not as rows")
     for view in views:
         complete = Text(_time(view.complete_at), "green") if view.complete else Text(f"waits for {view.waits_for}")
         table.add_row(
             f"{view.start:%Y-%m-%d %H}", f"{view.rows:,}", f"{view.late:,}", f"{len(view.manifests)}",
             complete, str(view.revision),
+            view.without_rows.described(),
         )  # fmt: skip
     open_console().print(table)
 
@@ -371,6 +372,10 @@ def completeness(view: CompletenessView, pipeline_name: str, as_json: bool) -> N
         click.echo(f"no run has planned up to {until} yet{furthest}")
     elif view.complete:
         click.echo(f"everything before {until} is published (run {view.run_key} says so)")
+        counted = view.without_rows.described()
+        since = f" of what came since {view.since.isoformat()}" if view.since else ""
+        if counted:
+            click.echo(f"not as rows{since}: {counted}")
     else:
         click.echo(f"not everything before {until} is published (run {view.run_key} says so)")
     parts: dict[tuple[int, str, str], list[RangeView]] = {}

@@ -28,6 +28,7 @@ from tidemark.manifest import (
     RangeKind,
     RunKind,
     StagedRecord,
+    WithoutRows,
 )
 from tidemark.moments import with_zone
 from tidemark.named_sql import named_queries
@@ -559,6 +560,12 @@ class ManifestDatabase:
         values = {"incomplete": incomplete, "newest": newest, "before": before, "limit": limit}
         return self._rows("hours", pipeline_name=pipeline_name, **values)
 
+    def without_rows(self, pipeline_name: str, times: Sequence[tuple[datetime, datetime]]) -> list[WithoutRows]:
+        """For each ``(since, until)`` what the runs that read what arrived in between made no rows of."""
+        values = {"since": [since for since, _ in times], "until": [until for _, until in times]}
+        rows = self._rows("without_rows", pipeline_name=pipeline_name, **values)
+        return [WithoutRows(row["dead_lettered"], row["filtered"], row["deduplicated"], row["lost"]) for row in rows]
+
     def without_success_file(self, pipeline_name: str, sink: str, whose: str | None) -> list[Row]:
         """hour, revision, rows, late of the complete hours that a sink has whole and its success files do not say yet,
         or not under this name; ``shown``: they say some revision, under the name of the row's ``whose``."""
@@ -797,10 +804,10 @@ class ManifestDatabase:
         """Whether no run of the pipeline was planned after this one."""
         return [row["run_key"] for row in self._rows("newest_run_key", pipeline_name=pipeline_name)] == [run_key]
 
-    def last_planned_at(self, pipeline_name: str) -> datetime | None:
-        """When a plan succeeded last; None: never."""
-        at: datetime | None = self._rows("last_planned_at", pipeline_name=pipeline_name)[0]["at"]
-        return at
+    def first_and_last_planned_at(self, pipeline_name: str) -> tuple[datetime | None, datetime | None]:
+        """When a plan succeeded first, and last; None: never."""
+        [row] = self._rows("first_and_last_planned_at", pipeline_name=pipeline_name)
+        return row["first"], row["last"]
 
     def made_otherwise(self, pipeline_name: str, sinks: Sequence[str], fingerprints: Sequence[str]) -> list[int]:
         """The done manifests with a publication by settings of another fingerprint; pinned schemas are left out.
@@ -961,6 +968,11 @@ class ManifestDatabase:
         """id, run_key and planned_up_to of the run that planned up to ``until`` or just past it."""
         rows = self._rows("run_past", pipeline_name=pipeline_name, until=until)
         return rows[0] if rows else None
+
+    def planned_before(self, pipeline_name: str, time: datetime) -> datetime | None:
+        """The time next before another one up to which a run planned."""
+        at: datetime | None = self._rows("planned_before", pipeline_name=pipeline_name, time=time)[0]["at"]
+        return at
 
     def newest_run(self, pipeline_name: str) -> Row | None:
         """run_key and planned_up_to of the run that planned furthest."""

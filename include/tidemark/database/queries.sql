@@ -379,6 +379,9 @@ JOIN run_end e ON e.run_id = r.id;
 SELECT id, run_key, planned_up_to FROM run
 WHERE pipeline = %(pipeline_name)s AND planned_up_to >= %(until)s ORDER BY planned_up_to, id DESC LIMIT 1;
 
+-- name: planned_before
+SELECT max(planned_up_to) AS at FROM run WHERE pipeline = %(pipeline_name)s AND planned_up_to < %(time)s;
+
 -- name: newest_run
 SELECT run_key, planned_up_to FROM run
 WHERE pipeline = %(pipeline_name)s AND planned_up_to IS NOT NULL ORDER BY planned_up_to DESC, id DESC LIMIT 1;
@@ -770,8 +773,8 @@ ORDER BY task DESC;
 -- name: newest_run_key
 SELECT run_key FROM run WHERE pipeline = %(pipeline_name)s ORDER BY id DESC LIMIT 1;
 
--- name: last_planned_at
-SELECT max(planned_at) AS at FROM run WHERE pipeline = %(pipeline_name)s;
+-- name: first_and_last_planned_at
+SELECT min(planned_at) AS first, max(planned_at) AS last FROM run WHERE pipeline = %(pipeline_name)s;
 
 -- name: made_otherwise
 -- The done manifests with a publication by other settings than these. Behind a plus stand the schemas of a registry,
@@ -1159,6 +1162,40 @@ FROM (
        AND (%(before)s::timestamptz IS NULL OR hour < %(before)s))
     ORDER BY hour DESC LIMIT %(limit)s::int) h
 ORDER BY h.hour;
+
+-- name: without_rows
+-- For each two times what the runs made no rows of that read what arrived in between: those from the first one after
+-- "since" on up to the first one that read up to "until". A run stands for its manifests and those that cover it.
+SELECT asked.place, coalesce(counted.dead_lettered, 0)::bigint AS dead_lettered,
+       coalesce(counted.filtered, 0)::bigint AS filtered, coalesce(counted.deduplicated, 0)::bigint AS deduplicated,
+       coalesce(gone.offsets, 0)::bigint AS lost
+FROM unnest(%(since)s::timestamptz[], %(until)s::timestamptz[]) WITH ORDINALITY AS asked (since, until, place)
+CROSS JOIN LATERAL (
+    SELECT array_agg(r.id ORDER BY r.planned_up_to, r.id) AS ids FROM run r
+    WHERE r.pipeline = %(pipeline_name)s AND r.planned_up_to > asked.since AND r.planned_up_to <= coalesce((
+        SELECT min(planned_up_to) FROM run WHERE pipeline = %(pipeline_name)s AND planned_up_to >= asked.until),
+        'infinity')) runs
+CROSS JOIN LATERAL (
+    SELECT sum(part.dead_lettered) AS dead_lettered, sum(part.filtered) AS filtered,
+           sum(part.deduplicated) AS deduplicated
+    FROM (
+        SELECT max((p.counts ->> 'dead_lettered')::bigint) AS dead_lettered,
+               max((p.counts ->> 'filtered')::bigint) AS filtered,
+               max((p.counts ->> 'deduplicated')::bigint) AS deduplicated
+        FROM (SELECT DISTINCT unnest(r.manifests || r.covered_by) AS id FROM run r WHERE r.id = ANY (runs.ids)) stands
+        CROSS JOIN LATERAL (
+            SELECT counts FROM publication WHERE manifest_id = stands.id
+            UNION ALL SELECT counts FROM archived_publication WHERE manifest_id = stands.id) p
+        GROUP BY stands.id) part) counted
+CROSS JOIN LATERAL (
+    SELECT sum(least(l.end_offset, e.end_offset) - greatest(l.start_offset, coalesce(b.end_offset, 0))) AS offsets
+    FROM run_end e
+    JOIN lost_range l ON l.chain_id = e.chain_id AND l.start_offset < e.end_offset
+    LEFT JOIN run_end b ON b.chain_id = e.chain_id AND b.run_id = (
+        SELECT id FROM run WHERE pipeline = %(pipeline_name)s AND planned_up_to <= asked.since
+        ORDER BY planned_up_to DESC, id DESC LIMIT 1)
+    WHERE e.run_id = runs.ids[cardinality(runs.ids)] AND l.end_offset > coalesce(b.end_offset, 0)) gone
+ORDER BY asked.place;
 
 -- name: without_success_file
 -- Complete hours whose newest revision the success files of a sink do not say yet, or not with this name. Not those that

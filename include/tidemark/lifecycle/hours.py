@@ -5,13 +5,15 @@ planned up to that run is published. A receipt or a publication with rows of it 
 more is its next revision.
 """
 
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 
 from tidemark import event_hours
+from tidemark.database.client import ManifestDatabase
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.folders import name_success_files, with_shared_folders
+from tidemark.manifest import WithoutRows
 from tidemark.sinks.base import CompleteHour
 
 
@@ -56,17 +58,26 @@ def _show(context: Context) -> None:
     for sink in sinks:
         whose = pipeline_name if sink.name in shared else None
         complete = database.without_success_file(pipeline_name, sink.name, whose)
-        for row in complete:
+        starts = [row["hour"] for row in complete]
+        counts = without_rows_of(database, pipeline_name, starts, context.pipeline.event_time.allowed_lateness)
+        for row, counted in zip(complete, counts, strict=True):
             # Another pipeline may have named the file before this one was renamed; no row says so.
             named = {row["whose"], *former} - {whose} if row["shown"] and row["whose"] != whose else set()
             was_of = tuple(sorted(named, key=str))
-            hour = CompleteHour(row["hour"], row["revision"], row["rows"], row["late"], whose, was_of)
+            hour = CompleteHour(row["hour"], row["revision"], row["rows"], row["late"], counted, whose, was_of)
             sink.show_complete(topics, hour)
         if complete:
             shown = {row["hour"]: row["revision"] for row in complete}
             database.note_success_files(pipeline_name, sink.name, whose, shown)
             if whose is not None:
                 name_success_files(context, topics, [sink.name], sorted(shown))
+
+
+def without_rows_of(
+    database: ManifestDatabase, pipeline_name: str, hours: Sequence[datetime], lateness: timedelta
+) -> list[WithoutRows]:
+    """For each hour what the runs made no rows of that read what arrived from its begin until it was due."""
+    return database.without_rows(pipeline_name, [(hour, event_hours.due(hour, lateness)) for hour in hours])
 
 
 def hours_to_tell(context: Context, dag_run: str, ended_well: Callable[[str], bool | None]) -> list[str]:

@@ -11,9 +11,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidemark.lifecycle.context import Context
-from tidemark.manifest import ManifestState
+from tidemark.manifest import ManifestState, WithoutRows
 from tidemark.offsets import Range, TopicPartition
 from tidemark.planner import CLOCK_TOLERANCE
+
+BEGIN = datetime(1, 1, 2, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class Completeness:
     ``until`` yet, ``run_key`` is None, ``planned_up_to`` is that of the furthest run (None: there is none), and
     ``missing`` is what is unpublished of all that is planned.
 
-    ``lost`` offsets are before the time too; nothing can publish them, so they do not make it incomplete.
+    ``lost`` offsets are before the time too; nothing can publish them, so they do not make it incomplete. Of what came
+    after ``since``, and was read by the run that answers at the latest, ``without_rows`` became no rows.
     """
 
     until: datetime
@@ -40,15 +43,20 @@ class Completeness:
     planned_up_to: datetime | None
     missing: tuple[MissingPart, ...]
     lost: tuple[Range, ...]
+    since: datetime | None
+    without_rows: WithoutRows
 
     @property
     def complete(self) -> bool:
         return self.run_key is not None and not self.missing
 
 
-def completeness(context: Context, until: datetime) -> Completeness:
-    """What is missing of everything before a time (aware); raises ``Unavailable`` when the source must be asked and
-    does not answer."""
+def completeness(context: Context, until: datetime, since: datetime | None = None) -> Completeness:
+    """What is missing of everything before a time (aware), and what became no rows ``since`` another one.
+
+    That is, if not given, the time up to which the run before read. Raises ``Unavailable`` when the source must be
+    asked and does not answer.
+    """
     database, pipeline_name = context.database, context.pipeline_name
     sinks = sorted({*database.standing_sinks(pipeline_name), *context.sink_names()})
     run = database.run_past(pipeline_name, until)
@@ -58,6 +66,8 @@ def completeness(context: Context, until: datetime) -> Completeness:
     if missing and run is not None and run["planned_up_to"] > until:
         stops = _stops(context, [_place(row) for row in (*missing, *lost)], until)
         missing, lost = _before(missing, stops), _before(lost, stops)
+    since = since or database.planned_before(pipeline_name, until)
+    [without_rows] = database.without_rows(pipeline_name, [(since or BEGIN, until)]) if run else [WithoutRows()]
     answers = run or database.newest_run(pipeline_name) or {"planned_up_to": None}
     return Completeness(
         until,
@@ -67,6 +77,8 @@ def completeness(context: Context, until: datetime) -> Completeness:
             MissingPart(row["manifest_id"], ManifestState(row["state"]), row["sink"], _range(row)) for row in missing
         ),
         tuple(map(_range, lost)),
+        since,
+        without_rows,
     )
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.event_hours import due
+from tidemark.lifecycle.hours import without_rows_of
+from tidemark.manifest import WithoutRows
 
 MOST_NAMED = 10  # manifests in one text
 
@@ -15,6 +17,7 @@ MOST_NAMED = 10  # manifests in one text
 class Hour:
     """An event hour, from ``start`` in UTC; ``rows`` are published in ``manifests``, ``late`` of them came late.
 
+    ``without_rows`` is of the runs that read what arrived from its begin until it was due.
     ``archived`` of the rows are of manifests that are archived, and not among ``manifests``.
     ``revision`` counts how often it has become complete; ``complete_at`` is None while it is open, and ``waits_for``
     then says for what.
@@ -23,6 +26,7 @@ class Hour:
     start: datetime
     rows: int
     late: int
+    without_rows: WithoutRows
     manifests: tuple[int, ...]
     archived: int
     complete_at: datetime | None
@@ -47,13 +51,14 @@ def hours(
     """
     rows = database.hours(pipeline_name, incomplete=incomplete, newest=newest, before=before, limit=limit)
     waiting = _Waiting(database, pipeline_name, lateness) if any(row["complete_at"] is None for row in rows) else None
+    counts = without_rows_of(database, pipeline_name, [row["hour"] for row in rows], lateness)
     return [
         Hour(
-            row["hour"], row["rows"], row["late"], tuple(row["manifests"]), row["archived"], row["complete_at"],
-            row["revision"],
+            row["hour"], row["rows"], row["late"], counted, tuple(row["manifests"]), row["archived"],
+            row["complete_at"], row["revision"],
             waiting.text(row["hour"]) if waiting and row["complete_at"] is None else None,
         )
-        for row in rows
+        for row, counted in zip(rows, counts, strict=True)
     ]  # fmt: skip
 
 

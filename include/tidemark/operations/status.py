@@ -14,10 +14,12 @@ from tidemark.lifecycle.failed_tasks import Task
 from tidemark.lifecycle.older import described, next_step_of
 from tidemark.manifest import Manifest, ManifestSelection, ManifestState, many
 from tidemark.operations.lags import Answer
+from tidemark.pipeline.schedule import Schedule
 from tidemark.pipeline.settings import Pipeline
 from tidemark.planner import OnDataLoss
 
 START = timedelta(minutes=10)  # that a planned manifest may wait for its first attempt: other tasks are before it
+RUN = timedelta(minutes=15)  # that a run may take, however short the interval of its schedule is
 NEWEST = 2  # manifests with records whose dead letters are looked at
 LOOKED_AT = 50  # done manifests among which they are
 MOST_DEAD = 0.5  # the share of the records of each that may be dead letters
@@ -49,6 +51,7 @@ class State(StrEnum):
     UNKNOWN = "unknown"  # something could not be looked at
     WORKING = "working"  # an attempt is alive
     WAITING = "waiting"  # manifests were planned a moment ago
+    NEW = "never planned"  # no run has planned anything yet
     OK = "ok"
 
 
@@ -82,11 +85,12 @@ class Status:
     """The state of one pipeline; nobody needs to look when ``problems``, the worst first, are empty.
 
     Everything stamped before ``published_up_to`` is published; None: no run says so. ``max_age`` is how long ago that
-    may be, None when neither the pipeline file nor the caller says it. ``lag`` counts offsets that are not planned, or
-    planned and not published; None when the source was not heard: then a loss that nobody has decided about is not
-    known either. ``at_work`` manifests have a live attempt, ``waiting`` ones were planned a moment ago. ``lost``
+    may be, by the caller, the file or its schedule; None when none of them says it. ``lag`` counts offsets that are not
+    planned, or planned and not published; None when the source was not heard: then a loss that nobody has decided about
+    is not known either. ``at_work`` manifests have a live attempt, ``waiting`` ones were planned a moment ago. ``lost``
     offsets and ``dead_lettered`` records were given up by a person or by the pipeline file, so they are no problems.
-    ``audits`` are the last one and the last that read all rows, newest first.
+    ``audits`` are the last one and the last that read all rows, newest first. ``planned``: whether a plan ever
+    succeeded.
     """
 
     pipeline_name: str
@@ -100,12 +104,17 @@ class Status:
     dead_lettered: int
     audits: tuple[Mapping[str, Any], ...]
     problems: tuple[Problem, ...]
+    planned: bool
 
     @property
     def state(self) -> State:
         if self.problems:
             return self.problems[0].kind
-        return State.WORKING if self.at_work else State.WAITING if self.waiting else State.OK
+        if self.at_work:
+            return State.WORKING
+        if self.waiting:
+            return State.WAITING
+        return State.OK if self.planned else State.NEW
 
 
 def status(
@@ -126,9 +135,10 @@ def status(
     run that Airflow knows, when its plan failed. ``max_age`` replaces that of the file. What cannot be looked at is a
     problem, and no error.
     """
-    if isinstance(pipeline, Pipeline) and max_age is None:
-        max_age = pipeline.max_age
     now = datetime.now(UTC)
+    first_planned_at, last_planned_at = database.first_and_last_planned_at(pipeline_name)
+    if isinstance(pipeline, Pipeline) and max_age is None:
+        max_age = pipeline.max_age or _max_age_by_schedule(pipeline, now)
     undone = database.undone(pipeline_name)
     busy = any(manifest.alive for manifest in undone) or _was_done(database, pipeline_name, now)
     waiting = [manifest for manifest in undone if _waits(manifest, now, busy=busy)]
@@ -146,11 +156,11 @@ def status(
         problems += _retired(database, pipeline_name)
         problems += _of_dead_letters(database, pipeline_name)
         problems += _of_source(pipeline, heard, max_lag)
-        if max_age is not None and (late := _too_old(published_up_to, now, max_age)):
+        if max_age is not None and (late := _too_old(published_up_to or first_planned_at, now, max_age)):
             problems.append(Problem(State.LATE, late, f"look at the runs of the DAG, or: tidemark run {pipeline_name}"))
     waits_for_decision = any(problem.place is not None for problem in problems)  # that is why plans are refused
     if not retired and not waits_for_decision:
-        problems += _of_tasks(database, pipeline_name, wrong_file, failed_run)
+        problems += _of_tasks(database, pipeline_name, wrong_file, failed_run, last_planned_at)
     if not retired and pipeline is None:
         what = "it has no pipeline file here, so nothing is known of its next run"
         restore = f"put its file back; or, when nobody needs it any more: tidemark retire {pipeline_name} --why TEXT"
@@ -167,6 +177,7 @@ def status(
         dead_lettered=database.published_sums(pipeline_name)["dead_lettered"],
         audits=tuple(audits),
         problems=tuple(sorted(problems, key=lambda problem: PROBLEMS.index(problem.kind))),
+        planned=last_planned_at is not None,
     )
 
 
@@ -192,7 +203,11 @@ def _waits(manifest: Manifest, now: datetime, *, busy: bool) -> bool:
 
 
 def _of_tasks(
-    database: ManifestDatabase, pipeline_name: str, wrong_file: TidemarkError | None, failed_run: FailedRun | None
+    database: ManifestDatabase,
+    pipeline_name: str,
+    wrong_file: TidemarkError | None,
+    failed_run: FailedRun | None,
+    last_planned_at: datetime | None,
 ) -> list[Problem]:
     """Why the next run plans nothing, or the newest ones have planned nothing, or have not been closed."""
     if wrong_file is not None:
@@ -203,8 +218,7 @@ def _of_tasks(
         what = f"{failed['task']} {times} since {failed['since']:%Y-%m-%d %H:%M} UTC: {failed['what']}"
         next_step = failed["next_step"] or f"tidemark {Task.PLAN} {pipeline_name} --dry-run"
         problems.append(Problem(State.FAILING, what, next_step, cause=_cause(failed["what"])))
-    last = database.last_planned_at(pipeline_name)
-    if not problems and failed_run is not None and (last is None or last < failed_run.at):
+    if not problems and failed_run is not None and (last_planned_at is None or last_planned_at < failed_run.at):
         return [Problem(State.FAILING, failed_run.what, failed_run.next_step)]
     return problems
 
@@ -305,14 +319,21 @@ def _of_losses(pipeline: Pipeline, parts: Sequence[Retained]) -> list[Problem]:
     ]
 
 
-def _too_old(published_up_to: datetime | None, now: datetime, max_age: timedelta) -> str:
-    """What to say when what is published ends longer ago than it may; empty when it does not."""
-    if published_up_to is None:
-        return "no run says up to which time all is published"
-    if now - published_up_to <= max_age:
+def _max_age_by_schedule(pipeline: Pipeline, now: datetime) -> timedelta | None:
+    """How long ago the last scheduled run but one was due: the last may be at work. None when nobody knows the runs."""
+    if pipeline.schedule is None or pipeline.airflow.own_dag:
+        return None
+    schedule = Schedule(pipeline.schedule)
+    return now - schedule.before(schedule.before(now - RUN))
+
+
+def _too_old(since: datetime | None, now: datetime, max_age: timedelta) -> str:
+    """What to say when it is longer than ``max_age`` since all was published, or since the first plan while no run says
+    that; empty when it is not, and before the first plan."""
+    if since is None or now - since <= max_age:
         return ""
-    age = timedelta(seconds=round((now - published_up_to).total_seconds()))
+    age = timedelta(seconds=round((now - since).total_seconds()))
     return (
-        f"what came after {published_up_to:%Y-%m-%d %H:%M:%S} UTC is not published: that is {age} ago, and at most "
-        f"{max_age} are allowed"
+        f"not all is published that came after {since:%Y-%m-%d %H:%M:%S} UTC: that is {age} ago, and at most "
+        f"{timedelta(seconds=round(max_age.total_seconds()))} are allowed"
     )

@@ -185,7 +185,7 @@ class Pipeline(Section):
     max_age: Duration | None = Field(
         default=None,
         description="How long ago what is published may end; longer is late, for `tidemark status`, the page and "
-        "metrics.",
+        "metrics. If not set, the time of the last scheduled run but one.",
         examples=["2h"],
     )
     airflow: AirflowTasks = Field(default_factory=AirflowTasks, description="How Airflow runs the tasks.")
@@ -211,7 +211,7 @@ class Pipeline(Section):
     )
     on_error: OnError = Field(default=OnError.FAIL, description="What to do with a record that cannot be decoded.")
     max_dead_letters: DeadLetters | None = Field(
-        default=None,
+        default="50%",
         description="Dead letters of one manifest, at most: a number, or a share of its records; with more it fails.",
     )
     sinks: tuple[SinkEntry, ...] = Field(description="Where the rows go.", json_schema_extra={"minItems": 1})

@@ -16,7 +16,7 @@ from tidemark.dataset import Dataset
 from tidemark.digest import Digest
 from tidemark.errors import DatabaseBehindLake, ForeignLake
 from tidemark.findings import Finding
-from tidemark.manifest import Counts, Manifest, Publication, listed
+from tidemark.manifest import Counts, Manifest, Publication, WithoutRows, listed
 from tidemark.offsets import Range, TopicPartition, range_from
 from tidemark.order import TransformOrder
 from tidemark.paths import RecordName
@@ -66,7 +66,8 @@ class Leftover:
 class CompleteHour:
     """An event hour, in UTC, that is complete: the rows of all topics of the pipeline, and those of them that are late.
 
-    The revision counts how often it has become complete. ``whose`` is the pipeline where others write into the same
+    The revision counts how often it has become complete. ``without_rows`` is of the runs that read what arrived from
+    its begin until it was due. ``whose`` is the pipeline where others write into the same
     folders, None where nobody else does; ``was_of`` has what it was when readers were shown it before, if that differs.
     """
 
@@ -74,6 +75,7 @@ class CompleteHour:
     revision: int
     rows: int
     late: int
+    without_rows: WithoutRows
     whose: str | None = None
     was_of: tuple[str | None, ...] = ()
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from tidemark.manifest import ManifestState
+from tidemark.manifest import ManifestState, WithoutRows
 from tidemark.operations.audit import Compared
 from tidemark.operations.complete import Completeness
 from tidemark.sinks.difference import Difference
@@ -59,7 +59,8 @@ class CompletenessView:
 
     ``run_key`` is the run that answers, planned up to ``until`` or past it. It is None when no run has planned so far
     yet; then ``planned_up_to`` is that of the furthest run, and ``missing`` is all that is planned and unpublished.
-    ``lost`` offsets can never be published and do not make it incomplete.
+    ``lost`` offsets can never be published and do not make it incomplete. Of what came after ``since`` (None: ever),
+    ``without_rows`` became no rows; ``whole`` is complete without dead letters and losses among them.
     """
 
     until: datetime
@@ -68,6 +69,9 @@ class CompletenessView:
     planned_up_to: datetime | None
     missing: tuple[MissingView, ...]
     lost: tuple[RangeView, ...]
+    since: datetime | None
+    without_rows: WithoutRows
+    whole: bool
 
 
 def difference_views(differences: Iterable[Difference]) -> list[DifferenceView]:
@@ -84,6 +88,9 @@ def completeness_view(completeness: Completeness) -> CompletenessView:
         for part in completeness.missing
     )
     lost = tuple(map(range_view, completeness.lost))
+    counted = completeness.without_rows
+    whole = completeness.complete and not counted.dead_lettered and not counted.lost
     return CompletenessView(
-        completeness.until, completeness.complete, completeness.run_key, completeness.planned_up_to, missing, lost
-    )
+        completeness.until, completeness.complete, completeness.run_key, completeness.planned_up_to, missing, lost,
+        completeness.since, counted, whole,
+    )  # fmt: skip

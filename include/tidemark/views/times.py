@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from tidemark.manifest import WithoutRows
 from tidemark.operations.hours import Hour
 from tidemark.operations.timeline import Step, Timeline
 
@@ -42,6 +43,7 @@ class TimelineView:
 class HourView:
     """An event hour, from ``start`` in UTC: its published ``rows``, of which ``late`` came after the allowed lateness.
 
+    ``without_rows`` is of the runs that read what arrived from its begin until it was due.
     ``revision`` counts how often it has become complete. An hour that is not ``complete`` was never so (revision 0) or
     is open again, and ``waits_for`` says for what it waits. ``archived`` of the rows are of manifests that are
     archived, and not among ``manifests``.
@@ -50,6 +52,7 @@ class HourView:
     start: datetime
     rows: int
     late: int
+    without_rows: WithoutRows
     manifests: tuple[int, ...]
     archived: int
     complete: bool

@@ -24,8 +24,11 @@ def show_complete(store: ObjectStore, pipeline_name: str, layout: Layout, topic:
     others replace it all the time.
     """
     folder = layout.folder(pipeline_name, topic, hour.start)
-    content = {"pipeline": pipeline_name, "hour": f"{key(hour.start)}Z", "revision": hour.revision}
-    text = json.dumps({**content, "rows": hour.rows, "late": hour.late}).encode()
+    content = {
+        "pipeline": pipeline_name, "hour": f"{key(hour.start)}Z", "revision": hour.revision,
+        "rows": hour.rows, "late": hour.late, "without_rows": vars(hour.without_rows),
+    }  # fmt: skip
+    text = json.dumps(content).encode()
     _put(store, f"{folder}/{success_file(hour.whose)}", text, hour.revision, pipeline_name)
     _remove(store, [f"{folder}/{success_file(whose)}" for whose in hour.was_of])
 
