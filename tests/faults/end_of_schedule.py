@@ -44,7 +44,23 @@ def settle(world: ModelWorld, oracle: Oracle, *, wake: bool, restored: bool = Fa
         raise Violated(f"I24 progress: nothing settles: {[str(manifest) for manifest in unfinished(world.onlooker())]}")
     if restored:  # no attempt removes objects of attempts that the restored database does not know
         repair.repair(world.onlooker(), WHY, dry_run=False)
+        _move_out(world, oracle)
     oracle.check_quiet()
+
+
+def _move_out(world: ModelWorld, oracle: Oracle) -> None:
+    """Move files out of the lakes, as the audit says: an unknown attempt has put them, and their records are lost."""
+    own = world.onlooker()
+    oracle.check()
+    for sink in own.sinks[: len(world.lakes)]:
+        for difference in sink.audit(own.database, [], deep=False):
+            key = difference.what.removesuffix(" belongs to no manifest")
+            if key == difference.what or "move it out of the lake" not in difference.next_step:
+                continue  # ``check_quiet`` tells it
+            if oracle.shows(sink.name, key):
+                raise Violated(f"I23 nothing is left over: repair has left {key}, and all of it is published")
+            sink.remove([key])
+            world.reached["a file was moved out of the lake"] += 1
 
 
 def _round(world: ModelWorld, oracle: Oracle, run_key: str) -> bool:

@@ -334,10 +334,11 @@ class ModelWorld:
         if not actor.ended:
             self._advance(actor, actor.go)
 
-    def run_to_question(self, actor: Actor, name: str) -> bool:
-        """Let the actor go to where it asks the source something; false when it ends before that."""
-        while not actor.ended and actor.life.at != name:
+    def run_to_question(self, actor: Actor, name: str, passes: int = 1) -> bool:
+        """Let the actor go to where it asks the source something, the ``passes``-th time; false when it ends before."""
+        while passes and not actor.ended:
             self.step(actor, operations=1)
+            passes -= actor.life.at == name
         return not actor.ended
 
     def run_to(self, actor: Actor, name: str, passes: int = 1) -> None:

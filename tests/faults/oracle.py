@@ -222,7 +222,7 @@ class Oracle:
         key = (publication.sink, manifest.id, publication.attempt)
         if self.read.get(key) == state:
             return
-        rows = Counter(row for published in objects for row in _rows(lake, published))
+        rows = Counter(row for published in objects for row in _rows(lake, published.path, published.kind))
         self._check_once(manifest, publication.sink, {row[:3]: row[3] for row in rows})
         for covered in manifest.ranges:
             ever = self.world.broker.log(covered.at).ever()
@@ -473,6 +473,12 @@ class Oracle:
                         self.world.reached["rows missing"] += 1
                         self._fail("I22 never silent", f"{topic}-{partition} offset {offset} was never planned")
 
+    def shows(self, sink: str, key: str) -> bool:
+        """Whether the sink shows all records of a file that belongs to no manifest."""
+        kind = ObjectKind.DEAD_LETTER if "_dead_letters" in key else ObjectKind.DATA
+        shown = {serial for (where, _), each in self.serials.items() if where == sink for serial in each.values()}
+        return {row[3] for row in _rows(self.world.lakes[sink], key, kind)} <= shown
+
     def _pieces(self) -> dict[tuple[str, int], list[Piece]]:
         pieces: dict[tuple[str, int], list[Piece]] = {}
         for _, _, topic_id, partition, *piece in self.world.sql.execute(CHAINS).fetchall():
@@ -519,11 +525,11 @@ def _hidden(key: str) -> bool:
     return any(part.startswith((".", "_")) and part != "_dead_letters" for part in PurePath(key).parts)
 
 
-def _rows(lake: Lake, published: PublishedObject) -> list[tuple[str, int, int, int]]:
-    """(topic, partition, offset, serial number) of each row of a published object."""
-    data = published.kind is ObjectKind.DATA
+def _rows(lake: Lake, key: str, kind: ObjectKind) -> list[tuple[str, int, int, int]]:
+    """(topic, partition, offset, serial number) of each row of a file."""
+    data = kind is ObjectKind.DATA
     names = ["_topic", "_partition", "_offset", "n" if data else "_value"]
-    table = pq.ParquetFile(BytesIO(lake.content(published.path))).read(columns=names)
+    table = pq.ParquetFile(BytesIO(lake.content(key))).read(columns=names)
     columns = [table[name].to_pylist() for name in names]
     if not data:
         columns[3] = [int(value.split()[1]) for value in columns[3]]

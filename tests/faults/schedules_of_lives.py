@@ -404,6 +404,26 @@ def restored_and_an_attempt_without_a_record_is_forgotten(checked: CheckedWorld)
     checked.settle(after_restore=True)
 
 
+def restored_and_only_the_lake_has_what_retention_took(checked: CheckedWorld) -> None:
+    """An attempt has put its files and died before its record. No manifest stands for them, nor for their records: so
+    ``repair`` leaves the only copy, and a person moves it out of the lake."""
+    world = checked.world
+    checked.run()
+    world.snapshot()
+    world.produce(5)
+    checked.well(world.plan())
+    checked.kill_at(world.process(1), "publish.before_record")
+    world.produce(5)
+    later = checked.well(world.plan())
+    for manifest in later.result.manifests:  # type: ignore[attr-defined]
+        checked.well(world.process(manifest))
+    assert restored(world, checked.oracle, killed_at=None)
+    world.delete_records(1.0)
+    moved = world.reached["a file was moved out of the lake"]
+    checked.settle(after_restore=True)
+    assert world.reached["a file was moved out of the lake"] > moved
+
+
 def processed_while_a_truncation_is_not_accepted(checked: CheckedWorld) -> None:
     """New records above the cut belong to the next incarnation; with them the log is as long as before."""
     world = checked.world
@@ -633,6 +653,7 @@ OF_LIVES = (
     restored_from_before_a_truncation_was_accepted_while_slices_waited,
     restored_from_an_older_copy,
     restored_and_an_attempt_without_a_record_is_forgotten,
+    restored_and_only_the_lake_has_what_retention_took,
     processed_while_a_truncation_is_not_accepted,
     replayed_while_a_truncation_is_not_accepted,
     truncated_again_while_an_older_slice_is_unread,

@@ -27,7 +27,16 @@ PARTITION = st.integers(0, 1)
 OPERATIONS = st.integers(0, 25)
 UNTIL = st.none() | st.integers(0, 60)  # minutes before the newest record
 FAULTS = st.sampled_from(Fault)
-QUESTIONS = st.sampled_from(["kafka bounds", "kafka offsets_at", "kafka open_transactions", "kafka open_transactions"])
+QUESTIONS = st.sampled_from(  # and how often the plan asks it: ids of topics once more after their offsets
+    [
+        ("kafka bounds", 1),
+        ("kafka offsets_at", 1),
+        ("kafka partitions", 2),
+        ("kafka records_from", 1),
+        ("kafka open_transactions", 1),
+        ("kafka open_transactions", 1),
+    ]
+)
 
 
 class Happening(StrEnum):
@@ -82,10 +91,12 @@ def _often(words: type[StrEnum], **times: int) -> list[StrEnum]:
 
 
 # One rule draws all kinds: of many rules, hypothesis would leave out half in each schedule.
-MOVES = st.sampled_from(_often(Move, SOURCE=6, CALL=8, STEP=12, FINISH=3, STRIKE=4, RUN=2, BETWEEN=2, GO_BACK=2))
+MOVES = st.sampled_from(_often(Move, SOURCE=6, CALL=8, STEP=12, FINISH=3, STRIKE=4, RUN=2, BETWEEN=3, GO_BACK=2))
 SOURCES = st.sampled_from(_often(Happening, RECORDS=8, BEGIN=3, COMMIT=2, CODE=2))
 VERBS = st.sampled_from(_often(Verb, PROCESS=4, REPLAY=3, RIVAL=4, OVERTAKE=2, PLAN=2))
-BETWEEN = st.lists(st.sampled_from(_often(Happening, COMMIT=10, ABORT=4, RECORDS=4)), min_size=1, max_size=2)
+BETWEEN = st.lists(
+    st.sampled_from(_often(Happening, COMMIT=10, ABORT=4, RECORDS=4, RECREATION=6)), min_size=1, max_size=2
+)
 
 
 class Schedules(RuleBasedStateMachine):
@@ -170,21 +181,26 @@ class Schedules(RuleBasedStateMachine):
         match move:
             case Move.BETWEEN:
                 until, question, happenings = data.draw(UNTIL), data.draw(QUESTIONS), data.draw(BETWEEN)
-                self._between(data.draw(TOPIC), data.draw(PARTITION), until, question, happenings)
+                where = (data.draw(TOPIC), data.draw(PARTITION), data.draw(st.integers(1, 9)))
+                self._between(until, question, happenings, where)
             case Move.CUT_UNREAD:
                 self._cut_unread(data.draw(TOPIC), data.draw(PARTITION), data.draw(st.integers(1, 9)), pick)
             case _:
                 self._go_back(data.draw(st.integers(0, 255)), pick)
 
-    def _between(self, topic: int, at: int, until: int | None, question: str, happenings: list[Happening]) -> None:
+    def _between(
+        self, until: int | None, question: tuple[str, int], happenings: list[Happening], where: tuple[int, int, int]
+    ) -> None:
         """A plan is made, and before it asks the source one of its questions, something happens there."""
+        topic, at, size = where
         if topic != at:
             self._source(Happening.BEGIN, topic, at, 0)
         planner = self._plan(until)
-        if self.world.run_to_question(planner, question):
-            self.reached[f"a plan stood at {question}"] += 1
+        if self.world.run_to_question(planner, *question):
+            self.reached[f"a plan stood at {question[0]}"] += 1
             for which in happenings:
-                self._source(which, topic, at, 3)
+                self._source(which, topic, at, size)
+                self.reached[f"between two questions of a plan: {which}"] += 1
                 self.what_must_be_true()
         if not planner.ended and self.world.may_move(planner):
             self._finish(planner)

@@ -36,6 +36,7 @@ ALSO_DRAWN = (
     "source: truncation",
     "source: recreation",
     "a plan stood at kafka open_transactions",
+    "between two questions of a plan: recreation",
     "a truncation was accepted with unread offsets",
     "plan said DataLost",
     "process said TopicChanged",

@@ -189,7 +189,10 @@ def _stray(sink: Sink, key: str, manifest: Manifest | None) -> Difference:
         next_step = "remove it, or move it out of the lake"
         if ObjectName.parse(key):
             repair = f"tidemark repair {sink.pipeline_name} --why TEXT"
-            next_step = f"{repair}, if the database was restored from an older copy; else {next_step}"
+            next_step = (
+                f"{repair}, which removes it when its records are published all the same, as after a restore of the "
+                "database; else it may be their only copy: move it out of the lake"
+            )
         return Difference(None, f"{key} belongs to no manifest", next_step)
     if manifest.state is not ManifestState.DONE:
         return Difference(manifest.id, f"{key} was left by an attempt that is not published", manifest.retry)
