@@ -95,9 +95,11 @@ def _waits(error: TidemarkError) -> bool:
 
 def _let_blocked_go_on(world: ModelWorld, oracle: Oracle) -> None:
     """Write into the pipeline file what the reason of blocked manifests says: later ones wait for them."""
-    for manifest in world.database.manifests(NAME, [ManifestState.BLOCKED]):
+    blocked = world.database.manifests(NAME, [ManifestState.BLOCKED])
+    for manifest in blocked:
         if not oracle.rightly_blocked(manifest) or "write gaps: transactions" not in str(manifest.reason):
             raise Violated(f"I24 progress: manifest {manifest.id} is blocked: {manifest.reason}")
+    if blocked:
         world.settings = replace(world.settings, gaps="transactions")
 
 

@@ -40,19 +40,20 @@ def cut_then_recreated_when_only_the_lake_has_a_slice(checked: CheckedWorld) -> 
     checked.settle()
 
 
-def the_slice_that_the_others_wait_for_is_blocked(checked: CheckedWorld) -> None:
-    """Without transactions in the pipeline file the marker of one blocks its slice, until a person writes them."""
+def slices_that_others_wait_for_are_blocked(checked: CheckedWorld) -> None:
+    """Without transactions in the pipeline file the markers of two block their slices, until a person writes them."""
     world = checked.world
     world.settings = replace(world.settings, gaps="none")
-    world.begin()
-    world.produce(3)
-    world.end(commit=True)
-    world.produce(9)
-    checked.well(world.plan())
-    first, *others = checked.oracle.manifests
+    for partition in (0, 1):
+        world.begin(partition=partition)
+        world.produce(4, partition=partition)
+        world.end(partition=partition, commit=True)
+        checked.well(world.plan())
+        world.produce(9, partition=partition)
+        checked.well(world.plan())
+    first, second, *_ = checked.oracle.manifests
     checked.refused(world.process(first), Blocked)
-    for other in others:
-        checked.refused(world.process(other), WorkFailed)
+    checked.refused(world.process(second), WorkFailed)
     checked.settle()
 
 
@@ -137,7 +138,7 @@ OF_OTHERS: dict[str, tuple[str, Schedule]] = {
         "topic",
         cut_then_recreated_when_only_the_lake_has_a_slice,
     ),
-    "the slice that the others wait for is blocked": ("topic", the_slice_that_the_others_wait_for_is_blocked),
+    "slices that others wait for are blocked": ("topic", slices_that_others_wait_for_are_blocked),
     "rolled back to before replays with other code": ("iceberg", rolled_back_to_before_replays_with_other_code),
     "rolled back, then another commit, then expired, before anybody looks": (
         "iceberg",
