@@ -42,7 +42,7 @@ from sandbox.services.postgres import Postgres
 from sandbox.services.processes import wait_until
 from tests.faults.model_world import SCHEMAS, ModelWorld, ScheduleSettings
 from tidemark.airflow.asked import PARAMS
-from tidemark.airflow.page import actions, content, pages
+from tidemark.airflow.page import actions, content, pages, plan_tasks
 from tidemark.airflow.page.actions import Action, Wish
 from tidemark.airflow.page.app import build_app
 from tidemark.cli import main
@@ -870,11 +870,13 @@ def deployed_in(dag_id: str, pipeline: str, close: str) -> None:
     session.commit()
 
 
-def ran(dag_id: str, run_id: str, task_id: str, state: str) -> None:
+def ran(dag_id: str, run_id: str, task_id: str, state: str, run_type: str = "manual") -> None:
     """A run of a DAG, and how its task has ended."""
-    row = {"dag_id": dag_id, "run_id": run_id, "run_type": "manual", "run_after": datetime.now(UTC)}
+    row = {"dag_id": dag_id, "run_id": run_id, "run_type": run_type, "run_after": datetime.now(UTC)}
     settings.Session.execute(DagRun.__table__.insert().values(**row, span_status="ended", log_template_id=None))
+    ended_at = None if state == "running" else datetime.now(UTC)
     row = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id, "map_index": -1, "try_number": 2, "state": state}
+    row["end_date"] = ended_at
     task = {"pool": "default_pool", "pool_slots": 1, "id": uuid4(), "span_status": "ended"}
     settings.Session.execute(TaskInstance.__table__.insert().values(**row, **task))
     settings.Session.commit()
@@ -899,6 +901,22 @@ def test_a_pipeline_that_is_a_task_group_is_listed_for_who_may_read_the_larger_d
     monkeypatch.setattr(Rights, "of", "demo")
     assert client.get("/pipelines/demo").status_code == 403, "the rights are those of the DAG that plans it"
     assert client.get("/api/pipelines").json() == []
+
+
+@pytest.mark.parametrize("run_type", ["scheduled", "asset_triggered"])
+def test_the_newest_run_that_nobody_asked_for_is_told_when_its_plan_failed_also_while_the_next_is_at_work(
+    ask: Callable[..., TestClient], run_type: str
+) -> None:
+    ask()
+    deployed_in("first", "first", "close")
+    tasks = {"first": plan_tasks.PlanTask("first", "plan")}
+    for number, (state, of_type, told) in enumerate((
+        ("success", run_type, None), ("failed", "manual", None), ("failed", run_type, 2), ("running", run_type, 2),
+        ("success", "manual", 2), ("success", run_type, None),
+    )):  # fmt: skip
+        ran("first", f"run_{number}", "plan", state, of_type)
+        failed = plan_tasks.failed_runs(tasks).get("first")
+        assert (failed and failed.what) == (told and f"task plan of DAG run run_{told} is failed")
 
 
 def test_a_pipeline_whose_first_plan_failed_is_listed_with_the_log_of_that_task(

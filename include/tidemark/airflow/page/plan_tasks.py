@@ -20,6 +20,7 @@ from tidemark.operations.status import FailedRun
 OF_A_PIPELINE = "tidemark://pipeline/"
 CLOSE, PLAN = "close", "plan"
 FAILED = ("failed", "upstream_failed")
+ENDED = ("success", "skipped", *FAILED)
 
 
 @dataclass(frozen=True)
@@ -88,17 +89,27 @@ class _Try:
         return tried.log_path if self.number else run_path(*tried.run)
 
 
-def _newest_tries(tasks: Mapping[str, PlanTask], *of_run: ColumnElement[bool]) -> dict[PlanTask, _Try]:
-    """What the newest DAG run, of those that this is true ``of``, did for these pipelines."""
-    dags = {task.dag_id for task in tasks.values()}
-    newest = select(func.max(DagRun.id)).where(DagRun.dag_id.in_(dags), *of_run).group_by(DagRun.dag_id)
+def _newest_tries(tasks: Mapping[str, PlanTask], *is_true: ColumnElement[bool]) -> dict[PlanTask, _Try]:
+    """What the newest DAG run, of those of which this ``is_true``, did for these pipelines."""
+    of_run = and_(TaskInstance.dag_id == DagRun.dag_id, TaskInstance.run_id == DagRun.run_id)
+    of_tasks = and_(
+        DagRun.dag_id.in_({task.dag_id for task in tasks.values()}),
+        TaskInstance.task_id.in_({task.task_id for task in tasks.values()}),
+    )
+    newest = (
+        select(func.max(DagRun.id).label("id"), TaskInstance.task_id)
+        .join(TaskInstance, of_run)
+        .where(of_tasks, *is_true)
+        .group_by(DagRun.dag_id, TaskInstance.task_id)
+        .subquery()
+    )
     query = (
         select(
             DagRun.dag_id, DagRun.run_id, TaskInstance.task_id, TaskInstance.state, TaskInstance.try_number,
             TaskInstance.end_date,
         )
-        .join(TaskInstance, and_(TaskInstance.dag_id == DagRun.dag_id, TaskInstance.run_id == DagRun.run_id))
-        .where(DagRun.id.in_(newest), TaskInstance.task_id.in_({task.task_id for task in tasks.values()}))
+        .join(TaskInstance, of_run)
+        .join(newest, and_(newest.c.id == DagRun.id, newest.c.task_id == TaskInstance.task_id))
     )  # fmt: skip
     with create_session() as session:
         rows = list(session.execute(query))
@@ -121,8 +132,9 @@ def _unplanned(name: str, task: PlanTask, newest: _Try | None) -> Unplanned:
 
 
 def failed_runs(tasks: Mapping[str, PlanTask]) -> dict[str, FailedRun]:
-    """By pipeline: the newest scheduled run, when its plan has failed."""
-    tries = _newest_tries(tasks, DagRun.run_type == DagRunType.SCHEDULED)
+    """By pipeline: the newest run that nobody asked for and whose plan has ended, when that has failed."""
+    by_itself = DagRun.run_type.in_((DagRunType.SCHEDULED, DagRunType.ASSET_TRIGGERED))
+    tries = _newest_tries(tasks, by_itself, TaskInstance.state.in_(ENDED))
     failed = {name: (task, tries[task]) for name, task in tasks.items() if task in tries}
     return {
         name: FailedRun(
