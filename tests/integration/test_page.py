@@ -919,6 +919,20 @@ def test_the_newest_run_that_nobody_asked_for_is_told_when_its_plan_failed_also_
         assert (failed and failed.what) == (told and f"task plan of DAG run run_{told} is failed")
 
 
+def test_the_list_of_pipelines_can_be_narrowed_by_name_and_state(ask: Callable[..., TestClient]) -> None:
+    client = ask()
+    [listed] = client.get("/api/pipelines").json()
+    row, none = '<a href="/pipelines/demo">demo</a>', "There is none that the filter lets through."
+    for words, shown in (
+        ("", True), ("?name=em", True), (f"?state={listed['state']}&name=", True), ("?name=other", False),
+        ("?state=blocked", listed["state"] == "blocked"),
+    ):  # fmt: skip
+        text = client.get(f"/{words}").text
+        assert (row in text, none in text) == (shown, not shown), words
+        assert ("all 1</a>" in text) == bool(words)
+    assert client.get("/?state=green").status_code == 422
+
+
 def test_a_pipeline_whose_first_plan_failed_is_listed_with_the_log_of_that_task(
     ask: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:

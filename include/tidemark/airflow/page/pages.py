@@ -67,14 +67,25 @@ def pipelines(
     unplanned: UnplannedPipelines,
     failed: FailedRuns,
     tasks: PlanTasks,
+    name: str = "",
+    state: State | Empty = "",
 ) -> Response:
-    """Those that need a person first, the worst on top."""
+    """Those that need a person first, the worst on top; with a filter, of what it lets through."""
     views = [view for view, _ in content.pipelines_of(database, readable, failed)]
     views.sort(key=lambda view: (WORST_FIRST.index(view.state), view.pipeline))
     wrong = sum(not view.healthy for view in views) + sum(each.failed for each in unplanned)
     homes = {name: dag_of(name, tasks) for name in readable}
-    states = dag_states([*homes.values(), *(each.dag_id for each in unplanned)])
-    values = {"pipelines": views, "unplanned": unplanned, "homes": homes, "dags": states, "wrong": wrong}
+    dags = dag_states([*homes.values(), *(each.dag_id for each in unplanned)])
+    shown = [view for view in views if name in view.pipeline and state in ("", view.state)]
+    new = [
+        each
+        for each in unplanned
+        if name in each.pipeline and state in ("", State.FAILING if each.failed else State.NEW)
+    ]
+    values = {
+        "pipelines": shown, "unplanned": new, "known": len(views) + len(unplanned), "wrong": wrong,
+        "homes": homes, "dags": dags, "name": name, "state": state, "states": WORST_FIRST,
+    }  # fmt: skip
     return page(request, "pipelines.html", values)
 
 
