@@ -77,7 +77,7 @@ def test_objects_prints_exactly_the_published_paths(world: World) -> None:
 
 
 def test_dead_letters_are_counted_and_kept_whole(make_world: MakeWorld) -> None:
-    world = make_world(partitions=1)
+    world = make_world(partitions=1, settings={"max_dead_letters": None})
     bad = [b"\xff\x00", b"", None, b'{"n": 1} junk', b'{"n": "1"}', b'{"n": 1}', b'{"n": 1, "at": "someday"}']
     stamped = datetime(2024, 3, 1, 12, 30, 15, 123_000, tzinfo=UTC)
     headers = [("trace", b"\x01\x02"), ("trace", None)]
