@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from decimal import Decimal
+from hashlib import sha256
 from itertools import permutations
 from typing import Any
 from uuid import uuid4
@@ -278,7 +279,8 @@ def test_a_key_of_another_kind_is_refused_before_anything_is_read(
 def as_before(columns: dict[str, dict[str, str]], decimals: dict[str, int]) -> str:
     """Numbers in keys as their type writes them: so older versions had them."""
     del decimals
-    return f"[{', '.join(column['N'] for column in columns.values())}]"
+    text = f"[{', '.join(column['N'] if 'N' in column else json.dumps(column['S']) for column in columns.values())}]"
+    return text if len(text) <= 2_048 else f"sha256:{sha256(text.encode()).hexdigest()}"
 
 
 def forget_notes(world: DynamoWorld) -> None:
@@ -308,6 +310,35 @@ def test_totals_that_an_older_version_has_written_are_found_by_their_keys_also_w
     world.send(*cost("3"))
     world.ok("run", "demo", "--run-key", "three")
     assert counted(world) == {"[3.0]": 3, "[2.5]": 2, "[2.55]": 1}
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+LONG = "long STRING"
+
+
+def long_cost(*prices: str) -> list[str]:
+    return [f'{{"long": "{"x" * 3000}", {record[1:]}' for record in cost(*prices)]
+
+
+def test_totals_with_keys_that_are_hashes_are_found_after_an_older_version_too(
+    make_dynamo_world: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No key says how many decimals its prices have: the one with which it has its hash."""
+    world = by_price(make_dynamo_world)
+    world.settings["sinks"] = [world.entry(aggregate={"group_by": ["long", "price"], "values": {"records": "count"}})]
+    read_price_as(world, f"DECIMAL(10, 2) NOT NULL, {LONG}")
+    world.send(*long_cost("3.00", "2.50"))
+    with monkeypatch.context() as patched:
+        patched.setattr(items, "key_text", as_before)
+        patched.setattr(items, "_shortest", lambda column: column)
+        world.ok("run", "demo", "--run-key", "one")
+    forget_notes(world)
+    before = counted(world)
+    assert list(before.values()) == [1, 1]
+    read_price_as(world, f"DECIMAL(10, 1) NOT NULL, {LONG}")
+    world.send(*long_cost("3.0", "2.5"))
+    world.ok("run", "demo", "--run-key", "two")
+    assert counted(world) == dict.fromkeys(before, 2)
     assert world.ok("audit", "demo", "--deep") == ""
 
 

@@ -110,7 +110,20 @@ def test_equal_numbers_have_one_text_in_a_key_and_nothing_else_is_changed(
 ) -> None:
     assert key_text({"k": stored}, {"k": decimals}) == text
     if "N" in stored:
-        assert decimals_of(text, ["k"])["k"] == max(decimals, len(text.strip("[]").partition(".")[2]))
+        shortest = {"k": {"N": format(Decimal(stored["N"]).normalize(), "f")}}
+        assert decimals_of(text, shortest) == {"k": max(decimals, len(text.strip("[]").partition(".")[2]))}
+
+
+def test_digits_of_numbers_in_a_key_that_is_a_hash_are_those_with_which_it_has_this_hash() -> None:
+    long = {"S": "x" * 3000}
+    columns = {"a": {"N": "3"}, "b": long, "c": {"N": "2.5"}, "d": {"B": b"3"}}
+    for digits in ({"a": 2, "c": 1}, {"a": 0, "c": 38}, {"a": 38, "c": 9}):
+        assert decimals_of(key_text(columns, digits), columns) == digits
+    many = {**columns, **{f"n{number}": {"N": "7"} for number in range(4)}}
+    digits = dict.fromkeys(["a", "c", "n0", "n1", "n2", "n3"], 2)
+    assert decimals_of(key_text(many, digits), many) == digits
+    assert decimals_of(key_text(many, {**digits, "a": 30}), many) is None
+    assert decimals_of(key_text({"b": long}, {}), {"b": long}) == {}
 
 
 def test_numbers_of_any_type_are_one_kind_of_key_and_all_else_is_a_kind_of_its_own() -> None:

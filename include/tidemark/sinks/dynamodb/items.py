@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Context, Decimal
 from hashlib import blake2b, sha256
+from itertools import product
 from typing import Any, assert_never
 
 import pyarrow as pa
@@ -23,6 +24,8 @@ from tidemark.sinks.aggregates.value_columns import ROWS, WINDOW, Function, Valu
 KEY, MANIFEST, ATTEMPT, TOKEN, REVISION = "_key", "_manifest_id", "_attempt", "_token", "_revision"
 LONGEST_KEY = 2_048  # bytes of a partition key
 DIGITS = 38  # of a number in DynamoDB
+_HASH = "sha256:"
+_TRIES = 300_000  # hashes, which take a second together
 EXACT = Context(prec=200)  # of sums; Python rounds to 28 digits by itself
 
 Attribute = dict[str, Any]
@@ -160,19 +163,34 @@ def key_text(columns: Item, decimals: Mapping[str, int]) -> str:
     ``decimals`` are the least digits after the point that a column has: those of its first keys, where a version wrote
     them that had numbers as their type wrote them.
     """
-    texts = [_key_part(column, decimals.get(name, 0)) for name, column in columns.items()]
-    text = f"[{', '.join(texts)}]"
-    return text if len(text.encode()) <= LONGEST_KEY else f"sha256:{sha256(text.encode()).hexdigest()}"
+    return _of_parts([_key_part(column, decimals.get(name, 0)) for name, column in columns.items()])
 
 
-def decimals_of(key: str, columns: Sequence[str]) -> dict[str, int]:
-    """The digits after the point of each number in the text of a key that is no hash."""
-    parts = json.loads(key, parse_int=Decimal, parse_float=Decimal)
-    return {
-        name: len(f"{part:f}".partition(".")[2])
-        for name, part in zip(columns, parts, strict=True)
-        if isinstance(part, Decimal)
-    }
+def _of_parts(parts: Iterable[str]) -> str:
+    text = f"[{', '.join(parts)}]"
+    return text if len(text.encode()) <= LONGEST_KEY else f"{_HASH}{sha256(text.encode()).hexdigest()}"
+
+
+def decimals_of(key: str, columns: Item) -> dict[str, int] | None:
+    """The digits after the point of each number in a key that is stored, where ``columns`` have their shortest text.
+
+    Of a key that is a hash, those with which the columns have this hash: of so many digits as can be tried, None when
+    no digits fit.
+    """
+    names = [name for name, column in columns.items() if "N" in column]
+    if not key.startswith(_HASH):
+        parts = dict(zip(columns, json.loads(key, parse_int=Decimal, parse_float=Decimal), strict=True))
+        return {name: len(f"{parts[name]:f}".partition(".")[2]) for name in names}
+    most = min(DIGITS, int(_TRIES ** (1 / max(1, len(names)))) - 1)
+    parts_of = [
+        [_key_part(column, digits) for digits in range(most, -1, -1)] if "N" in column else [_key_part(column, 0)]
+        for column in columns.values()
+    ]
+    for tried in product(*map(range, map(len, parts_of))):  # the most digits first: others may have the same text
+        if _of_parts(parts[place] for parts, place in zip(parts_of, tried, strict=True)) == key:
+            places = dict(zip(columns, tried, strict=True))
+            return {name: most - places[name] for name in names}
+    return None
 
 
 def _key_part(column: Attribute, decimals: int) -> str:

@@ -113,7 +113,15 @@ class DynamoSink(Sink):
             self.markers.note(OwnerNote.TABLES, self.tables.identity())
         if self.markers.noted(OwnerNote.DECIMALS) is None:
             stored = self.totals.stored_key()
-            decimals = decimals_of(stored.key, self.totals.key) if stored else {}
+            decimals = decimals_of(stored.key, stored.columns) if stored else {}
+            if stored is not None and decimals is None:
+                raise SinkRefused(
+                    f"an older version has stored the key {stored.key} in a way that cannot be found out: a key would "
+                    "have two totals",
+                    next_step="nothing was written; give this sink another table and another name, then: tidemark "
+                    f"fill {self.pipeline_name} NAME --why TEXT",
+                    **self.context,
+                )
             self.markers.note(OwnerNote.DECIMALS, json.dumps(decimals))
 
     def refuse_other_definition(self) -> None:

@@ -132,9 +132,14 @@ class Totals:
         return groups
 
     def stored_key(self) -> KeyGroup | None:
-        """Any contribution whose key is no hash; None without any."""
-        groups = (group for _, _, group in self.all_contributions())
-        return next((group for group in groups if group.key.startswith("[")), None)
+        """Any contribution with all columns of its key, if it can be one whose key is no hash; None without any."""
+        hashed = None
+        for _, _, group in self.all_contributions():
+            if len(group.columns) == len(self.key):
+                if group.key.startswith("["):
+                    return group
+                hashed = hashed or group
+        return hashed
 
     def all_totals(self) -> Iterator[tuple[Item, KeyGroup]]:
         """The items as they are stored, and what they hold."""
