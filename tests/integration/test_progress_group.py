@@ -5,6 +5,7 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient
 
 from tests.worlds.world import World
 from tidemark.lifecycle.progress import published_ends
@@ -69,6 +70,35 @@ def test_an_unpublished_manifest_holds_its_partition_back_and_later_ones_do_not_
     assert committed(world, group) == {0: 30}
     world.ok("replay", "demo", "--manifest", "1")
     assert committed(world, group) == {0: 30}
+
+
+def test_a_group_of_another_pipeline_is_not_told_until_a_person_forgets_its_offsets(
+    make_world: MakeWorld, group: str
+) -> None:
+    """Else its offsets would go to and fro between the two; a pipeline that was renamed goes on."""
+    world = make_world(partitions=1)
+    world.write_pipeline(progress_group=group)
+    world.produce(30)
+    world.ok("run", "demo")
+    other = world.another("other").replace(str(world.lake), str(world.folder / "other"))
+    (world.pipelines / "other.yaml").write_text(other)
+    world.produce(10)
+    ran = world.here("run", "other")
+    assert ran.exit_code == 0
+    assert f"consumer group {group} has offsets of tidemark pipeline demo for the same topics" in ran.stderr
+    assert f"--group {group} --delete-offsets --topic {world.topic}" in ran.stderr
+    assert committed(world, group) == {0: 30}
+    (world.pipelines / "demo.yaml").unlink()
+    world.name = "orders"
+    world.write_pipeline(progress_group=group)
+    world.ok("rename", "demo", "orders", "--why", "a test")
+    world.ok("run", "orders")
+    assert committed(world, group) == {0: 40}
+    admin = AdminClient({"bootstrap.servers": world.broker.bootstrap_servers})
+    admin.delete_consumer_groups([group])[group].result(60)
+    world.produce(10)
+    assert "consumer group" not in world.here("run", "other").stderr
+    assert committed(world, group) == {0: 50}
 
 
 def test_what_is_unpublished_below_a_cut_holds_its_partition_back(make_world: MakeWorld, group: str) -> None:

@@ -382,14 +382,21 @@ class KafkaCluster:
         active = exists and (described.state is not ConsumerGroupState.EMPTY or bool(described.members))
         return ConsumerGroup(name, exists, active, committed, tuple(sorted(unsettled)))
 
-    def commit(self, group: str, ends: Mapping[TopicPartition, int]) -> None:
+    def metadata_of(self, group: str, places: Iterable[TopicPartition]) -> set[str]:
+        """What was written beside the offsets that a consumer group has committed for some partitions."""
+        request = [ConsumerGroupTopicPartitions(group, [KafkaPartition(at.topic, at.partition) for at in places])]
+        answer = self._coordinated(lambda: self._admin.list_consumer_group_offsets(request, request_timeout=TIMEOUT_S))
+        partitions = answer.topic_partitions if answer else []
+        return {partition.metadata for partition in partitions if partition.error is None and partition.metadata}
+
+    def commit(self, group: str, ends: Mapping[TopicPartition, int], metadata: str) -> None:
         """Commit offsets for a consumer group without members; partitions that do not exist any more are left out.
 
         Raises ``ConfigurationError`` when the group has members.
         """
         if not ends:
             return
-        offsets = [KafkaPartition(place.topic, place.partition, offset) for place, offset in ends.items()]
+        offsets = [KafkaPartition(place.topic, place.partition, offset, metadata) for place, offset in ends.items()]
         request = [ConsumerGroupTopicPartitions(group, offsets)]
         answer = self._coordinated(lambda: self._admin.alter_consumer_group_offsets(request, request_timeout=TIMEOUT_S))
         for partition in answer.topic_partitions if answer else []:

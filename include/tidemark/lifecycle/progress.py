@@ -12,9 +12,11 @@ def tell_progress(context: Context) -> str | None:
         return None
     told: dict[TopicPartition, int] | None = None
     try:
+        names = context.database.former_names(context.pipeline_name)
+        former = [row["name"] for row in names if row["pipeline"] == context.pipeline_name]
         # Of two that tell at once, the last asks again, and has then told what is newest.
         while (now := published_ends(context)) != told:
-            context.source.tell_progress(now)
+            context.source.tell_progress(now, former)
             told = now
     except TidemarkError as error:
         return f"the source is not told how far all is published: {error.what}; {error.next_step}"

@@ -6,6 +6,7 @@ from typing import Any
 
 from tidemark.connections import Lookup, from_environment
 from tidemark.dataset import Dataset
+from tidemark.errors import ConfigurationError
 from tidemark.kafka.address import dataset_of_topic
 from tidemark.kafka.cluster import KafkaCluster
 from tidemark.kafka.connection import KafkaConnection, named_connection
@@ -14,6 +15,8 @@ from tidemark.partitions import Bounds, OpenTransaction, Record
 from tidemark.sources.base import Source
 from tidemark.sources.kafka.settings import Settings
 from tidemark.sources.kafka.starting import starting_offsets
+
+_PIPELINE = "tidemark pipeline "  # and its name: beside each offset that is committed for a progress group
 
 
 class KafkaSource(Source):
@@ -77,9 +80,23 @@ class KafkaSource(Source):
     def tells_progress(self) -> bool:
         return self.settings.progress_group is not None
 
-    def tell_progress(self, ends: Mapping[TopicPartition, int]) -> None:
-        if self.settings.progress_group is not None:
-            self.cluster.commit(self.settings.progress_group, ends)
+    def tell_progress(self, ends: Mapping[TopicPartition, int], former_names: Collection[str] = ()) -> None:
+        """Each offset has the name of the pipeline beside it."""
+        group = self.settings.progress_group
+        if group is None or not ends:
+            return
+        own = {f"{_PIPELINE}{name}" for name in (self.pipeline_name, *former_names)}
+        for other in sorted(self.cluster.metadata_of(group, ends) - own):
+            if other.startswith(_PIPELINE):
+                topics = " ".join(f"--topic {topic}" for topic in sorted({at.topic for at in ends}))
+                raise ConfigurationError(
+                    f"consumer group {group} has offsets of {other} for the same topics, and would go to and fro "
+                    "between the two",
+                    next_step="name a group that no other pipeline has in source.kafka.progress_group; or, when that "
+                    "one does not name it any more, forget its offsets: kafka-consumer-groups.sh --bootstrap-server "
+                    f"{self.address} --group {group} --delete-offsets {topics}",
+                )
+        self.cluster.commit(group, ends, f"{_PIPELINE}{self.pipeline_name}")
 
     def warnings(self) -> list[str]:
         return self._connection.warnings()
