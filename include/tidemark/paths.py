@@ -22,6 +22,7 @@ from pathlib import PurePosixPath
 from urllib.parse import quote
 
 OWNER = "_manifests/_owner.json"
+TARGET = "_manifests/_target.json"  # the name by which a sink comes to this root
 RECORDS = "_manifests"
 STAGING = "_staging"
 DEAD_LETTERS = "_dead_letters"

@@ -324,6 +324,18 @@ def iceberg(
         yield IcebergExample(tmp_path, manifests, warehouse)
 
 
+def test_a_place_knows_by_which_name_its_sink_comes_also_after_it_was_handed_over(example: Example) -> None:
+    """A sink that comes to it by another name reads it there, and is refused."""
+    example.stage(1)
+    assert example.open().noted_targets() == set()
+    for _ in range(2):
+        example.sink.note_target()
+    noted = {example.sink.target} if type(example) is not ToyExample else set()
+    assert example.open().noted_targets() == noted
+    example.sink.hand_over(Owner("11111111-1111-1111-1111-111111111111", (example.database.id(),)))
+    assert example.sink.noted_targets() == noted
+
+
 @pytest.mark.parametrize("has_record", [True, False])
 def test_rows_that_another_life_of_the_database_has_put_with_the_same_number_are_not_marked_as_own(
     iceberg: IcebergExample, has_record: bool

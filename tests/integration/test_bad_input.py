@@ -42,7 +42,7 @@ def untouched(world: World) -> None:
     """Nothing was planned and the lake holds nothing but the name of its owner."""
     assert world.chain() == []
     assert world.json("manifests", "demo") == []
-    assert [path.name for path in world.lake.rglob("*") if path.is_file()] in ([], ["_owner.json"])
+    assert leftovers(world) == []
 
 
 def finished(world: World) -> None:
@@ -257,7 +257,8 @@ def full_disk_at(limit: int) -> dict[str, Callable[[], None]]:
 
 
 def leftovers(world: World) -> list[str]:
-    return [path.name for path in world.lake.rglob("*") if path.is_file() and path.name != "_owner.json"]
+    marks = ("_owner.json", "_target.json")
+    return [path.name for path in world.lake.rglob("*") if path.is_file() and path.name not in marks]
 
 
 def test_a_disk_that_is_full_before_anything_was_written(world: World) -> None:

@@ -13,6 +13,7 @@ import pytest
 from sandbox.services.postgres import Postgres
 from tests.worlds.all_sinks_world import AllSinksWorld
 from tests.worlds.dynamo_world import DynamoWorld
+from tests.worlds.iceberg_world import TABLE, IcebergWorld
 from tests.worlds.secured_world import Secured
 from tests.worlds.topic_world import TopicWorld, committed, topic_sink
 from tests.worlds.used_topics import delete_later
@@ -72,6 +73,56 @@ def test_two_topics_of_one_name_on_two_clusters_get_each_its_own_columns(
     assert len(sent) == 40 - len(world.bad)
     assert world.ok("audit", "demo", "--deep") == ""
     delete_later(other, world.out, f"{world.out}-markers", f"{world.out}-dead-letters")
+
+
+def by_other_names(world: AllSinksWorld, catalog: str) -> list[dict[str, Any]]:
+    """The sinks of a world once more: each comes to the same place by another name."""
+    world.lake.mkdir(parents=True)
+    (world.folder / "link").symlink_to(world.lake)
+    world.targets |= {"other": world.targets["warehouse"], "catalog": catalog, "region": world.targets["dynamodb"]}
+    again = {
+        "files": {"root": str(world.folder / "link")},
+        "postgres": {"connection": "other"},
+        "totals": {"connection": "other"},
+        "topic": {"bootstrap_servers": world.broker.bootstrap_servers.replace("127.0.0.1", "localhost")},
+        "dynamodb": {"connection": "region"},
+    }
+    entries = {kind: settings for entry in world.settings["sinks"] for kind, settings in entry.items()}
+    twice = [{kind: {**entries[kind], **change, "name": f"{kind}2"}} for kind, change in again.items()]
+    connections = {"other": "iceberg2", "catalog": "iceberg3"}
+    return [
+        *twice,
+        *({"iceberg": {**entries["iceberg"], "connection": conn, "name": name}} for conn, name in connections.items()),
+    ]
+
+
+def test_a_sink_that_comes_to_the_place_of_another_by_another_name_is_refused_in_every_kind(
+    make_all_sinks_world: Callable[..., AllSinksWorld], postgres: Postgres
+) -> None:
+    """A link to a lake, two connections to a table, two addresses of a topic, two catalogs of one location."""
+    world = make_all_sinks_world(settings=ONE_MANIFEST)
+    first = world.settings["sinks"]
+    with postgres.temporary_database("catalog") as catalog:
+        again = by_other_names(world, catalog)
+        names = [settings["name"] for entry in again for settings in entry.values()]
+        world.settings["sinks"] = [*first, *again]
+        world.write_pipeline()
+        world.produce(40, bad_every=9)
+        refused = world.here("run", "demo")
+        assert refused.exit_code == 1
+        assert "are one place, which sink files of pipeline demo writes: the output of two would mix" in refused.stderr
+        assert "tidemark retire-sink demo files2 --why TEXT" in refused.stderr
+        notes = world.here("plan", "demo").stderr
+        for name in names:
+            [note] = [line for line in notes.splitlines() if line.startswith(f"sink {name} could not be compared")]
+            assert f"are one place, which sink {name.rstrip('23')} of pipeline demo writes" in note
+        world.settings["sinks"] = first
+        world.write_pipeline()
+        for name in names:
+            world.ok("retire-sink", "demo", name, *WHY)
+        world.ok("retry", "demo")
+        world.assert_readers_complete()
+        assert world.ok("audit", "demo", "--deep") == ""
 
 
 def test_messages_that_somebody_put_in_the_place_of_the_staged_ones_are_not_committed(
@@ -346,3 +397,51 @@ def test_dead_letters_in_files_are_missed_by_the_audit_of_every_kind_that_has_th
     world.ok("replay", "demo", "--manifest", "1")
     assert world.ok("audit", "demo", "--deep") == ""
     world.assert_complete()
+
+
+def lose_tables(world: DynamoWorld) -> dict[str, Any]:
+    """Both tables of totals; returns a sink in another place."""
+    for suffix in ("", "_contributions"):
+        world.client.delete_table(TableName=world.items_table + suffix)
+    world.items_table += "_again"
+    return world.entry(name="again")
+
+
+def lose_markers(world: TopicWorld) -> dict[str, Any]:
+    world.broker.delete_topic(f"{world.out}-markers")
+    return {"topic": {**world.entry()["topic"], "name": "again"}}
+
+
+def lose_namespace(world: IcebergWorld) -> dict[str, Any]:
+    with world.catalog() as catalog:
+        catalog.drop_table(TABLE)
+        catalog.drop_namespace("sales")
+    return world.entry(name="again", table="sales.again")
+
+
+@pytest.mark.parametrize(
+    ("make", "lose"),
+    [("make_dynamo_world", lose_tables), ("make_topic_world", lose_markers), ("make_iceberg_world", lose_namespace)],
+    ids=["tables", "markers", "namespace"],
+)
+def test_a_place_that_is_lost_with_its_owner_is_given_up_as_adopt_says_and_not_adopted_in_a_circle(
+    request: pytest.FixtureRequest, make: str, lose: Callable[[World], dict[str, Any]]
+) -> None:
+    world: World = request.getfixturevalue(make)()
+    world.produce(40)
+    world.ok("run", "demo")
+    again = lose(world)
+    for words in (("adopt", "demo", *WHY), ("run", "demo")):
+        refused = world.here(*words)
+        assert refused.exit_code == 1
+        assert "is empty, and manifests are published there" in refused.stderr
+        [sink] = (settings.get("name", kind) for entry in world.settings["sinks"] for kind, settings in entry.items())
+        assert f"tidemark retire-sink demo {sink} --why TEXT and tidemark fill demo NAME" in refused.stderr
+    world.settings["sinks"] = [again]
+    world.write_pipeline()
+    world.ok("retire-sink", "demo", sink, *WHY)
+    world.ok("fill", "demo", "again", *WHY)
+    assert world.ok("audit", "demo", "--deep") == ""
+    world.produce(10)
+    world.ok("run", "demo")
+    assert world.ok("audit", "demo", "--deep") == ""

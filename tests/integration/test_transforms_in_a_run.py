@@ -120,7 +120,7 @@ def test_a_manifest_of_which_nothing_is_left_is_done_without_objects(make_world:
     world.produce(20)
     world.ok("plan", "demo")
     assert done(world, staged_with({"every": 1})).counts == Counts(20, 0, 0, filtered=20)
-    assert world.object_keys() == ["_manifests/_owner.json", "_manifests/demo/0000000001.0001.json"]
+    assert [key for key in world.object_keys() if "/_" not in key] == ["_manifests/demo/0000000001.0001.json"]
     assert world.ok("audit", "demo", "--deep") == ""
 
 

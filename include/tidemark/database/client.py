@@ -1,6 +1,6 @@
 """The manifest database as one class: a method per query; every transaction records who acts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
@@ -942,6 +942,11 @@ class ManifestDatabase:
     def other_writers(self, pipeline_name: str, target: str) -> list[str]:
         """The other pipelines with a sink, not retired, that has this target."""
         return [row["pipeline"] for row in self._rows("other_writers", pipeline_name=pipeline_name, target=target)]
+
+    def writers(self, targets: Collection[str], *, retired: bool) -> list[tuple[str, str, str]]:
+        """Pipeline, name and target of the sinks that have one of these targets; with ``retired`` also of those."""
+        rows = self._rows("writers", targets=sorted(targets), retired=retired)
+        return [(row["pipeline"], row["name"], row["target"]) for row in rows]
 
     def remember_target(self, target: str, identity: str, position: int) -> None:
         """Store the position of a target, unless a higher one is known."""

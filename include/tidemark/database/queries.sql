@@ -1342,6 +1342,10 @@ SELECT identity, position FROM target WHERE target = %(target)s;
 SELECT pipeline FROM sink
 WHERE target = %(target)s AND pipeline <> %(pipeline_name)s AND retired_at IS NULL ORDER BY pipeline;
 
+-- name: writers
+SELECT pipeline, name, target FROM sink
+WHERE target = ANY (%(targets)s) AND (%(retired)s OR retired_at IS NULL) ORDER BY retired_at NULLS FIRST, pipeline, name;
+
 -- name: remember_target
 INSERT INTO target (target, identity, position) VALUES (%(target)s, %(identity)s, %(position)s)
 ON CONFLICT (target) DO UPDATE SET position = greatest(target.position, EXCLUDED.position)

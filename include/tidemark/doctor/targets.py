@@ -11,7 +11,7 @@ from tidemark.environment import Environment
 from tidemark.errors import TidemarkError, about
 from tidemark.findings import Finding, ok, warning
 from tidemark.lifecycle.known_sinks import refuse_unlike
-from tidemark.lifecycle.preflight import refuse_vanished, refuse_went_back
+from tidemark.lifecycle.preflight import refuse_other_name, refuse_vanished, refuse_went_back
 from tidemark.pipeline.pinned import pinned
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.registry import open_sink
@@ -56,5 +56,6 @@ def _target(
         refuse_vanished(pipeline.name, database, sink)
         if owner is not None:
             sink.refuse_foreign(database.id())
+            refuse_other_name(database, sink, dry_run=True)
             refuse_went_back(database, sink)
     yield ok(name, "it belongs to this manifest database" if owner else "it has no owner yet; the first plan claims it")

@@ -24,7 +24,7 @@ from tidemark.lifecycle.context import Context, refuse_out_of_use
 from tidemark.lifecycle.counting import check_dead_letters, check_equations
 from tidemark.lifecycle.known_sinks import know_sinks
 from tidemark.lifecycle.look_back import looked_back
-from tidemark.lifecycle.preflight import OF_ONE_SINK, check_for_attempt, not_known, refuse_outlived
+from tidemark.lifecycle.preflight import OF_ONE_SINK, check_for_attempt, not_known, refuse_other_name, refuse_outlived
 from tidemark.lifecycle.progress import tell_progress
 from tidemark.lifecycle.publish import Ending, Outcome, Publisher, published_counts
 from tidemark.lifecycle.select import own_manifest, refuse_archived
@@ -249,6 +249,7 @@ class _Attempt:
                 # A restored database gives a number out again: what an older attempt of it staged must not count.
                 sink.clear_staging(manifest.id, self.number)
                 sink.prepare(manifest.id, self.number, decode, transforms, context.database)
+                refuse_other_name(context.database, sink)  # again: the first attempt may have made the place
         sinks = self._able(wanted)
         failed = {sink.name: self.failed[sink.name] for sink in wanted if sink.name in self.failed}
         receipt = self._staged(order_of(context, manifest, self.number, sinks))
@@ -320,7 +321,7 @@ class _Attempt:
         try:
             if database.newest_attempt(manifest_id) != self.number:
                 superseded = self._superseded(self.publisher, error)
-                self.publisher.clean(manifest_id, self.number, self.context.sinks)
+                self.publisher.clean(manifest_id, self.number, list(self._own_sinks()))
                 return superseded
             fail(self.context, manifest_id, self.number, error)
         except Unavailable:  # the connection has ended, and with it the lock: another attempt may have taken over
@@ -346,7 +347,14 @@ class _Attempt:
         state = states.get(self.number)  # None: the manifest was archived, and this attempt is not what readers see
         database.release(manifest_id, self.number)
         if state not in (AttemptState.PUBLISHED, AttemptState.UNCHANGED):
-            for sink in self.context.sinks:
+            for sink in self._own_sinks():
                 with suppress(*OF_ONE_SINK):
                     if sink.recorded_attempt(manifest_id) != self.number:
                         sink.clear_staging(manifest_id, self.number)
+
+    def _own_sinks(self) -> Iterator[Sink]:
+        """The sinks where this attempt may have left something: the others did not answer, or are not its own."""
+        for sink in self.context.sinks:
+            with suppress(*OF_ONE_SINK):
+                if sink.belongs_to(self.context.database.id()):
+                    yield sink

@@ -1,7 +1,7 @@
 """Checks before a pipeline plans or an attempt writes: the targets of the sinks, and whether the planned records are
 still in the source."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from tidemark.database.client import ManifestDatabase
@@ -45,6 +45,7 @@ def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
                 sink.claim(database.id())
             elif sink.owner() is not None:
                 sink.refuse_foreign(database.id())
+            refuse_other_name(database, sink, sinks, dry_run=dry_run)
             refuse_went_back(database, sink)
             sink.refuse_unvouched(database)
             answered.append((sink, sink.records(own=False, above=recent)))
@@ -87,6 +88,7 @@ def check_for_attempt(pipeline_name: str, database: ManifestDatabase, sink: Sink
     refuse_vanished(pipeline_name, database, sink)
     _refuse_shared(pipeline_name, database, sink)
     sink.claim(database.id())
+    refuse_other_name(database, sink)
     refuse_went_back(database, sink)
     recorded = sink.recorded_attempt(manifest_id)  # before the database is asked: it may get new attempts meanwhile
     if recorded is not None:
@@ -160,15 +162,20 @@ def refuse_went_back(database: ManifestDatabase, sink: Sink) -> None:
 def refuse_vanished(pipeline_name: str, database: ManifestDatabase, sink: Sink) -> None:
     """Raise ``LakeConflict`` when a target held published output and is empty now, as when a disk is not mounted."""
     if sink.owner() is None and database.has_published(pipeline_name, sink.name):
-        raise LakeConflict(
-            f"{sink.target} is empty, and manifests are published there",
-            next_step="nothing was written; check that the disk is mounted and that this is the right folder or "
-            "database. If the output is lost: restore a copy; or give it up: write another place and another name of "
-            f"the sink into the pipeline file, then tidemark retire-sink {pipeline_name} {sink.name} --why TEXT and "
-            f"tidemark fill {pipeline_name} NAME --why TEXT",
-            pipeline=pipeline_name,
-            sink=sink.name,
-        )
+        raise vanished(pipeline_name, sink)
+
+
+def vanished(pipeline_name: str, sink: Sink) -> LakeConflict:
+    """The error of a target without an owner where manifests are published."""
+    return LakeConflict(
+        f"{sink.target} is empty, and manifests are published there",
+        next_step="nothing was written; check that the disk is mounted and that this is the right folder or "
+        "database. If the output is lost: restore a copy; or give it up: write another place and another name of "
+        f"the sink into the pipeline file, then tidemark retire-sink {pipeline_name} {sink.name} --why TEXT and "
+        f"tidemark fill {pipeline_name} NAME --why TEXT",
+        pipeline=pipeline_name,
+        sink=sink.name,
+    )
 
 
 def _refuse_shared(pipeline_name: str, database: ManifestDatabase, sink: Sink) -> None:
@@ -182,6 +189,34 @@ def _refuse_shared(pipeline_name: str, database: ManifestDatabase, sink: Sink) -
             pipeline=pipeline_name,
             sink=sink.name,
         )
+
+
+def refuse_other_name(
+    database: ManifestDatabase, sink: Sink, of_pipeline: Sequence[Sink] = (), *, dry_run: bool = False
+) -> None:
+    """Note in the place of a sink by which name it comes there.
+
+    Raises ``SinkRefused`` when another sink, known to the database or one ``of_pipeline``, has another name for it.
+    """
+    noted = sink.noted_targets()
+    others = noted - {sink.target}
+    # What a retired sink has put stays, and is known by its target: who takes back must not take it for leftovers.
+    writers = database.writers(others, retired=sink.way.takes_back) if others else []
+    writers += [(other.pipeline_name, other.name, other.target) for other in of_pipeline if other.target in others]
+    if writers:
+        other_pipeline, name, target = writers[0]
+        raise SinkRefused(
+            f"{sink.target} and {target} are one place, which sink {name} of pipeline {other_pipeline} writes: the "
+            "output of two would mix",
+            next_step="nothing was written; take this sink out of the pipeline file, and add one of another name, with "
+            f"a place of its own; then: tidemark retire-sink {sink.pipeline_name} {sink.name} --why TEXT and tidemark "
+            f"fill {sink.pipeline_name} NAME --why TEXT. When sink {name} is retired, this place can be used again by "
+            f"the name {target}",
+            pipeline=sink.pipeline_name,
+            sink=sink.name,
+        )
+    if sink.target not in noted and not dry_run:
+        sink.note_target()
 
 
 def refuse_outlived(pipeline_name: str, database: ManifestDatabase, manifest_id: int) -> None:

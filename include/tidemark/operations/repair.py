@@ -31,6 +31,8 @@ def repair(context: Context, why: str, *, dry_run: bool) -> Decision:
         publisher.sweep()
     manifests = set(staged)
     for sink in context.sinks:
+        if not sink.belongs_to(context.database.id()):
+            continue  # it is named below
         # What looks like a leftover of a dead replay may be whole, and is then what ``retry`` publishes.
         ahead = {manifest_id for manifest_id, is_missing in publisher.out_of_step(sink).items() if not is_missing}
         leftovers = [left for left in sink.leftovers(context.database) if left.manifest_id not in ahead]

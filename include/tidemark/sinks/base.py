@@ -132,6 +132,16 @@ class Sink(ABC):
     def hand_over(self, owner: Owner) -> None:
         """Make another database the owner; a person has decided it."""
 
+    def noted_targets(self) -> set[str]:
+        """The ``target`` of each sink that has noted in the place itself that it writes there.
+
+        A place may be reached by two names, such as a folder and a link to it: only the place knows then.
+        """
+        return set()
+
+    def note_target(self) -> None:  # noqa: B027 - a kind whose targets have one name only needs no note
+        """Note ``target`` in the place, so that it is there when a sink comes by another name; may be repeated."""
+
     @abstractmethod
     def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
         """What the executors need beside the settings: the place where this attempt stages. No secrets."""
@@ -416,11 +426,14 @@ class Sink(ABC):
             raise self.foreign(owner, database_id)
 
     def belongs_to(self, database_id: str) -> bool:
+        """Whether this sink may list and remove there what attempts have left: the place is of the database, and of no
+        sink that comes there by another name."""
         try:
             self.refuse_foreign(database_id)
         except ForeignLake:
             return False
-        return True
+        noted = self.noted_targets()
+        return not noted or self.target in noted
 
     def foreign(self, owner: Owner | None, database_id: str) -> ForeignLake:
         """The error of a database that does not own the target."""

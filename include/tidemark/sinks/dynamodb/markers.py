@@ -38,6 +38,7 @@ class OwnerNote(StrEnum):
     TABLES = "tables"  # which two tables the owner has written to
     DECIMALS = "decimals"  # the least digits after the point of numbers in keys, by column
     KINDS = "kinds"  # what the columns of the key are, which never changes
+    TARGET = "target"  # the name by which a sink comes to the tables
 
 
 @dataclass(frozen=True)

@@ -169,6 +169,13 @@ class DynamoSink(Sink):
         self._staging.hand_over(owner)
         self.markers.hand_over(owner)
 
+    def noted_targets(self) -> set[str]:
+        noted = self.markers.noted(OwnerNote.TARGET)
+        return set() if noted is None else {noted}
+
+    def note_target(self) -> None:
+        self.markers.note(OwnerNote.TARGET, self.target, self.markers.noted(OwnerNote.TARGET))
+
     def take_name(self, database_id: str) -> None:
         self._staging.claim(database_id)
 

@@ -34,7 +34,7 @@ from tidemark.sinks.files.settings import Settings
 from tidemark.sinks.files.success import name_shown, show_complete
 from tidemark.sinks.files.writer import too_many_objects
 from tidemark.sinks.located import Located
-from tidemark.sinks.stored.owner_file import claim_in, hand_over_in, owner_in
+from tidemark.sinks.stored.owner_file import claim_in, hand_over_in, note_target_in, noted_targets_in, owner_in
 from tidemark.sinks.stored.record_files import record_in, rename_records
 from tidemark.sinks.stored.staging_folders import staged_attempts, staged_manifests
 from tidemark.storage.base import Move, ObjectStore, is_s3
@@ -75,6 +75,12 @@ class FilesSink(Sink):
 
     def hand_over(self, owner: Owner) -> None:
         hand_over_in(self.store, owner)
+
+    def noted_targets(self) -> set[str]:
+        return noted_targets_in(self.store)
+
+    def note_target(self) -> None:
+        note_target_in(self.store, self.target)
 
     def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
         del manifest_id, attempt  # they are in the order, and every sink's staging folder is named after them

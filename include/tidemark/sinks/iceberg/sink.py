@@ -37,6 +37,7 @@ from tidemark.sinks.iceberg.staged import data_folder, root_of
 from tidemark.sinks.iceberg.table import IcebergTarget
 from tidemark.sinks.located import Located, Standing
 from tidemark.sinks.stored.dead_letter_files import are_as_written, dead_letters_in, file_with_offset
+from tidemark.sinks.stored.owner_file import note_target_in, noted_targets_in
 from tidemark.sinks.stored.record_files import newest_record_in, record_in, rename_records
 from tidemark.sinks.stored.staging_folders import staged_attempts, staged_manifests
 from tidemark.storage.base import Move, ObjectStore
@@ -76,6 +77,16 @@ class IcebergSink(Sink):
     def position(self) -> Position | None:
         claimed = self.table.claimed()
         return Position(claimed.identity, self.table.evidence().number) if claimed else None
+
+    def noted_targets(self) -> set[str]:
+        """In the location of the table: another catalog may name it too, or have another table there."""
+        store = self.store()
+        return noted_targets_in(store) if store else set()
+
+    def note_target(self) -> None:
+        store = self.store()
+        if store is not None:
+            note_target_in(store, self.target)
 
     def store(self) -> ObjectStore | None:
         """The location of the table; None when there is no table."""

@@ -79,6 +79,12 @@ class MarkedSink(Sink):
     def hand_over(self, owner: Owner) -> None:
         self._table.rows("hand_over", database=owner.database, before=list(owner.before))
 
+    def noted_targets(self) -> set[str]:
+        return {row["target"] for row in self._table.kept("noted_targets", of=f", table {self._table.table}")}
+
+    def note_target(self) -> None:
+        self._table.kept("note_target", noted=self.target)
+
     def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
         rows = self._table.kept("records", pipeline=self.pipeline_name if own else None, above=above)
         return [RecordName(row["pipeline"], row["manifest"], row["attempt"]) for row in rows]

@@ -77,6 +77,15 @@ INSERT INTO tidemark_target.owner (target, database) VALUES (%(target)s, %(datab
 SELECT database::text AS database, before::text[] AS before, identity::text AS identity, position
 FROM tidemark_target.owner WHERE target = %(target)s;
 
+-- name: note_target
+-- The name by which a sink comes to a table, with its connection, has a row as the table itself has. No table has such a
+-- name, so nobody takes it for one.
+INSERT INTO tidemark_target.owner (target, database)
+SELECT %(noted)s, database FROM tidemark_target.owner WHERE target = %(target)s ON CONFLICT DO NOTHING;
+
+-- name: noted_targets
+SELECT target FROM tidemark_target.owner WHERE starts_with(target, 'connection ') AND right(target, length(%(of)s)) = %(of)s;
+
 -- name: hand_over
 UPDATE tidemark_target.owner SET database = %(database)s, before = %(before)s::uuid[] WHERE target = %(target)s;
 

@@ -23,7 +23,9 @@ class OwnStaging:
     """The root of one sink of one pipeline in the folder ``shared``, as a store.
 
     Only the database that its owner file names lists or removes anything in it; without that file nobody does. It is
-    asked each time: another database may have adopted the target since.
+    asked each time: another database may have adopted the target since. One that adopts between the question and the
+    removal may lose what its attempt of the same number has left. Nothing wrong is published then: what is staged is
+    compared with the receipt, so the attempt fails, and an audit names a missing file of dead letters.
     """
 
     def __init__(

@@ -1,8 +1,10 @@
-"""The file that says which manifest database owns a root: ids of manifests are unique in one database only."""
+"""The files that say which manifest database owns a root, as ids of manifests are unique in one database only, and by
+which name its sinks come there."""
 
 import json
 
-from tidemark.paths import OWNER
+from tidemark.paths import OWNER, TARGET
+from tidemark.receipt import MALFORMED
 from tidemark.sinks.base import Owner
 from tidemark.storage.base import ObjectStore
 
@@ -22,6 +24,19 @@ def claim_in(store: ObjectStore, database_id: str) -> None:
 
 def hand_over_in(store: ObjectStore, owner: Owner) -> None:
     store.put(OWNER, _content_of(owner))
+
+
+def noted_targets_in(store: ObjectStore) -> set[str]:
+    """The name that was noted last; a damaged note says nothing."""
+    try:
+        return {str(json.loads(store.get(TARGET) or b"")["target"])}
+    except MALFORMED:
+        return set()
+
+
+def note_target_in(store: ObjectStore, target: str) -> None:
+    content = {"target": target, "about": "the sinks that write here know this root by this name"}
+    store.put(TARGET, json.dumps(content).encode())
 
 
 def _content_of(owner: Owner) -> bytes:

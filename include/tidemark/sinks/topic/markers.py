@@ -106,6 +106,17 @@ class Markers:
     def take(self, owner: Owner, pipeline_name: str, *, only_if_free: bool) -> None:
         """Set the owner; of several processes that claim a free topic at once, one succeeds."""
         content = {"database": owner.database, "before": owner.before, "pipeline": pipeline_name}
+        self._change_owner(content, only_if_free=only_if_free)
+
+    def noted_target(self) -> str | None:
+        """The name by which a sink comes to the topic."""
+        self._read()
+        return None if self._owner is None else self._owner.get("target")
+
+    def note_target(self, target: str) -> None:
+        self._change_owner({"target": target}, only_if_free=False)
+
+    def _change_owner(self, content: Mapping[str, Any], *, only_if_free: bool) -> None:
         try:
             uninterrupted(lambda: self._take(content, only_if_free=only_if_free))
         except Interrupted:
@@ -122,9 +133,10 @@ class Markers:
             self._read()
             if only_if_free and self._owner is not None:
                 return
-            number = self._owner["number"] + 1 if self._owner else 1
+            before = self._owner or {"number": 0}
+            content = {**before, **content, "number": before["number"] + 1}
             transaction.begin()
-            transaction.send(self.name, key, json.dumps({**content, "number": number}).encode(), [], partition)
+            transaction.send(self.name, key, json.dumps(content).encode(), [], partition)
             transaction.flush()
             transaction.commit()
             self._await(partition)

@@ -109,6 +109,13 @@ class TopicSink(Sink):
         self._staging.hand_over(owner)
         self.markers.take(owner, self.pipeline_name, only_if_free=False)
 
+    def noted_targets(self) -> set[str]:
+        noted = self.markers.noted_target()
+        return set() if noted is None else {noted}
+
+    def note_target(self) -> None:
+        self.markers.note_target(self.target)
+
     def take_name(self, database_id: str) -> None:
         self._staging.claim(database_id)
 
