@@ -23,6 +23,7 @@ from tests.worlds.iceberg_others import (
 )
 from tests.worlds.iceberg_world import TABLE, IcebergWorld
 from tidemark.sinks.iceberg.evidence import MANIFESTS, NEWEST, Evidence, _decoded
+from tidemark.sinks.iceberg.sink import IcebergSink
 
 Make = Callable[..., IcebergWorld]
 WHY = ("--why", "a test")
@@ -445,6 +446,37 @@ def test_rows_that_nobody_vouches_for_and_that_have_no_record_must_be_deleted_be
     world.ok("adopt", "demo", *WHY)
     world.ok("retry", "demo")
     assert_right(world)
+
+
+@pytest.mark.parametrize("lost_again", [False, True], ids=["known", "lost again"])
+def test_offsets_that_an_earlier_version_planned_twice_are_told_apart_and_the_way_out_that_is_printed_leads_out(
+    make_iceberg_world: Make, monkeypatch: pytest.MonkeyPatch, lost_again: bool
+) -> None:
+    """It took the rows of manifest 1, which a rollback had brought back, for none, and planned their offsets again."""
+    world, [*_, third] = published(make_iceberg_world, 3)
+    replayed_and_rolled_back(world, third, 1)
+    world.lose_manifest_database()
+    with monkeypatch.context() as earlier:
+        earlier.setattr(IcebergSink, "unvouched", lambda *_: {})
+        world.ok("adopt", "demo", *WHY)
+        world.ok("retry", "demo")
+    assert max(world.rows().values()) == 2
+    if lost_again:
+        world.lose_manifest_database()
+    else:
+        assert_refused_and_red(world, "has rows of the manifests 1, which this database does not know")
+    refused = world.here("adopt", "demo", *WHY)
+    assert refused.exit_code == 1
+    assert "offsets that they cover were planned once more: their records are there twice" in refused.stderr
+    assert "delete the rows WHERE _manifest_id = 1 from it" in refused.stderr
+    with world.catalog() as catalog:
+        catalog.load_table(TABLE).delete("_manifest_id = 1")
+    world.ok("adopt", "demo", *WHY)
+    world.assert_readers_complete()
+    world.produce(10)
+    world.ok("run", "demo")
+    world.assert_readers_complete()
+    assert world.ok("audit", "demo", "--deep") == ""
 
 
 def test_rows_that_an_earlier_version_forgot_are_refused_by_an_older_copy_of_the_database(

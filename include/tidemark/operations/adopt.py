@@ -11,7 +11,7 @@ from typing import Any
 
 from tidemark.errors import LakeConflict, Unavailable
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.preflight import went_back
+from tidemark.lifecycle.preflight import vanished, went_back
 from tidemark.lifecycle.publish import Publisher
 from tidemark.lifecycle.reconcile import judgement, step_without_evidence
 from tidemark.lifecycle.select import at_work, refuse_archived, refuse_at_work
@@ -44,6 +44,11 @@ class _Entry:
     @property
     def attempt(self) -> int:
         return max(receipt.attempt for receipt in self.receipts.values())
+
+    @property
+    def came_back(self) -> bool:
+        """Whether nothing vouches for it any more, in any sink."""
+        return self.receipts.keys() == set(self.unvouched)
 
     @property
     def objects(self) -> int:
@@ -82,6 +87,7 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
         refuse_archived([known[manifest_id] for manifest_id in adopted if manifest_id in known])
         refuse_at_work([*at_work(context), *(known[manifest_id] for manifest_id in adopted if manifest_id in known)])
         _refuse_changed(context, unknown)
+        _refuse_covered_twice(context, unknown)
         lines = [entry.line(pipeline_name) for entry in unknown]
         foreign = _foreign(context, dry_run=dry_run)
         lines += [
@@ -316,6 +322,56 @@ def _refuse_changed(context: Context, unknown: Sequence[_Entry]) -> None:
                 )
 
 
+def _refuse_covered_twice(context: Context, unknown: Sequence[_Entry]) -> None:
+    """Raise ``LakeConflict`` for rows that came back with a rollback, when their offsets were planned again since, as
+    versions up to 0.3.0 did: one of the two must go, and the database knows nothing of these."""
+    kept = [range_ for entry in unknown if not entry.came_back for range_ in entry.ranges]
+    kept += [
+        Range(chain.at, chain.anchor, chain.end, chain.incarnation, chain.anchor)
+        for chain in context.database.chains(context.pipeline_name)
+        if chain.anchor < chain.end
+    ]
+    for entry in sorted(unknown, key=lambda entry: entry.manifest_id, reverse=True):
+        if not entry.came_back:
+            continue
+        beside = [(range_, [other for other in kept if _life(other) == _life(range_)]) for range_ in entry.ranges]
+        if not any(_meet(range_, other) for range_, others in beside for other in others):
+            kept += entry.ranges
+            continue
+        sink = next(sink for sink in context.sinks if sink.name in entry.unvouched)
+        rows = f"_manifest_id = {entry.manifest_id}"
+        raise LakeConflict(
+            f"{sink.target} has rows of manifest {entry.manifest_id}, which this database does not know, and offsets "
+            "that they cover were planned once more: their records are there twice",
+            next_step=f"nothing was adopted; delete the rows WHERE {rows} from it with an engine, such as Spark, then "
+            f"repeat: tidemark adopt {sink.pipeline_name} --why TEXT{_never_planned(beside, rows)}",
+            pipeline=sink.pipeline_name,
+            manifest=entry.manifest_id,
+            sink=sink.name,
+        )
+
+
+def _life(range_: Range) -> "Life":
+    return range_.at, range_.incarnation
+
+
+def _meet(first: Range, second: Range) -> bool:
+    return first.start < second.end and second.start < first.end
+
+
+def _never_planned(beside: Sequence[tuple[Range, Sequence[Range]]], rows: str) -> str:
+    """What to add about offsets below all that is planned: nobody reads them again."""
+    first = [(range_, min((other.anchor for other in others), default=0)) for range_, others in beside]
+    below = [
+        f"_topic = '{range_.at.topic}' AND _topic_partition = {range_.at.partition} AND _offset < {anchor}"
+        for range_, anchor in first
+        if range_.start < anchor
+    ]
+    if not below:
+        return ". What else they cover is planned again"
+    return f". Copy those WHERE {rows} AND ({' OR '.join(below)}) first: nothing reads them again"
+
+
 def _foreign(context: Context, *, dry_run: bool) -> list[tuple[Sink, Owner]]:
     """The sinks with a target that another database owns, and that owner; this database may become the next one.
 
@@ -335,6 +391,8 @@ def _went_back(context: Context) -> list[tuple[Sink, str]]:
     """The sinks with a target that went back, and why; ``LakeConflict`` for one that is not there any more."""
     back = [(sink, why) for sink in context.sinks if (why := went_back(context.database, sink)) is not None]
     for sink, why in back:
+        if sink.owner() is None:
+            raise vanished(context.pipeline_name, sink)
         if sink.position() is None:
             raise LakeConflict(
                 why,
