@@ -173,6 +173,52 @@ def _cut_and_grown_past_it(checked: CheckedWorld) -> None:
     checked.well(checked.world.plan())
 
 
+def cut_where_a_transaction_was_aborted_and_grown_again(checked: CheckedWorld) -> None:
+    """The last published record is below the cut and stands; what was behind it held no record a reader may see."""
+    world = checked.world
+    world.produce(3)
+    world.begin()
+    world.produce(4)
+    world.end(commit=False)
+    checked.run()
+    checked.run()
+    world.truncate(5)
+    world.produce(9)
+    checked.refused(world.plan(), TopicChanged)
+    checked.well(world.accept_truncation())
+    checked.settle()
+
+
+def cut_where_only_a_transaction_that_was_aborted_is_published_and_grown_again(checked: CheckedWorld) -> None:
+    world = checked.world
+    world.begin()
+    world.produce(4)
+    world.end(commit=False)
+    checked.run()
+    world.truncate(5)
+    world.produce(9)
+    checked.refused(world.plan(), TopicChanged)
+    checked.well(world.accept_truncation())
+    checked.settle()
+
+
+def cut_where_a_transaction_was_aborted_below_what_was_published_since(checked: CheckedWorld) -> None:
+    """The last published record is another one, and what was cut begins below the range that it is in."""
+    world = checked.world
+    world.produce(3)
+    world.begin()
+    world.produce(4)
+    world.end(commit=False)
+    checked.run()
+    world.produce(4)
+    checked.run()
+    world.truncate(9)
+    world.produce(15)
+    checked.refused(world.plan(), TopicChanged)
+    checked.well(world.accept_truncation())
+    checked.settle()
+
+
 def cut_and_grown_again_behind_an_attempt_that_has_looked(checked: CheckedWorld) -> None:
     """Two slices of a partition are at work. The older has read records from before the cut, has looked at the log, and
     publishes last; the newer would have hidden that."""
@@ -636,6 +682,9 @@ OF_LIVES = (
     cut_at_30_and_grown_past_50_before_anybody_looks,
     cut_twice_and_grown_again_before_anybody_looks,
     cut_and_grown_again_in_a_transaction_that_is_open,
+    cut_where_a_transaction_was_aborted_and_grown_again,
+    cut_where_only_a_transaction_that_was_aborted_is_published_and_grown_again,
+    cut_where_a_transaction_was_aborted_below_what_was_published_since,
     cut_and_grown_again_behind_an_attempt_that_has_looked,
     cut_and_grown_again_behind_an_attempt_that_has_not_looked,
     cut_and_grown_again_behind_an_attempt_that_died_after_it_had_put,

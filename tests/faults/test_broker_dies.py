@@ -211,6 +211,27 @@ def test_P10_a_log_that_really_lost_its_tail_is_refused_until_a_person_accepts_i
     assert world.ok("audit", "demo", "--deep") == ""
 
 
+def test_P10_a_log_cut_where_a_transaction_was_aborted_is_read_from_there_on(make_world: Make, broker: Broker) -> None:
+    """The last record that is published stands; behind it a reader saw none, and sees some now."""
+    world = make_world(partitions=1, settings={"kafka": {"gaps": "transactions"}})
+    world.produce(30)
+    size = segment(world, 0).stat().st_size
+    world.transact("nobody", "reads", "them", commit=False)
+    world.ok("run", "demo")
+    world.ok("run", "demo")  # it is no other log
+    old = world.exact()
+    broker.kill()
+    cut(segment(world, 0), size)
+    broker.start()
+    world.produce(10)
+    assert "from offset 30 on it holds other records than those that are published" in refused(world)
+    accept = ("accept-truncation", "demo", "--topic", world.topic, "--partition", "0", "--why", "a disk")
+    assert "incarnation 1 ends at 34, the next starts at 30\n" in world.ok(*accept)
+    world.ok("run", "demo")
+    assert world.exact() == old + Counter((world.topic, 0, offset) for offset in range(30, 40))
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
 def test_P10_a_log_cut_from_50_to_30_that_has_grown_before_anybody_looks_is_read_from_30_on(
     make_world: Make, broker: Broker
 ) -> None:

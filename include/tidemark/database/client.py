@@ -159,7 +159,15 @@ class ManifestDatabase:
 
         Chains without such a range have no entry.
         """
+        return self.newest_published(parts)[0]
+
+    def newest_published(
+        self, parts: Sequence[tuple[int, int]]
+    ) -> tuple[dict[int, PublishedRange], dict[int, list[tuple[int, int]]]]:
+        """As ``last_published``, and by chain id the published offsets ``[start, end)`` behind those last records that
+        held no record a reader may see. What is archived says nothing about them."""
         newest: dict[int, PublishedRange] = {}
+        empty: dict[int, list[tuple[int, int]]] = {}
         waiting = dict(parts)
         while waiting:
             chains, ends = list(waiting), list(waiting.values())
@@ -168,10 +176,14 @@ class ManifestDatabase:
                 chain_id, start, end = row["chain_id"], row["start_offset"], row["end_offset"]
                 if row["digest"] is None:  # no reader may see a record of this range: an older one has the last record
                     waiting[chain_id] = start
+                    behind = start if row["read"] == 0 else end
                 else:
                     last = LastRecord(row["last_offset"], row["timestamp_ms"], row["digest"], row["leader_epoch"])
                     newest[chain_id] = PublishedRange(chain_id, start, end, last)
-        return newest
+                    behind = end if row["read"] is None else last.offset + 1
+                if behind < end:
+                    empty.setdefault(chain_id, []).append((behind, end))
+        return newest, empty
 
     def staged_below(self, manifest_id: int, attempt: int, sinks: Sequence[str]) -> list[StagedRecord]:
         """The last records that other attempts have read below a manifest's ranges and may still publish.

@@ -191,7 +191,7 @@ counted AS MATERIALIZED (
     CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'partitions') AS count)
 SELECT n.chain_id, n.start_offset, n.end_offset, (count ->> 'last')::bigint AS last_offset,
        (count ->> 'last_timestamp_ms')::bigint AS timestamp_ms, count ->> 'last_digest' AS digest,
-       (count ->> 'last_epoch')::int AS leader_epoch
+       (count ->> 'last_epoch')::int AS leader_epoch, (count ->> 'read')::bigint AS read
 FROM newest n
 JOIN chain c ON c.id = n.chain_id
 JOIN counted ON counted.manifest_id = n.manifest_id AND counted.count ->> 'topic' = c.topic
@@ -199,7 +199,7 @@ JOIN counted ON counted.manifest_id = n.manifest_id AND counted.count ->> 'topic
 UNION ALL
 -- Of chains without one the archive has the last record: of all that was archived together.
 SELECT part.chain_id, old.start_offset, old.end_offset, old.last_offset, old.last_timestamp_ms, old.last_digest,
-       old.last_epoch
+       old.last_epoch, NULL
 FROM unnest(%(chains)s::bigint[], %(ends)s::bigint[]) AS part (chain_id, end_offset)
 CROSS JOIN LATERAL (
     SELECT * FROM archive_range a WHERE a.chain_id = part.chain_id AND a.end_offset <= part.end_offset

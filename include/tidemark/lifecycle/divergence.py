@@ -1,8 +1,9 @@
 """Whether the log still holds the records that are published, and if not, from which offset on they may differ.
 
 A log that was cut and has grown again looks well by its ends alone. So the last published record of each chain is read
-again: before a plan is stored, before a person's decision on a cut log, and before an attempt publishes, which looks at
-what other attempts have staged too.
+again, and where no record was behind it, as where transactions were aborted, there must still be none: before a plan is
+stored, and before a person's decision on a cut log. The records are compared before an attempt publishes, too, which
+looks at what other attempts have staged.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -64,18 +65,29 @@ def checked_logs(context: Context, chains: Sequence[Chain], states: Sequence[Par
     by_place = {chain.at: chain for chain in chains}
     own = {state.at: by_place[state.at] for state in states if state.at in by_place}
     published = Published(context.database, list(own.values()))
-    known = published.newest()
+    known, empty = published.newest_and_empty()
     logs = {state.at: state for state in states}
     inside = [(at, part.last.offset) for at, part in known.items() if _holds(logs[at], part.last.offset)]
-    answers = context.source.records_from(inside) if inside else {}
+    behind = [(at, start) for at, parts in empty.items() for start, _ in _left(parts, logs[at])]
+    answers = context.source.records_from([*inside, *behind]) if inside or behind else {}
     search = Search(context.source, may_vanish=_may_vanish(context))
     first: dict[TopicPartition, int] = {}
-    for at, part in known.items():
-        if search.is_other(part, logs[at], answers):
-            first[at] = search.first_difference(part, logs[at], published.below(own[at]))
+    for at in {*known, *empty}:
+        if at in known and search.is_other(known[at], logs[at], answers):
+            first[at] = search.first_difference(known[at], logs[at], published.below(own[at]))
+            filled = search.first_filled(logs[at], published.empty_below(own[at], first[at]))
+        else:
+            filled = search.first_filled(logs[at], empty.get(at, []), answers)
+        if filled is not None:
+            first[at] = filled
     notes = [
         f"{at.name}: the last published record (offset {offset}) was not read in time; the next plan compares it"
         for at, offset in inside
+        if (at, offset) not in answers
+    ]
+    notes += [
+        f"{at.name}: whether there is still no record from offset {offset} on was not read in time; the next plan does"
+        for at, offset in behind
         if (at, offset) not in answers
     ]
     checked = [replace(state, diverged=first[state.at]) if state.at in first else state for state in states]
@@ -114,6 +126,18 @@ def _holds(log: PartitionState, offset: int) -> bool:
     return log.log_start <= offset < log.log_end
 
 
+def _left(parts: Sequence[tuple[int, int]], log: PartitionState) -> list[tuple[int, int]]:
+    """What of these offsets the log still holds and a reader may see, the lowest first; what meets is one part."""
+    left: list[tuple[int, int]] = []
+    for start, end in sorted(parts):
+        start, end = max(start, log.log_start), min(end, log.last_stable)
+        if left and start == left[-1][1]:
+            left[-1] = (left[-1][0], max(end, start))
+        elif start < end:
+            left.append((start, end))
+    return left
+
+
 class Published:
     """What is published of partitions, over all lives of their logs: of an earlier life, what lies below the next."""
 
@@ -123,13 +147,34 @@ class Published:
 
     def newest(self) -> dict[TopicPartition, PublishedRange]:
         """The newest published range with a record of each partition that has one."""
+        return self.newest_and_empty()[0]
+
+    def newest_and_empty(
+        self,
+    ) -> tuple[dict[TopicPartition, PublishedRange], dict[TopicPartition, list[tuple[int, int]]]]:
+        """As ``newest``, and the offsets behind it that were published and held no record."""
         newest: dict[TopicPartition, PublishedRange] = {}
+        empty: dict[TopicPartition, list[tuple[int, int]]] = {}
         lives = {at: self._ends(at) for at in self._logs}
         while lives:  # the present lives of all partitions at once, then the earlier ones of those that have no answer
-            published = self._database.last_published([of_place[0] for of_place in lives.values()])
-            newest |= {at: published[of_place[0][0]] for at, of_place in lives.items() if of_place[0][0] in published}
+            published, without = self._database.newest_published([of_place[0] for of_place in lives.values()])
+            for at, of_place in lives.items():
+                chain_id = of_place[0][0]
+                empty.setdefault(at, []).extend(without.get(chain_id, []))
+                if chain_id in published:
+                    newest[at] = published[chain_id]
             lives = {at: of_place[1:] for at, of_place in lives.items() if at not in newest and of_place[1:]}
-        return newest
+        return newest, {at: parts for at, parts in empty.items() if parts}
+
+    def empty_below(self, chain: Chain, end: int) -> list[tuple[int, int]]:
+        """The published offsets that held no record, up to an offset and behind the newest record below it."""
+        empty: list[tuple[int, int]] = []
+        for chain_id, life_end in self._ends(chain.at):
+            newest, without = self._database.newest_published([(chain_id, min(end, life_end))])
+            empty += without.get(chain_id, [])
+            if newest:
+                break
+        return empty
 
     def _ends(self, at: TopicPartition) -> list[tuple[int, int]]:
         """(chain id, end) of each life of a log, the newest first."""
@@ -178,6 +223,23 @@ class Search:
             else:
                 part, high = earlier, earlier.end
         return self._first_inside(part, log)
+
+    def first_filled(
+        self, log: PartitionState, parts: Sequence[tuple[int, int]], answers: Answers | None = None
+    ) -> int | None:
+        """Where offsets begin that were published without a record and hold one now; None when all are as they were.
+
+        ``answers`` has the first record from each of them on, where it was read in time; without it the log is read.
+        """
+        for start, end in _left(parts, log):
+            record = self._read(log, start) if answers is None else answers.get((log.at, start))
+            if record is None or record.offset >= end:
+                continue
+            if (
+                self._source.first_record_in(log.at, [(record.offset, end)]) is not None
+            ):  # not of an aborted transaction
+                return start
+        return None
 
     def _read_and_is_other(self, part: PublishedRange, log: PartitionState) -> bool:
         if not _holds(log, part.last.offset):
