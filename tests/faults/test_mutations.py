@@ -91,6 +91,10 @@ def the_search_of_the_cut(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
     patch.setattr(divergence.Search, "first_difference", lambda *arguments: arguments[2].log_end)
 
 
+def the_look_at_what_held_no_record(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
+    patch.setattr(divergence.Search, "first_filled", nothing)
+
+
 def the_second_thought_about_the_time(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
     """A time is stored although a transaction that was open when the plan looked hid records."""
     honest = planner.plan
@@ -141,6 +145,12 @@ BROKEN: list[tuple[Break, str, str]] = [
     (the_check_of_topic_ids, "recreated while it is read", "I10 only what is visible"),
     (the_comparison_of_the_last_record, "cut at 30 and grown past 50 before anybody looks", "I22 never silent"),
     (the_comparison_of_the_last_record, "cut and grown again while planned slices wait", "I22 never silent"),
+    (the_look_at_what_held_no_record, "cut where a transaction was aborted and grown again", "I22 never silent"),
+    (
+        the_look_at_what_held_no_record,
+        "cut where a transaction was aborted below what was published since",
+        "I22 never silent",
+    ),
     (
         the_look_at_what_others_have_staged,
         "cut and grown again behind an attempt that has looked",
