@@ -204,7 +204,7 @@ def lag(environment: Environment, pipeline_name: str, as_json: bool) -> None:
 def complete(
     command: click.Context, pipeline_name: str, until: datetime, since: datetime | None, as_json: bool
 ) -> None:
-    """Say whether all before a time is published; exit 1 if not, 3 if some became dead letters or was lost.
+    """Say whether all before a time is published; exit 1 if not, 3 where some became no rows.
 
     Over all runs and for each sink. TIME is the time of a cut, not of events: what comes later counts for later runs.
     """
