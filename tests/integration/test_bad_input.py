@@ -108,7 +108,7 @@ COMMANDS = [("run", "demo"), ("manifests",), ("migrate",)]
 def test_a_wrong_password_of_the_database(world: World, postgres: Postgres, words: tuple[str, ...]) -> None:
     dsn = world.dsn.replace(postgres.password, PASSWORD)
     done = within(PROMPTLY, world, *words, env={"TIDEMARK_DB": dsn})
-    told(done, 1, "password authentication failed", "TIDEMARK_DB")
+    told(done, 1, "[error=access-denied", "password authentication failed", "TIDEMARK_DB")
     untouched(world)
 
 

@@ -14,7 +14,7 @@ from sandbox.services.postgres import Postgres
 from sandbox.services.s3 import Bucket
 from tests.worlds.iceberg_readers import read_by_duckdb
 from tests.worlds.iceberg_world import TABLE, IcebergWorld
-from tests.worlds.rest_proxy import Late, RestProxy
+from tests.worlds.rest_proxy import Late, Refuses, RestProxy
 from tests.worlds.s3_world import Prefix
 
 
@@ -62,6 +62,24 @@ def test_a_table_of_a_rest_catalog_is_exact_also_when_commits_are_answered_with_
     table = world.table()
     assert table is not None
     assert Counter(read_by_duckdb(table.metadata_location)) == world.rows(), "another engine reads the same"
+
+
+def test_a_catalog_that_refuses_a_login_a_token_or_a_right_is_not_asked_again(
+    make_iceberg_world: Callable[..., IcebergWorld], proxy: RestProxy
+) -> None:
+    world = make_iceberg_world(iceberg={"catalog": "rest"})
+    world.targets["warehouse"] = f"http://client:canary-of-a-catalog@127.0.0.1:{proxy.own_port}"
+    world.produce(10)
+    for refuses in Refuses:
+        proxy.refuses = refuses
+        failed = world.here("run", "demo")
+        assert (failed.exit_code, "[error=access-denied " in failed.stderr) == (1, True), failed.stderr
+        assert "the catalog refuses access" in failed.stderr
+        assert "correct login and password of its connection" in failed.stderr
+        assert "canary-of-a-catalog" not in failed.stderr + failed.stdout
+    proxy.refuses = None
+    world.ok("run", "demo")
+    world.assert_complete()
 
 
 def test_a_rest_catalog_may_keep_its_tables_in_a_bucket(

@@ -1,11 +1,16 @@
 """What a real server refuses is classified once; the manifest database and a target say it in their own words."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from sandbox.services.postgres import Postgres
+from sandbox.services.processes import free_port
+from tidemark.connections import Lookup
 from tidemark.database import session as manifest
 from tidemark.database.postgres_errors import Cause, PostgresError, translated
 from tidemark.errors import (
@@ -17,6 +22,8 @@ from tidemark.errors import (
     TidemarkError,
     Unavailable,
 )
+from tidemark.sinks.iceberg.catalog import OpenCatalog
+from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.postgres import session as target
 
 RAISED = "DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{}'; END $$"
@@ -99,3 +106,84 @@ def test_a_connection_that_breaks_has_no_state_and_still_a_message(run: Callable
     closed.close()
     with pytest.raises(Unavailable, match="the connection is closed \\(SQLSTATE none\\)"), manifest.translated():
         closed.execute("SELECT 1")
+
+
+PASSWORD = "canary-of-a-refusal"
+
+
+class Refusal(NamedTuple):
+    """How a connection string differs from a right one, and what the server says to it."""
+
+    change: dict[str, str | None]
+    said: str
+
+
+REFUSALS = {
+    "a wrong password": Refusal({"password": PASSWORD}, "password authentication failed"),
+    "no password": Refusal({"password": None}, "no password supplied"),
+    "an unknown user": Refusal({"user": "nobody_here", "password": PASSWORD}, "password authentication failed"),
+    "a user without a login": Refusal({"user": "without_login", "password": PASSWORD}, "is not permitted to log in"),
+    "a user without the right to connect": Refusal(
+        {"user": "of_others", "password": PASSWORD}, "permission denied for database"
+    ),
+    "an unknown database": Refusal({"dbname": "nowhere"}, "does not exist"),
+}
+
+
+@pytest.fixture
+def users(postgres: Postgres, database: str) -> Iterator[dict[str, str | None]]:
+    """The parts of a right connection string; beside its user there are some that the server refuses."""
+    name = conninfo_to_dict(database)["dbname"]
+    with psycopg.connect(database, autocommit=True) as owner:
+        owner.execute(f'REVOKE CONNECT ON DATABASE "{name}" FROM PUBLIC')
+        for role in ("without_login NOLOGIN", "of_others LOGIN", "crowded LOGIN CONNECTION LIMIT 0"):
+            owner.execute(f"CREATE ROLE {role} PASSWORD '{PASSWORD}'")
+        owner.execute(f'GRANT CONNECT ON DATABASE "{name}" TO crowded')
+    yield conninfo_to_dict(database)
+    with psycopg.connect(database, autocommit=True) as owner:
+        owner.execute(f'REVOKE ALL ON DATABASE "{name}" FROM crowded')
+        for role in ("without_login", "of_others", "crowded"):
+            owner.execute(f"DROP ROLE {role}")
+
+
+def lookup_of(parts: dict[str, str | None]) -> Lookup:
+    connection = {
+        "conn_type": "postgres", "host": parts["host"], "port": parts["port"], "login": parts["user"],
+        "password": parts["password"], "schema": parts["dbname"], "extra": {},
+    }  # fmt: skip
+    return {"warehouse": connection}.get
+
+
+def errors_of(parts: dict[str, str | None]) -> Iterator[TidemarkError]:
+    """Of everything that connects to PostgreSQL: the manifest database, a sink's table, an Iceberg catalog."""
+    dsn = make_conninfo("", **{key: value for key, value in parts.items() if value is not None})
+    lookup = lookup_of(parts)
+    settings = Settings.model_validate(
+        {"connection": "warehouse", "catalog": "sql", "table": "a.b", "warehouse": "/nowhere"}
+    )
+    for connect in (
+        lambda: manifest.connect(dsn),
+        lambda: target.connect(target.conninfo("warehouse", lookup), "warehouse", pipeline="demo"),
+        lambda: OpenCatalog(settings, lookup),
+    ):
+        with pytest.raises(TidemarkError) as raised:
+            connect()
+        assert PASSWORD not in str(raised.value)
+        yield raised.value
+
+
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
+def test_a_connection_that_the_server_refuses_is_denied_and_not_tried_again(
+    users: dict[str, str | None], refusal: Refusal
+) -> None:
+    for error in errors_of(users | refusal.change):
+        assert (type(error), error.code) == (AccessDenied, "access-denied")
+        assert refusal.said in error.what
+        assert "correct" in error.next_step
+
+
+def test_a_server_that_is_full_or_does_not_answer_is_tried_again(users: dict[str, str | None]) -> None:
+    for error in errors_of(users | {"user": "crowded", "password": PASSWORD}):
+        assert (type(error), "too many connections" in error.what) == (Unavailable, True)
+    for error in errors_of(users | {"port": str(free_port())}):
+        assert (type(error), "Connection refused" in error.what) == (Unavailable, True)

@@ -14,7 +14,7 @@ from tidemark.config.base import Surroundings
 from tidemark.connections import Secret
 from tidemark.decoders.avro.settings import Settings as Avro
 from tidemark.decoders.json.settings import Settings as Json
-from tidemark.errors import ConfigurationError, TidemarkError, Unavailable
+from tidemark.errors import AccessDenied, ConfigurationError, TidemarkError, Unavailable
 from tidemark.sinks.iceberg.catalog import OpenCatalog, _properties
 from tidemark.sinks.iceberg.settings import Settings
 
@@ -137,3 +137,30 @@ def test_a_rest_catalog_that_times_out_or_is_not_there_is_named_without_its_secr
             OpenCatalog(settings(catalog="rest", warehouse="lake"), lambda _, entry=connection: entry)  # type: ignore[misc]
         assert isinstance(refused.value, TidemarkError)
         assert CANARY not in str(refused.value)
+
+
+@pytest.fixture
+def refusing_glue() -> Iterator[int]:
+    """The port of a server that knows no key, as Glue says it."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(400)
+            self.end_headers()
+            self.wfile.write(b'{"__type": "UnrecognizedClientException", "message": "The security token is invalid."}')
+
+        def log_message(self, format: str, *words: Any) -> None:  # noqa: A002
+            pass
+
+    with LocalHttp(Answer) as server:
+        yield server.own_port
+
+
+def test_a_glue_catalog_that_does_not_know_the_keys_denies_access(refusing_glue: int) -> None:
+    extra = {"region_name": "eu-central-1", "endpoint_url": f"http://127.0.0.1:{refusing_glue}"}
+    connection = {"conn_type": "aws", "login": "key", "password": CANARY, "extra": extra}
+    opened = OpenCatalog(settings(catalog="glue"), lambda _: connection)
+    with pytest.raises(AccessDenied, match="the catalog refuses access") as refused, opened.used():
+        opened.catalog.list_namespaces()
+    assert CANARY not in str(refused.value)

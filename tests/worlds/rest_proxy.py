@@ -1,6 +1,8 @@
-"""A gateway before a REST catalog that answers a commit with a time-out, before or after the catalog has done it."""
+"""A gateway before a REST catalog that answers a commit with a time-out, before or after the catalog has done it, or
+that refuses a login, a token or a right."""
 
 import http.client
+import json
 from enum import StrEnum
 from http.server import BaseHTTPRequestHandler
 
@@ -14,11 +16,27 @@ class Late(StrEnum):
     LOST = "lost"
 
 
+class Refuses(StrEnum):
+    """What the gateway refuses, as the specification of REST catalogs says it."""
+
+    LOGIN = "login"
+    TOKEN = "token"
+    RIGHT = "right"
+
+
+_REFUSALS = {
+    Refuses.LOGIN: (401, {"error": "invalid_client", "error_description": "Credentials given were invalid"}),
+    Refuses.TOKEN: (401, {"error": {"message": "Not authorized", "type": "NotAuthorizedException", "code": 401}}),
+    Refuses.RIGHT: (403, {"error": {"message": "Not authorized", "type": "ForbiddenException", "code": 403}}),
+}
+
+
 class RestProxy(LocalHttp):
     """``late`` is for the next commit of a table only; ``struck`` counts those."""
 
     def __init__(self, port: int) -> None:
         self.late: Late | None = None
+        self.refuses: Refuses | None = None
         self.struck = 0
         super().__init__(_handler(self, port))
 
@@ -31,7 +49,11 @@ def _handler(proxy: RestProxy, port: int) -> type[BaseHTTPRequestHandler]:
             if late is not None:
                 proxy.late = None
                 proxy.struck += 1
-            if late is not Late.LOST:
+            asks_for_token = self.path.endswith("/oauth/tokens")
+            if proxy.refuses is not None and asks_for_token == (proxy.refuses is Refuses.LOGIN):
+                status, refusal = _REFUSALS[proxy.refuses]
+                answer = json.dumps(refusal).encode()
+            elif late is not Late.LOST:
                 status, answer = self._answer(body)
             if late is not None:
                 status, answer = 504, b""

@@ -3,13 +3,19 @@
 Executors use this module too: it imports only the standard library, psycopg and our errors.
 """
 
+import os
+import re
+import selectors
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import lru_cache
 from typing import Final
 
 import psycopg
+from psycopg import pq
 
 from tidemark.errors import TidemarkError
 
@@ -21,7 +27,7 @@ NO_TABLE: Final = psycopg.errors.UndefinedTable
 class Cause(Enum):
     """The cause of an error; a retry helps for ``LOCKED`` and ``FAILED`` only."""
 
-    DENIED = auto()  # the user lacks a right
+    DENIED = auto()  # user, password or certificate are refused, or the user lacks a right
     LOCKED = auto()  # lock_timeout has passed
     TABLE_MISSING = auto()  # or the whole schema
     VALUE = auto()  # a value or a constraint: SQLSTATE 22 and 23
@@ -32,9 +38,13 @@ class Cause(Enum):
 
 _STATES = {"42501": Cause.DENIED, "55P03": Cause.LOCKED, "3F000": Cause.TABLE_MISSING, "42P01": Cause.TABLE_MISSING,
            "25006": Cause.STATEMENT, "55000": Cause.STATEMENT}  # fmt: skip
-_CLASSES = {"22": Cause.VALUE, "23": Cause.VALUE, "TM": Cause.OURS} | dict.fromkeys(
+_CLASSES = {"22": Cause.VALUE, "23": Cause.VALUE, "28": Cause.DENIED, "TM": Cause.OURS} | dict.fromkeys(
     ("0A", "21", "3D", "3F", "42", "54", "P0"), Cause.STATEMENT
 )
+_NO_DATABASE: Final = "3D000"
+_ANSWER_S: Final = 5.0
+# As libpq writes what it has received; the fields before the code are the severity, in the server's language and not.
+_REFUSAL: Final = re.compile(rb'^[^\t]+\tB\t\d+\tErrorResponse\t S "[^"]*" V "[A-Z]+" C "([0-9A-Z]{5})"', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -59,6 +69,55 @@ def translated(translate: Callable[[PostgresError], TidemarkError]) -> Iterator[
         raise translate(_classified(error)) from error
 
 
+def is_refused(error: BaseException | None, dsn: str) -> bool:
+    """Whether the server has answered an attempt to connect and refused user, password, certificate or database, so
+    that only a person can help. False when nothing answers, and for a server that is full, starts or stops.
+
+    The error of an attempt to connect has no SQLSTATE, and its text is in the server's language. So the server is asked
+    once more, for the code alone.
+    """
+    if not isinstance(error, psycopg.OperationalError) or isinstance(error, psycopg.errors.ConnectionTimeout):
+        return False
+    if error.pgconn is not None and error.pgconn.needs_password:
+        return True
+    state = error.sqlstate or _state_of_refusal(dsn, str(error))
+    return state == _NO_DATABASE or _cause(state) is Cause.DENIED
+
+
+@lru_cache(maxsize=100)
+def _state_of_refusal(dsn: str, _words: str) -> str:
+    """The SQLSTATE with which a server refuses a connection; empty when it does not refuse, or libpq does not say.
+
+    libpq tells it nowhere but in its trace of all messages, which older versions than 18 write without those of the
+    handshake. The trace may hold the password, so it is kept in memory and nowhere else. Each trace leaves 5 kB behind,
+    so a refusal in the same words is not asked for again.
+    """
+    if not hasattr(os, "memfd_create"):
+        return ""
+    with os.fdopen(os.memfd_create("tidemark-refusal"), "rb") as trace:
+        connection = pq.PGconn.connect_start(dsn.encode())
+        try:
+            connection.trace(trace.fileno())
+            _finish_handshake(connection)
+            connection.untrace()
+        finally:
+            connection.finish()
+        trace.seek(0)
+        return next((code.decode() for code in reversed(_REFUSAL.findall(trace.read()))), "")
+
+
+def _finish_handshake(connection: pq.abc.PGconn) -> None:
+    deadline = time.monotonic() + _ANSWER_S
+    while (wanted := connection.connect_poll()) in (pq.PollingStatus.READING, pq.PollingStatus.WRITING):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return
+        event = selectors.EVENT_READ if wanted is pq.PollingStatus.READING else selectors.EVENT_WRITE
+        with selectors.DefaultSelector() as selector:  # the next host of the connection string has another socket
+            selector.register(connection.socket, event)
+            selector.select(left)
+
+
 def message_of(error: psycopg.Error) -> str:
     """The server's primary message, or the first line of the client's; its other lines guess at the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -66,7 +125,11 @@ def message_of(error: psycopg.Error) -> str:
 
 
 def _classified(error: psycopg.Error) -> PostgresError:
-    state = error.sqlstate or ""
-    cause = _STATES.get(state) or _CLASSES.get(state[:2], Cause.FAILED)
-    diag = error.diag
-    return PostgresError(cause, state, message_of(error), diag.message_detail, diag.constraint_name, diag.column_name)
+    state, diag = error.sqlstate or "", error.diag
+    return PostgresError(
+        _cause(state), state, message_of(error), diag.message_detail, diag.constraint_name, diag.column_name
+    )
+
+
+def _cause(state: str) -> Cause:
+    return _STATES.get(state) or _CLASSES.get(state[:2], Cause.FAILED)

@@ -32,8 +32,9 @@ _OF_ANOTHER_PLANNER: Final = ("range_", "run_pipeline_run_key", "chain_pipeline_
 def connect(dsn: str) -> Session:
     """An autocommitting session to the manifest database that answers within 5 s, or ``Unavailable``.
 
-    Raises ``ConfigurationError`` for a pooler that gives sessions out by transaction. So settings are not part of the
-    handshake, which poolers refuse or ignore, and are made when it is known that they stay with this session.
+    Raises ``AccessDenied`` when the server refuses user, password or database, and ``ConfigurationError`` for a pooler
+    that gives sessions out by transaction. So settings are not part of the handshake, which poolers refuse or ignore,
+    and are made when it is known that they stay with this session.
     """
     session = _open(dsn)
     try:
@@ -63,9 +64,16 @@ def _open(dsn: str) -> Session:
             next_step="write it as postgresql://user:password@host:port/database",
         ) from wrong
     except psycopg.OperationalError as refused:
+        if postgres_errors.is_refused(refused, dsn):
+            raise AccessDenied(
+                f"the manifest database refuses this client: {message_of(refused)}",
+                next_step="correct user, password and database of TIDEMARK_DB, or give the user the right to connect; "
+                "nothing was changed",
+                database=describe(dsn),
+            ) from refused
         raise Unavailable(
             f"the manifest database cannot be reached: {message_of(refused)}",
-            next_step="check host, port, user, password and database of TIDEMARK_DB; nothing was changed",
+            next_step="check that it runs, and host and port of TIDEMARK_DB; nothing was changed",
             database=describe(dsn),
         ) from refused
 

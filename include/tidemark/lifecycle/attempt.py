@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidemark.errors import (
+    AccessDenied,
     Blocked,
     DataLost,
     Fenced,
@@ -325,7 +326,7 @@ class _Attempt:
                 return superseded
             fail(self.context, manifest_id, self.number, error)
         except Unavailable:  # the connection has ended, and with it the lock: another attempt may have taken over
-            with suppress(Unavailable), database.reopened() as reopened:
+            with suppress(Unavailable, AccessDenied), database.reopened() as reopened:
                 if reopened.newest_attempt(manifest_id) != self.number:
                     return self._superseded(Publisher(replace(self.context, database=reopened)), error)
         raise error  # also when the database does not answer: the lock is gone, and ``retry`` takes the manifest

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from tidemark.errors import Blocked, Fenced, TidemarkError, Unavailable, WorkFailed
+from tidemark.errors import AccessDenied, Blocked, Fenced, TidemarkError, Unavailable, WorkFailed
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.determinism import note_of
@@ -218,7 +218,7 @@ class Publisher:
         when ``visible`` was taken back.
         """
         position = None
-        with suppress(Unavailable):  # then the next publication stores a higher one
+        with suppress(Unavailable, AccessDenied):  # then the next publication stores a higher one
             position = sink.position()
         with self.database.transaction():
             counts, digest = asdict(sink.counts(visible, manifest.ranges)), visible.digest(sink.name)

@@ -30,6 +30,13 @@ COPIES = 16  # requests of one publish at once; each waits about 50 ms for the s
 NO_UPLOAD = "NoSuchUpload"  # nobody can complete it any more, or somebody has
 _EXTRA = {"region_name", "endpoint_url", "aws_session_token", "profile_name"}
 _KEYS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "TokenRefreshRequired"}
+# Of Glue, DynamoDB and other services with an API in JSON.
+NO_KEYS = {
+    "ExpiredTokenException", "IncompleteSignatureException", "InvalidSignatureException",
+    "MissingAuthenticationTokenException", "UnrecognizedClientException",
+}  # fmt: skip
+NO_RIGHT = {"AccessDenied", "AccessDeniedException"}
+NO_KEYS_FOUND = (NoCredentialsError, PartialCredentialsError, ProfileNotFound)
 _REGION = {"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "301"}
 _LATER = {"SlowDown", "Throttling", "ThrottlingException", "RequestTimeout", "RequestLimitExceeded", "OperationAborted",
           "ConditionalRequestConflict", "429"}  # fmt: skip
@@ -158,6 +165,13 @@ def is_gone(error: ClientError) -> bool:
     return code_of(error) in ("NoSuchKey", "404")
 
 
+def are_keys_refused(error: Exception) -> bool:
+    """Whether a service of AWS refuses the keys of its client, or there are none."""
+    if isinstance(error, ClientError):
+        return code_of(error) in NO_KEYS | NO_RIGHT
+    return isinstance(error, NO_KEYS_FOUND)
+
+
 def _translate(error: ClientError | BotoCoreError, what: str, uri: str) -> TidemarkError:
     if isinstance(error, ClientError) and code_of(error) == NO_UPLOAD:
         return UploadEnded(uri)
@@ -166,7 +180,7 @@ def _translate(error: ClientError | BotoCoreError, what: str, uri: str) -> Tidem
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         refusal = f"S3 refused to {what} {uri}: {code_of(error)}, {str(details.get('Message', ''))[:200]}"
         return of_code(code_of(error), status, refusal)
-    if isinstance(error, NoCredentialsError | PartialCredentialsError | ProfileNotFound):
+    if isinstance(error, NO_KEYS_FOUND):
         return AccessDenied(
             f"no keys were found to {what} {uri}: {error}",
             next_step="name a connection of type aws in the sink, or set AWS_ACCESS_KEY_ID and "

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from tidemark.airflow.page import json_api, nowhere, pages
 from tidemark.airflow.page.access import Renamed
 from tidemark.airflow.page.render import page
-from tidemark.errors import NotFound, TidemarkError, Unavailable
+from tidemark.errors import AccessDenied, NotFound, TidemarkError, Unavailable
 from tidemark.version import VERSION
 
 # Nothing from elsewhere, no script and no style within a page, and only Airflow may show it in a frame.
@@ -26,6 +26,7 @@ HEADERS = {
 STATUS: dict[type[TidemarkError], int] = {
     NotFound: 404,
     Unavailable: 503,
+    AccessDenied: 503,
 }
 A_PERSON_MUST_ACT = 409
 

@@ -13,20 +13,13 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    HTTPClientError,
-    NoCredentialsError,
-    PartialCredentialsError,
-    ProfileNotFound,
-)
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from botocore.exceptions import ConnectionError as NoConnection
 
 from tidemark.connections import reveal
 from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable, WorkFailed
 from tidemark.sinks.dynamodb.items import Item
-from tidemark.storage.s3_client import Access
+from tidemark.storage.s3_client import NO_KEYS, NO_KEYS_FOUND, NO_RIGHT, Access
 
 PATIENCE_S = 30.0  # with calls that DynamoDB is too busy for
 LONGEST_PAUSE_S = 2.0
@@ -40,11 +33,6 @@ _BUSY = {
     "ThrottlingError", "ThrottlingException", "TransactionConflict", "TransactionConflictException",
     "TransactionInProgressException",
 }  # fmt: skip
-_NO_KEYS = {
-    "ExpiredTokenException", "IncompleteSignatureException", "InvalidSignatureException",
-    "MissingAuthenticationTokenException", "UnrecognizedClientException",
-}  # fmt: skip
-_DENIED = {"AccessDenied", "AccessDeniedException"}
 _NO_ANSWER = (NoConnection, HTTPClientError)
 
 Action = dict[str, dict[str, Any]]
@@ -146,7 +134,7 @@ class Dynamo:
     def _translated(self, error: ClientError | BotoCoreError, codes: Sequence[str], operation: str) -> TidemarkError:
         answer = f"{', '.join(codes)} {str(error)[:300]}" if codes else str(error)[:300]
         what = f"DynamoDB refused {operation}: {answer}"
-        if isinstance(error, NoCredentialsError | PartialCredentialsError | ProfileNotFound):
+        if isinstance(error, NO_KEYS_FOUND):
             return AccessDenied(
                 f"no keys were found for DynamoDB: {error}",
                 next_step="name a connection of type aws in the sink, or set AWS_ACCESS_KEY_ID and "
@@ -163,14 +151,14 @@ class Dynamo:
             return WorkFailed(f"the client of DynamoDB failed: {answer}", next_step=_RETRY, **self._context)
         if "ResourceNotFoundException" in codes:
             return MissingTable(what, next_step=f"create the tables, or set auto_create; {_RETRY}", **self._context)
-        if _NO_KEYS & set(codes):
+        if NO_KEYS & set(codes):
             return AccessDenied(
                 what,
                 next_step="check the keys of the connection, environment or profile: are they whole and not "
                 f"expired? {_RETRY}",
                 **self._context,
             )
-        if _DENIED & set(codes):
+        if NO_RIGHT & set(codes):
             return AccessDenied(what, next_step=f"give these keys {RIGHTS}; {_RETRY}", **self._context)
         if _is_busy(error, codes):
             return Unavailable(

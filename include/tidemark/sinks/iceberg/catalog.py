@@ -15,15 +15,17 @@ from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     CommitFailedException,
     ForbiddenError,
+    OAuthError,
     RESTError,
     SignError,
     UnauthorizedError,
 )
 from pyiceberg.io import PY_IO_IMPL, load_file_io
 from requests.adapters import HTTPAdapter
-from sqlalchemy.exc import DBAPIError, ProgrammingError, SQLAlchemyError
+from sqlalchemy.exc import OperationalError, ProgrammingError, SQLAlchemyError
 
-from tidemark.connections import Lookup, Secret, masked, revealed, variable_of
+from tidemark.connections import Lookup, Secret, masked, reveal, revealed, variable_of
+from tidemark.database.postgres_errors import is_refused
 from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable
 from tidemark.sinks.iceberg.file_io import StoreFileIO, try_write
 from tidemark.sinks.iceberg.settings import CatalogKind, Settings
@@ -39,6 +41,8 @@ _EXTRA = {
     CatalogKind.HIVE: set[str](),
     CatalogKind.GLUE: {"region_name", "endpoint_url", "aws_session_token", "profile_name"},
 }
+_ACCESS = "correct login and password of its connection, or give that user the right"
+_ANSWER = "check that it runs, and its connection"
 _EXAMPLE = {
     CatalogKind.SQL: "postgresql://USER:PASSWORD@HOST:PORT/DATABASE",
     CatalogKind.REST: "https://CLIENT:SECRET@HOST:PORT/PATH",
@@ -95,16 +99,25 @@ class OpenCatalog:
             raise
         except CommitFailedException:
             raise
-        except (UnauthorizedError, ForbiddenError, AuthorizationExpiredError, SignError) as error:
-            self._raise(AccessDenied, "refuses access", "give its user the right", error, context)
+        except (UnauthorizedError, ForbiddenError, AuthorizationExpiredError, OAuthError, SignError) as error:
+            self._raise(AccessDenied, "refuses access", _ACCESS, error, context)
         except ProgrammingError as error:
             self._raise(AccessDenied, "refuses a statement", "give its user the right", error, context)
-        except (SQLAlchemyError, DBAPIError, requests.RequestException, RESTError, OSError) as error:
-            self._raise(Unavailable, "does not answer", "check that it runs, and its connection", error, context)
+        except (SQLAlchemyError, requests.RequestException, RESTError, OSError) as error:
+            if isinstance(error, OperationalError) and self._refuses_client(error):
+                self._raise(AccessDenied, "refuses access", _ACCESS, error, context)
+            self._raise(Unavailable, "does not answer", _ANSWER, error, context)
         except Exception as error:
-            if type(error).__module__.partition(".")[0] in ("botocore", "thrift", "hive_metastore"):
-                self._raise(Unavailable, "does not answer", "check that it runs, and its connection", error, context)
+            client = type(error).__module__.partition(".")[0]
+            if client == "botocore" and _is_refused_by_aws(error):
+                self._raise(AccessDenied, "refuses access", _ACCESS, error, context)
+            if client in ("botocore", "thrift", "hive_metastore"):
+                self._raise(Unavailable, "does not answer", _ANSWER, error, context)
             self._raise(SinkRefused, "cannot do this", "correct the table, or its catalog", error, context)
+
+    def _refuses_client(self, error: OperationalError) -> bool:
+        dsn = str(reveal(self.properties["uri"])).replace("+psycopg", "", 1)
+        return is_refused(error.orig, dsn)
 
     def _raise(
         self, kind: type[TidemarkError], what: str, step: str, error: Exception, context: Mapping[str, object]
@@ -200,6 +213,13 @@ def _glue(connection: Mapping[str, Any], extra: Mapping[str, Any]) -> Properties
         "glue.profile-name": extra.get("profile_name"),
     }
     return {key: value for key, value in given.items() if value}
+
+
+def _is_refused_by_aws(error: Exception) -> bool:
+    # Imported late: it needs boto3, which other catalogs do without.
+    from tidemark.storage.s3_client import are_keys_refused
+
+    return are_keys_refused(error)
 
 
 def _secret(value: object) -> Secret | None:

@@ -19,7 +19,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.database.postgres_errors import CANCELLED
 from tidemark.database.session import Session
 from tidemark.dataset import Dataset
-from tidemark.errors import Fenced, Unavailable, WorkFailed
+from tidemark.errors import AccessDenied, Fenced, Unavailable, WorkFailed
 from tidemark.failpoints import failpoint
 from tidemark.offsets import Range
 from tidemark.paths import RecordName
@@ -214,7 +214,7 @@ class MarkedSink(Sink):
     def _was_committed(self, receipt: Receipt) -> bool:
         """Look for the marker on a new session: without an answer it is not known whether COMMIT was done."""
         self._table.forget_session()
-        with suppress(Unavailable):
+        with suppress(Unavailable, AccessDenied):
             return self.has_record(receipt)
         return False
 

@@ -58,9 +58,9 @@ def describe(secret: Secret) -> str:
 
 
 def connect(secret: Secret, conn_id: str, **context: object) -> Session:
-    """A session with autocommit, a timeout of 5 s to connect and of 30 s for locks; raises ``Unavailable``.
+    """A session with autocommit, a timeout of 5 s to connect and of 30 s for locks.
 
-    Raises ``SinkRefused`` for a pooler that gives sessions out by transaction.
+    Raises ``Unavailable`` or ``AccessDenied``, and ``SinkRefused`` for a pooler that gives sessions out by transaction.
     """
     session = _open(secret, conn_id, context)
     try:
@@ -87,9 +87,17 @@ def _open(secret: Secret, conn_id: str, context: Mapping[str, object]) -> Sessio
             make_conninfo(dsn, **timeout), autocommit=True, row_factory=dict_row, application_name="tidemark sink"
         )
     except psycopg.OperationalError as refused:
+        if postgres_errors.is_refused(refused, dsn):
+            raise AccessDenied(
+                f"the database of connection {conn_id} refuses this client: {message_of(refused)}",
+                next_step=f"correct user, password and database of the connection {conn_id}, or give the user the "
+                "right to connect; what other sinks publish meanwhile stays. Then: tidemark retry {pipeline}",
+                database=describe(secret),
+                **context,
+            ) from refused
         raise Unavailable(
             f"the database of connection {conn_id} cannot be reached: {message_of(refused)}",
-            next_step="check that it runs, and host, port, user, password and database of the connection; "
+            next_step=f"check that it runs, and host and port of the connection {conn_id}; "
             "what other sinks publish meanwhile stays. Then: tidemark retry {pipeline}",
             database=describe(secret),
             **context,
