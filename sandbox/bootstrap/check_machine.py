@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -93,11 +94,24 @@ def holder(name: str) -> str | None:
     return None
 
 
+def answers(port: int) -> bool:
+    """Whether something accepts connections on this port of this machine."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
 def check_alone() -> list[str]:
     """No other process runs the services of this checkout."""
     pid = holder("run.lock")
     if pid is not None and READY.exists():
         page = json.loads(READY.read_text())
+        silent = [f"{name} (port {port})" for name, port in page["ports"].items() if not answers(port)]
+        if silent:
+            problem = f"`make up` of this checkout was started (process {pid}), and {', '.join(silent)} does not answer"
+            return [f"{problem}\n  start it again: make down && make up; data stays. Its logs: {STATE / 'logs'}"]
         problem = f"`make up` of this checkout is up (process {pid}): {{url}}  user {{user}}  password {{password}}"
         return [f"{problem.format(**page)}\n  work with it (docs/own-topic.md), or stop it: make down"]
     if pid is not None:

@@ -4,5 +4,5 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 STATE = CHECKOUT / ".tidemark"
-# Airflow's address and login, as JSON, while `make up` is up and its demonstration is over.
+# Airflow's address and login, and the port of each service, as JSON: while `make up` is up and its demonstration over.
 READY = STATE / "up.json"

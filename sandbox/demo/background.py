@@ -73,7 +73,8 @@ def serve() -> None:
             airflow = stack.wait_airflow()
             airflow.honour_schedules()
             READY.touch(mode=0o600)
-            READY.write_text(json.dumps({"url": airflow.url, "user": airflow.user, "password": airflow.password}))
+            login = {"url": airflow.url, "user": airflow.user, "password": airflow.password}
+            READY.write_text(json.dumps({**login, "ports": stack.ports}))
             while True:
                 signal.pause()
     finally:

@@ -15,6 +15,7 @@ from sandbox.errors import SandboxBusy
 from sandbox.services.airflow import Airflow
 from sandbox.services.broker import Broker
 from sandbox.services.clock import Clock
+from sandbox.services.kafka_programs import write_programs
 from sandbox.services.postgres import Postgres
 from sandbox.services.spark_server import SparkServer
 from tidemark.database.migrate import migrate
@@ -105,6 +106,15 @@ class Stack:
             "PYSPARK_PYTHON": sys.executable,
         }
 
+    @property
+    def ports(self) -> dict[str, int]:
+        """Where each service listens, by its name."""
+        assert self._airflow is not None, "not started"
+        return {
+            "PostgreSQL": self.postgres.port, "Kafka": self.broker.port, "the Spark Connect server": self.spark.port,
+            "Airflow": self._airflow.port,
+        }  # fmt: skip
+
     def _write_shell_file(self, airflow: Airflow) -> None:
         """Write the variables for a shell, `. .tidemark/env`: there tidemark, airflow and psql use these services."""
         path = self.state / SHELL_FILE
@@ -142,7 +152,8 @@ def shell_text(variables: Mapping[str, str], airflow: Airflow, postgres: Postgre
         "KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
     }
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in settings.items()]
-    programs = f"{Path(sys.executable).parent}{os.pathsep}{postgres.programs}{os.pathsep}"
+    folders = (Path(sys.executable).parent, postgres.programs, write_programs(broker.state / "bin"))
+    programs = "".join(f"{folder}{os.pathsep}" for folder in folders)
     return f'{"".join(lines)}export PATH={shlex.quote(programs)}"$PATH"\n'
 
 

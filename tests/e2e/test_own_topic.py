@@ -93,6 +93,7 @@ def test_every_command_of_the_page_does_what_the_page_says(newcomer: Newcomer, a
     assert "orders: ok; published up to " in answers
 
     newcomer.type(end)
+    assert "orders: " not in newcomer.type("tidemark status"), "its file is not missed"
     airflow.parse()
     assert not (newcomer.folder / ".tidemark" / "_pipelines" / "orders.json").exists()
 

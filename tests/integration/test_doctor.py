@@ -101,7 +101,7 @@ def test_a_wrong_password_is_said_and_not_shown(make_table_world: MakeTableWorld
     world.targets["warehouse"] = world.targets["warehouse"].replace("@", "canary@")
     done = world.here("doctor", "demo")
     assert done.exit_code == 1
-    assert "failed   demo: sink postgres: the database of connection warehouse cannot be reached" in done.stdout
+    assert "failed   demo: sink postgres: the database of connection warehouse refuses this client" in done.stdout
     assert "canary" not in done.stdout + done.stderr
 
 

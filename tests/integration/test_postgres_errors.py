@@ -115,7 +115,7 @@ class Refusal(NamedTuple):
     """How a connection string differs from a right one, and what the server says to it."""
 
     change: dict[str, str | None]
-    said: str
+    words: str
 
 
 REFUSALS = {
@@ -178,7 +178,7 @@ def test_a_connection_that_the_server_refuses_is_denied_and_not_tried_again(
 ) -> None:
     for error in errors_of(users | refusal.change):
         assert (type(error), error.code) == (AccessDenied, "access-denied")
-        assert refusal.said in error.what
+        assert refusal.words in error.what
         assert "correct" in error.next_step
 
 

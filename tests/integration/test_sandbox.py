@@ -1,8 +1,10 @@
 """The local services keep what they promise: data survives a kill, and nothing survives the end."""
 
 import contextlib
+import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -20,8 +22,9 @@ from sandbox.bootstrap.jars import ensure, locked
 from sandbox.demo import flights
 from sandbox.errors import SandboxBusy, SandboxFailed
 from sandbox.services.broker import Broker
+from sandbox.services.kafka_programs import write_programs
 from sandbox.services.postgres import Postgres, remove_home
-from sandbox.services.processes import Child, port_answers, wait_until
+from sandbox.services.processes import Child, free_port, port_answers, wait_until
 from sandbox.services.s3 import Bucket
 from sandbox.services.stack import LockFile
 
@@ -306,10 +309,19 @@ def test_whoever_starts_make_up_twice_is_told_where_the_first_one_is(
     lock = LockFile(tmp_path / "run.lock")
     lock.acquire()
     assert "at work" in check_alone()[0]
-    (tmp_path / "up.json").write_text('{"url": "http://127.0.0.1:1", "user": "admin", "password": "p"}')
-    [told] = check_alone()
-    assert "is up (process" in told
-    assert "http://127.0.0.1:1  user admin  password p" in told
+    page = {"url": "http://127.0.0.1:1", "user": "admin", "password": "p"}
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as service:
+        ports = {"PostgreSQL": service.getsockname()[1]}
+        (tmp_path / "up.json").write_text(json.dumps({**page, "ports": ports}))
+        [told] = check_alone()
+        assert "is up (process" in told
+        assert "http://127.0.0.1:1  user admin  password p" in told
+        dead = free_port()
+        (tmp_path / "up.json").write_text(json.dumps({**page, "ports": {**ports, "Kafka": dead}}))
+        [told] = check_alone()
+        assert "is up (process" not in told
+        assert f"Kafka (port {dead}) does not answer" in told
+        assert "make down && make up" in told
     lock.release()
     assert check_alone() == [], "what a killed one has left does not count"
 
@@ -344,3 +356,26 @@ def processes_in(folder: Path) -> list[Path]:
             if place.readlink().is_relative_to(folder):
                 inside.append(place)
     return inside
+
+
+def test_the_programs_that_messages_name_work_in_the_shell_of_make_up(broker: Broker, tmp_path: Path) -> None:
+    folder = write_programs(tmp_path / "bin")
+
+    def typed(command: str) -> str:
+        shell = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+        done = subprocess.run(["bash", "-ec", command], text=True, capture_output=True, timeout=60, env=shell)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    topic, server = f"typed-{free_port()}", f"--bootstrap-server {broker.bootstrap_servers}"
+    typed(f"kafka-topics.sh {server} --create --topic {topic} --partitions 2 --config retention.ms=-1")
+    typed(f"kafka-topics.sh {server} --alter --topic {topic} --partitions 3")
+    changed = f"--entity-type topics --entity-name {topic} --add-config cleanup.policy=compact"
+    typed(f"kafka-configs.sh {server} --alter {changed}")
+    assert topic in typed(f"kafka-topics.sh {server} --list").split()
+    assert len(broker.admin().list_topics(topic, timeout=10).topics[topic].partitions) == 3
+    again = subprocess.run(
+        [folder / "kafka-topics.sh", *server.split(), "--create", "--topic", topic], text=True, capture_output=True
+    )
+    assert (again.returncode, "already exists" in again.stderr) == (1, True)
+    typed(f"kafka-topics.sh {server} --delete --topic {topic}")

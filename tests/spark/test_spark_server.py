@@ -1,8 +1,11 @@
 """Manifests on a Spark Connect server that stays up: the same receipts, and what is left when a client or it dies."""
 
+import configparser
 import json
 import os
+import re
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,12 +15,14 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import TopicPartition
 
+from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.services.processes import wait_until
 from sandbox.services.spark_server import SparkServer
 from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.slow_batches import at_work, slow
 from tests.worlds.table_world import TableWorld
 from tests.worlds.world import Command, World, wait_ended, wait_stopped, wake
+from tidemark.cli.prepare import spark_server as spark_server_command
 from tidemark.errors import ConfigurationError, DataLost, Unavailable, UndecodableRecord, WorkFailed
 from tidemark.lifecycle.attempt import order_of, process
 from tidemark.lifecycle.plan import Tick, plan
@@ -26,7 +31,7 @@ from tidemark.manifest import RunKind
 from tidemark.order import Order
 from tidemark.receipt import Receipt
 from tidemark.spark.connected import stage_on
-from tidemark.spark.remote import parsed
+from tidemark.spark.remote import DEFAULT_PORT, parsed
 
 MakeWorld = Callable[..., World]
 MakeTableWorld = Callable[..., TableWorld]
@@ -108,6 +113,29 @@ def test_doctor_finds_on_the_server_the_connections_that_tasks_get(
     assert any("its Python answered" in finding["message"] for finding in of_server)
 
 
+def test_doctor_says_of_a_lake_that_is_read_only_what_is_wrong_and_reports_no_bug(
+    spark_server: SparkServer, make_world: MakeWorld
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a file system")
+    world = make_world()
+    disk = world.folder / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tidemark-test", str(disk)])
+    assert mounted.returncode == 0, "no small file system can be mounted here"
+    try:
+        (disk / "lake").mkdir()
+        world.lake.symlink_to(disk / "lake")
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        done = world.tidemark("doctor", "demo", "--json", spark=True, env=remote(spark_server))
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+    wrong = {finding["check"]: finding for finding in json.loads(done.stdout) if finding["severity"] == "failed"}
+    assert list(wrong) == ["demo: sink files"], done.stdout
+    assert "the lake cannot be written (Read-only file system" in wrong["demo: sink files"]["message"]
+    assert "mount the disk so that it can be written" in wrong["demo: sink files"]["next_step"]
+
+
 def test_an_undecodable_record_is_named(spark_server: SparkServer, make_world: MakeWorld) -> None:
     world = make_world(partitions=1, settings={"on_error": "fail"})
     world.produce(5)
@@ -157,6 +185,7 @@ def test_no_server_is_said_at_once(make_world: MakeWorld) -> None:
     assert time.monotonic() - started < 30
     assert refused.returncode == 1
     assert "the Spark Connect server cannot be reached (Connection refused)" in refused.stderr
+    assert "start it: tidemark spark-server --port 9;" in refused.stderr
     assert "spark: {engine: submit}" in refused.stderr
 
 
@@ -283,6 +312,18 @@ def test_a_server_that_is_killed_fails_the_attempt_and_a_new_one_does_the_next(
     done = world.tidemark("retry", "demo", spark=True, env=remote(spark_server))
     assert done.returncode == 0, done.stderr
     world.assert_complete()
+
+
+def test_the_command_that_the_docs_give_a_supervisor_becomes_the_server_itself(spark_server: SparkServer) -> None:
+    """So systemd sees when the server has died, and a signal of it reaches the server."""
+    page = (CHECKOUT / "docs" / "operations.md").read_text()
+    [unit] = re.findall(r"^```ini\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    settings = configparser.ConfigParser()
+    settings.read_string(unit)
+    program, command, *options = settings["Service"]["ExecStart"].split()
+    assert (Path(program).name, command, settings["Service"]["Restart"]) == ("tidemark", "spark-server", "always")
+    assert spark_server_command.make_context(command, options).params["port"] == DEFAULT_PORT
+    assert Path(f"/proc/{spark_server.pid}/exe").readlink().name == "java"
 
 
 def test_a_client_with_another_package_sends_it(

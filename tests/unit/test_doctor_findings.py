@@ -1,5 +1,6 @@
 """How checks are run and what they say of a machine; what they say of real services is in tests/integration."""
 
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -130,3 +131,18 @@ def test_room_is_measured_where_a_folder_will_be(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(findings, "GIB", os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize * 2)
     [finding] = findings.disk_space("lake", tmp_path)
     assert finding.severity is Severity.WARNING
+
+
+def test_what_the_system_refuses_is_no_bug_and_says_what_to_do() -> None:
+    def read_only() -> Iterator[Finding]:
+        yield ok("one", "well")
+        raise OSError(errno.EROFS, "Read-only file system", "/lake/.probe")
+
+    def broken() -> Iterator[Finding]:
+        yield ok("two", "well")
+        raise KeyError("nobody thought of it")
+
+    _, refused, _, bug = run(Check("one", read_only), Check("two", broken))
+    assert refused.message == "Read-only file system: /lake/.probe"
+    assert refused.next_step == "mount the disk so that it can be written, then repeat the command"
+    assert bug.next_step == "report this bug"

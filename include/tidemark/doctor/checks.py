@@ -1,5 +1,6 @@
 """Runs the checks of ``tidemark doctor``. Each has a time limit, and an error in one does not stop the others."""
 
+import errno
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -50,5 +51,24 @@ def _run(check: Check, findings: list[Finding]) -> None:
             findings.append(finding)  # noqa: PERF402 -- findings before an error count
     except TidemarkError as error:
         findings.append(failed(check.name, error.what, error.next_step))
+    except OSError as error:
+        findings.append(_of_system(check.name, error))
     except Exception as error:
         findings.append(failed(check.name, f"the check itself failed ({type(error).__name__})", "report this bug"))
+
+
+def _of_system(name: str, error: OSError) -> Finding:
+    """An error of a file system or a network is none of the program."""
+    message = error.strerror or str(error) or type(error).__name__
+    if error.filename is not None:
+        message = f"{message}: {error.filename}"
+    match error.errno:
+        case errno.EROFS:
+            step = "mount the disk so that it can be written"
+        case errno.EACCES | errno.EPERM:
+            step = "give this user the right to it"
+        case errno.ENOSPC | errno.EDQUOT:
+            step = "free some space there"
+        case _:
+            step = "correct what the message names"
+    return failed(name, message, f"{step}, then repeat the command")

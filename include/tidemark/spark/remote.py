@@ -46,10 +46,11 @@ class Remote:
         """Raise ``Unavailable`` when nothing accepts a connection there."""
         why = why_unreachable(self.host, self.port)
         if why is not None:
+            where, listens = ("", "") if self.is_here else (f" on {self.host}", " --host ADDRESS")
             raise Unavailable(
                 f"the Spark Connect server cannot be reached ({why})",
-                next_step="check that it runs and that this machine may connect to it; nothing was read. Without it: "
-                "spark: {engine: submit} in the pipeline file",
+                next_step=f"start it{where}: tidemark spark-server --port {self.port}{listens}; or let this machine "
+                "connect to it. Nothing was read. Without it: spark: {engine: submit} in the pipeline file",
                 server=self.address,
             )
 

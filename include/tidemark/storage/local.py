@@ -30,21 +30,25 @@ def _translated(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _translate(error, path) from error
+        raise of_disk(error, path) from error
 
 
-def _translate(error: OSError, path: Path) -> TidemarkError:
-    what = f"{error.strerror}: {error.filename or path}"
+def of_disk(error: OSError, path: Path | None = None) -> TidemarkError:
+    """The error for one of a file system; ``path`` is that of an error which names none."""
+    what = ": ".join(str(part) for part in (error.strerror or error, error.filename or path) if part)
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
             return Unavailable(
-                f"the disk under the lake is full ({what})",
+                f"the disk is full ({what})",
                 next_step="free some space, then run: tidemark retry {pipeline}; nothing is published half",
             )
         case errno.EACCES | errno.EPERM | errno.EROFS:
+            mend = (
+                "mount the disk so that it can be written" if error.errno == errno.EROFS else "give this user the right"
+            )
             return AccessDenied(
                 f"the lake cannot be written ({what})",
-                next_step="give this user the right, or give the sink another folder",
+                next_step=f"{mend}, or give the sink another folder; then: tidemark retry {{pipeline}}",
             )
         case _:
             return WorkFailed(
@@ -309,7 +313,7 @@ def _tries(seconds: float) -> Iterator[bool]:
 def _refuse_unreadable(error: OSError) -> None:
     """Raise unless the folder is missing: one that cannot be read must not look empty."""
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
-        raise _translate(error, Path(error.filename)) from error
+        raise of_disk(error, Path(error.filename)) from error
 
 
 def _sync_file(path: Path) -> None:

@@ -30,6 +30,7 @@ from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, Tidem
 from tidemark.sinks.iceberg.file_io import StoreFileIO, try_write
 from tidemark.sinks.iceberg.settings import CatalogKind, Settings
 from tidemark.storage.base import is_s3
+from tidemark.storage.local import of_disk
 
 CONNECT_S, READ_S = 5, 60
 FILE_IO = f"{StoreFileIO.__module__}.{StoreFileIO.__qualname__}"
@@ -103,7 +104,13 @@ class OpenCatalog:
             self._raise(AccessDenied, "refuses access", _ACCESS, error, context)
         except ProgrammingError as error:
             self._raise(AccessDenied, "refuses a statement", "give its user the right", error, context)
-        except (SQLAlchemyError, requests.RequestException, RESTError, OSError) as error:
+        except OSError as error:
+            if error.filename is not None:  # of a table in a folder; those of a connection name no file
+                problem = of_disk(error)
+                problem.within(**context)
+                raise problem from error
+            self._raise(Unavailable, "does not answer", _ANSWER, error, context)
+        except (SQLAlchemyError, RESTError) as error:
             if isinstance(error, OperationalError) and self._refuses_client(error):
                 self._raise(AccessDenied, "refuses access", _ACCESS, error, context)
             self._raise(Unavailable, "does not answer", _ANSWER, error, context)

@@ -150,8 +150,6 @@ class _Writing:
 def try_write(io: FileIO, location: str) -> None:
     """Create and remove a file of metadata, as a commit creates it."""
     place = f"{location.rstrip('/')}/metadata/.doctor-{uuid4().hex}"
-    try:
-        with io.new_output(place).create() as file:
-            file.write(b"probe")
-    finally:
-        io.delete(place)
+    with io.new_output(place).create() as file:
+        file.write(b"probe")
+    io.delete(place)

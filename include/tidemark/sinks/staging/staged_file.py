@@ -16,6 +16,7 @@ from tidemark.errors import AccessDenied, TidemarkError, Unavailable
 from tidemark.receipt import ObjectKind
 from tidemark.sinks.writer import StagedPart
 from tidemark.storage.base import ObjectStore
+from tidemark.storage.local import of_disk
 
 
 class _Abandoned(Exception):
@@ -91,14 +92,15 @@ class StagedFile(ABC):
 
 @contextmanager
 def staging_of(sink: str, /, **context: object) -> Iterator[None]:
-    """Errors of the disk or the store as ``AccessDenied`` or ``Unavailable``."""
+    """Errors of the disk or the store as ``AccessDenied`` or ``Unavailable``, with the words of the store."""
     try:
         yield
     except OSError as error:
-        kind = AccessDenied if isinstance(error, PermissionError) else Unavailable
+        problem = of_disk(error)
+        kind = AccessDenied if isinstance(problem, AccessDenied) else Unavailable
         raise kind(
-            f"the sink {sink} cannot stage a file: {error}",
-            next_step="free space or give this user the right to write, then: tidemark retry {pipeline}",
+            f"the sink {sink} cannot stage a file: {problem.what}",
+            next_step=problem.next_step,
             **{"sink": sink, **context},
         ) from error
 

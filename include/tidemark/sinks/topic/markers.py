@@ -66,7 +66,9 @@ class Markers:
         if "delete" in policy:
             raise SinkRefused(
                 f"the topic of markers {self.name} has cleanup.policy={policy}: it would forget what was sent",
-                next_step=f"nothing was sent; set cleanup.policy=compact for topic {self.name} (kafka-configs.sh)",
+                next_step=f"nothing was sent; kafka-configs.sh --bootstrap-server {self._cluster.bootstrap_servers} "
+                f"--alter --entity-type topics --entity-name {self.name} --add-config cleanup.policy=compact; "
+                "then repeat the command",
             )
 
     def id(self) -> str | None:
