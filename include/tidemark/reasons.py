@@ -36,6 +36,26 @@ def template(reason: str) -> str:
     return _VARYING.sub(lambda match: _FIXED[str(match.lastgroup)], reason)
 
 
+_OF_DATA = re.compile(
+    r"""
+    (?P<type> \b [A-Za-z]\w* \( \d+ (?: ,\ ?\d+ )? \) )          # DECIMAL(10,2)
+  | (?P<quoted> " .* " | (?<!\w) ' .* ' )                          # to the last quote: data may have quotes
+  | (?P<number> (?<!\w) \d [\w.,:+-]* )                           # also a time; not INT64
+    """,
+    re.VERBOSE,
+)
+
+
+def without_values(message: str) -> str:
+    """The first line of another library's message without what may be data: what it quotes, and numbers."""
+    lines = message.strip().splitlines() or [""]
+    return _OF_DATA.sub(_kind_of_data, lines[0])
+
+
+def _kind_of_data(match: re.Match[str]) -> str:
+    return {"type": match[0], "quoted": "'..'", "number": "N"}[str(match.lastgroup)]
+
+
 @dataclass(frozen=True)
 class ReasonCount:
     """The dead letters of one partition with one template; ``first`` and ``last`` are offsets, inclusive."""

@@ -87,7 +87,7 @@ def test_a_kafka_connection_that_cannot_be_used_is_refused_without_its_password(
     extra = {"bootstrap.servers": world.broker.bootstrap_servers, "sasl.jaas.config": jaas}
     connection = json.dumps({"conn_type": "kafka", "extra": extra})
     done = within(PROMPTLY, world, "plan", "demo", env={"AIRFLOW_CONN_EVENTS": connection})
-    told(done, 2, "sets sasl.jaas.config, which is not allowed", "write sasl.username and sasl.password")
+    told(done, 2, "sets sasl.jaas.config, which is not allowed", "write user and password as login and password")
     untouched(world)
 
 

@@ -1,5 +1,6 @@
 """What a real server refuses is classified once; the manifest database and a target say it in their own words."""
 
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import NamedTuple
@@ -187,3 +188,42 @@ def test_a_server_that_is_full_or_does_not_answer_is_tried_again(users: dict[str
         assert (type(error), "too many connections" in error.what) == (Unavailable, True)
     for error in errors_of(users | {"port": str(free_port())}):
         assert (type(error), "Connection refused" in error.what) == (Unavailable, True)
+
+
+CANARY = "canary-of-a-row"
+OF_ROWS = {
+    "a check": (f"INSERT INTO wide VALUES (1, '{CANARY}', 9)", 'violates check constraint "small"'),
+    "a key twice": (
+        f"INSERT INTO wide VALUES (1, '{CANARY}', 1), (2, '{CANARY}', 1)",
+        'violates unique constraint "sole"',
+    ),
+    "no value": (f"INSERT INTO wide VALUES (NULL, '{CANARY}', 1)", 'null value in column "id" of relation "wide"'),
+    "no parent": (f"INSERT INTO child VALUES ('{CANARY}')", 'violates foreign key constraint "of_wide"'),
+    "not a number": (f"SELECT '{CANARY} with \" a quote'::int", 'invalid input syntax for type integer: ".."'),
+    "not a time": (f"SELECT '{CANARY}'::timestamptz", 'invalid input syntax for type timestamp with time zone: ".."'),
+    "not of an enum": (f"SELECT '{CANARY}'::mood", 'invalid input value for enum mood: ".."'),
+    "too large": ("SELECT '77777'::smallint", 'value ".." is out of range for type smallint'),
+    "a trigger": (f"INSERT INTO watched VALUES ('{CANARY}')", "PL/pgSQL function refuse_all() line 1 refuses it"),
+}
+TABLES = """
+    CREATE TYPE mood AS ENUM ('good');
+    CREATE TABLE wide (id int PRIMARY KEY, name text CONSTRAINT sole UNIQUE, n int CONSTRAINT small CHECK (n < 5));
+    CREATE TABLE child (name text CONSTRAINT of_wide REFERENCES wide (name));
+    CREATE TABLE watched (name text);
+    CREATE FUNCTION refuse_all() RETURNS trigger LANGUAGE plpgsql AS
+        'BEGIN RAISE EXCEPTION ''% is refused'', NEW.name USING ERRCODE = ''check_violation''; END';
+    CREATE TRIGGER refusing BEFORE INSERT ON watched FOR EACH ROW EXECUTE FUNCTION refuse_all();
+"""
+
+
+@pytest.mark.parametrize(("statement", "words"), OF_ROWS.values(), ids=OF_ROWS)
+def test_an_error_names_what_a_row_breaks_and_not_the_row(database: str, statement: str, words: str) -> None:
+    with psycopg.connect(database, autocommit=True, options="-c search_path=public") as session:
+        session.execute(TABLES)
+        for translated_here in (manifest.translated, lambda: target.translated(pipeline="demo")):
+            with pytest.raises(TidemarkError) as refused, translated_here():
+                session.execute(statement)  # type: ignore[call-overload]
+            assert words in refused.value.what
+            shown = "".join(traceback.format_exception(refused.value))
+            assert CANARY not in shown + str(refused.value)
+            assert "77777" not in shown + str(refused.value)

@@ -116,6 +116,24 @@ def test_a_key_that_no_index_takes_is_named_and_nothing_is_applied(make_table_wo
     assert "the table does not take the rows: index row size" in refused(world)
 
 
+def test_a_row_that_breaks_a_constraint_is_shown_nowhere(world: TableWorld) -> None:
+    world.execute(CREATE.format(columns=f"{COLUMNS}, CONSTRAINT quiet CHECK (name <> 'canary-of-a-row')"))
+    world.send(json.dumps({"n": 1, "at": "2024-03-01T00:00:00Z", "name": "canary-of-a-row", "k": 77}))
+    failed = world.here("run", "demo")
+    assert 'violates check constraint "quiet"' in failed.stderr
+    assert "constraint=quiet" in failed.stderr
+    commands = [world.here(*words) for words in (("status",), ("status", "--json"), ("show", "1"), ("history", "demo"))]
+    shown = "".join(command.stdout + command.stderr for command in (failed, *commands))
+    with psycopg.connect(world.dsn) as connection:
+        for table in ("attempt", "event", "manifest"):
+            [stored] = connection.execute(f"SELECT json_agg(t)::text FROM tidemark.{table} t").fetchone() or ("",)  # type: ignore[call-overload]
+            shown += stored
+    for log in (world.folder / "home").rglob("*"):
+        shown += log.read_text(errors="replace") if log.is_file() else ""
+    assert "quiet" in shown
+    assert "canary-of-a-row" not in shown
+
+
 def test_a_key_that_is_checked_late_is_named_and_nothing_is_applied(world: TableWorld) -> None:
     world.execute(CREATE.format(columns=COLUMNS).replace("PRIMARY KEY", "NOT NULL CONSTRAINT late UNIQUE DEFERRABLE"))
     message = refused(world)

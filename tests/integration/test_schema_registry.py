@@ -51,6 +51,15 @@ def test_a_schema_comes_with_all_it_refers_to(registry: SchemaRegistry, subject:
     assert client.by_subject(subject) == client.by_subject(subject, 1) == schema
 
 
+def test_a_bearer_token_is_the_password_of_a_connection_without_a_login() -> None:
+    tokens = [
+        opened("http://registry", password="s3cret"), opened("http://registry", extra={"bearer.auth.token": "s3cret"}),
+    ]  # fmt: skip
+    assert tokens[0].options == tokens[1].options
+    with pytest.raises(ConfigurationError, match=r"has a password and another bearer\.auth\.token"):
+        opened("http://registry", password="s3cret", extra={"bearer.auth.token": "other"})
+
+
 def test_what_the_registry_does_not_have_is_told_from_a_wrong_address(registry: SchemaRegistry, subject: str) -> None:
     client = open_registry({"url": registry.url})
     for ask in (lambda: client.by_writer("999999"), lambda: client.by_subject(subject)):

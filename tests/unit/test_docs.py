@@ -12,7 +12,9 @@ import pytest
 
 from tidemark import __version__
 from tidemark.cli import main
+from tidemark.decoders.schema_registry.client import _SECRET as REGISTRY_SECRETS
 from tidemark.failpoints import FAILPOINTS
+from tidemark.kafka.security import SECRETS
 from tidemark.pipeline.loader import load
 from tidemark.sinks.kinds import SINKS
 
@@ -223,3 +225,11 @@ def test_every_command_and_every_option_has_a_help_text() -> None:
         assert command.help, name
         for parameter in command.params:
             assert not isinstance(parameter, click.Option) or parameter.help, f"{name} {parameter.name}"
+
+
+def test_no_example_has_a_secret_in_the_extra_of_a_connection() -> None:
+    """There Airflow shows it in clear, in its audit log too: docs/configuration.md says so."""
+    words = (*SECRETS, *REGISTRY_SECRETS, "token", "aws_session_token", "password", "secret")
+    for path in DOCS:
+        for extra in re.findall(r'"extra": (\{[^{}]*\})', path.read_text()):
+            assert [word for word in words if f'"{word}":' in extra] == [], f"{path.name}: {extra}"

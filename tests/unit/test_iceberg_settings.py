@@ -107,6 +107,13 @@ def test_secrets_reach_the_client_only(
     assert shown.startswith(addresses[catalog])
 
 
+def test_a_token_of_a_rest_catalog_is_the_password_of_a_connection_without_a_login() -> None:
+    connection = {"conn_type": "https", "host": "cat", "password": CANARY, "extra": {}}
+    given = _properties(settings(catalog="rest"), lambda _: connection)
+    assert given["token"] == Secret(CANARY)
+    assert "credential" not in given
+
+
 def test_a_connection_that_is_missing_or_says_too_much_is_named() -> None:
     with pytest.raises(ConfigurationError, match="the connection lakehouse of the sql catalog does not exist"):
         _properties(settings(), lambda _: None)

@@ -262,7 +262,7 @@ def test_keys_and_certificates_that_cannot_work_are_refused(tmp_path: Path, auth
 @pytest.mark.parametrize(
     ("key", "advice"),
     [
-        ("sasl.jaas.config", "write sasl.username and sasl.password"),
+        ("sasl.jaas.config", "write user and password as login and password"),
         ("ssl.truststore.location", "write ssl.ca.location"),
         ("ssl.truststore.password", "write ssl.ca.location"),
         ("ssl.keystore.location", "write ssl.certificate.location and ssl.key.location"),
@@ -365,3 +365,16 @@ def test_a_file_of_connections_that_is_not_there_is_named(tmp_path: Path, monkey
     with pytest.raises(ConfigurationError, match="cannot be read: No such file or directory"):
         kafka_connection(pipeline(tmp_path))
     assert "AIRFLOW_CONN_KAFKA_DEFAULT" not in os.environ
+
+
+def test_the_password_of_a_connection_opens_the_key_of_a_client_without_sasl(
+    tmp_path: Path, authority: Authority
+) -> None:
+    own = authority.issue("reader", "reader", password="hunter2")
+    extra = {"security.protocol": "SSL", "ssl.certificate.pem": own.certificate, "ssl.key.pem": own.key}
+    inside = {**extra, "ssl.key.password": "hunter2"}
+    assert connected(tmp_path, extra, password="hunter2").config == connected(tmp_path, inside).config
+    assert "ssl.key.pem is encrypted" in refused(tmp_path, extra).what
+    assert "differ" in refused(tmp_path, inside, password="another").what
+    assert "it has a login or a password" in refused(tmp_path, extra, login="reader", password="hunter2").what
+    assert "it has a login or a password" in refused(tmp_path, {"security.protocol": "SSL"}, password="hunter2").what

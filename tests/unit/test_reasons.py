@@ -10,6 +10,7 @@ from tidemark.reasons import (
     reasons_text,
     reasons_together,
     template,
+    without_values,
 )
 
 
@@ -62,3 +63,24 @@ def test_however_many_reasons_there_are_so_many_are_kept_and_all_records_are_cou
 )  # fmt: skip
 def test_a_share_is_of_the_records_read_and_rounded_up(text: int | str | None, records: int, allowed: int) -> None:
     assert DeadLetterLimit(text).allowed(records) == allowed
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("Conversion Error: Could not convert string 'ada' to INT64",
+         "Conversion Error: Could not convert string '..' to INT64"),
+        ("Out of Range Error: Overflow in multiplication of INT32 (70000 * 3)!",
+         "Out of Range Error: Overflow in multiplication of INT32 (N * N)!"),
+        ("Type INT64 with value -300 can't be cast because it is out of range for INT8",
+         "Type INT64 with value -N can't be cast because it is out of range for INT8"),
+        ('Casting value "1234.5" to type DECIMAL(4,2) failed', "Casting value '..' to type DECIMAL(4,2) failed"),
+        ("can't convert 'it's ada' b'", "can't convert '..'"),
+        ("Integer value 5000000000 not in range: -128 to 127", "Integer value N not in range: -N to N"),
+        ("timestamp out of range: 2024-03-01T10:00:00", "timestamp out of range: N"),
+        ("bad\nada", "bad"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_a_message_of_a_library_has_no_quoted_text_and_no_number(message: str, expected: str) -> None:
+    assert without_values(message) == expected

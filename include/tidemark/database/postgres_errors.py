@@ -41,6 +41,9 @@ _STATES = {"42501": Cause.DENIED, "55P03": Cause.LOCKED, "3F000": Cause.TABLE_MI
 _CLASSES = {"22": Cause.VALUE, "23": Cause.VALUE, "28": Cause.DENIED, "TM": Cause.OURS} | dict.fromkeys(
     ("0A", "21", "3D", "3F", "42", "54", "P0"), Cause.STATEMENT
 )
+_VALUES: Final = re.compile(r'(?<=").*(?=")|\b0x[0-9a-fA-F]+(?: 0x[0-9a-fA-F]+)*', re.DOTALL)
+_RAISED: Final = "exec_stmt_raise"  # the place in PostgreSQL's sources where RAISE is done
+_PLACE: Final = re.compile(r"PL/pgSQL function .+? line \d+")
 _NO_DATABASE: Final = "3D000"
 _ANSWER_S: Final = 5.0
 # As libpq writes what it has received; the fields before the code are the severity, in the server's language and not.
@@ -50,23 +53,25 @@ _REFUSAL: Final = re.compile(rb'^[^\t]+\tB\t\d+\tErrorResponse\t S "[^"]*" V "[A
 @dataclass(frozen=True)
 class PostgresError:
     """``state`` is the SQLSTATE, empty when the server did not answer. ``message`` is one line without the connection
-    string; ``detail`` may hold values of a row."""
+    string and without values of a row: errors are stored, and shown to people who may not see rows."""
 
     cause: Cause
     state: str
     message: str
-    detail: str | None
     constraint: str | None
     column: str | None
 
 
 @contextmanager
 def translated(translate: Callable[[PostgresError], TidemarkError]) -> Iterator[None]:
-    """Replace each error of psycopg by the one that ``translate`` makes from it."""
+    """Replace each error of psycopg by the one that ``translate`` makes from it.
+
+    A traceback shows nothing of the error of psycopg: its text ends with the row that was refused.
+    """
     try:
         yield
     except psycopg.Error as error:
-        raise translate(_classified(error)) from error
+        raise translate(_classified(error)) from None
 
 
 def is_refused(error: BaseException | None, dsn: str) -> bool:
@@ -126,9 +131,17 @@ def message_of(error: psycopg.Error) -> str:
 
 def _classified(error: psycopg.Error) -> PostgresError:
     state, diag = error.sqlstate or "", error.diag
-    return PostgresError(
-        _cause(state), state, message_of(error), diag.message_detail, diag.constraint_name, diag.column_name
-    )
+    return PostgresError(_cause(state), state, _without_values(error), diag.constraint_name, diag.column_name)
+
+
+def _without_values(error: psycopg.Error) -> str:
+    """The message without values of a row. Those of data exceptions (class 22) quote them; those of other errors quote
+    names of tables, columns and constraints. What a trigger or function raises may say anything."""
+    state, diag = error.sqlstate or "", error.diag
+    if diag.source_function == _RAISED and _cause(state) is not Cause.OURS:
+        place = _PLACE.search(diag.context or "")
+        return f"{place[0] if place else 'a function'} refuses it, in words that PostgreSQL's log has"
+    return _VALUES.sub("..", message_of(error)) if state[:2] == "22" else message_of(error)
 
 
 def _cause(state: str) -> Cause:

@@ -63,7 +63,7 @@ ALLOWED: Final = (
 )  # fmt: skip
 _FAMILIES: Final = ("security.", "sasl.", "ssl.", "https.", "enable.ssl.")
 INSTEAD: Final[Mapping[str, str]] = {
-    "sasl.jaas.config": "write sasl.username and sasl.password; Java's form is made of them",
+    "sasl.jaas.config": "write user and password as login and password of the connection; Java's form is made of them",
     "sasl.login.*": "write sasl.oauthbearer.token.endpoint.url, .client.id and .client.secret",
     "sasl.client.callback.*": "write sasl.oauthbearer.token.endpoint.url, .client.id and .client.secret",
     "sasl.oauthbearer.config": "tokens without a signature are for tests; write sasl.oauthbearer.method: oidc",
@@ -102,7 +102,9 @@ def is_security(key: str) -> bool:
 def security_config(extra: Mapping[str, Any], login: object, password: object, now: datetime) -> Config:
     """The options of a connection by librdkafka's names, complete and checked; empty for a broker without security.
 
-    ``login`` and ``password`` are the connection's own fields, used where SASL needs a user. Raises ``WrongSecurity``.
+    ``login`` and ``password`` are the connection's own fields: user and password of SASL, else the password is that of
+    the client's own key. Airflow hides the password in its audit log, and nothing in ``extra``. Raises
+    ``WrongSecurity``.
     """
     options = _values(extra)
     protocol = _protocol(options)
@@ -114,10 +116,7 @@ def security_config(extra: Mapping[str, Any], login: object, password: object, n
         _authenticate(options, login, password)
     else:
         _refuse(options, "sasl.*", f"security.protocol is {protocol}", "write security.protocol: SASL_SSL")
-        if login or password:
-            raise WrongSecurity(
-                f"it has a login or a password, which {protocol} does not use", "write security.protocol: SASL_SSL"
-            )
+        _take_key_password(options, protocol, login, password)
     if protocol.tls:
         _check_tls(options, now)
     else:
@@ -211,11 +210,21 @@ def _authenticate(options: dict[str, str], login: object, password: object) -> N
         if value and options.setdefault(name, str(value)) != str(value):
             raise WrongSecurity(f"its {field} and {name} differ", f"keep one of them: the field {field}, or {name}")
         if name not in options:
-            raise WrongSecurity(f"{name} is missing for {mechanism}", f"set {name}, or the connection's {field}")
+            raise WrongSecurity(f"{name} is missing for {mechanism}", f"set the connection's {field}, or {name}")
         if any(ord(character) < 32 for character in options[name]):
             raise WrongSecurity(
                 f"{name} holds a control character", "remove it; it may be a line end that was copied too"
             )
+
+
+def _take_key_password(options: dict[str, str], protocol: Protocol, login: object, password: object) -> None:
+    has_key = protocol.tls and any(key in options for key in ("ssl.key.location", "ssl.key.pem"))
+    if login or (password and not has_key):
+        raise WrongSecurity(
+            f"it has a login or a password, which {protocol} does not use", "write security.protocol: SASL_SSL"
+        )
+    if password and options.setdefault("ssl.key.password", str(password)) != str(password):
+        raise WrongSecurity("its password and ssl.key.password differ", "keep the password of the connection")
 
 
 def _check_oidc(options: dict[str, str]) -> None:
@@ -256,5 +265,8 @@ def _check_material(options: dict[str, str], now: datetime) -> None:
     check_own(*certificate, now)
     block, encrypted = private_key(*key)
     if encrypted and "ssl.key.password" not in options:
-        raise WrongSecurity(f"{key[0]} is encrypted, and ssl.key.password is missing", "set ssl.key.password")
+        raise WrongSecurity(
+            f"{key[0]} is encrypted, and ssl.key.password is missing",
+            "set the connection's password, beside SASL ssl.key.password",
+        )
     check_pair(*certificate, block, options.get("ssl.key.password"))

@@ -340,7 +340,7 @@ class _Pass:
         index, reason = errors[0].index, errors[0].reason
         more = f"; {len(errors) - 1} more in the same batch" if len(errors) > 1 else ""
         raise UndecodableRecord(
-            f"a record cannot be used: {reason}{more}",
+            f"a record cannot be used: {template(reason)}{more}",
             next_step="correct the schema or the producer, or write dead_letter in the pipeline file; then: "
             "tidemark retry {pipeline}",
             manifest=self._manifest_id,

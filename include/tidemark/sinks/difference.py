@@ -5,8 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Difference:
-    """``manifest_id`` is None when it belongs to no manifest."""
+    """``manifest_id`` is None when it belongs to no manifest. ``example`` has values of a row: it is told to whoever
+    compares, and kept nowhere."""
 
     manifest_id: int | None
     what: str
     next_step: str
+    example: str = ""

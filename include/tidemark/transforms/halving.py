@@ -1,6 +1,5 @@
 """Rows that logic cannot work on: an error of a whole batch is traced to its rows by halving the batch."""
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -11,7 +10,6 @@ from tidemark.decoders.base import REASON_LIMIT, BadRecord, ErrorClass
 from tidemark.errors import WorkFailed
 
 BUDGET: Final = 1_000  # failed tries per batch: one bad row among 50,000 takes 17
-_QUOTED: Final = re.compile(r"\"[^\"]*\"|'[^']*'")
 
 
 class LogicFailed(Exception):
@@ -20,12 +18,6 @@ class LogicFailed(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason[:REASON_LIMIT]
-
-
-def without_values(message: str) -> str:
-    """The first line of a message without what it quotes: the quoted is often data."""
-    lines = message.strip().splitlines() or [""]
-    return _QUOTED.sub("'..'", lines[0])
 
 
 @dataclass

@@ -8,8 +8,9 @@ import pyarrow.compute as pc
 
 from tidemark.errors import ConfigurationError, WorkFailed
 from tidemark.positions import positions
+from tidemark.reasons import without_values
 from tidemark.transforms.base import NO_ROWS, Transformed, others
-from tidemark.transforms.halving import Halving, LogicFailed, without_values
+from tidemark.transforms.halving import Halving, LogicFailed
 from tidemark.transforms.statement import METADATA, ORDINAL, VIEW, Statement, connect, prepared
 from tidemark.transforms.types import stored_type
 

@@ -75,7 +75,11 @@ class CompletenessView:
 
 
 def difference_views(differences: Iterable[Difference]) -> list[DifferenceView]:
-    return [DifferenceView(each.manifest_id, each.what, each.next_step) for each in differences]
+    return [DifferenceView(each.manifest_id, _with_example(each), each.next_step) for each in differences]
+
+
+def _with_example(difference: Difference) -> str:
+    return f"{difference.what}, such as {difference.example}" if difference.example else difference.what
 
 
 def compared_views(sinks: Iterable[Compared]) -> list[ComparedView]:

@@ -238,6 +238,10 @@ def open_registry(config: Mapping[str, Any], lookup: Lookup = from_environment) 
     login, password = connection.get("login"), connection.get("password")
     if login and "basic.auth.user.info" not in extra:
         extra["basic.auth.user.info"] = f"{login}:{password or ''}"
+    elif password and not login and extra.setdefault("bearer.auth.token", str(password)) != str(password):
+        raise _unusable(
+            conn_id, "has a password and another bearer.auth.token", "keep the password, which is the token"
+        )
     _check(conn_id, extra)
     url = _address(conn_id, connection, extra.pop("url", None))
     options = {key: Secret(value) if key in _SECRET else value for key, value in sorted(extra.items())}

@@ -46,8 +46,8 @@ LOOKS = 20  # at a total that changes while it is compared
 class TooManyDigits(Exception):
     """A total would have a number of more digits than DynamoDB keeps."""
 
-    def __init__(self, key: str, column: str) -> None:
-        super().__init__(f"{column} of the total {key} would have more than the {DIGITS} digits that DynamoDB keeps")
+    def __init__(self, column: str) -> None:
+        super().__init__(f"{column} of a total would have more than the {DIGITS} digits that DynamoDB keeps")
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class Totals:
                 total = self._dynamo.get(self._settings.table, {KEY: {"S": key}})
             else:
                 return combined(groups, self.value_columns) == actual
-        raise self._changing(key)
+        raise self._changing()
 
     def combine_again(self, key: str) -> None:
         """Put the combination of its contributions in the place of a total."""
@@ -187,11 +187,11 @@ class Totals:
             except Changed:
                 continue
             return
-        raise self._changing(key)
+        raise self._changing()
 
-    def _changing(self, key: str) -> Unavailable:
+    def _changing(self) -> Unavailable:
         return Unavailable(
-            f"the total {key} changes all the time",
+            "a total changes all the time",
             next_step="repeat the command when fewer manifests are published at the same time",
         )
 
@@ -285,7 +285,7 @@ class Totals:
     def _refuse_too_many_digits(self, total: KeyGroup) -> None:
         column = total.too_many_digits(self.value_columns)
         if column is not None:
-            raise TooManyDigits(total.key, column)
+            raise TooManyDigits(column)
 
 
 def _is_of(contribution: Item, putting: Putting) -> bool:

@@ -164,6 +164,8 @@ def _properties(settings: Settings, lookup: Lookup) -> Properties:
                 properties["credential"] = Secret(f"{connection['login']}:{connection.get('password') or ''}")
                 # Where the client asks for a token without it too, but with a warning at every command.
                 properties["oauth2-server-uri"] = f"{_address(connection)}/v1/oauth/tokens"
+            elif connection.get("password"):
+                properties["token"] = Secret(str(connection["password"]))
             properties |= {key: Secret(str(value)) if key == "token" else str(value) for key, value in extra.items()}
         case CatalogKind.HIVE:
             properties |= {"uri": f"thrift://{connection.get('host')}:{connection.get('port') or 9083}"}

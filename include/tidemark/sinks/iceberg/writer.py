@@ -22,6 +22,7 @@ from pyiceberg.schema import Schema
 
 from tidemark.errors import SinkRefused, TidemarkError
 from tidemark.order import Order, SinkOrder
+from tidemark.reasons import without_values
 from tidemark.receipt import ObjectKind
 from tidemark.sinks.iceberg.columns import stored_names
 from tidemark.sinks.iceberg.partitioning import EVENT_TIME
@@ -168,11 +169,11 @@ class IcebergWriter:
                 yield
         except pa.ArrowException as error:
             raise SinkRefused(
-                f"the table cannot store a row: {str(error)[:300]}",
+                f"the table cannot store a row: {without_values(str(error))[:300]}",
                 next_step="nothing was published; the table has changed since the attempt began: tidemark retry "
                 "{pipeline}",
                 **context,
-            ) from error
+            ) from None
 
 
 def _as_in_table(rows: pa.RecordBatch) -> pa.RecordBatch:

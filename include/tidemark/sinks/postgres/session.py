@@ -127,8 +127,9 @@ def _translate(error: PostgresError, context: dict[str, object]) -> TidemarkErro
             )
         case Cause.VALUE | Cause.TABLE_MISSING | Cause.STATEMENT:
             return SinkRefused(
-                f"the table does not take the rows: {error.message}" + (f" ({error.detail})" if error.detail else ""),
-                next_step="nothing was applied; change the table or the pipeline file, then: tidemark retry {pipeline}",
+                f"the table does not take the rows: {error.message}",
+                next_step="nothing was applied; change the table or the pipeline file (PostgreSQL's log says which row "
+                "it was), then: tidemark retry {pipeline}",
                 **context,
                 constraint=error.constraint,
                 column=error.column,

@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 
 from tidemark.errors import WorkFailed
 from tidemark.positions import positions
+from tidemark.reasons import without_values
 from tidemark.transforms.base import NO_ROWS, Transformed, others
-from tidemark.transforms.halving import Halving, LogicFailed, without_values
+from tidemark.transforms.halving import Halving, LogicFailed
 from tidemark.transforms.python.code import Code
 from tidemark.transforms.python.limit import TimedOut, time_limit
 

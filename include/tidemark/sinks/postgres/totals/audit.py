@@ -70,10 +70,11 @@ def _totals(sink: Sink, totals: Totals, *, first: str) -> Iterator[Difference]:
     for row in totals.ask("wrong_totals"):
         number = f"{row['totals']:,} totals of {totals.settings.table}"
         if row["manifest"] is None:
-            yield Difference(None, f"{number} have no contributions, such as ({row['example']})", first or _BY_HAND)
+            yield Difference(None, f"{number} have no contributions", first or _BY_HAND, f"({row['example']})")
         else:
             yield Difference(
                 row["manifest"],
-                f"{number} are not the combination of their contributions, such as ({row['example']})",
+                f"{number} are not the combination of their contributions",
                 f"tidemark replay {sink.pipeline_name} --manifest {row['manifest']}",
+                f"({row['example']})",
             )
