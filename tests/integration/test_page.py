@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
+from urllib.parse import unquote
 from uuid import uuid4
 
 import psycopg
@@ -21,7 +22,7 @@ from airflow import settings
 from airflow.api_fastapi import app as airflow_app
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
-from airflow.api_fastapi.core_api.security import get_user
+from airflow.api_fastapi.core_api.security import get_user, is_safe_url
 from airflow.exceptions import AirflowException, DagRunAlreadyExists
 from airflow.models import import_all_models
 from airflow.models.asset import AssetModel, TaskOutletAssetReference
@@ -31,6 +32,7 @@ from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.team import Team, dag_bundle_team_association_table
 from click.testing import CliRunner, Result
+from fastapi import Request
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from sqlalchemy import create_engine
@@ -60,6 +62,7 @@ RIGHTS = {"operator": {"GET", "POST"}, "reader": {"GET"}, "stranger": set[str]()
 ROUTES = [route for route in build_app().routes if isinstance(route, APIRoute)]
 START = "/pipelines/demo/start"
 MANIFESTS = "/pipelines/demo/manifests"
+ANY_REQUEST = {"type": "http", "scheme": "http", "server": ("testserver", 80), "path": "/", "headers": []}
 
 
 class Rights(SimpleAuthManager):
@@ -204,9 +207,47 @@ def test_every_route_of_a_pipeline_refuses_who_may_not_read_its_dag(ask: Callabl
 
 def test_who_may_read_a_dag_and_start_no_run_of_it_sees_all_and_starts_nothing(ask: Callable[..., TestClient]) -> None:
     reader = ask("reader")
-    assert reader.get("/pipelines/demo").status_code == 200
+    for path in ("/pipelines/demo", f"{MANIFESTS}/1", f"{MANIFESTS}/3"):
+        page = reader.get(path)
+        assert page.status_code == 200
+        assert "/start/" not in page.text, "a button that ends in a 403"
+        assert "/start/" in ask().get(path).text
+    assert 'name="manifest"' not in reader.get("/pipelines/demo").text
+    assert "you need the right to trigger runs of the DAG demo" in reader.get("/pipelines/demo").text
     for method in ("GET", "POST"):
         assert reader.request(method, f"{START}/retry").status_code == 403
+
+
+def test_who_is_not_logged_in_is_led_to_the_login_and_back(ask: Callable[..., TestClient]) -> None:
+    nobody = ask(None)
+
+    def back(method: str, path: str) -> str:
+        answer = nobody.request(method, path)
+        [address] = re.findall(r'href="/api/v2/auth/login\?next=([^"]+)">Log in to Airflow</a>', answer.text)
+        assert answer.status_code == 401
+        assert is_safe_url(unquote(address), Request(ANY_REQUEST)), "Airflow would refuse it"
+        return unquote(address)
+
+    assert back("GET", f"{MANIFESTS}/3?compare=true") == f"{MANIFESTS}/3?compare=true"
+    assert back("GET", f"{START}/replay?manifest=1&manifest=3") == f"{START}/replay?manifest=1&manifest=3"
+    assert back("POST", f"{START}/retry") == "/pipelines/demo", "the form is shown again from there"
+    assert "auth/login" not in nobody.get("/api/pipelines").text
+
+
+def test_after_a_run_was_started_the_page_looks_again_until_it_has_ended(ask: Callable[..., TestClient]) -> None:
+    client, run_id = ask(), "retry__2026-03-01T09:00:00Z_0a1b2c3d"
+    page = f"/pipelines/demo?started={run_id}"
+    assert "Airflow does not have it any more" in client.get(page).text
+    row = {"dag_id": "demo", "run_id": run_id, "run_type": "manual", "run_after": datetime.now(UTC)}
+    runs = DagRun.__table__
+    settings.Session.execute(runs.insert().values(**row, span_status="ended", log_template_id=None, state="queued"))
+    for state, looks_again in (("queued", True), ("running", True), ("failed", False), ("success", False)):
+        settings.Session.execute(runs.update().values(state=state))
+        settings.Session.commit()
+        shown = client.get(page).text
+        assert ('data-reload="3"' in shown) is looks_again
+        assert (f"It is {state};" if looks_again else f"It has ended: <strong>{state}</strong>") in shown
+    assert "data-reload" not in client.get("/pipelines/demo").text
 
 
 def test_the_json_is_what_the_commands_print(ask: Callable[..., TestClient], world: ModelWorld) -> None:

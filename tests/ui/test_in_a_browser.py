@@ -73,6 +73,8 @@ def test_a_failed_manifest_is_seen_opened_retried_and_becomes_done(
     page.screenshot(path=picture("tutorial-retry-wide-light"))
     ours.get_by_role("button", name="Retry 1 manifest").click()
     ours.get_by_text("Started: DAG run").wait_for()
+    ours.get_by_text("It has ended: success").wait_for(timeout=240_000)  # nobody reloads the page
+    assert "1 failed" not in ours.get_by_role("main").inner_text()
 
     page.goto(f"{PIPELINE}/manifests/1")
 

@@ -38,9 +38,24 @@ def _allowed(method: ResourceMethod, entity: DagAccessEntity | None = None) -> A
     return Depends(check)
 
 
+def may_start_runs(request: Request, user: GetUserDep, tasks: PlanTasks, dag_id: str) -> bool:
+    """Whether the caller may start runs of the pipeline in the path: for nobody else a page has buttons that do.
+
+    The rule is that of ``MAY_START_RUNS``, which the requests of these buttons meet.
+    """
+    try:
+        requires_access_dag("POST", DagAccessEntity.RUN, dag_of(dag_id, tasks))(request, user)
+    except HTTPException as refused:
+        if refused.status_code != 403:
+            raise
+        return False
+    return True
+
+
 LOGGED_IN = Depends(get_user)  # 401
 MAY_READ = _allowed("GET")
 MAY_START_RUNS = _allowed("POST", DagAccessEntity.RUN)
+MayStart = Annotated[bool, Depends(may_start_runs)]
 
 
 def opened_database(user: GetUserDep) -> Iterator[ManifestDatabase]:

@@ -12,6 +12,7 @@ from airflow.exceptions import AirflowException, DagRunAlreadyExists
 from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
 from airflow.utils.session import create_session
+from airflow.utils.state import DagRunState
 from airflow.utils.types import DagRunTriggeredByType
 from sqlalchemy import select, tuple_
 from sqlalchemy.exc import SQLAlchemyError
@@ -171,6 +172,13 @@ def dag_states(dag_ids: Sequence[str]) -> dict[str, DagState]:
         columns = DagModel.dag_id, DagModel.is_paused, DagModel.next_dagrun_create_after
         rows = session.execute(select(*columns).where(DagModel.dag_id.in_(dag_ids), ~DagModel.is_stale))
         return {dag_id: DagState(bool(paused), next_run) for dag_id, paused, next_run in rows}
+
+
+def run_state(dag_id: str, run_id: str) -> DagRunState | None:
+    """The state of a run; None when Airflow does not have it."""
+    with create_session() as session:
+        state = session.scalar(select(DagRun.state).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id))
+        return None if state is None else DagRunState(state)
 
 
 def known_runs(runs: Collection[tuple[str, str]]) -> set[tuple[str, str]]:

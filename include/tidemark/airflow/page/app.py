@@ -2,13 +2,14 @@
 
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
+from tidemark.airflow.addresses import MOUNT
 from tidemark.airflow.page import json_api, nowhere, pages
 from tidemark.airflow.page.access import Renamed
 from tidemark.airflow.page.render import page
@@ -56,8 +57,25 @@ def _ours(request: Request, error: Any) -> Response:
 
 
 def _refused(request: Request, error: Any) -> Response:
-    step = "log in to Airflow, and open this page again" if error.status_code == 401 else ""
-    return _told(request, error.status_code, str(error.detail), step)
+    if error.status_code != 401:
+        return _told(request, error.status_code, str(error.detail), "")
+    return _told(
+        request,
+        401,
+        "You are not logged in, or no longer.",
+        "log in to Airflow, which leads back here",
+        _login(request),
+    )
+
+
+def _login(request: Request) -> str:
+    """Airflow's address for a login that leads back: to the same page, from a form to that of its pipeline."""
+    root = str(request.scope.get("root_path", ""))
+    back, query = request.url.path, request.url.query
+    if request.method != "GET":
+        back, query = back.partition("/start/")[0], ""
+    back = f"{back}?{query}" if query else back
+    return f"{root.removesuffix(MOUNT)}/api/v2/auth/login?{urlencode({'next': back})}"
 
 
 def _led_on(request: Request, error: Any) -> Response:
@@ -71,11 +89,12 @@ def _not_understood(request: Request, error: Any) -> Response:
     return _told(request, 422, "; ".join(wrong), "go back and correct it")
 
 
-def _told(request: Request, status: int, what: str, next_step: str) -> Response:
+def _told(request: Request, status: int, what: str, next_step: str, login: str = "") -> Response:
     path = request.url.path.removeprefix(str(request.scope.get("root_path", "")))
     if path.startswith("/api/"):
         return JSONResponse({"detail": what, "next": next_step}, status)
-    return page(request, "error.html", {"status": status, "what": what, "next_step": next_step}, status)
+    values = {"status": status, "what": what, "next_step": next_step, "login": login}
+    return page(request, "error.html", values, status)
 
 
 app = build_app()

@@ -9,3 +9,11 @@ document.addEventListener("click", (event) => {
   outer.click();
   outer.remove();
 });
+
+// A run that was started here is at work: look again until it has ended, but not while somebody writes or selects.
+const waiting = document.querySelector("[data-reload]");
+if (waiting) {
+  let touched = false;
+  document.addEventListener("input", () => (touched = true));
+  setInterval(() => touched || document.hidden || location.reload(), 1000 * Number(waiting.dataset.reload));
+}

@@ -19,6 +19,7 @@ from tidemark.airflow.page.access import (
     MAY_START_RUNS,
     Database,
     FailedRuns,
+    MayStart,
     OwnManifest,
     PipelineName,
     PlanTasks,
@@ -28,7 +29,17 @@ from tidemark.airflow.page.access import (
     refuse_forged,
     signed,
 )
-from tidemark.airflow.page.actions import Action, User, Wish, dag_states, known_runs, new_run_id, preview, start
+from tidemark.airflow.page.actions import (
+    Action,
+    User,
+    Wish,
+    dag_states,
+    known_runs,
+    new_run_id,
+    preview,
+    run_state,
+    start,
+)
 from tidemark.airflow.page.json_api import PAGE, Moment, OneManifest
 from tidemark.airflow.page.lanes import bars, letter_bars
 from tidemark.airflow.page.plan_tasks import dag_of
@@ -139,6 +150,7 @@ def pipeline(
     failed: FailedRuns,
     tasks: PlanTasks,
     selection: Selection,
+    may_start: MayStart,
     after: int | None = None,
     by: Step | None = None,
     to: Moment | None = None,
@@ -178,6 +190,8 @@ def pipeline(
         "no_hours": no_hours,
         "decisions": decision_views(database, name)[-10:][::-1],
         "started": started,
+        "run_state": run_state(dag_id, started) if started else None,
+        "may_start": may_start,
         "lost": any(part.log_start > part.planned for part in lag.parts or ())
         or any(f"error={DataLost('').code}" in problem.what for problem in view.problems),
         "lacking": content.lacking(database, name),
@@ -194,7 +208,9 @@ def _hours(database: Database, name: str) -> tuple[list[HourView], str | None]:
 
 
 @router.get("/pipelines/{dag_id}/manifests/{manifest_id}", dependencies=[MAY_READ])
-def manifest(request: Request, database: Database, own: OwnManifest, compare: bool = False) -> Response:
+def manifest(
+    request: Request, database: Database, own: OwnManifest, may_start: MayStart, compare: bool = False
+) -> Response:
     """``compare`` opens the sinks, which may take a while."""
     view = manifest_history_view(database, own)
     tasks = {each.attempt: TaskTry.of(each.actor) for each in view.attempts}
@@ -207,6 +223,7 @@ def manifest(request: Request, database: Database, own: OwnManifest, compare: bo
         "span": sum(part.span for part in own.ranges),
         "objects": (*view.objects, *view.dead_letter_objects)[:OBJECTS],
         "compared": content.compared_of(database, own) if compare else None,
+        "may_start": may_start,
         "receipt": content.receipt_of(database, own.id, view.published_attempt),
     }
     return page(request, "manifest.html", values)
