@@ -233,3 +233,13 @@ def test_no_example_has_a_secret_in_the_extra_of_a_connection() -> None:
     for path in DOCS:
         for extra in re.findall(r'"extra": (\{[^{}]*\})', path.read_text()):
             assert [word for word in words if f'"{word}":' in extra] == [], f"{path.name}: {extra}"
+
+
+def test_the_page_of_backfills_has_every_key_of_a_trigger() -> None:
+    tree = ast.parse(text("include/tidemark/airflow/asked.py"))
+    [params] = [
+        node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PARAMS"
+    ]
+    assert isinstance(params, ast.Dict)
+    keys = [key.value for key in params.keys if isinstance(key, ast.Constant)]
+    assert sorted(re.findall(r"^\| `(\w+)` \|", text("docs/backfills.md"), re.MULTILINE)) == sorted(keys)

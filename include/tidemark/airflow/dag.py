@@ -5,7 +5,6 @@ asks the database whether every manifest of the run is published. Retries, clear
 """
 
 import logging
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
@@ -26,6 +25,7 @@ from tidemark.airflow.left_by_plan import leave
 from tidemark.airflow.log_lines import label
 from tidemark.airflow.lookup import database_of, opened, spark_master
 from tidemark.airflow.map_length import longest_list, whole
+from tidemark.airflow.other_runs import LONGEST_WAIT, wait_for_others
 from tidemark.airflow.process import ProcessManifestOperator
 from tidemark.airflow.verdict import airflow_verdict
 from tidemark.config.values import cron
@@ -49,8 +49,6 @@ from tidemark.spark.remote import remote_of
 
 log = logging.getLogger(__name__)  # what is printed may stand below "Post Execute", which Airflow's page folds
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-OTHERS_POLL = 3.0  # seconds; a manifest takes from 15 s to minutes
-LONGEST_WAIT = 1800.0  # seconds that a replay waits for a live attempt, before a person must look at it
 
 
 def asset_of(pipeline: Pipeline) -> Asset:
@@ -205,6 +203,16 @@ def of_interval(tick: Tick, begin: datetime | None) -> Tick:
     return tick if tick.kind is RunKind.MANUAL else replace(tick, since=begin)
 
 
+def stands_for(tick: Tick, begin: datetime | None) -> str:
+    """Which time a run speaks for, in one line of the log: its name in Airflow has only one end of it."""
+    if tick.cut_at is None:
+        return "this run has no date: it stands for what is there now"
+    end = f"{tick.cut_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    if tick.kind is RunKind.MANUAL or begin is None:
+        return f"this run stands for everything up to {end}"
+    return f"this run stands for the interval from {begin.astimezone(UTC):%Y-%m-%d %H:%M:%S} to {end}"
+
+
 def plan_run(pipeline: Pipeline, problem: TidemarkError | None = None) -> list[int]:
     """Manifest ids to process: those of the run's plan, or those that the trigger form asked for.
 
@@ -261,6 +269,7 @@ def to_process(context: Context, pipeline: Pipeline, task_context: Any) -> tuple
         return handed_out(context, task_context, ids), []
     tick = tick_of(task_context)
     begin = interval_start(pipeline, task_context, tick)
+    log.info(stands_for(tick, begin))
     run = plan_ranges(context, of_interval(tick, begin))
     if params.get("replay"):
         covering = manifests_between(context, begin, tick.cut_at) if begin and tick.cut_at else run.covered_by
@@ -290,10 +299,11 @@ def would_process(context: Context, pipeline: Pipeline, task_context: Any) -> li
     if ids is not None:
         return asked.foretold(context, ids)
     tick = tick_of(task_context)
-    run = plan_ranges(context, of_interval(tick, interval_start(pipeline, task_context, tick)), dry_run=True)
+    begin = interval_start(pipeline, task_context, tick)
+    run = plan_ranges(context, of_interval(tick, begin), dry_run=True)
     slices = [", ".join(f"{part.at.name} [{part.start}, {part.end})" for part in slice_) for slice_ in run.slices]
     lines = [f"would plan {ranges}" for ranges in slices] or ["would plan nothing: there is nothing new"]
-    return [*lines, *run.notes, *named(context, older_unfinished(context, run.manifests))]
+    return [stands_for(tick, begin), *lines, *run.notes, *named(context, older_unfinished(context, run.manifests))]
 
 
 def handed_out(context: Context, task_context: Any, ids: list[int]) -> list[int]:
@@ -420,21 +430,3 @@ def planned_text(run: PlannedRun) -> str:
     if not run.manifests:
         return f"run {run.run_key}: nothing new up to offset {up_to(run.ends)}{covered}"
     return f"run {run.run_key}: manifests {', '.join(map(str, run.manifests))}{covered}"
-
-
-def wait_for_others(
-    context: Context, ids: list[int], states: list[ManifestState] | None = None, limit: float | None = None
-) -> None:
-    """Wait while other runs process manifests of this run, at most ``limit`` seconds (None: as long as they are alive).
-
-    Else ``close`` would fail though nothing is wrong, and a replay would fence the other run's attempt.
-    """
-    printed, deadline = "", time.monotonic() + limit if limit else None
-    while busy := [manifest for manifest in context.database.manifests(states=states, ids=ids) if manifest.alive]:
-        message = f"waiting for manifests {[manifest.id for manifest in busy]}: another task processes them"
-        if message != printed:
-            log.info(message)
-            printed = message
-        if deadline and time.monotonic() > deadline:
-            return
-        time.sleep(OTHERS_POLL)

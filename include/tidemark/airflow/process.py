@@ -17,11 +17,12 @@ from tidemark.airflow import addresses, event_log, log_lines
 from tidemark.airflow.asked import sinks_of
 from tidemark.airflow.lineage import Lineage, facets, lineage_if_asked
 from tidemark.airflow.lookup import in_environment, opened, spark_master
+from tidemark.airflow.other_runs import LONGEST_WAIT, replayed_since, wait_for_others
 from tidemark.airflow.verdict import airflow_verdict
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
-from tidemark.errors import TidemarkError, WorkFailed
+from tidemark.errors import Fenced, TidemarkError, WorkFailed
 from tidemark.lifecycle import events
 from tidemark.lifecycle.attempt import Stage
 from tidemark.lifecycle.attempt import process as process_manifest
@@ -68,12 +69,23 @@ class ProcessManifestOperator(SparkSubmitOperator):
     def execute(self, context: Any) -> None:
         with airflow_verdict(), opened(self.pipeline, context) as whole_context:
             pipeline_context = sinks_of(whole_context, context["params"])
-            outcome = process_manifest(
-                pipeline_context,
-                int(self.manifest_id),
-                self._stage_of(context, pipeline_context),
-                replay=self._is_replay(context),
-            )
+            if self._was_replayed_by_another(context, pipeline_context):
+                return
+            try:
+                outcome = process_manifest(
+                    pipeline_context,
+                    int(self.manifest_id),
+                    self._stage_of(context, pipeline_context),
+                    replay=self._is_replay(context),
+                )
+            except Fenced as fenced:
+                if self._was_replayed_by_another(context, pipeline_context):
+                    return
+                fenced.next_step = (
+                    f"the newer attempt does the work. When tidemark show {self.manifest_id} says that it is "
+                    "published, mark this task as success and clear the task close of this run"
+                )
+                raise
             self.lineage = lineage_if_asked(pipeline_context, outcome)
             self._tell(log_lines.ends(pipeline_context, outcome, self._page()))
             event_log.tell(events.attempt_ends(pipeline_context.pipeline_name, outcome))
@@ -104,6 +116,20 @@ class ProcessManifestOperator(SparkSubmitOperator):
     def _is_replay(self, context: Any) -> bool:
         cleared = context["ti"].max_tries > self.retries
         return cleared or bool(context["params"].get("replay") or context["params"].get("fill"))
+
+    def _was_replayed_by_another(self, context: Any, pipeline_context: Context) -> bool:
+        """Runs of a backfill that replays may share a manifest: each waits for the others, and one of them does it.
+
+        A run that was cleared begins anew, so what was done before that does not count.
+        """
+        if not context["params"].get("replay"):
+            return False
+        manifest_id = int(self.manifest_id)
+        wait_for_others(pipeline_context, [manifest_id], limit=LONGEST_WAIT)
+        attempt = replayed_since(pipeline_context, manifest_id, context["dag_run"].start_date)
+        if attempt is not None:
+            self.log.info("nothing to do: %s has done manifest %s again since this run began", attempt, manifest_id)
+        return attempt is not None
 
     def _stage_of(self, context: Any, pipeline_context: Context) -> Stage:
         """Stages by an application that is submitted, or on a Spark Connect server."""
