@@ -963,6 +963,7 @@ def test_the_newest_run_that_nobody_asked_for_is_told_when_its_plan_failed_also_
 def test_the_list_of_pipelines_can_be_narrowed_by_name_and_state(ask: Callable[..., TestClient]) -> None:
     client = ask()
     [listed] = client.get("/api/pipelines").json()
+    assert 'data-reload="30"' in client.get("/").text, "it stays true"
     row, none = '<a href="/pipelines/demo">demo</a>', "There is none that the filter lets through."
     for words, shown in (
         ("", True), ("?name=em", True), (f"?state={listed['state']}&name=", True), ("?name=other", False),

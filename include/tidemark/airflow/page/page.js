@@ -10,7 +10,7 @@ document.addEventListener("click", (event) => {
   outer.remove();
 });
 
-// A run that was started here is at work: look again until it has ended, but not while somebody writes or selects.
+// The list of pipelines, and a run that was started here: look again, but not while somebody writes or selects.
 const waiting = document.querySelector("[data-reload]");
 if (waiting) {
   let touched = false;
