@@ -169,12 +169,16 @@ class PublishedRange:
 
 @dataclass(frozen=True)
 class StagedRecord:
-    """The last record that an attempt has read of a partition, and that may still be published."""
+    """The last record that an attempt has read of a partition, and that may still be published.
+
+    From there to ``end``, where its range ends, it has read no other.
+    """
 
     at: TopicPartition
     manifest_id: int
     attempt: int
     last: LastRecord
+    end: int
 
 
 @dataclass(frozen=True)

@@ -189,6 +189,25 @@ def cut_where_a_transaction_was_aborted_and_grown_again(checked: CheckedWorld) -
     checked.settle()
 
 
+def cut_where_a_transaction_was_aborted_while_a_planned_slice_waits(checked: CheckedWorld) -> None:
+    """Records of the new life at the planned offsets would hide that those before them were never read."""
+    world = checked.world
+    world.produce(3, partition=0)
+    world.begin()
+    world.produce(4, partition=0)
+    world.end(commit=False)
+    checked.run()
+    checked.run()
+    world.produce(6, partition=0)
+    checked.well(world.plan())
+    world.truncate(9)
+    world.produce(30, partition=0)
+    checked.refused(world.process(max(checked.oracle.manifests)), TopicChanged)
+    checked.refused(world.plan(), TopicChanged)
+    checked.well(world.accept_truncation())
+    checked.settle()
+
+
 def cut_where_only_a_transaction_that_was_aborted_is_published_and_grown_again(checked: CheckedWorld) -> None:
     world = checked.world
     world.begin()
@@ -683,6 +702,7 @@ OF_LIVES = (
     cut_twice_and_grown_again_before_anybody_looks,
     cut_and_grown_again_in_a_transaction_that_is_open,
     cut_where_a_transaction_was_aborted_and_grown_again,
+    cut_where_a_transaction_was_aborted_while_a_planned_slice_waits,
     cut_where_only_a_transaction_that_was_aborted_is_published_and_grown_again,
     cut_where_a_transaction_was_aborted_below_what_was_published_since,
     cut_and_grown_again_behind_an_attempt_that_has_looked,

@@ -236,7 +236,7 @@ STAGED = replace(receipt(1), sinks=("files", "table"), partitions=(READ,))
 
 
 def known(attempt: int, leader_epoch: int | None = None) -> StagedRecord:
-    return StagedRecord(AT, 1, attempt, LastRecord(19, 5, "digest", leader_epoch))
+    return StagedRecord(AT, 1, attempt, LastRecord(19, 5, "digest", leader_epoch), 20)
 
 
 @pytest.fixture

@@ -195,6 +195,7 @@ class ManifestDatabase:
             StagedRecord(
                 _place(row), row["manifest_id"], row["attempt"],
                 LastRecord(row["last_offset"], row["timestamp_ms"], row["digest"], row["leader_epoch"]),
+                row["end_offset"],
             )
             for row in rows
         ]  # fmt: skip

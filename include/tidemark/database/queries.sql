@@ -232,14 +232,16 @@ staged AS MATERIALIZED (
             AND NOT EXISTS (SELECT FROM sink k WHERE k.pipeline = m.pipeline AND k.name = wrote.sink
                             AND k.retired_at IS NOT NULL)))
 SELECT DISTINCT own.topic, own.topic_id, own.partition, staged.manifest_id, staged.attempt, staged.last_offset,
-       staged.timestamp_ms, staged.digest, staged.leader_epoch
+       staged.timestamp_ms, staged.digest, staged.leader_epoch, covered.end_offset
 FROM staged
 JOIN own ON own.topic = staged.topic AND own.partition = staged.partition
     AND (staged.manifest_id = %(manifest_id)s OR staged.last_offset < own.start_offset)
-WHERE EXISTS (
-    SELECT FROM manifest_range g JOIN chain c ON c.id = g.chain_id
+CROSS JOIN LATERAL (
+    SELECT max(least(g.end_offset, CASE WHEN c.retired_at IS NOT NULL THEN life_end(c.id) END)) AS end_offset
+    FROM manifest_range g JOIN chain c ON c.id = g.chain_id
     WHERE g.manifest_id = staged.manifest_id AND c.topic = own.topic AND c.topic_id = own.topic_id
-      AND c.partition = own.partition)
+      AND c.partition = own.partition) covered
+WHERE covered.end_offset IS NOT NULL
 ORDER BY staged.last_offset DESC, staged.manifest_id, staged.attempt;
 
 -- name: earlier_lives

@@ -145,14 +145,11 @@ class Published:
         self._database = database
         self._logs = lives_of(database, chains)
 
-    def newest(self) -> dict[TopicPartition, PublishedRange]:
-        """The newest published range with a record of each partition that has one."""
-        return self.newest_and_empty()[0]
-
     def newest_and_empty(
         self,
     ) -> tuple[dict[TopicPartition, PublishedRange], dict[TopicPartition, list[tuple[int, int]]]]:
-        """As ``newest``, and the offsets behind it that were published and held no record."""
+        """The newest published range with a record of each partition that has one, and the offsets behind it that were
+        published and held no record."""
         newest: dict[TopicPartition, PublishedRange] = {}
         empty: dict[TopicPartition, list[tuple[int, int]]] = {}
         lives = {at: self._ends(at) for at in self._logs}
@@ -295,7 +292,10 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shr
     own = [(at, last) for at, last in read.items() if last is not None]
     # In this order: what is published between the two questions is in both answers.
     staged = database.staged_below(manifest.id, receipt.attempt, receipt.sinks)
-    published = [(at, part.last) for at, part in Published(database, database.chains_of(manifest.id)).newest().items()]
+    known, empty = Published(database, database.chains_of(manifest.id)).newest_and_empty()
+    published = [(at, part.last) for at, part in known.items()]
+    for each in staged:
+        empty.setdefault(each.at, []).append((each.last.offset + 1, each.end))
     readings = [(at, last, "the one that was read before", _find_out(context)) for at, last in own + published]
     readings += [(each.at, each.last, *_of_another(manifest, each)) for each in staged]
     answers = context.source.records_from(list(dict.fromkeys((at, last.offset) for at, last, *_ in readings)))
@@ -309,9 +309,33 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shr
                 topic=at.topic,
                 partition=at.partition,
             )
+    for at, offset in _filled(context, empty).items():
+        raise TopicChanged(
+            f"the log was truncated: from offset {offset} on it held no record when that was read, and holds one now",
+            next_step=f"nothing of this attempt is published; {_find_out(context)}",
+            pipeline=context.pipeline_name,
+            manifest=manifest.id,
+            topic=at.topic,
+            partition=at.partition,
+        )
     records = {(at.topic, at.partition): answers.get((at, last.offset)) for at, last in own}
     epochs = {place: record.leader_epoch for place, record in records.items() if record is not None}
     return receipt.with_epochs(epochs)
+
+
+def _filled(context: Context, empty: Mapping[TopicPartition, Sequence[tuple[int, int]]]) -> dict[TopicPartition, int]:
+    """Where offsets begin that were read without a record and hold one now, of the partitions where some do."""
+    source = context.source
+    bounds = source.bounds(sorted(empty)) if empty else {}
+    logs = {
+        at: PartitionState(at, log.log_start, log.last_stable, log.log_end, start_offset=log.log_start)
+        for at, log in bounds.items()
+    }
+    starts = [(at, start) for at, log in logs.items() for start, _ in _left(empty[at], log)]
+    answers = source.records_from(starts) if starts else {}
+    search = Search(source, may_vanish=_may_vanish(context))
+    filled = {at: search.first_filled(log, empty[at], answers) for at, log in logs.items()}
+    return {at: offset for at, offset in filled.items() if offset is not None}
 
 
 def _find_out(context: Context) -> str:
