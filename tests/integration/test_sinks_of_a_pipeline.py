@@ -14,6 +14,7 @@ from confluent_kafka import TopicPartition
 
 from tests.worlds.table_world import TableWorld, table_sink
 from tests.worlds.world import wait_stopped, wake
+from tidemark.paths import TARGET
 
 MakeTableWorld = Callable[..., TableWorld]
 WHY = ("--why", "the schedule says so")
@@ -221,6 +222,39 @@ def test_the_target_of_a_retired_sink_is_used_again_and_what_lies_there_is_no_st
     assert world.ok("audit", "demo", "--deep") == ""
     world.ok("replay", "demo", "--manifest", "1")
     assert set(kept) < set(world.object_keys())
+
+
+@pytest.mark.parametrize("retired", [True, False])
+def test_a_folder_without_a_note_that_another_path_leads_to_is_that_of_the_sink_that_published_there(
+    world: TableWorld, *, retired: bool
+) -> None:
+    """As an older version has left it. Who retires the sink and takes the other path would have its files removed."""
+    note = world.lake / TARGET
+    note.unlink()
+    kept = set(world.object_keys())
+    link = world.folder / "link"
+    link.symlink_to(world.lake)
+    standing = [] if retired else [lake_sink(world.lake)]
+    if retired:
+        write_sinks(world, table_sink())
+        world.ok("retire-sink", "demo", "files", *WHY)
+    write_sinks(world, *standing, lake_sink(link, name="second"), table_sink())
+    for words in (("plan", "demo"), ("repair", "demo", *WHY)):
+        world.here(*words)
+        assert kept <= set(world.object_keys()), words
+    world.produce(20)
+    refused = world.here("run", "demo")
+    assert refused.exit_code == 1
+    assert f"{link} and {world.lake} are one place, which sink files of pipeline demo writes" in refused.stderr
+    assert not note.exists() or json.loads(note.read_text())["target"] == str(world.lake)
+    write_sinks(world, *standing, table_sink())
+    world.here("retire-sink", "demo", "second", *WHY)
+    if retired:
+        write_sinks(world, lake_sink(world.lake, name="third"), table_sink())
+    world.produce(20)
+    world.ok("run", "demo")
+    assert kept <= set(world.object_keys())
+    assert json.loads(note.read_text())["target"] == str(world.lake)
 
 
 def test_the_table_of_a_retired_sink_is_used_again(world: TableWorld) -> None:

@@ -957,9 +957,14 @@ class ManifestDatabase:
         return [row["pipeline"] for row in self._rows("other_writers", pipeline_name=pipeline_name, target=target)]
 
     def writers(self, targets: Collection[str], *, retired: bool) -> list[tuple[str, str, str]]:
-        """Pipeline, name and target of the sinks that have one of these targets; with ``retired`` also of those."""
+        """Pipeline, name and target of the sinks that have one of these targets; with ``retired`` also of retired ones
+        that have published."""
         rows = self._rows("writers", targets=sorted(targets), retired=retired)
         return [(row["pipeline"], row["name"], row["target"]) for row in rows]
+
+    def targets(self) -> list[str]:
+        """Those of all sinks that were ever known."""
+        return [row["target"] for row in self._rows("targets")]
 
     def remember_target(self, target: str, identity: str, position: int) -> None:
         """Store the position of a target, unless a higher one is known."""

@@ -1345,8 +1345,17 @@ SELECT pipeline FROM sink
 WHERE target = %(target)s AND pipeline <> %(pipeline_name)s AND retired_at IS NULL ORDER BY pipeline;
 
 -- name: writers
+-- Of retired ones those that have published something: it stays.
 SELECT pipeline, name, target FROM sink
-WHERE target = ANY (%(targets)s) AND (%(retired)s OR retired_at IS NULL) ORDER BY retired_at NULLS FIRST, pipeline, name;
+WHERE target = ANY (%(targets)s) AND (retired_at IS NULL OR (%(retired)s AND (
+    EXISTS (SELECT FROM publication p JOIN manifest m ON m.id = p.manifest_id
+            WHERE m.pipeline = sink.pipeline AND p.sink = sink.name)
+    OR EXISTS (SELECT FROM archived_publication p JOIN archived_manifest m ON m.id = p.manifest_id
+               WHERE m.pipeline = sink.pipeline AND p.sink = sink.name))))
+ORDER BY retired_at NULLS FIRST, pipeline, name;
+
+-- name: targets
+SELECT DISTINCT target FROM sink ORDER BY target;
 
 -- name: remember_target
 INSERT INTO target (target, identity, position) VALUES (%(target)s, %(identity)s, %(position)s)

@@ -139,6 +139,10 @@ class Sink(ABC):
         """
         return set()
 
+    def is_at(self, target: str) -> bool:
+        """Whether a target of another name is seen to be this place, without asking it."""
+        return target == self.target
+
     def note_target(self) -> None:  # noqa: B027 - a kind whose targets have one name only needs no note
         """Note ``target`` in the place, so that it is there when a sink comes by another name; may be repeated."""
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, ManifestState, many
@@ -70,9 +70,14 @@ def _kept(database: ManifestDatabase, sink: Sink, store: ObjectStore) -> set[str
     places = set()
     for row in database.kept_of_retired_sinks(sink.pipeline_name):
         record = RecordName(sink.pipeline_name, row["manifest_id"], row["attempt"])
-        places |= {f"{row['root']}/{key}" for key in (str(record), *row["paths"])}
-    below = f"{store.root}/"
+        places |= {f"{_real(row['root'])}/{key}" for key in (str(record), *row["paths"])}
+    below = f"{_real(store.root)}/"
     return {place.removeprefix(below) for place in places if place.startswith(below)}
+
+
+def _real(root: str) -> str:
+    """A folder by the path to which links lead; a bucket as it is."""
+    return str(Path(root).resolve()) if Path(root).is_absolute() else root
 
 
 def _strays(

@@ -79,6 +79,9 @@ class FilesSink(Sink):
     def noted_targets(self) -> set[str]:
         return noted_targets_in(self.store)
 
+    def is_at(self, target: str) -> bool:
+        return Path(target).resolve() == Path(self.target).resolve()
+
     def note_target(self) -> None:
         note_target_in(self.store, self.target)
 
