@@ -25,6 +25,8 @@ from tidemark.reasons import (
         ("field address2: not an RFC 3339 date-time", "field address2: not an RFC 3339 date-time"),
         ('record: the schema has no property "zzz"', 'record: the schema has no property ".."'),
         ("the value -1.5e3, not 3.", "the value N, not N."),
+        ("transform[0].python: code/own.py:11: ValueError: 17 in list[3]",
+         "transform[0].python: code/own.py:11: ValueError: N in list[..]"),
         ("schema 0f8fad5b-d9cb-469f-a165-70867728950e is not known", "schema N is not known"),
         ("event time: field at is not within 1970-01-01 and 2200-01-01",
          "event time: field at is not within 1970-01-01 and 2200-01-01"),
