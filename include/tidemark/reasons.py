@@ -19,11 +19,11 @@ SHARE_PATTERN = r"^(100(\.0+)?|\d{1,2}(\.\d+)?)%$"
 
 _VARYING = re.compile(
     r"""
-    (?P<brackets> (?<!^transform) \[ (?: "(?:[^"\\]|\\.)*" | \d+ ) \] )                                # list[3], map["key"]
+    (?P<brackets> (?<!^transform) \[ (?: "(?:[^"\\]|\\.)*" | \d+ ) \] )           # list[3], map["key"]
   | (?P<quoted> "(?:[^"\\]|\\.)*" )                                                    # "a name from the data"
   | (?P<guid> \b [0-9a-fA-F]{8} (?:-[0-9a-fA-F]{4}){3} - [0-9a-fA-F]{12} \b )
-  | (?P<number> (?<![\w.(,-]) (?<!RFC[ ]) (?<!\.py:) [+-]? \d+ (?: \.\d+ )? (?: [eE][+-]?\d+ )? (?! [\w(-] | [.,]\d ) )
-    # a number alone: not those of DECIMAL(10,2), RFC 3339, 64-bit, address2, and not the line in the code of a transform
+  | (?P<number> (?<![\w.(,-]) (?<!RFC[ ]) (?<!\.py:) (?<!^transform\[) [+-]? \d+ (?: \.\d+ )? (?: [eE][+-]?\d+ )? (?! [\w(-] | [.,]\d ) )
+    # a number alone: not those of DECIMAL(10,2), RFC 3339, 64-bit, address2, own.py:11
     """,
     re.VERBOSE,
 )
