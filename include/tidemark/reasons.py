@@ -22,7 +22,8 @@ _VARYING = re.compile(
     (?P<brackets> (?<!^transform) \[ (?: "(?:[^"\\]|\\.)*" | \d+ ) \] )           # list[3], map["key"]
   | (?P<quoted> "(?:[^"\\]|\\.)*" )                                                    # "a name from the data"
   | (?P<guid> \b [0-9a-fA-F]{8} (?:-[0-9a-fA-F]{4}){3} - [0-9a-fA-F]{12} \b )
-  | (?P<number> (?<![\w.(,-]) (?<!RFC[ ]) (?<!\.py:) (?<!^transform\[) [+-]? \d+ (?: \.\d+ )? (?: [eE][+-]?\d+ )? (?! [\w(-] | [.,]\d ) )
+  | (?P<number> (?<![\w.(,-]) (?<!RFC[ ]) (?<!\.py:) (?<!^transform\[)
+        [+-]? \d+ (?: \.\d+ )? (?: [eE][+-]?\d+ )? (?! [\w(-] | [.,]\d ) )
     # a number alone: not those of DECIMAL(10,2), RFC 3339, 64-bit, address2, own.py:11
     """,
     re.VERBOSE,

@@ -147,6 +147,19 @@ def test_hours_and_completeness_say_what_was_read_with_them_and_is_no_row(world:
         assert ("not as rows" in printed.stdout) == (status == 3)
 
 
+def test_what_a_run_that_ended_before_its_cut_has_read_is_counted_with_the_next_one(world: World) -> None:
+    world.settings["kafka"] = {"slice": {"max_records": 10, "max_slices": 1}}
+    world.write_pipeline()
+    world.send(b"{", at=at(0.2))
+    send(world, at(0.5), at(0.5), 14)
+    run(world, at(1.5))
+    run(world, at(2.5))
+    printed = world.here("complete", "demo", "--until", at(2.5).isoformat())
+    assert (printed.exit_code, "not as rows: 1 dead letter" in printed.stdout) == (3, True), printed.stdout
+    [first, *_] = tidemark.hours("demo", dsn=world.dsn, pipelines=world.pipelines)
+    assert first.without_rows.dead_lettered == 1
+
+
 def test_late_rows_open_an_hour_again_and_its_next_revision_follows(world: World) -> None:
     send(world, at(0.5), at(0.9))
     run(world, at(2))

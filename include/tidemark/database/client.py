@@ -817,10 +817,10 @@ class ManifestDatabase:
         """Whether no run of the pipeline was planned after this one."""
         return [row["run_key"] for row in self._rows("newest_run_key", pipeline_name=pipeline_name)] == [run_key]
 
-    def first_and_last_planned_at(self, pipeline_name: str) -> tuple[datetime | None, datetime | None]:
-        """When a plan succeeded first, and last; None: never."""
-        [row] = self._rows("first_and_last_planned_at", pipeline_name=pipeline_name)
-        return row["first"], row["last"]
+    def planned_at(self, pipeline_name: str) -> Row:
+        """When a plan succeeded: ``first``, ``last``, and ``last_without_time`` of those that stand for no time."""
+        [row] = self._rows("planned_at", pipeline_name=pipeline_name)
+        return row
 
     def made_otherwise(self, pipeline_name: str, sinks: Sequence[str], fingerprints: Sequence[str]) -> list[int]:
         """The done manifests with a publication by settings of another fingerprint; pinned schemas are left out.

@@ -775,8 +775,10 @@ ORDER BY task DESC;
 -- name: newest_run_key
 SELECT run_key FROM run WHERE pipeline = %(pipeline_name)s ORDER BY id DESC LIMIT 1;
 
--- name: first_and_last_planned_at
-SELECT min(planned_at) AS first, max(planned_at) AS last FROM run WHERE pipeline = %(pipeline_name)s;
+-- name: planned_at
+SELECT min(planned_at) AS first, max(planned_at) AS last,
+       max(planned_at) FILTER (WHERE planned_up_to IS NULL) AS last_without_time
+FROM run WHERE pipeline = %(pipeline_name)s;
 
 -- name: made_otherwise
 -- The done manifests with a publication by other settings than these. Behind a plus stand the schemas of a registry,
@@ -1166,15 +1168,18 @@ FROM (
 ORDER BY h.hour;
 
 -- name: without_rows
--- For each two times what the runs made no rows of that read what arrived in between: those from the first one after
--- "since" on up to the first one that read up to "until". A run stands for its manifests and those that cover it.
+-- For each two times what the runs made no rows of that read what arrived in between: those after "since" up to the
+-- first one that read up to "until", also those that stand for no time. A run stands for its manifests and those that
+-- cover it. Of a chain that has ended since, all that is lost counts, as a person decided it when the chain ended.
 SELECT asked.place, coalesce(counted.dead_lettered, 0)::bigint AS dead_lettered,
        coalesce(counted.filtered, 0)::bigint AS filtered, coalesce(counted.deduplicated, 0)::bigint AS deduplicated,
        coalesce(gone.offsets, 0)::bigint AS lost
 FROM unnest(%(since)s::timestamptz[], %(until)s::timestamptz[]) WITH ORDINALITY AS asked (since, until, place)
 CROSS JOIN LATERAL (
-    SELECT array_agg(r.id ORDER BY r.planned_up_to, r.id) AS ids FROM run r
-    WHERE r.pipeline = %(pipeline_name)s AND r.planned_up_to > asked.since AND r.planned_up_to <= coalesce((
+    SELECT array_agg(r.id) AS ids, (array_agg(r.id ORDER BY r.planned_up_to DESC NULLS LAST, r.id DESC))[1] AS last
+    FROM run r
+    WHERE r.pipeline = %(pipeline_name)s AND coalesce(r.planned_up_to, r.cut_at, r.planned_at) > asked.since
+      AND coalesce(r.planned_up_to, r.cut_at, r.planned_at) <= coalesce((
         SELECT min(planned_up_to) FROM run WHERE pipeline = %(pipeline_name)s AND planned_up_to >= asked.until),
         'infinity')) runs
 CROSS JOIN LATERAL (
@@ -1191,12 +1196,15 @@ CROSS JOIN LATERAL (
         GROUP BY stands.id) part) counted
 CROSS JOIN LATERAL (
     SELECT sum(least(l.end_offset, e.end_offset) - greatest(l.start_offset, coalesce(b.end_offset, 0))) AS offsets
-    FROM run_end e
-    JOIN lost_range l ON l.chain_id = e.chain_id AND l.start_offset < e.end_offset
-    LEFT JOIN run_end b ON b.chain_id = e.chain_id AND b.run_id = (
-        SELECT id FROM run WHERE pipeline = %(pipeline_name)s AND planned_up_to <= asked.since
-        ORDER BY planned_up_to DESC, id DESC LIMIT 1)
-    WHERE e.run_id = runs.ids[cardinality(runs.ids)] AND l.end_offset > coalesce(b.end_offset, 0)) gone
+    FROM (SELECT id FROM run WHERE pipeline = %(pipeline_name)s AND planned_up_to <= asked.since
+          ORDER BY planned_up_to DESC, id DESC LIMIT 1) earlier
+    RIGHT JOIN chain c ON true
+    JOIN lost_range l ON l.chain_id = c.id
+    LEFT JOIN run_end e ON e.chain_id = c.id AND e.run_id = runs.last
+    LEFT JOIN run_end b ON b.chain_id = c.id AND b.run_id = earlier.id
+    WHERE c.pipeline = %(pipeline_name)s AND l.end_offset > coalesce(b.end_offset, 0)
+      AND (l.start_offset < e.end_offset OR (e.run_id IS NULL AND c.retired_at IS NOT NULL AND EXISTS (
+           SELECT FROM run_end x WHERE x.chain_id = c.id AND x.run_id = ANY (runs.ids || earlier.id))))) gone
 ORDER BY asked.place;
 
 -- name: without_success_file

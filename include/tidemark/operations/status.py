@@ -136,15 +136,18 @@ def status(
     problem, and no error.
     """
     now = datetime.now(UTC)
-    first_planned_at, last_planned_at = database.first_and_last_planned_at(pipeline_name)
+    planned_at = database.planned_at(pipeline_name)
+    since = published_up_to = database.published_up_to(pipeline_name)
     if isinstance(pipeline, Pipeline) and max_age is None:
-        max_age = pipeline.max_age or _max_age_by_schedule(pipeline, now)
+        max_age = pipeline.max_age
+        if max_age is None:  # beside open transactions a run stands for no time, and has read all the same
+            max_age = _max_age_by_schedule(pipeline, now)
+            since = max(filter(None, (published_up_to, planned_at["last_without_time"])), default=None)
     undone = database.undone(pipeline_name)
     busy = any(manifest.alive for manifest in undone) or _was_done(database, pipeline_name, now)
     waiting = [manifest for manifest in undone if _waits(manifest, now, busy=busy)]
     half_replayed = database.half_replayed(pipeline_name, database.standing_sinks(pipeline_name))
     stopped = [each for each in (*undone, *half_replayed) if not each.alive and each not in waiting]
-    published_up_to = database.published_up_to(pipeline_name)
     audits = database.last_audits(pipeline_name)
     retired = database.retired_at(pipeline_name) is not None
     problems = [*_of_manifests(stopped), *_of_chains(database, pipeline_name, pipeline)]
@@ -156,11 +159,11 @@ def status(
         problems += _retired(database, pipeline_name)
         problems += _of_dead_letters(database, pipeline_name)
         problems += _of_source(pipeline, heard, max_lag)
-        if max_age is not None and (late := _too_old(published_up_to or first_planned_at, now, max_age)):
+        if max_age is not None and (late := _too_old(since or planned_at["first"], now, max_age)):
             problems.append(Problem(State.LATE, late, f"look at the runs of the DAG, or: tidemark run {pipeline_name}"))
     waits_for_decision = any(problem.place is not None for problem in problems)  # that is why plans are refused
     if not retired and not waits_for_decision:
-        problems += _of_tasks(database, pipeline_name, wrong_file, failed_run, last_planned_at)
+        problems += _of_tasks(database, pipeline_name, wrong_file, failed_run, planned_at["last"])
     if not retired and pipeline is None:
         what = "it has no pipeline file here, so nothing is known of its next run"
         restore = f"put its file back; or, when nobody needs it any more: tidemark retire {pipeline_name} --why TEXT"
@@ -177,7 +180,7 @@ def status(
         dead_lettered=database.published_sums(pipeline_name)["dead_lettered"],
         audits=tuple(audits),
         problems=tuple(sorted(problems, key=lambda problem: PROBLEMS.index(problem.kind))),
-        planned=last_planned_at is not None,
+        planned=planned_at["last"] is not None,
     )
 
 
@@ -321,7 +324,7 @@ def _of_losses(pipeline: Pipeline, parts: Sequence[Retained]) -> list[Problem]:
 
 def _max_age_by_schedule(pipeline: Pipeline, now: datetime) -> timedelta | None:
     """How long ago the last scheduled run but one was due: the last may be at work. None when nobody knows the runs."""
-    if pipeline.schedule is None or pipeline.airflow.own_dag:
+    if pipeline.schedule is None or pipeline.airflow.own_dag or pipeline.start_date > now.date():
         return None
     schedule = Schedule(pipeline.schedule)
     return now - schedule.before(schedule.before(now - RUN))
