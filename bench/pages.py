@@ -179,6 +179,7 @@ def client(end: int, partitions: int) -> Iterator[Any]:
         access.readable_pipelines: lambda: [NAME],
         access.MAY_READ.dependency: lambda: None,
         access.MAY_START_RUNS.dependency: lambda: None,
+        access.may_start_runs: lambda: True,
     }
     with (
         mock.patch.object(content, "lags", Lags(lambda _: lag)),

@@ -300,7 +300,7 @@ def test_what_was_put_half_is_taken_out_when_a_person_gives_the_manifest_up(
     world = by_record(make_dynamo_world, endpoint_url=proxy.endpoint_url)
     world.settings["sinks"].append(world.lake_entry())
     world.write_pipeline()
-    proxy.arm(Rule(Answer.REFUSED, having="TransactWriteItems", skip=7, times=-1, status=400, code="AccessDenied"))
+    proxy.arm(Rule(Answer.REFUSED, having="TransactWriteItems", skip=8, times=-1, status=400, code="AccessDenied"))
     failed = world.here("run", "demo", "--run-key", "one")
     assert failed.exit_code == 1
     assert len(world.items()) == len(world.contributions()) == 49

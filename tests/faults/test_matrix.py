@@ -264,6 +264,7 @@ def test_F10_a_replay_that_makes_no_rows_at_all_leaves_none_of_the_old_ones(worl
     world.ok("run", "demo", *KEY)
     assert list(world.lake.glob("raw/**/*.parquet"))
     world.settings["decode"] = {"format": "json", "schema": "n STRING NOT NULL, at TIMESTAMP NOT NULL"}
+    world.settings["max_dead_letters"] = None
     world.write_pipeline()
     world.ok("replay", "demo", *KEY)
     assert not list(world.lake.glob("raw/**/*.parquet")), "every record is a dead letter now"
