@@ -29,7 +29,7 @@ Make = Callable[..., IcebergWorld]
 WHY = ("--why", "a test")
 MORE_COLUMNS = "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, name STRING, k BIGINT"
 FEWER_COLUMNS = "n BIGINT NOT NULL, at TIMESTAMP NOT NULL"
-ONE_SLICE = {"kafka": {"slice": {"max_records": 1000}}}
+ONE_SLICE = {"kafka": {"slice": {"max_records": 1000}}, "max_dead_letters": None}
 NEXT = re.compile(r"next: tidemark (replay demo --manifest \d+)")
 
 

@@ -48,7 +48,7 @@ def test_a_database_that_is_gone_is_a_503_with_its_reason(make_world: Callable[.
     wait_until(lambda: port_answers(port), "the port", timeout=60)
     status, _, text = scraped(port)
     assert status == 503
-    assert text.startswith("the manifest database cannot be reached: ")
+    assert text.startswith("the manifest database refuses this client: ")
     assert "\nnext: " in text
     serving.send_signal(signal.SIGINT)
     assert wait_ended(serving).returncode == 0

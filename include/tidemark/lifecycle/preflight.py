@@ -200,12 +200,13 @@ def refuse_other_name(
     """
     noted = sink.noted_targets()
     others = noted - {sink.target}
-    if not database.has_published(sink.pipeline_name, sink.name):  # a place of an older version has no note
-        known = {*database.targets(), *(other.target for other in of_pipeline)} - {sink.target}
-        others |= {target for target in known if sink.is_at(target)}
     # What a retired sink has put stays, and is known by its target: who takes back must not take it for leftovers.
     writers = database.writers(others, retired=sink.way.takes_back) if others else []
     writers += [(other.pipeline_name, other.name, other.target) for other in of_pipeline if other.target in others]
+    if not database.has_published(sink.pipeline_name, sink.name):  # a place of an older version has no note
+        same = {target for target in database.targets() if target != sink.target and sink.is_at(target)}
+        known = database.writers(same, retired=sink.way.takes_back) if same else []
+        writers += [writer for writer in known if database.has_published(*writer[:2])]
     if writers:
         other_pipeline, name, target = writers[0]
         raise SinkRefused(
