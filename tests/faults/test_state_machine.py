@@ -45,7 +45,7 @@ ALSO_DRAWN = (
     "adopt ended well",
     "restored, and the lake knew more",
 )
-REACHED = (  # loss, restoring and more are sure to be reached by schedules.py
+REACHED = (  # loss, restoring, attempts that find all put and more are sure to be reached by schedules.py
     "an older attempt woke after a newer had published",
     "an older attempt went on beside a newer one",
     "a newer attempt went on beside an older one",
@@ -53,7 +53,6 @@ REACHED = (  # loss, restoring and more are sure to be reached by schedules.py
     "fault cut",
     "fault fail",
     "fault lose",
-    "process ended recovered",
     "process ended superseded",
     "process said Fenced",
     "replay ended unchanged",
@@ -91,7 +90,7 @@ def draw(
     run_state_machine_as_test(seed(seeded)(type("Seeded", (Schedules,), {})), settings=chosen)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(300)
 def test_the_seeded_schedules_reach_what_is_interesting_and_miss_nothing(
     postgres: Postgres, template: str, reached: Counter[str]
 ) -> None:
