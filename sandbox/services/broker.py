@@ -12,7 +12,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from sandbox.bootstrap.jars import java
@@ -92,7 +92,7 @@ class Broker(Service):
         )
 
     def delete_topic(self, *names: str) -> None:
-        """Delete topics; no error when there is none of that name."""
+        """Delete topics and wait until the broker knows it; no error when there is none of that name."""
         admin = self.admin()
         for deleted in admin.delete_topics(list(names)).values():
             try:
@@ -100,6 +100,14 @@ class Broker(Service):
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
+        # The controller decides, and the broker hears of it a moment later: until then a topic created again under the
+        # name would be told with the id of the old one.
+        wait_until(
+            lambda: not any(_is_told(admin, name) for name in names),
+            f"topics to be gone: {', '.join(names)}",
+            timeout=30,
+            interval=0.01,
+        )
 
     def producer(self, **config: str | float | bool) -> Producer:
         """A producer for small numbers of records: they are stored in order, and once unless the broker dies meanwhile.
@@ -205,4 +213,15 @@ def _answer(admin: AdminClient, partitions: Sequence[TopicPartition]) -> bool:
             answer.result(timeout=30)
     except KafkaException:
         return False
+    return True
+
+
+def _is_told(admin: AdminClient, topic: str) -> bool:
+    """Whether the broker still tells of the topic."""
+    try:
+        admin.describe_topics(TopicCollection([topic]))[topic].result(timeout=30)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return False
+        raise
     return True

@@ -71,7 +71,8 @@ def test_an_offset_before_the_anchor_and_a_lost_one_are_named(make_world: MakeWo
 
 
 def test_the_mark_of_a_transaction_holds_no_record(make_world: MakeWorld) -> None:
-    world = make_world(partitions=1, settings={"kafka": {"gaps": "transactions"}, "on_error": "dead_letter"})
+    settings = {"kafka": {"gaps": "transactions"}, "on_error": "dead_letter", "max_dead_letters": None}
+    world = make_world(partitions=1, settings=settings)
     world.transact("x", "y", commit=True)
     world.transact("z", commit=False)
     world.transact("last", commit=True)
