@@ -75,6 +75,21 @@ def test_a_pipeline_that_nothing_runs_is_late_by_its_schedule_and_before_its_fir
     assert state(world) == "ok"
 
 
+def test_a_run_that_ended_before_its_cut_leaves_a_pipeline_as_late_as_it_was(make_world: MakeWorld) -> None:
+    world = make_world(
+        partitions=1, settings={"schedule": "@hourly", "kafka": {"slice": {"max_records": 10, "max_slices": 1}}}
+    )
+    world.produce(5)
+    world.ok("run", "demo", "--until", f"{datetime.now(UTC) - timedelta(hours=4):%Y-%m-%dT%H:%M}")
+    assert state(world) == "late"
+    world.produce(30)
+    world.ok("run", "demo")
+    assert state(world) == "late", "more waits than one slice has read"
+    for _ in range(3):
+        world.ok("run", "demo")
+    assert state(world) == "ok"
+
+
 def test_most_records_of_a_manifest_may_not_be_dead_letters_unless_the_file_says_so(make_world: MakeWorld) -> None:
     world = make_world(partitions=1)
     world.produce(1, bad_every=1)

@@ -818,7 +818,8 @@ class ManifestDatabase:
         return [row["run_key"] for row in self._rows("newest_run_key", pipeline_name=pipeline_name)] == [run_key]
 
     def planned_at(self, pipeline_name: str) -> Row:
-        """When a plan succeeded: ``first``, ``last``, and ``last_without_time`` of those that stand for no time."""
+        """When a plan succeeded: ``first``, ``last``, and ``last_without_time``: of those that reached their cut, and
+        stand for no time."""
         [row] = self._rows("planned_at", pipeline_name=pipeline_name)
         return row
 

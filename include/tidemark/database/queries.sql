@@ -777,7 +777,7 @@ SELECT run_key FROM run WHERE pipeline = %(pipeline_name)s ORDER BY id DESC LIMI
 
 -- name: planned_at
 SELECT min(planned_at) AS first, max(planned_at) AS last,
-       max(planned_at) FILTER (WHERE planned_up_to IS NULL) AS last_without_time
+       max(planned_at) FILTER (WHERE reached AND planned_up_to IS NULL) AS last_without_time
 FROM run WHERE pipeline = %(pipeline_name)s;
 
 -- name: made_otherwise
