@@ -173,69 +173,62 @@ def _cut_and_grown_past_it(checked: CheckedWorld) -> None:
     checked.well(checked.world.plan())
 
 
-def cut_where_a_transaction_was_aborted_and_grown_again(checked: CheckedWorld) -> None:
-    """The last published record is below the cut and stands; what was behind it held no record a reader may see."""
+def _noticed_and_accepted(checked: CheckedWorld) -> None:
+    checked.refused(checked.world.plan(), TopicChanged)
+    checked.well(checked.world.accept_truncation())
+    checked.settle()
+
+
+def _published_with_an_aborted_tail(checked: CheckedWorld, records: int) -> None:
+    """So many records, and behind them four of a transaction that was aborted."""
     world = checked.world
-    world.produce(3)
+    world.produce(records)
     world.begin()
     world.produce(4)
     world.end(commit=False)
     checked.run()
+
+
+def cut_where_a_transaction_was_aborted_and_grown_again(checked: CheckedWorld) -> None:
+    """The last published record is below the cut and stands; what was behind it held no record a reader may see."""
+    world = checked.world
+    _published_with_an_aborted_tail(checked, 3)
     checked.run()
     world.truncate(5)
     world.produce(9)
-    checked.refused(world.plan(), TopicChanged)
-    checked.well(world.accept_truncation())
-    checked.settle()
+    _noticed_and_accepted(checked)
 
 
 def cut_where_a_transaction_was_aborted_while_a_planned_slice_waits(checked: CheckedWorld) -> None:
     """Records of the new life at the planned offsets would hide that those before them were never read."""
     world = checked.world
-    world.produce(3, partition=0)
-    world.begin()
-    world.produce(4, partition=0)
-    world.end(commit=False)
+    _published_with_an_aborted_tail(checked, 3)
     checked.run()
-    checked.run()
-    world.produce(6, partition=0)
+    world.produce(6)
     checked.well(world.plan())
     world.truncate(9)
-    world.produce(30, partition=0)
+    world.produce(30)
     checked.refused(world.process(max(checked.oracle.manifests)), TopicChanged)
-    checked.refused(world.plan(), TopicChanged)
-    checked.well(world.accept_truncation())
-    checked.settle()
+    _noticed_and_accepted(checked)
 
 
 def cut_where_only_a_transaction_that_was_aborted_is_published_and_grown_again(checked: CheckedWorld) -> None:
     world = checked.world
-    world.begin()
-    world.produce(4)
-    world.end(commit=False)
-    checked.run()
+    _published_with_an_aborted_tail(checked, 0)
     world.truncate(5)
     world.produce(9)
-    checked.refused(world.plan(), TopicChanged)
-    checked.well(world.accept_truncation())
-    checked.settle()
+    _noticed_and_accepted(checked)
 
 
 def cut_where_a_transaction_was_aborted_below_what_was_published_since(checked: CheckedWorld) -> None:
     """The last published record is another one, and what was cut begins below the range that it is in."""
     world = checked.world
-    world.produce(3)
-    world.begin()
-    world.produce(4)
-    world.end(commit=False)
-    checked.run()
+    _published_with_an_aborted_tail(checked, 3)
     world.produce(4)
     checked.run()
     world.truncate(9)
     world.produce(15)
-    checked.refused(world.plan(), TopicChanged)
-    checked.well(world.accept_truncation())
-    checked.settle()
+    _noticed_and_accepted(checked)
 
 
 def cut_and_grown_again_behind_an_attempt_that_has_looked(checked: CheckedWorld) -> None:

@@ -17,7 +17,7 @@ from tests.worlds.world import World
 
 MakeWorld = Callable[..., World]
 PASSWORD = "sesame-open"
-PROMPTLY = 20.0  # what does not answer is waited for 10 s, and once
+PROMPTLY = 15.0
 
 
 def told(done: subprocess.CompletedProcess[str], status: int, *words: str) -> None:

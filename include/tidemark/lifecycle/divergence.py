@@ -6,7 +6,7 @@ stored, and before a person's decision on a cut log. The records are compared be
 looks at what other attempts have staged.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tidemark.database.client import ManifestDatabase
@@ -68,7 +68,7 @@ def checked_logs(context: Context, chains: Sequence[Chain], states: Sequence[Par
     known, empty = published.newest_and_empty()
     logs = {state.at: state for state in states}
     inside = [(at, part.last.offset) for at, part in known.items() if _holds(logs[at], part.last.offset)]
-    behind = [(at, start) for at, parts in empty.items() for start, _ in _left(parts, logs[at])]
+    behind = _starts(empty, logs)
     answers = context.source.records_from([*inside, *behind]) if inside or behind else {}
     search = Search(context.source, may_vanish=_may_vanish(context))
     first: dict[TopicPartition, int] = {}
@@ -103,9 +103,7 @@ def first_difference_now(context: Context, chain: Chain) -> int | None:
     places, _ = context.source.partitions([chain.at.topic])
     if chain.at not in places:
         return None
-    log = context.source.bounds([chain.at])[chain.at]
-    state = PartitionState(chain.at, log.log_start, log.last_stable, log.log_end, start_offset=log.log_start)
-    logs = checked_logs(context, [chain], [state])
+    logs = checked_logs(context, [chain], list(_logs_now(context.source, [chain.at]).values()))
     if logs.notes:
         raise Unavailable(
             f"the last published record of {chain.at.name} could not be read, so where the log differs is not known",
@@ -116,6 +114,13 @@ def first_difference_now(context: Context, chain: Chain) -> int | None:
         )
     [state] = logs.states
     return state.diverged
+
+
+def _logs_now(source: Source, places: Collection[TopicPartition]) -> dict[TopicPartition, PartitionState]:
+    return {
+        at: PartitionState(at, log.log_start, log.last_stable, log.log_end, start_offset=log.log_start)
+        for at, log in (source.bounds(sorted(places)) if places else {}).items()
+    }
 
 
 def _may_vanish(context: Context) -> bool:
@@ -136,6 +141,13 @@ def _left(parts: Sequence[tuple[int, int]], log: PartitionState) -> list[tuple[i
         elif start < end:
             left.append((start, end))
     return left
+
+
+def _starts(
+    empty: Mapping[TopicPartition, Sequence[tuple[int, int]]], logs: Mapping[TopicPartition, PartitionState]
+) -> list[tuple[TopicPartition, int]]:
+    """Where each part begins that was read without a record and that the log still holds."""
+    return [(at, start) for at, parts in empty.items() for start, _ in _left(parts, logs[at])]
 
 
 class Published:
@@ -295,24 +307,23 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shr
     known, empty = Published(database, database.chains_of(manifest.id)).newest_and_empty()
     published = [(at, part.last) for at, part in known.items()]
     for each in staged:
-        empty.setdefault(each.at, []).append((each.last.offset + 1, each.end))
+        if each.last.offset + 1 < each.end:
+            empty.setdefault(each.at, []).append((each.last.offset + 1, each.end))
     readings = [(at, last, "the one that was read before", _find_out(context)) for at, last in own + published]
     readings += [(each.at, each.last, *_of_another(manifest, each)) for each in staged]
     answers = context.source.records_from(list(dict.fromkeys((at, last.offset) for at, last, *_ in readings)))
-    for at, last, which, next_step in readings:
-        if _holds_other(at, last, answers, may_vanish=may_vanish):
-            raise TopicChanged(
-                f"the log was truncated: offset {last.offset} holds another record than {which}",
-                next_step=f"nothing of this attempt is published; {next_step}",
-                pipeline=context.pipeline_name,
-                manifest=manifest.id,
-                topic=at.topic,
-                partition=at.partition,
-            )
-    for at, offset in _filled(context, empty).items():
+    differs = [
+        (at, f"offset {last.offset} holds another record than {which}", next_step)
+        for at, last, which, next_step in readings
+        if _holds_other(at, last, answers, may_vanish=may_vanish)
+    ] or [
+        (at, f"from offset {offset} on it held no record when that was read, and holds one now", _find_out(context))
+        for at, offset in _filled(context, empty).items()
+    ]
+    for at, what, next_step in differs:
         raise TopicChanged(
-            f"the log was truncated: from offset {offset} on it held no record when that was read, and holds one now",
-            next_step=f"nothing of this attempt is published; {_find_out(context)}",
+            f"the log was truncated: {what}",
+            next_step=f"nothing of this attempt is published; {next_step}",
             pipeline=context.pipeline_name,
             manifest=manifest.id,
             topic=at.topic,
@@ -326,12 +337,8 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shr
 def _filled(context: Context, empty: Mapping[TopicPartition, Sequence[tuple[int, int]]]) -> dict[TopicPartition, int]:
     """Where offsets begin that were read without a record and hold one now, of the partitions where some do."""
     source = context.source
-    bounds = source.bounds(sorted(empty)) if empty else {}
-    logs = {
-        at: PartitionState(at, log.log_start, log.last_stable, log.log_end, start_offset=log.log_start)
-        for at, log in bounds.items()
-    }
-    starts = [(at, start) for at, log in logs.items() for start, _ in _left(empty[at], log)]
+    logs = _logs_now(source, empty)
+    starts = _starts(empty, logs)
     answers = source.records_from(starts) if starts else {}
     search = Search(source, may_vanish=_may_vanish(context))
     filled = {at: search.first_filled(log, empty[at], answers) for at, log in logs.items()}
