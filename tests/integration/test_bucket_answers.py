@@ -136,6 +136,15 @@ def test_F4_an_owner_whose_answer_is_lost_is_known_to_be_ours(make: Callable[[],
     assert example.keys("") == [OWNER], "the probe is gone"
 
 
+def test_F4_a_create_whose_answer_is_lost_spares_what_is_there(make: Callable[[], S3Example], proxy: S3Proxy) -> None:
+    example = make()
+    before = example.content(OWNER)
+    rule = proxy.arm(Rule(Answer.LOST, "PUT", OWNER, header="If-None-Match", times=1))
+    store = S3Store(example.lake.root, {"connection": CONNECTION}, from_environment)
+    assert not store.put_if_absent(OWNER, b"of another")
+    assert (rule.struck, example.content(OWNER)) == (1, before), "the store was asked with the condition"
+
+
 def test_an_object_takes_one_request_to_stage_and_two_to_publish(make: Callable[[], S3Example], proxy: S3Proxy) -> None:
     example = make()
     receipt = example.stage(1)
