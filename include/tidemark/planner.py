@@ -237,7 +237,8 @@ def _refuse_changed_topics(pipeline_name: str, partitions: Sequence[PartitionSta
     if blocked:
         raise TopicChanged(
             f"planning was refused before, and nobody has decided yet: {blocked[0].blocked}",
-            next_step=_acceptance(pipeline_name, blocked[0]),
+            next_step="when what changed it is known, accept it: "
+            + acceptance(pipeline_name, blocked[0].at, cut=blocked[0].blocked_end is not None),
             pipeline=pipeline_name,
             topic=blocked[0].at.topic,
             partition=blocked[0].at.partition,
@@ -256,8 +257,8 @@ def _refuse_changed_topics(pipeline_name: str, partitions: Sequence[PartitionSta
             what = f"partition {chain.at.partition} of topic {chain.at.topic} no longer exists"
         cause = TopicChanged(
             what,
-            next_step="nothing was planned; if this change is intended: tidemark accept-topic "
-            f"{pipeline_name} --topic {chain.at.topic} --why TEXT",
+            next_step="nothing was planned; if this change is intended: "
+            + acceptance(pipeline_name, chain.at, cut=False),
             pipeline=pipeline_name,
             topic=chain.at.topic,
             partition=chain.at.partition,
@@ -278,7 +279,7 @@ def _refuse_truncated(pipeline_name: str, state: PartitionState, chain: Chain) -
     cause = TopicChanged(
         what,
         next_step="nothing was planned; find out what changed the log (an unclean leader election, a restored disk), "
-        + _acceptance(pipeline_name, chain),
+        "then: " + acceptance(pipeline_name, chain.at, cut=True),
         pipeline=pipeline_name,
         topic=state.at.topic,
         partition=state.at.partition,
@@ -289,11 +290,11 @@ def _refuse_truncated(pipeline_name: str, state: PartitionState, chain: Chain) -
     raise Refused(cause, [Refusal(chain.id, what, life_end)])
 
 
-def _acceptance(pipeline_name: str, chain: Chain) -> str:
-    where = f"{pipeline_name} --topic {chain.at.topic}"
-    if chain.blocked is not None and chain.blocked_end is None:
-        return f"to read the new topic from its beginning: tidemark accept-topic {where} --why TEXT"
-    return f"then: tidemark accept-truncation {where} --partition {chain.at.partition} --why TEXT"
+def acceptance(pipeline_name: str, at: TopicPartition, *, cut: bool) -> str:
+    """The command that accepts what has become of a topic: its log was cut, or it is another topic now."""
+    if cut:
+        return f"tidemark accept-truncation {pipeline_name} --topic {at.topic} --partition {at.partition} --why TEXT"
+    return f"tidemark accept-topic {pipeline_name} --topic {at.topic} --why TEXT"
 
 
 def _refuse_unreached_start(pipeline_name: str, state: PartitionState) -> None:

@@ -25,6 +25,153 @@ WANT_A_NAME = [
     )
 ]
 COMMAND = re.compile(rf"\btidemark ({'|'.join(WANT_A_NAME)})\b(?!-)(?! \{{| \d)")
+NAMES = {name for texts in COMMANDS.values() for name in texts}
+STEP = re.compile(r"\btidemark ([a-z][a-z-]*+)((?: (?:\{\w*\}|--[a-z-]+|[A-Z]+|\d+)(?![\w-]))*+)(?!`)")
+VALUES = {"TIME": "2024-03-01T10:00Z"}
+# Each step that messages name, and a test that takes it where they lead there; words in capitals are a person's.
+TAKEN_BY = {
+    "accept-damage {} --manifest {} --why TEXT": (
+        "faults/test_targets_that_go_back.py",
+        "test_T8_damage_that_the_source_cannot_mend_is_accepted_once_and_not_missed_again",
+    ),
+    "accept-loss {} --why TEXT": (
+        "faults/test_broker_dies.py",
+        "test_R11_records_deleted_while_spark_reads_fail_the_attempt_and_a_person_gives_them_up",
+    ),
+    "accept-topic {} --topic {} --why TEXT": (
+        "integration/test_decisions.py",
+        "test_a_recreated_topic_is_refused_until_accepted_and_then_read_from_its_beginning",
+    ),
+    "accept-truncation {} --topic {} --partition {} --why TEXT": (
+        "faults/test_broker_dies.py",
+        "test_P10_a_log_that_really_lost_its_tail_is_refused_until_a_person_accepts_it",
+    ),
+    "adopt {} --why TEXT": (
+        "faults/test_targets_that_go_back.py",
+        "test_T3_output_that_a_failed_over_database_has_no_receipt_of_is_refused_and_adopted",
+    ),
+    "archive {} --before TIME --why TEXT": (
+        "integration/test_archive.py",
+        "test_killed_between_two_batches_readers_see_all_and_the_same_command_goes_on",
+    ),
+    "audit {}": ("faults/test_ways_out.py", "test_whoever_does_what_the_messages_say_comes_to_an_end"),
+    "audit {} --deep": (
+        "integration/test_audit.py",
+        "test_rows_changed_in_place_are_found_by_a_deep_audit_and_mended_by_a_replay",
+    ),
+    "dead-letters {}": ("integration/test_dead_letters.py", "test_they_are_shown_in_groups_by_class_and_reason"),
+    "doctor": ("integration/test_doctor.py", "test_a_folder_without_pipelines_is_a_failure"),
+    "doctor {}": ("integration/test_doctor.py", "test_everything_that_is_wrong_is_said_at_once_each_with_what_to_do"),
+    "extend-back {} --why TEXT": (
+        "integration/test_decisions.py",
+        "test_extending_back_reads_what_lies_before_the_anchor_beside_new_runs",
+    ),
+    "fill {} NAME --why TEXT": (
+        "integration/test_sinks_of_a_pipeline.py",
+        "test_the_target_of_a_retired_sink_is_used_again_and_what_lies_there_is_no_stray",
+    ),
+    "fill {} {} --why TEXT": (
+        "integration/test_sinks_of_a_pipeline.py",
+        "test_a_sink_added_later_lacks_what_was_done_until_it_is_filled",
+    ),
+    "history {}": (
+        "faults/test_matrix.py",
+        "test_R12_records_that_compaction_really_took_block_the_replay_and_stay_published",
+    ),
+    "lag {}": ("integration/test_planning.py", "test_an_open_transaction_caps_the_plan_until_it_ends"),
+    "manifests": ("integration/test_upgrades.py", "test_every_command_over_older_tables_says_migrate"),
+    "manifests {}": ("integration/test_upgrades.py", "test_what_a_release_made_works_on"),
+    "migrate": ("integration/test_upgrades.py", "test_every_command_over_older_tables_says_migrate"),
+    "notify": (
+        "integration/test_notify.py",
+        "test_what_cannot_be_delivered_is_told_by_the_next_call_and_the_address_is_no_secret_told",
+    ),
+    "objects {} --sink {}": (
+        "integration/test_decided_with_two_sinks.py",
+        "test_schedule_13_of_two_sinks_of_files_the_exact_reader_names_one",
+    ),
+    "peek {}": (
+        "integration/test_logic_of_pipelines.py",
+        "test_peek_shows_rows_before_and_after_and_what_was_taken_away",
+    ),
+    "peek {} --topic {} --partition {} --from {}": (
+        "integration/test_peek.py",
+        "test_an_empty_topic_and_wrong_places_are_told_apart",
+    ),
+    "plan {}": ("integration/test_planning.py", "test_a_recreated_topic_is_refused_and_the_refusal_stands"),
+    "plan {} --dry-run": ("integration/test_planning.py", "test_a_dry_run_shows_the_ranges_and_stores_nothing"),
+    "rename {} NEW --why TEXT": (
+        "integration/test_renamed_pipelines.py",
+        "test_the_old_name_is_refused_wherever_somebody_still_uses_it",
+    ),
+    "rename {} {} --why TEXT": (
+        "integration/test_renamed_pipelines.py",
+        "test_killed_anywhere_it_is_repeated_and_until_then_nothing_else_is_allowed",
+    ),
+    "rename-sink {} OLD {} --why TEXT": (
+        "integration/test_decisions.py",
+        "test_a_lake_is_adopted_by_the_name_that_its_sink_had_and_renamed_after_that",
+    ),
+    "rename-sink {} {} {} --why TEXT": (
+        "integration/test_sinks_of_a_pipeline.py",
+        "test_a_renamed_sink_is_refused_by_every_verb_until_it_is_renamed_in_the_database",
+    ),
+    "repair {} --why TEXT": (
+        "integration/test_audit.py",
+        "test_repair_removes_what_a_restored_database_forgot_only_when_its_rows_are_published",
+    ),
+    "replay {} --manifest {}": (
+        "integration/test_audit.py",
+        "test_damage_is_one_line_that_names_the_manifest_and_a_replay_mends_it",
+    ),
+    "replay {} --manifest {} --accept-shrunken --why TEXT": (
+        "faults/test_matrix.py",
+        "test_R12_records_that_compaction_really_took_block_the_replay_and_stay_published",
+    ),
+    "replay {} --manifest {} --append-again --why TEXT": (
+        "integration/test_topic_sink.py",
+        "test_other_messages_follow_those_of_a_retired_sink_when_a_person_says_so",
+    ),
+    "replay {} --manifest {} --take-over": (
+        "integration/test_at_work.py",
+        "test_an_attempt_at_work_is_taken_over_only_when_a_person_says_so",
+    ),
+    "retire {} --undo --why TEXT": (
+        "integration/test_retired_pipelines.py",
+        "test_a_retired_pipeline_whose_file_is_back_is_a_problem_wherever_somebody_looks",
+    ),
+    "retire {} --why TEXT": (
+        "integration/test_retired_pipelines.py",
+        "test_it_is_refused_while_there_is_a_file_and_done_without_one",
+    ),
+    "retire-sink {} {} --why TEXT": (
+        "integration/test_sinks_of_a_pipeline.py",
+        "test_a_sink_taken_out_of_the_file_stays_known_until_it_is_retired",
+    ),
+    "retry {}": ("faults/test_ways_out.py", "test_whoever_does_what_the_messages_say_comes_to_an_end"),
+    "retry {} --manifest {}": (
+        "faults/test_topics.py",
+        "test_records_of_a_partition_come_in_their_order_also_beside_an_attempt_that_is_slow",
+    ),
+    "run {}": ("integration/test_state.py", "test_plans_that_fail_are_told_until_one_succeeds"),
+    "show {}": ("integration/test_a_failed_manifest.py", "test_what_the_page_quotes_is_what_is_printed"),
+    "show {} --compare": (
+        "integration/test_page.py",
+        "test_a_manifest_is_compared_with_its_sinks_on_request_and_shows_its_receipt",
+    ),
+    "spark-server": (
+        "spark/test_spark_server.py",
+        "test_the_command_that_the_docs_give_a_supervisor_becomes_the_server_itself",
+    ),
+    "spark-server --port {}": (
+        "spark/test_spark_server.py",
+        "test_a_server_that_is_killed_fails_the_attempt_and_a_new_one_does_the_next",
+    ),
+    "status": ("integration/test_state.py", "test_silent_sources_are_asked_side_by_side_and_are_never_ok"),
+    "status {}": ("faults/test_ways_out.py", "test_whoever_does_what_the_messages_say_comes_to_an_end"),
+    "validate": ("integration/test_bad_input.py", "test_a_pipeline_file_that_is_wrong"),
+    "where {} {} {}": ("integration/test_where.py", "test_an_offset_that_is_planned_or_not_planned_yet_is_not_held"),
+}
 
 
 def messages(path: Path) -> Iterator[tuple[int, str]]:
@@ -101,3 +248,36 @@ def test_what_an_error_knows_itself_stays() -> None:
     assert error.next_step == "tidemark retry flights"
     error.within(pipeline="orders", manifest=None)
     assert (error.next_step, error.context) == ("tidemark retry flights", {"pipeline": "flights"})
+
+
+def steps() -> dict[str, list[str]]:
+    """Each step that messages name, ``{}`` for what a message fills in, and where."""
+    where_of: dict[str, list[str]] = {}
+    for where, text in all_messages():
+        for command, words in STEP.findall(text):
+            if command in NAMES:
+                where_of.setdefault(re.sub(r"\{\w*\}|\b\d+\b", "{}", command + words), []).append(where)
+    return where_of
+
+
+def test_every_step_that_a_message_names_is_in_the_table_with_a_test_that_takes_it() -> None:
+    named = steps()
+    assert sum(map(len, named.values())) > 200
+    assert sorted(named) == sorted(TAKEN_BY)
+
+
+@pytest.mark.parametrize("step", TAKEN_BY)
+def test_a_step_is_possible_as_it_is_written(step: str) -> None:
+    command, *words = step.split()
+    given = ["1" if word == "{}" else VALUES.get(word, word) for word in words]
+    main.commands[command].load().make_context(command, given)
+
+
+@pytest.mark.parametrize("step", TAKEN_BY)
+def test_a_step_is_taken_by_the_test_that_the_table_names(step: str) -> None:
+    path, name = TAKEN_BY[step]
+    text = (CHECKOUT / "tests" / path).read_text()
+    assert re.search(rf"^def {name}\(", text, re.MULTILINE), f"no test {name}"
+    command, *words = step.split()
+    assert re.search(rf"\b{command}\b", text), command
+    assert [word for word in words if word.startswith("--") and word not in text and word != "--why"] == []

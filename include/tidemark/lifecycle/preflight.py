@@ -18,7 +18,9 @@ from tidemark.errors import (
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.reconcile import step_without_evidence, unknown_evidence
 from tidemark.manifest import listed
+from tidemark.offsets import TopicPartition
 from tidemark.paths import RecordName
+from tidemark.planner import acceptance
 from tidemark.sinks.base import Sink, Way, newest
 from tidemark.verdict import NextStep, command
 
@@ -231,10 +233,9 @@ def refuse_outlived(pipeline_name: str, database: ManifestDatabase, manifest_id:
         return
     row = outlived[0]
     if row["noticed"]:
-        partition = f"--topic {row['topic']} --partition {row['partition']}"
         next_step = (
             "nothing of this attempt is published, what was published before stays; to accept the truncation: "
-            f"tidemark accept-truncation {pipeline_name} {partition} --why TEXT"
+            + acceptance(pipeline_name, TopicPartition(row["topic"], row["partition"]), cut=True)
         )
     else:
         next_step = (

@@ -16,7 +16,7 @@ from tidemark.manifest import Manifest, ManifestSelection, ManifestState, many
 from tidemark.operations.lags import Answer
 from tidemark.pipeline.schedule import Schedule
 from tidemark.pipeline.settings import Pipeline
-from tidemark.planner import OnDataLoss
+from tidemark.planner import OnDataLoss, acceptance
 
 START = timedelta(minutes=10)  # that a planned manifest may wait for its first attempt: other tasks are before it
 RUN = timedelta(minutes=15)  # that a run may take, however short the interval of its schedule is
@@ -247,19 +247,12 @@ def _of_chains(
         Problem(
             State.BLOCKED,
             f"nothing of {chain.at.name} is planned since it was refused: {chain.blocked}",
-            _decision(pipeline_name, chain.at.topic, chain.at.partition, cut=chain.blocked_end is not None),
+            acceptance(pipeline_name, chain.at, cut=chain.blocked_end is not None),
             place=chain.at.name,
         )
         for chain in database.chains(pipeline_name)
         if chain.blocked is not None and (not isinstance(pipeline, Pipeline) or pipeline.source.reads(chain.at.topic))
     ]
-
-
-def _decision(pipeline_name: str, topic: str, partition: int, *, cut: bool) -> str:
-    """The command that accepts what has become of a topic; ``tidemark plan --dry-run`` says more."""
-    if cut:
-        return f"tidemark accept-truncation {pipeline_name} --topic {topic} --partition {partition} --why TEXT"
-    return f"tidemark accept-topic {pipeline_name} --topic {topic} --why TEXT"
 
 
 def _of_audits(pipeline_name: str, audits: Sequence[Mapping[str, Any]]) -> list[Problem]:

@@ -13,6 +13,7 @@ from tidemark.dataset import Dataset
 from tidemark.errors import DataLost, NotFound, TopicChanged, Unavailable
 from tidemark.offsets import Range, TopicPartition
 from tidemark.partitions import Bounds, OpenTransaction, Record
+from tidemark.planner import acceptance
 from tidemark.sources.settings import SourceSettings
 from tidemark.suggestion import with_nearest
 
@@ -162,7 +163,7 @@ class Source(ABC):
                 raise TopicChanged(
                     f"topic {topic} {changed if now_id else 'no longer exists'}",
                     next_step=f"nothing of this attempt is published; {self.title} no longer has the old records; if "
-                    f"this change is intended: tidemark accept-topic {self.pipeline_name} --topic {topic} --why TEXT, "
+                    f"this change is intended: {acceptance(self.pipeline_name, covered.at, cut=False)}, "
                     f"then tidemark retry {self.pipeline_name}",
                     pipeline=self.pipeline_name,
                     manifest=manifest_id,
