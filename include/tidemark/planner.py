@@ -237,8 +237,7 @@ def _refuse_changed_topics(pipeline_name: str, partitions: Sequence[PartitionSta
     if blocked:
         raise TopicChanged(
             f"planning was refused before, and nobody has decided yet: {blocked[0].blocked}",
-            next_step="when what changed it is known, accept it: "
-            + acceptance(pipeline_name, blocked[0].at, cut=blocked[0].blocked_end is not None),
+            next_step="when what changed it is known, accept it: " + acceptance_of(pipeline_name, blocked[0]),
             pipeline=pipeline_name,
             topic=blocked[0].at.topic,
             partition=blocked[0].at.partition,
@@ -258,7 +257,7 @@ def _refuse_changed_topics(pipeline_name: str, partitions: Sequence[PartitionSta
         cause = TopicChanged(
             what,
             next_step="nothing was planned; if this change is intended: "
-            + acceptance(pipeline_name, chain.at, cut=False),
+            + acceptance(pipeline_name, chain.at.topic, cut=None),
             pipeline=pipeline_name,
             topic=chain.at.topic,
             partition=chain.at.partition,
@@ -279,7 +278,7 @@ def _refuse_truncated(pipeline_name: str, state: PartitionState, chain: Chain) -
     cause = TopicChanged(
         what,
         next_step="nothing was planned; find out what changed the log (an unclean leader election, a restored disk), "
-        "then: " + acceptance(pipeline_name, chain.at, cut=True),
+        "then: " + acceptance(pipeline_name, chain.at.topic, cut=chain.at.partition),
         pipeline=pipeline_name,
         topic=state.at.topic,
         partition=state.at.partition,
@@ -290,11 +289,17 @@ def _refuse_truncated(pipeline_name: str, state: PartitionState, chain: Chain) -
     raise Refused(cause, [Refusal(chain.id, what, life_end)])
 
 
-def acceptance(pipeline_name: str, at: TopicPartition, *, cut: bool) -> str:
-    """The command that accepts what has become of a topic: its log was cut, or it is another topic now."""
-    if cut:
-        return f"tidemark accept-truncation {pipeline_name} --topic {at.topic} --partition {at.partition} --why TEXT"
-    return f"tidemark accept-topic {pipeline_name} --topic {at.topic} --why TEXT"
+def acceptance(pipeline_name: str, topic: str, *, cut: int | None) -> str:
+    """The command that accepts what has become of a topic: the partition ``cut`` was, or it is another topic now."""
+    if cut is not None:
+        return f"tidemark accept-truncation {pipeline_name} --topic {topic} --partition {cut} --why TEXT"
+    return f"tidemark accept-topic {pipeline_name} --topic {topic} --why TEXT"
+
+
+def acceptance_of(pipeline_name: str, chain: Chain) -> str:
+    """The command that accepts why a chain is blocked."""
+    cut = None if chain.blocked_end is None else chain.at.partition
+    return acceptance(pipeline_name, chain.at.topic, cut=cut)
 
 
 def _refuse_unreached_start(pipeline_name: str, state: PartitionState) -> None:

@@ -243,27 +243,6 @@ def test_an_empty_database_adopts_a_whole_lake_and_reads_the_holes_again(world: 
     world.assert_complete()
 
 
-def test_a_lake_is_adopted_by_the_name_that_its_sink_had_and_renamed_after_that(world: World) -> None:
-    world.produce(40)
-    world.ok("run", "demo")
-    world.lose_manifest_database()
-    had = world.lake_entry()
-    now = {"files": {**had["files"], "name": "lake"}}
-    world.settings["sinks"] = [now]
-    world.write_pipeline()
-    refused = world.here("adopt", "demo", "--why", "lost the database")
-    assert refused.exit_code == 1
-    assert "then rename it: tidemark rename-sink demo OLD lake --why TEXT" in refused.stderr
-    for sinks, *words in (([had], "adopt", "demo"), ([now], "rename-sink", "demo", "files", "lake")):
-        world.settings["sinks"] = sinks
-        world.write_pipeline()
-        world.ok(*words, "--why", "as it said")
-    world.produce(20)
-    world.ok("run", "demo")
-    world.assert_complete()
-    assert world.ok("audit", "demo", "--deep") == ""
-
-
 def test_repair_removes_strays_of_ours_writes_lost_records_and_leaves_other_files_alone(world: World) -> None:
     world.produce(40)
     world.ok("run", "demo")

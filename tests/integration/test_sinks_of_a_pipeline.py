@@ -81,6 +81,22 @@ def test_a_renamed_sink_is_refused_by_every_verb_until_it_is_renamed_in_the_data
     assert (decision["decision"], decision["why"]) == ("rename-sink", "the schedule says so")
 
 
+def test_a_target_is_adopted_by_the_name_that_its_sink_had_and_renamed_after_that(world: TableWorld) -> None:
+    world.lose_manifest_database()
+    renamed(world)
+    refused = world.here("adopt", "demo", *WHY)
+    assert refused.exit_code == 1
+    assert "then rename it: tidemark rename-sink demo OLD ledger --why TEXT" in refused.stderr
+    write_sinks(world, lake_sink(world.lake), table_sink())
+    world.ok("adopt", "demo", *WHY)
+    renamed(world)
+    world.ok("rename-sink", "demo", "postgres", "ledger", *WHY)
+    world.produce(20)
+    world.ok("run", "demo")
+    world.assert_complete()
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
 def test_a_name_that_is_wrong_is_not_taken_for_a_renamed_sink(world: TableWorld) -> None:
     write_sinks(world, lake_sink(world.lake), table_sink(name="ledger", table="other"))
     assert "the pipeline file has connection warehouse, table public.other" in (

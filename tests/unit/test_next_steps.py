@@ -109,8 +109,8 @@ TAKEN_BY = {
         "test_killed_anywhere_it_is_repeated_and_until_then_nothing_else_is_allowed",
     ),
     "rename-sink {} OLD {} --why TEXT": (
-        "integration/test_decisions.py",
-        "test_a_lake_is_adopted_by_the_name_that_its_sink_had_and_renamed_after_that",
+        "integration/test_sinks_of_a_pipeline.py",
+        "test_a_target_is_adopted_by_the_name_that_its_sink_had_and_renamed_after_that",
     ),
     "rename-sink {} {} {} --why TEXT": (
         "integration/test_sinks_of_a_pipeline.py",

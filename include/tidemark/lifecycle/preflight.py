@@ -18,7 +18,6 @@ from tidemark.errors import (
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.reconcile import step_without_evidence, unknown_evidence
 from tidemark.manifest import listed
-from tidemark.offsets import TopicPartition
 from tidemark.paths import RecordName
 from tidemark.planner import acceptance
 from tidemark.sinks.base import Sink, Way, newest
@@ -235,7 +234,7 @@ def refuse_outlived(pipeline_name: str, database: ManifestDatabase, manifest_id:
     if row["noticed"]:
         next_step = (
             "nothing of this attempt is published, what was published before stays; to accept the truncation: "
-            + acceptance(pipeline_name, TopicPartition(row["topic"], row["partition"]), cut=True)
+            + acceptance(pipeline_name, row["topic"], cut=row["partition"])
         )
     else:
         next_step = (

@@ -16,7 +16,7 @@ from tidemark.manifest import Manifest, ManifestSelection, ManifestState, many
 from tidemark.operations.lags import Answer
 from tidemark.pipeline.schedule import Schedule
 from tidemark.pipeline.settings import Pipeline
-from tidemark.planner import OnDataLoss, acceptance
+from tidemark.planner import OnDataLoss, acceptance_of
 
 START = timedelta(minutes=10)  # that a planned manifest may wait for its first attempt: other tasks are before it
 RUN = timedelta(minutes=15)  # that a run may take, however short the interval of its schedule is
@@ -247,7 +247,7 @@ def _of_chains(
         Problem(
             State.BLOCKED,
             f"nothing of {chain.at.name} is planned since it was refused: {chain.blocked}",
-            acceptance(pipeline_name, chain.at, cut=chain.blocked_end is not None),
+            acceptance_of(pipeline_name, chain),
             place=chain.at.name,
         )
         for chain in database.chains(pipeline_name)

@@ -163,7 +163,7 @@ class Source(ABC):
                 raise TopicChanged(
                     f"topic {topic} {changed if now_id else 'no longer exists'}",
                     next_step=f"nothing of this attempt is published; {self.title} no longer has the old records; if "
-                    f"this change is intended: {acceptance(self.pipeline_name, covered.at, cut=False)}, "
+                    f"this change is intended: {acceptance(self.pipeline_name, topic, cut=None)}, "
                     f"then tidemark retry {self.pipeline_name}",
                     pipeline=self.pipeline_name,
                     manifest=manifest_id,
