@@ -512,7 +512,7 @@ def statuses(
     """
     needs_files = max_lag is not None or max_age is not None
     known = known_pipelines(environment, database, pipeline_name, needs_files=needs_files)
-    heard = asked_sources(environment, database, known, connections) if source else {}
+    heard = asked_sources(database, known, connections) if source else {}
     return [
         status_of(database, name, pipeline, heard=heard.get(name), max_lag=max_lag, max_age=max_age)
         for name, pipeline in known.items()
@@ -543,7 +543,6 @@ def known_pipelines(
 
 
 def asked_sources(
-    environment: Environment,
     database: ManifestDatabase,
     known: Mapping[str, Pipeline | TidemarkError | None],
     connections: Callable[[Sequence[Pipeline]], AbstractContextManager[object]] = nullcontext,
@@ -553,13 +552,14 @@ def asked_sources(
     asked = {name: pipeline for name, pipeline in known.items() if isinstance(pipeline, Pipeline)}
     asked = {name: pipeline for name, pipeline in asked.items() if name not in retired}
 
-    def ask(name: str) -> tuple[Lag, ...]:
-        with about(pipeline=name), ManifestDatabase(environment.database(), database.actor) as own:
-            return tuple(measure_lag(open_context(asked[name], own)))
-
     if not asked:
         return {}
-    with connections(list(asked.values())):
+    with connections(list(asked.values())), database.reopened() as own:  # late answers must not disturb the caller
+
+        def ask(name: str) -> tuple[Lag, ...]:
+            with about(pipeline=name):
+                return tuple(measure_lag(open_context(asked[name], own)))
+
         return Lags(ask).of(asked)
 
 

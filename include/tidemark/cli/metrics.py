@@ -65,7 +65,7 @@ def metrics(
             known = known_pipelines(environment, database, pipeline_name)
             heard = dict.fromkeys(known, NOT_ASKED)
             if lag:
-                heard |= asked_sources(environment, database, known, lambda named: connections_of(*named))
+                heard |= asked_sources(database, known, lambda named: connections_of(*named))
             return [_measured(database, name, pipeline, heard[name]) for name, pipeline in known.items()]
 
     if listen is not None:

@@ -1,5 +1,6 @@
 """All requests to Kafka go through this module: topics, partitions, offsets and records, at ``read_committed``."""
 
+import json
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -7,7 +8,9 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from threading import Lock
 from typing import Any, TypeVar, cast
+from weakref import WeakValueDictionary
 
 from confluent_kafka import (
     Consumer,
@@ -70,6 +73,21 @@ class ConsumerGroup:
     active: bool
     committed: Mapping[TopicPartition, int]
     unsettled: tuple[TopicPartition, ...]
+
+
+_SHARED: WeakValueDictionary[str, "KafkaCluster"] = WeakValueDictionary()
+_SHARING = Lock()
+
+
+def shared_cluster(bootstrap_servers: str, config: Mapping[str, str | Secret]) -> "KafkaCluster":
+    """The cluster that others in this process have over the same connection, so that they share its client: to start
+    and connect one takes longer than most questions, and `status` asks for many pipelines."""
+    key = json.dumps([bootstrap_servers, revealed(config)], sort_keys=True)
+    with _SHARING:
+        cluster = _SHARED.get(key)
+        if cluster is None:
+            cluster = _SHARED[key] = KafkaCluster(bootstrap_servers, config)
+    return cluster
 
 
 class KafkaCluster:

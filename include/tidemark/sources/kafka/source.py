@@ -8,7 +8,7 @@ from tidemark.connections import Lookup, from_environment
 from tidemark.dataset import Dataset
 from tidemark.errors import ConfigurationError
 from tidemark.kafka.address import dataset_of_topic
-from tidemark.kafka.cluster import KafkaCluster
+from tidemark.kafka.cluster import shared_cluster
 from tidemark.kafka.connection import KafkaConnection, named_connection
 from tidemark.offsets import Range, TopicPartition
 from tidemark.partitions import Bounds, OpenTransaction, Record
@@ -28,7 +28,7 @@ class KafkaSource(Source):
     def __init__(self, pipeline_name: str, settings: Settings, connection: KafkaConnection) -> None:
         super().__init__(pipeline_name, settings)
         self.address = connection.bootstrap_servers
-        self.cluster = KafkaCluster(connection.bootstrap_servers, connection.config)
+        self.cluster = shared_cluster(connection.bootstrap_servers, connection.config)
         self._connection = connection
 
     def dataset(self, topic: str) -> Dataset:
