@@ -303,6 +303,7 @@ def test_an_audit_of_a_time_says_what_is_wrong_with_the_manifests_of_its_runs_al
                 [datetime(2026, 3, 1, 7 + number, tzinfo=UTC), number],
             )
     assert world.ok("audit", "demo", "--since", "2026-03-01T07:00") == ""
+    assert [pipeline["audits"] for pipeline in world.status()] == [[]], "it has not looked at all"
     for path in world.lake.glob("raw/**/*.parquet"):
         path.unlink()
 
@@ -318,5 +319,12 @@ def test_an_audit_of_a_time_says_what_is_wrong_with_the_manifests_of_its_runs_al
     assert audited("--since", "2026-03-01T07:00", "--until", "2026-03-01T09:00") == {1, 2}
     assert audited("--since", "2026-03-01T09:00") == set()
     assert "0 of 0 manifests done" in world.here("audit", "demo", "--since", "2026-03-01T09:00").stderr
-    assert [pipeline["audits"] for pipeline in world.status()] == [[]], "the last audit is one of all manifests"
+    [status] = world.status()
+    assert (status["state"], status["audits"][0]["differences"]) == ("damaged", 2)
+    for manifest in ("1", "2"):
+        world.ok("replay", "demo", "--manifest", manifest)
+    world.ok("audit", "demo", "--since", "2026-03-01T07:00")
+    assert [pipeline["state"] for pipeline in world.status()] == ["damaged"], "a part cannot say that all is well"
+    world.ok("audit", "demo")
+    assert [pipeline["state"] for pipeline in world.status()] == ["ok"]
     assert world.here("audit", "demo", "--deep", "--since", "2026-03-01T08:00").exit_code == 2

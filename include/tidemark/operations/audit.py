@@ -1,6 +1,6 @@
 """Compares the database with what the sinks hold; every difference names its manifest and the next step."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, assert_never
@@ -29,8 +29,7 @@ def audit(context: Context, *, deep: bool = False) -> list[Difference]:
     """
     began = datetime.now(UTC)
     differences = list(_that_stay(context, deep=deep))
-    first = [_shortened(difference) for difference in differences[:KEPT]]
-    context.database.store_audit(context.pipeline_name, began, deep=deep, differences=len(differences), first=first)
+    _keep(context, began, differences, deep=deep)
     return differences
 
 
@@ -39,14 +38,24 @@ def audit_between(context: Context, selection: ManifestSelection) -> tuple[list[
     it with all objects.
 
     It costs what these manifests cost, however many others there are. What is archived, and output that no manifest
-    has, is found by ``audit``. The database keeps nothing of it, as the last audit is one of the whole pipeline.
+    has, is found by ``audit``. What it finds is kept as the last audit, until one of all finds nothing; that it finds
+    nothing is not kept, as it has not looked at all.
     """
+    began = datetime.now(UTC)
     manifests = context.database.page_of_manifests(context.pipeline_name, selection)
     differences = [difference for manifest in manifests for difference in _equations(manifest)]
     for manifest in manifests:
         in_sinks = [in_sink for in_sink in compared(context, manifest) if in_sink.differs]
-        differences += [Difference(manifest.id, in_sink.what, in_sink.next_step) for in_sink in in_sinks]
+        differing = [Difference(manifest.id, in_sink.what, in_sink.next_step) for in_sink in in_sinks]
+        differences += [] if differing and _changed(context, manifest) else differing
+    if differences:
+        _keep(context, began, differences, deep=False)
     return manifests, differences
+
+
+def _keep(context: Context, began: datetime, differences: Sequence[Difference], *, deep: bool) -> None:
+    first = [_shortened(difference) for difference in differences[:KEPT]]
+    context.database.store_audit(context.pipeline_name, began, deep=deep, differences=len(differences), first=first)
 
 
 def _shortened(difference: Difference) -> dict[str, Any]:
