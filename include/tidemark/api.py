@@ -513,10 +513,11 @@ def statuses(
     needs_files = max_lag is not None or max_age is not None
     known = known_pipelines(environment, database, pipeline_name, needs_files=needs_files)
     heard = asked_sources(database, known, connections) if source else {}
-    return [
-        status_of(database, name, pipeline, heard=heard.get(name), max_lag=max_lag, max_age=max_age)
-        for name, pipeline in known.items()
-    ]
+    with database.reading_ahead(known):
+        return [
+            status_of(database, name, pipeline, heard=heard.get(name), max_lag=max_lag, max_age=max_age)
+            for name, pipeline in known.items()
+        ]
 
 
 def known_pipelines(
@@ -560,7 +561,8 @@ def asked_sources(
             with about(pipeline=name):
                 return tuple(measure_lag(open_context(asked[name], own)))
 
-        return Lags(ask).of(asked)
+        with own.reading_ahead(asked):
+            return Lags(ask).of(asked)
 
 
 def check_pipeline(environment: Environment, database: ManifestDatabase, pipeline_name: str) -> None:

@@ -4,8 +4,10 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from unittest import mock
 
+import psycopg
 import pytest
 from confluent_kafka import TopicPartition
 
@@ -207,6 +209,39 @@ def test_silent_sources_are_asked_side_by_side_and_are_never_ok(world: World, si
     assert printed.stdout.count(": unknown\n  unknown: the lag is not known: ") == 5, printed.stdout
     assert printed.exit_code == 1
     assert "unknown" not in world.here("status", "--no-source").stdout
+
+
+def test_many_pipelines_are_as_known_as_each_alone_and_no_more_statements_are_needed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (world.pipelines / "demo.yaml").read_text()
+    verbs = {"done": "run", "lossy": "run", "new": "", "planned": "plan"}
+    for name, verb in verbs.items():
+        (world.pipelines / f"{name}.yaml").write_text(
+            text.replace("pipeline: demo", f"pipeline: {name}").replace("/lake", f"/{name}")
+        )
+        if verb:
+            world.ok(verb, name)
+    (world.lake.parent / "lossy").rename(world.folder / "away")
+    assert world.here("audit", "lossy").exit_code == 1
+    statements: list[object] = []
+    execute = psycopg.Connection.execute
+
+    def counted(session: Any, statement: Any, *rest: Any, **more: Any) -> Any:
+        statements.append(statement)
+        return execute(session, statement, *rest, **more)
+
+    monkeypatch.setattr(psycopg.Connection, "execute", counted)
+
+    def asked(name: str | None) -> list[tidemark.StatusView]:
+        statements.clear()
+        return tidemark.status(name, dsn=world.dsn, pipelines=world.pipelines, source=False)
+
+    each = [view for name in ("demo", *verbs) for view in asked(name)]
+    alone = len(statements)
+    assert asked(None) == each
+    assert [view.state for view in each] == ["ok", "ok", "damaged", "never planned", "waiting"]
+    assert len(statements) <= alone + 2, statements
 
 
 def test_without_its_file_a_pipeline_is_not_ok_and_a_file_is_charged_to_no_other(world: World) -> None:

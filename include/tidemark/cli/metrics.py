@@ -66,7 +66,8 @@ def metrics(
             heard = dict.fromkeys(known, NOT_ASKED)
             if lag:
                 heard |= asked_sources(database, known, lambda named: connections_of(*named))
-            return [_measured(database, name, pipeline, heard[name]) for name, pipeline in known.items()]
+            with database.reading_ahead(known):
+                return [_measured(database, name, pipeline, heard[name]) for name, pipeline in known.items()]
 
     if listen is not None:
         if as_json:

@@ -775,6 +775,11 @@ ORDER BY task DESC;
 -- name: newest_run_key
 SELECT run_key FROM run WHERE pipeline = %(pipeline_name)s ORDER BY id DESC LIMIT 1;
 
+-- name: of_each
+-- The rows of a statement about one pipeline, of many.
+SELECT of_pipeline, one.* FROM unnest(%(names)s::text[]) ahead (of_pipeline), LATERAL ({}
+) one;
+
 -- name: planned_at
 SELECT min(planned_at) AS first, max(planned_at) AS last,
        max(planned_at) FILTER (WHERE reached AND planned_up_to IS NULL) AS last_without_time

@@ -150,6 +150,7 @@ def status(
     stopped = [each for each in (*undone, *half_replayed) if not each.alive and each not in waiting]
     audits = database.last_audits(pipeline_name)
     retired = database.retired_at(pipeline_name) is not None
+    dead_lettered = database.published_sums(pipeline_name)["dead_lettered"]
     problems = [*_of_manifests(stopped), *_of_chains(database, pipeline_name, pipeline)]
     if not retired or pipeline is not None:
         problems += _of_audits(pipeline_name, audits)
@@ -157,7 +158,7 @@ def status(
         wrong_file = pipeline
     elif pipeline is not None:
         problems += _retired(database, pipeline_name)
-        problems += _of_dead_letters(database, pipeline_name)
+        problems += _of_dead_letters(database, pipeline_name) if dead_lettered else []
         problems += _of_source(pipeline, heard, max_lag)
         if max_age is not None and (late := _too_old(since or planned_at["first"], now, max_age)):
             problems.append(Problem(State.LATE, late, f"look at the runs of the DAG, or: tidemark run {pipeline_name}"))
@@ -177,7 +178,7 @@ def status(
         at_work=tuple(manifest.id for manifest in undone if manifest.alive),
         waiting=tuple(manifest.id for manifest in waiting),
         lost=database.lost_offsets(pipeline_name),
-        dead_lettered=database.published_sums(pipeline_name)["dead_lettered"],
+        dead_lettered=dead_lettered,
         audits=tuple(audits),
         problems=tuple(sorted(problems, key=lambda problem: PROBLEMS.index(problem.kind))),
         planned=planned_at["last"] is not None,

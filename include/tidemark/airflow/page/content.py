@@ -59,9 +59,10 @@ def pipelines_of(
     """Each with its lag; the sources are asked side by side. ``failed_runs``: what Airflow says, by pipeline."""
     answers = lags.of(names)
     views = []
-    for name in names:
-        now = _status(database, name, answers[name], failed_runs.get(name))
-        views.append((pipeline_view(database, now, answers[name]), answers[name]))
+    with database.reading_ahead(names):
+        for name in names:
+            now = _status(database, name, answers[name], failed_runs.get(name))
+            views.append((pipeline_view(database, now, answers[name]), answers[name]))
     return views
 
 
