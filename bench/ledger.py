@@ -50,6 +50,7 @@ from tidemark.operations.locate import locate
 from tidemark.operations.status import status
 from tidemark.operations.timeline import timeline
 from tidemark.order import Order
+from tidemark.pipeline.deployed import Deployed
 from tidemark.pipeline.settings import Pipeline
 from tidemark.processing.processor import INPUT, BatchProcessor
 from tidemark.receipt import Receipt, receipt_of_tasks
@@ -235,7 +236,7 @@ def _of_runs(explained: Explained, pipeline: Pipeline, dsn: str, manifests: int,
             "fill, with nothing to do": lambda: fill(context, "second", "", _stage, Progress(), dry_run=True),
             "audit of the newest hour": lambda: audit_between(context, ManifestSelection(since=hour_ago)),
             "lag": lambda: lag(context),
-            "status": lambda: status(database, NAME, pipeline),
+            "status": lambda: status(database, NAME, Deployed(pipeline)),
             "complete": lambda: completeness(context, datetime.now(UTC)),
             "hours, the newest": lambda: hours(database, NAME, timedelta(), limit=1000),
             "where": lambda: locate(
@@ -250,7 +251,7 @@ def _of_runs(explained: Explained, pipeline: Pipeline, dsn: str, manifests: int,
             "what DAGs were told": lambda: database.tellers(NAME),
             "lanes": lambda: lane_views(database, NAME),
             "metrics": lambda: measured(
-                database, pipeline_view(database, status(database, NAME, pipeline), Answer(None)), None
+                database, pipeline_view(database, status(database, NAME, Deployed(pipeline)), Answer(None)), None
             ),
         }
         for name, ask in asked.items():
@@ -283,7 +284,7 @@ def _of_archive(explained: Explained, pipeline: Pipeline, dsn: str, partitions: 
         ):
             archive(context, datetime.now(UTC), "bench", dry_run=False)
         with explained.of() as costs["status, with an archive"]:
-            pipeline_view(database, status(database, NAME, pipeline), Answer(None))
+            pipeline_view(database, status(database, NAME, Deployed(pipeline)), Answer(None))
         with explained.of() as costs["where, in the archive"]:
             locate(database, NAME, 1, 0, lambda _: "the measurement opens no sink")
     return costs

@@ -43,7 +43,8 @@ from tidemark.operations.status import Status
 from tidemark.operations.status import status as status_of
 from tidemark.operations.timeline import Step
 from tidemark.operations.timeline import timeline as timeline_of
-from tidemark.pipeline.loader import find, load_each, name_in
+from tidemark.pipeline.deployed import Deployed, known_files
+from tidemark.pipeline.loader import find, load_each, pipeline_files
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.base import Sink
 from tidemark.sinks.registry import open_sink
@@ -515,43 +516,35 @@ def statuses(
     heard = asked_sources(database, known, connections) if source else {}
     with database.reading_ahead(known):
         return [
-            status_of(database, name, pipeline, heard=heard.get(name), max_lag=max_lag, max_age=max_age)
-            for name, pipeline in known.items()
+            status_of(database, name, deployed, heard=heard.get(name), max_lag=max_lag, max_age=max_age)
+            for name, deployed in known.items()
         ]
 
 
 def known_pipelines(
     environment: Environment, database: ManifestDatabase, pipeline_name: str | None, *, needs_files: bool = False
-) -> dict[str, Pipeline | TidemarkError | None]:
-    """By name: what its file says, what is wrong with the file, or None without a file. A wrong file that does not show
-    a pipeline that was planned has its own name.
+) -> dict[str, Deployed | ConfigurationError | None]:
+    """By name what the files say, as ``known_files`` has it, of one pipeline or all.
 
     With ``needs_files`` a folder of pipeline files that is not there is an error.
     """
     if pipeline_name is not None:
         check_pipeline(environment, database, pipeline_name)
-    planned = database.pipelines(retired=pipeline_name is not None)
-    files: dict[str, Pipeline | TidemarkError | None] = dict.fromkeys(planned)
-    asks_files = needs_files or environment.pipelines.is_dir()
-    each = list(load_each(environment.pipelines)) if asks_files else []
-    right = {pipeline.name: pipeline for _, pipeline in each if isinstance(pipeline, Pipeline)}
-    for file, pipeline in each:
-        if isinstance(pipeline, TidemarkError):
-            name = name_in(file)
-            files[name if name in planned and name not in right else file.name] = pipeline
-    files |= right
-    return {name: pipeline for name, pipeline in sorted(files.items()) if pipeline_name in (None, name)}
+    if needs_files:
+        pipeline_files(environment.pipelines)
+    known = known_files(environment.pipelines, database.pipelines(retired=pipeline_name is not None))
+    return {name: deployed for name, deployed in sorted(known.items()) if pipeline_name in (None, name)}
 
 
 def asked_sources(
     database: ManifestDatabase,
-    known: Mapping[str, Pipeline | TidemarkError | None],
+    known: Mapping[str, Deployed | ConfigurationError | None],
     connections: Callable[[Sequence[Pipeline]], AbstractContextManager[object]] = nullcontext,
 ) -> dict[str, Answer]:
     """What the sources of these pipelines answer within 8 s; a retired pipeline, and one without a file, has none."""
     retired = set(database.pipelines(retired=True)) - set(database.pipelines())
-    asked = {name: pipeline for name, pipeline in known.items() if isinstance(pipeline, Pipeline)}
-    asked = {name: pipeline for name, pipeline in asked.items() if name not in retired}
+    right = {name: deployed.pipeline for name, deployed in known.items() if isinstance(deployed, Deployed)}
+    asked = {name: pipeline for name, pipeline in right.items() if name not in retired}
 
     if not asked:
         return {}

@@ -21,6 +21,7 @@ from tidemark.open_metrics import HELP
 from tidemark.operations.lag import Lag
 from tidemark.operations.lags import Lags
 from tidemark.operations.status import PROBLEMS, State
+from tidemark.pipeline.deployed import deployed
 
 MakeWorld = Callable[..., World]
 
@@ -258,6 +259,27 @@ def test_without_its_file_a_pipeline_is_not_ok_and_a_file_is_charged_to_no_other
     assert world.here("status").exit_code == 1
     (world.folder / "elsewhere").rename(world.pipelines)
     (world.folder / "away.yaml").rename(file)
+    assert state(world) == "ok"
+
+
+def test_a_file_that_airflow_has_read_and_that_is_gone_or_emptied_is_why_plans_fail(world: World) -> None:
+    """As on the page: the DAG is still there, and each plan fails."""
+    file = world.pipelines / "demo.yaml"
+    right = file.read_text()
+    deployed(world.pipelines, world.environment())  # as Airflow reads it
+    world.produce(10)
+    world.administer("delete_records", [TopicPartition(world.topic, 0, 20)])
+    for text, why in (("", "is empty"), (None, "does not exist any more; put it back")):
+        if text is None:
+            file.unlink()
+        else:
+            file.write_text(text)
+        printed = world.here("status").stdout
+        assert printed.startswith("demo: lost")
+        assert f"  failing: {file}: {why}" in printed
+        assert "demo.yaml: failing" not in printed.replace(str(file), "")
+    file.write_text(right)
+    world.ok("accept-loss", "demo", "--why", "a test")
     assert state(world) == "ok"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.pipeline_text import changed
 from tidemark.errors import ConfigurationError, NotFound
-from tidemark.pipeline.deployed import deployed, deployed_named, refuse_wrong_files
+from tidemark.pipeline.deployed import Deployed, deployed, deployed_named, known_file, known_files, refuse_wrong_files
 from tidemark.pipeline.loader import InvalidPipelines, find
 from tidemark.pipeline.settings import Pipeline
 
@@ -154,6 +154,25 @@ def test_a_new_file_that_was_never_right_is_an_error_and_no_dag(folder: Folder) 
     assert folder.import_error().startswith("new.yaml:1: source: is missing")
     with pytest.raises(InvalidPipelines, match=r"new\.yaml"):
         deployed_named(folder.path, "new", folder.env)
+
+
+def test_one_and_all_are_told_alike_and_no_file_is_charged_to_a_pipeline_that_it_does_not_name(folder: Folder) -> None:
+    (folder.path / "other.yaml").write_text("pipeline: other\nsinkz: 1\n")
+    planned = ["flights", "gone", "other"]
+    for text in (SCHEDULED, "", None):
+        if text is None:
+            (folder.path / "p.yaml").unlink()
+        else:
+            (folder.path / "p.yaml").write_text(text)
+        known = known_files(folder.path, planned, folder.env)
+        assert sorted(known) == planned
+        assert isinstance(known["flights"], Deployed)
+        assert (known["flights"].problem is None) == (text == SCHEDULED)
+        assert known["gone"] is None
+        assert "sinkz" in str(known["other"])
+        for name in planned:
+            assert str(known_file(folder.path, name, folder.env)) == str(known[name])
+    assert sorted(known_files(folder.path, [], folder.env)) == ["flights", "other.yaml"]
 
 
 def test_no_value_of_a_variable_is_kept(folder: Folder) -> None:

@@ -15,6 +15,7 @@ from tests.worlds.world import Place
 SCRIPT = """
 import duckdb, json, pathlib, sys
 connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+connection.execute("SET enable_progress_bar = false")  # it is printed between the rows when a query takes seconds
 for extension in ("avro", "iceberg"):
     folder = pathlib.Path(sys.argv[1], f"duckdb_extension_{extension}", "extensions")
     [file] = folder.glob("*/*.duckdb_extension")

@@ -20,7 +20,7 @@ from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.open_metrics import CONTENT_TYPE, Measured, measured, text
 from tidemark.operations.lags import Answer
 from tidemark.operations.status import status
-from tidemark.pipeline.settings import Pipeline
+from tidemark.pipeline.deployed import Deployed
 from tidemark.views.json_text import as_json_text
 from tidemark.views.pipelines import pipeline_view
 
@@ -67,7 +67,7 @@ def metrics(
             if lag:
                 heard |= asked_sources(database, known, lambda named: connections_of(*named))
             with database.reading_ahead(known):
-                return [_measured(database, name, pipeline, heard[name]) for name, pipeline in known.items()]
+                return [_measured(database, name, deployed, heard[name]) for name, deployed in known.items()]
 
     if listen is not None:
         if as_json:
@@ -113,9 +113,9 @@ def _serve(address: tuple[str, int], measure: Callable[[], str]) -> None:
 
 
 def _measured(
-    database: ManifestDatabase, name: str, pipeline: Pipeline | TidemarkError | None, heard: Answer
+    database: ManifestDatabase, name: str, deployed: Deployed | TidemarkError | None, heard: Answer
 ) -> Measured:
     if heard.why and heard is not NOT_ASKED:
         log.note(f"the lag of {name} is not known: {heard.why}")
-    known = status(database, name, pipeline, heard=None if heard is NOT_ASKED else heard)
+    known = status(database, name, deployed, heard=None if heard is NOT_ASKED else heard)
     return measured(database, pipeline_view(database, known, heard), heard.parts)

@@ -14,6 +14,7 @@ from tidemark.lifecycle.failed_tasks import Task
 from tidemark.lifecycle.older import described, next_step_of
 from tidemark.manifest import Manifest, ManifestSelection, ManifestState, many
 from tidemark.operations.lags import Answer
+from tidemark.pipeline.deployed import Deployed
 from tidemark.pipeline.schedule import Schedule
 from tidemark.pipeline.settings import Pipeline
 from tidemark.planner import OnDataLoss, acceptance_of
@@ -120,25 +121,25 @@ class Status:
 def status(
     database: ManifestDatabase,
     pipeline_name: str,
-    pipeline: Pipeline | TidemarkError | None,
+    deployed: Deployed | TidemarkError | None,
     *,
     heard: Answer | None = None,
-    wrong_file: TidemarkError | None = None,
     failed_run: FailedRun | None = None,
     max_lag: int | None = None,
     max_age: timedelta | None = None,
 ) -> Status:
     """The state of a pipeline, by the database and by what was ``heard`` of its source; None: nobody has asked it.
 
-    ``pipeline`` is what its file says, None without a file: then nothing runs it, and it is not late. ``wrong_file`` is
-    what is wrong with the file now, when ``pipeline`` is its last right text. ``failed_run`` is the newest scheduled
-    run that Airflow knows, when its plan failed. ``max_age`` replaces that of the file. What cannot be looked at is a
-    problem, and no error.
+    ``deployed`` is what its file says, None without a file: then nothing runs it, and it is not late. ``failed_run`` is
+    the newest scheduled run that Airflow knows, when its plan failed. ``max_age`` replaces that of the file. What
+    cannot be looked at is a problem, and no error.
     """
+    pipeline = deployed.pipeline if isinstance(deployed, Deployed) else None
+    wrong_file = deployed.problem if isinstance(deployed, Deployed) else deployed
     now = datetime.now(UTC)
     planned_at = database.planned_at(pipeline_name)
     since = published_up_to = database.published_up_to(pipeline_name)
-    if isinstance(pipeline, Pipeline) and max_age is None:
+    if pipeline is not None and max_age is None:
         max_age = pipeline.max_age
         if max_age is None:  # beside open transactions a run stands for no time, and has read all the same
             max_age = _max_age_by_schedule(pipeline, now)
@@ -152,20 +153,21 @@ def status(
     retired = database.retired_at(pipeline_name) is not None
     dead_lettered = database.published_sums(pipeline_name)["dead_lettered"]
     problems = [*_of_manifests(stopped), *_of_chains(database, pipeline_name, pipeline)]
-    if not retired or pipeline is not None:
+    if not retired or deployed is not None:
         problems += _of_audits(pipeline_name, audits)
-    if isinstance(pipeline, TidemarkError):
-        wrong_file = pipeline
-    elif pipeline is not None:
+    if pipeline is not None:
         problems += _retired(database, pipeline_name)
         problems += _of_dead_letters(database, pipeline_name) if dead_lettered else []
         problems += _of_source(pipeline, heard, max_lag)
         if max_age is not None and (late := _too_old(since or planned_at["first"], now, max_age)):
             problems.append(Problem(State.LATE, late, f"look at the runs of the DAG, or: tidemark run {pipeline_name}"))
     waits_for_decision = any(problem.place is not None for problem in problems)  # that is why plans are refused
-    if not retired and not waits_for_decision:
-        problems += _of_tasks(database, pipeline_name, wrong_file, failed_run, planned_at["last"])
-    if not retired and pipeline is None:
+    if not retired and wrong_file is not None:
+        cause = _cause(wrong_file.what)
+        problems.append(Problem(State.FAILING, wrong_file.what, wrong_file.next_step, cause=cause))
+    elif not retired and not waits_for_decision:
+        problems += _of_tasks(database, pipeline_name, failed_run, planned_at["last"])
+    if not retired and deployed is None:
         what = "it has no pipeline file here, so nothing is known of its next run"
         restore = f"put its file back; or, when nobody needs it any more: tidemark retire {pipeline_name} --why TEXT"
         problems.append(Problem(State.UNKNOWN, what, restore))
@@ -209,13 +211,10 @@ def _waits(manifest: Manifest, now: datetime, *, busy: bool) -> bool:
 def _of_tasks(
     database: ManifestDatabase,
     pipeline_name: str,
-    wrong_file: TidemarkError | None,
     failed_run: FailedRun | None,
     last_planned_at: datetime | None,
 ) -> list[Problem]:
-    """Why the next run plans nothing, or the newest ones have planned nothing, or have not been closed."""
-    if wrong_file is not None:
-        return [Problem(State.FAILING, wrong_file.what, wrong_file.next_step, cause=_cause(wrong_file.what))]
+    """Why the newest runs have planned nothing, or have not been closed."""
     problems = []
     for failed in database.failed_tasks(pipeline_name):
         times = f"has failed {failed['times']:,} times" if failed["times"] > 1 else "has failed"
@@ -240,9 +239,7 @@ def _of_manifests(manifests: Sequence[Manifest]) -> list[Problem]:
     return problems
 
 
-def _of_chains(
-    database: ManifestDatabase, pipeline_name: str, pipeline: Pipeline | TidemarkError | None
-) -> list[Problem]:
+def _of_chains(database: ManifestDatabase, pipeline_name: str, pipeline: Pipeline | None) -> list[Problem]:
     """The refusals that stand, of the topics that the pipeline file selects."""
     return [
         Problem(
@@ -252,7 +249,7 @@ def _of_chains(
             place=chain.at.name,
         )
         for chain in database.chains(pipeline_name)
-        if chain.blocked is not None and (not isinstance(pipeline, Pipeline) or pipeline.source.reads(chain.at.topic))
+        if chain.blocked is not None and (pipeline is None or pipeline.source.reads(chain.at.topic))
     ]
 
 

@@ -2,11 +2,11 @@
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidemark.errors import ConfigurationError
+from tidemark.errors import ConfigurationError, NotFound
 from tidemark.pipeline.kept import KeptFile, keep, kept_file, kept_files, kept_path
 from tidemark.pipeline.loader import (
     FileProblem,
@@ -15,6 +15,7 @@ from tidemark.pipeline.loader import (
     find,
     load_each,
     load_files,
+    name_in,
     parse,
     pipeline_files,
     shows_name,
@@ -52,6 +53,40 @@ def deployed_named(folder: Path | str, name: str, env: Mapping[str, str] = os.en
     _, pipelines, _ = _survey(folder, env)
     own = [pipeline for pipeline in pipelines if pipeline.pipeline.name == name]
     return own[0] if own else Deployed(find(folder, name, env))
+
+
+def known_files(
+    folder: Path | str, planned: Collection[str], env: Mapping[str, str] = os.environ
+) -> dict[str, Deployed | ConfigurationError | None]:
+    """By name, what the files say of the ``planned`` pipelines (None: nothing) and of all others; nothing is kept.
+
+    A file that is wrong and never was right stands for the pipeline that it names, if it was planned and has no other
+    file; else it stands for itself, with its own name as the pipeline's.
+    """
+    _, pipelines, problem = _survey(folder, env)
+    known: dict[str, Deployed | ConfigurationError | None] = dict.fromkeys(planned)
+    known |= {each.pipeline.name: each for each in pipelines}
+    told = {own for each in pipelines for own in _problems(each.problem)}
+    problems = [each for each in _problems(problem) if each not in told]
+    for file in dict.fromkeys(Path(each.file) for each in problems):
+        named = name_in(file)
+        name = named if named in known and known[named] is None else file.name
+        known[name] = InvalidPipelines([each for each in problems if each.file == str(file)])
+    return known
+
+
+def known_file(
+    folder: Path | str, name: str, env: Mapping[str, str] = os.environ
+) -> Deployed | ConfigurationError | None:
+    """What the files say of one pipeline, as ``known_files`` does of all, and as quickly as ``deployed_named``."""
+    try:
+        return deployed_named(folder, name, env)
+    except (ConfigurationError, NotFound):
+        return known_files(folder, [name], env)[name]
+
+
+def _problems(error: ConfigurationError | None) -> tuple[FileProblem, ...]:
+    return error.problems if isinstance(error, InvalidPipelines) else ()
 
 
 def files_of(folder: Path | str, name: str, env: Mapping[str, str] = os.environ) -> list[Path]:

@@ -9,7 +9,7 @@ from typing import Any
 from tidemark.airflow.doctor import stored
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
-from tidemark.errors import NotFound, TidemarkError, about
+from tidemark.errors import TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.manifest import Manifest
 from tidemark.operations.audit import compared
@@ -20,7 +20,7 @@ from tidemark.operations.lags import Answer, Lags
 from tidemark.operations.locate import ChainOffset, locate
 from tidemark.operations.status import FailedRun, Status, status
 from tidemark.operations.timeline import Step, timeline
-from tidemark.pipeline.deployed import deployed_named
+from tidemark.pipeline.deployed import deployed_named, known_file
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.located import Located
 from tidemark.views.checks import ComparedView, compared_views
@@ -67,13 +67,8 @@ def pipelines_of(
 
 
 def _status(database: ManifestDatabase, name: str, heard: Answer, failed_run: FailedRun | None) -> Status:
-    try:
-        deployed = deployed_named(Environment.from_variables().pipelines, name)
-    except NotFound:
-        return status(database, name, None)
-    except TidemarkError as error:
-        return status(database, name, error)
-    return status(database, name, deployed.pipeline, heard=heard, wrong_file=deployed.problem, failed_run=failed_run)
+    deployed = known_file(Environment.from_variables().pipelines, name)
+    return status(database, name, deployed, heard=heard, failed_run=failed_run)
 
 
 def lacking(database: ManifestDatabase, name: str) -> dict[str, int]:
