@@ -108,6 +108,29 @@ def test_R14_killed_while_spark_reads_and_back_again(make_both: MakeBoth, broker
 
 
 @pytest.mark.exhaustive
+def test_R14_killed_before_spark_reads_and_not_back_the_error_says_who_is_silent_and_what_to_do(
+    world: World, broker: Broker
+) -> None:
+    world.produce(30)
+    process = world.start("run", "demo", *KEY, *ONE_TASK, failpoint="read.before:stop", spark=True)
+    wait_stopped(process)
+    broker.kill()
+    try:
+        ended = wake(process)
+    finally:
+        broker.restart()
+    assert ended.returncode == 1
+    assert "Kafka does not answer Spark: org.apache.kafka.common.errors.TimeoutException" in ended.stderr
+    assert "[error=unavailable " in ended.stderr
+    assert f" bootstrap_servers={broker.bootstrap_servers}" in ended.stderr
+    assert "next:  nothing is published; check that the broker runs" in ended.stderr
+    assert "then: tidemark retry demo --manifest 1" in ended.stderr
+    assert not world.exact()
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("point", ["publish.mid", "publish.before_record"])
 def test_K8_killed_inside_the_transaction_of_a_topic_the_next_attempt_sends_all_of_it_once(
     make_topic_world: Callable[..., TopicWorld], broker: Broker, point: str

@@ -1,13 +1,16 @@
 """Where an attempt's order lies for `spark-submit` when no sink has a local folder."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 
-from tidemark.errors import WorkFailed
+from tidemark.errors import AccessDenied, TidemarkError, Unavailable, WorkFailed
 from tidemark.order import Order, SourceOrder
-from tidemark.spark.job import failure_of
+from tidemark.sources.kafka.spark import open_reader
+from tidemark.spark.job import failure, failure_of
 from tidemark.spark.submitted import FAILURE, ORDER, RECEIPT, read_receipt, write_order
 
 
@@ -34,6 +37,26 @@ def test_schedule_15_a_receipt_of_an_older_attempt_with_the_same_number_is_not_t
     assert again == before
     with pytest.raises(WorkFailed, match="Spark ended without a receipt"):
         read_receipt(again, order(1))
+
+
+@pytest.mark.parametrize(
+    ("said_by_spark", "kind", "what"),
+    [
+        ("Caused by: org.apache.kafka.common.errors.TimeoutException: Timed out", Unavailable, "does not answer Spark"),
+        ("Caused by: java.util.concurrent.TimeoutException: Cannot fetch record for offset 3 in 120000 milliseconds",
+         Unavailable, "does not answer Spark"),
+        ("Caused by: java.util.concurrent.TimeoutException: Futures timed out", WorkFailed, "Spark failed"),
+        ("org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized", AccessDenied, "does not let"),
+    ],
+)  # fmt: skip
+def test_what_spark_says_of_kafka_is_told_as_kafkas(said_by_spark: str, kind: type[TidemarkError], what: str) -> None:
+    options = {"connection": None, "options": {}, "bootstrap_servers": "kafka:9092"}
+    of_kafka = replace(order(1), source=SourceOrder("kafka", options))
+    told = failure(of_kafka, PySparkException(f"Job aborted.\n{said_by_spark}"), open_reader(of_kafka), "a log")
+    assert type(told) is kind
+    assert what in told.what
+    assert "tidemark retry demo" in told.next_step
+    assert ("bootstrap_servers" in told.context) == (kind is Unavailable)
 
 
 def test_a_spark_that_was_killed_is_named_and_not_what_its_python_said_then(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ class SparkReader(Protocol):
         """The text with stars instead of this reader's secrets."""
         ...
 
-    def refusal(self, failed: Exception) -> TidemarkError | None:
-        """The error for a failure that a person must correct at the source; None when the source is not the cause."""
+    def error_of(self, failed: Exception) -> TidemarkError | None:
+        """The error for a failure of the source, which refuses or is silent; None when the source is not the cause."""
         ...
 
 

@@ -136,9 +136,10 @@ def failure(order: Order, error: Exception, reader: SparkReader, more: str) -> T
         what = "Spark failed: a Python worker was killed, often because the machine had no memory left"
         return WorkFailed(what, next_step=f"nothing is published; {ended.MEMORY}; then: {retry}", **where)
     reason = reader.masked(cause_of(error))
-    refusal = reader.refusal(error)
-    if refusal is not None:
-        return type(refusal)(f"{refusal.what}: {reason}", next_step=refusal.next_step, **where)
+    of_source = reader.error_of(error)
+    if of_source is not None:
+        context = {**of_source.context, **where}
+        return type(of_source)(f"{of_source.what}: {reason}", next_step=of_source.next_step, **context)
     return WorkFailed(
         f"Spark failed: {reason}",
         next_step=f"nothing is published; {more}; then: {retry}",

@@ -47,7 +47,7 @@ class ToyReader:
     def masked(self, text: str) -> str:
         return text
 
-    def refusal(self, failed: Exception) -> TidemarkError | None:
+    def error_of(self, failed: Exception) -> TidemarkError | None:
         return None
 
 

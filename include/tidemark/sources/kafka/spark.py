@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.connections import masked, revealed
-from tidemark.errors import AccessDenied, TidemarkError
+from tidemark.errors import AccessDenied, TidemarkError, Unavailable
 from tidemark.kafka.connection import java_options
 from tidemark.kafka.options import AT_THE_END_MS
 from tidemark.offsets import Range
@@ -22,6 +22,8 @@ _COLUMNS = (
 )  # fmt: skip
 # Java sends no error codes, so names of classes stand for them: wrong password or certificate, or a right is missing.
 _REFUSALS = re.compile(r"org\.apache\.kafka\.common\.errors\.\w*(Authentication|Authorization)Exception")
+# No broker answers Java's client, or Spark's reader has waited for a record in vain.
+_SILENCE = re.compile(r"org\.apache\.kafka\.common\.errors\.TimeoutException|TimeoutException: Cannot fetch record")
 
 
 class KafkaReader:
@@ -63,7 +65,14 @@ class KafkaReader:
     def masked(self, text: str) -> str:
         return masked(text, self._options)
 
-    def refusal(self, failed: Exception) -> TidemarkError | None:
+    def error_of(self, failed: Exception) -> TidemarkError | None:
+        if _SILENCE.search(str(failed)):
+            return Unavailable(
+                "Kafka does not answer Spark",
+                next_step="nothing is published; check that the broker runs and that bootstrap_servers (or the Airflow "
+                "connection) names it for Spark's machines too; then: tidemark retry {pipeline} --manifest {manifest}",
+                bootstrap_servers=self._order.source.options["bootstrap_servers"],
+            )
         if not _REFUSALS.search(str(failed)):
             return None
         return AccessDenied(
