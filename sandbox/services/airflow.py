@@ -13,6 +13,7 @@ import sys
 import threading
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
+from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Self
@@ -130,11 +131,11 @@ class Airflow(AirflowApi):
         for file in self.dags.glob("*.py"):
             file.touch()
 
-    def _knows(self, dag_id: str) -> bool:
+    def _knows(self, dag_id: str, since: datetime) -> bool:
         """Starts a dead DAG processor again: it ends when a DAG is deleted while it writes it (StaleDataError)."""
         if not self._components["dag-processor"].running:
             self._start_component("dag-processor")
-        return super()._knows(dag_id)
+        return super()._knows(dag_id, since)
 
     def pid(self, component: str) -> int:
         """The process id of a component: api-server, scheduler, dag-processor; its own children are below it."""

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -40,14 +40,18 @@ class AirflowApi:
         return all((parts.get(name) or {}).get("status") == "healthy" for name in HEALTHY_PARTS)
 
     def wait_dag(self, dag_id: str, timeout: float = 60) -> None:
-        """Return when Airflow knows the DAG; raises at once, with the traceback, when a DAG file cannot be imported."""
-        wait_until(lambda: self._knows(dag_id), f"DAG {dag_id} to appear", timeout=timeout, interval=0.2)
+        """Return when Airflow knows the DAG; raises, with the traceback, when a DAG file cannot be imported now."""
+        began = datetime.now(UTC)
+        wait_until(lambda: self._knows(dag_id, began), f"DAG {dag_id} to appear", timeout=timeout, interval=0.2)
 
-    def _knows(self, dag_id: str) -> bool:
+    def _knows(self, dag_id: str, since: datetime) -> bool:
+        """Errors of before ``since`` are of what the files were then."""
         if self._request("GET", f"/dags/{dag_id}", accept=(200, 404)).status_code == 200:
             return True
-        for file, traceback in self.import_errors().items():
-            raise SandboxFailed(f"{file} cannot be imported:\n{traceback}", next_step="correct the file")
+        for error in self._import_errors():
+            if datetime.fromisoformat(error["timestamp"]) >= since:
+                message = f"{error['filename']} cannot be imported:\n{error['stack_trace']}"
+                raise SandboxFailed(message, next_step="correct the file")
         return False
 
     def number_of_dags(self) -> int:
@@ -56,8 +60,11 @@ class AirflowApi:
 
     def import_errors(self) -> dict[str, str]:
         """The end of the traceback of each DAG file that cannot be imported, by the name of the file."""
-        errors = self._request("GET", "/importErrors").json()["import_errors"]
-        return {str(error["filename"]): str(error["stack_trace"]) for error in errors}
+        return {error["filename"]: error["stack_trace"] for error in self._import_errors()}
+
+    def _import_errors(self) -> list[dict[str, str]]:
+        errors: list[dict[str, str]] = self._request("GET", "/importErrors").json()["import_errors"]
+        return errors
 
     def dag(self, dag_id: str) -> dict[str, Any]:
         """What the list of DAGs shows of one: tags, is_stale, has_import_errors, next_dagrun_run_after, .."""

@@ -11,7 +11,7 @@ from tests.worlds.world import World
 
 Fresh = Callable[[], AbstractContextManager[World]]
 FAULTS = pytest.mark.parametrize("fault", Fault)
-MOST = 400  # more statements than a run has, so that the loop ends
+MOST = 600  # more statements than a run has, so that the loop ends
 
 
 def fails(world: World, *words: str) -> str:

@@ -70,5 +70,5 @@ def test_G3_every_commit_of_a_run_may_be_unknown(fresh: Fresh, postgres_proxy: P
 def test_G3_the_connection_may_break_at_any_statement_of_a_run(
     fresh: Fresh, postgres_proxy: Proxy, fault: Fault
 ) -> None:
-    met = lose_each(fresh, postgres_proxy, fault, every=True, step=15)  # each of more than 200 would take 10 minutes
+    met = lose_each(fresh, postgres_proxy, fault, every=True, step=25)  # each of about 400 would take 20 minutes
     assert len(met) > 11

@@ -1,6 +1,7 @@
 """A world with its pipeline as a DAG of a real Airflow: its runs, and the processes of its attempts."""
 
 import os
+import shutil
 import signal
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -54,12 +55,14 @@ class AirflowWorld:
         self.airflow.parse()
 
     def remove(self) -> None:
-        """Remove the pipeline file and kill its processes: the next test has a DAG of the same name."""
+        """Remove the pipeline file, what it has staged beside its lake, and its processes: the next test has a DAG and
+        a manifest database of the same name."""
         (self.pipelines / "demo.yaml").unlink(missing_ok=True)
         (self.pipelines.parent / "_pipelines" / "demo.json").unlink(missing_ok=True)
         for process in self.processes():
             process.send(signal.SIGCONT)
             process.send(signal.SIGKILL)
+        shutil.rmtree(self.pipelines.parent / "staging", ignore_errors=True)
 
     def trigger(self, conf: dict[str, Any] | None = None, logical_date: datetime | None = None) -> str:
         return self.airflow.trigger(DAG, conf, logical_date)
