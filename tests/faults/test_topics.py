@@ -8,8 +8,11 @@ import subprocess
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+from unittest import mock
 
 import pytest
+from confluent_kafka import Consumer, KafkaError
 from confluent_kafka.admin import NewPartitions
 
 from sandbox.services.broker import Broker
@@ -21,7 +24,7 @@ from tests.worlds.topic_world import TopicWorld, committed
 from tests.worlds.world import wait_ended, wait_stopped, wake
 from tidemark.errors import SinkRefused
 from tidemark.failpoints import FAILPOINTS
-from tidemark.kafka import transaction
+from tidemark.kafka import cluster, transaction
 from tidemark.kafka.cluster import KafkaCluster
 from tidemark.sinks.topic import markers
 
@@ -254,3 +257,42 @@ def test_records_of_a_partition_come_in_their_order_also_beside_an_attempt_that_
     assert f"tidemark retry demo --manifest {third}" in refused.stderr
     world.ok("retry", "demo")
     world.assert_complete()
+
+
+class EarlyEnd:
+    """A consumer that is told once, right before the first marker, that the log ends there: by a new leader whose high
+    watermark lags (KIP-207)."""
+
+    told = 0
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self._real = Consumer(*arguments, **named)
+        self._held: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def poll(self, timeout: float) -> Any:
+        message, self._held = self._held or self._real.poll(timeout), None
+        if EarlyEnd.told or message is None or b'"marker"' not in (message.key() or b""):
+            return message
+        EarlyEnd.told += 1
+        self._held, end = message, mock.Mock()
+        end.error.return_value, end.offset.return_value = KafkaError(KafkaError._PARTITION_EOF), message.offset()
+        return end
+
+
+def test_a_marker_behind_an_end_that_was_told_too_early_is_not_missed(
+    make_topic_world: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_topic_world()
+    world.produce(20)
+    assert world.tidemark("run", "demo", failpoint="publish.before_mark:kill9").returncode == -signal.SIGKILL
+    assert set(world.seen().values()) == {1}
+    EarlyEnd.told = 0
+    with monkeypatch.context() as patched:
+        patched.setattr(cluster, "Consumer", EarlyEnd)
+        world.ok("retry", "demo")
+    assert EarlyEnd.told == 1
+    assert set(world.seen().values()) == {1}
+    assert world.ok("audit", "demo", "--deep") == ""

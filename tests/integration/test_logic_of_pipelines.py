@@ -313,6 +313,19 @@ def test_dedupe_within_fails_where_retention_took_what_it_looks_back_to(make_wor
     assert world.here("replay", "demo", "--manifest", "3").stderr.count("unchanged") == 1
 
 
+def test_extend_back_says_that_a_key_may_be_published_again(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1, settings={**WITHIN, "kafka": {"starting_offsets": "latest"}})
+    send_at(world, (0, 1))
+    world.ok("run", "demo")
+    send_at(world, (5, 1), (6, 2))
+    world.ok("run", "demo")
+    said = "dedupe looks back: a key that newer manifests have published already is published again"
+    assert said in world.ok("extend-back", "demo", "--why", "older ones are wanted", "--dry-run")
+    assert said in world.ok("extend-back", "demo", "--why", "older ones are wanted")
+    world.ok("retry", "demo")
+    assert rows(world, "_offset, n") == [(0, 1), (1, 1), (2, 2)]
+
+
 def test_dedupe_within_looks_back_over_a_log_that_was_cut(make_world: MakeWorld) -> None:
     """Published below the cut, and written again above it: one log, so it goes. What lies above the cut was read in the
     life before, too; a person said that it is read again."""

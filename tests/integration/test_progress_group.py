@@ -7,7 +7,9 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
+from sandbox.services.postgres import Postgres
 from tests.worlds.world import World
+from tidemark.database.migrate import migrate
 from tidemark.lifecycle.progress import published_ends
 
 MakeWorld = Callable[..., World]
@@ -85,7 +87,7 @@ def test_a_group_of_another_pipeline_is_not_told_until_a_person_forgets_its_offs
     world.produce(10)
     ran = world.here("run", "other")
     assert ran.exit_code == 0
-    assert f"consumer group {group} has offsets of tidemark pipeline demo for the same topics" in ran.stderr
+    assert f"consumer group {group} has offsets of tidemark pipeline demo of database " in ran.stderr
     assert f"--group {group} --delete-offsets --topic {world.topic}" in ran.stderr
     assert committed(world, group) == {0: 30}
     (world.pipelines / "demo.yaml").unlink()
@@ -99,6 +101,29 @@ def test_a_group_of_another_pipeline_is_not_told_until_a_person_forgets_its_offs
     world.produce(10)
     assert "consumer group" not in world.here("run", "other").stderr
     assert committed(world, group) == {0: 50}
+
+
+def test_a_group_of_a_pipeline_of_the_same_name_in_another_database_is_not_told(
+    make_world: MakeWorld, postgres: Postgres, group: str
+) -> None:
+    """Such as one of a test environment that has a copy of the file."""
+    world = make_world(partitions=1)
+    world.write_pipeline(progress_group=group, slice={"max_records": 10})
+    world.produce(30)
+    world.ok("plan", "demo")
+    world.ok("retry", "demo", "--manifest", "1")
+    assert committed(world, group) == {0: 10}
+    with postgres.temporary_database("other") as dsn:
+        migrate(dsn)
+        elsewhere = world.another("demo").replace(str(world.lake), str(world.folder / "elsewhere"))
+        (world.pipelines / "demo.yaml").write_text(elsewhere)
+        own, world.dsn = world.dsn, dsn
+        ran = world.here("run", "demo")
+        world.dsn = own
+    assert ran.exit_code == 0
+    assert f"consumer group {group} has offsets of tidemark pipeline demo of database " in ran.stderr
+    world.write_pipeline(progress_group=group, slice={"max_records": 10})
+    assert committed(world, group) == {0: 10}
 
 
 def test_what_is_unpublished_below_a_cut_holds_its_partition_back(make_world: MakeWorld, group: str) -> None:

@@ -16,7 +16,7 @@ def tell_progress(context: Context) -> str | None:
         former = [row["name"] for row in names if row["pipeline"] == context.pipeline_name]
         # Of two that tell at once, the last asks again, and has then told what is newest.
         while (now := published_ends(context)) != told:
-            context.source.tell_progress(now, former)
+            context.source.tell_progress(now, context.database.id(), former)
             told = now
     except TidemarkError as error:
         return f"the source is not told how far all is published: {error.what}; {error.next_step}"

@@ -393,6 +393,8 @@ def extend_back(context: Context, start: datetime | None, why: str, *, dry_run: 
         manifest_ids = [] if dry_run else _store_older(context, chains, reached, slices)
         parts = many(len(slices), "slice")
         lines = [f"{range_.at.name}: offsets [{range_.start}, {range_.end}) in {parts}" for range_ in reached]
+        if any(entry.look_back is not None for entry in context.pipeline.transform):
+            lines.append("dedupe looks back: a key that newer manifests have published already is published again")
         if len(every) > len(slices):
             lines.append(
                 f"{len(every) - len(slices)} slices of older records are left, because max_slices is "

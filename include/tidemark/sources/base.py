@@ -125,10 +125,12 @@ class Source(ABC):
         """Whether the pipeline file asks to ``tell_progress``."""
         return False
 
-    def tell_progress(self, ends: Mapping[TopicPartition, int], former_names: Collection[str] = ()) -> None:
+    def tell_progress(
+        self, ends: Mapping[TopicPartition, int], database_id: str, former_names: Collection[str] = ()
+    ) -> None:
         """Let tools of the source see up to which offset of each partition all is published; raises when another
-        pipeline tells them too. ``former_names`` are those that this pipeline had."""
-        del ends, former_names
+        pipeline, or one of another manifest database, tells them too. ``former_names`` are those that this one had."""
+        del ends, database_id, former_names
 
     def warnings(self) -> list[str]:
         """Settings that are allowed and not safe, as sentences."""

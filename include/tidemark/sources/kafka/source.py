@@ -80,12 +80,16 @@ class KafkaSource(Source):
     def tells_progress(self) -> bool:
         return self.settings.progress_group is not None
 
-    def tell_progress(self, ends: Mapping[TopicPartition, int], former_names: Collection[str] = ()) -> None:
-        """Each offset has the name of the pipeline beside it."""
+    def tell_progress(
+        self, ends: Mapping[TopicPartition, int], database_id: str, former_names: Collection[str] = ()
+    ) -> None:
+        """Each offset has the name of the pipeline beside it, and the id of its manifest database; Tidemark 0.2.0 wrote
+        the name alone."""
         group = self.settings.progress_group
         if group is None or not ends:
             return
-        own = {f"{_PIPELINE}{name}" for name in (self.pipeline_name, *former_names)}
+        names = [f"{_PIPELINE}{name}" for name in (self.pipeline_name, *former_names)]
+        own = {f"{name}{told}" for name in names for told in ("", f" of database {database_id}")}
         for other in sorted(self.cluster.metadata_of(group, ends) - own):
             if other.startswith(_PIPELINE):
                 topics = " ".join(f"--topic {topic}" for topic in sorted({at.topic for at in ends}))
@@ -93,10 +97,11 @@ class KafkaSource(Source):
                     f"consumer group {group} has offsets of {other} for the same topics, and would go to and fro "
                     "between the two",
                     next_step="name a group that no other pipeline has in source.kafka.progress_group; or, when that "
-                    "one does not name it any more, forget its offsets: kafka-consumer-groups.sh --bootstrap-server "
-                    f"{self.address} --group {group} --delete-offsets {topics}",
+                    "one does not name it any more, or its manifest database is gone, forget its offsets: "
+                    f"kafka-consumer-groups.sh --bootstrap-server {self.address} --group {group} --delete-offsets "
+                    f"{topics}",
                 )
-        self.cluster.commit(group, ends, f"{_PIPELINE}{self.pipeline_name}")
+        self.cluster.commit(group, ends, f"{names[0]} of database {database_id}")
 
     def warnings(self) -> list[str]:
         return self._connection.warnings()
