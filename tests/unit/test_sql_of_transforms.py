@@ -118,6 +118,20 @@ def values(text: str, rows: pa.RecordBatch | None = None) -> list[Any]:
         "SELECT id FROM batch WHERE seen.age() > INTERVAL 1 DAY",
         "SELECT _ordinal.to_hex() AS the_place_in_its_batch FROM batch",
         "SELECT no_column.abs() AS t FROM batch",
+        "SELECT to_json(current_timestamp) -> '$' AS left_of_an_arrow FROM batch",
+        "SELECT to_json(current_user) -> '$' AS t FROM batch",
+        "SELECT to_json(_ordinal) -> '$' AS t FROM batch",
+        "SELECT _ordinal -> '$' AS t FROM batch",
+        "SELECT to_json(batch) -> '$' AS t FROM batch",
+        "SELECT batch._ordinal -> '$' AS t FROM batch",
+        "SELECT CAST(_ordinal AS JSON) -> '$' AS t FROM batch",
+        "SELECT to_json(now()) -> '$' AS t FROM batch",
+        "SELECT name || ((to_json(_ordinal) -> '$') -> '$')::VARCHAR AS t FROM batch",
+        "SELECT list_transform(tags, lambda t: to_json([t, current_user]) -> '$[1]') AS t FROM batch",
+        "SELECT id FROM batch WHERE (to_json(_ordinal) -> '$')::VARCHAR = '0'",
+        "SELECT list_transform(tags, t -> t || 'a') AS a_lambda_of_old FROM batch",
+        "SELECT list_transform(tags, (t, at) -> at) AS t FROM batch",
+        "SELECT list_transform(tags, name -> name) AS t FROM batch",
         "SELECT localtime AS t FROM batch",
         "SELECT localtimestamp AS t FROM batch",
         "SELECT current_time AS t FROM batch",
@@ -189,12 +203,21 @@ def test_a_refusal_says_what_it_is_about() -> None:
             r"^version\(\) is not among the functions that are known to give the same",
         ),
         ("SELECT list_aggr(tags, 'x') AS t FROM batch", r"^list_aggr\(\) names no aggregate that is known"),
+        ("SELECT to_json(current_timestamp) -> '$' AS t FROM batch", "^current_timestamp gives another result each"),
+        ("SELECT list_transform(tags, t -> t) AS t FROM batch", "^there is no column t"),
         ("SELECT * FROM 'x.csv'", "no file"),
         ("SELECT geomean(id) AS g FROM batch", r"avg\(\) \(by way of geomean\(\)\)"),
     ]:
         with pytest.raises(ConfigurationError, match=expected) as refused:
             Query(text).schema(GIVEN)
         assert refused.value.next_step
+
+
+def test_a_lambda_of_old_is_refused_with_how_to_write_it() -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        Query("SELECT list_transform(tags, t -> upper(t)) AS t FROM batch").schema(GIVEN)
+    assert refused.value.next_step.endswith("a lambda is written lambda t: .. (DuckDB 2)")
+    assert values("list_transform(tags, lambda t: upper(t))")[1] == ["A", "T1"]
 
 
 def test_a_column_that_is_only_named_or_renamed_keeps_its_type_and_that_it_is_never_null() -> None:
@@ -224,6 +247,13 @@ def test_a_column_that_is_only_named_or_renamed_keeps_its_type_and_that_it_is_ne
         ("encode(name)", pa.binary(), b"n0"),
         ("place.city", pa.string(), "Ulm"),
         ("to_json(place)", pa.string(), '{"city":"Ulm"}'),
+        ("(to_json(place) -> '$.city')::VARCHAR", pa.string(), '"Ulm"'),
+        ("(place::JSON -> '$' -> '$.city')::VARCHAR", pa.string(), '"Ulm"'),
+        ("(batch.place::JSON -> '$.city')::VARCHAR", pa.string(), '"Ulm"'),
+        ("place::JSON ->> '$.city'", pa.string(), "Ulm"),
+        ("(to_json(list_transform(tags, lambda t: t || 'b')) -> '$[0]')::VARCHAR", pa.string(), '"ab"'),
+        ("list_transform(tags, lambda t: (to_json(t) -> '$')::VARCHAR)[1]", pa.string(), '"a"'),
+        ("list_transform([place::JSON], lambda p: (p -> '$.city')::VARCHAR)[1]", pa.string(), '"Ulm"'),
         ("list_transform(tags, lambda t: t || name)", pa.list_(pa.field("element", pa.string())), ["an0", "t0n0"]),
         ("{'a': id, 'b': tags}", None, {"a": 0, "b": ["a", "t0"]}),
         ("split_part(name, 'n', 2)", pa.string(), "0"),

@@ -36,6 +36,7 @@ _REFUSED: Final = {
     "DEFAULT": "DEFAULT",
 }
 _MODIFIERS: Final = {"DISTINCT_MODIFIER": "DISTINCT", "ORDER_MODIFIER": "ORDER BY", "LIMIT_MODIFIER": "LIMIT"}
+_KEYWORD: Final = "LAMBDA_KEYWORD"
 _CLOCKS: Final = {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
 _UNSTABLE: Final = "gives another result each time, so a replay would make other rows"
 _STABLE: Final = "use a value of the record, such as _timestamp"
@@ -223,11 +224,11 @@ class _Reading:
             for child in part["children"]
         )
 
-    def _known(self, name: str) -> None:
+    def _known(self, name: str, next_step: str = "name one of these columns") -> None:
         if name.lower() not in {*self._names, *METADATA}:
             raise _refused(
                 with_nearest(f"there is no column {name}", name, [*self._given.names, *METADATA], listed=True),
-                "name one of these columns",
+                next_step,
             )
 
     def _check(self, expression: Mapping[str, Any], variables: frozenset[str] = frozenset()) -> None:
@@ -236,8 +237,7 @@ class _Reading:
         if kind is not None and kind not in _EXPRESSIONS:
             raise _refused(f"it has {_REFUSED.get(kind, kind)}; {_ROWWISE}")
         if kind == "LAMBDA":
-            left = expression.get("lhs") or {}
-            variables |= {name.lower() for part in _within(left) for name in part.get("column_names", [])}
+            variables |= self._variables(expression, variables)
         if kind == "COLUMN_REF":
             self._check_column([word.lower() for word in expression["column_names"]], variables)
         if kind == "FUNCTION":
@@ -246,6 +246,20 @@ class _Reading:
             for child in value if isinstance(value, list) else [value]:
                 if isinstance(child, dict):
                     self._check(child, variables)
+
+    def _variables(self, arrow: Mapping[str, Any], around: frozenset[str]) -> frozenset[str]:
+        """Those that a lambda declares. Only the keyword says that it is one: DuckDB parses ``a -> b`` the same way,
+        and reads it as JSON, or as a lambda of old, so what is left of ``->`` is checked as any expression. Before
+        version 2 it does not tell the two apart."""
+        left = arrow["lhs"]
+        names = [part["column_names"][0] for part in _within(left) if part.get("column_names")]
+        if arrow.get("syntax_type") == _KEYWORD:
+            return frozenset(name.lower() for name in names)
+        if left["class"] == "COLUMN_REF" or left.get("function_name") == "row":  # x -> .., (x, y) -> ..
+            for name in names:
+                if name.lower() not in {VIEW, *_CLOCKS, *around}:
+                    self._known(name, f"name one of these columns; a lambda is written lambda {name}: .. (DuckDB 2)")
+        return frozenset()
 
     def _check_column(self, words: Sequence[str], variables: frozenset[str]) -> None:
         if words[0] in variables or (words[0] == VIEW and len(words) > 1):
