@@ -22,11 +22,12 @@ from tests.faults.kafka_proxy import INIT_PRODUCER_ID, Armed, Fault, KafkaProxy
 from tests.worlds.new_topics import new_topic
 from tests.worlds.topic_world import TopicWorld, committed
 from tests.worlds.world import wait_ended, wait_stopped, wake
-from tidemark.errors import SinkRefused
+from tidemark.errors import SinkRefused, Unavailable
 from tidemark.failpoints import FAILPOINTS
 from tidemark.kafka import cluster, transaction
 from tidemark.kafka.cluster import KafkaCluster
 from tidemark.sinks.topic import markers
+from tidemark.sinks.topic.sink import TopicSink
 
 Make = Callable[..., TopicWorld]
 SEEN = table("### A topic")
@@ -296,3 +297,19 @@ def test_a_marker_behind_an_end_that_was_told_too_early_is_not_missed(
     assert EarlyEnd.told == 1
     assert set(world.seen().values()) == {1}
     assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_a_topic_of_markers_that_one_answer_of_kafka_lacks_is_not_taken_for_empty(
+    make_topic_world: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_topic_world()
+    world.produce(20)
+    world.ok("run", "demo")
+    [sink] = world.context().sinks
+    assert isinstance(sink, TopicSink)
+    [marker] = sink.markers.all().values()
+    with monkeypatch.context() as patched:
+        patched.setattr(KafkaCluster, "partitions", lambda *_: ([], [sink.markers.name]))
+        with pytest.raises(Unavailable, match="was there a moment ago"):
+            sink.markers.all()
+    assert [*sink.markers.all().values()] == [marker]

@@ -145,6 +145,12 @@ class Markers:
 
     def _partitions(self) -> list[TopicPartition]:
         partitions, _ = self._cluster.partitions([self.name])
+        if self._id and not partitions:  # a broker that does not know it yet has answered; or somebody has deleted it
+            raise Unavailable(
+                f"the topic of markers {self.name} was there a moment ago, and is not in the newest answer of Kafka",
+                next_step="nothing was sent; check the topic, then: tidemark retry {pipeline}",
+                topic=self.name,
+            )
         if partitions and partitions[0].topic_id != self._id:  # the topic was created again
             self._id = partitions[0].topic_id
             self._next, self._markers, self._owner = {}, {}, None
@@ -152,10 +158,7 @@ class Markers:
 
     def _read(self) -> None:
         partitions = self._partitions()
-        if not partitions:
-            self._next, self._markers, self._owner = {}, {}, None
-            return
-        for place, bounds in self._cluster.bounds(partitions).items():
+        for place, bounds in self._cluster.bounds(partitions).items() if partitions else ():
             start = max(self._next.get(place, 0), bounds.log_start)
             if start < bounds.last_stable:
                 for message in self._cluster.records(Range(place, start, bounds.last_stable)):
