@@ -319,9 +319,9 @@ def test_extend_back_says_that_a_key_may_be_published_again(make_world: MakeWorl
     world.ok("run", "demo")
     send_at(world, (5, 1), (6, 2))
     world.ok("run", "demo")
-    said = "dedupe looks back: a key that newer manifests have published already is published again"
-    assert said in world.ok("extend-back", "demo", "--why", "older ones are wanted", "--dry-run")
-    assert said in world.ok("extend-back", "demo", "--why", "older ones are wanted")
+    warning = "dedupe looks back: a key that newer manifests have published already is published again"
+    assert warning in world.ok("extend-back", "demo", "--why", "older ones are wanted", "--dry-run")
+    assert warning in world.ok("extend-back", "demo", "--why", "older ones are wanted")
     world.ok("retry", "demo")
     assert rows(world, "_offset, n") == [(0, 1), (1, 1), (2, 2)]
 
