@@ -358,9 +358,10 @@ def test_a_store_that_takes_etags_without_quotes_only_is_sent_them_so(
     make: Callable[[], S3Example], proxy: S3Proxy
 ) -> None:
     """As Ceph 16.2: it answers 412 to the quoted ETag that it gave itself."""
-    rule = proxy.arm(replace(QUOTED))
     example = make()
     sink = with_success_files(example)
+    sink.claim(example.database.id())
+    rule = proxy.arm(replace(QUOTED))
     for revision in (1, 2):
         show(sink, revision)
     assert json.loads(example.content(MARK))["revision"] == 2
@@ -371,9 +372,10 @@ def test_a_store_that_takes_etags_with_quotes_only_is_sent_them_so_next(
     make: Callable[[], S3Example], proxy: S3Proxy
 ) -> None:
     """A store that takes the words of HTTP strictly."""
-    rule = proxy.arm(replace(UNQUOTED))
     example = make()
     sink = with_success_files(example)
+    sink.claim(example.database.id())
+    rule = proxy.arm(replace(UNQUOTED))
     for revision in (1, 2):
         show(sink, revision)
     assert json.loads(example.content(MARK))["revision"] == 2
@@ -433,3 +435,85 @@ def test_a_store_without_if_match_is_refused_where_success_files_need_it(
     with pytest.raises(SinkRefused, match=what):
         list(with_success_files(example).rehearse({}, []))  # as the doctor does
     example.sink.claim(example.database.id())  # without success_files nothing replaces anything
+
+
+@pytest.mark.parametrize(
+    ("rule", "what"),
+    [
+        (Rule(Answer.UNCONDITIONAL, "PUT", if_match=NO_ETAG, times=-1), "overwrites an object that has changed"),
+        (replace(REFUSED, if_match=FIRST_ETAG), "does not replace an object as it was read"),
+    ],
+)
+def test_a_store_without_if_match_is_refused_when_success_files_come_into_a_lake_that_is_taken(
+    make: Callable[[], S3Example], proxy: S3Proxy, rule: Rule, what: str
+) -> None:
+    example = make()
+    owner = example.content(OWNER)
+    proxy.arm(replace(rule))
+    for _ in range(2):
+        with pytest.raises(SinkRefused, match=what):
+            with_success_files(example).claim(example.database.id())
+        with pytest.raises(SinkRefused, match=what):  # a close whose pipeline file got them after the plan
+            show(with_success_files(example), 1)
+    assert (example.keys(""), example.content(OWNER)) == ([OWNER], owner), "nothing is written, and the owner stays"
+    example.sink.claim(example.database.id())
+    proxy.disarm()
+    with_success_files(example).claim(example.database.id())  # another version of the store, say
+
+
+def test_a_lake_that_is_taken_is_tried_once_when_success_files_come(
+    make: Callable[[], S3Example], proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = make()
+    before, tried, check = example.sink.owner(), [], S3Store.check
+
+    def checked(store: S3Store, *, replaces: bool = False) -> None:
+        tried.append(replaces)
+        check(store, replaces=replaces)
+
+    monkeypatch.setattr(S3Store, "check", checked)
+    for _ in range(3):
+        example.sink.claim(example.database.id())
+        with_success_files(example).claim(example.database.id())
+        show(with_success_files(example), 1)
+    assert tried == [True]
+    assert example.sink.owner() == before
+
+    example.sink.hand_over(Owner("another", (example.database.id(),)))
+    for _ in range(2):
+        with_success_files(example).claim("another")
+    assert (tried, example.sink.owner()) == ([True, True], Owner("another", (example.database.id(),)))
+
+    example.remove(OWNER)
+    for _ in range(2):
+        with_success_files(example).claim("a-third")
+    assert tried == [True, True, True], "what a first claim tries it need not try again"
+
+
+def test_an_owner_that_changes_while_a_store_is_tried_stays(
+    make: Callable[[], S3Example], proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = make()
+    adopted = Owner("another", (example.database.id(),))
+    put_where = S3Store._put_where
+
+    def put_late(store: S3Store, key: str, content: bytes, **condition: str) -> bool:
+        if key == OWNER:
+            example.sink.hand_over(adopted)
+        return put_where(store, key, content, **condition)
+
+    monkeypatch.setattr(S3Store, "_put_where", put_late)
+    with_success_files(example).claim(example.database.id())
+    assert example.sink.owner() == adopted
+
+
+def test_a_file_of_an_hour_goes_back_on_no_store(make: Callable[[], S3Example], proxy: S3Proxy) -> None:
+    """One that ignores If-Match would put the revision of a paused close over a newer one, and nobody would know."""
+    example = make()
+    proxy.arm(Rule(Answer.UNCONDITIONAL, "PUT", times=-1))
+    sink = with_success_files(example)
+    with pytest.raises(SinkRefused):
+        show(sink, 1)
+    with pytest.raises(SinkRefused):
+        show(sink, 2)
+    assert example.keys("raw/") == []

@@ -34,7 +34,15 @@ from tidemark.sinks.files.settings import Settings
 from tidemark.sinks.files.success import name_shown, show_complete
 from tidemark.sinks.files.writer import too_many_objects
 from tidemark.sinks.located import Located
-from tidemark.sinks.stored.owner_file import claim_in, hand_over_in, note_target_in, noted_targets_in, owner_in
+from tidemark.sinks.stored.owner_file import (
+    claim_in,
+    hand_over_in,
+    note_replaces_in,
+    note_target_in,
+    noted_targets_in,
+    owner_in,
+    replaces_in,
+)
 from tidemark.sinks.stored.record_files import record_in, rename_records
 from tidemark.sinks.stored.staging_folders import staged_attempts, staged_manifests
 from tidemark.storage.base import Move, ObjectStore, is_s3
@@ -55,6 +63,7 @@ class FilesSink(Sink):
         self.max_objects = settings.max_objects
         self._layout = Layout(settings.layout)
         self._success_files = settings.success_files
+        self._replaces = False  # until the store is known to do what success files need
 
     @property
     def root(self) -> str:
@@ -65,10 +74,21 @@ class FilesSink(Sink):
         return Dataset.of_folder(self.root)
 
     def claim(self, database_id: str) -> None:
-        if self.owner() is None:
+        replaces = replaces_in(self.store)
+        if replaces is None:
             self.store.check(replaces=self._success_files)
-            claim_in(self.store, database_id)
+            claim_in(self.store, database_id, replaces=self._success_files)
         self.refuse_foreign(database_id)
+        if self._success_files:
+            self._replaces = replaces is None or replaces
+            self._try_replacing()
+
+    def _try_replacing(self) -> None:
+        """Try once in a lake that was taken before it needed success files, or by a version that did not note it."""
+        if not self._replaces and not replaces_in(self.store):
+            self.store.check(replaces=True)
+            note_replaces_in(self.store)
+        self._replaces = True
 
     def owner(self) -> Owner | None:
         return owner_in(self.store)
@@ -201,6 +221,7 @@ class FilesSink(Sink):
         return self._success_files
 
     def show_complete(self, topics: Sequence[str], hour: CompleteHour) -> None:
+        self._try_replacing()  # success files may have come into the pipeline file after the plan
         for topic in topics:
             show_complete(self.store, self.pipeline_name, self._layout, topic, hour)
 

@@ -17,9 +17,23 @@ def owner_in(store: ObjectStore) -> Owner | None:
     return Owner(str(owner["database"]), tuple(owner.get("before", ())))
 
 
-def claim_in(store: ObjectStore, database_id: str) -> None:
-    """Make a database the owner, unless there is one."""
-    store.put_if_absent(OWNER, _content_of(Owner(database_id)))
+def claim_in(store: ObjectStore, database_id: str, *, replaces: bool = False) -> None:
+    """Make a database the owner, unless there is one; ``replaces``: the store was seen to do what ``replace`` needs."""
+    store.put_if_absent(OWNER, _content_of(Owner(database_id), replaces=replaces))
+
+
+def replaces_in(store: ObjectStore) -> bool | None:
+    """Whether the owner's file says that the store was seen to do what ``replace`` needs; None without an owner."""
+    content = store.get(OWNER)
+    return None if content is None else bool(json.loads(content).get("replaces"))
+
+
+def note_replaces_in(store: ObjectStore) -> None:
+    """Say in the owner's file that the store does what ``replace`` needs; when the owner changes at that moment, or
+    later, nothing says so, and it is tried again."""
+    before = store.get(OWNER)
+    if before is not None:
+        store.replace(OWNER, before, json.dumps({**json.loads(before), "replaces": True}).encode())
 
 
 def hand_over_in(store: ObjectStore, owner: Owner) -> None:
@@ -39,6 +53,7 @@ def note_target_in(store: ObjectStore, target: str) -> None:
     store.put(TARGET, json.dumps(content).encode())
 
 
-def _content_of(owner: Owner) -> bytes:
+def _content_of(owner: Owner, *, replaces: bool = False) -> bytes:
     content = {"database": owner.database, "about": "this root is written by one Tidemark database"}
-    return json.dumps({**content, "before": owner.before} if owner.before else content).encode()
+    before, seen = {"before": owner.before}, {"replaces": True}
+    return json.dumps({**content, **(before if owner.before else {}), **(seen if replaces else {})}).encode()
