@@ -354,13 +354,26 @@ def with_success_files(example: S3Example) -> Sink:
     return open_sink("demo", settings, from_environment)
 
 
+@pytest.fixture
+def takes_quotes(make: Callable[[], S3Example]) -> None:
+    """The store that a proxy shall make strict must take an ETag with its quotes itself."""
+    store = with_success_files(make()).store
+    store.put("quoted", b"1")
+    taken = store._put_where("quoted", b"2", IfMatch=store._head("quoted")["ETag"])
+    store.delete(["quoted"])
+    if not taken:
+        pytest.skip("this store takes no ETag with its quotes")
+
+
 def test_a_store_that_takes_etags_without_quotes_only_is_sent_them_so(
     make: Callable[[], S3Example], proxy: S3Proxy
 ) -> None:
     """As Ceph 16.2: it answers 412 to the quoted ETag that it gave itself."""
     example = make()
+    example.remove(OWNER)
     sink = with_success_files(example)
-    sink.claim(example.database.id())
+    proxy.arm(replace(QUOTED))
+    sink.claim(example.database.id())  # the store is tried here, and not refused
     rule = proxy.arm(replace(QUOTED))
     for revision in (1, 2):
         show(sink, revision)
@@ -368,13 +381,16 @@ def test_a_store_that_takes_etags_without_quotes_only_is_sent_them_so(
     assert rule.struck == 0
 
 
+@pytest.mark.usefixtures("takes_quotes")
 def test_a_store_that_takes_etags_with_quotes_only_is_sent_them_so_next(
     make: Callable[[], S3Example], proxy: S3Proxy
 ) -> None:
     """A store that takes the words of HTTP strictly."""
     example = make()
+    example.remove(OWNER)
     sink = with_success_files(example)
-    sink.claim(example.database.id())
+    proxy.arm(replace(UNQUOTED))
+    sink.claim(example.database.id())  # the store is tried here, and not refused
     rule = proxy.arm(replace(UNQUOTED))
     for revision in (1, 2):
         show(sink, revision)
@@ -413,8 +429,6 @@ def test_a_store_that_replaces_nothing_ends_the_run_after_some_tries_and_says_so
 @pytest.mark.parametrize(
     ("rule", "what"),
     [
-        (QUOTED, ""),
-        (UNQUOTED, ""),
         (Rule(Answer.UNCONDITIONAL, "PUT", if_match=NO_ETAG, times=-1), "overwrites an object that has changed"),
         (replace(REFUSED, if_match=FIRST_ETAG), "does not replace an object as it was read"),
     ],
@@ -425,9 +439,6 @@ def test_a_store_without_if_match_is_refused_where_success_files_need_it(
     example = make()
     example.remove(OWNER)
     proxy.arm(replace(rule))
-    if not what:
-        with_success_files(example).claim(example.database.id())
-        return
     with pytest.raises(SinkRefused, match=what) as refused:
         with_success_files(example).claim(example.database.id())
     assert "take success_files out of the sink" in refused.value.next_step
