@@ -153,8 +153,8 @@ def test_what_must_be_right_before_is_refused_by_name_and_changes_nothing(world:
     deployed(world.pipelines, world.environment())  # as Airflow reads it
     name_file(world)
     refused = world.here(*RENAME)
-    assert f"rm {kept_path('demo', world.environment())}" in refused.stderr
-    kept_path("demo", world.environment()).unlink()
+    assert f"rm {kept_path('demo', world.pipelines, world.environment())}" in refused.stderr
+    kept_path("demo", world.pipelines, world.environment()).unlink()
     for words, message in (
         (("rename", "demp", "orders", *WHY), 'no pipeline demp was ever planned; did you mean "demo"?'),
         (("rename", "demo", "nobody", *WHY), "nobody"),

@@ -73,7 +73,7 @@ def test_a_file_that_is_wrong_or_only_kept_and_a_folder_that_is_not_there_refuse
     deployed(world.pipelines, world.environment())  # as Airflow reads it
     file.unlink()
     refused = world.here("retire", "demo", *WHY)
-    kept = kept_path("demo", world.environment())
+    kept = kept_path("demo", world.pipelines, world.environment())
     assert (refused.exit_code, f"rm {kept}" in refused.stderr) == (2, True), refused.stderr
     kept.unlink()
     refused = world.here("retire", "demo", *WHY, "--pipelines", f"{world.pipelines}-elsewhere")

@@ -8,7 +8,15 @@ import pytest
 
 from tests.unit.pipeline_text import changed
 from tidemark.errors import ConfigurationError, NotFound
-from tidemark.pipeline.deployed import Deployed, deployed, deployed_named, known_file, known_files, refuse_wrong_files
+from tidemark.pipeline.deployed import (
+    Deployed,
+    deployed,
+    deployed_named,
+    files_of,
+    known_file,
+    known_files,
+    refuse_wrong_files,
+)
 from tidemark.pipeline.loader import InvalidPipelines, find
 from tidemark.pipeline.settings import Pipeline
 
@@ -186,6 +194,51 @@ def test_files_of_another_folder_are_not_missed(folder: Folder, tmp_path: Path) 
     other.mkdir()
     assert deployed(other, folder.env) == []
     refuse_wrong_files(other, folder.env)
+
+
+def test_two_folders_with_a_pipeline_of_one_name_keep_each_its_own(folder: Folder, tmp_path: Path) -> None:
+    other = Folder(tmp_path / "other", folder.kept.parent)
+    other.path.mkdir()
+    (other.path / "p.yaml").write_text(SCHEDULED.replace("@hourly", "@daily"))
+    for _ in range(2):
+        assert other.read()["flights"][0].schedule == "@daily"
+        assert folder.read()["flights"][0].schedule == "@hourly"
+    own = [folder.path / "p.yaml", folder.kept / "flights.json"]
+    assert files_of(folder.path, "flights", folder.env) == own
+
+    for each in (folder, other):
+        (each.path / "p.yaml").write_text("pipeline: flights\nsource: [")
+    for each, schedule in ((folder, "@hourly"), (other, "@daily"), (folder, "@hourly")):
+        [(pipeline, problem)] = each.read().values()
+        assert (pipeline.schedule, problem is not None) == (schedule, True)
+
+    (other.path / "p.yaml").unlink()
+    [(_, problem)] = other.read().values()
+    [given_up] = [path for path in folder.kept.iterdir() if str(path) in str(problem)]
+    given_up.unlink()
+    assert (other.read(), list(folder.read())) == ({}, ["flights"]), "the message names the right one"
+
+
+def test_a_folder_that_was_read_by_another_path_has_what_is_kept_by_that(folder: Folder, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(folder.path)
+    kept = folder.kept / "flights.json"
+    assert files_of(tmp_path / "link", "flights", folder.env) == [tmp_path / "link" / "p.yaml", kept]
+    other = tmp_path / "other"
+    other.mkdir()
+    assert files_of(other, "flights", folder.env) == []
+    folder.path.rename(tmp_path / "of another machine")
+    assert files_of(other, "flights", folder.env) == [kept]
+
+
+def test_what_is_kept_of_a_folder_that_is_not_there_is_not_replaced(folder: Folder, tmp_path: Path) -> None:
+    gone = folder.path.rename(tmp_path / "gone")
+    other = Folder(tmp_path / "other", folder.kept.parent)
+    other.path.mkdir()
+    (other.path / "p.yaml").write_text(SCHEDULED.replace("@hourly", "@daily"))
+    assert list(other.read()) == ["flights"]
+    assert [each.pipeline.schedule for each in deployed(folder.path, folder.env)] == ["@hourly"]
+    gone.rename(folder.path)
+    assert folder.read()["flights"][1] is None
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"pipeline": 1'])

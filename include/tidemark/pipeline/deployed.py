@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidemark.errors import ConfigurationError, NotFound
-from tidemark.pipeline.kept import KeptFile, keep, kept_file, kept_files, kept_path
+from tidemark.pipeline.kept import KeptFile, keep, kept_file, kept_files, kept_path, kept_paths
 from tidemark.pipeline.loader import (
     FileProblem,
     InvalidPipelines,
@@ -90,13 +90,12 @@ def _problems(error: ConfigurationError | None) -> tuple[FileProblem, ...]:
 
 
 def files_of(folder: Path | str, name: str, env: Mapping[str, str] = os.environ) -> list[Path]:
-    """The files that are a pipeline's, right or wrong, and the one that is kept of it: without them it has no DAG.
+    """The files that are a pipeline's, right or wrong, and what is kept of it: without them it has no DAG.
 
     Raises ``ConfigurationError`` for a folder that is not there, and for a file that does not show whose it is.
     """
     named = [file for file, pipeline in load_each(folder, env) if _is_of(file, pipeline, name)]
-    kept = kept_path(name, env)
-    return [*named, kept] if kept.exists() else named
+    return [*named, *kept_paths(name, folder, env)]
 
 
 def _is_of(file: Path, pipeline: Pipeline | InvalidPipelines, name: str) -> bool:
@@ -121,9 +120,8 @@ def _likely(folder: Path | str, name: str, env: Mapping[str, str]) -> Iterator[l
         files = pipeline_files(folder)
     except ConfigurationError:  # told by _survey
         return
-    kept = kept_file(name, env)
-    known = kept.file.name if kept and kept.file.parent == Path(folder).absolute() else None
-    own = [file for file in files if file.name == known]
+    kept = kept_file(name, folder, env)
+    own = [file for file in files if kept and file.name == kept.file.name]
     if own:
         yield own
     yield [file for file in files if file in own or shows_name(file, name)]
@@ -162,7 +160,7 @@ def _last_right(files: list[KeptFile], problem: ConfigurationError, env: Mapping
 def _lost(kept: KeptFile, env: Mapping[str, str]) -> FileProblem:
     """Its file is gone, or names another pipeline now."""
     name = kept.pipeline_name
-    give_up = f"or, to remove pipeline {name}: rm {shlex.quote(str(kept_path(name, env)))}"
+    give_up = f"or, to remove pipeline {name}: rm {shlex.quote(str(kept_path(name, kept.file.parent, env)))}"
     if kept.file.exists():
         rename = f"or, to rename it, remove what is kept of it and: tidemark rename {name} NEW --why TEXT"
         return FileProblem(str(kept.file), None, "pipeline", f'was "{name}" before; set it back, {rename}; {give_up}')

@@ -1,5 +1,8 @@
 """Pipeline files as they were when they were last right, one JSON file per pipeline below ``TIDEMARK_HOME/_pipelines``.
 
+It has the name of the pipeline. Where another folder of pipelines has that file already, it has a hash of its own
+folder, too: nobody's is replaced, also not while a folder is not there.
+
 They are not kept beside the files, because that folder is often read-only or a checkout, and not in the database,
 because Airflow reads DAG files every few seconds. No value of a variable is kept: the texts still say ``${NAME}``.
 """
@@ -10,6 +13,7 @@ import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -26,26 +30,44 @@ class KeptFile:
     named: Mapping[str, str]
 
 
-def kept_path(pipeline_name: str, env: Mapping[str, str]) -> Path:
+def kept_path(pipeline_name: str, pipelines: Path | str, env: Mapping[str, str]) -> Path:
     """Whoever removes this file gives the pipeline up: without its pipeline file it has no DAG any more."""
-    return _folder(env) / f"{pipeline_name}.json"
+    folder = Path(pipelines).absolute()
+    plain = _folder(env) / f"{pipeline_name}.json"
+    own = plain.with_suffix(f".{sha256(str(folder).encode()).hexdigest()[:12]}.json")
+    if own.exists():
+        return own
+    kept = _read(plain)
+    return plain if kept is None or kept.file.parent == folder else own
 
 
-def kept_file(pipeline_name: str, env: Mapping[str, str]) -> KeptFile | None:
-    """None when no pipeline file of that name was right before, or when what was kept cannot be read."""
-    return _read(kept_path(pipeline_name, env))
+def kept_paths(pipeline_name: str, pipelines: Path | str, env: Mapping[str, str]) -> list[Path]:
+    """What is kept of a pipeline of one folder, by whatever path it was read; what names a folder that is not on this
+    machine, or cannot be read, may be of it."""
+    folder, paths = Path(pipelines).resolve(), []
+    for path in sorted(_folder(env).glob("*.json")):
+        if _name(path) == pipeline_name:
+            kept = _read(path)
+            if kept is None or not kept.file.parent.is_dir() or kept.file.parent.resolve() == folder:
+                paths.append(path)
+    return paths
+
+
+def kept_file(pipeline_name: str, pipelines: Path | str, env: Mapping[str, str]) -> KeptFile | None:
+    """None when no file of that folder had the pipeline when it was right, or when what was kept cannot be read."""
+    kept = _read(kept_path(pipeline_name, pipelines, env))
+    return kept if kept and kept.file.parent == Path(pipelines).absolute() else None
 
 
 def kept_files(pipelines: Path | str, env: Mapping[str, str]) -> list[KeptFile]:
     """The kept files of one folder of pipelines, sorted by pipeline."""
-    kept = [_read(path) for path in sorted(_folder(env).glob("*.json"))]
-    folder = Path(pipelines).absolute()
-    return [file for file in kept if file is not None and file.file.parent == folder]
+    names = sorted({_name(path) for path in _folder(env).glob("*.json")})
+    return [kept for name in names if (kept := kept_file(name, pipelines, env))]
 
 
 def keep(file: KeptFile, env: Mapping[str, str]) -> None:
     """Write in one step, unless the same is kept; a folder that cannot be written is told in the log only."""
-    path = kept_path(file.pipeline_name, env)
+    path = kept_path(file.pipeline_name, file.file.parent, env)
     if _read(path) == file:
         return
     content = {"pipeline": file.pipeline_name, "file": str(file.file), "text": file.text, "named": dict(file.named)}
@@ -65,6 +87,11 @@ def keep(file: KeptFile, env: Mapping[str, str]) -> None:
 
 def _folder(env: Mapping[str, str]) -> Path:
     return Path(env.get("TIDEMARK_HOME") or ".").absolute() / "_pipelines"
+
+
+def _name(path: Path) -> str:
+    """The pipeline whose file it is: no name of a pipeline has a dot."""
+    return path.name.partition(".")[0]
 
 
 def _read(path: Path) -> KeptFile | None:

@@ -148,7 +148,7 @@ def find(folder: Path | str, name: str, env: Mapping[str, str] = os.environ) -> 
     if problems and name not in by_name:
         raise InvalidPipelines(problems)
     copies = [problem for problem in problems if problem.key == "pipeline" and f'"{name}"' in problem.message]
-    if copies and kept_file(name, env) is None:
+    if copies and kept_file(name, folder, env) is None:
         raise InvalidPipelines(copies)
     if name not in by_name:
         known = f"it has: {', '.join(sorted(by_name))}" if by_name else "it has no pipeline files"
@@ -203,7 +203,7 @@ def _first_known(name: str, named: list[Path], unreadable: list[Path], env: Mapp
 
     It also belongs to a file that has become unreadable.
     """
-    if len(named) + len(unreadable) > 1 and (kept := kept_file(name, env)):
+    if len(named) + len(unreadable) > 1 and (kept := kept_file(name, named[0].parent, env)):
         own = [file for file in (*named, *unreadable) if file.absolute() == kept.file]
         return own[0] if own else named[0]
     return named[0]
