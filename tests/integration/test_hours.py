@@ -3,8 +3,11 @@
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from importlib import resources
 from pathlib import Path
 
+import psycopg
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from confluent_kafka import TopicPartition
@@ -65,6 +68,23 @@ def folder(world: World, hour: int, lake: str = "lake") -> Path:
 def success(world: World, hour: int) -> dict[str, object] | None:
     path = folder(world, hour) / "_SUCCESS"
     return json.loads(path.read_text()) if path.exists() else None
+
+
+def shown(world: World, hour: int, lake: str = "lake") -> tuple[int, int] | None:
+    """The revision and the rows that the success file of an hour says, and that its files have as many."""
+    path = folder(world, hour, lake) / "_SUCCESS"
+    if not path.exists():
+        return None
+    says = json.loads(path.read_text())
+    files = folder(world, hour, lake).glob("*.parquet")
+    assert says["rows"] == sum(pq.read_metadata(file).num_rows for file in files)
+    return says["revision"], says["rows"]
+
+
+def add_sink(world: World) -> None:
+    [lake] = world.settings["sinks"]
+    world.settings["sinks"] = [lake, {"files": {"name": "added", "root": "added", "success_files": True}}]
+    world.write_pipeline()
 
 
 def marks(world: World, hour: int, lake: str = "lake") -> dict[str, int]:
@@ -216,10 +236,7 @@ def test_a_time_of_1970_and_of_the_far_future_makes_an_hour_each_and_no_others(w
 def test_a_sink_that_is_not_filled_shows_no_hour_that_it_lacks_rows_of(world: World) -> None:
     send(world, at(0.5), at(0.5), 3)
     run(world, at(2.5))
-    [lake] = world.settings["sinks"]
-    added = {"files": {"name": "added", "root": "added", "success_files": True}}
-    world.settings["sinks"] = [lake, added]
-    world.write_pipeline()
+    add_sink(world)
     send(world, at(2.6), at(2.6), 2)
     run(world, at(4))
     assert [marks(world, hour) for hour in range(3)] == [{"_SUCCESS": 1}] * 3
@@ -231,13 +248,132 @@ def test_a_sink_that_is_not_filled_shows_no_hour_that_it_lacks_rows_of(world: Wo
     assert marks(world, 0)["_SUCCESS"] == state(world)[0][3]
 
 
+def test_each_sink_says_the_rows_that_it_has_when_another_is_filled_with_other_rows(world: World) -> None:
+    send(world, at(0.5), at(0.5), 7)
+    run(world, at(2.5))
+    add_sink(world)
+    world.settings["transform"] = [{"filter": "_offset >= 4"}]
+    world.write_pipeline()
+    world.ok("fill", "demo", "added", "--why", "with the rows that matter")
+    run(world, at(3))
+    assert [shown(world, 0, lake) for lake in ("lake", "added")] == [(2, 7), (2, 3)]
+    assert state(world)[0] == (3, 0, True, 2), "the newest attempt is counted"
+    filtered = [json.loads((folder(world, 0, lake) / "_SUCCESS").read_text())["without_rows"]["filtered"]
+                for lake in ("lake", "added")]  # fmt: skip
+    assert filtered == [0, 4]
+    send(world, at(0.5), at(3.5), 5)
+    run(world, at(5))
+    assert [shown(world, 0, lake) for lake in ("lake", "added")] == [(3, 12), (3, 8)]
+    world.ok("replay", "demo", "--manifest", "1")
+    run(world, at(6))
+    assert [shown(world, 0, lake) for lake in ("lake", "added")] == [(4, 8), (4, 8)]
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_each_sink_says_the_rows_of_an_hour_that_they_are_not_in_any_more_in_another_one(world: World) -> None:
+    send(world, at(0.5), at(1.5), 7)
+    run(world, at(3.5))
+    add_sink(world)
+    world.settings["event_time"] = {"allowed_lateness": "30m"}  # the time of Kafka
+    world.write_pipeline()
+    world.ok("fill", "demo", "added", "--why", "with the times of Kafka")
+    run(world, at(5))
+    assert [shown(world, hour, "lake") for hour in range(2)] == [(2, 7), (2, 0)]
+    assert [shown(world, hour, "added") for hour in range(2)] == [(2, 0), (2, 7)]
+    assert {hour: state(world)[hour][0] for hour in range(2)} == {0: 0, 1: 7}
+    send(world, at(0.6), at(0.6), 2)
+    run(world, at(6))
+    assert [shown(world, hour, "lake") for hour in range(2)] == [(3, 9), (2, 0)]
+    world.ok("replay", "demo", "--manifest", "1")
+    run(world, at(7))
+    assert [shown(world, hour, "lake") for hour in range(2)] == [(4, 2), (3, 7)]
+    assert world.json("hours", "demo")[0]["manifests"] == [2]
+
+    world.ok("archive", "demo", "--before", datetime.now(UTC).isoformat(), "--why", "it is old")
+    send(world, at(0.6), at(0.6), 2)
+    run(world, at(8))
+    assert [shown(world, 0, lake) for lake in ("lake", "added")] == [(5, 4), (5, 4)]
+
+
+def test_an_upgrade_opens_the_hours_that_a_sink_says_the_rows_of_another_one_of(world: World) -> None:
+    send(world, at(0.5), at(1.5), 7)
+    run(world, at(3.5))
+    add_sink(world)
+    world.settings["event_time"] = {"allowed_lateness": "30m"}
+    world.write_pipeline()
+    world.ok("fill", "demo", "added", "--why", "with the times of Kafka")
+    run(world, at(5))
+    path = folder(world, 0) / "_SUCCESS"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "rows": 0}))  # as version 0.2.0 has put it
+    upgrade = resources.files("tidemark.database").joinpath("migrations/0003.sql").read_text()
+    with psycopg.connect(world.dsn) as connection:
+        connection.execute("SET search_path = tidemark")
+        connection.execute("DELETE FROM manifest_hour WHERE rows = 0")
+        connection.execute(upgrade[upgrade.index("INSERT INTO manifest_hour") :].encode())
+    assert [state(world)[hour][2] for hour in range(3)] == [False, False, True]
+    run(world, at(6))
+    assert [shown(world, hour, "lake") for hour in range(3)] == [(3, 7), (3, 0), (1, 0)]
+
+
+def test_a_sink_that_shows_other_archived_rows_than_are_counted_says_nothing_newer_of_their_hours(
+    world: World,
+) -> None:
+    send(world, at(0.5), at(0.5), 7)
+    run(world, at(2.5))
+    add_sink(world)
+    world.settings["transform"] = [{"filter": "_offset >= 4"}]
+    world.write_pipeline()
+    world.ok("fill", "demo", "added", "--why", "with the rows that matter")
+    run(world, at(3))
+    world.ok("archive", "demo", "--before", datetime.now(UTC).isoformat(), "--why", "it is old")
+    send(world, at(0.5), at(3.5), 5)
+    run(world, at(5))
+    assert marks(world, 0) == {"_SUCCESS": 2}
+    assert shown(world, 0, "added") == (3, 8)
+
+
+def test_a_sink_that_will_never_have_a_manifest_shows_no_hour_of_it(world: World) -> None:
+    send(world, at(0.5), at(0.5), 7)
+    run(world, at(2.5))
+    add_sink(world)
+    send(world, at(2.6), at(2.6), 2)
+    run(world, at(4))
+    assert [marks(world, hour, "added") for hour in (0, 2)] == [{}, {"_SUCCESS": 1}]
+    world.administer("delete_records", [TopicPartition(world.topic, 0, 7)])
+    world.ok("accept-damage", "demo", "--manifest", "1", "--why", "the records are gone")
+    run(world, at(5))
+    assert [marks(world, hour, "added") for hour in (0, 2)] == [{}, {"_SUCCESS": 1}]
+    assert [shown(world, hour) for hour in (0, 2)] == [(2, 7), (1, 2)]
+    assert [view["given_up"] for view in world.json("hours", "demo")][:3] == [["added"], [], []]
+
+
+@pytest.mark.parametrize("archived", [False, True], ids=["", "archived"])
+def test_files_that_a_person_gives_up_take_the_hour_with_them_and_no_other_one(world: World, archived: bool) -> None:
+    send(world, at(0.5), at(0.5), 5)
+    send(world, at(1.5), at(1.5), 2)
+    run(world, at(3.5))
+    for path in folder(world, 0).glob("*.parquet"):
+        path.unlink()
+    if archived:
+        world.ok("archive", "demo", "--before", datetime.now(UTC).isoformat(), "--why", "it is old")
+    world.administer("delete_records", [TopicPartition(world.topic, 0, 7)])
+    world.ok("accept-damage", "demo", "--manifest", "1", "--why", "gone for good")
+    assert not state(world)[0][2], "an hour that lost rows is open until a run closes it"
+    run(world, at(5))
+    assert [shown(world, hour) for hour in range(3)] == [None, (2, 2), (1, 0)]
+    if not archived:
+        assert [view["given_up"] for view in world.json("hours", "demo")][:3] == [["files"], ["files"], []]
+        assert "given up in" in " ".join(world.ok("hours", "demo").split())
+    run(world, at(6))
+    assert [shown(world, hour) for hour in range(3)] == [None, (2, 2), (1, 0)]
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
 def test_a_sink_that_lacks_what_is_archived_shows_no_hour_with_archived_rows(world: World) -> None:
     send(world, at(0.5), at(0.5), 3)
     run(world, at(2.5))
     world.ok("archive", "demo", "--before", datetime.now(UTC).isoformat(), "--why", "it is old")
-    [lake] = world.settings["sinks"]
-    world.settings["sinks"] = [lake, {"files": {"name": "added", "root": "added", "success_files": True}}]
-    world.write_pipeline()
+    add_sink(world)
     run(world, at(4))
     assert [marks(world, hour, "added") for hour in range(3)] == [{}, {"_SUCCESS": 1}, {"_SUCCESS": 1}]
     assert [marks(world, hour) for hour in range(3)] == [{"_SUCCESS": 1}] * 3

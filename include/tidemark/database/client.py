@@ -609,7 +609,8 @@ class ManifestDatabase:
         before: datetime | None = None,
         limit: int | None = None,
     ) -> list[Row]:
-        """hour, revision, rows, late, complete_at, manifests (ids) and rows of the archived ones, oldest first.
+        """hour, revision, rows, late, complete_at, manifests (ids), rows of the archived ones, and the sinks in which a
+        person has given up output of the manifests; oldest first.
 
         With ``newest`` only that many of the newest, and those that are open. With ``limit`` at most so many, the last
         ones ``before`` a time.
@@ -617,16 +618,29 @@ class ManifestDatabase:
         values = {"incomplete": incomplete, "newest": newest, "before": before, "limit": limit}
         return self._rows("hours", pipeline_name=pipeline_name, **values)
 
-    def without_rows(self, pipeline_name: str, times: Sequence[tuple[datetime, datetime]]) -> list[WithoutRows]:
-        """For each ``(since, until)`` what the runs that read what arrived in between made no rows of."""
-        values = {"since": [since for since, _ in times], "until": [until for _, until in times]}
+    def without_rows(
+        self, pipeline_name: str, times: Sequence[tuple[datetime, datetime]], sink: str | None = None
+    ) -> list[WithoutRows]:
+        """For each ``(since, until)`` what the runs that read what arrived in between made no rows of; of what one sink
+        shows, or of all."""
+        values = {"since": [since for since, _ in times], "until": [until for _, until in times], "sink": sink}
         rows = self._rows("without_rows", pipeline_name=pipeline_name, **values)
         return [WithoutRows(row["dead_lettered"], row["filtered"], row["deduplicated"], row["lost"]) for row in rows]
 
     def without_success_file(self, pipeline_name: str, sink: str, whose: str | None) -> list[Row]:
-        """hour, revision, rows, late of the complete hours that a sink has whole and its success files do not say yet,
-        or not under this name; ``shown``: they say some revision, under the name of the row's ``whose``."""
+        """hour, revision, rows, late of the complete hours that a sink's success files do not say yet, or not under
+        this name; ``shown``: they say some revision, under the name of the row's ``whose``; ``whole``: it shows a
+        publication of every manifest of the hour."""
         return self._rows("without_success_file", pipeline_name=pipeline_name, sink=sink, whose=whose)
+
+    def given_up_files(self, pipeline_name: str, sink: str) -> list[Row]:
+        """path, topic of each file with rows that a person has given up in a sink, and the hours of its manifest."""
+        return self._rows("given_up_files", pipeline_name=pipeline_name, sink=sink)
+
+    def forget_success_files(self, pipeline_name: str, sink: str, revisions: Mapping[datetime, int]) -> None:
+        """Note that hours have no success files of these revisions or lower ones."""
+        values = {"hours": list(revisions), "revisions": list(revisions.values())}
+        self._changed("forget_success_files", pipeline_name=pipeline_name, sink=sink, **values)
 
     def note_success_files(
         self, pipeline_name: str, sink: str, whose: str | None, revisions: Mapping[datetime, int]
@@ -1022,8 +1036,11 @@ class ManifestDatabase:
 
     def accept_damage(self, manifest_id: int, sink: str, attempt: int, paths: Sequence[str]) -> None:
         """From here on these objects of a publication are not missed; with an empty path nothing of the sink is, until
-        a higher attempt is published there."""
-        self._rows("accept_damage", manifest_id=manifest_id, sink=sink, attempt=attempt, paths=list(paths))
+        a higher attempt is published there. The hours of the manifest are open from here on."""
+        with self.transaction():
+            self._rows("accept_damage", manifest_id=manifest_id, sink=sink, attempt=attempt, paths=list(paths))
+            self._rows("lock_hours_of", manifest_id=manifest_id)
+            self._rows("reopen_shown_hours", manifest_id=manifest_id)
 
     def accepted_damage(self, manifest_id: int, sink: str, attempt: int) -> frozenset[str]:
         rows = self._rows("accepted_damage", manifest_id=manifest_id, sink=sink, attempt=attempt)

@@ -1065,7 +1065,7 @@ RETURNING attempt;
 
 -- name: lock_hours_of
 -- Receipts, publications and closings of hours wait for one another. Taken after the row of the manifest, never before.
-SELECT pg_advisory_xact_lock(1414089814, hashtext(pipeline)) FROM manifest WHERE id = %(manifest_id)s;
+SELECT pg_advisory_xact_lock(1414089814, hashtext(pipeline)) FROM any_manifest WHERE id = %(manifest_id)s;
 
 -- name: lock_hours
 -- A process that is paused here loses its session soon, since receipts and publications wait for it.
@@ -1082,16 +1082,33 @@ WHERE a.manifest_id = %(manifest_id)s
       SELECT FROM publication p WHERE p.manifest_id = a.manifest_id AND p.attempt = a.attempt))
   AND h.pipeline = m.pipeline AND h.hour = (key || ':00Z')::timestamptz AND h.complete_at IS NOT NULL;
 
+-- name: reopen_shown_hours
+-- The hours that a manifest, archived or not, has rows of in a sink.
+UPDATE hour h SET complete_at = NULL
+FROM any_manifest m CROSS JOIN LATERAL (
+    SELECT a.receipt FROM publication p JOIN attempt a ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
+    WHERE p.manifest_id = m.id
+    UNION ALL
+    SELECT a.receipt FROM archived_publication p
+    JOIN archived_attempt a ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
+    WHERE p.manifest_id = m.id) shown
+CROSS JOIN LATERAL jsonb_object_keys(shown.receipt -> 'hours') AS key
+WHERE m.id = %(manifest_id)s
+  AND h.pipeline = m.pipeline AND h.hour = (key || ':00Z')::timestamptz AND h.complete_at IS NOT NULL;
+
 -- name: count_hours
--- The rows by hour of the newest attempt that a sink shows, in place of those before. What changes an hour reopens it.
+-- The rows by hour of the newest attempt that a sink shows, in place of those before; none of the hours in which only an
+-- older attempt has rows, that another sink still shows. What changes an hour reopens it.
 WITH shown AS (
-    SELECT a.receipt -> 'hours' AS hours FROM standing_publication p
-    JOIN attempt a ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
-    WHERE p.manifest_id = %(manifest_id)s ORDER BY p.attempt DESC LIMIT 1),
+    SELECT p.attempt, p.attempt = max(p.attempt) OVER () AS newest
+    FROM (SELECT DISTINCT attempt FROM standing_publication WHERE manifest_id = %(manifest_id)s) p),
 fresh AS (
-    SELECT (part.key || ':00Z')::timestamptz AS hour, (part.value ->> 0)::bigint AS rows,
-           (part.value ->> 1)::bigint AS late
-    FROM shown CROSS JOIN LATERAL jsonb_each(shown.hours) AS part),
+    SELECT (part.key || ':00Z')::timestamptz AS hour,
+           coalesce(sum((part.value ->> 0)::bigint) FILTER (WHERE shown.newest), 0) AS rows,
+           coalesce(sum((part.value ->> 1)::bigint) FILTER (WHERE shown.newest), 0) AS late
+    FROM shown JOIN attempt a ON a.manifest_id = %(manifest_id)s AND a.attempt = shown.attempt
+    CROSS JOIN LATERAL jsonb_each(a.receipt -> 'hours') AS part
+    GROUP BY 1),
 changed AS (
     SELECT hour, f.rows, f.late
     FROM fresh f
@@ -1159,7 +1176,13 @@ RETURNING hour;
 SELECT h.hour, h.revision, h.rows, h.late, h.complete_at, coalesce((
     SELECT array_agg(c.manifest_id ORDER BY c.manifest_id) FROM manifest_hour c
     WHERE c.pipeline = h.pipeline AND c.hour = h.hour), '{}') AS manifests, coalesce((
-    SELECT old.rows FROM archived_hour old WHERE old.pipeline = h.pipeline AND old.hour = h.hour), 0) AS archived
+    SELECT old.rows FROM archived_hour old WHERE old.pipeline = h.pipeline AND old.hour = h.hour), 0) AS archived,
+    coalesce((
+    SELECT array_agg(DISTINCT d.sink ORDER BY d.sink) FROM manifest_hour c
+    JOIN accepted_damage d ON d.manifest_id = c.manifest_id
+    JOIN sink s ON s.pipeline = h.pipeline AND s.name = d.sink AND s.retired_at IS NULL
+    LEFT JOIN publication p ON p.manifest_id = d.manifest_id AND p.sink = d.sink
+    WHERE c.pipeline = h.pipeline AND c.hour = h.hour AND d.attempt = coalesce(p.attempt, d.attempt)), '{}') AS given_up
 FROM (
     (SELECT * FROM hour
      WHERE pipeline = %(pipeline_name)s AND NOT %(incomplete)s
@@ -1176,6 +1199,7 @@ ORDER BY h.hour;
 -- For each two times what the runs made no rows of that read what arrived in between: those after "since" up to the
 -- first one that read up to "until", also those that stand for no time. A run stands for its manifests and those that
 -- cover it. Of a chain that has ended since, all that is lost counts, as a person decided it when the chain ended.
+-- With "sink" only what it shows counts, as another one may show what other code made.
 SELECT asked.place, coalesce(counted.dead_lettered, 0)::bigint AS dead_lettered,
        coalesce(counted.filtered, 0)::bigint AS filtered, coalesce(counted.deduplicated, 0)::bigint AS deduplicated,
        coalesce(gone.offsets, 0)::bigint AS lost
@@ -1196,8 +1220,9 @@ CROSS JOIN LATERAL (
                max((p.counts ->> 'deduplicated')::bigint) AS deduplicated
         FROM (SELECT DISTINCT unnest(r.manifests || r.covered_by) AS id FROM run r WHERE r.id = ANY (runs.ids)) stands
         CROSS JOIN LATERAL (
-            SELECT counts FROM publication WHERE manifest_id = stands.id
-            UNION ALL SELECT counts FROM archived_publication WHERE manifest_id = stands.id) p
+            SELECT sink, counts FROM publication WHERE manifest_id = stands.id
+            UNION ALL SELECT sink, counts FROM archived_publication WHERE manifest_id = stands.id) p
+        WHERE p.sink = coalesce(%(sink)s::text, p.sink)
         GROUP BY stands.id) part) counted
 CROSS JOIN LATERAL (
     SELECT sum(least(l.end_offset, e.end_offset) - greatest(l.start_offset, coalesce(b.end_offset, 0))) AS offsets
@@ -1213,29 +1238,67 @@ CROSS JOIN LATERAL (
 ORDER BY asked.place;
 
 -- name: without_success_file
--- Complete hours whose newest revision the success files of a sink do not say yet, or not with this name. Not those that
--- a manifest has rows of which the sink does not show: it was added later, and is not filled. Of what is archived it is
--- not known which manifests have rows of an hour.
+-- Complete hours whose newest revision the success files of a sink do not say yet, or not with this name. Rows are those
+-- that this sink shows: of a manifest of which another one shows a newer attempt, those of its own attempt. Not whole is
+-- an hour of a manifest that the sink does not show: it was added later and is not filled, or never will be. Of what is
+-- archived it is not known which manifests have rows of an hour: those hours are left out when the sink lacks one, or
+-- shows other rows of one than are counted.
 WITH due AS MATERIALIZED (
-    SELECT h.hour, h.revision, h.rows, h.late, s.revision IS NOT NULL AS shown, s.whose
+    SELECT h.hour, h.revision, s.revision IS NOT NULL AS shown, s.whose
     FROM hour h LEFT JOIN success_file s ON s.pipeline = h.pipeline AND s.hour = h.hour AND s.sink = %(sink)s
     WHERE h.pipeline = %(pipeline_name)s AND h.complete_at IS NOT NULL
       AND (h.revision > coalesce(s.revision, 0) OR s.whose IS DISTINCT FROM %(whose)s::text)),
 archived AS MATERIALIZED (
-    SELECT d.hour FROM due d JOIN archived_hour o ON o.pipeline = %(pipeline_name)s AND o.hour = d.hour),
-lacks_archived AS MATERIALIZED (
-    SELECT EXISTS (SELECT FROM archived) AND EXISTS (
+    SELECT d.hour, o.rows, o.late FROM due d
+    JOIN archived_hour o ON o.pipeline = %(pipeline_name)s AND o.hour = d.hour),
+differs_archived AS MATERIALIZED (
+    SELECT EXISTS (SELECT FROM archived) AND (EXISTS (
         SELECT FROM archived_manifest m WHERE m.pipeline = %(pipeline_name)s
-          AND NOT EXISTS (SELECT FROM archived_publication p WHERE p.manifest_id = m.id AND p.sink = %(sink)s)
-          AND NOT EXISTS (SELECT FROM accepted_damage g
-                          WHERE g.manifest_id = m.id AND g.sink = %(sink)s AND g.path = '')) AS lacking)
-SELECT d.* FROM due d
-WHERE NOT EXISTS (
-        SELECT FROM manifest_hour c WHERE c.pipeline = %(pipeline_name)s AND c.hour = d.hour
-          AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = c.manifest_id AND p.sink = %(sink)s)
-          AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = c.manifest_id AND g.sink = %(sink)s))
-  AND NOT ((SELECT lacking FROM lacks_archived) AND EXISTS (SELECT FROM archived o WHERE o.hour = d.hour))
+          AND NOT EXISTS (SELECT FROM archived_publication p WHERE p.manifest_id = m.id AND p.sink = %(sink)s))
+      OR EXISTS (
+        SELECT FROM archived_manifest m
+        JOIN archived_publication p ON p.manifest_id = m.id AND p.sink = %(sink)s
+        JOIN archived_publication other ON other.manifest_id = m.id AND other.attempt > p.attempt
+        JOIN archived_attempt own ON own.manifest_id = m.id AND own.attempt = p.attempt
+        JOIN archived_attempt newer ON newer.manifest_id = m.id AND newer.attempt = other.attempt
+        WHERE m.pipeline = %(pipeline_name)s
+          AND own.receipt -> 'hours' IS DISTINCT FROM newer.receipt -> 'hours')) AS differing)
+SELECT d.*, coalesce(live.whole, true) AS whole, (coalesce(live.rows, 0) + coalesce(old.rows, 0))::bigint AS rows,
+       (coalesce(live.late, 0) + coalesce(old.late, 0))::bigint AS late
+FROM due d
+LEFT JOIN archived old ON old.hour = d.hour
+CROSS JOIN LATERAL (
+    SELECT bool_and(p.attempt IS NOT NULL) AS whole,
+           sum(CASE WHEN own.attempt IS NULL THEN c.rows ELSE coalesce((own.part ->> 0)::bigint, 0) END) AS rows,
+           sum(CASE WHEN own.attempt IS NULL THEN c.late ELSE coalesce((own.part ->> 1)::bigint, 0) END) AS late
+    FROM manifest_hour c
+    LEFT JOIN publication p ON p.manifest_id = c.manifest_id AND p.sink = %(sink)s
+    LEFT JOIN LATERAL (
+        SELECT a.attempt, a.receipt -> 'hours' -> to_char(c.hour AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24') AS part
+        FROM attempt a WHERE a.manifest_id = p.manifest_id AND a.attempt = p.attempt AND EXISTS (
+            SELECT FROM publication other WHERE other.manifest_id = p.manifest_id AND other.attempt > p.attempt)) own
+        ON true
+    WHERE c.pipeline = %(pipeline_name)s AND c.hour = d.hour) live
+WHERE old.hour IS NULL OR NOT (SELECT differing FROM differs_archived)
 ORDER BY d.hour;
+
+-- name: given_up_files
+-- The files with rows that a person has given up of what a sink shows, and the hours of their manifests.
+SELECT object ->> 'path' AS path, object ->> 'topic' AS topic, ARRAY(
+    SELECT (key || ':00Z')::timestamptz FROM jsonb_object_keys(a.receipt -> 'hours') AS key) AS hours
+FROM (
+    SELECT d.manifest_id, d.attempt, array_agg(d.path) AS paths
+    FROM accepted_damage d JOIN any_manifest m ON m.id = d.manifest_id AND m.pipeline = %(pipeline_name)s
+    WHERE d.sink = %(sink)s AND d.path <> '' GROUP BY d.manifest_id, d.attempt) gone
+CROSS JOIN LATERAL (
+    SELECT a.receipt FROM publication p JOIN attempt a ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
+    WHERE p.manifest_id = gone.manifest_id AND p.sink = %(sink)s AND p.attempt = gone.attempt
+    UNION ALL
+    SELECT a.receipt FROM archived_publication p
+    JOIN archived_attempt a ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
+    WHERE p.manifest_id = gone.manifest_id AND p.sink = %(sink)s AND p.attempt = gone.attempt) a
+CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'objects') AS object
+WHERE object ->> 'sink' = %(sink)s AND object ->> 'kind' = 'data' AND object ->> 'path' = ANY (gone.paths);
 
 -- name: note_success_files
 -- The name is the last one that was put, also by a process that was paused: the next one then removes its file.
@@ -1244,6 +1307,10 @@ SELECT %(pipeline_name)s, %(sink)s, part.hour, part.revision, %(whose)s
 FROM unnest(%(hours)s::timestamptz[], %(revisions)s::int[]) AS part (hour, revision)
 ON CONFLICT (pipeline, sink, hour) DO UPDATE
 SET revision = greatest(success_file.revision, EXCLUDED.revision), whose = EXCLUDED.whose;
+
+-- name: forget_success_files
+DELETE FROM success_file s USING unnest(%(hours)s::timestamptz[], %(revisions)s::int[]) AS part (hour, revision)
+WHERE s.pipeline = %(pipeline_name)s AND s.sink = %(sink)s AND s.hour = part.hour AND s.revision <= part.revision;
 
 -- name: plain_success_files
 -- One page: a person who shares old folders may have many hours.

@@ -14,7 +14,7 @@ from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.folders import name_success_files, with_shared_folders
 from tidemark.manifest import WithoutRows
-from tidemark.sinks.base import CompleteHour
+from tidemark.sinks.base import CompleteHour, Sink
 
 
 def close_hours(context: Context) -> list[datetime]:
@@ -49,7 +49,8 @@ def held_hours(context: Context) -> list[datetime]:
 
 
 def _show(context: Context) -> None:
-    """Show readers of folders the hours that are complete, in each sink that has all of them."""
+    """Show readers of folders the hours that are complete, in each sink that has all of them; a sink that has not any
+    more, since a person has given up what is gone, shows them no longer."""
     database, pipeline_name = context.database, context.pipeline_name
     sinks = [sink for sink in context.sinks if sink.shows_hours()]
     topics = database.topics(pipeline_name) if sinks else []
@@ -57,15 +58,24 @@ def _show(context: Context) -> None:
     former = {row["name"] for row in database.former_names(pipeline_name)} if sinks else set()
     for sink in sinks:
         whose = pipeline_name if sink.name in shared else None
-        complete = database.without_success_file(pipeline_name, sink.name, whose)
+        due = database.without_success_file(pipeline_name, sink.name, whose)
+        given_up = _given_up(context, sink) if due else set()
+        complete = [row for row in due if row["whole"] and row["hour"] not in given_up]
+        lacking = [row for row in due if row["shown"] and (not row["whole"] or row["hour"] in given_up)]
         starts = [row["hour"] for row in complete]
-        counts = without_rows_of(database, pipeline_name, starts, context.pipeline.event_time.allowed_lateness)
+        lateness = context.pipeline.event_time.allowed_lateness
+        counts = without_rows_of(database, pipeline_name, starts, lateness, sink.name)
         for row, counted in zip(complete, counts, strict=True):
             # Another pipeline may have named the file before this one was renamed; no row says so.
             named = {row["whose"], *former} - {whose} if row["shown"] and row["whose"] != whose else set()
             was_of = tuple(sorted(named, key=str))
             hour = CompleteHour(row["hour"], row["revision"], row["rows"], row["late"], counted, whose, was_of)
             sink.show_complete(topics, hour)
+        for row in lacking:
+            sink.hide(topics, row["hour"], {row["whose"], whose, *former})
+        if lacking:
+            hidden = {row["hour"]: row["revision"] for row in lacking}
+            database.forget_success_files(pipeline_name, sink.name, hidden)
         if complete:
             shown = {row["hour"]: row["revision"] for row in complete}
             database.note_success_files(pipeline_name, sink.name, whose, shown)
@@ -73,11 +83,26 @@ def _show(context: Context) -> None:
                 name_success_files(context, topics, [sink.name], sorted(shown))
 
 
+def _given_up(context: Context, sink: Sink) -> set[datetime]:
+    """The hours of which a person has given up files in a sink. A file that is in the folder of none of its manifest's
+    hours, since the layout was another one, may be of any."""
+    hours: set[datetime] = set()
+    for row in context.database.given_up_files(context.pipeline_name, sink.name):
+        own = [hour for hour in row["hours"] if sink.is_of_hour(row["path"], row["topic"], hour)]
+        hours.update(own or row["hours"])
+    return hours
+
+
 def without_rows_of(
-    database: ManifestDatabase, pipeline_name: str, hours: Sequence[datetime], lateness: timedelta
+    database: ManifestDatabase,
+    pipeline_name: str,
+    hours: Sequence[datetime],
+    lateness: timedelta,
+    sink: str | None = None,
 ) -> list[WithoutRows]:
-    """For each hour what the runs made no rows of that read what arrived from its begin until it was due."""
-    return database.without_rows(pipeline_name, [(hour, event_hours.due(hour, lateness)) for hour in hours])
+    """For each hour what the runs made no rows of that read what arrived from its begin until it was due; of what one
+    sink shows, or of all."""
+    return database.without_rows(pipeline_name, [(hour, event_hours.due(hour, lateness)) for hour in hours], sink)
 
 
 def hours_to_tell(context: Context, dag_run: str, ended_well: Callable[[str], bool | None]) -> list[str]:

@@ -19,6 +19,7 @@ class Hour:
 
     ``without_rows`` is of the runs that read what arrived from its begin until it was due.
     ``archived`` of the rows are of manifests that are archived, and not among ``manifests``.
+    ``given_up`` are the sinks of which a person has accepted that they lack output of ``manifests``.
     ``revision`` counts how often it has become complete; ``complete_at`` is None while it is open, and ``waits_for``
     then says for what.
     """
@@ -29,6 +30,7 @@ class Hour:
     without_rows: WithoutRows
     manifests: tuple[int, ...]
     archived: int
+    given_up: tuple[str, ...]
     complete_at: datetime | None
     revision: int
     waits_for: str | None
@@ -55,7 +57,7 @@ def hours(
     return [
         Hour(
             row["hour"], row["rows"], row["late"], counted, tuple(row["manifests"]), row["archived"],
-            row["complete_at"], row["revision"],
+            tuple(row["given_up"]), row["complete_at"], row["revision"],
             waiting.text(row["hour"]) if waiting and row["complete_at"] is None else None,
         )
         for row, counted in zip(rows, counts, strict=True)

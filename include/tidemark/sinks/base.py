@@ -64,7 +64,7 @@ class Leftover:
 
 @dataclass(frozen=True)
 class CompleteHour:
-    """An event hour, in UTC, that is complete: the rows of all topics of the pipeline, and those of them that are late.
+    """An event hour, in UTC, that is complete: the rows that a sink shows of all topics, and those that are late.
 
     The revision counts how often it has become complete. ``without_rows`` is of the runs that read what arrived from
     its begin until it was due. ``whose`` is the pipeline where others write into the same
@@ -313,6 +313,14 @@ class Sink(ABC):
     def show_complete(self, topics: Sequence[str], hour: CompleteHour) -> None:
         """Show readers that an hour is complete, unless they are shown a higher revision; may be repeated."""
         raise AssertionError(f"{self.target}: it shows no hours; {topics} {hour}")
+
+    def hide(self, topics: Sequence[str], hour: datetime, whose: Collection[str | None]) -> None:
+        """Show readers no longer that an hour is complete, under any of these names; may be repeated."""
+        raise AssertionError(f"{self.target}: it shows no hours; {topics} {hour} {whose}")
+
+    def is_of_hour(self, path: str, topic: str, hour: datetime) -> bool:
+        """Whether an object that it has published is where those of a topic's hour are."""
+        raise AssertionError(f"{self.target}: it shows no hours; {path} {topic} {hour}")
 
     def name_shown(self, folder: str, whose: str, names: Collection[str]) -> None:
         """Give the file that shows an hour of the pipeline ``whose`` as complete, in a folder with its root, the name

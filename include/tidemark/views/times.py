@@ -46,7 +46,8 @@ class HourView:
     ``without_rows`` is of the runs that read what arrived from its begin until it was due.
     ``revision`` counts how often it has become complete. An hour that is not ``complete`` was never so (revision 0) or
     is open again, and ``waits_for`` says for what it waits. ``archived`` of the rows are of manifests that are
-    archived, and not among ``manifests``.
+    archived, and not among ``manifests``. ``given_up`` are the sinks of which a person has accepted that they lack
+    output of ``manifests``: they hold less than is counted.
     """
 
     start: datetime
@@ -55,6 +56,7 @@ class HourView:
     without_rows: WithoutRows
     manifests: tuple[int, ...]
     archived: int
+    given_up: tuple[str, ...]
     complete: bool
     complete_at: datetime | None
     revision: int

@@ -20,3 +20,29 @@ BEGIN
     RETURN NULL;
 END $$;
 CREATE TRIGGER forget_failed_tasks AFTER DELETE ON pipeline FOR EACH ROW EXECUTE FUNCTION forget_failed_tasks();
+
+-- Sinks that show an older attempt than another one does: the hours of its rows name its manifest too. The next run that
+-- closes these hours, and those of which a sink lacks a manifest or a person has given up output, shows in each sink what
+-- it has.
+INSERT INTO manifest_hour (manifest_id, pipeline, hour, rows, late)
+SELECT DISTINCT p.manifest_id, p.pipeline, (key || ':00Z')::timestamptz, 0, 0
+FROM standing_publication p
+JOIN attempt a ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
+CROSS JOIN LATERAL jsonb_object_keys(a.receipt -> 'hours') AS key
+WHERE EXISTS (SELECT FROM standing_publication other
+              WHERE other.manifest_id = p.manifest_id AND other.attempt > p.attempt)
+ON CONFLICT DO NOTHING;
+
+UPDATE hour h SET complete_at = NULL
+FROM manifest_hour c
+WHERE c.pipeline = h.pipeline AND c.hour = h.hour AND h.complete_at IS NOT NULL AND (
+    c.manifest_id IN (SELECT manifest_id FROM accepted_damage)
+    OR EXISTS (
+        SELECT FROM success_file s WHERE s.pipeline = c.pipeline AND s.hour = c.hour
+          AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = c.manifest_id AND p.sink = s.sink))
+    OR c.manifest_id IN (
+        SELECT p.manifest_id FROM standing_publication p
+        JOIN standing_publication other ON other.manifest_id = p.manifest_id AND other.attempt > p.attempt
+        JOIN attempt own ON own.manifest_id = p.manifest_id AND own.attempt = p.attempt
+        JOIN attempt newer ON newer.manifest_id = p.manifest_id AND newer.attempt = other.attempt
+        WHERE own.receipt -> 'hours' IS DISTINCT FROM newer.receipt -> 'hours'));

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -31,7 +32,7 @@ from tidemark.sinks.files.formats import Unreadable, format_of
 from tidemark.sinks.files.leftovers import leftovers
 from tidemark.sinks.files.locate import locate
 from tidemark.sinks.files.settings import Settings
-from tidemark.sinks.files.success import name_shown, show_complete
+from tidemark.sinks.files.success import hide, name_shown, show_complete
 from tidemark.sinks.files.writer import too_many_objects
 from tidemark.sinks.located import Located
 from tidemark.sinks.stored.owner_file import (
@@ -224,6 +225,13 @@ class FilesSink(Sink):
         self._try_replacing()  # success files may have come into the pipeline file after the plan
         for topic in topics:
             show_complete(self.store, self.pipeline_name, self._layout, topic, hour)
+
+    def hide(self, topics: Sequence[str], hour: datetime, whose: Collection[str | None]) -> None:
+        for topic in topics:
+            hide(self.store, self._layout.folder(self.pipeline_name, topic, hour), whose)
+
+    def is_of_hour(self, path: str, topic: str, hour: datetime) -> bool:
+        return path.startswith(self._layout.folder(self.pipeline_name, topic, hour) + "/")
 
     def name_shown(self, folder: str, whose: str, names: Collection[str]) -> None:
         below = f"{self.root}/"

@@ -33,6 +33,11 @@ def show_complete(store: ObjectStore, pipeline_name: str, layout: Layout, topic:
     _remove(store, [f"{folder}/{success_file(whose)}" for whose in hour.was_of])
 
 
+def hide(store: ObjectStore, folder: str, whose: Collection[str | None]) -> None:
+    """Remove the files of one topic's hour that it has no more, under all the names that they may have."""
+    _remove(store, [f"{folder}/{success_file(name)}" for name in whose])
+
+
 def name_shown(store: ObjectStore, pipeline_name: str, folder: str, whose: str, names: Collection[str]) -> None:
     """Give the file of a folder that others write into, too, the name of its pipeline: that it says, if it is one of
     ``names``, or else ``whose``, which then had another name. A file that Tidemark has not put stays as it is."""
