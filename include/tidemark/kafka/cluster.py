@@ -461,8 +461,8 @@ class KafkaCluster:
     def records(self, covered: Range) -> Iterator[Record]:
         """The committed records of a range, ascending; no consumer group is used and no offset committed.
 
-        An end of the log that is told below the range's end, as a new leader does that does not know yet how far its
-        followers are (KIP-207), is no end: what comes after it is waited for.
+        An end that a reader is told below the range's end is asked about: a new leader that does not know yet how far
+        its followers are tells one too early (KIP-207), and what comes after that is waited for.
         """
         place = covered.at
         consumer = Consumer({**self._reading("read_committed"), "enable.partition.eof": True}, logger=_SILENT)
@@ -481,7 +481,7 @@ class KafkaCluster:
                 error, offset = message.error(), message.offset()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     raise self.translated(error)
-                if error is not None and offset is not None and offset < covered.end:
+                if error is not None and offset is not None and offset < covered.end and self._is_early(place, offset):
                     continue
                 if error is not None or offset is None or offset >= covered.end:
                     return
@@ -490,6 +490,10 @@ class KafkaCluster:
                     return
         finally:
             consumer.close()
+
+    def _is_early(self, place: TopicPartition, end: int) -> bool:
+        """Whether offsets from this one on are stable, so that the log does not end there for a reader."""
+        return self.bounds([place])[place].last_stable > end
 
     def _reading(self, isolation: str) -> dict[str, Any]:
         return {
