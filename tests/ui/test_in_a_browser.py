@@ -56,8 +56,10 @@ def test_a_failed_manifest_is_seen_opened_retried_and_becomes_done(
 
     follow(page, page.get_by_role("link", name="Tidemark", exact=True))
     ours = page.frame_locator("iframe")
-    row = ours.get_by_role("row").filter(has_text=DAG)
-    assert "failed" in row.inner_text()
+    rows = ours.get_by_role("row").filter(has_text=DAG)
+    row, reason = rows.first, rows.last
+    assert "unfinished" in row.inner_text()
+    assert "(failed)" in reason.inner_text()
     page.screenshot(path=picture("tutorial-pipelines-wide-light"))
     follow(page, row.get_by_role("link", name=DAG))
     follow(page, ours.get_by_role("link", name="1 failed", exact=True))
