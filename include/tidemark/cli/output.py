@@ -293,9 +293,11 @@ def hours(views: Sequence[HourView], as_json: bool) -> None:
         return
     table = Table("hour (UTC)", "rows", "late", "manifests", "complete", "revision", "not as rows")
     for view in views:
-        complete = Text(_time(view.complete_at), "green") if view.complete else Text(f"waits for {view.waits_for}")
+        complete = Text(_time(view.complete_at) if view.complete else f"waits for {view.waits_for}")
         if view.given_up:
             complete.append(f", given up in {', '.join(view.given_up)}")
+        if view.complete:
+            complete.stylize("red" if view.lacks else "green")
         table.add_row(
             f"{view.start:%Y-%m-%d %H}", f"{view.rows:,}", f"{view.late:,}", f"{len(view.manifests)}",
             complete, str(view.revision),

@@ -62,6 +62,15 @@ class HourView:
     revision: int
     waits_for: str | None
 
+    @property
+    def lacks(self) -> str:
+        """What comes after the word "complete" when the hour lacks something that was read; empty when it does not."""
+        if self.given_up:
+            return f", given up in {', '.join(self.given_up)}"
+        if self.without_rows.lost:
+            return " with losses"
+        return " with dead letters" if self.without_rows.dead_lettered else ""
+
 
 def timeline_view(timeline: Timeline) -> TimelineView:
     periods = (PeriodView(**{**vars(period), "manifests": dict(period.manifests)}) for period in timeline.periods)
