@@ -426,13 +426,16 @@ def test_a_store_that_replaces_nothing_ends_the_run_after_some_tries_and_says_so
     assert json.loads(example.content(MARK))["revision"] == 1
 
 
-@pytest.mark.parametrize(
+WITHOUT_IF_MATCH = pytest.mark.parametrize(
     ("rule", "what"),
     [
         (Rule(Answer.UNCONDITIONAL, "PUT", if_match=NO_ETAG, times=-1), "overwrites an object that has changed"),
         (replace(REFUSED, if_match=FIRST_ETAG), "does not replace an object as it was read"),
     ],
 )
+
+
+@WITHOUT_IF_MATCH
 def test_a_store_without_if_match_is_refused_where_success_files_need_it(
     make: Callable[[], S3Example], proxy: S3Proxy, rule: Rule, what: str
 ) -> None:
@@ -448,13 +451,7 @@ def test_a_store_without_if_match_is_refused_where_success_files_need_it(
     example.sink.claim(example.database.id())  # without success_files nothing replaces anything
 
 
-@pytest.mark.parametrize(
-    ("rule", "what"),
-    [
-        (Rule(Answer.UNCONDITIONAL, "PUT", if_match=NO_ETAG, times=-1), "overwrites an object that has changed"),
-        (replace(REFUSED, if_match=FIRST_ETAG), "does not replace an object as it was read"),
-    ],
-)
+@WITHOUT_IF_MATCH
 def test_a_store_without_if_match_is_refused_when_success_files_come_into_a_lake_that_is_taken(
     make: Callable[[], S3Example], proxy: S3Proxy, rule: Rule, what: str
 ) -> None:

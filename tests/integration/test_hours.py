@@ -248,7 +248,8 @@ def test_a_sink_that_is_not_filled_shows_no_hour_that_it_lacks_rows_of(world: Wo
     assert marks(world, 0)["_SUCCESS"] == state(world)[0][3]
 
 
-def test_each_sink_says_the_rows_that_it_has_when_another_is_filled_with_other_rows(world: World) -> None:
+def fill_with_fewer_rows(world: World) -> None:
+    """The first sink has 7 rows of the first hour, one that is added has 3 of them."""
     send(world, at(0.5), at(0.5), 7)
     run(world, at(2.5))
     add_sink(world)
@@ -256,6 +257,10 @@ def test_each_sink_says_the_rows_that_it_has_when_another_is_filled_with_other_r
     world.write_pipeline()
     world.ok("fill", "demo", "added", "--why", "with the rows that matter")
     run(world, at(3))
+
+
+def test_each_sink_says_the_rows_that_it_has_when_another_is_filled_with_other_rows(world: World) -> None:
+    fill_with_fewer_rows(world)
     assert [shown(world, 0, lake) for lake in ("lake", "added")] == [(2, 7), (2, 3)]
     assert state(world)[0] == (3, 0, True, 2), "the newest attempt is counted"
     filtered = [json.loads((folder(world, 0, lake) / "_SUCCESS").read_text())["without_rows"]["filtered"]
@@ -318,13 +323,7 @@ def test_an_upgrade_opens_the_hours_that_a_sink_says_the_rows_of_another_one_of(
 def test_a_sink_that_shows_other_archived_rows_than_are_counted_says_nothing_newer_of_their_hours(
     world: World,
 ) -> None:
-    send(world, at(0.5), at(0.5), 7)
-    run(world, at(2.5))
-    add_sink(world)
-    world.settings["transform"] = [{"filter": "_offset >= 4"}]
-    world.write_pipeline()
-    world.ok("fill", "demo", "added", "--why", "with the rows that matter")
-    run(world, at(3))
+    fill_with_fewer_rows(world)
     world.ok("archive", "demo", "--before", datetime.now(UTC).isoformat(), "--why", "it is old")
     send(world, at(0.5), at(3.5), 5)
     run(world, at(5))

@@ -37,6 +37,15 @@ def member(world: World, group: str) -> Consumer:
     return consumer
 
 
+def planned_in_three(make_world: MakeWorld, group: str) -> World:
+    """30 records in three manifests, none of them done."""
+    world = make_world(partitions=1)
+    world.write_pipeline(progress_group=group, slice={"max_records": 10})
+    world.produce(30)
+    world.ok("plan", "demo")
+    return world
+
+
 def test_the_group_commits_what_is_published_and_a_reader_goes_on_there(make_world: MakeWorld, group: str) -> None:
     world = make_world(partitions=2)
     world.write_pipeline(progress_group=group)
@@ -60,10 +69,7 @@ def test_the_group_commits_what_is_published_and_a_reader_goes_on_there(make_wor
 def test_an_unpublished_manifest_holds_its_partition_back_and_later_ones_do_not_pass_it(
     make_world: MakeWorld, group: str
 ) -> None:
-    world = make_world(partitions=1)
-    world.write_pipeline(progress_group=group, slice={"max_records": 10})
-    world.produce(30)
-    world.ok("plan", "demo")
+    world = planned_in_three(make_world, group)
     world.ok("retry", "demo", "--manifest", "2")
     assert committed(world, group) == {0: 0}
     world.ok("retry", "demo", "--manifest", "1")
@@ -107,10 +113,7 @@ def test_a_group_of_a_pipeline_of_the_same_name_in_another_database_is_not_told(
     make_world: MakeWorld, postgres: Postgres, group: str
 ) -> None:
     """Such as one of a test environment that has a copy of the file."""
-    world = make_world(partitions=1)
-    world.write_pipeline(progress_group=group, slice={"max_records": 10})
-    world.produce(30)
-    world.ok("plan", "demo")
+    world = planned_in_three(make_world, group)
     world.ok("retry", "demo", "--manifest", "1")
     assert committed(world, group) == {0: 10}
     with postgres.temporary_database("other") as dsn:

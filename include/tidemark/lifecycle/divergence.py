@@ -119,7 +119,7 @@ def first_difference_now(context: Context, chain: Chain) -> int | None:
 def _logs_now(source: Source, places: Collection[TopicPartition]) -> dict[TopicPartition, PartitionState]:
     return {
         at: PartitionState(at, log.log_start, log.last_stable, log.log_end, start_offset=log.log_start)
-        for at, log in (source.bounds(sorted(places)) if places else {}).items()
+        for at, log in source.bounds(sorted(places)).items()
     }
 
 

@@ -14,9 +14,10 @@ def tell_progress(context: Context) -> str | None:
     try:
         names = context.database.former_names(context.pipeline_name)
         former = [row["name"] for row in names if row["pipeline"] == context.pipeline_name]
+        database_id = context.database.id()
         # Of two that tell at once, the last asks again, and has then told what is newest.
         while (now := published_ends(context)) != told:
-            context.source.tell_progress(now, context.database.id(), former)
+            context.source.tell_progress(now, database_id, former)
             told = now
     except TidemarkError as error:
         return f"the source is not told how far all is published: {error.what}; {error.next_step}"

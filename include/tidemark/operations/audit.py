@@ -46,8 +46,8 @@ def audit_between(context: Context, selection: ManifestSelection) -> tuple[list[
     differences = [difference for manifest in manifests for difference in _equations(manifest)]
     for manifest in manifests:
         in_sinks = [in_sink for in_sink in compared(context, manifest) if in_sink.differs]
-        differing = [Difference(manifest.id, in_sink.what, in_sink.next_step) for in_sink in in_sinks]
-        differences += [] if differing and _changed(context, manifest) else differing
+        if in_sinks and not _changed(context, manifest):
+            differences += [Difference(manifest.id, in_sink.what, in_sink.next_step) for in_sink in in_sinks]
     if differences:
         _keep(context, began, differences, deep=False)
     return manifests, differences

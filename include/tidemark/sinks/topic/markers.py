@@ -157,8 +157,7 @@ class Markers:
         return partitions
 
     def _read(self) -> None:
-        partitions = self._partitions()
-        for place, bounds in self._cluster.bounds(partitions).items() if partitions else ():
+        for place, bounds in self._cluster.bounds(self._partitions()).items():
             start = max(self._next.get(place, 0), bounds.log_start)
             if start < bounds.last_stable:
                 for message in self._cluster.records(Range(place, start, bounds.last_stable)):
