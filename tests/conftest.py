@@ -47,8 +47,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-BY_FUNCTION = ("/test_kills.py", "/test_traces.py", "/test_lost_answers_of_tables.py")
-ONE_BY_ONE = ("/test_all_sinks.py", "/test_schedules.py", "/test_state_machine.py", "/test_generated_days.py")
+BY_FUNCTION = ("/test_traces.py", "/test_lost_answers_of_tables.py")
+ONE_BY_ONE = (
+    "/test_all_sinks.py",
+    "/test_kills.py",
+    "/test_schedules.py",
+    "/test_state_machine.py",
+    "/test_generated_days.py",
+)
 
 
 class ByModule(LoadScopeScheduling):

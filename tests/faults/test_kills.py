@@ -1,9 +1,13 @@
-"""`kill -9` at every failpoint, over every kind of sink; then `retry` and `run` end in the rows of a fault-free run."""
+"""`kill -9` at every failpoint, over every kind of sink; then `retry` and `run` end in the rows of a fault-free run.
+
+One world of each kind has manifests for each failpoint in turn, and one deep audit in the end. What is seen of a target
+that had nothing before, test_guarantees.py and those like it ask at each failpoint.
+"""
 
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 import pytest
 
@@ -12,11 +16,12 @@ from tests.worlds.table_world import TableWorld
 from tests.worlds.world import World, wait_ended, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
 
+pytestmark = pytest.mark.timeout(600)
+
 OF_NO_SINK = FAILPOINTS[: FAILPOINTS.index("stage.mid")]  # there nothing has been written, whatever the sinks are
 BEFORE_RECORD = FAILPOINTS[: FAILPOINTS.index("publish.before_mark")]
 IN_THE_MERGE = ("publish.mid", "publish.before_record", "publish.before_mark")  # 10 s idle there end the session
 BEFORE_PUBLICATION = FAILPOINTS[: FAILPOINTS.index("publish.marked")]
-
 
 TELLING = ("publish.receipt", "publish.mid", "publish.before_mark", "publish.marked")  # where two sinks may differ
 OF_ATTEMPTS = [point for point in FAILPOINTS if not point.startswith("plan.")]
@@ -24,52 +29,57 @@ ALONE = ("lake", "bucket")  # test_guarantees.py kills over these at the same fa
 
 
 def at_each(
-    points: Collection[str],
-    first: str,
-    *,
-    but: Collection[str] = (),
-    quick: Collection[str] = (),
+    points: Sequence[str], first: str, *, but: Collection[str] = (), quick: Sequence[str] = ()
 ) -> pytest.MarkDecorator:
-    """At each of the points over all kinds of sinks ``but`` some, and where no sink is written to over the ``first``.
+    """The points over each kind of sinks ``but`` some; those where no sink is written to, over the ``first`` alone.
 
     The ``quick`` points over the first one are in `make test`, all others only in `make test-faults`.
     """
-    cases = [
-        pytest.param(kind, point, marks=() if kind == first and point in quick else pytest.mark.exhaustive)
+    later = {
+        kind: [point for point in points if point not in (quick if kind == first else OF_NO_SINK)]
         for kind in KINDS
-        for point in points
-        if kind not in but and (kind == first or point not in OF_NO_SINK)
+        if kind not in but
+    }
+    cases = [
+        *([pytest.param(first, quick, id=f"{first}, quick")] if quick else ()),
+        *(pytest.param(kind, own, id=kind, marks=pytest.mark.exhaustive) for kind, own in later.items() if own),
     ]
-    return pytest.mark.parametrize(("world", "point"), cases, indirect=["world"])
+    return pytest.mark.parametrize(("world", "points"), cases, indirect=["world"])
 
 
 @at_each(FAILPOINTS, "lake and table", but=ALONE, quick=("stage.mid", *TELLING))
-def test_killed_at_a_failpoint_nothing_is_missing_and_nothing_twice(world: World, point: str) -> None:
-    world.produce(100, bad_every=9)
-    killed = world.tidemark("run", "demo", "--run-key", "one", failpoint=f"{point}:kill9")
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    world.assert_whole()
-    published = {manifest["id"] for manifest in world.json("manifests", "demo") if manifest["published_attempt"]}
-    assert len(published) == (0 if point in BEFORE_PUBLICATION else 1)
-    world.ok("retry", "demo")
-    world.assert_whole()
-    world.ok("run", "demo", "--run-key", "one")
+def test_killed_at_a_failpoint_nothing_is_missing_and_nothing_twice(world: World, points: Sequence[str]) -> None:
+    for point in points:
+        before = len(world.manifests())
+        world.produce(50, bad_every=9)
+        killed = world.tidemark("run", "demo", "--run-key", point, failpoint=f"{point}:kill9")
+        assert killed.returncode == -signal.SIGKILL, (point, killed.stderr)
+        world.assert_whole()
+        published = [manifest for manifest in world.manifests()[before:] if manifest["published_attempt"]]
+        assert len(published) == (0 if point in BEFORE_PUBLICATION else 1), point
+        world.ok("retry", "demo")
+        world.assert_whole()
+        world.ok("run", "demo", "--run-key", point)
+        world.assert_whole()
     world.assert_complete()
     world.produce(50)
-    world.ok("run", "demo", "--run-key", "two")
+    world.ok("run", "demo", "--run-key", "another")
     world.assert_complete()
 
 
 @at_each(OF_ATTEMPTS, "table", but=(*ALONE, "topic"))  # a topic has nothing to move: test_topic_sink.py appends again
-def test_killed_while_replaying_what_is_published_stays_whole(world: World, point: str) -> None:
+def test_killed_while_replaying_what_is_published_stays_whole(world: World, points: Sequence[str]) -> None:
     world.produce(60)
     world.ok("run", "demo")
     last = world.manifests()[-1]  # a table still has rows of it
-    world.damage(last)  # else the replay finds its own rows published and moves nothing
-    killed = world.tidemark("replay", "demo", "--manifest", str(last["id"]), failpoint=f"{point}:kill9")
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert world.json("show", str(last["id"]))["state"] == "done"
-    world.ok("replay", "demo", "--manifest", str(last["id"]))
+    for point in points:
+        world.damage(last)  # else the replay finds its own rows published and moves nothing
+        killed = world.tidemark("replay", "demo", "--manifest", str(last["id"]), failpoint=f"{point}:kill9")
+        assert killed.returncode == -signal.SIGKILL, (point, killed.stderr)
+        assert world.json("show", str(last["id"]))["state"] == "done", point
+        world.ok("replay", "demo", "--manifest", str(last["id"]))
+        world.assert_readers_complete()
+        last = world.manifests()[-1]
     world.assert_complete()
 
 
@@ -80,26 +90,34 @@ def standing(world: World) -> object:
 
 
 @at_each(OF_ATTEMPTS, "lake", quick=("stage.done", "publish.mid", "publish.before_mark"))
-def test_a_paused_attempt_that_wakes_late_changes_nothing_readers_count(world: World, point: str) -> None:
-    world.produce(60)
-    paused = world.start("run", "demo", failpoint=f"{point}:stop")
-    wait_stopped(paused)
-    taken_over = {manifest["id"]: manifest["attempt"] for manifest in world.json("manifests", "demo")}
-    world.ok("replay", "demo", "--run-key", world.manifests()[0]["run_key"], "--take-over")
-    world.assert_readers_complete()
-    before = standing(world)
-    woken = wake(paused)
-    assert "Traceback" not in woken.stderr
-    assert standing(world) == before
-    if isinstance(world, TableWorld) and world.targets.get("warehouse") == world.dsn and point in IN_THE_MERGE:
-        assert (woken.returncode, "the manifest database failed" in woken.stderr) == (1, True), "it lost its session"
-    else:
-        assert woken.returncode == 0, woken.stderr
-    if world.lies_in_files():
-        assert world.listing() == world.exact(), "it takes back what it had put"
-    world.ok("retry", "demo")
+def test_a_paused_attempt_that_wakes_late_changes_nothing_readers_count(world: World, points: Sequence[str]) -> None:
+    for point in points:
+        world.produce(60)
+        paused = world.start("run", "demo", "--run-key", point, failpoint=f"{point}:stop")
+        wait_stopped(paused)
+        taken_over = {manifest["id"]: manifest["attempt"] for manifest in manifests_of(world, point)}
+        world.ok("replay", "demo", "--run-key", point, "--take-over")
+        world.assert_readers_complete()
+        before = standing(world)
+        woken = wake(paused)
+        assert "Traceback" not in woken.stderr, point
+        assert standing(world) == before, point
+        if isinstance(world, TableWorld) and world.targets.get("warehouse") == world.dsn and point in IN_THE_MERGE:
+            lost = "the manifest database failed" in woken.stderr
+            assert (woken.returncode, lost) == (1, True), f"{point}: it lost its session"
+        else:
+            assert woken.returncode == 0, (point, woken.stderr)
+        if world.lies_in_files():
+            assert world.listing() == world.exact(), f"{point}: it takes back what it had put"
+        world.ok("retry", "demo")
+        world.assert_readers_complete()
+        attempts = {manifest["id"]: manifest["attempt"] for manifest in manifests_of(world, point)}
+        assert all(attempts[manifest] > attempt for manifest, attempt in taken_over.items()), point
     world.assert_complete()
-    assert all(manifest["attempt"] > taken_over[manifest["id"]] for manifest in world.json("manifests", "demo"))
+
+
+def manifests_of(world: World, run_key: str) -> list[dict[str, object]]:
+    return [manifest for manifest in world.manifests() if manifest["run_key"] == run_key]
 
 
 @pytest.mark.parametrize("point", [point for point in FAILPOINTS if point.startswith("plan")])
@@ -125,31 +143,38 @@ def test_a_paused_planner_that_wakes_late_planned_what_nobody_else_did(
 
 
 @at_each(FAILPOINTS, "lake", quick=FAILPOINTS)
-def test_an_error_at_a_failpoint_is_one_message_and_leaves_nothing_half(world: World, point: str) -> None:
-    world.produce(60)
-    failed = world.tidemark("run", "demo", "--run-key", "one", failpoint=f"{point}:raise")
-    assert failed.returncode == 1
-    assert f"failpoint {point} raised" in failed.stderr
-    assert "Traceback" not in failed.stderr
-    world.assert_whole()
-    if point in BEFORE_RECORD and world.lies_in_files():
-        assert world.listing() == world.exact(), "a failed attempt takes back what it had put"
-    world.finish()
+def test_an_error_at_a_failpoint_is_one_message_and_leaves_nothing_half(world: World, points: Sequence[str]) -> None:
+    for point in points:
+        world.produce(60)
+        failed = world.tidemark("run", "demo", "--run-key", point, failpoint=f"{point}:raise")
+        assert failed.returncode == 1, point
+        assert f"failpoint {point} raised" in failed.stderr
+        assert "Traceback" not in failed.stderr, point
+        world.assert_whole()
+        if point in BEFORE_RECORD and world.lies_in_files():
+            assert world.listing() == world.exact(), f"{point}: a failed attempt takes back what it had put"
+        world.ok("retry", "demo")
+        world.ok("run", "demo", "--run-key", point)
+        world.assert_readers_complete()
+    world.assert_complete()
 
 
 @pytest.mark.parametrize(
-    ("world", "seconds"),
+    ("world", "moments"),  # seconds; the work takes 0.4 over a folder, and up to 1 elsewhere: they lie all over it
     [
-        pytest.param(kind, seconds, marks=() if (kind, seconds) == ("lake", 0.3) else pytest.mark.exhaustive)
-        for kind in KINDS
-        for seconds in (0.1, 0.2, 0.3, 0.45, 0.7)
+        ("lake", (0.3,)),
+        *(pytest.param(kind, (0.1, 0.2, 0.3, 0.45, 0.7), marks=pytest.mark.exhaustive) for kind in KINDS),
     ],
     indirect=["world"],
 )
-def test_killed_at_any_moment_a_retry_and_a_run_end_right(world: World, seconds: float) -> None:
-    world.produce(80, bad_every=9)
-    process = world.start("run", "demo", "--run-key", "one")
-    time.sleep(seconds)  # the work takes 0.4 s over a folder, and up to 1 s elsewhere: the moments lie all over it
-    process.kill()
-    process.communicate()
-    world.finish()
+def test_killed_at_any_moment_a_retry_and_a_run_end_right(world: World, moments: Sequence[float]) -> None:
+    for seconds in moments:
+        world.produce(80, bad_every=9)
+        process = world.start("run", "demo", "--run-key", str(seconds))
+        time.sleep(seconds)
+        process.kill()
+        process.communicate()
+        world.assert_whole()
+        world.ok("retry", "demo")
+        world.ok("run", "demo", "--run-key", str(seconds))
+    world.assert_complete()

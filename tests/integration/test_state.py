@@ -1,5 +1,6 @@
 """The one word for a pipeline: never ok when something is wrong or unknown, with the step that leads back to ok."""
 
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -114,6 +115,27 @@ def test_plans_that_fail_are_told_until_one_succeeds(world: World) -> None:
     assert state(world) == "failing"
     assert what.startswith("plan has failed 2 times since ")
     assert "no-such-topic" in what + next_step
+    world.ok("run", "demo")
+    assert state(world) == "ok"
+
+
+@pytest.mark.parametrize("point", ["plan.before_commit", "plan.after_commit"])
+def test_a_plan_that_was_killed_is_told_when_it_should_have_ended_unless_it_had_planned(
+    world: World, point: str
+) -> None:
+    assert world.tidemark("plan", "demo", failpoint=f"{point}:kill9").returncode == -signal.SIGKILL
+    assert state(world) == "ok", "it may still be at work"
+    with psycopg.connect(world.dsn) as connection:
+        connection.execute("UPDATE tidemark.failed_task SET since = since - interval '11 minutes'")
+    if point == "plan.after_commit":
+        assert state(world) == "ok"
+        return
+    what, next_step = reason(world)
+    assert (state(world), next_step) == ("failing", "tidemark plan demo --dry-run")
+    assert what.startswith("plan began ")
+    assert what.endswith(" and has not ended: it was killed, or it hangs")
+    world.ok("plan", "demo", "--dry-run")
+    assert state(world) == "failing", "a dry run has planned nothing"
     world.ok("run", "demo")
     assert state(world) == "ok"
 

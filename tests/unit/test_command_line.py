@@ -164,6 +164,16 @@ def test_a_word_behind_two_dashes_is_no_option(tmp_path: Path) -> None:
     assert "--pipelines: does not exist" in called("--pipelines", str(tmp_path), "validate", "--", "--pipelines").stderr
 
 
+@pytest.mark.parametrize(
+    "words", [("--manifest", "3", "--manifest=4"), ("--manifest", "3", "--json", "--manifest", "3")]
+)
+def test_an_option_that_is_given_twice_is_refused_and_named(words: tuple[str, ...]) -> None:
+    done = called("retry", "demo", *words)
+    assert done.exit_code == 2
+    assert "Error: --manifest is given 2 times, and takes one value" in done.stderr
+    assert "is given" not in called("validate", "--json", "--json").stderr
+
+
 def test_an_unknown_command_is_wrong_use_and_names_the_nearest() -> None:
     done = called("rum", "demo")
     assert done.exit_code == 2

@@ -7,7 +7,7 @@ import click
 
 from tidemark.cli import log, output
 from tidemark.cli.opened import database_of, opened
-from tidemark.cli.options import TIMES, Command, common_options, pipeline_argument
+from tidemark.cli.options import TIMES, Command, Commands, common_options, pipeline_argument
 from tidemark.environment import Environment
 from tidemark.lifecycle import events
 from tidemark.lifecycle.context import Context, Renaming
@@ -23,7 +23,7 @@ from tidemark.operations.retire import bring_back_pipeline, retire_pipeline
 from tidemark.pipeline.deployed import files_of
 from tidemark.views.runs import archive_view
 
-commands = click.Group()
+commands = Commands()
 
 topic_option = click.option("--topic", required=True, help="The topic it is about.")
 

@@ -12,7 +12,7 @@ import click
 from tidemark.airflow import shell
 from tidemark.cli import log
 from tidemark.cli.opened import connections_of
-from tidemark.cli.options import common_options, master_option, pipeline_argument
+from tidemark.cli.options import Commands, common_options, master_option, pipeline_argument
 from tidemark.connections import Lookup, from_environment
 from tidemark.doctor import database, machine, registry, source, targets
 from tidemark.doctor.checks import TIMEOUT_S, Check, examine
@@ -28,7 +28,7 @@ STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.FAILED: "re
 
 _NO_AIRFLOW = failed("airflow", "this shell is set up for no Airflow", shell.SET_UP)
 
-commands = click.Group()
+commands = Commands()
 
 
 @commands.command()

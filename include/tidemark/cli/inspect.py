@@ -10,7 +10,7 @@ from tidemark.api import check_pipeline, statuses
 from tidemark.cli import log, output
 from tidemark.cli.durations import DurationType
 from tidemark.cli.opened import connections_of, database_of, opened
-from tidemark.cli.options import TIMES, common_options, pipeline_argument
+from tidemark.cli.options import TIMES, Commands, common_options, pipeline_argument
 from tidemark.environment import Environment
 from tidemark.lifecycle.known_sinks import not_in_file
 from tidemark.manifest import ALL_MANIFESTS, COUNTED, ManifestSelection, ManifestState, counted
@@ -28,8 +28,8 @@ from tidemark.views.objects import object_views
 from tidemark.views.pipelines import decision_views, lag_views, status_view
 from tidemark.views.times import hour_views
 
-commands = click.Group()
-WITH_LOSSES = 3  # the exit status: all is published, and not all of it as rows
+commands = Commands()
+WITH_LOSSES = 3  # the exit status: all is published, and not all of it is rows that are there
 PAGE = 50  # manifests in a table: two or three screens
 
 
@@ -204,7 +204,7 @@ def lag(environment: Environment, pipeline_name: str, as_json: bool) -> None:
 def complete(
     command: click.Context, pipeline_name: str, until: datetime, since: datetime | None, as_json: bool
 ) -> None:
-    """Say whether all before a time is published; exit 1 if not, 3 where some became no rows.
+    """Say whether all before a time is published; exit 1 if not, 3 where some is no rows.
 
     Over all runs and for each sink. TIME is the time of a cut, not of events: what comes later counts for later runs.
     """

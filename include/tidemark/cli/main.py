@@ -35,7 +35,7 @@ COMMANDS = {
         "objects": "Print the published paths: the exact reader.",
         "status": "Say which pipelines need a person; exit 1 when one does.",
         "lag": "Show how far each chain is behind the source.",
-        "complete": "Say whether all before a time is published; exit 1 if not, 3 where some became no rows.",
+        "complete": "Say whether all before a time is published; exit 1 if not, 3 where some is no rows.",
         "hours": "List event hours: rows, late rows, complete or waiting for what.",
         "audit": "Compare database and sinks; exit 1 on any difference.",
         "history": "Show what people decided about a pipeline: who, when, why.",

@@ -13,7 +13,7 @@ import click
 from tidemark.api import asked_sources, known_pipelines
 from tidemark.cli import log
 from tidemark.cli.opened import connections_of, database_of
-from tidemark.cli.options import common_options, pipeline_argument
+from tidemark.cli.options import Commands, common_options, pipeline_argument
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, TidemarkError
@@ -24,7 +24,7 @@ from tidemark.pipeline.deployed import Deployed
 from tidemark.views.json_text import as_json_text
 from tidemark.views.pipelines import pipeline_view
 
-commands = click.Group()
+commands = Commands()
 LOOPBACK = "127.0.0.1"
 NOT_ASKED = Answer(None, "the source was not asked")
 

@@ -10,14 +10,14 @@ from tidemark.api import statuses
 from tidemark.cli import log
 from tidemark.cli.durations import DurationType
 from tidemark.cli.opened import connections_of, database_of
-from tidemark.cli.options import common_options, pipeline_argument
+from tidemark.cli.options import Commands, common_options, pipeline_argument
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError
 from tidemark.operations import notify as operation
 from tidemark.operations.notify import WEBHOOK
 from tidemark.operations.status import Status
 
-commands = click.Group()
+commands = Commands()
 MEMORY = "_notified.json"
 
 

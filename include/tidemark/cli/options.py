@@ -21,6 +21,26 @@ TIMES = click.DateTime(
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+class _Command(click.Command):
+    """Refuses an option that is given twice, of which click would take the last one and say nothing."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing:
+            _, _, given = self.make_parser(ctx).parse_args(args=[*args])
+            for option in given:
+                if isinstance(option, click.Option) and not (option.multiple or option.is_flag):
+                    times = given.count(option)
+                    if times > 1:
+                        raise click.UsageError(f"{option.opts[0]} is given {times} times, and takes one value", ctx)
+        return super().parse_args(ctx, args)
+
+
+class Commands(click.Group):
+    """The commands of one module."""
+
+    command_class = _Command
+
+
 def _choose_folder(command: click.Context, parameter: click.Parameter, folder: Path | None) -> None:
     """The environment of this command and those below it; also asked while a shell completes a line."""
     del parameter

@@ -380,6 +380,8 @@ def completeness(view: CompletenessView, pipeline_name: str, as_json: bool) -> N
         since = f" of what came since {view.since.isoformat()}" if view.since else ""
         if counted:
             click.echo(f"not as rows{since}: {counted}")
+        if view.given_up:
+            click.echo(f"given up{since}: what {', '.join(view.given_up)} lacked (tidemark accept-damage)")
     else:
         click.echo(f"not everything before {until} is published (run {view.run_key} says so)")
     parts: dict[tuple[int, str, str], list[RangeView]] = {}

@@ -11,7 +11,7 @@ from click.shell_completion import get_completion_class
 
 from tidemark.cli import log, output
 from tidemark.cli.opened import database_of
-from tidemark.cli.options import COMPLETE, common_options, master_option
+from tidemark.cli.options import COMPLETE, Commands, common_options, master_option
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.health import health
 from tidemark.database.migrate import migrate as make_tables
@@ -28,7 +28,7 @@ from tidemark.pipeline.folders import meetings, remedy, stream_folders, what_is_
 from tidemark.pipeline.loader import InvalidPipelines, load_each, load_or_error
 from tidemark.pipeline.settings import Pipeline, json_schema
 
-commands = click.Group()
+commands = Commands()
 
 
 @commands.command()

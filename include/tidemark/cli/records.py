@@ -9,7 +9,7 @@ import click
 from tidemark.api import sinks_of
 from tidemark.cli import log, output_records
 from tidemark.cli.opened import LoggedStage, connections_of, database_of, opened
-from tidemark.cli.options import common_options, master_option, pipeline_argument, pipeline_names
+from tidemark.cli.options import Commands, common_options, master_option, pipeline_argument, pipeline_names
 from tidemark.environment import Environment
 from tidemark.operations.bring_back import bring_back
 from tidemark.operations.dead_letters import DeadLetterSelection
@@ -24,7 +24,7 @@ from tidemark.sources.registry import open_source
 from tidemark.suggestion import nearest
 from tidemark.views.dead_letters import brought_back_view, dead_letters_view
 
-commands = click.Group()
+commands = Commands()
 
 
 @commands.command()

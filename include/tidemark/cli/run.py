@@ -7,7 +7,7 @@ import click
 
 from tidemark.cli import log, output
 from tidemark.cli.opened import LoggedStage, database_of, opened
-from tidemark.cli.options import TIMES, common_options, master_option, pipeline_argument
+from tidemark.cli.options import TIMES, Commands, common_options, master_option, pipeline_argument
 from tidemark.environment import Environment
 from tidemark.lifecycle import events
 from tidemark.lifecycle.allowed import Allowed
@@ -29,7 +29,7 @@ from tidemark.operations.fill import fill as fill_sink
 from tidemark.views.manifests import ManifestView, manifest_views
 from tidemark.views.runs import closed_run_view, fill_view, run_view
 
-commands = click.Group()
+commands = Commands()
 until_option = click.option("--until", type=TIMES, metavar="TIME",
     help="Read up to this moment, such as 2024-03-01T11:00 (UTC) or 2024-03-01T11:00+01:00.",
 )  # fmt: skip

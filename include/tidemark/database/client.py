@@ -627,6 +627,12 @@ class ManifestDatabase:
         rows = self._rows("without_rows", pipeline_name=pipeline_name, **values)
         return [WithoutRows(row["dead_lettered"], row["filtered"], row["deduplicated"], row["lost"]) for row in rows]
 
+    def given_up(self, pipeline_name: str, since: datetime, until: datetime) -> tuple[str, ...]:
+        """The sinks of which a person has accepted that they lack output of what arrived in between."""
+        return tuple(
+            row["sink"] for row in self._rows("given_up", pipeline_name=pipeline_name, since=since, until=until)
+        )
+
     def without_success_file(self, pipeline_name: str, sink: str, whose: str | None) -> list[Row]:
         """hour, revision, rows, late of the complete hours that a sink's success files do not say yet, or not under
         this name; ``shown``: they say some revision, under the name of the row's ``whose``; ``whole``: it shows a
@@ -864,12 +870,23 @@ class ManifestDatabase:
         values = {"task": task, "actor": self.actor, "what": what, "next_step": next_step}
         self._rows("note_failed_task", pipeline_name=pipeline_name, **values)
 
+    def note_begun_task(self, pipeline_name: str, task: str) -> None:
+        """A ``plan`` or ``close`` has begun; what is noted of an earlier one that failed stays."""
+        self._rows("note_begun_task", pipeline_name=pipeline_name, task=task, actor=self.actor)
+
+    def forget_begun_task(self, pipeline_name: str, task: str) -> None:
+        """It has ended; whether it failed is noted by others."""
+        self._rows("forget_begun_task", pipeline_name=pipeline_name, task=task, actor=self.actor)
+
     def forget_failed_task(self, pipeline_name: str, task: str) -> None:
         """A ``plan`` or ``close`` has succeeded."""
         self._rows("forget_failed_task", pipeline_name=pipeline_name, task=task)
 
     def failed_tasks(self, pipeline_name: str) -> list[Row]:
-        """Why no plan, or no close, succeeds: task, since, at (the newest), times, actor, what, next_step."""
+        """Why no plan, or no close, succeeds: task, since, at (the newest), times, actor, what, next_step.
+
+        With 0 ``times``, one has begun at ``since`` and has not ended.
+        """
         return self._rows("failed_tasks", pipeline_name=pipeline_name)
 
     def is_newest_run(self, pipeline_name: str, run_key: str) -> bool:

@@ -391,7 +391,7 @@ WHERE pipeline = %(pipeline_name)s AND planned_up_to IS NOT NULL ORDER BY planne
 -- name: unpublished_parts
 -- Ranges below the ends of a run whose manifest lacks a publication in a sink: one that is not done, or lies in a part
 -- where the sink lacks some. A chain that the run did not see (its topic had left the pipeline, or its life had ended)
--- counts with what was planned before. Without a run: all.
+-- counts with what was planned before. Without a run: all. What a person has given up in a sink is not asked for.
 WITH lacking AS (
     SELECT m.id, m.state::text AS state, m.run_id, sink.name AS sink
     FROM manifest m CROSS JOIN unnest(%(sinks)s::text[]) AS sink (name)
@@ -404,7 +404,9 @@ WITH lacking AS (
     CROSS JOIN LATERAL (
         SELECT m.id, m.run_id FROM manifest m
         WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done' AND m.id >= part.first_id AND m.id < part.end_id
-          AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = sink.name)) m)
+          AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = sink.name)
+          AND NOT EXISTS (SELECT FROM accepted_damage d
+                          WHERE d.manifest_id = m.id AND d.sink = sink.name AND d.path = '')) m)
 SELECT m.id AS manifest_id, m.state, m.sink, CASE WHEN c.retired_at IS NOT NULL THEN life_end(c.id) END AS life_end,
        c.topic, c.topic_id, c.partition, r.start_offset, least(r.end_offset, e.end_offset) AS end_offset
 FROM lacking m
@@ -425,6 +427,7 @@ JOIN chain c ON c.id = r.chain_id
 LEFT JOIN run_end e ON e.run_id = %(run_id)s AND e.chain_id = c.id
 WHERE a.pipeline = %(pipeline_name)s AND a.manifests > coalesce(had.manifests, 0)   -- nearly always none
   AND NOT EXISTS (SELECT FROM archived_publication p WHERE p.manifest_id = m.id AND p.sink = sink.name)
+  AND NOT EXISTS (SELECT FROM accepted_damage d WHERE d.manifest_id = m.id AND d.sink = sink.name AND d.path = '')
   AND CASE WHEN %(run_id)s::bigint IS NULL THEN true
            WHEN e.run_id IS NULL THEN m.run_id < %(run_id)s ELSE r.start_offset < e.end_offset END
 ORDER BY manifest_id, topic, partition, start_offset, sink;
@@ -764,6 +767,13 @@ VALUES (%(pipeline_name)s, %(task)s, %(actor)s, %(what)s, %(next_step)s)
 ON CONFLICT (pipeline, task) DO UPDATE
 SET at = now(), times = failed_task.times + 1, actor = excluded.actor, what = excluded.what,
     next_step = excluded.next_step;
+
+-- name: note_begun_task
+INSERT INTO failed_task (pipeline, task, times, actor, what, next_step)
+VALUES (%(pipeline_name)s, %(task)s, 0, %(actor)s, '', '') ON CONFLICT DO NOTHING;
+
+-- name: forget_begun_task
+DELETE FROM failed_task WHERE pipeline = %(pipeline_name)s AND task = %(task)s AND times = 0 AND actor = %(actor)s;
 
 -- name: forget_failed_task
 DELETE FROM failed_task WHERE pipeline = %(pipeline_name)s AND task = %(task)s;
@@ -1236,6 +1246,20 @@ CROSS JOIN LATERAL (
       AND (l.start_offset < e.end_offset OR (e.run_id IS NULL AND c.retired_at IS NOT NULL AND EXISTS (
            SELECT FROM run_end x WHERE x.chain_id = c.id AND x.run_id = ANY (runs.ids || earlier.id))))) gone
 ORDER BY asked.place;
+
+-- name: given_up
+-- The sinks of which a person has accepted that they lack output of what arrived between two times.
+SELECT DISTINCT d.sink
+FROM run r
+CROSS JOIN LATERAL (SELECT DISTINCT unnest(r.manifests || r.covered_by) AS id) stands
+JOIN accepted_damage d ON d.manifest_id = stands.id
+JOIN sink s ON s.pipeline = r.pipeline AND s.name = d.sink AND s.retired_at IS NULL
+LEFT JOIN publication p ON p.manifest_id = d.manifest_id AND p.sink = d.sink
+WHERE r.pipeline = %(pipeline_name)s AND coalesce(r.planned_up_to, r.cut_at, r.planned_at) > %(since)s
+  AND coalesce(r.planned_up_to, r.cut_at, r.planned_at) <= coalesce((
+    SELECT min(planned_up_to) FROM run WHERE pipeline = %(pipeline_name)s AND planned_up_to >= %(until)s), 'infinity')
+  AND d.attempt = coalesce(p.attempt, d.attempt)
+ORDER BY d.sink;
 
 -- name: without_success_file
 -- Complete hours whose newest revision the success files of a sink do not say yet, or not with this name. Rows are those

@@ -43,6 +43,20 @@ def watched(
         raise
 
 
+@contextmanager
+def begun(database: ManifestDatabase, pipeline_name: str, task: Task) -> Iterator[None]:
+    """Note that a task has begun, until it ends, well or not. The note of one that is killed stays, also of one that
+    Airflow ends, since somebody marked it."""
+    database.note_begun_task(pipeline_name, task)
+    try:
+        yield
+    except (Exception, KeyboardInterrupt):
+        with suppress(TidemarkError):
+            database.forget_begun_task(pipeline_name, task)
+        raise
+    database.forget_begun_task(pipeline_name, task)
+
+
 def _is_told_otherwise(error: Exception) -> bool:
     """Whether the manifests show it, or the caller gave a wrong key or name: the next run plans all the same. A topic
     may be missing too."""

@@ -12,7 +12,7 @@ from tidemark.failpoints import failpoint
 from tidemark.lifecycle import covering, divergence, spans
 from tidemark.lifecycle.context import Context, refuse_out_of_use
 from tidemark.lifecycle.covering import Begins
-from tidemark.lifecycle.failed_tasks import Task
+from tidemark.lifecycle.failed_tasks import Task, begun
 from tidemark.lifecycle.folders import claim_folders, name_success_files
 from tidemark.lifecycle.known_sinks import not_in_file
 from tidemark.lifecycle.lives import lives_of, start_of
@@ -87,10 +87,17 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
     A cut that this machine's clock has not reached is waited for, at most ``AHEAD``: what comes until then is read too.
     Raises ``PlanRefused`` and its kinds, ``LakeConflict``, ``Unavailable``; then only the refusal is stored.
     """
-    pipeline, database = context.pipeline, context.database
     known = _known(context, tick)
     if known is not None:
         return known
+    if dry_run:
+        return _plan(context, tick, dry_run=True)
+    with begun(context.database, context.pipeline_name, Task.PLAN):
+        return _plan(context, tick, dry_run=False)
+
+
+def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
+    pipeline, database = context.pipeline, context.database
     _await_cut(pipeline, tick)
     first_plan = not database.is_planned(pipeline.name)
     if first_plan:
@@ -144,10 +151,10 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
             name_success_files(context, claimed, context.sink_names())
             failpoint("plan.before_commit")
     except _Overtaken:  # another planner or a person started or ended chains since the source was asked
-        return plan(context, tick, dry_run=dry_run)
+        return _plan(context, tick, dry_run=dry_run)
     except planner.Refused as refused:
         if chains != before_asking:  # another planner extended a chain since: the source's answer is older, ask again
-            return plan(context, tick, dry_run=dry_run)
+            return _plan(context, tick, dry_run=dry_run)
         if not dry_run:
             for refusal in refused.refusals:
                 database.block_chains([refusal.chain_id], refusal.reason, refusal.life_end)

@@ -35,7 +35,8 @@ class Completeness:
     ``missing`` is what is unpublished of all that is planned.
 
     ``lost`` offsets are before the time too; nothing can publish them, so they do not make it incomplete. Of what came
-    after ``since``, and was read by the run that answers at the latest, ``without_rows`` became no rows.
+    after ``since``, and was read by the run that answers at the latest, ``without_rows`` became no rows, and a person
+    has accepted that the sinks ``given_up`` lack some of it.
     """
 
     until: datetime
@@ -45,6 +46,7 @@ class Completeness:
     lost: tuple[Range, ...]
     since: datetime | None
     without_rows: WithoutRows
+    given_up: tuple[str, ...]
 
     @property
     def complete(self) -> bool:
@@ -79,6 +81,7 @@ def completeness(context: Context, until: datetime, since: datetime | None = Non
         tuple(map(_range, lost)),
         since,
         without_rows,
+        database.given_up(pipeline_name, since or BEGIN, until) if run else (),
     )
 
 

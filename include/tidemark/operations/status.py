@@ -20,6 +20,7 @@ from tidemark.pipeline.settings import Pipeline
 from tidemark.planner import OnDataLoss, acceptance_of
 
 START = timedelta(minutes=10)  # that a planned manifest may wait for its first attempt: other tasks are before it
+LONGEST_PLAN = timedelta(minutes=10)  # half of it may go by until its cut has come
 RUN = timedelta(minutes=15)  # that a run may take, however short the interval of its schedule is
 NEWEST = 2  # manifests with records whose dead letters are looked at
 LOOKED_AT = 50  # done manifests among which they are
@@ -166,7 +167,7 @@ def status(
         cause = _cause(wrong_file.what)
         problems.append(Problem(State.FAILING, wrong_file.what, wrong_file.next_step, cause=cause))
     elif not retired and not waits_for_decision:
-        problems += _of_tasks(database, pipeline_name, failed_run, planned_at["last"])
+        problems += _of_tasks(database, pipeline_name, failed_run, planned_at["last"], now)
     if not retired and deployed is None:
         what = "it has no pipeline file here, so nothing is known of its next run"
         restore = f"put its file back; or, when nobody needs it any more: tidemark retire {pipeline_name} --why TEXT"
@@ -213,17 +214,28 @@ def _of_tasks(
     pipeline_name: str,
     failed_run: FailedRun | None,
     last_planned_at: datetime | None,
+    now: datetime,
 ) -> list[Problem]:
     """Why the newest runs have planned nothing, or have not been closed."""
     problems = []
     for failed in database.failed_tasks(pipeline_name):
+        if not failed["times"]:
+            if now - failed["since"] > LONGEST_PLAN:
+                begin = f"{failed['since']:%Y-%m-%d %H:%M} UTC"
+                what = f"{failed['task']} began {begin} and has not ended: it was killed, or it hangs"
+                problems.append(Problem(State.FAILING, what, _plan_again(pipeline_name), cause=failed["task"]))
+            continue
         times = f"has failed {failed['times']:,} times" if failed["times"] > 1 else "has failed"
         what = f"{failed['task']} {times} since {failed['since']:%Y-%m-%d %H:%M} UTC: {failed['what']}"
-        next_step = failed["next_step"] or f"tidemark {Task.PLAN} {pipeline_name} --dry-run"
+        next_step = failed["next_step"] or _plan_again(pipeline_name)
         problems.append(Problem(State.FAILING, what, next_step, cause=_cause(failed["what"])))
     if not problems and failed_run is not None and (last_planned_at is None or last_planned_at < failed_run.at):
         return [Problem(State.FAILING, failed_run.what, failed_run.next_step)]
     return problems
+
+
+def _plan_again(pipeline_name: str) -> str:
+    return f"tidemark {Task.PLAN} {pipeline_name} --dry-run"
 
 
 def _cause(what: str) -> str:

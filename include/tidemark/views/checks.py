@@ -60,7 +60,8 @@ class CompletenessView:
     ``run_key`` is the run that answers, planned up to ``until`` or past it. It is None when no run has planned so far
     yet; then ``planned_up_to`` is that of the furthest run, and ``missing`` is all that is planned and unpublished.
     ``lost`` offsets can never be published and do not make it incomplete. Of what came after ``since`` (None: ever),
-    ``without_rows`` became no rows; ``whole`` is complete without dead letters and losses among them.
+    ``without_rows`` became no rows, and a person has accepted that the sinks ``given_up`` lack some of it; ``whole`` is
+    complete without dead letters, losses and output that was given up.
     """
 
     until: datetime
@@ -71,6 +72,7 @@ class CompletenessView:
     lost: tuple[RangeView, ...]
     since: datetime | None
     without_rows: WithoutRows
+    given_up: tuple[str, ...]
     whole: bool
 
 
@@ -93,8 +95,8 @@ def completeness_view(completeness: Completeness) -> CompletenessView:
     )
     lost = tuple(map(range_view, completeness.lost))
     counted = completeness.without_rows
-    whole = completeness.complete and not counted.dead_lettered and not counted.lost
+    lacks = counted.dead_lettered or counted.lost or completeness.given_up
     return CompletenessView(
         completeness.until, completeness.complete, completeness.run_key, completeness.planned_up_to, missing, lost,
-        completeness.since, counted, whole,
+        completeness.since, counted, completeness.given_up, completeness.complete and not lacks,
     )  # fmt: skip
