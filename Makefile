@@ -5,7 +5,7 @@ BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up down unit test test-ui test-stores docs test-faults bench lint dump lock clean python
+.PHONY: help setup run up down unit test test-all test-more test-ui test-stores docs test-faults bench lint dump lock clean python
 
 help:
 	@sed -n 's/^## \{0,1\}//p' Makefile
@@ -20,7 +20,8 @@ help:
 ## Work on it
 ##   make setup   only the virtual environment, the jars and Spark's classes (PYTHON=.. names another Python 3.11)
 ##   make unit    the tests that need no service, less than a minute
-##   make test    all the tests, on real services, within 20 minutes on 2 cores
+##   make test    every feature's main road and one kill of every kind of sink, on real services; 8 minutes on 2 cores
+##   make test-all  all tests but those of test-faults: half an hour (test-more: those that make test leaves out)
 ##   make test-ui the page in Airflow, in a headless Chromium (Debian: apt-get install chromium)
 ##   make test-stores   what a lake or table in a bucket needs, on Ceph's gateway (Debian's packages, 69 MB)
 ##   make docs    the pictures of docs/images, taken again, and docs/ as a site in .tidemark/site
@@ -28,8 +29,8 @@ help:
 ##   make dump    what this version makes, stored for the tests of later ones (docs/release.md)
 ##   make lock    write the lock files of packages and jars again (after a change of requirements/*.in or jars/ivy.xml)
 ##
-## Break it (make test does some of it)
-##   make test-faults   the faults that make test has no time for: kills at every failpoint over every sink, lost
+## Break it (make test-all does some of it)
+##   make test-faults   the faults that make test-all has no time for: kills at every failpoint over every sink, lost
 ##                      connections, restarts, random schedules; at most 45 minutes
 ##
 ## Time it
@@ -62,13 +63,19 @@ down:
 	@if [ -x $(BIN)/python ]; then $(BIN)/python -m sandbox down; else echo "nothing is running"; fi
 
 # Four workers for two cores (tests/conftest.py says how tests are shared): most tests wait for processes.
-PYTEST := $(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder --durations 8
 
 unit: setup
 	@$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit
 
 test: setup
+	@$(PYTEST) -m road
+
+test-all: setup
 	@$(PYTEST)
+
+test-more: setup
+	@$(PYTEST) -m "not road and not exhaustive"
 
 test-ui: setup
 	@$(BIN)/python -m sandbox.bootstrap.browser

@@ -27,7 +27,7 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.manifest import RunKind
 from tidemark.operations.lag import Lag
-from tidemark.operations.lags import Lags
+from tidemark.operations.lags import Answer
 from tidemark.sinks.registry import open_sink
 
 NAME = planning.NAME
@@ -182,7 +182,7 @@ def client(end: int, partitions: int) -> Iterator[Any]:
         access.may_start_runs: lambda: True,
     }
     with (
-        mock.patch.object(content, "lags", Lags(lambda _: lag)),
+        mock.patch.object(content, "ask_sources", lambda _, asked, *__: dict.fromkeys(asked, Answer(lag))),
         mock.patch.object(pages, "dag_states", return_value={NAME: DagState(paused=False, next_run=None)}),
     ):
         yield TestClient(app)

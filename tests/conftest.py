@@ -37,9 +37,31 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.bucket)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The folders with the longest tests first, so that in the end no worker waits for another."""
+    """Mark the main road, and begin with the folders that have the longest tests: in the end no worker waits for
+    another."""
+    mark_the_road(items)
     items.sort(key=lambda item: item.path.parent.name not in ("e2e", "spark"))
+
+
+ALL_ROAD = ("unit", "behaviours")  # folders
+BEGIN = 2  # tests
+
+
+def mark_the_road(items: list[pytest.Item]) -> None:
+    """`make test` runs what is marked ``road``, the unit tests, the behaviours, and of each other module the begin:
+    its first tests that are not ``thorough``, each with its first parameters."""
+    begin: dict[Path, set[str]] = {}
+    for item in items:
+        if item.path.parent.name in ALL_ROAD:
+            item.add_marker(pytest.mark.road)
+        elif not any(item.get_closest_marker(name) for name in ("exhaustive", "thorough", "road")):
+            names = begin.setdefault(item.path, set())
+            name = getattr(item, "originalname", item.name)
+            if name not in names and len(names) < BEGIN:
+                names.add(name)
+                item.add_marker(pytest.mark.road)
 
 
 def pytest_collection_finish() -> None:

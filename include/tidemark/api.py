@@ -35,9 +35,8 @@ from tidemark.operations.complete import completeness
 from tidemark.operations.dead_letters import DeadLetterSelection
 from tidemark.operations.dead_letters import dead_letters as read_dead_letters
 from tidemark.operations.hours import hours as hours_of
-from tidemark.operations.lag import Lag
 from tidemark.operations.lag import lag as measure_lag
-from tidemark.operations.lags import Answer, Lags
+from tidemark.operations.lags import Answer, Lags, ask_sources
 from tidemark.operations.locate import locate
 from tidemark.operations.status import Status
 from tidemark.operations.status import status as status_of
@@ -548,14 +547,8 @@ def asked_sources(
 
     if not asked:
         return {}
-    with connections(list(asked.values())), database.reopened() as own:  # late answers must not disturb the caller
-
-        def ask(name: str) -> tuple[Lag, ...]:
-            with about(pipeline=name):
-                return tuple(measure_lag(open_context(asked[name], own)))
-
-        with own.reading_ahead(asked):
-            return Lags(ask).of(asked)
+    with connections(list(asked.values())):
+        return ask_sources(database, asked, from_environment, Lags())
 
 
 def check_pipeline(environment: Environment, database: ManifestDatabase, pipeline_name: str) -> None:

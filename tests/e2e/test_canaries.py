@@ -126,6 +126,7 @@ def test_a_search_finds_what_is_planted(tmp_path: Path, database: str) -> None:
     assert sum(leak.startswith("it in while it ran: ") for leak in canaries.leaks) == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "way", ["SCRAM-SHA-512", pytest.param("mTLS", marks=pytest.mark.exhaustive),
             pytest.param("OAUTHBEARER", marks=pytest.mark.exhaustive)],

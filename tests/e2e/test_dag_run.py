@@ -95,6 +95,7 @@ def test_a_dag_run_publishes_what_was_planned_survives_a_kill_and_replays_what_i
     assert airflow.asset_events(run_id) == [], "nothing is new"
 
 
+@pytest.mark.thorough
 def test_the_page_is_for_who_is_logged_in_and_starts_a_run_in_their_name(airflow_world: AirflowWorld) -> None:
     demo, airflow = airflow_world, airflow_world.airflow
     demo.world.produce(40)
@@ -131,6 +132,7 @@ def test_the_page_is_for_who_is_logged_in_and_starts_a_run_in_their_name(airflow
     assert [each["why"] for each in demo.world.json("history", DAG)] == [form["why"]]
 
 
+@pytest.mark.thorough
 def test_a_typo_in_the_pipeline_file_while_it_runs_stops_nothing_and_shows_where_people_look(
     airflow_world: AirflowWorld,
 ) -> None:
@@ -164,6 +166,7 @@ def test_a_typo_in_the_pipeline_file_while_it_runs_stops_nothing_and_shows_where
     demo.world.assert_complete()
 
 
+@pytest.mark.thorough
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_a_pipeline_file_emptied_copied_renamed_and_deleted_while_it_runs_stops_nothing(
@@ -208,6 +211,7 @@ def test_a_pipeline_file_emptied_copied_renamed_and_deleted_while_it_runs_stops_
     demo.world.assert_complete()
 
 
+@pytest.mark.thorough
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_a_broker_that_is_silent_for_minutes_is_one_failed_run_with_its_cause_and_the_next_one_heals(
@@ -237,6 +241,7 @@ def test_a_broker_that_is_silent_for_minutes_is_one_failed_run_with_its_cause_an
     demo.world.assert_complete()
 
 
+@pytest.mark.thorough
 def test_the_run_after_a_failed_one_names_what_that_left_and_takes_it_along(airflow_world: AirflowWorld) -> None:
     demo, world = airflow_world, airflow_world.world
     world.settings |= {"on_error": "fail", "unfinished": "retry"}
@@ -281,6 +286,7 @@ def test_without_a_spark_connection_the_run_says_so_and_plans_nothing(airflow_wo
     assert demo.world.json("manifests", DAG) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.exhaustive
 def test_a_task_skipped_by_hand_does_not_let_close_pass_until_it_is_done(airflow_world: AirflowWorld) -> None:
     demo = airflow_world
@@ -300,6 +306,7 @@ def test_a_task_skipped_by_hand_does_not_let_close_pass_until_it_is_done(airflow
     demo.world.assert_complete()
 
 
+@pytest.mark.thorough
 def test_a_backfill_over_a_covered_interval_processes_nothing_and_before_the_anchor_it_fails(
     airflow_world: AirflowWorld,
 ) -> None:
@@ -332,6 +339,7 @@ def test_a_backfill_over_a_covered_interval_processes_nothing_and_before_the_anc
     demo.world.assert_complete()
 
 
+@pytest.mark.thorough
 def test_the_form_plans_until_a_moment_retries_what_is_unfinished_and_replays_what_is_named(
     airflow_world: AirflowWorld,
 ) -> None:
@@ -357,6 +365,7 @@ def test_the_form_plans_until_a_moment_retries_what_is_unfinished_and_replays_wh
     demo.world.assert_complete()
 
 
+@pytest.mark.thorough
 def test_a_form_that_cannot_be_followed_fails_at_once_and_says_why_once(airflow_world: AirflowWorld) -> None:
     demo = airflow_world
     demo.deploy()
@@ -367,6 +376,7 @@ def test_a_form_that_cannot_be_followed_fails_at_once_and_says_why_once(airflow_
         demo.trigger({"plan_until": "tomorrow"})  # Airflow itself says so, where rfc3339-validator is installed
 
 
+@pytest.mark.thorough
 @pytest.mark.exhaustive
 def test_the_form_foretells_in_a_dry_run_and_fills_a_sink_that_was_added(airflow_world: AirflowWorld) -> None:
     demo, world = airflow_world, airflow_world.world
@@ -392,6 +402,7 @@ def test_the_form_foretells_in_a_dry_run_and_fills_a_sink_that_was_added(airflow
     world.broker.delete_topic(clean)
 
 
+@pytest.mark.thorough
 @pytest.mark.exhaustive
 def test_a_blocked_manifest_is_not_tried_again_and_says_what_a_person_must_decide(airflow_world: AirflowWorld) -> None:
     demo, world = airflow_world, airflow_world.world
@@ -414,6 +425,7 @@ def test_a_blocked_manifest_is_not_tried_again_and_says_what_a_person_must_decid
     assert world.ok("audit", DAG, "--deep") == ""
 
 
+@pytest.mark.thorough
 @pytest.mark.exhaustive
 def test_a_task_group_in_a_larger_dag_is_on_the_page_from_its_first_failed_plan_on_and_publishes_before_what_follows(
     airflow_world: AirflowWorld, browser: httpx.Client
@@ -487,6 +499,7 @@ def test_a_task_group_in_a_larger_dag_is_on_the_page_from_its_first_failed_plan_
         airflow.delete_dag("nightly")
 
 
+@pytest.mark.thorough
 @pytest.mark.exhaustive
 def test_a_dag_of_ones_own_runs_with_its_arguments_and_with_pauses_that_double(airflow_world: AirflowWorld) -> None:
     demo, world, airflow = airflow_world, airflow_world.world, airflow_world.airflow
@@ -522,6 +535,7 @@ def test_a_dag_of_ones_own_runs_with_its_arguments_and_with_pauses_that_double(a
         airflow.delete_dag(DAG)
 
 
+@pytest.mark.thorough
 def test_a_daily_dag_starts_when_its_24_hours_are_complete_and_once_more_for_late_rows(
     airflow_world: AirflowWorld,
 ) -> None:

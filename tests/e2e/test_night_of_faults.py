@@ -442,6 +442,7 @@ def test_twenty_faults_of_a_night_are_told_by_all_alike_and_each_next_step_leads
             endure(night, kind, name)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)  # as above
 def test_a_broken_file_a_loss_and_a_misspelt_trigger_are_told_by_all_alike_and_led_out_of(
     make_night: MakeNight,

@@ -46,6 +46,7 @@ def test_a_dag_run_publishes_on_the_server_and_starts_no_spark(demo: AirflowWorl
     assert "spark-submit" not in log
 
 
+@pytest.mark.thorough
 def test_doctor_asks_airflow_for_the_server_and_for_pools(demo: AirflowWorld) -> None:
     demo.world.settings |= {"airflow": {"pool": "nowhere"}}
     demo.world.write_pipeline()

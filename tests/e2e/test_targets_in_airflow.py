@@ -22,6 +22,7 @@ pytestmark = pytest.mark.timeout(600)  # Spark takes 20 s a manifest, ten times 
 ONE_SLICE = {"retry_delay": "1s", "kafka": {"slice": {"max_records": 1000}}}
 
 
+@pytest.mark.thorough
 def test_a_sink_of_each_kind_is_filled_and_the_password_of_the_connection_is_seen_nowhere(
     airflow_world: AirflowWorld, make_all_sinks_world: Callable[..., AllSinksWorld]
 ) -> None:

@@ -112,6 +112,7 @@ class Killer:
         assert "Traceback" not in ended.stderr, ended.stderr
 
 
+@pytest.mark.thorough
 def test_killed_at_random_every_sink_of_a_pipeline_ends_exact(make_all_sinks_world: Make) -> None:
     ends_exact(make_all_sinks_world, 4)
 

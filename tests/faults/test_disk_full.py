@@ -67,6 +67,7 @@ def failure(world: World, disk: Path, pages_left: int) -> str:
     return done.stderr if done.exit_code else ""
 
 
+@pytest.mark.thorough
 def test_F7_a_disk_with_any_number_of_pages_left_publishes_all_or_nothing(world: World, disk: Path) -> None:
     world.hours = 5
     world.produce(40)

@@ -25,15 +25,22 @@ BEFORE_PUBLICATION = FAILPOINTS[: FAILPOINTS.index("publish.marked")]
 
 TELLING = ("publish.receipt", "publish.mid", "publish.before_mark", "publish.marked")  # where two sinks may differ
 OF_ATTEMPTS = [point for point in FAILPOINTS if not point.startswith("plan.")]
+ONE_OF_EACH = ("lake", "bucket", "table", "topic", "iceberg", "totals", "dynamodb")
 ALONE = ("lake", "bucket")  # test_guarantees.py kills over these at the same failpoints, and looks closer
 
 
 def at_each(
-    points: Sequence[str], first: str, *, but: Collection[str] = (), quick: Sequence[str] = ()
+    points: Sequence[str],
+    first: str,
+    *,
+    but: Collection[str] = (),
+    quick: Sequence[str] = (),
+    once: Collection[str] = (),
 ) -> pytest.MarkDecorator:
     """The points over each kind of sinks ``but`` some; those where no sink is written to, over the ``first`` alone.
 
-    The ``quick`` points over the first one are in `make test`, all others only in `make test-faults`.
+    The ``quick`` points over the first one are in `make test-all`, and the kinds to kill ``once`` in `make test`; all
+    others only in `make test-faults`.
     """
     later = {
         kind: [point for point in points if point not in (quick if kind == first else OF_NO_SINK)]
@@ -41,13 +48,14 @@ def at_each(
         if kind not in but
     }
     cases = [
+        *(pytest.param(kind, ("publish.mid",), id=f"{kind}, once", marks=pytest.mark.road) for kind in once),
         *([pytest.param(first, quick, id=f"{first}, quick")] if quick else ()),
         *(pytest.param(kind, own, id=kind, marks=pytest.mark.exhaustive) for kind, own in later.items() if own),
     ]
     return pytest.mark.parametrize(("world", "points"), cases, indirect=["world"])
 
 
-@at_each(FAILPOINTS, "lake and table", but=ALONE, quick=("stage.mid", *TELLING))
+@at_each(FAILPOINTS, "lake and table", but=ALONE, quick=("stage.mid", *TELLING), once=ONE_OF_EACH)
 def test_killed_at_a_failpoint_nothing_is_missing_and_nothing_twice(world: World, points: Sequence[str]) -> None:
     for point in points:
         before = len(world.manifests())

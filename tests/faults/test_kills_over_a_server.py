@@ -19,6 +19,7 @@ from tests.worlds.world import World, wait_ended
 POINTS = ("stage.mid", "stage.done", "publish.mid", "publish.marked")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("world", "points"),
     [

@@ -90,6 +90,7 @@ def draw(
     run_state_machine_as_test(seed(seeded)(type("Seeded", (Schedules,), {})), settings=chosen)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_the_seeded_schedules_reach_what_is_interesting_and_miss_nothing(
     postgres: Postgres, template: str, reached: Counter[str]

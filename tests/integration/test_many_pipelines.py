@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from sandbox.bootstrap.checkout import CHECKOUT
 from tests.worlds.used_topics import delete_later
 from tests.worlds.world import World
@@ -29,6 +31,7 @@ def typed(world: World, commands: str, *, status: int = 0) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.thorough
 def test_the_pipelines_of_the_page_are_made_watched_audited_archived_and_retired(
     make_world: Callable[..., World],
 ) -> None:

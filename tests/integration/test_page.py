@@ -151,7 +151,7 @@ def ask(world: ModelWorld, _metadata: None) -> Iterator[Callable[..., TestClient
 
     with (
         mock.patch.dict(os.environ, environment(world)),
-        mock.patch.object(content, "lags", Lags(content.ask_source, limit=0.01)),
+        mock.patch.object(content, "lags", Lags(limit=0.01)),
     ):
         yield client
 
@@ -639,7 +639,7 @@ def test_a_loss_that_nobody_has_decided_about_is_on_the_list_and_among_the_gauge
 ) -> None:
     client = ask()
     gone = Lag("a", 0, log_start=20, planned=15, last_stable=30, log_end=30, unpublished=0, open_transaction=None)
-    monkeypatch.setattr(content, "lags", Lags(lambda _: (gone,)))
+    monkeypatch.setattr(content, "ask_sources", lambda _, asked, *__: dict.fromkeys(asked, Answer((gone,))))
     assert "retention took offsets [15, 20) of a-0 before they were planned" in client.get("/").text
     assert 'tidemark_problems{pipeline="demo",kind="lost"} 1' in client.get("/api/metrics").text
 
@@ -732,17 +732,17 @@ def test_a_form_from_another_site_of_another_user_or_for_something_else_starts_n
 def test_a_page_is_there_soon_and_says_why_the_lag_is_unknown_when_kafka_is_silent() -> None:
     release, asked = threading.Event(), []
 
-    def silent(name: str) -> tuple[()]:
-        asked.append(name)
+    def silent() -> tuple[()]:
+        asked.append("demo")
         assert release.wait(30)
         return ()
 
-    lags = Lags(silent, limit=0.5)
+    lags = Lags(limit=0.5)
     for _ in range(3):
-        assert lags.of(["demo"]) == {"demo": Answer(None, "the source has not answered within 0.5 s")}
+        assert lags.of({"demo": silent}) == {"demo": Answer(None, "the source has not answered within 0.5 s")}
     assert asked == ["demo"], "one thread for a pipeline"
     release.set()
-    wait_until(lambda: lags.of(["demo"]) == {"demo": Answer(())}, "the answer", timeout=30)
+    wait_until(lambda: lags.of({"demo": silent}) == {"demo": Answer(())}, "the answer", timeout=30)
 
 
 def test_a_manifest_that_is_archived_says_so_and_has_no_button(

@@ -113,6 +113,7 @@ def publish(world: World) -> Counter[Place]:
     return Counter((world.topic, number % world.partitions, number // world.partitions) for number in good)
 
 
+@pytest.mark.thorough
 def test_files_in_a_folder_are_read_by_their_published_paths(world: World, run: Run) -> None:
     expected = publish(world)
     assert sum(world.listing().values()) > sum(expected.values()) + len(world.bad), "a listing reader sees more"
@@ -123,6 +124,7 @@ def test_files_in_a_folder_are_read_by_their_published_paths(world: World, run: 
         assert places(rows) == expected, snippet
 
 
+@pytest.mark.thorough
 def test_files_in_a_bucket_are_read_by_the_same_snippets(
     make_s3_world: Callable[..., S3World], s3: Bucket, run: Run
 ) -> None:
@@ -157,6 +159,7 @@ def of_database(dsn: str, database: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.thorough
 def test_a_table_and_totals_are_read_by_one_query(make_totals_world: Callable[..., TotalsWorld], run: Run) -> None:
     world = make_totals_world(settings={"sinks": [totals_sink(), table_sink()]})
     world.produce(90)
@@ -178,6 +181,7 @@ def test_a_table_and_totals_are_read_by_one_query(make_totals_world: Callable[..
         assert sum(int(float(n_sum)) for *_, n_sum in totals) == sum(range(90)), snippet
 
 
+@pytest.mark.thorough
 def test_a_topic_is_read_committed(make_topic_world: Callable[..., TopicWorld], spark_jars: Path, run: Run) -> None:
     world = make_topic_world(settings={"kafka": {"slice": {"max_records": 1000}}})
     world.produce(40, bad_every=9)
@@ -196,6 +200,7 @@ def test_a_topic_is_read_committed(make_topic_world: Callable[..., TopicWorld], 
     assert len(rows) == sum(expected.values())
 
 
+@pytest.mark.thorough
 def test_an_iceberg_table_is_read_by_its_catalog(make_iceberg_world: Callable[..., IcebergWorld], run: Run) -> None:
     world = make_iceberg_world()
     expected = publish(world)

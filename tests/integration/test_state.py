@@ -2,6 +2,7 @@
 
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -20,7 +21,7 @@ from tidemark.lifecycle import close as closing
 from tidemark.lifecycle import plan as planning
 from tidemark.open_metrics import HELP
 from tidemark.operations.lag import Lag
-from tidemark.operations.lags import Lags
+from tidemark.operations.lags import AT_ONCE, Lags
 from tidemark.operations.status import PROBLEMS, State
 from tidemark.pipeline.deployed import deployed
 
@@ -340,18 +341,32 @@ def test_one_bad_manifest_is_over_with_the_next_good_one_and_a_large_good_one_hi
 
 
 def test_a_slow_source_is_known_by_its_last_answer() -> None:
-    asked: list[str] = []
+    asked: list[int] = []
 
-    def slow(name: str) -> tuple[Lag, ...]:
-        asked.append(name)
+    def slow() -> tuple[Lag, ...]:
+        asked.append(1)
         time.sleep(0.3 if len(asked) > 1 else 0)
         return ()
 
-    lags = Lags(slow, limit=0.1)
-    assert lags.of(["demo"])["demo"].parts == ()
+    lags = Lags(limit=0.1)
+    assert lags.of({"demo": slow})["demo"].parts == ()
     with mock.patch("tidemark.operations.lags.FRESH", -1.0):
-        assert lags.of(["demo"])["demo"].parts == ()
+        assert lags.of({"demo": slow})["demo"].parts == ()
     assert len(asked) == 2
+
+
+def test_a_thousand_sources_are_asked_by_a_few_threads() -> None:
+    begun = threading.active_count()
+    most: list[int] = []
+
+    def quick() -> tuple[Lag, ...]:
+        most.append(threading.active_count() - begun)
+        time.sleep(0.001)
+        return ()
+
+    answers = Lags().of({str(number): quick for number in range(1000)})
+    assert {answer.parts for answer in answers.values()} == {()}
+    assert 1 <= max(most) <= AT_ONCE
 
 
 def test_every_word_is_a_gauge_and_is_explained(world: World) -> None:

@@ -35,6 +35,7 @@ def spark(jars: Path, options: str, folder: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.thorough
 def test_a_jvm_of_few_records_has_one_compiler_and_takes_most_of_sparks_classes_from_the_archive(
     spark_jars: Path, tmp_path: Path
 ) -> None:

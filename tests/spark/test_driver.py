@@ -22,6 +22,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.thorough
 def test_a_driver_on_a_local_master_listens_on_loopback_only_and_leaves_nothing_in_the_current_folder(
     session: SparkSession, driver_folder: Path
 ) -> None:
@@ -35,6 +36,7 @@ def test_a_driver_on_a_local_master_listens_on_loopback_only_and_leaves_nothing_
     assert list(driver_folder.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_a_session_opens_without_pysparks_tools_for_tests() -> None:
     program = (
         "import sys; from tidemark.spark.session import open_session; open_session('local[1]', None).range(1).count();"

@@ -120,6 +120,7 @@ def ended(mover: Mover) -> str:
     return line
 
 
+@pytest.mark.thorough
 def test_the_pipeline_goes_on_exactly_where_the_checkpoint_ended(mover: Mover) -> None:
     assert json.loads(ended(mover)) == {"orders": {"0": 45, "1": 45}}
     mover.produce(40)

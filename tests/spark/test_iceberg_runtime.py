@@ -3,10 +3,13 @@
 from collections import Counter
 from collections.abc import Callable
 
+import pytest
+
 from tests.worlds.iceberg_readers import by_spark
 from tests.worlds.iceberg_world import TABLE, IcebergWorld
 
 
+@pytest.mark.thorough
 def test_spark_reads_a_table_and_its_compaction_and_expired_snapshots_are_survived(
     make_iceberg_world: Callable[..., IcebergWorld],
 ) -> None:

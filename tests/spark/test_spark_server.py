@@ -76,6 +76,7 @@ def test_a_server_makes_of_an_order_what_the_tests_without_spark_make_of_it(
     assert (there.partitions, there.hours) == (here.partitions, here.hours)
 
 
+@pytest.mark.thorough
 def test_commands_use_the_server_that_the_environment_names_and_start_no_spark(
     spark_server: SparkServer, make_world: MakeWorld
 ) -> None:

@@ -815,9 +815,9 @@ class ManifestDatabase:
             yield from self._rows(statement, **values, first_id=part["first_id"], end_id=min(ends, default=None))
 
     def undone(self, pipeline_name: str) -> list[Manifest]:
-        """The manifests that are not done; by an index that has only them."""
-        ids = [row["id"] for row in self._rows("undone", pipeline_name=pipeline_name)]
-        return [each for each in self.manifests(ids=ids) if each.state is not ManifestState.DONE] if ids else []
+        """The manifests that are not done."""
+        manifests = map(_manifest, self._rows("undone", pipeline_name=pipeline_name))
+        return [manifest for manifest in manifests if manifest.state is not ManifestState.DONE]
 
     def published_up_to(self, pipeline_name: str) -> datetime | None:
         """The latest time before which everything is published, as far as runs say it."""

@@ -1,11 +1,14 @@
 """How far a pipeline is behind its source."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from tidemark.database.client import ManifestDatabase
 from tidemark.lifecycle.context import Context
 from tidemark.offsets import TopicPartition
+from tidemark.sources.base import Source
 
 
 @dataclass(frozen=True)
@@ -26,24 +29,39 @@ class Lag:
         return max(0, self.last_stable - self.planned)
 
 
-def lag(context: Context) -> list[Lag]:
-    """How far each partition's chain is behind the source; without a chain all offsets from the log start count."""
-    places, missing = context.source.partitions(context.source.selected())
-    if missing:
-        raise context.source.missing_topic(missing[0])
-    ends = {chain.at: chain.end for chain in context.database.chains(context.pipeline_name)}
+@dataclass(frozen=True)
+class Planned:
+    """What the database says: where each chain ends, and how many of its offsets are not published."""
+
+    ends: Mapping[TopicPartition, int]
+    unpublished: Mapping[TopicPartition, int]
+
+
+def planned(database: ManifestDatabase, pipeline_name: str) -> Planned:
     unpublished: Counter[TopicPartition] = Counter()
-    for manifest in context.database.undone(context.pipeline_name):
+    for manifest in database.undone(pipeline_name):
         for range_ in manifest.ranges:
             unpublished[range_.at] += range_.span
-    bounds = context.source.bounds(places)
+    return Planned({chain.at: chain.end for chain in database.chains(pipeline_name)}, unpublished)
+
+
+def lag(context: Context) -> list[Lag]:
+    """How far each partition's chain is behind the source; without a chain all offsets from the log start count."""
+    return behind(context.source, planned(context.database, context.pipeline_name))
+
+
+def behind(source: Source, known: Planned) -> list[Lag]:
+    """The same, with what the database has said before: only the source is asked."""
+    places, missing = source.partitions(source.selected())
+    if missing:
+        raise source.missing_topic(missing[0])
+    bounds = source.bounds(places)
     now = datetime.now(UTC)
-    transactions = context.source.open_transactions(bounds)
-    held = {place: transaction.described(now) for place, transaction in transactions.items()}
+    held = {place: transaction.described(now) for place, transaction in source.open_transactions(bounds).items()}
     return [
         Lag(
-            place.topic, place.partition, log.log_start, ends.get(place, log.log_start), log.last_stable, log.log_end,
-            unpublished[place], held.get(place),
+            place.topic, place.partition, log.log_start, known.ends.get(place, log.log_start), log.last_stable,
+            log.log_end, known.unpublished.get(place, 0), held.get(place),
         )
         for place, log in sorted(bounds.items())
     ]  # fmt: skip

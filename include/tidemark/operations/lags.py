@@ -2,19 +2,27 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from functools import cache
 
-from tidemark.errors import TidemarkError
-from tidemark.operations.lag import Lag
+from tidemark.connections import Lookup
+from tidemark.database.client import ManifestDatabase
+from tidemark.errors import TidemarkError, about
+from tidemark.lifecycle.context import open_context
+from tidemark.operations.lag import Lag, Planned, behind, planned
+from tidemark.pipeline.settings import Pipeline
+from tidemark.sources.base import Source
 
 LIMIT = 8.0  # seconds that a command waits for sources, all together; scrapers wait for 10
 FRESH = 5.0  # seconds for which an answer is given again
 OLD = 60.0  # seconds for which an answer is given while the source is asked again
-AT_ONCE = 16  # sources: each takes a session of the manifest database and a client
+AT_ONCE = 16  # sources that are asked; a silent one holds one of our threads until it has answered
 
-Ask = Callable[[str], tuple[Lag, ...]]
+Ask = Callable[[], tuple[Lag, ...]]
+_Answering = Future[tuple[Lag, ...]]
 
 
 @dataclass(frozen=True)
@@ -27,52 +35,84 @@ class Answer:
 
 
 class Lags:
-    """Asks for each pipeline once at a time, so that a silent source holds one thread of ours for a pipeline.
+    """Asks for each pipeline once at a time. ``limit``: seconds that a caller waits for all answers together."""
 
-    ``limit``: seconds that a caller waits for all answers together.
-    """
-
-    def __init__(self, ask: Ask, *, limit: float = LIMIT) -> None:
-        self._ask = ask
+    def __init__(self, limit: float = LIMIT) -> None:
         self._limit = limit
         self._lock = threading.Lock()
-        self._places = threading.BoundedSemaphore(AT_ONCE)
-        self._asked: dict[str, tuple[float, Future[tuple[Lag, ...]]]] = {}
+        self._asked: dict[str, tuple[float, _Answering]] = {}
         self._heard: dict[str, tuple[float, tuple[Lag, ...]]] = {}
+        self._waiting: deque[tuple[str, Ask, _Answering]] = deque()
+        self._threads = 0
 
-    def of(self, names: Iterable[str]) -> dict[str, Answer]:
+    def of(self, asks: Mapping[str, Ask]) -> dict[str, Answer]:
         """The answers that are there within ``limit`` seconds, or were a minute ago; the others say they are not."""
-        asked = {name: self._begun(name) for name in names}
+        asked = {name: self._begun(name, ask) for name, ask in asks.items()}
         wait(asked.values(), timeout=self._limit)
         return {name: self._answer(name, future) for name, future in asked.items()}
 
-    def _answer(self, name: str, future: Future[tuple[Lag, ...]]) -> Answer:
+    def _answer(self, name: str, future: _Answering) -> Answer:
         heard_at, parts = self._heard.get(name, (0.0, ()))
         if not future.done() and heard_at and time.monotonic() - heard_at < OLD:
             return Answer(parts)
         return _answer(future, self._limit)
 
-    def _begun(self, name: str) -> Future[tuple[Lag, ...]]:
+    def _begun(self, name: str, ask: Ask) -> _Answering:
         with self._lock:
             began, future = self._asked.get(name, (0.0, None))
             if future is None or (future.done() and time.monotonic() - began > FRESH):
                 future = Future()
                 self._asked[name] = time.monotonic(), future
-                threading.Thread(target=self._run, args=(name, future), daemon=True).start()
+                self._waiting.append((name, ask, future))
+                if self._threads < AT_ONCE:
+                    self._threads += 1
+                    threading.Thread(target=self._work, daemon=True).start()
             return future
 
-    def _run(self, name: str, future: Future[tuple[Lag, ...]]) -> None:
-        try:
-            with self._places:
-                parts = self._ask(name)
-            self._heard[name] = time.monotonic(), parts
-            future.set_result(parts)
-        except Exception as error:  # it belongs to whoever asked
-            self._heard.pop(name, None)
-            future.set_exception(error)
+    def _work(self) -> None:
+        """Ask one source after the other, as long as any waits."""
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._threads -= 1
+                    return
+                name, ask, future = self._waiting.popleft()
+            try:
+                parts = ask()
+                self._heard[name] = time.monotonic(), parts
+                future.set_result(parts)
+            except Exception as error:  # it belongs to whoever asked
+                self._heard.pop(name, None)
+                future.set_exception(error)
 
 
-def _answer(future: Future[tuple[Lag, ...]], limit: float) -> Answer:
+def ask_sources(
+    database: ManifestDatabase, pipelines: Mapping[str, Pipeline], lookup: Lookup, lags: Lags
+) -> dict[str, Answer]:
+    """What the sources of these pipelines answer; the database is asked before, and by the caller's thread alone."""
+    found = cache(lookup)
+    asks: dict[str, Ask] = {}
+    refused: dict[str, Answer] = {}
+    with database.reading_ahead(pipelines):
+        for name, pipeline in pipelines.items():
+            try:
+                with about(pipeline=name):
+                    source = open_context(pipeline, database, found).source
+                    asks[name] = _ask(name, source, planned(database, name))
+            except TidemarkError as error:
+                refused[name] = Answer(None, error.what, error.next_step)
+    return refused | lags.of(asks)
+
+
+def _ask(name: str, source: Source, known: Planned) -> Ask:
+    def ask() -> tuple[Lag, ...]:
+        with about(pipeline=name):
+            return tuple(behind(source, known))
+
+    return ask
+
+
+def _answer(future: _Answering, limit: float) -> Answer:
     if not future.done():
         return Answer(None, f"the source has not answered within {limit:g} s")
     error = future.exception()

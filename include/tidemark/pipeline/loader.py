@@ -169,15 +169,18 @@ class RightFile:
     pipeline: Pipeline
 
 
+_RIGHT: dict[Path, tuple[tuple[tuple[str, str], ...], RightFile]] = {}
+_MOST_KEPT = 5_000
+
+
 def load_files(files: list[Path], env: Mapping[str, str]) -> tuple[list[RightFile], list[FileProblem]]:
     """The right files, and the problems of the others; of two files with one name the first known one is right."""
     readable: list[RightFile] = []
     problems: list[FileProblem] = []
+    variables = (("PWD", str(Path.cwd())), *env.items())
     for file in files:
-        named: dict[str, str] = {}
         try:
-            text = _text(file)
-            readable.append(RightFile(file, text, named, parse(file, text, named, env)))
+            readable.append(_read(file, _text(file), variables, env))
         except InvalidPipelines as invalid:
             problems += invalid.problems
     read = {each.file for each in readable}
@@ -196,6 +199,21 @@ def load_files(files: list[Path], env: Mapping[str, str]) -> tuple[list[RightFil
             message = f'is "{each.pipeline.name}", as in {first}; no two pipelines share a name'
             problems.append(FileProblem(str(each.file), line, "pipeline", message))
     return right, sorted(problems, key=lambda problem: problem.file)
+
+
+def _read(file: Path, text: str, variables: tuple[tuple[str, str], ...], env: Mapping[str, str]) -> RightFile:
+    """A right file. One that names no others is parsed once in a process, as long as its text stays the same: a page
+    that shows a thousand pipelines would take seconds."""
+    known = _RIGHT.get(file)
+    if known is not None and known[0] == variables and known[1].text == text:
+        return known[1]
+    named: dict[str, str] = {}
+    right = RightFile(file, text, named, parse(file, text, named, env))
+    if not named:
+        if len(_RIGHT) >= _MOST_KEPT:
+            _RIGHT.clear()
+        _RIGHT[file] = variables, right
+    return right
 
 
 def _first_known(name: str, named: list[Path], unreadable: list[Path], env: Mapping[str, str]) -> Path:

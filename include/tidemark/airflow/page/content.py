@@ -9,18 +9,17 @@ from typing import Any
 from tidemark.airflow.doctor import stored
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
-from tidemark.errors import TidemarkError, about
+from tidemark.errors import ConfigurationError, TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.manifest import Manifest
 from tidemark.operations.audit import compared
 from tidemark.operations.dead_letters import DeadLetterSelection, dead_letters
 from tidemark.operations.hours import hours
-from tidemark.operations.lag import Lag, lag
-from tidemark.operations.lags import Answer, Lags
+from tidemark.operations.lags import Answer, Lags, ask_sources
 from tidemark.operations.locate import ChainOffset, locate
-from tidemark.operations.status import FailedRun, Status, status
+from tidemark.operations.status import FailedRun, status
 from tidemark.operations.timeline import Step, timeline
-from tidemark.pipeline.deployed import deployed_named, known_file
+from tidemark.pipeline.deployed import Deployed, deployed_named, known_file, known_files
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.located import Located
 from tidemark.views.checks import ComparedView, compared_views
@@ -44,31 +43,47 @@ def context_of(database: ManifestDatabase, name: str) -> Iterator[Context]:
         yield open_context(settings_of(name), database, stored)
 
 
-def ask_source(name: str) -> tuple[Lag, ...]:
-    database_url = Environment.from_variables().database()
-    with ManifestDatabase(database_url, "airflow page") as database, context_of(database, name) as context:
-        return tuple(lag(context))
-
-
-lags = Lags(ask_source, limit=1.5)  # seconds that a page waits for sources, all together
+lags = Lags(limit=1.5)  # seconds that a page waits for sources, all together
 
 
 def pipelines_of(
     database: ManifestDatabase, names: Sequence[str], failed_runs: Mapping[str, FailedRun]
 ) -> list[tuple[PipelineView, Answer]]:
-    """Each with its lag; the sources are asked side by side. ``failed_runs``: what Airflow says, by pipeline."""
-    answers = lags.of(names)
+    """Each with its lag. ``failed_runs``: what Airflow says, by pipeline."""
+    files = _files(names)
+    answers = _lags(database, files)
     views = []
     with database.reading_ahead(names):
         for name in names:
-            now = _status(database, name, answers[name], failed_runs.get(name))
+            now = status(database, name, files[name], heard=answers[name], failed_run=failed_runs.get(name))
             views.append((pipeline_view(database, now, answers[name]), answers[name]))
     return views
 
 
-def _status(database: ManifestDatabase, name: str, heard: Answer, failed_run: FailedRun | None) -> Status:
-    deployed = known_file(Environment.from_variables().pipelines, name)
-    return status(database, name, deployed, heard=heard, failed_run=failed_run)
+def lag_of(database: ManifestDatabase, name: str) -> Answer:
+    return _lags(database, _files([name]))[name]
+
+
+Files = Mapping[str, Deployed | ConfigurationError | None]
+
+
+def _files(names: Sequence[str]) -> Files:
+    folder = Environment.from_variables().pipelines
+    if len(names) == 1:
+        return {names[0]: known_file(folder, names[0])}
+    known = known_files(folder, names)
+    return {name: known[name] for name in names}
+
+
+def _lags(database: ManifestDatabase, files: Files) -> dict[str, Answer]:
+    """What the sources answer, asked side by side, as far as there are pipeline files that can be read."""
+    unasked = {name: _unasked(file) for name, file in files.items() if not isinstance(file, Deployed)}
+    pipelines = {name: file.pipeline for name, file in files.items() if isinstance(file, Deployed)}
+    return unasked | ask_sources(database, pipelines, stored, lags)
+
+
+def _unasked(file: ConfigurationError | None) -> Answer:
+    return Answer(None, "it has no pipeline file") if file is None else Answer(None, file.what, file.next_step)
 
 
 def lacking(database: ManifestDatabase, name: str) -> dict[str, int]:

@@ -74,9 +74,9 @@ def pipeline(database: Database, name: PipelineName, failed: FailedRuns) -> Resp
 
 
 @router.get("/pipelines/{dag_id}/lag", dependencies=[MAY_READ])
-def lag(name: PipelineName) -> Response:
+def lag(database: Database, name: PipelineName) -> Response:
     """By partition; ``parts`` is null, with ``why``, when the source has not answered in time."""
-    heard = content.lags.of([name])[name]
+    heard = content.lag_of(database, name)
     return answer({"parts": None if heard.parts is None else lag_views(heard.parts), "why": heard.why})
 
 
