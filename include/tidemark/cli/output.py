@@ -381,7 +381,7 @@ def completeness(view: CompletenessView, pipeline_name: str, as_json: bool) -> N
         if counted:
             click.echo(f"not as rows{since}: {counted}")
         if view.given_up:
-            click.echo(f"given up{since}: what {', '.join(view.given_up)} lacked (tidemark accept-damage)")
+            click.echo(f"given up{since}: what {', '.join(view.given_up)} lacked")
     else:
         click.echo(f"not everything before {until} is published (run {view.run_key} says so)")
     parts: dict[tuple[int, str, str], list[RangeView]] = {}

@@ -90,14 +90,14 @@ def ask_sources(
     database: ManifestDatabase, pipelines: Mapping[str, Pipeline], lookup: Lookup, lags: Lags
 ) -> dict[str, Answer]:
     """What the sources of these pipelines answer; the database is asked before, and by the caller's thread alone."""
-    found = cache(lookup)
+    connection_of = cache(lookup)
     asks: dict[str, Ask] = {}
     refused: dict[str, Answer] = {}
     with database.reading_ahead(pipelines):
         for name, pipeline in pipelines.items():
             try:
                 with about(pipeline=name):
-                    source = open_context(pipeline, database, found).source
+                    source = open_context(pipeline, database, connection_of).source
                     asks[name] = _ask(name, source, planned(database, name))
             except TidemarkError as error:
                 refused[name] = Answer(None, error.what, error.next_step)
