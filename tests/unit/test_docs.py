@@ -25,8 +25,10 @@ DOCS = sorted(
 ADRS = [path for path in DOCS if path.parent.name == "adr"]
 LIFE = [
     "include/tidemark/airflow/dag.py",
+    "include/tidemark/lifecycle/plan.py",
     "include/tidemark/planner.py",
     "include/tidemark/database/queries.sql",
+    "include/tidemark/lifecycle/attempt.py",
     "include/tidemark/spark/job.py",
     "include/tidemark/lifecycle/publish.py",
 ]
@@ -65,7 +67,7 @@ def jar(group: str, name: str) -> str:
     return match[1]
 
 
-def test_the_five_files_of_the_life_exist_and_are_named_in_order() -> None:
+def test_the_files_of_the_life_exist_and_are_named_in_order() -> None:
     listed = re.findall(r"^\d\. \[`([^`]+)`\]", text("docs/life-of-a-manifest.md"), re.MULTILINE)
     assert listed == LIFE
     chapters = re.findall(r"^## \d\. [^`\n]*`([^`\n]+)`", text("docs/life-of-a-manifest.md"), re.MULTILINE)
@@ -109,6 +111,15 @@ def test_every_test_that_is_named_exists(path: Path) -> None:
     for file, name in re.findall(r"\b(tests/[\w/]+\.py)(?:::(\w+))?", path.read_text()):
         functions = [node.name for node in ast.parse(text(file)).body if isinstance(node, ast.FunctionDef)]
         assert not name or name in functions, f"{file}::{name}"
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "docs" / "adr").glob("*.md")), ids=lambda path: path.name)
+def test_every_file_of_the_package_that_a_decision_names_exists(path: Path) -> None:
+    folders = [folder for folder in REPOSITORY.iterdir() if folder.is_dir() and not folder.name.startswith(".")]
+    files = [*REPOSITORY.glob("*.*"), *(file for folder in folders for file in folder.rglob("*.*"))]
+    here = [f"/{file.as_posix()}" for file in files]
+    named = re.findall(r"`((?:[\w-]+/)*\w+\.(?:py|sql|html|toml|css|js))`", path.read_text())
+    assert [name for name in named if not any(each.endswith(f"/{name}") for each in here)] == []
 
 
 @each_document
