@@ -1,6 +1,7 @@
 """What can go wrong between us and a bucket: each test begins with the name of its row of the failure matrix."""
 
 import signal
+import time
 from collections.abc import Callable
 
 import pytest
@@ -142,6 +143,7 @@ def test_F13_what_a_dead_attempt_has_uploaded_is_aborted(make_s3_world: Make, po
     world.produce(60)
     killed = world.tidemark("run", "demo", *KEY, failpoint=f"{point}:kill9")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
+    time.sleep(1)  # for what the dead process had asked for, and a store may do a moment later
     assert [key for key in world.uploads() if key.startswith("raw/")]
     assert world.listing() == {}
     world.finish()
