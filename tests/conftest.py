@@ -73,6 +73,7 @@ BY_FUNCTION = ("/test_traces.py", "/test_lost_answers_of_tables.py")
 ONE_BY_ONE = (
     "/test_all_sinks.py",
     "/test_kills.py",
+    "/test_slices_at_once.py",
     "/test_schedules.py",
     "/test_state_machine.py",
     "/test_generated_days.py",
@@ -80,7 +81,8 @@ ONE_BY_ONE = (
 
 
 class ByModule(LoadScopeScheduling):
-    """A module's tests run in one worker, all that need Airflow in the same one, and all with a Spark session too.
+    """A module's tests run in one worker, all that need Airflow in the same one, and all with a Spark session too. The
+    night on call is as long as half of the others that need Airflow, and has one of its own.
 
     Hundreds of kills and traces go to the workers by function, and other long tests of one module one by one: a worker
     with all of them would be the last to end.
@@ -88,7 +90,7 @@ class ByModule(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         if needs_airflow(nodeid):
-            return "airflow"
+            return "night" if "/test_night_of_faults.py" in nodeid else "airflow"
         if needs_session(nodeid):
             return "session"
         module = nodeid.partition("::")[0]

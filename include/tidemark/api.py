@@ -6,6 +6,7 @@ for TIDEMARK_PIPELINES. Every function raises ``TidemarkError`` and its kinds, w
 
 import getpass
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace as changed
@@ -36,7 +37,7 @@ from tidemark.operations.dead_letters import DeadLetterSelection
 from tidemark.operations.dead_letters import dead_letters as read_dead_letters
 from tidemark.operations.hours import hours as hours_of
 from tidemark.operations.lag import lag as measure_lag
-from tidemark.operations.lags import Answer, Lags, ask_sources
+from tidemark.operations.lags import LIMIT, Answer, Lags, ask_sources
 from tidemark.operations.locate import locate
 from tidemark.operations.status import Status
 from tidemark.operations.status import status as status_of
@@ -547,8 +548,9 @@ def asked_sources(
 
     if not asked:
         return {}
+    begin = time.monotonic()
     with connections(list(asked.values())):
-        return ask_sources(database, asked, from_environment, Lags())
+        return ask_sources(database, asked, from_environment, Lags(LIMIT - (time.monotonic() - begin)))
 
 
 def check_pipeline(environment: Environment, database: ManifestDatabase, pipeline_name: str) -> None:

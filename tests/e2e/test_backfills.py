@@ -76,7 +76,9 @@ def test_the_commands_of_the_page_fill_in_and_replay_days_that_one_manifest_hold
     typed(again)
     wait_until(lambda: not before & started(), "both runs to begin again", timeout=200, interval=0.5)
     ended(3)
-    assert demo.attempts() == [(1, "published"), (2, "unchanged")], "both asked for it at once, and one of them did it"
+    first_one, *others = demo.attempts()  # both ask for it at once: one does it, and may have overtaken the other
+    assert first_one == (1, "published")
+    assert [state for _, state in others] in (["unchanged"], ["fenced", "unchanged"])
     assert "nothing to do: attempt 2 of airflow demo" in "".join(
         demo.logs(run_id, ["success"]) for run_id in backfilled
     )

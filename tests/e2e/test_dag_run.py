@@ -446,19 +446,20 @@ def test_a_task_group_in_a_larger_dag_is_on_the_page_from_its_first_failed_plan_
     def listed() -> str:
         """The text of the pipeline's row in the list of the page."""
         overview = browser.get(OVERVIEW).text
-        [row] = re.findall(rf'<tr>\s*<th scope="row">(?:<a [^>]*>)?{DAG}\s*<.*?</tr>', overview, re.DOTALL)
+        row_and_reason = rf'<tr[^>]*>\s*<th scope="row">(?:<a [^>]*>)?{DAG}\s*<.*?</tr>\s*(?:<tr><td colspan.*?</tr>)?'
+        [row] = re.findall(row_and_reason, overview, re.DOTALL)
         return str(row)
 
     try:
         airflow.delete_dag(DAG)  # of the test before, with its runs: Airflow keeps it for minutes
         demo.update()
         airflow.wait_dag("nightly")
-        assert "no run of its DAG has tried it" in listed()
+        assert "no run of its DAG has planned it yet" in listed()
         airflow.unpause("nightly")
         failed = airflow.trigger("nightly")
         assert airflow.wait_run("nightly", failed, lambda _: None, timeout=240) == "failed"
         row = listed()
-        assert "first plan failed" in row
+        assert "failing" in row
         assert '<span class="soft">in DAG nightly</span>' in row
         [(run, number)] = re.findall(r'href="/dags/nightly/runs/([^"/]+)/tasks/copy\.plan\?try_number=(\d+)"', row)
         [tried] = [each for each in airflow.task_instances("nightly", failed) if each["task_id"] == "copy.plan"]

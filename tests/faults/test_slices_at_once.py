@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -15,16 +15,21 @@ from tidemark.failpoints import FAILPOINTS
 AT_ONCE = {"spark": {"parallel_slices": 2}}
 SINKS = ("lake", "lake and table", "table in the manifest database", "iceberg", "lake and totals", "dynamodb")
 OF_ATTEMPTS = [point for point in FAILPOINTS if not point.startswith("plan.")]
-QUICK = (
-    *((point, "lake and table") for point in ("attempt.started", "stage.mid", "publish.mid", "publish.before_mark")),
-    ("publish.before_record", "iceberg"),
-    ("publish.before_record", "lake and totals"),
-)
+QUICK = {
+    "lake and table": ("attempt.started", "stage.mid", "publish.mid", "publish.before_mark"),
+    "iceberg": ("publish.before_record",),
+    "lake and totals": ("publish.before_record",),
+}
 CASES = [
-    pytest.param(point, sink, marks=[] if (point, sink) in QUICK else pytest.mark.exhaustive, id=f"{point}-{sink}")
-    for point in OF_ATTEMPTS
-    for sink in SINKS
-]
+    *(pytest.param(points, sink, id=f"{sink}, quick") for sink, points in QUICK.items()),
+    *(
+        pytest.param(
+            [point for point in OF_ATTEMPTS if point not in QUICK.get(sink, ())],
+            sink, marks=[pytest.mark.exhaustive, pytest.mark.timeout(600)], id=sink,
+        )
+        for sink in SINKS
+    ),
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -32,15 +37,19 @@ def world(request: pytest.FixtureRequest) -> World:
     return world_of(request.param, request, settings=AT_ONCE)
 
 
-@pytest.mark.parametrize(("point", "world"), CASES, indirect=["world"])
-def test_killed_in_the_middle_of_two_slices_nothing_is_missing_and_nothing_twice(world: World, point: str) -> None:
-    world.produce(160, bad_every=9)
-    killed = world.tidemark("run", "demo", "--run-key", "one", failpoint=f"{point}:kill9@2")
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    world.assert_whole()
-    done = world.tidemark("retry", "demo")
-    assert done.returncode == 0, done.stderr
-    world.ok("run", "demo", "--run-key", "one")
+@pytest.mark.parametrize(("points", "world"), CASES, indirect=["world"])
+def test_killed_in_the_middle_of_two_slices_nothing_is_missing_and_nothing_twice(
+    world: World, points: Sequence[str]
+) -> None:
+    for point in points:
+        world.produce(160, bad_every=9)
+        killed = world.tidemark("run", "demo", "--run-key", point, failpoint=f"{point}:kill9@2")
+        assert killed.returncode == -signal.SIGKILL, (point, killed.stderr)
+        world.assert_whole()
+        done = world.tidemark("retry", "demo")
+        assert done.returncode == 0, (point, done.stderr)
+        world.ok("run", "demo", "--run-key", point)
+        world.assert_readers_complete()
     world.assert_complete()
     world.produce(80)
     done = world.tidemark("run", "demo", "--run-key", "two")

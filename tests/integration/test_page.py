@@ -752,7 +752,8 @@ def test_a_manifest_that_is_archived_says_so_and_has_no_button(
     before = client.get("/api/pipelines/demo").json()
     timeline = client.get("/api/pipelines/demo/timeline").json()
     archive(world, 1)
-    assert client.get("/api/pipelines/demo").json() == {**before, "archived": 1}
+    after = client.get("/api/pipelines/demo").json()
+    assert after == {**before, "archived": 1, "newest": after["newest"]}, "the newest are those that are not archived"
     assert client.get("/api/pipelines/demo/timeline").json() == timeline, "it is done, archived or not"
     assert [manifest["id"] for manifest in client.get("/api/pipelines/demo/manifests").json()] == [3, 2]
     pipeline = client.get("/pipelines/demo").text
@@ -956,7 +957,7 @@ def test_the_newest_run_that_nobody_asked_for_is_told_when_its_plan_failed_also_
         ("success", "manual", 2), ("success", run_type, None),
     )):  # fmt: skip
         ran("first", f"run_{number}", "plan", state, of_type)
-        failed = plan_tasks.failed_runs(tasks).get("first")
+        failed = plan_tasks.failed_runs(tasks, asked_for=False).get("first")
         assert (failed and failed.what) == (told and f"task plan of DAG run run_{told} is failed")
 
 
@@ -983,14 +984,18 @@ def test_a_pipeline_whose_first_plan_failed_is_listed_with_the_log_of_that_task(
     monkeypatch.setattr(Rights, "of", "first")
     overview = client.get("/").text
     assert "never planned" in overview
-    assert "no run of its DAG has tried it" in overview
+    assert "no run of its DAG has planned it yet" in overview
     ran("first", "manual__1", "plan", "success")
     ran("first", "manual__2", "plan", "failed")
     overview = client.get("/").text
-    assert '<span class="state failed">first plan failed</span>' in overview
-    assert '<a data-airflow href="/dags/first/runs/manual__2/tasks/plan?try_number=2">failed: the log' in overview
+    assert "1 of 1 needs a person" in overview
+    assert '<span class="state failed">failing</span>' in overview
+    assert "task plan of DAG run manual__2 is failed" in overview
+    assert '<a data-airflow href="/dags/first/runs/manual__2/tasks/plan?try_number=2">first plan: failed' in overview
     assert "/dags/first" not in ask("stranger").get("/").text
-    assert client.get("/api/pipelines").json() == [], "this list has what the manifest database knows"
+    [view] = client.get("/api/pipelines").json()
+    assert (view["pipeline"], view["state"], view["problems"][0]["kind"]) == ("first", "failing", "failing")
+    assert 'tidemark_state{pipeline="first",state="failing"} 1' in client.get("/api/metrics").text
     path = "/dags/first/runs/manual__2/tasks/plan?try_number=2"
     assert client.get("/api/unplanned").json() == [
         {"pipeline": "first", "dag_id": "first", "state": "failed", "path": path}
@@ -1000,4 +1005,7 @@ def test_a_pipeline_whose_first_plan_failed_is_listed_with_the_log_of_that_task(
     ran("first", "manual__3", "copy.plan", "up_for_retry")
     overview = client.get("/").text
     assert 'second <span class="soft">in DAG first</span>' in overview
-    assert '<a data-airflow href="/dags/first/runs/manual__3/tasks/copy.plan?try_number=2">up for retry' in overview
+    assert (
+        '<a data-airflow href="/dags/first/runs/manual__3/tasks/copy.plan?try_number=2">first plan: up for retry'
+        in overview
+    )

@@ -1,5 +1,7 @@
 """The one word for a pipeline: never ok when something is wrong or unknown, with the step that leads back to ok."""
 
+import os
+import shutil
 import signal
 import socket
 import threading
@@ -21,9 +23,10 @@ from tidemark.lifecycle import close as closing
 from tidemark.lifecycle import plan as planning
 from tidemark.open_metrics import HELP
 from tidemark.operations.lag import Lag
-from tidemark.operations.lags import AT_ONCE, Lags
+from tidemark.operations.lags import AT_ONCE, Lags, ask_sources
 from tidemark.operations.status import PROBLEMS, State
 from tidemark.pipeline.deployed import deployed
+from tidemark.pipeline.loader import find
 
 MakeWorld = Callable[..., World]
 
@@ -132,13 +135,75 @@ def test_a_plan_that_was_killed_is_told_when_it_should_have_ended_unless_it_had_
         assert state(world) == "ok"
         return
     what, next_step = reason(world)
-    assert (state(world), next_step) == ("failing", "tidemark plan demo --dry-run")
+    assert (state(world), next_step) == ("failing", "tidemark run demo")
     assert what.startswith("plan began ")
     assert what.endswith(" and has not ended: it was killed, or it hangs")
-    world.ok("plan", "demo", "--dry-run")
-    assert state(world) == "failing", "a dry run has planned nothing"
+    world.ok(*next_step.removeprefix("tidemark ").split())
+    assert state(world) == "ok"
+
+
+def test_a_plan_up_to_a_time_that_was_killed_says_nothing_about_the_next_one(world: World) -> None:
+    words = ("plan", "demo", "--until", "2024-03-01T01:00")
+    assert world.tidemark(*words, failpoint="plan.before_commit:kill9").returncode == -signal.SIGKILL
+    with ManifestDatabase(world.dsn, "test") as database:
+        assert database.failed_tasks("demo") == []
+
+
+def test_a_closing_that_was_killed_is_told_too(world: World) -> None:
+    world.produce(10)
+    assert world.tidemark("run", "demo", failpoint="hours.before_commit:kill9").returncode == -signal.SIGKILL
+    with psycopg.connect(world.dsn) as connection:
+        connection.execute("UPDATE tidemark.failed_task SET since = since - interval '11 minutes'")
+    assert state(world) == "failing"
+    assert reason(world)[0].startswith("close began ")
     world.ok("run", "demo")
     assert state(world) == "ok"
+
+
+def failing_plan(world: World, run_key: str) -> None:
+    with mock.patch.object(planning, "check_for_plan", side_effect=Unavailable("the lake is read-only", next_step="-")):
+        assert world.here("run", "demo", "--run-key", run_key).exit_code == 1
+    assert state(world) == "failing"
+
+
+def test_an_older_run_that_is_done_again_says_nothing_about_a_newer_plan_that_fails(world: World) -> None:
+    world.ok("run", "demo", "--run-key", "one")
+    failing_plan(world, "two")
+    world.ok("run", "demo", "--run-key", "one")
+    assert state(world) == "failing"
+    world.ok("run", "demo", "--run-key", "two")
+    assert state(world) == "ok"
+
+
+def test_a_decision_answers_the_refusal_and_no_other_failure(world: World) -> None:
+    world.produce(20)
+    failing_plan(world, "two")
+    told = ("notify", "--command", "true", "--after", "0s")
+    assert "the lake is read-only" in world.ok(*told)
+    world.administer("delete_records", [TopicPartition(world.topic, 0, 15)])
+    [view] = world.status()
+    assert [problem["kind"] for problem in view["problems"]] == ["lost", "failing"]
+    assert "no longer" not in world.ok(*told)
+    world.ok("accept-loss", "demo", "--why", "a test")
+    assert (state(world), reason(world)[0].endswith("the lake is read-only")) == ("failing", True)
+    world.ok("run", "demo")
+    assert state(world) == "ok"
+
+
+def test_dead_letters_are_not_over_when_the_file_breaks(world: World) -> None:
+    world.settings["max_dead_letters"] = None
+    world.write_pipeline()
+    for _ in range(2):
+        world.produce(20, bad_every=1)
+        world.ok("run", "demo")
+    assert state(world) == "dead letters"
+    told = ("notify", "--command", "true", "--after", "0s")
+    assert "dead letters" in world.ok(*told)
+    (world.pipelines / "demo.yaml").unlink()
+    shutil.rmtree(world.folder / "_pipelines", ignore_errors=True)
+    assert "no longer" not in world.ok(*told)
+    world.write_pipeline()
+    assert "are dead letters" not in world.ok(*told), "it has been told"
 
 
 def test_a_plan_of_a_key_or_time_that_a_person_gave_wrong_says_nothing_about_the_next_run(world: World) -> None:
@@ -317,7 +382,7 @@ def test_a_close_that_fails_is_told_until_one_succeeds(world: World, monkeypatch
     assert state(world) == "ok"
 
 
-def test_what_failed_after_the_plan_was_stored_is_over_when_it_is_planned_again(
+def test_a_plan_that_is_stored_has_not_failed_whatever_came_after_that(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.produce(1)
@@ -325,7 +390,7 @@ def test_what_failed_after_the_plan_was_stored_is_over_when_it_is_planned_again(
         gone = Unavailable("the database is gone", next_step="wait")
         patched.setattr(planning, "failpoint", mock.Mock(side_effect=[None, gone]))
         assert world.here("plan", "demo", "--run-key", "one").exit_code == 1
-    assert state(world) == "failing"
+    assert state(world) == "waiting"
     world.ok("plan", "demo", "--run-key", "one")
     assert state(world) == "waiting"
 
@@ -353,6 +418,36 @@ def test_a_slow_source_is_known_by_its_last_answer() -> None:
     with mock.patch("tidemark.operations.lags.FRESH", -1.0):
         assert lags.of({"demo": slow})["demo"].parts == ()
     assert len(asked) == 2
+
+
+def test_one_that_answers_is_heard_behind_many_that_are_silent() -> None:
+    end = threading.Event()
+
+    def silent() -> tuple[Lag, ...]:
+        end.wait(30)
+        return ()
+
+    try:
+        asks = {f"silent-{number}": silent for number in range(3 * AT_ONCE)}
+        answers = Lags(limit=4).of({**asks, "demo": lambda: ()})
+        assert answers["demo"].parts == ()
+        assert {answers[name].why for name in asks} == {"the source has not answered within 4 s"}
+    finally:
+        end.set()
+
+
+def test_a_connection_that_cannot_be_read_is_one_pipelines_and_no_others(world: World) -> None:
+    def lookup(conn_id: str) -> Any:
+        raise ValueError(conn_id)
+
+    with ManifestDatabase(world.dsn, "test") as database, mock.patch.dict(os.environ, world.environment()):
+        right = find(world.pipelines, "demo")
+        wrong = right.model_copy(
+            update={"source": right.source.model_copy(update={"connection": "sealed", "bootstrap_servers": None})}
+        )
+        answers = ask_sources(database, {"demo": right, "wrong": wrong}, lookup, Lags())
+    assert answers["demo"].parts
+    assert answers["wrong"].why == "ValueError: sealed"
 
 
 def test_a_thousand_sources_are_asked_by_a_few_threads() -> None:

@@ -34,7 +34,7 @@ from tidemark.errors import ConfigurationError, NotPublished, TidemarkError, Wor
 from tidemark.lifecycle import events
 from tidemark.lifecycle.close import published_sums, ranges_of_hours, require_run_done
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.failed_tasks import Task, watched
+from tidemark.lifecycle.failed_tasks import Task, begun, watched
 from tidemark.lifecycle.hours import close_hours, hours_to_tell
 from tidemark.lifecycle.older import HeldElsewhere, named, older_unfinished, to_take_along
 from tidemark.lifecycle.plan import PlannedRun, Tick, manifests_between, up_to
@@ -360,7 +360,8 @@ def close_run(pipeline: Pipeline, planned: list[int]) -> Closed:
         with form_named(context, held):
             require_published(context, task_context, planned, held)
         event = event_of(context, tick_of(task_context), planned)
-        closed = Closed(event, close_hours_of_run(context, task_context))
+        with begun(context.database, pipeline.name, Task.CLOSE):
+            closed = Closed(event, close_hours_of_run(context, task_context))
         context.database.forget_failed_task(pipeline.name, Task.CLOSE)
         return closed
 

@@ -50,10 +50,10 @@ def variables(configured: Path, logs: str) -> dict[str, str]:
     return {"AIRFLOW_CONFIG": str(configured), **of_logs}
 
 
-def connections(configured: Path, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+def connections(configured: Path, ids: Sequence[str], *, limit: float = TIMEOUT_S) -> dict[str, Mapping[str, Any]]:
     """Those of the connections that Airflow has, in the shape of ``connections.Lookup``.
 
-    Raises ``Unavailable`` when Airflow's database or its secrets backend does not answer.
+    Raises ``Unavailable`` when Airflow's database or its secrets backend does not answer within ``limit`` seconds.
     """
     try:
         with TemporaryDirectory() as logs:
@@ -62,7 +62,7 @@ def connections(configured: Path, ids: Sequence[str]) -> dict[str, Mapping[str, 
                 env={**os.environ, **variables(configured, logs)},
                 text=True,
                 capture_output=True,
-                timeout=TIMEOUT_S,
+                timeout=limit,
             )
         connections: dict[str, Mapping[str, Any]] = json.loads(answer.stdout)
     except (subprocess.TimeoutExpired, ValueError):

@@ -20,6 +20,7 @@ from tidemark.operations.audit import audit_between, compared
 from tidemark.operations.complete import completeness
 from tidemark.operations.hours import hours as hours_of
 from tidemark.operations.lag import lag as measure_lag
+from tidemark.operations.lags import LOOK_UP
 from tidemark.pipeline.loader import find
 from tidemark.pipeline.settings import Pipeline
 from tidemark.views.checks import compared_views, completeness_view, difference_views
@@ -174,7 +175,7 @@ def status(
     with database_of(environment) as database:
         known = statuses(
             environment, database, pipeline_name, max_lag=max_lag, max_age=max_age, source=source,
-            connections=lambda pipelines: connections_of(*pipelines),
+            connections=lambda pipelines: connections_of(*pipelines, limit=LOOK_UP),
         )  # fmt: skip
     views = [status_view(each) for each in known]
     output.status(views, as_json)

@@ -18,7 +18,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.open_metrics import CONTENT_TYPE, Measured, measured, text
-from tidemark.operations.lags import Answer
+from tidemark.operations.lags import LOOK_UP, Answer
 from tidemark.operations.status import status
 from tidemark.pipeline.deployed import Deployed
 from tidemark.views.json_text import as_json_text
@@ -65,7 +65,7 @@ def metrics(
             known = known_pipelines(environment, database, pipeline_name)
             heard = dict.fromkeys(known, NOT_ASKED)
             if lag:
-                heard |= asked_sources(database, known, lambda named: connections_of(*named))
+                heard |= asked_sources(database, known, lambda named: connections_of(*named, limit=LOOK_UP))
             with database.reading_ahead(known):
                 return [_measured(database, name, deployed, heard[name]) for name, deployed in known.items()]
 

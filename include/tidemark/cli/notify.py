@@ -14,6 +14,7 @@ from tidemark.cli.options import Commands, common_options, pipeline_argument
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError
 from tidemark.operations import notify as operation
+from tidemark.operations.lags import LOOK_UP
 from tidemark.operations.notify import WEBHOOK
 from tidemark.operations.status import Status
 
@@ -59,7 +60,7 @@ def notify(
         with database_of(environment) as database:
             return statuses(
                 environment, database, pipeline_name, source=asks,
-                connections=lambda pipelines: connections_of(*pipelines),
+                connections=lambda pipelines: connections_of(*pipelines, limit=LOOK_UP),
             )  # fmt: skip
 
     told = operation.notify(

@@ -59,10 +59,11 @@ def _is_planned(environment: Environment, pipeline_name: str) -> bool:
     return False
 
 
-def connections_of(*pipelines: Pipeline) -> AbstractContextManager[None]:
+def connections_of(*pipelines: Pipeline, limit: float = shell.TIMEOUT_S) -> AbstractContextManager[None]:
     """Put the connections that the pipelines name and this shell lacks into the environment, as Airflow has them.
 
-    Airflow is asked only when this shell is set up for it. Notes say which Airflow answered, and what is still missing.
+    Airflow is asked only when this shell is set up for it, for ``limit`` seconds at most. Notes say which Airflow
+    answered, and what is still missing.
     """
     ids = sorted({conn_id for pipeline in pipelines for conn_id in pipeline.connections()})
     lacking = [conn_id for conn_id in ids if _is_missing(conn_id)]
@@ -77,7 +78,7 @@ def connections_of(*pipelines: Pipeline) -> AbstractContextManager[None]:
         return in_environment({})
     stored: Mapping[str, Mapping[str, Any]] = {}
     try:
-        stored = shell.connections(configured, lacking)
+        stored = shell.connections(configured, lacking, limit=limit)
     except Unavailable as error:
         log.note(f"warning: {error.what}; try: {error.next_step}")
     else:

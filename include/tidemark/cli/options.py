@@ -28,11 +28,14 @@ class _Command(click.Command):
         if not ctx.resilient_parsing:
             _, _, given = self.make_parser(ctx).parse_args(args=[*args])
             for option in given:
-                if isinstance(option, click.Option) and not (option.multiple or option.is_flag):
-                    times = given.count(option)
-                    if times > 1:
-                        raise click.UsageError(f"{option.opts[0]} is given {times} times, and takes one value", ctx)
+                times = given.count(option)
+                if times > 1 and isinstance(option, click.Option) and _takes_one(option):
+                    raise click.UsageError(f"{option.opts[0]} is given {times} times, and takes one value", ctx)
         return super().parse_args(ctx, args)
+
+
+def _takes_one(option: click.Option) -> bool:
+    return not option.multiple and (not option.is_flag or bool(option.secondary_opts))
 
 
 class Commands(click.Group):

@@ -361,6 +361,8 @@ def status(views: Sequence[StatusView], as_json: bool) -> None:
         facts += [f"{len(view.waiting)} waiting"] if view.waiting else []
         facts += [f"{many(view.lost, 'offset')} lost"] if view.lost else []
         facts += [many(view.dead_lettered, "dead letter")] if view.dead_lettered else []
+        if view.newest.read > view.newest.written:
+            facts.append(f"of the newest {many(view.newest.read, 'record')}: {view.newest.described()}")
         click.echo(f"{view.pipeline}: {'; '.join(facts)}")
         for problem in view.problems:
             click.echo(f"  {problem.kind}: {problem.what}\n    next: {problem.next_step}")

@@ -819,6 +819,10 @@ class ManifestDatabase:
         manifests = map(_manifest, self._rows("undone", pipeline_name=pipeline_name))
         return [manifest for manifest in manifests if manifest.state is not ManifestState.DONE]
 
+    def newest_counts(self, pipeline_name: str) -> list[Counts]:
+        """What the newest two manifests counted, of the newest 50 done ones that have read records."""
+        return [Counts(**row["counts"]) for row in self._rows("newest_counts", pipeline_name=pipeline_name)]
+
     def published_up_to(self, pipeline_name: str) -> datetime | None:
         """The latest time before which everything is published, as far as runs say it."""
         rows = self._rows("published_up_to", pipeline_name=pipeline_name)
@@ -865,33 +869,34 @@ class ManifestDatabase:
         """The last audit and the last ``deep`` one, newest first: at, actor, deep, differences, first_differences."""
         return self._rows("last_audits", pipeline_name=pipeline_name)
 
-    def note_failed_task(self, pipeline_name: str, task: str, what: str, next_step: str) -> None:
-        """Keep why the newest ``plan`` or ``close`` of a pipeline failed, until one succeeds."""
-        values = {"task": task, "actor": self.actor, "what": what, "next_step": next_step}
+    def note_failed_task(self, pipeline_name: str, task: str, what: str, next_step: str, *, refused: bool) -> None:
+        """Keep why the newest ``plan`` or ``close`` of a pipeline failed, until one succeeds; ``refused``: or until a
+        person decides."""
+        values = {"task": task, "actor": self.actor, "what": what, "next_step": next_step, "refused": refused}
         self._rows("note_failed_task", pipeline_name=pipeline_name, **values)
 
-    def note_begun_task(self, pipeline_name: str, task: str) -> None:
+    def note_begun_task(self, pipeline_name: str, task: str, run_key: str) -> None:
         """A ``plan`` or ``close`` has begun; what is noted of an earlier one that failed stays."""
-        self._rows("note_begun_task", pipeline_name=pipeline_name, task=task, actor=self.actor)
+        self._rows("note_begun_task", pipeline_name=pipeline_name, task=task, actor=self.actor, run_key=run_key)
 
     def forget_begun_task(self, pipeline_name: str, task: str) -> None:
-        """It has ended; whether it failed is noted by others."""
-        self._rows("forget_begun_task", pipeline_name=pipeline_name, task=task, actor=self.actor)
+        """It has ended, and not failed."""
+        self._rows("forget_begun_task", pipeline_name=pipeline_name, task=task)
+
+    def forget_refused_plan(self, pipeline_name: str) -> None:
+        """A person has decided what a plan was refused for."""
+        self._rows("forget_refused_plan", pipeline_name=pipeline_name)
 
     def forget_failed_task(self, pipeline_name: str, task: str) -> None:
         """A ``plan`` or ``close`` has succeeded."""
         self._rows("forget_failed_task", pipeline_name=pipeline_name, task=task)
 
     def failed_tasks(self, pipeline_name: str) -> list[Row]:
-        """Why no plan, or no close, succeeds: task, since, at (the newest), times, actor, what, next_step.
+        """Why no plan, or no close, succeeds: task, since, at (the newest), times, actor, what, next_step, refused.
 
         With 0 ``times``, one has begun at ``since`` and has not ended.
         """
         return self._rows("failed_tasks", pipeline_name=pipeline_name)
-
-    def is_newest_run(self, pipeline_name: str, run_key: str) -> bool:
-        """Whether no run of the pipeline was planned after this one."""
-        return [row["run_key"] for row in self._rows("newest_run_key", pipeline_name=pipeline_name)] == [run_key]
 
     def planned_at(self, pipeline_name: str) -> Row:
         """When a plan succeeded: ``first``, ``last``, and ``last_without_time``: of those that reached their cut, and

@@ -765,28 +765,33 @@ WHERE last_audit.at <= excluded.at;
 SELECT at, actor, deep, differences, first_differences FROM last_audit WHERE pipeline = %(pipeline_name)s ORDER BY at DESC;
 
 -- name: note_failed_task
-INSERT INTO failed_task (pipeline, task, actor, what, next_step)
-VALUES (%(pipeline_name)s, %(task)s, %(actor)s, %(what)s, %(next_step)s)
+INSERT INTO failed_task (pipeline, task, actor, what, next_step, refused, run_key)
+VALUES (%(pipeline_name)s, %(task)s, %(actor)s, %(what)s, %(next_step)s, %(refused)s, '')
 ON CONFLICT (pipeline, task) DO UPDATE
 SET at = now(), times = failed_task.times + 1, actor = excluded.actor, what = excluded.what,
-    next_step = excluded.next_step;
+    next_step = excluded.next_step, refused = excluded.refused;
 
 -- name: note_begun_task
-INSERT INTO failed_task (pipeline, task, times, actor, what, next_step)
-VALUES (%(pipeline_name)s, %(task)s, 0, %(actor)s, '', '') ON CONFLICT DO NOTHING;
+INSERT INTO failed_task (pipeline, task, times, actor, what, next_step, refused, run_key)
+VALUES (%(pipeline_name)s, %(task)s, 0, %(actor)s, '', '', false, %(run_key)s)
+ON CONFLICT (pipeline, task) DO UPDATE
+SET run_key = excluded.run_key, since = CASE WHEN failed_task.times = 0 THEN now() ELSE failed_task.since END;
 
 -- name: forget_begun_task
-DELETE FROM failed_task WHERE pipeline = %(pipeline_name)s AND task = %(task)s AND times = 0 AND actor = %(actor)s;
+DELETE FROM failed_task WHERE pipeline = %(pipeline_name)s AND task = %(task)s AND times = 0;
+
+-- name: forget_refused_plan
+DELETE FROM failed_task WHERE pipeline = %(pipeline_name)s AND task = 'plan' AND refused;
 
 -- name: forget_failed_task
 DELETE FROM failed_task WHERE pipeline = %(pipeline_name)s AND task = %(task)s;
 
 -- name: failed_tasks
-SELECT task, since, at, times, actor, what, next_step FROM failed_task WHERE pipeline = %(pipeline_name)s
+-- A plan that has stored its run has not failed, whatever came after that.
+SELECT task, since, at, times, actor, what, next_step, refused FROM failed_task f
+WHERE pipeline = %(pipeline_name)s
+  AND NOT EXISTS (SELECT FROM run r WHERE r.pipeline = f.pipeline AND r.run_key = f.run_key)
 ORDER BY task DESC;
-
--- name: newest_run_key
-SELECT run_key FROM run WHERE pipeline = %(pipeline_name)s ORDER BY id DESC LIMIT 1;
 
 -- name: of_each
 -- The rows of a statement about one pipeline, of many.
@@ -908,6 +913,13 @@ WHERE m.pipeline = %(pipeline_name)s AND m.state <> 'done'
 SELECT min(planned_up_to) AS planned_up_to FROM (
     SELECT planned_up_to FROM run WHERE pipeline = %(pipeline_name)s AND planned_up_to IS NOT NULL
     ORDER BY planned_up_to DESC LIMIT %(runs)s) newest;
+
+-- name: newest_counts
+-- Of the newest manifests that are done, not archived, and have read records.
+SELECT p.counts
+FROM (SELECT m.id FROM manifest m WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done' ORDER BY m.id DESC LIMIT 50) m
+CROSS JOIN LATERAL (SELECT p.counts FROM publication p WHERE p.manifest_id = m.id ORDER BY p.sink LIMIT 1) p
+WHERE (p.counts ->> 'read')::bigint > 0 ORDER BY m.id DESC LIMIT 2;
 
 -- name: published_sums
 -- The records of what is published, each once: every sink counts the same, so of each manifest, or archive, the sink

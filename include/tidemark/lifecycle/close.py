@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from tidemark.database.client import Row
 from tidemark.errors import NotFound, NotPublished
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.failed_tasks import Task
+from tidemark.lifecycle.failed_tasks import Task, begun
 from tidemark.lifecycle.hours import close_hours
 from tidemark.lifecycle.older import (
     NAMED,
@@ -53,7 +53,8 @@ def close(
     own = (*run["manifests"], *run["covered_by"])
     taken_along = tuple(manifest.id for manifest in manifests if manifest.id not in own)
     counts, hours = published_sums(context, manifests)
-    closed_hours = tuple(close_hours(context))
+    with begun(context.database, context.pipeline_name, Task.CLOSE):
+        closed_hours = tuple(close_hours(context))
     context.database.forget_failed_task(context.pipeline_name, Task.CLOSE)
     return Closing(
         run_key, run["reached"], tuple(run["manifests"]), tuple(run["covered_by"]), taken_along, counts, hours,

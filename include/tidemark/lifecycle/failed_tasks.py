@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from enum import StrEnum
 
 from tidemark.database.client import ManifestDatabase
-from tidemark.errors import CutConflict, Fenced, NotFound, NotPublished, TidemarkError
+from tidemark.errors import CutConflict, DataLost, Fenced, NotFound, NotPublished, TidemarkError, TopicChanged
 
 
 class Task(StrEnum):
@@ -39,22 +39,27 @@ def watched(
             what, next_step = _in_words(error, task)
             # A database that does not answer cannot be told; the error that is raised says so.
             with suppress(TidemarkError), open_database() as database:
-                database.note_failed_task(pipeline_name, task, what, next_step)
+                database.note_failed_task(pipeline_name, task, what, next_step, refused=_is_refusal(error))
         raise
 
 
 @contextmanager
-def begun(database: ManifestDatabase, pipeline_name: str, task: Task) -> Iterator[None]:
-    """Note that a task has begun, until it ends, well or not. The note of one that is killed stays, also of one that
-    Airflow ends, since somebody marked it."""
-    database.note_begun_task(pipeline_name, task)
+def begun(database: ManifestDatabase, pipeline_name: str, task: Task, run_key: str = "") -> Iterator[None]:
+    """Note that a task has begun. Whoever sees it succeed takes the note away, and of one that fails ``watched`` makes
+    another; that of a killed one stays, also when Airflow ends it, since somebody marked it."""
+    database.note_begun_task(pipeline_name, task, run_key)
     try:
         yield
-    except (Exception, KeyboardInterrupt):
-        with suppress(TidemarkError):
-            database.forget_begun_task(pipeline_name, task)
+    except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, KeyboardInterrupt) or _is_told_otherwise(error):
+            with suppress(TidemarkError):
+                database.forget_begun_task(pipeline_name, task)
         raise
-    database.forget_begun_task(pipeline_name, task)
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether a person's decision answers it: about lost offsets, or a topic that was cut, is another one or gone."""
+    return isinstance(error, DataLost | TopicChanged)
 
 
 def _is_told_otherwise(error: Exception) -> bool:

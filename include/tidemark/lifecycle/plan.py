@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -44,6 +45,11 @@ class Tick:
     kind: RunKind
     cut_at: datetime | None
     since: datetime | None = None
+
+    @property
+    def is_like_the_next(self) -> bool:
+        """Whether what hinders it hinders the next run: not so a backfill, or a time that a person gave."""
+        return self.kind is RunKind.SCHEDULED or (self.kind is RunKind.MANUAL and self.cut_at is None)
 
     @classmethod
     def at(cls, cut_at: datetime, kind: RunKind) -> "Tick":
@@ -92,8 +98,11 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
         return known
     if dry_run:
         return _plan(context, tick, dry_run=True)
-    with begun(context.database, context.pipeline_name, Task.PLAN):
-        return _plan(context, tick, dry_run=False)
+    noted = begun(context.database, context.pipeline_name, Task.PLAN, tick.run_key)
+    with noted if tick.is_like_the_next else nullcontext():
+        run = _plan(context, tick, dry_run=False)
+    context.database.forget_failed_task(context.pipeline_name, Task.PLAN)
+    return run
 
 
 def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
@@ -179,12 +188,10 @@ def _chains(context: Context) -> list[Chain]:
 
 
 def _known(context: Context, tick: Tick) -> PlannedRun | None:
-    """The run as it was stored. When it is the newest, what failed after it was stored is over."""
+    """The run as it was stored."""
     row = context.database.find_run(context.pipeline_name, tick.run_key)
     if row is None:
         return None
-    if context.database.is_newest_run(context.pipeline_name, tick.run_key):
-        context.database.forget_failed_task(context.pipeline_name, Task.PLAN)
     if tick.cut_at is not None and row["cut_at"] != tick.cut_at:
         raise CutConflict(
             f"run {tick.run_key} was planned up to {row['cut_at']} before, and now up to {tick.cut_at}",
@@ -342,7 +349,6 @@ def _store(
         pipeline_name, tick.run_key, tick.kind, cut_at=tick.cut_at, reached=planned.reached,
         planned_up_to=planned_up_to, covered_by=covered_by, notes=list(planned.notes),
     )  # fmt: skip
-    database.forget_failed_task(pipeline_name, Task.PLAN)
     database.insert_run_ends(run_id, {ids[at]: end for at, end in planned.ends})
     manifest_ids = database.insert_manifests(run_id, pipeline_name, len(planned.slices))
     rows: list[tuple[int, int | None, int, int | None]] = []

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from tidemark.errors import IllegalTransition, NotFound, PlanRefused
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.divergence import first_difference_now
-from tidemark.lifecycle.failed_tasks import Task
 from tidemark.lifecycle.plan import limits
 from tidemark.lifecycle.preflight import check_for_plan, not_known
 from tidemark.lifecycle.reconcile import judgement
@@ -56,7 +55,7 @@ def _deciding_if_complete(context: Context, why: str, *, dry_run: bool) -> Itera
 def _noted(context: Context, verb: str, decision: Decision) -> Decision:
     """Return the decision, after adding it to the history unless it is a dry run. It answers why plans were refused."""
     if not decision.dry_run:
-        context.database.forget_failed_task(context.pipeline_name, Task.PLAN)
+        context.database.forget_refused_plan(context.pipeline_name)
         context.database.note_decision(context.pipeline_name, verb, decision)
     return decision
 

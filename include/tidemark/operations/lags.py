@@ -4,22 +4,25 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from functools import cache
 
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import TidemarkError, about
-from tidemark.lifecycle.context import open_context
+from tidemark.lifecycle.context import refuse_out_of_use
+from tidemark.lifecycle.known_sinks import refuse_unlike
 from tidemark.operations.lag import Lag, Planned, behind, planned
 from tidemark.pipeline.settings import Pipeline
-from tidemark.sources.base import Source
+from tidemark.sources.registry import open_source
 
-LIMIT = 8.0  # seconds that a command waits for sources, all together; scrapers wait for 10
+LIMIT = 8.0  # seconds that a command waits for connections and sources, all together; scrapers wait for 10
+LOOK_UP = 5.0  # seconds of them that it waits for connections
 FRESH = 5.0  # seconds for which an answer is given again
 OLD = 60.0  # seconds for which an answer is given while the source is asked again
-AT_ONCE = 16  # sources that are asked; a silent one holds one of our threads until it has answered
+AT_ONCE = 16  # threads that ask; a silent source holds one of them until it gives up
+STUCK = 0.5  # seconds without any answer, after which as many threads are added: the others may all be silent
 
 Ask = Callable[[], tuple[Lag, ...]]
 _Answering = Future[tuple[Lag, ...]]
@@ -43,12 +46,16 @@ class Lags:
         self._asked: dict[str, tuple[float, _Answering]] = {}
         self._heard: dict[str, tuple[float, tuple[Lag, ...]]] = {}
         self._waiting: deque[tuple[str, Ask, _Answering]] = deque()
-        self._threads = 0
 
     def of(self, asks: Mapping[str, Ask]) -> dict[str, Answer]:
         """The answers that are there within ``limit`` seconds, or were a minute ago; the others say they are not."""
         asked = {name: self._begun(name, ask) for name, ask in asks.items()}
-        wait(asked.values(), timeout=self._limit)
+        self._add_threads()
+        waited_for, deadline = set(asked.values()), time.monotonic() + self._limit
+        while waited_for and (left := deadline - time.monotonic()) > 0:
+            done, waited_for = wait(waited_for, timeout=min(STUCK, left), return_when=FIRST_COMPLETED)
+            if not done:
+                self._add_threads()
         return {name: self._answer(name, future) for name, future in asked.items()}
 
     def _answer(self, name: str, future: _Answering) -> Answer:
@@ -64,17 +71,17 @@ class Lags:
                 future = Future()
                 self._asked[name] = time.monotonic(), future
                 self._waiting.append((name, ask, future))
-                if self._threads < AT_ONCE:
-                    self._threads += 1
-                    threading.Thread(target=self._work, daemon=True).start()
             return future
+
+    def _add_threads(self) -> None:
+        for _ in range(min(AT_ONCE, len(self._waiting))):
+            threading.Thread(target=self._work, daemon=True).start()
 
     def _work(self) -> None:
         """Ask one source after the other, as long as any waits."""
         while True:
             with self._lock:
                 if not self._waiting:
-                    self._threads -= 1
                     return
                 name, ask, future = self._waiting.popleft()
             try:
@@ -89,7 +96,10 @@ class Lags:
 def ask_sources(
     database: ManifestDatabase, pipelines: Mapping[str, Pipeline], lookup: Lookup, lags: Lags
 ) -> dict[str, Answer]:
-    """What the sources of these pipelines answer; the database is asked before, and by the caller's thread alone."""
+    """What the sources of these pipelines answer; the database is asked before, and by the caller's thread alone.
+
+    ``lookup`` finds their connections, as others are asked.
+    """
     connection_of = cache(lookup)
     asks: dict[str, Ask] = {}
     refused: dict[str, Answer] = {}
@@ -97,17 +107,18 @@ def ask_sources(
         for name, pipeline in pipelines.items():
             try:
                 with about(pipeline=name):
-                    source = open_context(pipeline, database, connection_of).source
-                    asks[name] = _ask(name, source, planned(database, name))
+                    refuse_out_of_use(name, database)
+                    refuse_unlike(pipeline, database.sinks(name))
+                    asks[name] = _ask(pipeline, connection_of, planned(database, name))
             except TidemarkError as error:
                 refused[name] = Answer(None, error.what, error.next_step)
     return refused | lags.of(asks)
 
 
-def _ask(name: str, source: Source, known: Planned) -> Ask:
+def _ask(pipeline: Pipeline, lookup: Lookup, known: Planned) -> Ask:
     def ask() -> tuple[Lag, ...]:
-        with about(pipeline=name):
-            return tuple(behind(source, known))
+        with about(pipeline=pipeline.name):
+            return tuple(behind(open_source(pipeline.name, pipeline.source, lookup), known))
 
     return ask
 

@@ -161,8 +161,7 @@ def _is_over(notice: Notice, looked_at: Mapping[str, Status], *, all_of_them: bo
     status = looked_at.get(notice.pipeline)
     if status is None:
         return all_of_them
-    unseen = {State.LOST: status.lag is None, State.LATE: status.max_age is None}
-    return not unseen.get(notice.kind, False)
+    return notice.kind not in status.unseen
 
 
 def _notices(status: Status, now: datetime) -> Iterator[Notice]:

@@ -12,7 +12,7 @@ from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.lifecycle.context import refuse_out_of_use
 from tidemark.lifecycle.failed_tasks import Task
 from tidemark.lifecycle.older import described, next_step_of
-from tidemark.manifest import Manifest, ManifestSelection, ManifestState, many
+from tidemark.manifest import Counts, Manifest, ManifestState, many
 from tidemark.operations.lags import Answer
 from tidemark.pipeline.deployed import Deployed
 from tidemark.pipeline.schedule import Schedule
@@ -22,8 +22,6 @@ from tidemark.planner import OnDataLoss, acceptance_of
 START = timedelta(minutes=10)  # that a planned manifest may wait for its first attempt: other tasks are before it
 LONGEST_PLAN = timedelta(minutes=10)  # half of it may go by until its cut has come
 RUN = timedelta(minutes=15)  # that a run may take, however short the interval of its schedule is
-NEWEST = 2  # manifests with records whose dead letters are looked at
-LOOKED_AT = 50  # done manifests among which they are
 MOST_DEAD = 0.5  # the share of the records of each that may be dead letters
 
 
@@ -91,8 +89,9 @@ class Status:
     planned, or planned and not published; None when the source was not heard: then a loss that nobody has decided about
     is not known either. ``at_work`` manifests have a live attempt, ``waiting`` ones were planned a moment ago. ``lost``
     offsets and ``dead_lettered`` records were given up by a person or by the pipeline file, so they are no problems.
-    ``audits`` are the last one and the last that read all rows, newest first. ``planned``: whether a plan ever
-    succeeded.
+    ``newest``: what the newest manifests counted, so that the shares of what became no rows can be seen.
+    ``audits`` are the last one and the last that read all rows, newest first. Problems of the kinds ``unseen`` were not
+    looked for. ``planned``: whether a plan ever succeeded.
     """
 
     pipeline_name: str
@@ -104,8 +103,10 @@ class Status:
     waiting: tuple[int, ...]
     lost: int
     dead_lettered: int
+    newest: Counts
     audits: tuple[Mapping[str, Any], ...]
     problems: tuple[Problem, ...]
+    unseen: tuple[State, ...]
     planned: bool
 
     @property
@@ -153,12 +154,13 @@ def status(
     audits = database.last_audits(pipeline_name)
     retired = database.retired_at(pipeline_name) is not None
     dead_lettered = database.published_sums(pipeline_name)["dead_lettered"]
+    newest = database.newest_counts(pipeline_name)
     problems = [*_of_manifests(stopped), *_of_chains(database, pipeline_name, pipeline)]
     if not retired or deployed is not None:
         problems += _of_audits(pipeline_name, audits)
     if pipeline is not None:
         problems += _retired(database, pipeline_name)
-        problems += _of_dead_letters(database, pipeline_name) if dead_lettered else []
+        problems += _of_dead_letters(pipeline_name, newest)
         problems += _of_source(pipeline, heard, max_lag)
         if max_age is not None and (late := _too_old(since or planned_at["first"], now, max_age)):
             problems.append(Problem(State.LATE, late, f"look at the runs of the DAG, or: tidemark run {pipeline_name}"))
@@ -166,8 +168,9 @@ def status(
     if not retired and wrong_file is not None:
         cause = _cause(wrong_file.what)
         problems.append(Problem(State.FAILING, wrong_file.what, wrong_file.next_step, cause=cause))
-    elif not retired and not waits_for_decision:
-        problems += _of_tasks(database, pipeline_name, failed_run, planned_at["last"], now)
+    elif not retired:
+        failed = None if waits_for_decision else failed_run
+        problems += _of_tasks(database, pipeline_name, failed, planned_at["last"], now, decided=not waits_for_decision)
     if not retired and deployed is None:
         what = "it has no pipeline file here, so nothing is known of its next run"
         restore = f"put its file back; or, when nobody needs it any more: tidemark retire {pipeline_name} --why TEXT"
@@ -182,10 +185,19 @@ def status(
         waiting=tuple(manifest.id for manifest in waiting),
         lost=database.lost_offsets(pipeline_name),
         dead_lettered=dead_lettered,
+        newest=sum(newest, Counts()),
         audits=tuple(audits),
         problems=tuple(sorted(problems, key=lambda problem: PROBLEMS.index(problem.kind))),
+        unseen=_unseen(pipeline, heard, max_age),
         planned=planned_at["last"] is not None,
     )
+
+
+def _unseen(pipeline: Pipeline | None, heard: Answer | None, max_age: timedelta | None) -> tuple[State, ...]:
+    if pipeline is None:
+        return (State.LOST, State.DEAD_LETTERS, State.LATE, State.UNKNOWN)
+    of_source = (State.LOST,) if heard is None or heard.parts is None else ()
+    return (*of_source, State.LATE) if max_age is None else of_source
 
 
 def _retired(database: ManifestDatabase, pipeline_name: str) -> list[Problem]:
@@ -215,27 +227,28 @@ def _of_tasks(
     failed_run: FailedRun | None,
     last_planned_at: datetime | None,
     now: datetime,
+    *,
+    decided: bool,
 ) -> list[Problem]:
-    """Why the newest runs have planned nothing, or have not been closed."""
+    """Why the newest runs have planned nothing, or have not been closed; unless a person has ``decided``, without the
+    refusals, which other problems tell."""
     problems = []
     for failed in database.failed_tasks(pipeline_name):
+        if failed["refused"] and not decided:
+            continue
         if not failed["times"]:
             if now - failed["since"] > LONGEST_PLAN:
                 begin = f"{failed['since']:%Y-%m-%d %H:%M} UTC"
                 what = f"{failed['task']} began {begin} and has not ended: it was killed, or it hangs"
-                problems.append(Problem(State.FAILING, what, _plan_again(pipeline_name), cause=failed["task"]))
+                problems.append(Problem(State.FAILING, what, f"tidemark run {pipeline_name}", cause=failed["task"]))
             continue
         times = f"has failed {failed['times']:,} times" if failed["times"] > 1 else "has failed"
         what = f"{failed['task']} {times} since {failed['since']:%Y-%m-%d %H:%M} UTC: {failed['what']}"
-        next_step = failed["next_step"] or _plan_again(pipeline_name)
+        next_step = failed["next_step"] or f"tidemark {Task.PLAN} {pipeline_name} --dry-run"
         problems.append(Problem(State.FAILING, what, next_step, cause=_cause(failed["what"])))
     if not problems and failed_run is not None and (last_planned_at is None or last_planned_at < failed_run.at):
         return [Problem(State.FAILING, failed_run.what, failed_run.next_step)]
     return problems
-
-
-def _plan_again(pipeline_name: str) -> str:
-    return f"tidemark {Task.PLAN} {pipeline_name} --dry-run"
 
 
 def _cause(what: str) -> str:
@@ -282,11 +295,8 @@ def _of_audits(pipeline_name: str, audits: Sequence[Mapping[str, Any]]) -> list[
     return problems[:1]
 
 
-def _of_dead_letters(database: ManifestDatabase, pipeline_name: str) -> list[Problem]:
+def _of_dead_letters(pipeline_name: str, newest: Sequence[Counts]) -> list[Problem]:
     """Whether most of what was published last is dead letters, in each of the newest manifests with records."""
-    done = database.page_of_manifests(pipeline_name, ManifestSelection(ManifestState.DONE), limit=LOOKED_AT)
-    counts = [manifest.publications[0].counts for manifest in done if manifest.publications]
-    newest = [each for each in counts if each.read][:NEWEST]
     if not newest or any(each.dead_lettered / each.read < MOST_DEAD for each in newest):
         return []
     read, dead = sum(each.read for each in newest), sum(each.dead_lettered for each in newest)

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from tidemark.database.client import ManifestDatabase
-from tidemark.manifest import ManifestState
+from tidemark.manifest import Counts, ManifestState
 from tidemark.operations.lag import Lag
 from tidemark.operations.lags import Answer
 from tidemark.operations.status import State, Status
@@ -69,7 +69,8 @@ class StatusView:
     than ``max_age_s`` ago (None: nobody has said when). ``lag`` counts offsets that are not published, None when the
     source was not heard. ``at_work`` are manifests with a live attempt, ``waiting`` those planned a moment ago.
     ``oldest_unfinished`` of all that are not done was planned at ``oldest_unfinished_at``, with these ranges.
-    ``lost`` offsets and ``dead_lettered`` records were given up, and are no problems. ``audits`` are the last one and
+    ``lost`` offsets and ``dead_lettered`` records were given up, and are no problems. ``newest`` is what the newest two
+    manifests with records have counted. ``audits`` are the last one and
     the last deep one, newest first.
     """
 
@@ -86,6 +87,7 @@ class StatusView:
     waiting: tuple[int, ...]
     lost: int
     dead_lettered: int
+    newest: Counts
     audits: tuple[AuditView, ...]
     problems: tuple[ProblemView, ...]
 
@@ -140,6 +142,7 @@ def status_view(status: Status) -> StatusView:
         status.waiting,
         status.lost,
         status.dead_lettered,
+        status.newest,
         tuple(map(_audit_view, status.audits)),
         problems,
     )

@@ -83,10 +83,24 @@ def unplanned_pipelines(database: Database, user: GetUserDep, tasks: PlanTasks) 
     return unplanned(new) if new else []
 
 
-def failed_runs_of(readable: ReadablePipelines, tasks: PlanTasks) -> dict[str, FailedRun]:
-    """Of the pipelines that the caller may read, those whose newest scheduled run planned nothing."""
-    own = {name: task for name, task in tasks.items() if name in set(readable)}
-    return failed_runs(own) if own else {}
+UnplannedPipelines = Annotated[list[Unplanned], Depends(unplanned_pipelines)]
+
+
+def listed_pipelines(readable: ReadablePipelines, new: UnplannedPipelines) -> list[str]:
+    """Those that were planned, and those that no plan has succeeded of."""
+    return [*readable, *(each.pipeline for each in new)]
+
+
+ListedPipelines = Annotated[list[str], Depends(listed_pipelines)]
+
+
+def failed_runs_of(readable: ReadablePipelines, new: UnplannedPipelines, tasks: PlanTasks) -> dict[str, FailedRun]:
+    """Of the pipelines that the caller may read, those whose newest scheduled run planned nothing, and of those that no
+    plan has succeeded of those whose newest run failed."""
+    planned = {name: tasks[name] for name in readable if name in tasks}
+    first = {each.pipeline: tasks[each.pipeline] for each in new}
+    failed = failed_runs(planned, asked_for=False) if planned else {}
+    return failed | (failed_runs(first, asked_for=True) if first else {})
 
 
 class Renamed(Exception):
@@ -125,7 +139,6 @@ def own_manifest(database: Database, dag_id: str, manifest_id: int) -> Manifest:
     return manifest
 
 
-UnplannedPipelines = Annotated[list[Unplanned], Depends(unplanned_pipelines)]
 FailedRuns = Annotated[dict[str, FailedRun], Depends(failed_runs_of)]
 PipelineName = Annotated[str, Depends(own_pipeline)]
 OwnManifest = Annotated[Manifest, Depends(own_manifest)]

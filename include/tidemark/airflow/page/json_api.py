@@ -15,6 +15,7 @@ from tidemark.airflow.page.access import (
     MAY_READ,
     Database,
     FailedRuns,
+    ListedPipelines,
     OwnManifest,
     PipelineName,
     ReadablePipelines,
@@ -56,9 +57,9 @@ def openapi(request: Request) -> dict[str, Any]:
 
 
 @router.get("/pipelines", dependencies=[LOGGED_IN])
-def pipelines(database: Database, readable: ReadablePipelines, failed: FailedRuns) -> Response:
+def pipelines(database: Database, listed: ListedPipelines, failed: FailedRuns) -> Response:
     """The pipelines whose DAG you may read: status, manifests by state, lag."""
-    return answer([view for view, _ in content.pipelines_of(database, readable, failed)])
+    return answer([view for view, _ in content.pipelines_of(database, listed, failed)])
 
 
 @router.get("/unplanned", dependencies=[LOGGED_IN])
@@ -157,8 +158,8 @@ def where(database: Database, readable: ReadablePipelines, topic: str, partition
 
 
 @router.get("/metrics", dependencies=[LOGGED_IN])
-def metrics(database: Database, readable: ReadablePipelines, failed: FailedRuns) -> Response:
+def metrics(database: Database, listed: ListedPipelines, failed: FailedRuns) -> Response:
     """Gauges in the text format of OpenMetrics, of pipelines whose DAG you may read."""
-    views = content.pipelines_of(database, readable, failed)
+    views = content.pipelines_of(database, listed, failed)
     pipelines = [open_metrics.measured(database, view, lag.parts) for view, lag in views]
     return Response(open_metrics.text(pipelines), media_type=open_metrics.CONTENT_TYPE)

@@ -19,6 +19,7 @@ from tidemark.airflow.page.access import (
     MAY_START_RUNS,
     Database,
     FailedRuns,
+    ListedPipelines,
     MayStart,
     OwnManifest,
     PipelineName,
@@ -74,7 +75,7 @@ def static(name: str) -> Response:
 def pipelines(
     request: Request,
     database: Database,
-    readable: ReadablePipelines,
+    listed: ListedPipelines,
     unplanned: UnplannedPipelines,
     failed: FailedRuns,
     tasks: PlanTasks,
@@ -82,20 +83,14 @@ def pipelines(
     state: State | Empty = "",
 ) -> Response:
     """Those that need a person first, the worst on top; with a filter, of what it lets through."""
-    views = [view for view, _ in content.pipelines_of(database, readable, failed)]
+    views = [view for view, _ in content.pipelines_of(database, listed, failed)]
     views.sort(key=lambda view: (WORST_FIRST.index(view.state), view.pipeline))
-    wrong = sum(not view.healthy for view in views) + sum(each.failed for each in unplanned)
-    homes = {name: dag_of(name, tasks) for name in readable}
-    dags = dag_states([*homes.values(), *(each.dag_id for each in unplanned)])
-    shown = [view for view in views if name in view.pipeline and state in ("", view.state)]
-    new = [
-        each
-        for each in unplanned
-        if name in each.pipeline and state in ("", State.FAILING if each.failed else State.NEW)
-    ]
+    homes = {name: dag_of(name, tasks) for name in listed}
     values = {
-        "pipelines": shown, "unplanned": new, "known": len(views) + len(unplanned), "wrong": wrong,
-        "homes": homes, "dags": dags, "name": name, "state": state, "states": WORST_FIRST,
+        "pipelines": [view for view in views if name in view.pipeline and state in ("", view.state)],
+        "first_plans": {each.pipeline: each for each in unplanned},
+        "known": len(views), "wrong": sum(not view.healthy for view in views),
+        "homes": homes, "dags": dag_states([*homes.values()]), "name": name, "state": state, "states": WORST_FIRST,
     }  # fmt: skip
     return page(request, "pipelines.html", values)
 

@@ -131,10 +131,11 @@ def _unplanned(name: str, task: PlanTask, newest: _Try | None) -> Unplanned:
     return Unplanned(name, task.dag_id, newest.state or "waiting", newest.path(task))
 
 
-def failed_runs(tasks: Mapping[str, PlanTask]) -> dict[str, FailedRun]:
-    """By pipeline: the newest run that nobody asked for and whose plan has ended, when that has failed."""
+def failed_runs(tasks: Mapping[str, PlanTask], *, asked_for: bool) -> dict[str, FailedRun]:
+    """By pipeline: the newest run whose plan has ended, when that has failed; with ``asked_for`` also of runs that
+    somebody asked for."""
     by_itself = DagRun.run_type.in_((DagRunType.SCHEDULED, DagRunType.ASSET_TRIGGERED))
-    tries = _newest_tries(tasks, by_itself, TaskInstance.state.in_(ENDED))
+    tries = _newest_tries(tasks, TaskInstance.state.in_(ENDED), *([] if asked_for else [by_itself]))
     failed = {name: (task, tries[task]) for name, task in tasks.items() if task in tries}
     return {
         name: FailedRun(

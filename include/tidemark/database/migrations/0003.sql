@@ -10,6 +10,8 @@ CREATE TABLE failed_task (
     actor     text NOT NULL,
     what      text NOT NULL,
     next_step text NOT NULL,
+    refused   boolean NOT NULL,       -- a person's decision answers it
+    run_key   text NOT NULL,          -- of the newest plan that began; empty for a closing
     PRIMARY KEY (pipeline, task)
 );
 
