@@ -35,7 +35,7 @@ from tidemark.offsets import range_from
 from tidemark.paths import RecordName
 from tidemark.reasons import ReasonCount
 from tidemark.receipt import Receipt
-from tidemark.sinks.base import Owner, Way
+from tidemark.sinks.base import Owner, WriteMode
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.kinds import SINKS
 from tidemark.sinks.registry import open_sink
@@ -104,7 +104,7 @@ def put(
 
 def test_what_was_put_is_seen_once_and_the_mark_comes_after_it(example: Example) -> None:
     receipt = example.stage(1)
-    counts = example.sink.counts(receipt, RANGES) if example.sink.way is Way.REPLACES else None
+    counts = example.sink.counts(receipt, RANGES) if example.sink.write_mode is WriteMode.REPLACE else None
     assert counts is None or (counts.read, counts.written, counts.dead_lettered) == (30, 27, 3)
     marks = put(example, receipt)
     assert example.seen() == dict.fromkeys(GOOD, (1, ""))
@@ -143,7 +143,7 @@ def test_a_higher_attempt_takes_the_place_of_a_lower_one(example: Example) -> No
     first = example.stage(1)
     put(example, first)
     second = example.stage(2, also="mended")
-    if example.sink.way is Way.APPENDS:
+    if example.sink.write_mode is WriteMode.APPEND:
         with pytest.raises(LakeConflict, match="what was appended cannot be taken back"):
             put(example, second)
         assert example.seen() == dict.fromkeys(GOOD, (1, ""))
@@ -196,7 +196,7 @@ def test_published_rows_are_alike_until_some_are_lost(example: Example) -> None:
     again = example.stage(2)
     assert example.sink.alike(first, again)
     example.lose_a_row()
-    if example.sink.way is Way.APPENDS:
+    if example.sink.write_mode is WriteMode.APPEND:
         assert example.sink.alike(first, again), "what retention took is not sent again"
         return
     assert not example.sink.alike(first, again)
@@ -282,7 +282,7 @@ def test_staging_is_found_and_cleared_by_manifest_and_attempt(example: Example) 
 
 
 def test_a_lost_record_can_be_written_again(example: Example) -> None:
-    if example.sink.way is not Way.REPLACES:
+    if example.sink.write_mode is not WriteMode.REPLACE:
         return  # a marker is written with its rows only
     receipt = example.stage(1)
     example.sink.write_record(receipt, RANGES, example.database.id())

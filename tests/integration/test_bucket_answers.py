@@ -23,7 +23,8 @@ from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailabl
 from tidemark.manifest import WithoutRows
 from tidemark.paths import OWNER
 from tidemark.receipt import Receipt
-from tidemark.sinks.base import CompleteHour, Owner, Sink
+from tidemark.sinks.base import Owner, Sink
+from tidemark.sinks.capabilities import CompleteHour
 from tidemark.sinks.files.settings import Settings as FilesSettings
 from tidemark.sinks.registry import open_sink
 from tidemark.storage.s3 import S3Store

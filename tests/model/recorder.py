@@ -24,7 +24,7 @@ from tidemark.manifest import Manifest, ManifestState
 from tidemark.order import Order
 from tidemark.paths import STAGING, ObjectName, RecordName
 from tidemark.receipt import Receipt, StoredReceipt
-from tidemark.sinks.base import Leftover
+from tidemark.sinks.capabilities import Leftover
 from tidemark.sinks.postgres.sink import PostgresSink
 from tidemark.storage.base import ObjectStore
 

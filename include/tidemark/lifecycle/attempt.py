@@ -35,7 +35,7 @@ from tidemark.order import Order, SinkOrder, SourceOrder
 from tidemark.pipeline.decoded_topics import refuse_undecoded
 from tidemark.pipeline.pinned import pinned
 from tidemark.receipt import Receipt, receipt_of_tasks
-from tidemark.sinks.base import Sink, Way
+from tidemark.sinks.base import Sink, WriteMode
 from tidemark.verdict import Verdict
 
 Stage = Callable[[Order], Receipt]
@@ -292,7 +292,7 @@ class _Attempt:
         when other code made what is published, all but those that cannot take back what they have."""
         context = self.context
         for sink in context.sinks if self.replay else context.sinks_to_finish(self.manifest):
-            if sink.name in self.failed or (self.replay and sink.way is not Way.APPENDS):
+            if sink.name in self.failed or (self.replay and sink.write_mode is not WriteMode.APPEND):
                 continue
             if self.publisher.settle(self.manifest, sink, self.number) is Verdict.UNKNOWN:
                 raise not_known(sink, self.manifest.id, sink.recorded_attempt(self.manifest.id))
@@ -307,7 +307,7 @@ class _Attempt:
         fingerprint = context.pipeline.fingerprint()
         if not self.replay and all(row.fingerprint == fingerprint for row in stored):
             return missing
-        return [sink for sink in context.sinks if sink.way is not Way.APPENDS or sink in missing]
+        return [sink for sink in context.sinks if sink.write_mode is not WriteMode.APPEND or sink in missing]
 
     def _clean_others(self, sinks: Sequence[Sink]) -> None:
         """Remove what lower attempts left in the sinks that had their output already."""

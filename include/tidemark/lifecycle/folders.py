@@ -7,6 +7,7 @@ from tidemark.errors import PlanRefused
 from tidemark.lifecycle.context import Context
 from tidemark.paths import Layout
 from tidemark.pipeline.folders import StreamFolders, meetings, remedy, shared, sharing, stream_folders, what_is_wrong
+from tidemark.sinks.capabilities import ShowsHours
 
 
 def claim_folders(context: Context, topics: Sequence[str], *, dry_run: bool) -> list[str]:
@@ -58,7 +59,7 @@ def name_success_files(
     """
     own = [folders for folders in stream_folders(context.pipeline, topics) if folders.sink in sinks]
     stored = _stored(context, topics) if own else []
-    by_name = {sink.name: sink for sink in context.sinks}
+    by_name = {sink.name: sink for sink in context.sinks if isinstance(sink, ShowsHours)}
     for mine, other in shared(own, stored):
         names = {folders.pipeline for folders in stored if folders.topic == mine.topic}
         for hour in context.database.plain_success_files(other.pipeline, other.sink, hours):

@@ -14,7 +14,7 @@ from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.folders import name_success_files, with_shared_folders
 from tidemark.manifest import WithoutRows
-from tidemark.sinks.base import CompleteHour, Sink
+from tidemark.sinks.capabilities import CompleteHour, ShowsHours
 
 
 def close_hours(context: Context) -> list[datetime]:
@@ -52,7 +52,7 @@ def _show(context: Context) -> None:
     """Show readers of folders the hours that are complete, in each sink that has all of them; a sink that has not any
     more, since a person has given up what is gone, shows them no longer."""
     database, pipeline_name = context.database, context.pipeline_name
-    sinks = [sink for sink in context.sinks if sink.shows_hours()]
+    sinks = [sink for sink in context.sinks if isinstance(sink, ShowsHours) and sink.shows_hours()]
     topics = database.topics(pipeline_name) if sinks else []
     shared = with_shared_folders(context, topics) if sinks else set()
     former = {row["name"] for row in database.former_names(pipeline_name)} if sinks else set()
@@ -83,7 +83,7 @@ def _show(context: Context) -> None:
                 name_success_files(context, topics, [sink.name], sorted(shown))
 
 
-def _given_up(context: Context, sink: Sink) -> set[datetime]:
+def _given_up(context: Context, sink: ShowsHours) -> set[datetime]:
     """The hours of which a person has given up files in a sink. A file that is in the folder of none of its manifest's
     hours, since the layout was another one, may be of any."""
     hours: set[datetime] = set()

@@ -7,6 +7,7 @@ from tidemark.errors import PlanRefused
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.preflight import OF_ONE_SINK
 from tidemark.offsets import TopicPartition
+from tidemark.sinks.capabilities import WritesTopics
 
 
 def refuse_own_output(context: Context, places: Iterable[TopicPartition]) -> None:
@@ -15,7 +16,8 @@ def refuse_own_output(context: Context, places: Iterable[TopicPartition]) -> Non
     read = {at.topic_id: at.topic for at in places}
     for sink in context.sinks:
         with suppress(*OF_ONE_SINK):
-            for topic in sorted(read[id_] for id_ in sink.topic_ids() & read.keys()):
+            own = sink.topic_ids() if isinstance(sink, WritesTopics) else set()
+            for topic in sorted(read[id_] for id_ in own & read.keys()):
                 raise PlanRefused(
                     f"sink {sink.name} writes to topic {topic}, which this pipeline reads: each run would read what "
                     "the last one wrote",

@@ -1,7 +1,7 @@
 """Checks before a pipeline plans or an attempt writes: the targets of the sinks, and whether the planned records are
 still in the source."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from tidemark.database.client import ManifestDatabase
@@ -20,7 +20,8 @@ from tidemark.lifecycle.reconcile import step_without_evidence, unknown_evidence
 from tidemark.manifest import listed
 from tidemark.paths import RecordName
 from tidemark.planner import acceptance
-from tidemark.sinks.base import Sink, Way, newest
+from tidemark.sinks.base import Sink, WriteMode, newest
+from tidemark.sinks.capabilities import MayBeRolledBack, TakesBack
 from tidemark.verdict import NextStep, command
 
 # So many newest manifests are compared with their records at each plan, so a plan takes the same time after years; an
@@ -48,7 +49,7 @@ def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
                 sink.refuse_foreign(database.id())
             refuse_other_name(database, sink, sinks, dry_run=dry_run)
             refuse_went_back(database, sink)
-            sink.refuse_unvouched(database)
+            _refuse_unvouched(database, sink)
             answered.append((sink, sink.records(own=False, above=recent)))
         except OF_ONE_SINK as error:
             silent.append((sink, error))
@@ -58,8 +59,8 @@ def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
     last, last_own = database.highest_manifest(), database.highest_manifest(pipeline_name)
     for sink, names in answered:
         own = newest(name for name in names if name.pipeline_name == pipeline_name)
-        sink.refuse_records_beyond(last, names)
-        sink.refuse_records_beyond(last_own, own.values())
+        _refuse_records_beyond(sink, last, names)
+        _refuse_records_beyond(sink, last_own, own.values())
         evidence = {manifest_id: name.attempt for manifest_id, name in own.items()}
         refuse_unknown(database, sink, evidence)
         notes += _without_evidence(pipeline_name, database, sink, evidence, recent)
@@ -128,6 +129,33 @@ def not_known(sink: Sink, manifest_id: int, attempt: int | None) -> DatabaseBehi
     )
 
 
+def _refuse_records_beyond(sink: Sink, manifest_id: int, names: Iterable[RecordName]) -> None:
+    """Raise when the target has records of higher manifests: the database was restored from an older copy."""
+    last = max(names, key=lambda name: name.manifest_id, default=None)
+    if last is not None and last.manifest_id > manifest_id:
+        raise DatabaseBehindLake(
+            f"{sink.target} holds a record of manifest {last.manifest_id}, this database ends at {manifest_id}",
+            next_step="nothing was planned; the database was restored from an older copy. Read the records back "
+            f"with: tidemark adopt {last.pipeline_name} --why TEXT",
+            pipeline=sink.pipeline_name,
+            sink=sink.name,
+        )
+
+
+def _refuse_unvouched(database: ManifestDatabase, sink: Sink) -> None:
+    """Raise when the target has rows of manifests that nobody vouches for: they were published, and rolled back."""
+    unvouched = sorted(sink.unvouched(database)) if isinstance(sink, MayBeRolledBack) else []
+    if unvouched:
+        raise DatabaseBehindLake(
+            f"{sink.target} has rows of the manifests {listed(unvouched)}, which this database does not know: they "
+            "came back when another program rolled it back",
+            next_step="nothing was planned, as their offsets would be there twice. Enter them, or learn how to "
+            f"remove their rows: tidemark adopt {sink.pipeline_name} --why TEXT",
+            pipeline=sink.pipeline_name,
+            sink=sink.name,
+        )
+
+
 def went_back(database: ManifestDatabase, sink: Sink) -> str | None:
     """Why a target is not the one that this database last published to; None when it is."""
     stored = database.target(sink.target)  # before the target is asked: its position only grows
@@ -182,7 +210,7 @@ def vanished(pipeline_name: str, sink: Sink) -> LakeConflict:
 def _refuse_shared(pipeline_name: str, database: ManifestDatabase, sink: Sink) -> None:
     """Raise ``SinkRefused`` when a sink would append to what is known as the target of another pipeline: also when
     nothing there names its owner any more."""
-    others = database.other_writers(pipeline_name, sink.target) if sink.way is Way.APPENDS else []
+    others = database.other_writers(pipeline_name, sink.target) if sink.write_mode is WriteMode.APPEND else []
     if others:
         raise SinkRefused(
             f"{sink.target} is written by pipeline {others[0]}: the output of two would mix",
@@ -202,11 +230,11 @@ def refuse_other_name(
     noted = sink.noted_targets()
     others = noted - {sink.target}
     # What a retired sink has put stays, and is known by its target: who takes back must not take it for leftovers.
-    writers = database.writers(others, retired=sink.way.takes_back) if others else []
+    writers = database.writers(others, retired=isinstance(sink, TakesBack)) if others else []
     writers += [(other.pipeline_name, other.name, other.target) for other in of_pipeline if other.target in others]
     if not database.has_published(sink.pipeline_name, sink.name):  # a place of an older version has no note
         same = {target for target in database.targets() if target != sink.target and sink.is_at(target)}
-        known = database.writers(same, retired=sink.way.takes_back) if same else []
+        known = database.writers(same, retired=isinstance(sink, TakesBack)) if same else []
         writers += [writer for writer in known if database.has_published(*writer[:2])]
     if writers:
         other_pipeline, name, target = writers[0]

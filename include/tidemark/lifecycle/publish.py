@@ -31,7 +31,8 @@ from tidemark.lifecycle.reconcile import Judgement, judgement
 from tidemark.lifecycle.turns import wait_for_turn
 from tidemark.manifest import AttemptState, Counts, Manifest, ManifestState
 from tidemark.receipt import Receipt
-from tidemark.sinks.base import Sink, Way
+from tidemark.sinks.base import Sink, WriteMode
+from tidemark.sinks.capabilities import TakesBack
 from tidemark.verdict import Verdict
 
 MENDED_AGAIN = 20  # times that a target may be as before after it was mended, since others change it too
@@ -85,7 +86,7 @@ class Publisher:
         failures = list(failed.values())
         attempt = receipt.attempt
         wanted = [sink.name for sink in sinks] + list(failed)
-        takes_back = [sink.name for sink in sinks if sink.way.takes_back]
+        takes_back = [sink.name for sink in sinks if isinstance(sink, TakesBack)]
         stored = self.database.receipts(manifest.id) if self.context.pipeline.transform else []
         note = note_of(receipt, self.context.pipeline.fingerprint(), stored)
         self._refuse_appending_twice(manifest, receipt, sinks)
@@ -118,7 +119,11 @@ class Publisher:
         lets them follow those of the attempt that is published; nothing was put yet."""
         for sink in sinks:
             published = manifest.published(sink.name)
-            if sink.way is not Way.APPENDS or not published or published.digest == receipt.digest(sink.name):
+            if (
+                sink.write_mode is not WriteMode.APPEND
+                or not published
+                or published.digest == receipt.digest(sink.name)
+            ):
                 continue
             if receipt.follows.get(sink.name) != published.attempt:
                 raise Blocked(
@@ -136,7 +141,7 @@ class Publisher:
     def _discard_unpublished(self, manifest: Manifest, attempt: int, sinks: Sequence[Sink]) -> None:
         for stored in self.database.receipts(manifest.id):
             for sink in sinks if stored.receipt.attempt < attempt else ():
-                if not sink.way.takes_back or sink.name in stored.taken_back:
+                if not isinstance(sink, TakesBack) or sink.name in stored.taken_back:
                     sink.discard(stored.receipt)
 
     def _publish_to(self, sink: Sink, manifest: Manifest, receipt: Receipt, *, moved: bool, last: bool) -> bool:
@@ -177,7 +182,7 @@ class Publisher:
     def _pin_target(self, sink: Sink) -> None:
         """Store which target a sink appends to before the first message: when it is created again before the mark, the
         evidence of this attempt, which may lie elsewhere, does not count for the new one."""
-        if sink.way is Way.APPENDS and (position := sink.position()) is not None:
+        if sink.write_mode is WriteMode.APPEND and (position := sink.position()) is not None:
             self.database.remember_target(sink.target, position.identity, position.number)
 
     def _give_up(self, sink: Sink, receipt: Receipt) -> None:
@@ -186,7 +191,7 @@ class Publisher:
         Taking back is declared first. A record whose answer was lost may arrive later, and is then not believed. When
         the session is gone, nothing can be declared: then a record is removed that names what another one took back.
         """
-        if not sink.way.takes_back:
+        if not isinstance(sink, TakesBack):
             return
         with suppress(TidemarkError):
             try:
@@ -247,7 +252,7 @@ class Publisher:
             published = manifest.published(sink.name)
             shown_attempt = published.attempt if published else 0
             for receipt in receipts:
-                if receipt.attempt > shown_attempt and sink.way.takes_back:
+                if receipt.attempt > shown_attempt and isinstance(sink, TakesBack):
                     self._take_back(sink, receipt)
                 elif receipt.attempt != shown_attempt:
                     sink.discard(receipt)
@@ -272,7 +277,7 @@ class Publisher:
                 out_of_step = [  # without its marker a row of a table is mended by a replay only
                     manifest_id
                     for manifest_id, is_missing in self.out_of_step(sink, above).items()
-                    if sink.way.takes_back or not is_missing
+                    if isinstance(sink, TakesBack) or not is_missing
                 ]
                 forgotten = self.database.unknown_manifests(staged)  # after the sink: so it knows newer manifests
                 ids = sorted({*staged, *out_of_step, *also})
@@ -335,7 +340,7 @@ class Publisher:
                     self._mark(manifest, sink, evidence.receipt, attempt, state=None)
                     return True
                 # Still the newest: somebody has taken the output back meanwhile, so judge again.
-                return sink.way.takes_back and self.database.newest_attempt(manifest.id) == attempt
+                return isinstance(sink, TakesBack) and self.database.newest_attempt(manifest.id) == attempt
             case Verdict.SUPERSEDED if evidence:
                 if not self.database.take_back(manifest.id, evidence.receipt.attempt, sink.name):
                     return False
@@ -345,6 +350,7 @@ class Publisher:
                 stored = judged.stored(published.attempt)
                 assert stored is not None, "its objects were found by its receipt"
                 accepted = self.database.accepted_damage(manifest.id, sink.name, published.attempt)
+                assert isinstance(sink, TakesBack), "in the others a record comes with its rows"
                 sink.write_record(stored.receipt, manifest.ranges, self._database_id, accepted)
                 return True
         return False

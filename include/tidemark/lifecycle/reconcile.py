@@ -7,6 +7,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, ManifestState
 from tidemark.receipt import StoredReceipt
 from tidemark.sinks.base import Sink
+from tidemark.sinks.capabilities import TakesBack
 from tidemark.verdict import Known, NextStep, Shown, Verdict, command, judge, next_step_of
 
 
@@ -54,7 +55,7 @@ def judgement(
     if attempt not in by_attempt and _is_of_retired_sink(database, manifest.id, attempt):
         attempt = None
     shown = sink.shown(manifest, attempt, by_attempt, accepted, objects=objects)
-    return Judgement(manifest, sink, receipts, shown, judge(known, shown, takes_back=sink.way.takes_back))
+    return Judgement(manifest, sink, receipts, shown, judge(known, shown, takes_back=isinstance(sink, TakesBack)))
 
 
 def known_of(database: ManifestDatabase, manifest: Manifest, sink: Sink) -> tuple[Known, tuple[StoredReceipt, ...]]:
@@ -81,7 +82,7 @@ def unknown_evidence(database: ManifestDatabase, sink: Sink, evidence: Mapping[i
     for manifest in database.manifests(ids=apart) if apart else ():
         known, _ = known_of(database, manifest, sink)
         attempt = evidence[manifest.id]
-        verdict = judge(known, Shown(attempt), takes_back=sink.way.takes_back)
+        verdict = judge(known, Shown(attempt), takes_back=isinstance(sink, TakesBack))
         if verdict is Verdict.UNKNOWN and not _is_of_retired_sink(database, manifest.id, attempt):
             yield manifest.id, attempt
 
@@ -95,7 +96,7 @@ def step_without_evidence(database: ManifestDatabase, manifest_id: int, sink: Si
     """The command for a published manifest without its evidence; its objects may be there."""
     manifest = database.manifest(manifest_id)
     known, _ = known_of(database, manifest, sink)
-    verdict = judge(known, Shown(published_whole=True), takes_back=sink.way.takes_back)
+    verdict = judge(known, Shown(published_whole=True), takes_back=isinstance(sink, TakesBack))
     return next_step(manifest, next_step_of(verdict), sink.name)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from tidemark.errors import Unavailable, WorkFailed
 from tidemark.lifecycle.context import Context
 from tidemark.manifest import Manifest
-from tidemark.sinks.base import Sink, Way
+from tidemark.sinks.base import Sink, WriteMode
 
 WAIT_S = 900.0  # for attempts at earlier records that are at work
 ASK_S = 0.5
@@ -60,7 +60,7 @@ def wait_for_turn(context: Context, sink: Sink, manifest: Manifest, fence: Calla
 
 def _earlier(context: Context, sink: Sink, manifest: Manifest) -> list[Manifest]:
     """The unfinished manifests that lack output of a sink and come before a manifest; none if that has its own."""
-    if sink.way is not Way.APPENDS or manifest.published(sink.name):
+    if sink.write_mode is not WriteMode.APPEND or manifest.published(sink.name):
         return []
     starts = {part.at: part.start for part in manifest.ranges}
     return [

@@ -22,6 +22,7 @@ from tidemark.paths import RecordName
 from tidemark.planner import Chain
 from tidemark.receipt import MALFORMED, Receipt
 from tidemark.sinks.base import Owner, Sink
+from tidemark.sinks.capabilities import DerivesTotals, MayBeRolledBack
 from tidemark.verdict import NextStep, Verdict, command
 
 
@@ -96,9 +97,10 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
         ]
         back = _went_back(context)
         if lines or back:
-            for sink in context.sinks:
-                sink.refuse_other_definition()
-            lines += [line for sink in context.sinks for line in sink.derive_again(dry_run=dry_run)]
+            derived = [sink for sink in context.sinks if isinstance(sink, DerivesTotals)]
+            for each in derived:
+                each.refuse_other_definition()
+            lines += [line for each in derived for line in each.derive_again(dry_run=dry_run)]
         lines += _accept_targets(context, back, dry_run=dry_run)
         if dry_run or not lines:
             return Decision(tuple(lines), adopted, dry_run)
@@ -156,7 +158,8 @@ def _entries(context: Context) -> tuple[list[_Entry], list[tuple[Sink, RecordNam
             if not is_whole:
                 entry.damaged.append(sink.name)
     for sink in context.sinks:
-        for manifest_id, content in sink.unvouched(context.database).items():
+        unvouched = sink.unvouched(context.database) if isinstance(sink, MayBeRolledBack) else {}
+        for manifest_id, content in unvouched.items():
             _enter_unvouched(sink, manifest_id, content, entries)
     return [entries[manifest_id] for manifest_id in sorted(entries)], unreadable
 

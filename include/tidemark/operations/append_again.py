@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tidemark.errors import NotFound
 from tidemark.lifecycle.context import Context
 from tidemark.manifest import Decision, Manifest
-from tidemark.sinks.base import Way
+from tidemark.sinks.base import WriteMode
 
 
 def note_append_again(context: Context, manifests: Sequence[Manifest], why: str) -> dict[int, dict[str, int]]:
@@ -14,7 +14,7 @@ def note_append_again(context: Context, manifests: Sequence[Manifest], why: str)
 
     Raises ``NotFound`` when no sink that appends has anything of these manifests.
     """
-    sinks = [sink for sink in context.sinks if sink.way is Way.APPENDS]
+    sinks = [sink for sink in context.sinks if sink.write_mode is WriteMode.APPEND]
     follows: dict[int, dict[str, int]] = {}
     lines = []
     for manifest in manifests:

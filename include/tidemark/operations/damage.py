@@ -11,6 +11,7 @@ from tidemark.lifecycle.select import own_manifest, refuse_at_work
 from tidemark.manifest import Decision, Manifest, many
 from tidemark.operations.decisions import deciding
 from tidemark.receipt import PublishedObject
+from tidemark.sinks.capabilities import EndsHalfWay, TakesBack
 from tidemark.verdict import NextStep, Verdict, command
 
 LOSSES = (Verdict.DAMAGED, Verdict.UNFILLED, Verdict.BEHIND)
@@ -77,7 +78,7 @@ def _is_changed(context: Context, judged: Judgement) -> bool:
     stored = judged.stored(published.attempt) if published else None
     if judged.verdict is not Verdict.IN_STEP or published is None or stored is None:
         return False
-    if sink.way.takes_back:
+    if isinstance(sink, TakesBack):
         accepted = context.database.accepted_damage(manifest.id, sink.name, published.attempt)
         return any(part.path not in accepted for part in sink.damaged(stored.receipt))
     differences = sink.audit(context.database, [manifest], deep=True)
@@ -92,14 +93,14 @@ def _give_up(context: Context, judged: Judgement, *, dry_run: bool) -> Iterator[
         how = f"with attempt {published.attempt} of" if published else "without"
         yield f"sink {sink.name} stays {how} {_ranges(manifest)}"
         if not dry_run:
-            if not published:
+            if not published and isinstance(sink, EndsHalfWay):
                 sink.forget(manifest.id, manifest.attempt + 1)
             context.database.accept_damage(manifest.id, sink.name, manifest.attempt, [""])
         return
     stored = judged.stored(published.attempt) if published else None
     assert published is not None, "only what is published can be damaged"
     assert stored is not None, "a publication has a receipt"
-    if sink.way.takes_back:
+    if isinstance(sink, TakesBack):
         before = context.database.accepted_damage(manifest.id, sink.name, published.attempt)
         gone = [part for part in sink.damaged(stored.receipt) if part.path not in before]
         paths = [part.path for part in gone]
@@ -109,7 +110,7 @@ def _give_up(context: Context, judged: Judgement, *, dry_run: bool) -> Iterator[
     if dry_run:
         return
     context.database.accept_damage(manifest.id, sink.name, published.attempt, paths)
-    if sink.way.takes_back:
+    if isinstance(sink, TakesBack):
         accepted = context.database.accepted_damage(manifest.id, sink.name, published.attempt)
         sink.write_record(stored.receipt, manifest.ranges, context.database.id(), accepted)
 

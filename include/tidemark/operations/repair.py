@@ -10,7 +10,8 @@ from tidemark.lifecycle.reconcile import judgement
 from tidemark.manifest import Decision
 from tidemark.operations.audit import described
 from tidemark.paths import RecordName
-from tidemark.sinks.base import Leftover, Sink
+from tidemark.sinks.base import Sink
+from tidemark.sinks.capabilities import Leftover, TakesBack
 from tidemark.verdict import Verdict
 
 
@@ -35,16 +36,17 @@ def repair(context: Context, why: str, *, dry_run: bool) -> Decision:
             continue  # it is named below
         # What looks like a leftover of a dead replay may be whole, and is then what ``retry`` publishes.
         ahead = {manifest_id for manifest_id, is_missing in publisher.out_of_step(sink).items() if not is_missing}
-        leftovers = [left for left in sink.leftovers(context.database) if left.manifest_id not in ahead]
-        if not dry_run:
-            leftovers = _declared(context, sink, leftovers)
-        changed = {left.manifest_id for left in leftovers if left.manifest_id}
-        removed = [f"{verb} {left.key}" for left in leftovers]
-        if removed and not dry_run:
-            _note(context, why, removed, changed)
-            sink.remove([left.key for left in leftovers])
-        lines += removed
-        manifests |= changed
+        if isinstance(sink, TakesBack):
+            leftovers = [left for left in sink.leftovers(context.database) if left.manifest_id not in ahead]
+            if not dry_run:
+                leftovers = _declared(context, sink, leftovers)
+            changed = {left.manifest_id for left in leftovers if left.manifest_id}
+            removed = [f"{verb} {left.key}" for left in leftovers]
+            if removed and not dry_run:
+                _note(context, why, removed, changed)
+                sink.remove([left.key for left in leftovers])
+            lines += removed
+            manifests |= changed
         lines += [f"not repaired: {what}" for what in _waiting(context, sink, ahead)]
     lines += [f"not repaired: {note}" for note in check_for_plan(context, dry_run=True)]
     return Decision(tuple(lines), tuple(sorted(manifests)), dry_run)

@@ -5,18 +5,17 @@ without the manifest database use these records, and so do retries after a crash
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.dataset import Dataset
 from tidemark.digest import Digest
-from tidemark.errors import DatabaseBehindLake, ForeignLake
+from tidemark.errors import ForeignLake
 from tidemark.findings import Finding
-from tidemark.manifest import Counts, Manifest, Publication, WithoutRows, listed
+from tidemark.manifest import Counts, Manifest, Publication
 from tidemark.offsets import Range, TopicPartition, range_from
 from tidemark.order import TransformOrder
 from tidemark.paths import RecordName
@@ -30,19 +29,12 @@ Fence = Callable[[], None]
 Mark = Callable[[], None]  # sets the mark: readers of the database see the output of the caller's attempt
 
 
-class Way(StrEnum):
-    """How output is put; it decides what a replay does, and whether output can be removed again."""
+class WriteMode(StrEnum):
+    """How output is put; it decides what a replay does."""
 
-    REPLACES = "replaces"  # a manifest's own objects are replaced, no others
-    SWAPS = "swaps"  # the same, in one commit together with the evidence: there is nothing half done to take back
-    MERGES = "merges"  # the newest version of each key is kept
-    SUMS = "sums"  # the manifest's own contribution is replaced
-    APPENDS = "appends"  # output is added and never removed
-
-    @property
-    def takes_back(self) -> bool:
-        """Whether output that was put can be removed; if not, only a higher attempt can replace it."""
-        return self is Way.REPLACES
+    REPLACE = "replace"  # a manifest's own objects are replaced, no others; they can be removed again: ``TakesBack``
+    UPSERT = "upsert"  # rows, or a manifest's own contribution, are replaced in one step together with the evidence
+    APPEND = "append"  # output is added and never removed
 
 
 @dataclass(frozen=True)
@@ -51,33 +43,6 @@ class Owner:
 
     database: str
     before: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Leftover:
-    """What a dead attempt left and nobody needs. Without a manifest id the database does not know the manifest."""
-
-    key: str
-    manifest_id: int | None
-    attempt: int
-
-
-@dataclass(frozen=True)
-class CompleteHour:
-    """An event hour, in UTC, that is complete: the rows that a sink shows of all topics, and those that are late.
-
-    The revision counts how often it has become complete. ``without_rows`` is of the runs that read what arrived from
-    its begin until it was due. ``whose`` is the pipeline where others write into the same
-    folders, None where nobody else does; ``was_of`` has what it was when readers were shown it before, if that differs.
-    """
-
-    start: datetime
-    revision: int
-    rows: int
-    late: int
-    without_rows: WithoutRows
-    whose: str | None = None
-    was_of: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,14 +56,6 @@ class Position:
     number: int
 
 
-class NamedFile(NamedTuple):
-    """A file that a target names to its readers; ``path`` is absolute, or begins with ``s3://``."""
-
-    path: str
-    rows: int
-    bytes: int
-
-
 class Sink(ABC):
     """One sink of one pipeline, for the process that publishes.
 
@@ -106,7 +63,7 @@ class Sink(ABC):
     """
 
     target: str
-    way: ClassVar[Way]
+    write_mode: ClassVar[WriteMode]
 
     def __init__(self, pipeline_name: str, name: str) -> None:
         self.pipeline_name = pipeline_name
@@ -192,17 +149,6 @@ class Sink(ABC):
     def record(self, name: RecordName) -> dict[str, Any] | None:
         """The content of a record; None when it does not exist, or is damaged."""
 
-    def write_record(
-        self, receipt: Receipt, ranges: Sequence[Range], database_id: str, gone: frozenset[str] = frozenset()
-    ) -> None:
-        """Write the record of an attempt, complete and durable: from then on readers of records see its output.
-
-        ``gone`` are the paths of objects that a person has given up; the record names them apart from the others. Only
-        for sinks that take back: the others write it in the transaction that writes the rows.
-        """
-        del receipt, ranges, database_id, gone
-        raise AssertionError(f"{self.target}: a record is never written without its rows")
-
     @abstractmethod
     def has_objects(self, receipt: Receipt) -> bool:
         """Whether all objects of the receipt are in the target; compares sizes only."""
@@ -212,42 +158,13 @@ class Sink(ABC):
         parts = receipt.objects_of(self.name)
         return [part for part in parts if not self.has_objects(replace(receipt, objects=(part,)))]
 
-    def named_files(self) -> list[NamedFile]:
-        """All files with rows that the target shows now; none unless its settings have ``names_files``."""
-        return []
-
     @abstractmethod
     def alike(self, before: Receipt, now: Receipt) -> bool:
         """Whether all published rows of ``before`` are in the target; then ``now``, of the same digest, is not put."""
 
-    def withdraw(self, receipt: Receipt) -> None:  # noqa: B027 - in other sinks a record comes with its output
-        """Remove the record of an attempt when its output was taken back before the record was written.
-
-        For an attempt that has lost its session, so that the database cannot be asked. May be repeated.
-        """
-
     @abstractmethod
     def discard(self, receipt: Receipt) -> None:
         """Remove all output of an attempt that is not published, its staging last; may be repeated."""
-
-    def forget(self, manifest_id: int, attempt: int) -> None:  # noqa: B027 - others hold an attempt whole, or not at all
-        """Remove what lower attempts have put of a manifest that ended half way, and that the sink stays without.
-
-        May be repeated. Raises ``Fenced`` when ``attempt`` or a higher one has begun to put something.
-        """
-
-    def refuse_other_definition(self) -> None:  # noqa: B027 - others derive nothing
-        """Raise ``SinkRefused`` when the target derives something else from the output of manifests than these settings
-        say; changes nothing."""
-
-    def derive_again(self, *, dry_run: bool) -> Iterator[str]:
-        """Make again what the target derives from the output of manifests, such as totals; one line if it differs.
-
-        ``adopt`` asks for it, since the parts of a target may have been restored from different copies. From then on
-        they count as one target. Only after ``refuse_other_definition``; may be repeated.
-        """
-        del dry_run
-        return iter(())
 
     @abstractmethod
     def staged_manifests(self) -> list[int]:
@@ -302,40 +219,6 @@ class Sink(ABC):
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         """Try what an attempt does before Spark starts, and undo it; raises errors that a person must correct."""
 
-    def topic_ids(self) -> set[str]:
-        """The ids of the topics that it writes to, as sources of their cluster have them."""
-        return set()
-
-    def shows_hours(self) -> bool:
-        """Whether the sink wants to be told which hours are complete."""
-        return False
-
-    def show_complete(self, topics: Sequence[str], hour: CompleteHour) -> None:
-        """Show readers that an hour is complete, unless they are shown a higher revision; may be repeated."""
-        raise AssertionError(f"{self.target}: it shows no hours; {topics} {hour}")
-
-    def hide(self, topics: Sequence[str], hour: datetime, whose: Collection[str | None]) -> None:
-        """Show readers no longer that an hour is complete, under any of these names; may be repeated."""
-        raise AssertionError(f"{self.target}: it shows no hours; {topics} {hour} {whose}")
-
-    def is_of_hour(self, path: str, topic: str, hour: datetime) -> bool:
-        """Whether an object that it has published is where those of a topic's hour are."""
-        raise AssertionError(f"{self.target}: it shows no hours; {path} {topic} {hour}")
-
-    def name_shown(self, folder: str, whose: str, names: Collection[str]) -> None:
-        """Give the file that shows an hour of the pipeline ``whose`` as complete, in a folder with its root, the name
-        of the pipeline that it speaks of; ``names`` are all that write there. May be repeated."""
-        raise AssertionError(f"{self.target}: it shows no hours; {folder} {whose} {names}")
-
-    def leftovers(self, database: ManifestDatabase) -> list[Leftover]:
-        """(key, manifest id or None) of what dead attempts left and nobody needs; ``remove`` takes the keys."""
-        del database
-        return []
-
-    def remove(self, keys: Sequence[str]) -> None:
-        """Remove leftovers by their keys."""
-        assert not keys, "a sink with leftovers removes them"
-
     def is_whole(self, receipt: Receipt, without: frozenset[str] = frozenset()) -> bool:
         """Whether all objects of the receipt are in the target, except those at the paths ``without``."""
         expected = tuple(object_ for object_ in receipt.objects if object_.path not in without)
@@ -349,12 +232,6 @@ class Sink(ABC):
         """Of each manifest of this pipeline with an id above ``above`` the highest attempt that left a record, which is
         the record that readers use."""
         return {name.manifest_id: name.attempt for name in newest(self.records(above=above)).values()}
-
-    def unvouched(self, database: ManifestDatabase) -> dict[int, dict[str, Any] | None]:
-        """The manifests of this pipeline that the target has rows and no evidence of, and that the database does not
-        know; with the newest record that is left of each. Their offsets must not be planned again."""
-        del database
-        return {}
 
     def has_record(self, receipt: Receipt) -> bool:
         """Whether the record of the receipt's attempt exists, with the same digest."""
@@ -466,31 +343,6 @@ class Sink(ABC):
             pipeline=self.pipeline_name,
             sink=self.name,
         )
-
-    def refuse_records_beyond(self, manifest_id: int, names: Iterable[RecordName]) -> None:
-        """Raise when the target has records of higher manifests: the database was restored from an older copy."""
-        last = max(names, key=lambda name: name.manifest_id, default=None)
-        if last is not None and last.manifest_id > manifest_id:
-            raise DatabaseBehindLake(
-                f"{self.target} holds a record of manifest {last.manifest_id}, this database ends at {manifest_id}",
-                next_step="nothing was planned; the database was restored from an older copy. Read the records back "
-                f"with: tidemark adopt {last.pipeline_name} --why TEXT",
-                pipeline=self.pipeline_name,
-                sink=self.name,
-            )
-
-    def refuse_unvouched(self, database: ManifestDatabase) -> None:
-        """Raise when the target has rows of manifests that nobody vouches for: they were published, and rolled back."""
-        unvouched = sorted(self.unvouched(database))
-        if unvouched:
-            raise DatabaseBehindLake(
-                f"{self.target} has rows of the manifests {listed(unvouched)}, which this database does not know: they "
-                "came back when another program rolled it back",
-                next_step="nothing was planned, as their offsets would be there twice. Enter them, or learn how to "
-                f"remove their rows: tidemark adopt {self.pipeline_name} --why TEXT",
-                pipeline=self.pipeline_name,
-                sink=self.name,
-            )
 
 
 def newest(names: Iterable[RecordName]) -> dict[int, RecordName]:

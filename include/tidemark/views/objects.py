@@ -8,6 +8,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, NotFound
 from tidemark.pipeline.settings import Pipeline
 from tidemark.receipt import ObjectKind, PublishedObject
+from tidemark.sinks.capabilities import NamesFiles
 from tidemark.sinks.registry import open_sink
 from tidemark.suggestion import with_nearest
 
@@ -63,10 +64,9 @@ def object_views(
 def _files_of_tables(pipeline: Pipeline, names: Collection[str]) -> list[ObjectView]:
     tables = [sink for sink in pipeline.sinks if sink.names_files and sink.name in names]
     _refuse_several(pipeline.name, sorted(table.name for table in tables))
+    sinks = [open_sink(pipeline.name, table, from_environment) for table in tables]
     return [
-        ObjectView(*file, table.name)
-        for table in tables
-        for file in open_sink(pipeline.name, table, from_environment).named_files()
+        ObjectView(*file, sink.name) for sink in sinks if isinstance(sink, NamesFiles) for file in sink.named_files()
     ]
 
 

@@ -29,7 +29,8 @@ from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import RECORDS, STAGING, RecordName, manifest_staging, staging_folder
 from tidemark.receipt import ObjectKind, Receipt
-from tidemark.sinks.base import Fence, Leftover, Mark, Owner, Sink, Way
+from tidemark.sinks.base import Fence, Mark, Owner, WriteMode
+from tidemark.sinks.capabilities import Leftover, TakesBack
 from tidemark.sinks.dead_letters import DeadLetter, dead_letter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
@@ -39,10 +40,10 @@ Content = dict[str, list[dict[str, Any]]]  # rows by kind of object
 _ROWS = re.compile(r"rows/(?P<pipeline>[^/]+)\.(?P<manifest>\d+)\.(?P<attempt>\d+)\.json")
 
 
-class ToySink(Sink):
+class ToySink(TakesBack):
     """One folder of JSON files."""
 
-    way = Way.REPLACES
+    write_mode = WriteMode.REPLACE
 
     def __init__(self, pipeline_name: str, settings: Settings) -> None:
         super().__init__(pipeline_name, settings.name)

@@ -37,7 +37,8 @@ from tidemark.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.aggregates.before import may_have_contributed
 from tidemark.sinks.aggregates.groups import combined
 from tidemark.sinks.aggregates.value_columns import WINDOW
-from tidemark.sinks.base import Fence, Mark, Owner, Position, Sink, Way
+from tidemark.sinks.base import Fence, Mark, Owner, Position, WriteMode
+from tidemark.sinks.capabilities import DerivesTotals, EndsHalfWay
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.dynamodb.audit import differences_of_dynamodb
@@ -73,10 +74,10 @@ GIVEN_UP = "given up"  # in the place of a digest
 _OF_A_PLACE = {"_topic": pa.string(), "_partition": pa.int32(), WINDOW: pa.timestamp("us", "UTC")}
 
 
-class DynamoSink(Sink):
+class DynamoSink(DerivesTotals, EndsHalfWay):
     """The totals of one pipeline, in the two tables of one sink."""
 
-    way = Way.SUMS
+    write_mode = WriteMode.UPSERT
 
     def __init__(self, pipeline_name: str, settings: Settings, lookup: Lookup) -> None:
         super().__init__(pipeline_name, settings.name)

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, ManifestState
 from tidemark.paths import ObjectName, RecordName
-from tidemark.sinks.base import Leftover, Sink
+from tidemark.sinks.base import Sink
+from tidemark.sinks.capabilities import Leftover
 from tidemark.sinks.files.audit import strays
 from tidemark.sinks.files.formats import Unreadable, format_of
 from tidemark.storage.base import ObjectStore

@@ -24,7 +24,8 @@ from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import RECORDS, Layout, ObjectName, RecordName, staging_folder
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
-from tidemark.sinks.base import CompleteHour, Fence, Leftover, Mark, Owner, Sink, Way
+from tidemark.sinks.base import Fence, Mark, Owner, WriteMode
+from tidemark.sinks.capabilities import CompleteHour, Leftover, ShowsHours, TakesBack
 from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, DeadLetter, columns_of, dead_letter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.files.audit import differences_of_files
@@ -52,10 +53,10 @@ from tidemark.storage.open import open_store
 READERS = 4  # files that are compared at once: a store answers them side by side, and each holds 64 Ki rows in memory
 
 
-class FilesSink(Sink):
+class FilesSink(TakesBack, ShowsHours):
     """One files sink of one pipeline; its target is the root of a lake."""
 
-    way = Way.REPLACES
+    write_mode = WriteMode.REPLACE
 
     def __init__(self, pipeline_name: str, settings: Settings, lookup: Lookup) -> None:
         super().__init__(pipeline_name, settings.name)

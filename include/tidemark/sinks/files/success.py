@@ -9,7 +9,7 @@ from tidemark.errors import SinkRefused, Unavailable
 from tidemark.event_hours import key
 from tidemark.failpoints import failpoint
 from tidemark.paths import Layout, success_file
-from tidemark.sinks.base import CompleteHour
+from tidemark.sinks.capabilities import CompleteHour
 from tidemark.storage.base import ObjectStore
 
 PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # between tries: others may put the file too, and are soon done

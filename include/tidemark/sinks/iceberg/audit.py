@@ -11,6 +11,7 @@ from tidemark.sinks.audit.left_in_staging import left_in_staging
 from tidemark.sinks.audit.published_files import lost_dead_letters
 from tidemark.sinks.audit.unknown_manifests import unknown_manifests
 from tidemark.sinks.base import Sink
+from tidemark.sinks.capabilities import MayBeRolledBack
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.iceberg.columns import NUMBER, TOPIC_PARTITION
 from tidemark.sinks.iceberg.files import manifests_in, rows_of_manifest
@@ -22,7 +23,7 @@ PLACES = ("_topic", TOPIC_PARTITION, "_offset")
 
 def differences_of_iceberg(
     database: ManifestDatabase,
-    sink: Sink,
+    sink: MayBeRolledBack,
     target: IcebergTarget,
     store: ObjectStore | None,
     manifests: Sequence[Manifest],

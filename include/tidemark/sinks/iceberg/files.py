@@ -26,7 +26,7 @@ from pyiceberg.types import LongType
 
 from tidemark.errors import SinkRefused, WorkFailed
 from tidemark.offsets import TopicPartition
-from tidemark.sinks.base import NamedFile
+from tidemark.sinks.capabilities import NamedFile
 from tidemark.sinks.iceberg.columns import TOPIC_PARTITION
 from tidemark.sinks.iceberg.staged import PARTITION, SPEC, root_of
 

@@ -24,7 +24,8 @@ from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import STAGING, RecordName, staging_folder
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
-from tidemark.sinks.base import Fence, Mark, NamedFile, Owner, Position, Sink, Way
+from tidemark.sinks.base import Fence, Mark, Owner, Position, WriteMode
+from tidemark.sinks.capabilities import MayBeRolledBack, NamedFile, NamesFiles
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.iceberg.audit import differences_of_iceberg
@@ -46,10 +47,10 @@ from tidemark.storage.open import open_store
 MANY_SNAPSHOTS = 1_000  # from here on a commit takes seconds
 
 
-class IcebergSink(Sink):
+class IcebergSink(NamesFiles, MayBeRolledBack):
     """One table of one pipeline."""
 
-    way = Way.SWAPS
+    write_mode = WriteMode.UPSERT
 
     def __init__(self, pipeline_name: str, settings: Settings, lookup: Lookup) -> None:
         super().__init__(pipeline_name, settings.name)

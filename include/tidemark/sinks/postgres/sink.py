@@ -19,7 +19,7 @@ from tidemark.manifest import Counts, Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.receipt import ObjectKind, Receipt
-from tidemark.sinks.base import Way
+from tidemark.sinks.base import WriteMode
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
 from tidemark.sinks.postgres.audit import differences_of_table
@@ -35,7 +35,7 @@ from tidemark.transforms.sequence import columns_after
 class PostgresSink(MarkedSink):
     """One table of one pipeline, in the database that a connection names."""
 
-    way = Way.MERGES
+    write_mode = WriteMode.UPSERT
 
     def __init__(self, pipeline_name: str, config: Settings, lookup: Lookup) -> None:
         super().__init__(pipeline_name, config, lookup)

@@ -24,7 +24,8 @@ from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import RecordName, staging_folder
 from tidemark.receipt import ObjectKind, Receipt
-from tidemark.sinks.base import Fence, Mark, Owner, Position, Sink, Way
+from tidemark.sinks.base import Fence, Mark, Owner, Position, WriteMode
+from tidemark.sinks.capabilities import WritesTopics
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
@@ -44,10 +45,10 @@ _PARTITIONERS = {Partitioner.MURMUR2: "murmur2_random", Partitioner.CRC32: "cons
 _DEAD_LETTER_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
 
-class TopicSink(Sink):
+class TopicSink(WritesTopics):
     """One topic of one pipeline."""
 
-    way = Way.APPENDS
+    write_mode = WriteMode.APPEND
 
     def __init__(self, pipeline_name: str, settings: Settings, connection: KafkaConnection, lookup: Lookup) -> None:
         super().__init__(pipeline_name, settings.name)

@@ -24,7 +24,8 @@ from tidemark.offsets import TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.receipt import ObjectKind, Receipt
 from tidemark.sinks.aggregates.before import may_have_contributed
-from tidemark.sinks.base import Way
+from tidemark.sinks.base import WriteMode
+from tidemark.sinks.capabilities import DerivesTotals
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
 from tidemark.sinks.postgres.marked import MarkedSink, tasks_of
@@ -36,10 +37,10 @@ from tidemark.sinks.postgres.totals.tables import QUERIES, Totals, staged_column
 from tidemark.transforms.sequence import columns_after
 
 
-class TotalsSink(MarkedSink):
+class TotalsSink(MarkedSink, DerivesTotals):
     """The totals of one pipeline, in the database that a connection names."""
 
-    way = Way.SUMS
+    write_mode = WriteMode.UPSERT
 
     def __init__(self, pipeline_name: str, settings: Settings, lookup: Lookup) -> None:
         super().__init__(pipeline_name, settings, lookup)
