@@ -22,7 +22,7 @@ from pyiceberg.serializers import ToOutputFile
 from pyiceberg.table import Table
 
 from sandbox.services.postgres import Postgres
-from tidemark.config.base import Surroundings
+from tidemark.config.base import LoadContext
 from tidemark.event_time import INSTANT
 from tidemark.sinks.base import Owner
 from tidemark.sinks.iceberg.columns import stored_columns
@@ -60,7 +60,7 @@ def _target(dsn: str, folder: Path, snapshots: int) -> IcebergTarget:
     settings = Settings.model_validate(
         {"connection": "lakehouse", "table": TABLE, "warehouse": "warehouse", "auto_create": True,
          "keep_snapshots": snapshots},
-        context=Surroundings(folder, folder),
+        context=LoadContext(folder, folder),
     )  # fmt: skip
     return IcebergTarget("bench", settings, lambda _: connection)
 

@@ -18,7 +18,7 @@ from sandbox.bootstrap.checkout import STATE
 from sandbox.services.broker import Broker
 from sandbox.services.dynamodb import DynamoDB
 from sandbox.services.postgres import Postgres
-from tidemark.config.base import Surroundings
+from tidemark.config.base import LoadContext
 from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate
@@ -94,7 +94,7 @@ def _pipeline(entry: dict[str, Any], broker: Broker, folder: Path) -> Pipeline:
         "event_time": {"field": "at"},
         "sinks": [{kind: keys}],
     }
-    return Pipeline.model_validate(pipeline, context=Surroundings(folder, folder))
+    return Pipeline.model_validate(pipeline, context=LoadContext(folder, folder))
 
 
 def _once(pipeline: Pipeline, database: ManifestDatabase, read: Sequence[pa.RecordBatch]) -> dict[str, float]:

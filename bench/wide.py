@@ -13,7 +13,7 @@ import psutil
 
 from bench.timed import Timing, family
 from sandbox.services.spark_cluster import SparkCluster
-from tidemark.manifest import many
+from tidemark.manifest import count_of
 
 SMALL, MIDDLE, LARGE = 1_000_000, 2_000_000, 20_000_000
 SLICES = 8
@@ -56,7 +56,7 @@ def _sliced(messages: int, slices: int, at_once: int) -> Variant:
 
 
 def _cluster(messages: int, workers: int, *, halves: bool = False) -> Variant:
-    name = f"{messages:,} messages, a cluster of {many(workers, 'worker')} of one core each"
+    name = f"{messages:,} messages, a cluster of {count_of(workers, 'worker')} of one core each"
     return Variant(name + (", half of the time" if halves else ""), messages, workers, halves, settings=ONE_SLICE)
 
 

@@ -21,7 +21,7 @@ from tidemark.errors import ConfigurationError, NotFound, TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.lifecycle.failed_tasks import Task, watched
 from tidemark.lifecycle.known_sinks import not_in_file
-from tidemark.lifecycle.older import named, older_unfinished
+from tidemark.lifecycle.older import older_unfinished, unfinished_lines
 from tidemark.lifecycle.plan import Tick
 from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.renamed import refuse_renamed
@@ -254,7 +254,7 @@ def plan(
         run = plan_ranges(context, Tick.by_hand(until, run_key), dry_run=dry_run)
         watch.end()
         older = older_unfinished(context, run.manifests)
-        return run_view(run, older, named(context, older))
+        return run_view(run, older, unfinished_lines(context, older))
 
 
 def replay(

@@ -71,7 +71,7 @@ def listed(values: Sequence[int] | Sequence[str]) -> str:
     return ", ".join(map(str, values[:LISTED])) + (" .." if len(values) > LISTED else "")
 
 
-def many(number: int, what: str) -> str:
+def count_of(number: int, what: str) -> str:
     """``1 record``, ``2,000 records``: for a line of text, of words that have their plural by an s."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
@@ -135,8 +135,8 @@ class WithoutRows:
 
     def described(self) -> str:
         """Such as "3 dead letters, 5 lost offsets, 2 filtered"; empty when there are none."""
-        parts = [many(self.dead_lettered, "dead letter")] if self.dead_lettered else []
-        parts += [many(self.lost, "lost offset")] if self.lost else []
+        parts = [count_of(self.dead_lettered, "dead letter")] if self.dead_lettered else []
+        parts += [count_of(self.lost, "lost offset")] if self.lost else []
         parts += [f"{self.filtered:,} filtered"] if self.filtered else []
         parts += [f"{self.deduplicated:,} deduplicated"] if self.deduplicated else []
         return ", ".join(parts)

@@ -23,7 +23,7 @@ from sandbox.services.s3 import Bucket
 from tests.toys.toy_sink.settings import Settings as ToySettings
 from tests.worlds.s3_world import Prefix
 from tests.worlds.topic_world import committed, delete_records, headers
-from tidemark.config.base import Surroundings
+from tidemark.config.base import LoadContext
 from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.decoders.base import HEADERS
@@ -133,7 +133,7 @@ class LakeExample(Example):
 
 class FilesExample(LakeExample):
     def settings(self) -> SinkSettings:
-        return FilesSettings.model_validate({"root": "lake"}, context=Surroundings(self.folder, self.folder))
+        return FilesSettings.model_validate({"root": "lake"}, context=LoadContext(self.folder, self.folder))
 
     def keys(self, below: str) -> list[str]:
         keys = (str(path.relative_to(self.lake)) for path in self.lake.rglob("*") if path.is_file())
@@ -232,7 +232,7 @@ class DynamoExample(Example):
         aggregate = {"group_by": ["n"], "window": "1h", "values": values}
         return DynamoSettings.model_validate(
             {"connection": CONNECTION, "table": self.table, "auto_create": True, "aggregate": aggregate},
-            context=Surroundings(self.folder, self.folder),
+            context=LoadContext(self.folder, self.folder),
         )
 
     def seen(self) -> dict[int, tuple[int, str | None]]:
@@ -279,7 +279,7 @@ class TopicExample(Example):
         self.servers: str = json.loads(self.warehouse)["extra"]["bootstrap.servers"]
         KafkaCluster(self.servers, {}).create_topic(self.topic, 2, {"retention.ms": "-1"})
         return TopicSettings.model_validate(
-            {"connection": CONNECTION, "topic": self.topic}, context=Surroundings(self.folder, self.folder)
+            {"connection": CONNECTION, "topic": self.topic}, context=LoadContext(self.folder, self.folder)
         )
 
     def seen(self) -> dict[int, tuple[int, str | None]]:
@@ -310,7 +310,7 @@ class IcebergExample(Example):
         return IcebergSettings.model_validate(
             {"connection": CONNECTION, "table": "sales.orders", "warehouse": "warehouse", "auto_create": True,
              "partition_by": ["hour(_event_time)", "bucket(4, _offset)"]},
-            context=Surroundings(self.folder, self.folder),
+            context=LoadContext(self.folder, self.folder),
         )  # fmt: skip
 
     def table(self) -> Table | None:
@@ -349,7 +349,7 @@ class ToyExample(Example):
     """JSON files: a reader takes those of the highest record of each manifest."""
 
     def settings(self) -> SinkSettings:
-        return ToySettings.model_validate({"folder": "toys"}, context=Surroundings(self.folder, self.folder))
+        return ToySettings.model_validate({"folder": "toys"}, context=LoadContext(self.folder, self.folder))
 
     def seen(self) -> dict[int, tuple[int, str | None]]:
         return {row["_offset"]: (row["_manifest_id"], row["also"]) for row in self._recorded("data")}

@@ -194,12 +194,12 @@ def test_published_rows_are_alike_until_some_are_lost(example: Example) -> None:
     first = example.stage(1)
     put(example, first)
     again = example.stage(2)
-    assert example.sink.alike(first, again)
+    assert example.sink.same_output(first, again)
     example.lose_a_row()
     if example.sink.write_mode is WriteMode.APPEND:
-        assert example.sink.alike(first, again), "what retention took is not sent again"
+        assert example.sink.same_output(first, again), "what retention took is not sent again"
         return
-    assert not example.sink.alike(first, again)
+    assert not example.sink.same_output(first, again)
     put(example, again)
     example.sink.discard(first)
     assert example.seen() == dict.fromkeys(GOOD, (1, ""))

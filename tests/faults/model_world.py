@@ -31,7 +31,7 @@ from tests.faults.actors import (
 from tests.faults.lakes import FolderLake, Lake
 from tests.faults.model_broker import Fate, Log, ModelBroker, Transaction
 from tests.faults.other_sinks import OtherSink, OtherSinks
-from tidemark.config.base import Surroundings
+from tidemark.config.base import LoadContext
 from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.failpoints import failpoint
@@ -154,7 +154,7 @@ class ModelWorld:
             "max_dead_letters": None,  # a schedule draws manifests of bad records alone
             "sinks": self.entries(),
         }
-        return Pipeline.model_validate(raw, context=Surroundings(self.folder, self.folder))
+        return Pipeline.model_validate(raw, context=LoadContext(self.folder, self.folder))
 
     def entries(self) -> list[dict[str, Any]]:
         """``sinks`` of the pipeline file."""

@@ -263,10 +263,10 @@ def test_a_file_that_cannot_be_compared_with_a_replay_is_named(make: Callable[[]
     path = receipt.objects[2].path
     rule = proxy.arm(Rule(Answer.REFUSED, "GET", path, times=-1, status=503, code="SlowDown"))
     with pytest.raises(Unavailable, match=f"S3 refused to read .*{path}: SlowDown"):
-        example.sink.alike(receipt, receipt)
+        example.sink.same_output(receipt, receipt)
     assert rule.struck
     proxy.disarm()
-    assert example.sink.alike(receipt, receipt)
+    assert example.sink.same_output(receipt, receipt)
 
 
 def test_F12_copies_that_fail_half_way_leave_nothing_half(make: Callable[[], S3Example], proxy: S3Proxy) -> None:

@@ -22,8 +22,8 @@ from airflow.serialization.decoders import decode_deadline_alert
 from airflow.serialization.serialized_objects import DagSerialization
 
 from tests.unit.pipeline_text import GOOD
-from tidemark.airflow import asked
 from tidemark.airflow import dag as dags
+from tidemark.airflow import run_conf
 from tidemark.airflow.dag import build_dag, pipeline_dag
 from tidemark.airflow.deadline import missed, missed_in_triggerer
 from tidemark.errors import ConfigurationError, NotFound
@@ -80,12 +80,12 @@ def test_what_the_trigger_form_asks_for_is_stored_with_the_dag_and_reaches_each_
     write(GOOD, "a.yaml")
     [dag] = read().values()
     stored = comparable(dag)
-    assert [name for name, _ in stored["params"]] == list(asked.PARAMS)
+    assert [name for name, _ in stored["params"]] == list(run_conf.PARAMS)
     assert [task["__var"].get("params") for task in stored["tasks"]] == [None, None, None]
     for task in dag.tasks:
         given = process_params(dag, task, {"retry": [7]}, suppress_exception=False)
-        assert given == {name: param.value for name, param in asked.PARAMS.items()} | {"retry": [7]}
-    assert asked.PARAMS["retry"].value == [], "what one run is given is not the other DAGs'"
+        assert given == {name: param.value for name, param in run_conf.PARAMS.items()} | {"retry": [7]}
+    assert run_conf.PARAMS["retry"].value == [], "what one run is given is not the other DAGs'"
     own = build_dag(load_each(write(GOOD, "a.yaml").parent)[0][1], params={"mine": 1})  # type: ignore[arg-type]
     assert dict(own.params) == {"mine": 1}
 
@@ -172,7 +172,7 @@ def _in_a_run() -> Iterator[mock.MagicMock]:
     run = SimpleNamespace(
         run_id="a run", run_type=RunKind.SCHEDULED, data_interval_end=datetime(2026, 1, 1, tzinfo=UTC), conf={}
     )
-    given = {"params": dict.fromkeys(asked.PARAMS), "dag_run": run, "ti": SimpleNamespace()}
+    given = {"params": dict.fromkeys(run_conf.PARAMS), "dag_run": run, "ti": SimpleNamespace()}
     with (
         mock.patch.object(dags, "get_current_context", return_value=given),
         mock.patch.object(dags, "database_of") as opened,

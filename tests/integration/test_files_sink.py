@@ -108,7 +108,7 @@ def test_published_files_are_compared_with_a_replay_some_at_once(
         return opened(key)
 
     monkeypatch.setattr(example.sink.store, "open", open_together)
-    assert example.sink.alike(receipt, receipt)
+    assert example.sink.same_output(receipt, receipt)
     assert example.sink.damaged(receipt) == []
 
 
@@ -119,7 +119,7 @@ def test_every_file_with_other_rows_is_named_in_the_order_of_the_receipt(example
     for object_, other in zip(changed, mended.objects, strict=False):
         example.sink.store.put(object_.path, example.sink.store.get(other.staged) or b"")
     assert len(changed) == 3
-    assert not example.sink.alike(receipt, receipt)
+    assert not example.sink.same_output(receipt, receipt)
     resized = [replace(object_, bytes=example.sink.store.size(object_.path) or 0) for object_ in receipt.objects]
     assert example.sink.damaged(replace(receipt, objects=tuple(resized))) == [
         object_ for object_ in resized if object_.kind is ObjectKind.DATA
@@ -127,7 +127,7 @@ def test_every_file_with_other_rows_is_named_in_the_order_of_the_receipt(example
 
 
 def known(example: LakeExample, receipt: Receipt) -> tuple[bool, bool, bool]:
-    return example.sink.has_record(receipt), example.sink.holds(receipt), example.sink.alike(receipt, receipt)
+    return example.sink.has_record(receipt), example.sink.holds(receipt), example.sink.same_output(receipt, receipt)
 
 
 def test_what_is_known_of_an_attempt_needs_its_record_its_objects_and_their_rows(example: LakeExample) -> None:

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from tests.unit.pipeline_text import changed
-from tidemark.config.base import Surroundings
+from tidemark.config.base import LoadContext
 from tidemark.database.client import ManifestDatabase
 from tidemark.event_hours import HOUR, key
 from tidemark.lifecycle.context import Context
@@ -104,7 +104,7 @@ class GeneratedDay:
     def _context(self) -> Context:
         pipeline = changed(("pipeline: flights", f"pipeline: {self.name}"))
         text = pipeline.replace("  field: at", f"  field: at\n  allowed_lateness: {self.lateness // MINUTE}m")
-        settings = Pipeline.model_validate(yaml.safe_load(text), context=Surroundings(Path("/"), Path("/")))
+        settings = Pipeline.model_validate(yaml.safe_load(text), context=LoadContext(Path("/"), Path("/")))
         return Context(settings, self.closer, cast("Any", None), ())
 
     # steps

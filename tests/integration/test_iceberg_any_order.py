@@ -19,7 +19,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
 from sandbox.services.postgres import Postgres
-from tidemark.config.base import Surroundings
+from tidemark.config.base import LoadContext
 from tidemark.connections import from_environment
 from tidemark.errors import Fenced
 from tidemark.event_time import INSTANT
@@ -45,7 +45,7 @@ class History:
             "partition_by": [], "keep_snapshots": self.dice.choice((1, 3, 100)),
         }  # fmt: skip
         self.name = str(values["table"])
-        settings = Settings.model_validate(values, context=Surroundings(folder, folder))
+        settings = Settings.model_validate(values, context=LoadContext(folder, folder))
         self.sink = IcebergSink("demo", settings, from_environment)
         self.target = self.sink.table
         self.target.claim(Owner("A"))

@@ -20,7 +20,7 @@ from sandbox.services.s3 import Bucket
 from tests.worlds.iceberg_others import compact, current, expire, roll_back
 from tests.worlds.iceberg_readers import read_by_duckdb
 from tests.worlds.iceberg_world import TABLE, IcebergWorld, catalog_at
-from tidemark.config.base import Surroundings
+from tidemark.config.base import LoadContext
 from tidemark.connections import from_environment
 from tidemark.errors import Unavailable
 from tidemark.sinks.base import Owner
@@ -201,7 +201,7 @@ def test_old_snapshots_are_dropped_except_those_that_a_tag_needs(make_iceberg_wo
 def targets(postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[IcebergTarget]]:
     """The same table, which is not there yet, as two processes see it."""
     values = {"connection": "warehouse", "table": TABLE, "warehouse": "warehouse", "auto_create": True}
-    settings = Settings.model_validate(values, context=Surroundings(tmp_path, tmp_path))
+    settings = Settings.model_validate(values, context=LoadContext(tmp_path, tmp_path))
     with postgres.temporary_database("warehouse") as warehouse:
         monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", warehouse)
         yield [IcebergTarget("demo", settings, from_environment) for _ in range(2)]

@@ -15,7 +15,7 @@ from sqlalchemy import create_engine, delete, insert
 from sqlalchemy.orm import Session
 
 from tidemark.airflow import in_scheduler
-from tidemark.airflow.left_by_plan import KEY
+from tidemark.airflow.run_notes import KEY
 
 UNLABELLED = {"map_index": 0, "operator": "ProcessManifestOperator", "_rendered_map_index": None}
 OURS, A_PERSONS = SimpleNamespace(user_id=None), SimpleNamespace(user_id="1")
@@ -24,7 +24,7 @@ OURS, A_PERSONS = SimpleNamespace(user_id=None), SimpleNamespace(user_id="1")
 def note(left: dict[str, Any], kept: SimpleNamespace | None) -> tuple[object, object]:
     """(what was written as a note, the note that was kept)."""
     run = SimpleNamespace(id=1, note="nothing new", dag_run_note=kept)
-    with mock.patch.object(in_scheduler, "left_by_plans", return_value={"plan": left}):
+    with mock.patch.object(in_scheduler, "notes_of_plans", return_value={"plan": left}):
         in_scheduler.on_dag_run_success(dag_run=run)
     return run.note, run.dag_run_note
 
@@ -81,7 +81,7 @@ def test_a_hook_that_fails_stops_nothing_and_says_so(caplog: pytest.LogCaptureFi
 
 def test_tasks_of_others_and_tasks_with_a_label_are_left_alone() -> None:
     with mock.patch.object(
-        in_scheduler, "left_by_plans", return_value={"plan": {"labels": ["not for this task"]}}
+        in_scheduler, "notes_of_plans", return_value={"plan": {"labels": ["not for this task"]}}
     ) as asked:
         for changes in ({"map_index": -1}, {"operator": "PythonOperator"}, {"_rendered_map_index": "manifest 1"}):
             task = SimpleNamespace(task_id="process", **{**UNLABELLED, **changes})
@@ -97,7 +97,7 @@ def test_a_dag_with_two_groups_has_the_labels_of_each_and_the_notes_of_both() ->
         "again.plan": {"labels": [], "note": "again: unfinished"},
     }
     run = SimpleNamespace(note=None, dag_run_note=None)
-    with mock.patch.object(in_scheduler, "left_by_plans", return_value=left):
+    with mock.patch.object(in_scheduler, "notes_of_plans", return_value=left):
         for group, label in (("orders", "manifest 1"), ("flights", "manifest 2"), ("again", None)):
             task = SimpleNamespace(task_id=f"{group}.process", **UNLABELLED)
             in_scheduler.task_instance_mutation_hook(task_instance=task, dag_run=run)

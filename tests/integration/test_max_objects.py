@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.behaviours.sink_examples import RANGES, FilesExample, agree, plan_two_manifests
-from tidemark.config.base import Surroundings
+from tidemark.config.base import LoadContext
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import SinkRefused
 from tidemark.sinks.files.settings import Settings
@@ -21,7 +21,7 @@ class Bounded(FilesExample):
 
     def settings(self) -> SinkSettings:
         raw = {"root": "lake", "max_objects": self.most}
-        return Settings.model_validate(raw, context=Surroundings(self.folder, self.folder))
+        return Settings.model_validate(raw, context=LoadContext(self.folder, self.folder))
 
     def allow(self, most: int) -> None:
         """The pipeline file says another number from now on."""

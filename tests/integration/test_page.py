@@ -43,10 +43,10 @@ import tidemark
 from sandbox.services.postgres import Postgres
 from sandbox.services.processes import wait_until
 from tests.faults.model_world import SCHEMAS, ModelWorld, ScheduleSettings
-from tidemark.airflow.asked import PARAMS
 from tidemark.airflow.page import actions, content, pages, plan_tasks
 from tidemark.airflow.page.actions import Action, Wish
 from tidemark.airflow.page.app import build_app
+from tidemark.airflow.run_conf import PARAMS
 from tidemark.cli import main
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import TopicChanged, WorkFailed

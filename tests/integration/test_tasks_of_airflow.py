@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from sandbox.services.postgres import Postgres
 from tests.faults.lakes import FolderLake
 from tests.faults.model_world import EPOCH, ModelWorld, ScheduleSettings
-from tidemark.airflow import asked, dag
+from tidemark.airflow import dag, run_conf
 from tidemark.errors import Blocked, WorkFailed
 from tidemark.lifecycle import attempt
 from tidemark.lifecycle.older import TAKEN_ALONG
@@ -205,7 +205,7 @@ def test_the_event_tells_a_first_publication_from_a_replay_that_changed_rows_and
         with task(**params):
             planned = dag.plan_run(world.pipeline())
             for manifest_id in planned:
-                context = asked.sinks_of(world.onlooker(), params)
+                context = run_conf.sinks_of(world.onlooker(), params)
                 attempt.process(context, manifest_id, world.stage, replay="run_id" not in params)
             event: Any = dag.close_run(world.pipeline(), planned).event
         assert [each["manifest"] for each in event["published"]] == event["manifests"]
@@ -497,7 +497,7 @@ def test_a_run_fills_a_sink_that_was_added_and_fails_while_it_lacks_some(
         with task(fill="second"):
             assert dag.plan_run(pipeline) == [done]
             whole = world.onlooker()
-            attempt.process(asked.sinks_of(whole, {"fill": "second"}), done, world.stage, replay=True)
+            attempt.process(run_conf.sinks_of(whole, {"fill": "second"}), done, world.stage, replay=True)
             ended = pytest.raises(AirflowFailException, match=left) if left else contextlib.nullcontext()
             with ended:
                 dag.close_run(pipeline, [done])

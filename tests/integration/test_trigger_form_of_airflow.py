@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tidemark.airflow.asked import PARAMS, moment
+from tidemark.airflow.run_conf import PARAMS, moment
 from tidemark.errors import ConfigurationError
 
 

@@ -471,7 +471,7 @@ class Recorder:
     def wait_for_lower(self, *_: Any) -> None:
         self.note("wait_for_lower")
 
-    def alike(self, alike: bool, before: Receipt, _: Receipt) -> None:
+    def same_output(self, alike: bool, before: Receipt, _: Receipt) -> None:
         last = [event for event in self.world.events if event.actor == self.actor][-1]
         if last == Event(last.actor, "has_record", (before.attempt,), answer=True):
             self.note("has_parts", before.attempt, answer=alike)

@@ -255,7 +255,7 @@ def test_no_example_has_a_secret_in_the_extra_of_a_connection() -> None:
 
 
 def test_the_page_of_backfills_has_every_key_of_a_trigger() -> None:
-    tree = ast.parse(text("include/tidemark/airflow/asked.py"))
+    tree = ast.parse(text("include/tidemark/airflow/run_conf.py"))
     [params] = [
         node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PARAMS"
     ]

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from tests.worlds.local_http import LocalHttp
 from tidemark import extras
-from tidemark.config.base import Surroundings
+from tidemark.config.base import LoadContext
 from tidemark.connections import Secret
 from tidemark.decoders.avro.settings import Settings as Avro
 from tidemark.decoders.json.settings import Settings as Json
@@ -24,7 +24,7 @@ CANARY = "canary-of-a-catalog"
 
 def settings(**changed: Any) -> Settings:
     given = {key: value for key, value in {**RIGHT, **changed}.items() if value is not ...}
-    return Settings.model_validate(given, context=Surroundings(Path("/files"), Path("/lakes")))
+    return Settings.model_validate(given, context=LoadContext(Path("/files"), Path("/lakes")))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """What Airflow's page says of a manifest: its label, the first lines of its log, and the note of its run."""
 
-from tidemark.airflow.left_by_plan import LONGEST_NOTE, note_of
 from tidemark.airflow.log_lines import begins, label
+from tidemark.airflow.run_notes import LONGEST_NOTE, note_of
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import Order, SourceOrder
 

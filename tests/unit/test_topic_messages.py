@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from tidemark.config.base import Surroundings
+from tidemark.config.base import LoadContext
 from tidemark.errors import Unavailable
 from tidemark.order import Order, SinkOrder, SourceOrder
 from tidemark.partitions import Record
@@ -30,7 +30,7 @@ SCHEMA = "id BIGINT NOT NULL, part STRING, price DECIMAL(5, 2)"
 
 def settings(folder: Path, **options: Any) -> Settings:
     at = {"bootstrap_servers": "localhost:9092", "topic": "out"}
-    return Settings.model_validate({**at, **options}, context=Surroundings(folder, folder))
+    return Settings.model_validate({**at, **options}, context=LoadContext(folder, folder))
 
 
 def messages(folder: Path, *values: bytes | None, **options: Any) -> list[dict[str, Any]]:

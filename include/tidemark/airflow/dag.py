@@ -19,14 +19,14 @@ from airflow.sdk import DAG, Asset, TaskGroup, get_current_context, task
 from airflow.sdk.definitions.param import ParamsDict
 from croniter import croniter  # type: ignore[import-untyped]
 
-from tidemark.airflow import addresses, asked, event_log
+from tidemark.airflow import addresses, event_log, run_conf
 from tidemark.airflow.deadline import deadline_of
-from tidemark.airflow.left_by_plan import leave
+from tidemark.airflow.list_limit import longest_list, refuse_over_limit
 from tidemark.airflow.log_lines import label
 from tidemark.airflow.lookup import database_of, opened, spark_master
-from tidemark.airflow.map_length import longest_list, whole
 from tidemark.airflow.other_runs import LONGEST_WAIT, wait_for_others
 from tidemark.airflow.process import ProcessManifestOperator
+from tidemark.airflow.run_notes import push_labels
 from tidemark.airflow.verdict import airflow_verdict
 from tidemark.config.values import cron
 from tidemark.environment import Environment
@@ -36,7 +36,7 @@ from tidemark.lifecycle.close import published_sums, ranges_of_hours, require_ru
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.failed_tasks import Task, begun, watched
 from tidemark.lifecycle.hours import close_hours, hours_to_tell
-from tidemark.lifecycle.older import HeldElsewhere, named, older_unfinished, to_take_along
+from tidemark.lifecycle.older import HeldElsewhere, older_unfinished, to_take_along, unfinished_lines
 from tidemark.lifecycle.plan import PlannedRun, Tick, manifests_between, up_to
 from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.select import refuse_at_work
@@ -125,7 +125,7 @@ def build_dag(
         "doc_md": f"{wrong}Topics {pipeline.source.described}. {pipeline.description}\n\n"
         f"On the command line: `tidemark manifests {pipeline.name}`, `tidemark audit {pipeline.name}`, "
         "and `tidemark show 1` for manifest 1.",
-        "params": asked.PARAMS,
+        "params": run_conf.PARAMS,
     }
     of_dag = {**of_file, **arguments}
     # Set when the tasks are there. Else Airflow copies these into each task, checks every copy several times and stores
@@ -133,7 +133,7 @@ def build_dag(
     params = of_dag.pop("params")
     with DAG(dag_id=pipeline.name, tags=tags, default_args=defaults, **of_dag) as dag:
         _tasks(pipeline, problem, process)
-    if params is asked.PARAMS:  # right in any case; an assignment would check them for each DAG
+    if params is run_conf.PARAMS:  # right in any case; an assignment would check them for each DAG
         object.__setattr__(dag, "params", ParamsDict(deepcopy(params)))
     else:
         dag.params = params
@@ -179,7 +179,7 @@ def tick_of(task_context: Any) -> Tick:
     run = task_context["dag_run"]
     kind = {"scheduled": RunKind.SCHEDULED, "backfill": RunKind.BACKFILL}.get(str(run.run_type.value), RunKind.MANUAL)
     until = task_context["params"].get("plan_until")
-    cut = asked.moment(until) if until else run.data_interval_end or run.logical_date
+    cut = run_conf.moment(until) if until else run.data_interval_end or run.logical_date
     return Tick.at(cut, kind) if cut else Tick(run.run_id, kind, None)
 
 
@@ -220,10 +220,10 @@ def plan_run(pipeline: Pipeline, problem: TidemarkError | None = None) -> list[i
     too is kept for whoever looks at the pipeline.
     """
     task_context: Any = get_current_context()
-    note = not asked.is_special(task_context["params"]) and tick_of(task_context).kind is not RunKind.BACKFILL
+    note = not run_conf.is_special(task_context["params"]) and tick_of(task_context).kind is not RunKind.BACKFILL
     if not pipeline.airflow.own_dag:
         with airflow_verdict(), about(pipeline=pipeline.name):
-            asked.refuse_unknown(task_context["dag_run"].conf or {})
+            run_conf.refuse_unknown(task_context["dag_run"].conf or {})
     with airflow_verdict(), watched(lambda: database_of(task_context), pipeline.name, Task.PLAN, note=note):
         if problem:
             with about(pipeline=pipeline.name):
@@ -243,7 +243,7 @@ def _planned(pipeline: Pipeline, task_context: Any) -> list[int]:
             log.warning(line)
         manifests = {manifest.id: manifest for manifest in context.database.manifests(ids=ids)}
         labels = [label(manifest_id, manifests[manifest_id].ranges) for manifest_id in ids]
-        leave(task_context, labels, notes, addresses.links(pipeline.name, ids))
+        push_labels(task_context, labels, notes, addresses.links(pipeline.name, ids))
         return ids
 
 
@@ -260,12 +260,12 @@ def to_process(context: Context, pipeline: Pipeline, task_context: Any) -> tuple
     """(manifest ids, what a person should know of this run)."""
     params, run_id = task_context["params"], task_context["dag_run"].run_id
     if params.get("accept"):
-        decision = asked.accept(context, params["accept"], run_id=run_id, dry_run=False)
+        decision = run_conf.accept(context, params["accept"], run_id=run_id, dry_run=False)
         log.info("\n".join(decision.lines))
         event_log.tell(events.decided(context.pipeline_name, params["accept"]["decision"], decision))
-    ids = asked.chosen(context, params)
+    ids = run_conf.manifests_asked_for(context, params)
     if ids is not None:
-        asked.release(context, params)
+        run_conf.release_named(context, params)
         return handed_out(context, task_context, ids), []
     tick = tick_of(task_context)
     begin = interval_start(pipeline, task_context, tick)
@@ -279,31 +279,39 @@ def to_process(context: Context, pipeline: Pipeline, task_context: Any) -> tuple
         ids = sorted({*todo, *covering})
         wait_for_others(context, ids, limit=LONGEST_WAIT)
         refuse_at_work(context.database.manifests(ids=ids))
-        return handed_out(context, task_context, whole(context, ids)), list(run.notes)
-    own = handed_out(context, task_context, whole(context, run.manifests))
+        return handed_out(context, task_context, refuse_over_limit(context, ids)), list(run.notes)
+    own = handed_out(context, task_context, refuse_over_limit(context, run.manifests))
     older = older_unfinished(context, own, held_elsewhere(task_context))
     able = to_take_along(context, older)[: longest_list() - len(own)]
     taken = context.database.hand_out(able, run_id)
     log.info(planned_text(run))
     event_log.tell(events.planned(context.pipeline_name, run))
     mine, others = context.database.manifests(ids=own), context.database.manifests(ids=taken)
-    return [manifest.id for manifest in in_turn(context, mine, others)], [*run.notes, *named(context, older, taken)]
+    return [manifest.id for manifest in in_turn(context, mine, others)], [
+        *run.notes,
+        *unfinished_lines(context, older, taken),
+    ]
 
 
 def would_process(context: Context, pipeline: Pipeline, task_context: Any) -> list[str]:
     """What a dry run says; nothing is stored."""
     params = task_context["params"]
     if params.get("accept"):  # until that is decided, a plan would be refused
-        return [*asked.accept(context, params["accept"], dry_run=True).lines]
-    ids = asked.chosen(context, params)
+        return [*run_conf.accept(context, params["accept"], dry_run=True).lines]
+    ids = run_conf.manifests_asked_for(context, params)
     if ids is not None:
-        return asked.foretold(context, ids)
+        return run_conf.preview(context, ids)
     tick = tick_of(task_context)
     begin = interval_start(pipeline, task_context, tick)
     run = plan_ranges(context, of_interval(tick, begin), dry_run=True)
     slices = [", ".join(f"{part.at.name} [{part.start}, {part.end})" for part in slice_) for slice_ in run.slices]
     lines = [f"would plan {ranges}" for ranges in slices] or ["would plan nothing: there is nothing new"]
-    return [stands_for(tick, begin), *lines, *run.notes, *named(context, older_unfinished(context, run.manifests))]
+    return [
+        stands_for(tick, begin),
+        *lines,
+        *run.notes,
+        *unfinished_lines(context, older_unfinished(context, run.manifests)),
+    ]
 
 
 def handed_out(context: Context, task_context: Any, ids: list[int]) -> list[int]:
@@ -337,7 +345,9 @@ def form_named(context: Context, held: HeldElsewhere) -> Iterator[None]:
                 error.what, next_step="wait until the other DAG run that has these manifests ends", **error.context
             ) from None
         if any(manifest.state is not ManifestState.BLOCKED for manifest in manifests):
-            form = f'trigger the DAG {context.pipeline_name} with "{asked.PARAMS["retry_unfinished"].schema["title"]}"'
+            form = (
+                f'trigger the DAG {context.pipeline_name} with "{run_conf.PARAMS["retry_unfinished"].schema["title"]}"'
+            )
             error.next_step = f"{form}, or: {error.next_step}; then clear the task close of this run"
         raise
 
@@ -368,7 +378,7 @@ def close_run(pipeline: Pipeline, planned: list[int]) -> Closed:
 
 def require_published(context: Context, task_context: Any, planned: list[int], held: HeldElsewhere) -> None:
     """Raise unless every manifest that the run stands for is published; waits for those at work in other runs."""
-    if asked.require_chosen_done(context, task_context["params"], planned):
+    if run_conf.require_chosen_done(context, task_context["params"], planned):
         return
     tick = tick_of(task_context)
     run = context.database.find_run(context.pipeline_name, tick.run_key)

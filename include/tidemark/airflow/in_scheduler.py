@@ -1,6 +1,6 @@
 """The note of a DAG run, and the label of a task that waits to start: only the scheduler may write these.
 
-``plan`` leaves both as an XCom (`left_by_plan.py`). A mutation hook (Airflow's cluster policy) labels the tasks of
+``plan`` leaves both as an XCom (`run_notes.py`). A mutation hook (Airflow's cluster policy) labels the tasks of
 manifests while the scheduler makes them; it and a listener write the note. Without the plugin, tasks get their label
 when they start and runs have no note. No hook raises: that would stop the runs of every DAG.
 """
@@ -13,7 +13,7 @@ from typing import Any
 from airflow.listeners import hookimpl
 from airflow.policies import hookimpl as policy
 
-from tidemark.airflow.left_by_plan import KEY, note_of
+from tidemark.airflow.run_notes import KEY, note_of
 
 OPERATOR = "ProcessManifestOperator"
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ def whatever_fails() -> Iterator[None]:
         log.exception("notes and labels of Tidemark's DAG runs cannot be written; nothing else is affected")
 
 
-def left_by_plans(dag_run: Any) -> dict[str, dict[str, Any]]:
+def notes_of_plans(dag_run: Any) -> dict[str, dict[str, Any]]:
     """What the run's `plan` has left, by task id: a DAG may have several task groups. Empty before that, for other
     DAGs, and when it lies in an XCom backend."""
     from airflow.models.xcom import XComModel  # tasks load this module too, and have no use for Airflow's tables
@@ -46,7 +46,7 @@ def left_by_plans(dag_run: Any) -> dict[str, dict[str, Any]]:
 
 def write_note(dag_run: Any) -> None:
     """Give the run the note of its `plan`, with links to the page, unless a person has written one."""
-    notes, kept = [left for left in left_by_plans(dag_run).values() if "note" in left], dag_run.dag_run_note
+    notes, kept = [left for left in notes_of_plans(dag_run).values() if "note" in left], dag_run.dag_run_note
     if not notes or (kept is not None and kept.user_id is not None):
         return
     links = [link for left in notes for link in left.get("links", ())]
@@ -65,7 +65,7 @@ def task_instance_mutation_hook(task_instance: Any, dag_run: Any) -> None:
     if dag_run is None or index < 0 or task_instance.operator != OPERATOR or task_instance._rendered_map_index:
         return
     plan = f"{task_instance.task_id.removesuffix('process')}plan"  # in a task group both have its prefix
-    labels = left_by_plans(dag_run).get(plan, {}).get("labels", [])
+    labels = notes_of_plans(dag_run).get(plan, {}).get("labels", [])
     if index < len(labels):
         task_instance._rendered_map_index = labels[index]
     if index == 0:

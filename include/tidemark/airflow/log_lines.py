@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from tidemark.airflow.left_by_plan import cut
+from tidemark.airflow.run_notes import cut
 from tidemark.errors import TidemarkError
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.publish import Outcome
-from tidemark.manifest import many
+from tidemark.manifest import count_of
 from tidemark.offsets import Range
 from tidemark.operations.lag import lag
 from tidemark.order import Order
@@ -30,7 +30,7 @@ def begins(order: Order, targets: Sequence[str], page: str | None) -> list[str]:
     """``targets``: where the sinks of the order write to; ``page``: the address of the manifest's page, if known."""
     offsets = sum(part.span for part in order.ranges)
     attempt = f"pipeline {order.pipeline_name} manifest {order.manifest_id} attempt {order.attempt}"
-    lines = [f"{attempt} begins: {many(offsets, 'offset')} in {many(len(order.ranges), 'range')}", *_link(page)]
+    lines = [f"{attempt} begins: {count_of(offsets, 'offset')} in {count_of(len(order.ranges), 'range')}", *_link(page)]
     lines += [f"range {part.at.name} [{part.start}, {part.end})" for part in order.ranges[:RANGES]]
     if len(order.ranges) > RANGES:
         lines.append(f"and {len(order.ranges) - RANGES} more ranges: tidemark show {order.manifest_id}")
@@ -44,7 +44,7 @@ def ends(context: Context, outcome: Outcome, page: str | None) -> list[str]:
     records = f"read {counts.read:,}, written {counts.written:,}, dead-lettered {counts.dead_lettered:,}"
     return [
         f"pipeline {context.pipeline_name} manifest {manifest_id} attempt {outcome.attempt}: {outcome.ending}",
-        f"{records}, {many(files, 'file')}; more: tidemark show {manifest_id}",
+        f"{records}, {count_of(files, 'file')}; more: tidemark show {manifest_id}",
         *([outcome.note] if outcome.note else []),
         _lag(context),
         *_link(page),

@@ -14,10 +14,10 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException
 
 from tidemark.airflow import addresses, event_log, log_lines
-from tidemark.airflow.asked import sinks_of
 from tidemark.airflow.lineage import Lineage, facets, lineage_if_asked
 from tidemark.airflow.lookup import in_environment, opened, spark_master
 from tidemark.airflow.other_runs import LONGEST_WAIT, replayed_since, wait_for_others
+from tidemark.airflow.run_conf import sinks_of
 from tidemark.airflow.verdict import airflow_verdict
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase

@@ -11,7 +11,7 @@ from tidemark.cli.options import TIMES, Command, Commands, common_options, pipel
 from tidemark.environment import Environment
 from tidemark.lifecycle import events
 from tidemark.lifecycle.context import Context, Renaming
-from tidemark.manifest import Decision, many
+from tidemark.manifest import Decision, count_of
 from tidemark.moments import with_zone
 from tidemark.operations import damage, decisions, sinks
 from tidemark.operations.adopt import adopt as adopt_lake
@@ -173,7 +173,7 @@ def archive(
         before = datetime.now(UTC) - timedelta(days=keep or 0)
     with opened(environment, pipeline_name) as context:
         archived = archive_manifests(context, with_zone(before), why, batch=batch, dry_run=dry_run)
-        span = f"{many(archived.manifests, 'manifest')}, {archived.first} to {archived.last}"
+        span = f"{count_of(archived.manifests, 'manifest')}, {archived.first} to {archived.last}"
         lines = [span] if archived.manifests else []
         log.tell(events.decided(pipeline_name, "archive", Decision(tuple(lines), dry_run=dry_run)))
         output.archived(archive_view(pipeline_name, archived), as_json)

@@ -14,7 +14,7 @@ from tidemark.lifecycle import events
 from tidemark.lifecycle.events import Event, LogLine
 from tidemark.lifecycle.publish import Outcome
 from tidemark.lifecycle.work import Progress
-from tidemark.manifest import Manifest, many
+from tidemark.manifest import Manifest, count_of
 
 
 def open_console(stderr: bool = False) -> Console:
@@ -89,7 +89,7 @@ class LoggedProgress(Progress):
     def begins(self, manifest: Manifest, number: int, of: int) -> None:
         if chosen_format() is LogFormat.TEXT:
             offsets = sum(covered.span for covered in manifest.ranges)
-            what = f"{many(len(manifest.ranges), 'range')}, {many(offsets, 'offset')}"
+            what = f"{count_of(len(manifest.ranges), 'range')}, {count_of(offsets, 'offset')}"
             note(f"[{number}/{of}] manifest {manifest.id}: {what} ...")
 
     def ended(self, outcome: Outcome) -> None:

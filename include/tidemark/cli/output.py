@@ -18,7 +18,7 @@ from tidemark.cli.log import error, note, open_console
 from tidemark.errors import TidemarkError
 from tidemark.lifecycle.known_sinks import is_not_filled
 from tidemark.lifecycle.plan import up_to
-from tidemark.manifest import Archive, AttemptState, Decision, Manifest, ManifestState, many
+from tidemark.manifest import Archive, AttemptState, Decision, Manifest, ManifestState, count_of
 from tidemark.offsets import TopicPartition
 from tidemark.operations.change import Change
 from tidemark.pipeline.settings import Pipeline
@@ -80,7 +80,7 @@ def planned(run: RunView, as_json: bool) -> None:
     notes(run)
     console = open_console()
     if run.dry_run:
-        console.print(f"would plan {many(len(run.slices), 'manifest')}; nothing was stored")
+        console.print(f"would plan {count_of(len(run.slices), 'manifest')}; nothing was stored")
     else:
         again = " (planned before)" if run.repeated else ""
         console.print(
@@ -149,8 +149,8 @@ def archived(view: ArchiveView, as_json: bool) -> None:
         return
     if view.manifests:
         to_be = "would be archived" if view.dry_run else f"are archived (archive {view.archive})"
-        span = f"{many(view.manifests, 'manifest')}, {view.first_manifest} to {view.last_manifest}"
-        click.echo(f"{span}, with {many(view.offsets, 'offset')}, {to_be}")
+        span = f"{count_of(view.manifests, 'manifest')}, {view.first_manifest} to {view.last_manifest}"
+        click.echo(f"{span}, with {count_of(view.offsets, 'offset')}, {to_be}")
     else:
         note(f"nothing that is not archived yet was done before {view.before.isoformat()}")
     for stop in view.stops:
@@ -356,13 +356,13 @@ def status(views: Sequence[StatusView], as_json: bool) -> None:
         facts: list[str] = [view.state]
         if view.published_up_to:
             facts.append(f"published up to {_time(view.published_up_to)} UTC")
-        facts += [f"{many(view.lag, 'offset')} behind"] if view.lag is not None else []
-        facts += [f"{many(len(view.at_work), 'manifest')} at work"] if view.at_work else []
+        facts += [f"{count_of(view.lag, 'offset')} behind"] if view.lag is not None else []
+        facts += [f"{count_of(len(view.at_work), 'manifest')} at work"] if view.at_work else []
         facts += [f"{len(view.waiting)} waiting"] if view.waiting else []
-        facts += [f"{many(view.lost, 'offset')} lost"] if view.lost else []
-        facts += [many(view.dead_lettered, "dead letter")] if view.dead_lettered else []
+        facts += [f"{count_of(view.lost, 'offset')} lost"] if view.lost else []
+        facts += [count_of(view.dead_lettered, "dead letter")] if view.dead_lettered else []
         if view.newest.read > view.newest.written:
-            facts.append(f"of the newest {many(view.newest.read, 'record')}: {view.newest.described()}")
+            facts.append(f"of the newest {count_of(view.newest.read, 'record')}: {view.newest.described()}")
         click.echo(f"{view.pipeline}: {'; '.join(facts)}")
         for problem in view.problems:
             click.echo(f"  {problem.kind}: {problem.what}\n    next: {problem.next_step}")
@@ -414,8 +414,8 @@ def audited(
         click.echo(str(difference))
     done = [manifest for manifest in manifests if manifest.state is ManifestState.DONE]
     rows = sum(manifest.publications[0].counts.written for manifest in done if manifest.publications)
-    wrong = many(len(differences), "difference")
-    note(f"{len(done)} of {many(len(manifests), 'manifest')} done, {many(rows, 'row')}; {wrong}")
+    wrong = count_of(len(differences), "difference")
+    note(f"{len(done)} of {count_of(len(manifests), 'manifest')} done, {count_of(rows, 'row')}; {wrong}")
     if archives:
         count = sum(archive.manifests for archive in archives)
         note(f"{count:,} of them are archived; their counts and digests were compared with the proof of their archives")

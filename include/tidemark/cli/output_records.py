@@ -10,7 +10,7 @@ import click
 
 from tidemark.cli.log import note
 from tidemark.cli.output import as_table
-from tidemark.manifest import many
+from tidemark.manifest import count_of
 from tidemark.operations.locate import ChainOffset
 from tidemark.operations.peek import Peeked
 from tidemark.sinks.located import Located
@@ -54,7 +54,7 @@ def peeked(records: Peeked, as_json: bool) -> None:
     else:
         _tables(records)
     taken = f", {len(records.taken_away):,} taken away by the transforms" if records.taken_away else ""
-    count = f"{many(len(records.rows), 'row')}, {many(len(records.dead_letters), 'dead letter')}{taken}"
+    count = f"{count_of(len(records.rows), 'row')}, {count_of(len(records.dead_letters), 'dead letter')}{taken}"
     note(f"{count}; nothing was written")
     if records.refusal:
         note(f"a manifest with these records fails: {records.refusal}")
@@ -124,7 +124,7 @@ def dead_letters(view: DeadLettersView, as_json: bool) -> None:
     if view.records:
         columns = ("manifest", "partition", "offset", "class", "reason", "key", "value")
         as_table("records", columns, map(_letter, view.records))
-    count = f"{many(view.count, 'dead letter')} in {many(len(view.manifests), 'manifest')}"
+    count = f"{count_of(view.count, 'dead letter')} in {count_of(len(view.manifests), 'manifest')}"
     note(count if view.count else "there are no such dead letters")
     if view.count > len(view.records) > 0:
         note(f"the first {len(view.records):,} are shown; --limit shows more")
@@ -148,7 +148,7 @@ def brought_back(view: BroughtBackView, as_json: bool) -> None:
         return
     for part in view.returned:
         if part.brought_back is None:
-            click.echo(f"manifest {part.manifest_id}: would be replayed, for {many(part.before, 'dead letter')}")
+            click.echo(f"manifest {part.manifest_id}: would be replayed, for {count_of(part.before, 'dead letter')}")
         else:
             click.echo(f"manifest {part.manifest_id}: {part.brought_back:,} brought back, {part.remain:,} remain")
     for failed in view.failed:

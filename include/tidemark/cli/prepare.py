@@ -21,8 +21,8 @@ from tidemark.extras import require
 from tidemark.lifecycle.context import refuse_out_of_use
 from tidemark.lifecycle.known_sinks import refuse_unlike
 from tidemark.operations.change import Change
-from tidemark.operations.history import against_history as changes_of
-from tidemark.operations.history import forgotten
+from tidemark.operations.changes_against_history import against_history as changes_of
+from tidemark.operations.changes_against_history import forgotten
 from tidemark.pipeline.circles import circle_warnings
 from tidemark.pipeline.folders import meetings, remedy, stream_folders, what_is_wrong
 from tidemark.pipeline.loader import InvalidPipelines, load_each, load_or_error

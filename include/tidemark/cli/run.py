@@ -14,7 +14,7 @@ from tidemark.lifecycle.allowed import Allowed
 from tidemark.lifecycle.close import close
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.failed_tasks import Task, Watch, watched
-from tidemark.lifecycle.older import named, older_unfinished, to_take_along
+from tidemark.lifecycle.older import older_unfinished, to_take_along, unfinished_lines
 from tidemark.lifecycle.plan import Tick
 from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.preflight import refuse_unknown_anywhere
@@ -65,7 +65,7 @@ def plan(
         if not dry_run:
             log.tell(events.planned(pipeline_name, planned))
         older = older_unfinished(context, planned.manifests)
-        output.planned(run_view(planned, older, named(context, older)), as_json)
+        output.planned(run_view(planned, older, unfinished_lines(context, older)), as_json)
 
 
 @commands.command()
@@ -94,7 +94,7 @@ def run(
         older = older_unfinished(context, planned.manifests)
         taken = to_take_along(context, older)
         taken_ids = [manifest.id for manifest in taken]
-        output.notes(run_view(planned, older, named(context, older, taken_ids)))
+        output.notes(run_view(planned, older, unfinished_lines(context, older, taken_ids)))
         own = context.database.manifests(ids=planned.manifests)
         _work(environment, context, in_turn(context, own, taken), master)
         with _watched(environment, pipeline_name, Task.CLOSE):

@@ -31,7 +31,7 @@ from tidemark.reasons import SHARE_PATTERN
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class LoadContext:
     """Where relative paths of a file start: ``folder`` holds the file itself, ``home`` the lakes.
 
     ``named``: the texts of the files that the file names, by these names, as far as they have been read.
@@ -65,16 +65,16 @@ class Surroundings:
         return b64decode(self.named[name])
 
     @classmethod
-    def of(cls, info: ValidationInfo) -> "Surroundings":
+    def of(cls, info: ValidationInfo) -> "LoadContext":
         return info.context if isinstance(info.context, cls) else cls(Path.cwd(), Path.cwd())
 
 
 def json_of_file(name: str, info: ValidationInfo) -> Any:
     """The content of a JSON file that a setting names."""
-    surroundings = Surroundings.of(info)
-    path = surroundings.folder / name
+    load_context = LoadContext.of(info)
+    path = load_context.folder / name
     try:
-        return json.loads(surroundings.text(name))
+        return json.loads(load_context.text(name))
     except OSError as problem:
         raise wrong(f"names a file that cannot be read: {path}: {problem.strerror}") from None
     except RecursionError:

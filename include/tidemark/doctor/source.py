@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from tidemark.connections import Lookup
 from tidemark.doctor.checks import TIMEOUT_S, Check
 from tidemark.findings import Finding, failed, ok, warning
-from tidemark.manifest import many
+from tidemark.manifest import count_of
 from tidemark.offsets import TopicPartition
 from tidemark.partitions import Bounds
 from tidemark.pipeline.decoded_topics import next_step
@@ -38,7 +38,7 @@ def source_findings(name: str, pipeline: Pipeline, lookup: Lookup) -> Iterator[F
     bounds = source.bounds(places)
     offsets = sum(bound.last_stable - bound.log_start for bound in bounds.values())
     counts = ((len(topics) - len(missing), "topic"), (len(places), "partition"), (offsets, "offset"))
-    yield ok(name, f"{', '.join(many(number, what) for number, what in counts)} to read")
+    yield ok(name, f"{', '.join(count_of(number, what) for number, what in counts)} to read")
     yield from _compacted(name, pipeline, source, sorted({place.topic for place in places}))
     yield from _readable(name, source, bounds)
     for transaction in source.open_transactions(bounds).values():

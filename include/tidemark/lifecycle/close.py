@@ -14,7 +14,7 @@ from tidemark.lifecycle.older import (
     HeldElsewhere,
     commands,
     described,
-    held_by_nobody,
+    never_held,
     older_unfinished,
     refuse_older,
 )
@@ -46,7 +46,7 @@ class Closing:
 
 
 def close(
-    context: Context, run_key: str, *, processed: Collection[int] = (), held: HeldElsewhere = held_by_nobody
+    context: Context, run_key: str, *, processed: Collection[int] = (), held: HeldElsewhere = never_held
 ) -> Closing:
     """The result of a run that has ended, after closing the hours that are complete; raises as ``require_run_done``."""
     run, manifests = require_run_done(context, run_key, processed=processed, held=held)
@@ -63,7 +63,7 @@ def close(
 
 
 def require_run_done(
-    context: Context, run_key: str, *, processed: Collection[int] = (), held: HeldElsewhere = held_by_nobody
+    context: Context, run_key: str, *, processed: Collection[int] = (), held: HeldElsewhere = never_held
 ) -> tuple[Row, list[Manifest]]:
     """The run, and its manifests, those of ``covered_by`` and those that it ``processed``: all are published.
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError
-from tidemark.manifest import KnownSink, listed, many
+from tidemark.manifest import KnownSink, count_of, listed
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.settings import SinkSettings
 from tidemark.verdict import NextStep, command
@@ -39,7 +39,7 @@ def not_in_file(pipeline: Pipeline, database: ManifestDatabase) -> list[str]:
 def is_not_filled(pipeline_name: str, sink_name: str, manifests: Sequence[int]) -> str:
     """What to say of a sink that lacks these done manifests."""
     return (
-        f"sink {sink_name} is not filled: it lacks {many(len(manifests), 'done manifest')} ({listed(manifests)}); "
+        f"sink {sink_name} is not filled: it lacks {count_of(len(manifests), 'done manifest')} ({listed(manifests)}); "
         f"next: {command(NextStep.FILL, pipeline_name, None, sink_name)}"
     )
 

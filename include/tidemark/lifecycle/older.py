@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from tidemark.errors import NotPublished
 from tidemark.lifecycle.context import Context
-from tidemark.manifest import Manifest, ManifestState, many
+from tidemark.manifest import Manifest, ManifestState, count_of
 from tidemark.pipeline.settings import Unfinished
 
 TAKEN_ALONG = 20  # manifests at most: the run is to be in time for its own
@@ -14,13 +14,13 @@ NAMED = 10  # manifests that a log or a message names one by one
 HeldElsewhere = Callable[[Manifest], bool]
 
 
-def held_by_nobody(manifest: Manifest) -> bool:
+def never_held(manifest: Manifest) -> bool:
     """For the command line, which does not know the runs of Airflow."""
     del manifest
     return False
 
 
-def older_unfinished(context: Context, own: Collection[int], held: HeldElsewhere = held_by_nobody) -> list[Manifest]:
+def older_unfinished(context: Context, own: Collection[int], held: HeldElsewhere = never_held) -> list[Manifest]:
     """The manifests of other runs that nobody finishes now: not done, or done in some sinks only by a replay.
 
     ``own`` are the ids of the run's own manifests. Left out are those with a live attempt and those that are ``held``:
@@ -47,7 +47,7 @@ def to_take_along(context: Context, older: Sequence[Manifest]) -> list[Manifest]
     return sorted(able, key=lambda manifest: (manifest.attempt, manifest.id))[:TAKEN_ALONG]
 
 
-def named(context: Context, older: Sequence[Manifest], taken: Collection[int] = ()) -> list[str]:
+def unfinished_lines(context: Context, older: Sequence[Manifest], taken: Collection[int] = ()) -> list[str]:
     """A line for each, and what to do: for the log of a run."""
     lines = [
         f"unfinished: {described(manifest)}" + ("; this run takes it along" if manifest.id in taken else "")
@@ -92,7 +92,7 @@ def refuse_older(context: Context, older: Sequence[Manifest]) -> None:
     """Raise ``NotPublished`` when older manifests are unfinished; for pipelines with ``unfinished: fail``."""
     if older:
         raise NotPublished(
-            f"this run is published; it fails, since earlier runs left {many(len(older), 'manifest')} unfinished "
+            f"this run is published; it fails, since earlier runs left {count_of(len(older), 'manifest')} unfinished "
             f"(unfinished: fail): {'; '.join(map(described, older[:NAMED]))}",
             manifests=[manifest.id for manifest in older],
             next_step=" and ".join(commands(older)),

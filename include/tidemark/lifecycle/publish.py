@@ -197,7 +197,7 @@ class Publisher:
             try:
                 fenced = not self.database.may_put(receipt.manifest_id, receipt.attempt, sink.name)
             except Unavailable:
-                sink.withdraw(receipt)
+                sink.drop_orphan_record(receipt)
                 return
             if fenced or not sink.has_record(receipt):
                 self._take_back(sink, receipt)
@@ -212,7 +212,7 @@ class Publisher:
         before = self.database.receipt(manifest.id, published.attempt) if published else None
         if before is None or before.digest(sink.name) != receipt.digest(sink.name) or before.hours != receipt.hours:
             return None
-        return before if sink.alike(before, receipt) else None
+        return before if sink.same_output(before, receipt) else None
 
     def _mark(
         self, manifest: Manifest, sink: Sink, visible: Receipt, attempt: int, *, state: AttemptState | None

@@ -10,7 +10,7 @@ from tidemark.errors import TidemarkError
 from tidemark.lifecycle.attempt import Stage
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.work import Progress
-from tidemark.manifest import Decision, Manifest, many
+from tidemark.manifest import Decision, Manifest, count_of
 from tidemark.operations.dead_letters import DeadLetterSelection, dead_letters, with_dead_letters
 from tidemark.operations.replays import replay_each
 
@@ -51,7 +51,9 @@ def bring_back(
     chosen = _chosen(context, selection)
     if chosen and not dry_run:
         with database.because(why):
-            line = f"replayed: {many(len(chosen), 'manifest')} with {many(sum(map(_dead, chosen)), 'dead letter')}"
+            line = (
+                f"replayed: {count_of(len(chosen), 'manifest')} with {count_of(sum(map(_dead, chosen)), 'dead letter')}"
+            )
             decision = Decision((line,), tuple(manifest.id for manifest in chosen))
             database.note_decision(context.pipeline_name, "replay-dead-letters", decision)
 

@@ -8,7 +8,7 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.lifecycle.reconcile import Judgement, judgement
 from tidemark.lifecycle.select import own_manifest, refuse_at_work
-from tidemark.manifest import Decision, Manifest, many
+from tidemark.manifest import Decision, Manifest, count_of
 from tidemark.operations.decisions import deciding
 from tidemark.receipt import PublishedObject
 from tidemark.sinks.capabilities import EndsHalfWay, TakesBack
@@ -94,7 +94,7 @@ def _give_up(context: Context, judged: Judgement, *, dry_run: bool) -> Iterator[
         yield f"sink {sink.name} stays {how} {_ranges(manifest)}"
         if not dry_run:
             if not published and isinstance(sink, EndsHalfWay):
-                sink.forget(manifest.id, manifest.attempt + 1)
+                sink.undo_partial(manifest.id, manifest.attempt + 1)
             context.database.accept_damage(manifest.id, sink.name, manifest.attempt, [""])
         return
     stored = judged.stored(published.attempt) if published else None
@@ -122,6 +122,6 @@ def _ranges(manifest: Manifest) -> str:
 def _line(sink_name: str, part: PublishedObject) -> str:
     what = f"{part.path} is" if part.path else "rows are"
     return (
-        f"sink {sink_name}: {what} lost, with {many(part.rows, 'record')} of {part.topic}-{part.partition} at offsets "
-        f"{part.first_offset} to {part.last_offset}"
+        f"sink {sink_name}: {what} lost, with {count_of(part.rows, 'record')} of {part.topic}-{part.partition} at "
+        f"offsets {part.first_offset} to {part.last_offset}"
     )

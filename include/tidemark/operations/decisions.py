@@ -15,7 +15,7 @@ from tidemark.lifecycle.plan import limits
 from tidemark.lifecycle.preflight import check_for_plan, not_known
 from tidemark.lifecycle.reconcile import judgement
 from tidemark.lifecycle.renamed import refuse_renamed
-from tidemark.manifest import Decision, Manifest, RangeKind, RunKind, many
+from tidemark.manifest import Decision, Manifest, RangeKind, RunKind, count_of
 from tidemark.offsets import Range, TopicPartition
 from tidemark.partitions import Bounds
 from tidemark.planner import Chain, sliced
@@ -390,7 +390,7 @@ def extend_back(context: Context, start: datetime | None, why: str, *, dry_run: 
         slices = every[-limit.max_slices :]
         reached = [Range(range_.at, _begin(range_.at, slices), range_.end) for range_ in older]
         manifest_ids = [] if dry_run else _store_older(context, chains, reached, slices)
-        parts = many(len(slices), "slice")
+        parts = count_of(len(slices), "slice")
         lines = [f"{range_.at.name}: offsets [{range_.start}, {range_.end}) in {parts}" for range_ in reached]
         if any(entry.look_back is not None for entry in context.pipeline.transform):
             lines.append("dedupe looks back: a key that newer manifests have published already is published again")

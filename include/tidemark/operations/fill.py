@@ -6,7 +6,7 @@ from tidemark.errors import TidemarkError
 from tidemark.lifecycle.attempt import Stage
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.work import Progress
-from tidemark.manifest import Decision, Manifest, many
+from tidemark.manifest import Decision, Manifest, count_of
 from tidemark.operations.replays import replay_each
 from tidemark.operations.sinks import sink_of_file
 
@@ -45,7 +45,7 @@ def fill(context: Context, sink_name: str, why: str, stage: Stage, progress: Pro
     result.archived = database.archived_lacking(context.pipeline_name, sink_name)["manifests"]
     if lacking and not dry_run:
         with database.because(why):
-            line = f"sink {sink_name} is filled with {many(len(lacking), 'manifest')} that it lacks"
+            line = f"sink {sink_name} is filled with {count_of(len(lacking), 'manifest')} that it lacks"
             decision = Decision((line,), tuple(manifest.id for manifest in lacking))
             database.note_decision(context.pipeline_name, "fill", decision)
 

@@ -20,7 +20,7 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.known_sinks import refuse_unlike
 from tidemark.lifecycle.renamed import refuse_renamed
 from tidemark.lifecycle.select import refuse_at_work
-from tidemark.manifest import Decision, listed, many
+from tidemark.manifest import Decision, count_of, listed
 from tidemark.sinks.base import Sink
 from tidemark.suggestion import with_nearest
 
@@ -89,11 +89,11 @@ def _lines(database: ManifestDatabase, old: str, new: str, sinks: Sequence[Sink]
     if begun:
         return [f"pipeline {old} is {new} already; what its targets may still have under the old name gets the new one"]
     count = sum(row["manifests"] for row in database.states(old).values())
-    lines = [f"pipeline {old} is {new} from here on: {many(count, 'manifest')}, all runs, hours and history"]
+    lines = [f"pipeline {old} is {new} from here on: {count_of(count, 'manifest')}, all runs, hours and history"]
     lines += [f"sink {sink.name}: what {sink.target} says of the pipeline gets the new name" for sink in sinks]
     undone = [manifest.id for manifest in database.undone(old)]
     if undone:
-        lines.append(f"{many(len(undone), 'manifest')} not done: {listed(undone)}; then: tidemark retry {new}")
+        lines.append(f"{count_of(len(undone), 'manifest')} not done: {listed(undone)}; then: tidemark retry {new}")
     folders = database.stream_folders(database.topics(old))
     for name in sorted({row["pipeline"] for row in folders if old in row["shared_with"]} - {old}):
         lines.append(f"the file of pipeline {name} says shared_with: {old}; write {new} there")

@@ -7,7 +7,7 @@ from pathlib import Path
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, IllegalTransition, NotFound
 from tidemark.lifecycle.renamed import refuse_renamed
-from tidemark.manifest import Decision, ManifestState, listed, many
+from tidemark.manifest import Decision, ManifestState, count_of, listed
 from tidemark.operations.sinks import nobody_at_work
 from tidemark.suggestion import with_nearest
 
@@ -33,10 +33,10 @@ def retire_pipeline(
         states = database.states(pipeline_name)
         done = states.get(ManifestState.DONE, {"manifests": 0})["manifests"]
         undone = [manifest.id for manifest in database.undone(pipeline_name)]
-        lines = [f"{many(done, 'manifest')} done: what is published stays where it is"]
+        lines = [f"{count_of(done, 'manifest')} done: what is published stays where it is"]
         if undone:
             lines.append(
-                f"{many(len(undone), 'manifest')} not done, which nothing processes any more: {listed(undone)}"
+                f"{count_of(len(undone), 'manifest')} not done, which nothing processes any more: {listed(undone)}"
             )
         decision = Decision(tuple(lines), (), dry_run)
         if not dry_run:

@@ -16,7 +16,7 @@ from tidemark.errors import ConfigurationError, NotFound
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.renamed import refuse_renamed
 from tidemark.lifecycle.select import refuse_at_work
-from tidemark.manifest import Decision, KnownSink, listed, many
+from tidemark.manifest import Decision, KnownSink, count_of, listed
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.base import Sink
 
@@ -80,7 +80,7 @@ def retire_sink(context: Context, name: str, why: str, *, dry_run: bool) -> Deci
             f"{sink.target} can be used again by a sink of another name",
         ]
         if alone:
-            lines.append(f"{many(len(alone), 'manifest')} published nowhere else: {listed(alone)}")
+            lines.append(f"{count_of(len(alone), 'manifest')} published nowhere else: {listed(alone)}")
         decision = Decision(tuple(lines), (), dry_run)
         if not dry_run:
             database.fence_open_attempts(open_attempts, f"sink {name} was retired")

@@ -12,7 +12,7 @@ from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.lifecycle.context import refuse_out_of_use
 from tidemark.lifecycle.failed_tasks import Task
 from tidemark.lifecycle.older import described, next_step_of
-from tidemark.manifest import Counts, Manifest, ManifestState, many
+from tidemark.manifest import Counts, Manifest, ManifestState, count_of
 from tidemark.operations.lags import Answer
 from tidemark.pipeline.deployed import Deployed
 from tidemark.pipeline.schedule import Schedule
@@ -288,7 +288,8 @@ def _of_audits(pipeline_name: str, audits: Sequence[Mapping[str, Any]]) -> list[
         first: Mapping[str, Any] = next(iter(audit["first_differences"]), {"what": "", "next_step": again})
         manifest_id: int | None = first.get("manifest_id")
         where = f"manifest {manifest_id}: " if manifest_id is not None else ""
-        what = f"the audit of {audit['at']:%Y-%m-%d %H:%M} UTC found {many(audit['differences'], 'difference')}, first "
+        differences = count_of(audit["differences"], "difference")
+        what = f"the audit of {audit['at']:%Y-%m-%d %H:%M} UTC found {differences}, first "
         next_step = first["next_step"] if again in first["next_step"] else f"{first['next_step']}; then: {again}"
         cause = _cause(first["what"])
         problems.append(Problem(State.DAMAGED, f"{what}{where}{first['what']}", next_step, manifest_id, cause=cause))
@@ -300,7 +301,7 @@ def _of_dead_letters(pipeline_name: str, newest: Sequence[Counts]) -> list[Probl
     if not newest or any(each.dead_lettered / each.read < MOST_DEAD for each in newest):
         return []
     read, dead = sum(each.read for each in newest), sum(each.dead_lettered for each in newest)
-    what = f"{dead:,} of the {read:,} records of the newest {many(len(newest), 'manifest')} are dead letters"
+    what = f"{dead:,} of the {read:,} records of the newest {count_of(len(newest), 'manifest')} are dead letters"
     return [Problem(State.DEAD_LETTERS, what, f"tidemark dead-letters {pipeline_name}")]
 
 
@@ -314,7 +315,7 @@ def _of_source(pipeline: Pipeline, heard: Answer | None, max_lag: int | None) ->
     problems = _of_losses(pipeline, heard.parts)
     offsets = sum(part.lag + part.unpublished for part in heard.parts)
     if max_lag is not None and offsets > max_lag:
-        what = f"{many(offsets, 'offset')} not published, and at most {max_lag:,} are allowed"
+        what = f"{count_of(offsets, 'offset')} not published, and at most {max_lag:,} are allowed"
         problems.append(Problem(State.LATE, what, f"tidemark lag {pipeline.name}"))
     return problems
 

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, ValidationInfo, WithJsonSchema
 
-from tidemark.config.base import Surroundings
+from tidemark.config.base import LoadContext
 from tidemark.config.values import wrong
 
 LARGEST: Final = 2**20  # bytes of all modules: they travel with every order
@@ -17,10 +17,10 @@ def _read(value: object, info: ValidationInfo) -> dict[str, str]:
         return value or {}
     if not isinstance(value, str) or not value.strip():
         raise wrong("must be a folder beside the pipeline file")
-    surroundings = Surroundings.of(info)
-    folder = surroundings.folder / value
+    load_context = LoadContext.of(info)
+    folder = load_context.folder / value
     try:
-        texts = surroundings.texts_below(value, ".py")
+        texts = load_context.texts_below(value, ".py")
     except OSError as problem:
         raise wrong(f"names a folder that cannot be read: {folder}: {problem.strerror}") from None
     except ValueError:

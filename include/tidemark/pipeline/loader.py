@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from tidemark.config import yaml
-from tidemark.config.base import OneKind, Section, Surroundings
+from tidemark.config.base import LoadContext, OneKind, Section
 from tidemark.config.yaml import Document, Place
 from tidemark.decoders.registry import DECODERS
 from tidemark.errors import ConfigurationError, NotFound
@@ -86,9 +86,9 @@ def parse(file: Path, text: str, named: dict[str, str], env: Mapping[str, str]) 
         what = "is empty" if document.value is None else f"must be a mapping, its top is {_kind(document.value)}"
         raise InvalidPipelines([FileProblem(str(file), None, "", f"{what}; begin with pipeline: NAME")])
     problems = [(problem.line, problem.place, problem.message) for problem in document.problems]
-    surroundings = Surroundings(file.parent, Path(env.get("TIDEMARK_HOME") or ".").absolute(), named)
+    load_context = LoadContext(file.parent, Path(env.get("TIDEMARK_HOME") or ".").absolute(), named)
     try:
-        pipeline = Pipeline.model_validate(document.value, context=surroundings)
+        pipeline = Pipeline.model_validate(document.value, context=load_context)
     except ValidationError as invalid:
         problems += _explained(invalid, document)
     if problems:

@@ -244,7 +244,7 @@ class _Pass:
         self._refuse(batch, misplaced, fail=self._event_time.on_invalid is OnInvalid.FAIL)
         when = placed.when.filter(rows.stays(misplaced)) if misplaced else placed.when
         self._write(rows.without(misplaced), when)
-        self._bury(batch, sorted((*decoded.errors, *errors, *misplaced)))
+        self._write_dead_letters(batch, sorted((*decoded.errors, *errors, *misplaced)))
         self._count("decoded", readable.metadata)
 
     def _transformed(self, batch: pa.RecordBatch, rows: Rows) -> tuple[Rows, tuple[BadRecord, ...]]:
@@ -285,7 +285,7 @@ class _Pass:
         self._count_hours(written, when)
         self._count("exploded", rows.further())
 
-    def _bury(self, batch: pa.RecordBatch, errors: list[BadRecord]) -> None:
+    def _write_dead_letters(self, batch: pa.RecordBatch, errors: list[BadRecord]) -> None:
         if not errors:
             return
         at = pa.array([bad.index for bad in errors], pa.int64())

@@ -159,7 +159,7 @@ class Sink(ABC):
         return [part for part in parts if not self.has_objects(replace(receipt, objects=(part,)))]
 
     @abstractmethod
-    def alike(self, before: Receipt, now: Receipt) -> bool:
+    def same_output(self, before: Receipt, now: Receipt) -> bool:
         """Whether all published rows of ``before`` are in the target; then ``now``, of the same digest, is not put."""
 
     @abstractmethod

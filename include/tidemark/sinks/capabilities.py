@@ -61,7 +61,7 @@ class TakesBack(Sink):
         """
 
     @abstractmethod
-    def withdraw(self, receipt: Receipt) -> None:
+    def drop_orphan_record(self, receipt: Receipt) -> None:
         """Remove the record of an attempt when its output was taken back before the record was written.
 
         For an attempt that has lost its session, so that the database cannot be asked. May be repeated.
@@ -80,7 +80,7 @@ class EndsHalfWay(Sink):
     """Readers may see a part of a manifest, when its attempt ends in the middle."""
 
     @abstractmethod
-    def forget(self, manifest_id: int, attempt: int) -> None:
+    def undo_partial(self, manifest_id: int, attempt: int) -> None:
         """Remove what lower attempts have put of a manifest that ended half way, and that the sink stays without.
 
         May be repeated. Raises ``Fenced`` when ``attempt`` or a higher one has begun to put something.

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from tidemark.config.base import Name, Surroundings
+from tidemark.config.base import LoadContext, Name
 from tidemark.decoders.settings import RowSettings
 from tidemark.sinks.settings import SinkSettings
 
@@ -22,7 +22,7 @@ class Settings(SinkSettings):
     @field_validator("folder")
     @classmethod
     def _absolute(cls, folder: str, info: ValidationInfo) -> str:
-        return os.path.normpath(Surroundings.of(info).home / folder)
+        return os.path.normpath(LoadContext.of(info).home / folder)
 
     @property
     def target(self) -> str:

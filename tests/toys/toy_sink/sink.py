@@ -117,7 +117,7 @@ class ToySink(TakesBack):
         content = self._read(self._folder / self._rows_of(receipt))
         return content is not None and _sizes(content) == self._expected(receipt)
 
-    def alike(self, before: Receipt, now: Receipt) -> bool:
+    def same_output(self, before: Receipt, now: Receipt) -> bool:
         return self.holds(before)
 
     def discard(self, receipt: Receipt) -> None:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from tidemark.event_time import INSTANT
 from tidemark.order import Order, SinkOrder
 from tidemark.receipt import ObjectKind
-from tidemark.sinks.staging.grouping import BESIDE, digest_of, grouped
+from tidemark.sinks.staging.grouping import HASH_COLUMNS, digest_of, grouped
 from tidemark.sinks.writer import StagedPart
 
 Place = tuple[ObjectKind, str, int]  # kind, topic, partition
@@ -41,7 +41,7 @@ class ToyWriter:
         content: dict[str, list[dict[str, Any]]] = {kind: [] for kind in ObjectKind}
         for (kind, topic, partition), pieces in self.pieces.items():
             measured = pa.concat_tables(pieces).combine_chunks()
-            table = measured.drop_columns(BESIDE.names)
+            table = measured.drop_columns(HASH_COLUMNS.names)
             content[kind] += table.to_pylist()
             offsets = pc.min_max(table.column("_offset")).as_py()
             parts.append(

@@ -4,7 +4,7 @@ import os
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from tidemark.config.base import Surroundings
+from tidemark.config.base import LoadContext
 from tidemark.sources.settings import SourceSettings
 
 
@@ -18,7 +18,7 @@ class Settings(SourceSettings):
     @field_validator("folder")
     @classmethod
     def _absolute(cls, folder: str, info: ValidationInfo) -> str:
-        return os.path.normpath(Surroundings.of(info).home / folder)
+        return os.path.normpath(LoadContext.of(info).home / folder)
 
     def connections(self) -> set[str]:
         return set()

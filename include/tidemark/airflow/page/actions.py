@@ -17,8 +17,8 @@ from airflow.utils.types import DagRunTriggeredByType
 from sqlalchemy import select, tuple_
 from sqlalchemy.exc import SQLAlchemyError
 
-from tidemark.airflow import addresses, asked
-from tidemark.airflow.left_by_plan import note_of
+from tidemark.airflow import addresses, run_conf
+from tidemark.airflow.run_notes import note_of
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, NotDone, Unavailable
 from tidemark.lifecycle.context import Context
@@ -36,7 +36,7 @@ class Action(StrEnum):
     @property
     def decides(self) -> bool:
         """Whether it is a decision of a person, which the run makes before it plans."""
-        return self in asked.DECISIONS
+        return self in run_conf.DECISIONS
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Wish:
                 return {"replay": list(self.manifests)}
             case Action.FILL:
                 return {"fill": self.sink}
-        about = {name: vars(self)[name] for name in asked.DECISIONS[self.action]}
+        about = {name: vars(self)[name] for name in run_conf.DECISIONS[self.action]}
         return {"accept": {"decision": self.action.value, **about, "why": why}}
 
 
@@ -102,13 +102,13 @@ def preview(context: Context, wish: Wish) -> Preview:
     """Raises what the run would fail with: an attempt that is alive, a manifest of another pipeline, nothing lost."""
     database, conf = context.database, wish.conf("a preview")
     if wish.action.decides:
-        return Preview(lines=asked.accept(context, conf["accept"], dry_run=True).lines)
+        return Preview(lines=run_conf.accept(context, conf["accept"], dry_run=True).lines)
     if wish.action is Action.REPLAY and not wish.manifests:
         raise ConfigurationError("no manifest is selected", next_step="select some in the list of manifests")
     blocked: list[Manifest] = []
     if wish.action is Action.RETRY and not wish.by_id:
         blocked = database.page_of_manifests(context.pipeline_name, ManifestSelection(ManifestState.BLOCKED), limit=100)
-    todo = database.manifests(ids=asked.chosen(context, conf) or [])
+    todo = database.manifests(ids=run_conf.manifests_asked_for(context, conf) or [])
     archived = 0
     if wish.action is Action.FILL and wish.sink is not None:
         archived = database.archived_lacking(context.pipeline_name, wish.sink)["manifests"]

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
 from tidemark.airflow.addresses import MOUNT
-from tidemark.airflow.page import json_api, nowhere, pages
+from tidemark.airflow.page import json_api, not_found, pages
 from tidemark.airflow.page.access import Renamed
 from tidemark.airflow.page.render import page
 from tidemark.errors import AccessDenied, NotFound, TidemarkError, Unavailable
@@ -36,7 +36,7 @@ def build_app() -> FastAPI:
     app = FastAPI(title="Tidemark", version=VERSION, docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(json_api.router)
     app.include_router(pages.router)
-    app.include_router(nowhere.router)  # last: it takes what no other route does
+    app.include_router(not_found.router)  # last: it takes what no other route does
     app.add_exception_handler(TidemarkError, _ours)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Renamed, _led_on)

@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tidemark.airflow.addresses import MOUNT, run_path
-from tidemark.manifest import counted, many
+from tidemark.manifest import count_of, counted
 
 SHOWN = 200  # characters of a key or a value
 
@@ -63,7 +63,7 @@ FILTERS: dict[str, Callable[..., str]] = {
     "shown": shown,
     "number": "{:,}".format,
     "counted": counted,
-    "many": many,
+    "count_of": count_of,
 }
 TEMPLATES.filters |= FILTERS
 TEMPLATES.globals |= {"run_path": run_path}

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 
-from tidemark.manifest import many
+from tidemark.manifest import count_of
 from tidemark.operations.timeline import Step
 from tidemark.views.times import PeriodView, TimelineView
 
@@ -88,7 +88,7 @@ def _column(number: int, period: PeriodView, by: Step) -> DrawnPeriod:
     there = [state for state in UPWARDS if period.manifests.get(state)]
     worst = there[-1] if there else "nothing new" if period.runs else "no run"
     what = [f"{period.manifests[state]:,} {state}" for state in there] or [worst]
-    more = [many(period.read, "record")] if period.read else []
+    more = [count_of(period.read, "record")] if period.read else []
     name = _name(period.start, by)
     blocks = tuple(_stack(number * COLUMN, period, there)) if there else _foot(number * COLUMN, worst)
     return DrawnPeriod(name, period, worst, f"{name}: {', '.join(what + more)}", blocks)

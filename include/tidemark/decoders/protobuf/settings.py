@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
-from tidemark.config.base import Surroundings, wrong_at
+from tidemark.config.base import LoadContext, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.lists.list_settings import ListSettings
 from tidemark.decoders.schema_registry.framed_settings import FramedSettings, Registered
@@ -22,13 +22,13 @@ def _read(value: object, info: ValidationInfo) -> str | None:
         return None
     if not isinstance(value, str):
         raise wrong("must be the name of a descriptor set that protoc has written, such as flights.desc")
-    surroundings = Surroundings.of(info)
+    load_context = LoadContext.of(info)
     try:
-        content = surroundings.content(value)
+        content = load_context.content(value)
     except OSError as problem:
-        raise wrong(f"names a file that cannot be read: {surroundings.folder / value}: {problem.strerror}") from None
+        raise wrong(f"names a file that cannot be read: {load_context.folder / value}: {problem.strerror}") from None
     if len(content) > LARGEST_FILE:
-        raise wrong(f"names a file of more than {LARGEST_FILE:,} bytes: {surroundings.folder / value}")
+        raise wrong(f"names a file of more than {LARGEST_FILE:,} bytes: {load_context.folder / value}")
     return b64encode(content).decode()
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from tidemark.database.client import ManifestDatabase
-from tidemark.manifest import Manifest, Publication, many
+from tidemark.manifest import Manifest, Publication, count_of
 from tidemark.paths import DEAD_LETTERS
 from tidemark.receipt import ObjectKind, PublishedObject
 from tidemark.sinks.base import Sink
@@ -22,7 +22,7 @@ def file_difference(
     """
     what = None
     if size is None:
-        what = f"{object_.path} is missing ({many(object_.rows, 'row')})"
+        what = f"{object_.path} is missing ({count_of(object_.rows, 'row')})"
     elif size != object_.bytes:
         what = f"{object_.path} has {size:,} bytes instead of {object_.bytes:,}"
     else:
@@ -32,7 +32,7 @@ def file_difference(
             what = f"{object_.path} cannot be read: {str(unreadable)[:120]}"
         else:
             if rows != object_.rows:
-                what = f"{object_.path} has {many(rows, 'row')} instead of {object_.rows:,}"
+                what = f"{object_.path} has {count_of(rows, 'row')} instead of {object_.rows:,}"
             elif digest != object_.digest:
                 what = f"{object_.path} holds other rows than were written (digest {digest})"
     replay = f"tidemark replay {sink.pipeline_name} --manifest {manifest_id}"

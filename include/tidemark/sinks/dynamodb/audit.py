@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidemark.database.client import ManifestDatabase
-from tidemark.manifest import Manifest, Publication, many
+from tidemark.manifest import Manifest, Publication, count_of
 from tidemark.sinks.audit.left_in_staging import left_in_staging
 from tidemark.sinks.audit.published_files import lost_dead_letters
 from tidemark.sinks.audit.stray_contributions import what_of_strays
@@ -139,14 +139,14 @@ def _manifest(
         yield Difference(manifest_id, "its contributions were changed by hand", replay)
     elif contributed.other_text:
         what = (
-            f"{many(len(contributed.other_text), 'contribution')} of it have a key that is written in another way now, "
-            f"such as {min(contributed.other_text)}: there may be two totals of one key"
+            f"{count_of(len(contributed.other_text), 'contribution')} of it have a key that is written in another way "
+            f"now, such as {min(contributed.other_text)}: there may be two totals of one key"
         )
         yield Difference(manifest_id, what, replay)
     if contributed.left:
         what = (
-            f"{many(len(contributed.left), 'contribution')} of it are not of attempt {marker.attempt}, which is there "
-            f"whole, such as of {min(contributed.left)}"
+            f"{count_of(len(contributed.left), 'contribution')} of it are not of attempt {marker.attempt}, which is "
+            f"there whole, such as of {min(contributed.left)}"
         )
         yield Difference(manifest_id, what, _LEFT)
 

@@ -225,7 +225,7 @@ class Markers:
             return False
         return True
 
-    def forget(self, manifest_id: int, attempt: int, token: str) -> None:
+    def undo_partial(self, manifest_id: int, attempt: int, token: str) -> None:
         """Remove the marker of a manifest, if the attempt is still the one that was announced."""
         delete = {
             "TableName": self._table, "Key": _key("marker", manifest_id),

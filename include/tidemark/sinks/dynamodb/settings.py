@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, StrictBool, ValidationInfo, field_validator
 
 from tidemark.config import values
-from tidemark.config.base import Name, Surroundings
+from tidemark.config.base import LoadContext, Name
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
 from tidemark.paths import DEAD_LETTERS, sink_folder
@@ -60,7 +60,7 @@ class Settings(SinkSettings):
     @field_validator("staging")
     @classmethod
     def _absolute(cls, staging: str, info: ValidationInfo) -> str:
-        return staging if is_s3(staging) else os.path.normpath(Surroundings.of(info).home / staging)
+        return staging if is_s3(staging) else os.path.normpath(LoadContext.of(info).home / staging)
 
     @property
     def contributions(self) -> str:

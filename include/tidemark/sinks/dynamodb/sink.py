@@ -29,7 +29,7 @@ from tidemark.digest import Digest, row_digest
 from tidemark.errors import Fenced, SinkRefused, Unavailable, WorkFailed
 from tidemark.failpoints import failpoint
 from tidemark.findings import Finding, ok
-from tidemark.manifest import Manifest, Publication, many
+from tidemark.manifest import Manifest, Publication, count_of
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import ObjectName, RecordName, staging_folder
@@ -242,7 +242,8 @@ class DynamoSink(DerivesTotals, EndsHalfWay):
         if not dry_run:
             self.markers.note(OwnerNote.TABLES, self.tables.identity(), noted)
         if keys:
-            yield f"{self.target}: {many(len(keys), 'total')} combined again from what the manifests have contributed"
+            totals = count_of(len(keys), "total")
+            yield f"{self.target}: {totals} combined again from what the manifests have contributed"
 
     def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
         del own  # no other pipeline writes to these tables
@@ -278,7 +279,7 @@ class DynamoSink(DerivesTotals, EndsHalfWay):
         half = marker is not None and not marker.whole
         return super().shown(manifest, None if half else evidence, receipts, accepted, objects=objects or half)
 
-    def alike(self, before: Receipt, now: Receipt) -> bool:
+    def same_output(self, before: Receipt, now: Receipt) -> bool:
         """Whether the contributions are those that the marker tells of, the totals of their keys agree, and the dead
         letters are as they were written."""
         marker = self.markers.of(now.manifest_id)
@@ -554,7 +555,7 @@ class DynamoSink(DerivesTotals, EndsHalfWay):
             self._staging.delete(part.path for part in self._of(receipt, ObjectKind.DEAD_LETTER))
         self.clear_staging(receipt.manifest_id, receipt.attempt)
 
-    def forget(self, manifest_id: int, attempt: int) -> None:
+    def undo_partial(self, manifest_id: int, attempt: int) -> None:
         """Takes the contributions of a manifest that is not whole out of the totals; then the marker goes."""
         marker = self.markers.of(manifest_id)
         if marker is None or marker.whole:
@@ -567,7 +568,7 @@ class DynamoSink(DerivesTotals, EndsHalfWay):
             self._put_chunk(chunk, putting, nothing, lambda: None)
             failpoint("publish.mid")
         self.markers.forget_keys(manifest_id, attempt)
-        self.markers.forget(manifest_id, attempt, GIVEN_UP)
+        self.markers.undo_partial(manifest_id, attempt, GIVEN_UP)
 
     def staged_manifests(self) -> list[int]:
         return self._staging.staged_manifests()

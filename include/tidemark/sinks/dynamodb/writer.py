@@ -13,7 +13,7 @@ from tidemark.errors import TidemarkError
 from tidemark.order import Order, SinkOrder
 from tidemark.receipt import ObjectKind
 from tidemark.sinks.aggregates.groups import groups_of
-from tidemark.sinks.staging.grouping import BESIDE, grouped
+from tidemark.sinks.staging.grouping import HASH_COLUMNS, grouped
 from tidemark.sinks.staging.measures import Measures
 from tidemark.sinks.staging.staged_file import has_complete_file, staging_of
 from tidemark.sinks.staging.staged_parquet import StagedParquet
@@ -48,7 +48,7 @@ class DynamoWriter:
 
     def write_dead_letters(self, rows: pa.RecordBatch) -> None:
         for topic, partition, _, piece in grouped(rows, pa.nulls(rows.num_rows, pa.string())):
-            letters = piece.drop_columns(BESIDE.names)
+            letters = piece.drop_columns(HASH_COLUMNS.names)
             with self._staging():
                 if (topic, partition) not in self._dead:
                     name = f"{DEAD}-{self._task}-{len(self._dead):05d}.parquet"

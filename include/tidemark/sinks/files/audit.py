@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from tidemark.database.client import ManifestDatabase
-from tidemark.manifest import Manifest, ManifestState, many
+from tidemark.manifest import Manifest, ManifestState, count_of
 from tidemark.paths import OWNER, RECORDS, STAGING, SUFFIXES, ObjectName, RecordName
 from tidemark.receipt import PublishedObject, Receipt
 from tidemark.sinks.audit.published_files import file_difference
@@ -172,14 +172,14 @@ def _offsets(
     for how, places in wrong.items():
         if places:
             topic, partition, offset = places[0]
-            what = f"{many(len(places), 'record')} {how}, first {topic}-{partition} offset {offset}"
+            what = f"{count_of(len(places), 'record')} {how}, first {topic}-{partition} offset {offset}"
             yield Difference(manifest.id, what, mend)
     accepted = database.accepted_damage(manifest.id, sink.name, publication.attempt)
     gone = sum(object_.rows for object_ in receipt.objects_of(sink.name) if object_.path in accepted) if receipt else 0
     kept = publication.counts.written + publication.counts.dead_lettered - gone
     present = len(seen) + min(repeated, exploded)
     if present != kept:
-        yield Difference(manifest.id, f"{many(present, 'record')} where {kept:,} were published", mend)
+        yield Difference(manifest.id, f"{count_of(present, 'record')} where {kept:,} were published", mend)
 
 
 def _in_gaps(receipt: Receipt | None) -> Iterator[Place]:

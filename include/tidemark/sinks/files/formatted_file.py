@@ -5,7 +5,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from tidemark.sinks.files.formats import Format
-from tidemark.sinks.staging.grouping import BESIDE, digest_of
+from tidemark.sinks.staging.grouping import HASH_COLUMNS, digest_of
 from tidemark.sinks.staging.staged_file import StagedFile
 from tidemark.storage.base import ObjectStore
 
@@ -21,8 +21,8 @@ class FormattedFile(StagedFile):
         self._writer = self._rows = format_.writer(self._file, schema, sample)
 
     def append(self, measured: pa.Table) -> None:
-        """Rows with the columns of ``BESIDE``."""
-        rows = measured.drop_columns(BESIDE.names)
+        """Rows with the columns of ``HASH_COLUMNS``."""
+        rows = measured.drop_columns(HASH_COLUMNS.names)
         self._measure(rows, self._rows.write(rows, digest_of(measured)))
 
     def _counted(self, file: BinaryIO) -> int:

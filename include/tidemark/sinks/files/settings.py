@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, ValidationInfo, field_validator, model_validator
 
 from tidemark.config import values
-from tidemark.config.base import Name, Size, Surroundings, wrong_at
+from tidemark.config.base import LoadContext, Name, Size, wrong_at
 from tidemark.config.s3 import S3Settings
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
@@ -107,7 +107,7 @@ class Settings(SinkSettings):
     @field_validator("root")
     @classmethod
     def _absolute(cls, root: str, info: ValidationInfo) -> str:
-        return root if is_s3(root) else os.path.normpath(Surroundings.of(info).home / root)
+        return root if is_s3(root) else os.path.normpath(LoadContext.of(info).home / root)
 
     @model_validator(mode="after")
     def _bucket_keys_need_a_bucket(self) -> Self:

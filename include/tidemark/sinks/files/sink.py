@@ -133,7 +133,7 @@ class FilesSink(TakesBack, ShowsHours):
         there = [part for part in receipt.objects_of(self.name) if part not in gone]
         return [*gone, *self._changed(there)]
 
-    def alike(self, before: Receipt, now: Receipt) -> bool:
+    def same_output(self, before: Receipt, now: Receipt) -> bool:
         """Reads all published files: each has its rows as written, and each folder the rows and format of ``now``."""
         objects = before.objects_of(self.name)
         if _digests_by_place(objects) != _digests_by_place(now.objects_of(self.name)):
@@ -169,7 +169,7 @@ class FilesSink(TakesBack, ShowsHours):
         failpoint("publish.before_mark")
         mark()
 
-    def withdraw(self, receipt: Receipt) -> None:
+    def drop_orphan_record(self, receipt: Receipt) -> None:
         if self.has_record(receipt) and not self.has_objects(receipt):
             self.store.delete([str(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))])
 

@@ -24,7 +24,7 @@ from tidemark.sinks.files.formats import open_format
 from tidemark.sinks.files.formatted_file import FormattedFile
 from tidemark.sinks.files.repetition import SAMPLE_ROWS
 from tidemark.sinks.staging.finished_files import FinishedFiles
-from tidemark.sinks.staging.grouping import BESIDE, grouped
+from tidemark.sinks.staging.grouping import HASH_COLUMNS, grouped
 from tidemark.sinks.staging.held_rows import HeldRows
 from tidemark.sinks.staging.staged_file import has_complete_file, staging_of
 from tidemark.sinks.writer import StagedPart
@@ -102,7 +102,7 @@ class FilesWriter:
             self._append(due, rows)
 
     def _append(self, target: _Target, rows: pa.Table) -> None:
-        """Write rows, with the columns of ``BESIDE``, into a file, and into further files when it is full."""
+        """Write rows, with the columns of ``HASH_COLUMNS``, into a file, and into further files when it is full."""
         if self._sort_by and target.kind is ObjectKind.DATA:
             rows = rows.sort_by([(name, "ascending") for name in self._sort_by])
         start = 0
@@ -125,7 +125,7 @@ class FilesWriter:
         if number >= self._max_objects:
             context = {**self._context, "topic": target.topic, "partition": target.partition}
             raise too_many_objects(f"one task has made {number:,} files", self._max_objects, context)
-        sample = rows.slice(0, SAMPLE_ROWS).drop_columns(BESIDE.names)
+        sample = rows.slice(0, SAMPLE_ROWS).drop_columns(HASH_COLUMNS.names)
         self._open[target] = FormattedFile(
             self._store, self._key(number), self._final(target, number), self._format, sample.schema, sample
         )

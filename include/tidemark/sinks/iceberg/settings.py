@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, ValidationInfo, field_validator, model_validator
 
 from tidemark.config import values
-from tidemark.config.base import Name, Size, Surroundings, wrong_at
+from tidemark.config.base import LoadContext, Name, Size, wrong_at
 from tidemark.config.s3 import S3Settings
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
@@ -109,7 +109,7 @@ class Settings(SinkSettings):
     def _absolute(cls, warehouse: str | None, info: ValidationInfo) -> str | None:
         if warehouse is None or is_s3(warehouse) or info.data.get("catalog") is CatalogKind.REST:
             return warehouse
-        return os.path.normpath(Surroundings.of(info).home / warehouse)
+        return os.path.normpath(LoadContext.of(info).home / warehouse)
 
     @field_validator("options")
     @classmethod

@@ -199,7 +199,7 @@ class IcebergSink(NamesFiles, MayBeRolledBack):
         with self.table.reading() as table:
             return named_files(table)
 
-    def alike(self, before: Receipt, now: Receipt) -> bool:
+    def same_output(self, before: Receipt, now: Receipt) -> bool:
         """Reads all rows of the manifest: they must be those of ``now``, and the dead letters as they were written."""
         dead = self._of(before, ObjectKind.DEAD_LETTER)
         if not self.holds(before) or not are_as_written(self._existing_store(), dead):

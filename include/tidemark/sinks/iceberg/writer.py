@@ -28,7 +28,7 @@ from tidemark.sinks.iceberg.columns import stored_names
 from tidemark.sinks.iceberg.partitioning import EVENT_TIME
 from tidemark.sinks.iceberg.staged import PARTITION, SPEC, data_folder
 from tidemark.sinks.staging.finished_files import FinishedFiles
-from tidemark.sinks.staging.grouping import BESIDE, grouped
+from tidemark.sinks.staging.grouping import HASH_COLUMNS, grouped
 from tidemark.sinks.staging.held_rows import HeldRows
 from tidemark.sinks.staging.staged_file import has_complete_file, staging_of
 from tidemark.sinks.staging.staged_parquet import StagedParquet
@@ -78,7 +78,7 @@ class IcebergWriter:
         apart = [column.cast(pa.string()) for _, column in columns]
         key = pc.binary_join_element_wise(*apart, "\x1f") if apart else pa.nulls(rows.num_rows, pa.string())
         for topic, partition, _, piece in grouped(rows, key):
-            first = _as_in_table(piece.slice(0, 1).drop_columns(BESIDE.names).to_batches()[0])
+            first = _as_in_table(piece.slice(0, 1).drop_columns(HASH_COLUMNS.names).to_batches()[0])
             values = [_plain(self._partitioned(part, first)[0].as_py()) for part in self._spec.fields]
             self._hold(_Target(ObjectKind.DATA, topic, partition, json.dumps(values)), piece)
 
@@ -113,11 +113,11 @@ class IcebergWriter:
             self._append(due, rows)
 
     def _append(self, target: _Target, measured: pa.Table) -> None:
-        """Write rows, with the columns of ``BESIDE``, into a file; close it when another group of this size would not
-        fit."""
+        """Write rows, with the columns of ``HASH_COLUMNS``, into a file; close it when another group of this size would
+        not fit."""
         measured = measured.combine_chunks()
         with self._translated(target):
-            rows = self._as_stored(target, measured.drop_columns(BESIDE.names))
+            rows = self._as_stored(target, measured.drop_columns(HASH_COLUMNS.names))
             file = self._open.get(target) or self._begin(target, rows.schema)
             before = file.bytes
             file.append(rows, measured)

@@ -1,7 +1,7 @@
 """The columns of rows in PostgreSQL: in the table that users read, and in an attempt's staging table.
 
-Beside the data a table has the columns of ``BESIDE``: the origin and version of each row. ``_deleted`` marks a row
-whose key was deleted. It is kept, so that a replay of an older manifest does not insert the row again.
+Beside the data a table has the columns of ``ORIGIN_COLUMNS``: the origin and version of each row. ``_deleted`` marks a
+row whose key was deleted. It is kept, so that a replay of an older manifest does not insert the row again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ STAGED = {
     "_topic": "text", "_partition": "integer", "_offset": "bigint", "_timestamp": "timestamp with time zone",
     "_manifest_id": "bigint", "_deleted": "boolean",
 }  # fmt: skip
-BESIDE = {**STAGED, "_incarnation": "integer", "_attempt": "integer"}
+ORIGIN_COLUMNS = {**STAGED, "_incarnation": "integer", "_attempt": "integer"}
 _WIDER = {  # other types that a column of the table may have
     "smallint": {"integer", "bigint", "numeric"},
     "integer": {"bigint", "numeric"},
@@ -58,7 +58,9 @@ def type_of(kind: pa.DataType) -> str:
 def columns_for(data: pa.Schema, key: Sequence[str]) -> list[Column]:
     """The columns that a table needs for rows of ``data``, in the order for its creation."""
     columns = [Column(field.name, type_of(field.type), not_null=field.name in key) for field in data]
-    return columns + [Column(name, kind, not_null=name in key) for name, kind in {**BESIDE, **numbers(key)}.items()]
+    return columns + [
+        Column(name, kind, not_null=name in key) for name, kind in {**ORIGIN_COLUMNS, **numbers(key)}.items()
+    ]
 
 
 def numbers(key: Sequence[str]) -> dict[str, str]:

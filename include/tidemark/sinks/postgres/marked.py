@@ -187,7 +187,7 @@ class MarkedSink(Sink):
             **self._table.context(manifest=receipt.manifest_id),
         )
 
-    def _bury(self, session: Session, receipt: Receipt) -> int:
+    def _write_dead_letters(self, session: Session, receipt: Receipt) -> int:
         """Put the dead letters in the place of those of earlier attempts; returns their number."""
         values = {**self._table.names, "manifest": receipt.manifest_id}
         execute(session, "forget_dead_letters", None, values)

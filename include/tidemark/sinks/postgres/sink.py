@@ -91,7 +91,7 @@ class PostgresSink(MarkedSink):
         }  # fmt: skip
         tasks = tasks_of(self._staged(receipt, ObjectKind.DATA))
         [merged] = execute(session, "merge", self._parts(receipt), {**values, "tasks": tasks})
-        self._refuse_lost(receipt, merged["staged"], self._bury(session, receipt))
+        self._refuse_lost(receipt, merged["staged"], self._write_dead_letters(session, receipt))
         superseded, stale = merged["staged"] - merged["newest"], merged["newest"] - merged["merged"]
         execute(session, "note_merge", None, {**values, "superseded": superseded, "stale": stale})
 
@@ -126,7 +126,7 @@ class PostgresSink(MarkedSink):
         by_bytes = {True: sql.SQL(' COLLATE "C"'), False: sql.SQL("")}
         return [sql.SQL("{}{}").format(sql.Identifier(rows, column), by_bytes[column in texts]) for column in columns]
 
-    def alike(self, before: Receipt, now: Receipt) -> bool:
+    def same_output(self, before: Receipt, now: Receipt) -> bool:
         """Whether the table has every key that is staged now, in this version or a newer one."""
         if not self.has_record(before):
             return False

@@ -21,7 +21,7 @@ from tidemark.event_time import INSTANT
 from tidemark.order import Order, SinkOrder
 from tidemark.receipt import ObjectKind
 from tidemark.sinks.postgres.session import connect, conninfo, translated
-from tidemark.sinks.staging.grouping import BESIDE, grouped
+from tidemark.sinks.staging.grouping import HASH_COLUMNS, grouped
 from tidemark.sinks.staging.measures import Measures
 from tidemark.sinks.writer import StagedPart
 
@@ -67,7 +67,7 @@ class PostgresWriter:
             self._copies[kind] = copy, Measures()
         copy, measures = self._copies[kind]
         for topic, partition, _, piece in grouped(rows, pa.nulls(rows.num_rows, INSTANT)):
-            measures.add(topic, partition, piece, copy.write(piece.drop_columns(BESIDE.names)))
+            measures.add(topic, partition, piece, copy.write(piece.drop_columns(HASH_COLUMNS.names)))
 
 
 class Copy:

@@ -9,23 +9,23 @@ import pyarrow.compute as pc
 from tidemark.digest import Digest, row_hashes
 
 _HASH_A, _HASH_B = "_hash_a", "_hash_b"  # beside the columns of the rows; names of data columns never begin with _
-BESIDE = pa.schema({_HASH_A: pa.uint64(), _HASH_B: pa.uint64()})
+HASH_COLUMNS = pa.schema({_HASH_A: pa.uint64(), _HASH_B: pa.uint64()})
 
 
 def digest_of(measured: pa.Table) -> Digest:
-    """The digest of rows that have the columns of ``BESIDE``."""
+    """The digest of rows that have the columns of ``HASH_COLUMNS``."""
     return Digest.of(measured.column(_HASH_A), measured.column(_HASH_B))
 
 
 def grouped(rows: pa.RecordBatch, period: pa.Array) -> Iterator[tuple[str, int, Any, pa.Table]]:
-    """(topic, partition, period, rows) of each group, in this order; the rows have the columns of ``BESIDE`` too.
+    """(topic, partition, period, rows) of each group, in this order; the rows have the columns of ``HASH_COLUMNS`` too.
 
     A period is whatever keeps rows apart, a time or a text; without any all of them are null.
 
     The rows of a group are a copy, unless it is the only group: a slice would keep the whole batch in memory.
     """
     columns = [*rows.columns, *row_hashes(rows)]
-    measured = pa.Table.from_arrays(columns, schema=pa.schema([*rows.schema, *BESIDE]))
+    measured = pa.Table.from_arrays(columns, schema=pa.schema([*rows.schema, *HASH_COLUMNS]))
     keys = pa.table({"topic": rows.column("_topic"), "partition": rows.column("_partition"), "period": period})
     order = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])  # stable, as Arrow documents
     sizes = keys.group_by(keys.column_names, use_threads=False).aggregate([([], "count_all")]).to_pylist()

@@ -18,7 +18,7 @@ class Measures:
         self._pieces: dict[tuple[str, int], list[Any]] = {}
 
     def add(self, topic: str, partition: int, piece: pa.Table, size: int) -> None:
-        """Rows of one partition, with the columns of ``BESIDE``; ``size`` in bytes."""
+        """Rows of one partition, with the columns of ``HASH_COLUMNS``; ``size`` in bytes."""
         offsets = pc.min_max(piece.column("_offset")).as_py()
         measured = piece.num_rows, size, digest_of(piece), offsets["min"], offsets["max"]
         self._pieces.setdefault((topic, partition), []).append(measured)

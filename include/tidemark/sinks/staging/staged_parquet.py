@@ -17,7 +17,7 @@ class StagedParquet(StagedFile):
         self._writer = self._parquet = pq.ParquetWriter(self._file, schema, compression="zstd")
 
     def append(self, rows: pa.Table, measured: pa.Table | None = None) -> None:
-        """``measured`` are the rows that decide digest and offsets, with the columns of ``BESIDE``."""
+        """``measured`` are the rows that decide digest and offsets, with the columns of ``HASH_COLUMNS``."""
         self._parquet.write_table(rows, row_group_size=GROUP_ROWS)
         if measured is None:
             self.rows += rows.num_rows

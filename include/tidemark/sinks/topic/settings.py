@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, PrivateAttr, StrictBool, ValidationInfo, field_validator, model_validator
 
 from tidemark.config import values
-from tidemark.config.base import Duration, Name, Surroundings, Topic, wrong_at
+from tidemark.config.base import Duration, LoadContext, Name, Topic, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.pins import Pins
 from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
@@ -156,7 +156,7 @@ class Settings(SinkSettings):
     @field_validator("staging")
     @classmethod
     def _absolute(cls, staging: str, info: ValidationInfo) -> str:
-        return staging if is_s3(staging) else os.path.normpath(Surroundings.of(info).home / staging)
+        return staging if is_s3(staging) else os.path.normpath(LoadContext.of(info).home / staging)
 
     @model_validator(mode="after")
     def _separate_topics(self) -> Self:

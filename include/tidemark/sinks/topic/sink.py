@@ -161,7 +161,7 @@ class TopicSink(WritesTopics):
         del receipt
         return self._topics.exist()
 
-    def alike(self, before: Receipt, now: Receipt) -> bool:
+    def same_output(self, before: Receipt, now: Receipt) -> bool:
         """Whether the marker says so: what retention or compaction took since is not sent again."""
         del now
         return self.has_record(before) and self._topics.exist()

@@ -9,7 +9,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from tidemark.errors import WorkFailed
-from tidemark.sinks.staging.grouping import BESIDE, digest_of
+from tidemark.sinks.staging.grouping import HASH_COLUMNS, digest_of
 from tidemark.sinks.staging.staged_file import StagedFile
 from tidemark.storage.base import ObjectStore
 
@@ -36,8 +36,8 @@ class MessagesFile(StagedFile):
         self._writer = self._messages = pa.ipc.new_file(self._file, MESSAGES, options=_OPTIONS)
 
     def append(self, measured: pa.Table) -> None:
-        """Messages with the columns of ``BESIDE``."""
-        rows = measured.drop_columns(BESIDE.names)
+        """Messages with the columns of ``HASH_COLUMNS``."""
+        rows = measured.drop_columns(HASH_COLUMNS.names)
         self._messages.write_table(rows)
         self._measure(rows, digest_of(measured))
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from pydantic import ValidationInfo
 
-from tidemark.config.base import Surroundings
+from tidemark.config.base import LoadContext
 from tidemark.config.values import wrong
 from tidemark.transforms.settings import PlainSettings
 
@@ -29,15 +29,15 @@ class Settings(PlainSettings):
             raise wrong("must be the name of a file that ends in .sql, or a SELECT .. FROM batch")
         if not value.endswith(".sql"):
             return {"text": value, "file": ""}
-        surroundings = Surroundings.of(info)
+        load_context = LoadContext.of(info)
         try:
-            return {"text": surroundings.text(value), "file": value}
+            return {"text": load_context.text(value), "file": value}
         except OSError as problem:
             raise wrong(
-                f"names a file that cannot be read: {surroundings.folder / value}: {problem.strerror}"
+                f"names a file that cannot be read: {load_context.folder / value}: {problem.strerror}"
             ) from None
         except ValueError:
-            raise wrong(f"names a file that is not UTF-8 text: {surroundings.folder / value}") from None
+            raise wrong(f"names a file that is not UTF-8 text: {load_context.folder / value}") from None
 
     def options(self, code: Mapping[str, str]) -> dict[str, Any]:
         del code

@@ -19,7 +19,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.database.session import Session
 from tidemark.errors import SinkRefused
 from tidemark.findings import Finding, ok
-from tidemark.manifest import Manifest, Publication, many
+from tidemark.manifest import Manifest, Publication, count_of
 from tidemark.offsets import TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.receipt import ObjectKind, Receipt
@@ -156,7 +156,7 @@ class TotalsSink(MarkedSink, DerivesTotals):
         staging = self._table.staging_parts(receipt.manifest_id, receipt.attempt)
         emptied = statements.first(session, "empty_contributions", values)["contributions"]
         made = statements.first(session, "contribute", values, staging)
-        self._refuse_lost(receipt, made["rows"], self._bury(session, receipt))
+        self._refuse_lost(receipt, made["rows"], self._write_dead_letters(session, receipt))
         if made["keys"] > self.settings.max_keys:
             raise SinkRefused(
                 f"the manifest contributes to {made['keys']:,} keys, and max_keys is {self.settings.max_keys:,}",
@@ -179,9 +179,9 @@ class TotalsSink(MarkedSink, DerivesTotals):
             statements.rows(session, "lock_both", {})
             changed = sum(statements.first(session, query, {})["totals"] for query in ("combine_all", "drop_strays"))
         if changed:
-            yield f"{self.target}: {many(changed, 'total')} combined again from what the manifests have contributed"
+            yield f"{self.target}: {count_of(changed, 'total')} combined again from what the manifests have contributed"
 
-    def alike(self, before: Receipt, now: Receipt) -> bool:
+    def same_output(self, before: Receipt, now: Receipt) -> bool:
         """Whether the contributions are those that the marker tells of, and the totals of their keys agree."""
         if not self.has_record(before) or not self._totals.exist():
             return False

@@ -28,5 +28,5 @@ def note_of(text: str, links: list[str]) -> str:
     return "\n\n".join(filter(None, [above, below]))  # Airflow shows it as Markdown: two paragraphs
 
 
-def leave(task_context: Any, labels: list[str], note: list[str], links: list[str]) -> None:
+def push_labels(task_context: Any, labels: list[str], note: list[str], links: list[str]) -> None:
     task_context["ti"].xcom_push(KEY, {"labels": labels, "note": "\n".join(note), "links": links})

@@ -11,5 +11,5 @@ METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
 
 
 @router.api_route("/{path:path}", methods=METHODS, dependencies=[LOGGED_IN], response_model=None)
-def nowhere() -> NoReturn:
+def not_found() -> NoReturn:
     raise HTTPException(404, "there is no such page, or not by this method")

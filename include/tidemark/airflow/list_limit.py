@@ -16,7 +16,7 @@ def longest_list() -> int:
     return int(conf.getint("core", "max_map_length", fallback=1024))
 
 
-def whole(context: Context, ids: Sequence[int]) -> list[int]:
+def refuse_over_limit(context: Context, ids: Sequence[int]) -> list[int]:
     """The manifests of a run or a replay; raises ``ConfigurationError`` when they are more than Airflow takes."""
     most = longest_list()
     if len(ids) > most:
@@ -29,7 +29,7 @@ def whole(context: Context, ids: Sequence[int]) -> list[int]:
     return list(ids)
 
 
-def oldest(ids: Sequence[int]) -> list[int]:
+def first_that_fit(ids: Sequence[int]) -> list[int]:
     """As many of the unfinished manifests as one run can do; ``refuse_rest`` must follow when they are done."""
     most = longest_list()
     if len(ids) > most:

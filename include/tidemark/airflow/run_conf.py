@@ -7,13 +7,13 @@ from typing import Any
 
 from airflow.sdk import Param
 
+from tidemark.airflow.list_limit import first_that_fit, refuse_over_limit, refuse_rest
 from tidemark.airflow.log_lines import label
-from tidemark.airflow.map_length import oldest, refuse_rest, whole
 from tidemark.errors import ConfigurationError, NotDone
 from tidemark.lifecycle.close import require_done
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.select import is_unfinished, own_manifest, refuse_archived, refuse_at_work, unfinished
-from tidemark.manifest import Decision, Manifest, many
+from tidemark.manifest import Decision, Manifest, count_of
 from tidemark.moments import with_zone
 from tidemark.operations import decisions
 from tidemark.operations.fill import alone
@@ -84,18 +84,18 @@ def moment(text: str) -> datetime:
     return with_zone(time_)
 
 
-def chosen(context: Context, params: Mapping[str, Any]) -> list[int] | None:
+def manifests_asked_for(context: Context, params: Mapping[str, Any]) -> list[int] | None:
     """The manifests that are asked for, as many as one run can do; None: those that the run plans."""
     if isinstance(params.get("replay"), list) and params["replay"]:
-        return whole(context, [manifest.id for manifest in _named(context, params["replay"])])
+        return refuse_over_limit(context, [manifest.id for manifest in _named(context, params["replay"])])
     if params.get("fill"):
         alone(context, params["fill"])
-        return oldest(context.database.lacking(context.pipeline_name, params["fill"]))
+        return first_that_fit(context.database.lacking(context.pipeline_name, params["fill"]))
     if params.get("retry"):
         named = _named(context, params["retry"])
-        return whole(context, [manifest.id for manifest in named if is_unfinished(context, manifest)])
+        return refuse_over_limit(context, [manifest.id for manifest in named if is_unfinished(context, manifest)])
     if params.get("retry_unfinished"):
-        return oldest([manifest.id for manifest in unfinished(context)])
+        return first_that_fit([manifest.id for manifest in unfinished(context)])
     return None
 
 
@@ -107,7 +107,7 @@ def _named(context: Context, ids: Sequence[int]) -> list[Manifest]:
     return manifests
 
 
-def release(context: Context, params: Mapping[str, Any]) -> None:
+def release_named(context: Context, params: Mapping[str, Any]) -> None:
     """Let the blocked ones of the manifests that a retry names be attempted again: a person has looked at them."""
     for manifest_id in params.get("retry") or ():
         unfinished(context, manifest_id)
@@ -122,7 +122,7 @@ def require_chosen_done(context: Context, params: Mapping[str, Any], processed: 
         refuse_rest(context, processed)
     if params.get("fill") and (left := context.database.lacking(context.pipeline_name, params["fill"])):
         raise NotDone(
-            f"sink {params['fill']} still lacks {many(len(left), 'manifest')}",
+            f"sink {params['fill']} still lacks {count_of(len(left), 'manifest')}",
             next_step=f"trigger the fill again, or: tidemark fill {context.pipeline_name} {params['fill']} --why TEXT",
             pipeline=context.pipeline_name,
             sink=params["fill"],
@@ -162,7 +162,7 @@ def accept(context: Context, wish: Mapping[str, Any], *, run_id: str = "", dry_r
     return decisions.accept_truncation(context, wish["topic"], wish["partition"], why, start=None, dry_run=dry_run)
 
 
-def foretold(context: Context, ids: Sequence[int]) -> list[str]:
+def preview(context: Context, ids: Sequence[int]) -> list[str]:
     """What a dry run says of manifests that there are."""
     manifests = context.database.manifests(ids=list(ids))
     return [f"would process {label(manifest.id, manifest.ranges)}" for manifest in manifests] or ["nothing to process"]
