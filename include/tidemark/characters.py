@@ -1,4 +1,4 @@
-"""Which Python strings are text that files, databases and brokers can store."""
+"""Tells which Python strings files, databases and brokers can store as text."""
 
 
 def is_text(text: str) -> bool:

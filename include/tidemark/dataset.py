@@ -1,4 +1,4 @@
-"""What tools for lineage call a topic, a folder or a table: the naming of OpenLineage,
+"""Names topics, folders and tables as tools for lineage do: the naming of OpenLineage,
 https://openlineage.io/docs/spec/naming."""
 
 from dataclasses import dataclass

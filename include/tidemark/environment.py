@@ -1,4 +1,4 @@
-"""What the environment variables TIDEMARK_DB, _PIPELINES, _HOME, _SPARK_JARS, _SPARK_MASTER and _SPARK_REMOTE say."""
+"""Reads the environment variables TIDEMARK_DB, _PIPELINES, _HOME, _SPARK_JARS, _SPARK_MASTER and _SPARK_REMOTE."""
 
 import os
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What can go wrong, and who has to act.
+"""The tree of errors, by who has to act.
 
     TidemarkError
     +-- ConfigurationError        a person: a file or a setting is wrong; nothing was done

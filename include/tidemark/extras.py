@@ -1,4 +1,4 @@
-"""What a plain install of the package lacks, told before anything starts, with the words to install it.
+"""Names what a plain install of the package lacks before anything starts, with the words to install it.
 
 Standard library only: executors import it too.
 """

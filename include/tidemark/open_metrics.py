@@ -1,4 +1,4 @@
-"""What monitoring reads of pipelines: gauges in the text format of OpenMetrics, which Prometheus and others scrape.
+"""Prints gauges of pipelines in the text format of OpenMetrics, which Prometheus and others scrape.
 
 Every value is of now, as the manifest database has it, and may go down: a replay counts its records again.
 """

@@ -1,4 +1,4 @@
-"""What a source answers about partitions: bounds, records, open transactions."""
+"""The answers of a source about partitions: bounds, records, open transactions."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta

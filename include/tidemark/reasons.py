@@ -1,4 +1,4 @@
-"""How many records may become dead letters, and their counts by reason.
+"""Limits the records that may become dead letters, and counts them by reason.
 
 Reasons hold positions and names from the data. A *template* is a reason without them, so that alike reasons are counted
 together: ``field list[3]: null`` and ``field list[17]: null`` are both ``field list[..]: null``.

@@ -1,4 +1,4 @@
-"""Which known name a person may have meant by an unknown word."""
+"""Guesses the known name that a person meant by an unknown word."""
 
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches

@@ -1,4 +1,4 @@
-"""What the manifest database and a target say about each other, for one manifest and one sink.
+"""Compares what the manifest database and a target say of one manifest and one sink.
 
 ``judge`` is the only place that decides whether the two agree. Planning, attempts, ``retry``, ``audit``, ``repair``,
 ``adopt`` and ``accept-loss`` ask it, so no two of them can differ. Every case has one verdict, and every verdict has

@@ -1,4 +1,4 @@
-"""Where the page and Airflow's own pages are: paths below the address of Airflow, and whole addresses for texts."""
+"""Addresses of the page and of Airflow's own pages: paths below that of Airflow, and whole ones for texts."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How many manifests one DAG run can do: Airflow makes at most ``[core] max_map_length`` tasks of one list."""
+"""The limit on manifests of one DAG run: Airflow makes at most ``[core] max_map_length`` tasks of one list."""
 
 import logging
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a person reads of one manifest in Airflow: its label, and the first and the last lines of its log."""
+"""The texts of one manifest in Airflow: its label, and the first and the last lines of its log."""
 
 from collections.abc import Sequence
 

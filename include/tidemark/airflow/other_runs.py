@@ -1,4 +1,4 @@
-"""What a run does about manifests that other runs are at work on: it waits, and does nothing that they have done."""
+"""Waits for manifests that other runs are at work on, and does nothing that they have done."""
 
 import logging
 import time

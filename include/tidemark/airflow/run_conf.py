@@ -1,4 +1,4 @@
-"""What the trigger form, or the conf of a run, asks for beside planning what is new."""
+"""The wishes in the trigger form, or in the conf of a run, beside planning what is new."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What ``plan`` leaves for the scheduler, as an XCom: a label for each mapped task, note and links of the run.
+"""The notes of ``plan`` for the scheduler, as an XCom: a label for each mapped task, note and links of the run.
 
 No imports: every process of Airflow loads this with the plugin.
 """

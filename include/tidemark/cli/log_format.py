@@ -1,4 +1,4 @@
-"""Whether the log of a command is for people or for programs; chosen before a command is imported."""
+"""The format of a command's log, for people or for programs; chosen before a command is imported."""
 
 from enum import StrEnum
 

@@ -1,4 +1,4 @@
-"""What a command works with, opened for as long as it works."""
+"""Opens what a command works with, for as long as it works."""
 
 import getpass
 from collections.abc import Iterator, Mapping

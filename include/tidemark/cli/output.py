@@ -1,4 +1,4 @@
-"""What a person or a program is shown: tables and lines on standard output, and notes beside them.
+"""Prints results for people or programs: tables and lines on standard output, and notes beside them.
 
 JSON is the views as they are (``tidemark.views``); a table is made from the same views.
 """

@@ -1,4 +1,4 @@
-"""How single records are shown: where they are, what a pipeline makes of them, and those that it could not read."""
+"""Prints single records: where they are, what a pipeline makes of them, and those that it could not read."""
 
 import json
 from base64 import b64decode

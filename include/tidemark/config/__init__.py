@@ -1,1 +1,1 @@
-"""How a pipeline file is written: strict sections, single values, YAML with line numbers."""
+"""The language of a pipeline file: strict sections, single values, YAML with line numbers."""

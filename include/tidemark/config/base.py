@@ -1,4 +1,4 @@
-"""What all mappings of a pipeline file share: strict keys, types of values, and where relative paths start."""
+"""The base of all mappings of a pipeline file: strict keys, types of values, and where relative paths start."""
 
 import json
 from base64 import b64decode, b64encode

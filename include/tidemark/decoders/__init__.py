@@ -1,1 +1,1 @@
-"""How records become columns: the registry says which folders are kinds. Executors import from here."""
+"""Turn records into columns: the registry says which folders are kinds. Executors import from here."""

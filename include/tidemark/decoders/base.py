@@ -1,4 +1,4 @@
-"""What every decoder promises; ``tests/behaviours/test_decoders.py`` holds each registered one to it."""
+"""The protocol of decoders; ``tests/behaviours/test_decoders.py`` holds each registered one to it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

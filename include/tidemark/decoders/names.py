@@ -1,4 +1,4 @@
-"""Which names of fields can be names of columns."""
+"""Checks that names of fields can be names of columns."""
 
 from collections.abc import Callable
 

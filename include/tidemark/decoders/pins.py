@@ -1,4 +1,4 @@
-"""What a run of the driver pins: the readers' schemas of a manifest."""
+"""Pins the readers' schemas of a manifest, in the driver."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

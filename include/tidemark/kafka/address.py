@@ -1,4 +1,4 @@
-"""Where Kafka is, as a pipeline file says it (a connection or an address) and as tools for lineage say it."""
+"""The address of Kafka, as a pipeline file says it (a connection or servers) and as tools for lineage say it."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What a person lets a replay do that none does by itself; the decision is in the history."""
+"""Options that a person grants to one replay; the decision is in the history."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

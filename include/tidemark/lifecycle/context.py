@@ -1,4 +1,4 @@
-"""What every command on a pipeline needs: the pipeline, the manifest database, the source and the sinks."""
+"""The context of every command on a pipeline: its file, the manifest database, the source and the sinks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a run stands for, and which manifests of other runs hold it: a run is green when all of that is published.
+"""Finds the manifests that a run stands for, also of other runs: it is green when all of them are published.
 
 - A backfilled run stands for its interval: from where the interval before it ended to its own end.
 - A scheduled run stands for what comes after the scheduled run before it: with ``catchup: false`` Airflow skips

@@ -1,4 +1,4 @@
-"""Whether the same code made the same rows of the same records once more."""
+"""Checks that the same code made the same rows of the same records once more."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Whether the log still holds the records that are published, and if not, from which offset on they may differ.
+"""Compares the log with the records that are published, and finds the first offset that may differ.
 
 A log that was cut and has grown again looks well by its ends alone. So the last published record of each chain is read
 again, and where no record was behind it, as where transactions were aborted, there must still be none: before a plan is

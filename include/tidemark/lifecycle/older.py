@@ -1,4 +1,4 @@
-"""What earlier runs left unfinished: every run names it, and processes it unless the pipeline file says otherwise."""
+"""Finds what earlier runs left unfinished: a run names it, and processes it unless the pipeline file says otherwise."""
 
 from collections.abc import Callable, Collection, Sequence
 

@@ -1,4 +1,4 @@
-"""Which manifests a command works on: unfinished ones, those with a running attempt, those that a replay names."""
+"""Selects the manifests that a command works on: unfinished ones, those at work, those that a replay names."""
 
 from collections.abc import Sequence
 

@@ -1,5 +1,5 @@
-"""Where slices are cut by time: at the first record of each ``max_span`` of the source's timestamps, counted from
-1970 in UTC, so that two plans cut at the same offsets.
+"""Cuts slices by time: at the first record of each ``max_span`` of the source's timestamps, counted from 1970 in
+UTC, so that two plans cut at the same offsets.
 
 Timestamps may be in any order. So this is a hint where to cut, and no promise about the records of a slice.
 """

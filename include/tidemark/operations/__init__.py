@@ -1,1 +1,1 @@
-"""What a person asks for beside the daily run: audit, decisions, adopt, repair, replay, look-ups."""
+"""The verbs of a person beside the daily run: audit, decisions, adopt, repair, replay, look-ups."""

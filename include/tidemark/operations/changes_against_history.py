@@ -1,4 +1,4 @@
-"""What a pipeline file does to what exists, when it has changed since its last run."""
+"""Compares a changed pipeline file with what its runs have made: ``validate --against-history``."""
 
 from collections.abc import Collection
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Whether everything before a time is published: over all runs, and for each sink.
+"""Checks that everything before a time is published: over all runs, and for each sink.
 
 The time is one of cuts, not of events. The manifest database answers: of the first run that planned up to the time or
 past it, everything below its ends must be published. Only when that run went past the time and something is missing is

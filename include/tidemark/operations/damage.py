@@ -1,5 +1,4 @@
-"""What a person accepts as gone for good: output that is damaged or that one sink never got, when the source has lost
-the records too."""
+"""Gives output up for good that is damaged, or that one sink never got, when the source has lost the records too."""
 
 from collections.abc import Iterator, Sequence
 

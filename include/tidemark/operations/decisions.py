@@ -1,4 +1,4 @@
-"""What a person decides: lost offsets, another topic under an old name, a truncated log, records before the anchor.
+"""The decisions of a person: lost offsets, another topic under an old name, a truncated log, records before the anchor.
 
 Every decision has a dry run, and is made in one transaction. Its history says who decided and why.
 """

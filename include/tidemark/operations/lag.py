@@ -1,4 +1,4 @@
-"""How far a pipeline is behind its source."""
+"""Measures how far a pipeline is behind its source."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""How far pipelines are behind, asked side by side: all answers are there soon, also when a source is silent."""
+"""Asks many sources for the lag side by side: all answers are there soon, also when a source is silent."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Where one record is: the range that covers its offset, the manifest, and the file or row that holds it.
+"""Locates one record: the range that covers its offset, the manifest, and the file or row that holds it.
 
 The chain's index gives the manifest, the receipt the files that may hold the record; then the files are read.
 """

@@ -1,4 +1,4 @@
-"""What ``schedule``, ``start_date`` and ``catchup`` of a pipeline file do, beside the scheduled runs that there were.
+"""Foretells the runs of a pipeline file's ``schedule``, ``start_date`` and ``catchup``, beside those that there were.
 
 Airflow goes on from its newest run of the schedule or a backfill, and so does this module: the manifest database knows
 the cuts of both.

@@ -1,4 +1,4 @@
-"""Whether a pipeline needs a person: the one word that the page, ``status``, ``notify`` and the metrics show."""
+"""Computes the state of a pipeline: the one word that the page, ``status``, ``notify`` and the metrics show."""
 
 import re
 from collections.abc import Mapping, Sequence

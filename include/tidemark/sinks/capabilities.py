@@ -1,4 +1,4 @@
-"""What only some kinds of sinks can do; whoever needs it asks for the class: ``isinstance(sink, ShowsHours)``."""
+"""The capabilities that only some kinds of sinks have; who needs one asks: ``isinstance(sink, ShowsHours)``."""
 
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence

@@ -1,1 +1,1 @@
-"""Where records come from: one folder per kind, and the registry."""
+"""The sources of records: one folder per kind, and the registry."""

@@ -1,4 +1,4 @@
-"""How large the Arrow batches are that Spark gives to Python."""
+"""Chooses the size of the Arrow batches that Spark gives to Python."""
 
 BATCH_ROWS = 50_000  # most rows of an Arrow batch: 10,000 (Spark's default) costs 8 % more per record here
 BATCH_BYTES = 16 * 1024 * 1024  # keys and values of one Arrow batch, by the measured record size

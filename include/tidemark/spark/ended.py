@@ -1,4 +1,4 @@
-"""How a process of Spark ended, in words: a signal or an exit status, and what often causes it."""
+"""Says how a process of Spark ended: a signal or an exit status, and what often causes it."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""What Spark does the work of ``run``, ``retry`` and ``replay``: a session of this process, or a server that stays up.
+"""Chooses the Spark that does the work of ``run``, ``retry`` and ``replay``: one of this process, or a server.
 
 Airflow submits a job instead of the session; which of the two it is, ``engine_of`` says for both.
 """

@@ -1,4 +1,4 @@
-"""What ``tidemark doctor`` asks executors, or the Python of a server, and how it compares their answers with ours."""
+"""Asks executors, or the Python of a server, for ``tidemark doctor``, and compares their answers with ours."""
 
 import platform
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""How the JVM of a driver on this machine compiles and collects garbage, where nobody else has chosen."""
+"""Chooses compilers and garbage collector of a driver's JVM on this machine, where nobody else has."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What an executor tells about itself. At module level it imports only the standard library: it runs on executors."""
+"""Describes an executor to the driver. At module level it imports only the standard library: it runs on executors."""
 
 import json
 import os

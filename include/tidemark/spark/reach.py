@@ -1,4 +1,4 @@
-"""Whether something listens at an address. Spark's own clients try for minutes, and say less."""
+"""Tests whether something listens at an address. Spark's own clients try for minutes, and say less."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""What every transform promises; ``tests/behaviours/test_transforms.py`` holds each registered one to it."""
+"""The protocol of transforms; ``tests/behaviours/test_transforms.py`` holds each registered one to it."""
 
 from dataclasses import dataclass
 from enum import Enum

@@ -1,4 +1,4 @@
-"""What the settings of every transform share; an entry of ``transform`` in a pipeline file has one key, its kind."""
+"""The settings of every transform; an entry of ``transform`` in a pipeline file has one key, its kind."""
 
 from abc import abstractmethod
 from collections.abc import Mapping

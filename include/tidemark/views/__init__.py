@@ -1,4 +1,4 @@
-"""What the Python functions return and what ``--json`` prints: frozen and plain, a field for each key.
+"""The values that the Python functions return and ``--json`` prints: frozen and plain, a field for each key.
 
 Offsets are half-open, times know their zone, ids are numbers. A view is a copy: it does not change with the database.
 """

@@ -1,4 +1,4 @@
-"""What an audit, a comparison of one manifest and a question for completeness have found."""
+"""The findings of an audit, of a comparison of one manifest and of a question for completeness."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

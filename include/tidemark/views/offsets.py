@@ -1,4 +1,4 @@
-"""Where an offset is: in which manifest, and what each sink has of it."""
+"""The place of an offset: in which manifest, and what each sink has of it."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""How a pipeline stands: its status, its lag, its last audits, and what people decided about it."""
+"""The state of a pipeline: its status, its lag, its last audits, and what people decided about it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""What a command has planned, closed, filled or archived, or would in a dry run."""
+"""The results of commands: what was planned, closed, filled or archived, or would be in a dry run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

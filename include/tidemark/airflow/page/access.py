@@ -1,4 +1,4 @@
-"""Who may see and do what, by Airflow's own authorization, and that a change comes from a form of ours.
+"""Checks who may see and do what, by Airflow's own authorization, and that a change comes from a form of ours.
 
 Airflow does not check the requests of an app that a plugin mounts: every route must name one of these dependencies.
 """

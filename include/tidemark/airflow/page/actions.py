@@ -1,4 +1,4 @@
-"""What a person can start here: a DAG run with the conf of the trigger form, in the caller's name and by his right."""
+"""The actions of the page: each starts a DAG run with the conf of the trigger form, in the caller's name and rights."""
 
 import secrets
 from collections.abc import Collection, Sequence

@@ -1,4 +1,4 @@
-"""What the page and its JSON show, from the views that the command line and the Python functions have too."""
+"""The content of the page and its JSON, from the views that the command line and the Python functions have too."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What a reader's schema makes of a writer's, by Avro's rules, as far as it is known without a record.
+"""Resolves a writer's schema to a reader's, by Avro's rules, as far as it is known without a record.
 
 fastavro resolves the values. It ignores logical types, so that milliseconds would be read as microseconds without a
 word: a change of the unit or of a decimal's scale is refused here.

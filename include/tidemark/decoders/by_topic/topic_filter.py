@@ -1,4 +1,4 @@
-"""Which topics an entry of ``decode`` is for."""
+"""Selects the topics that an entry of ``decode`` is for."""
 
 import re
 from collections.abc import Mapping, Sequence

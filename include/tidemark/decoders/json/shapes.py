@@ -1,4 +1,4 @@
-"""What a JSON value may be, and how a list of such values becomes an Arrow column.
+"""The shapes of JSON values, and lists of such values as Arrow columns.
 
 Every shape has two methods. ``column`` turns many values into an array at once, fast, and raises ``Misfit`` when any of
 them is wrong. ``why`` gives the reason why a single value is wrong, or None. They agree: ``column`` raises exactly when

@@ -1,4 +1,4 @@
-"""Which message a framed record holds: Confluent's format has its place in the writer's schema before its bytes.
+"""Finds the message of a framed record: Confluent's format has its place in the writer's schema before its bytes.
 
 <count> <index>, ..      zigzag varints: the path to the message, from the top of the file; [0] is written as 00
 """

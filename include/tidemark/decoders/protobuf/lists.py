@@ -1,4 +1,4 @@
-"""What the lists of a message take as columns, counted in its bytes: nothing is built, and unknown fields are skipped.
+"""Measures what the lists of a message take as columns, in its bytes: nothing is built, unknown fields are skipped.
 
 A message of which a part is wrong is counted as far as it can be read; what is wrong with it is for the readers to say.
 """

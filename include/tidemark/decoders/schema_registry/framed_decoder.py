@@ -1,4 +1,4 @@
-"""What decoders of framed records share: each record names its writer's schema, and is read with the reader's."""
+"""The base of decoders of framed records: each names its writer's schema, and is read with the reader's."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping

@@ -1,1 +1,1 @@
-"""What is added up, by which key: totals of any kind. No kind: the sinks with ``aggregate`` use it."""
+"""The setting ``aggregate``: what is added up, by which key. No kind: the sinks with totals use it."""

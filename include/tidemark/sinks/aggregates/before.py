@@ -1,4 +1,4 @@
-"""Whether a manifest may have contributed to totals before."""
+"""Tells whether a manifest may have contributed to totals before."""
 
 from tidemark.database.client import ManifestDatabase
 

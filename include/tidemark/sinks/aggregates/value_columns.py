@@ -1,4 +1,4 @@
-"""What a table of totals holds of a key: columns that are counted, added up, or the least or greatest of their values.
+"""The value columns of a table of totals: counted, added up, or the least or greatest of their values.
 
 Executors use it too, so it imports the standard library only.
 """

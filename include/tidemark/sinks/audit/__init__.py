@@ -1,1 +1,1 @@
-"""What several sinks look for when they are audited. No kind."""
+"""The parts of an audit that several sinks need. No kind."""

@@ -1,4 +1,4 @@
-"""What dead attempts left in the staging of a sink that has staging of its own."""
+"""Finds what dead attempts left in the staging of a sink that has staging of its own."""
 
 from collections.abc import Iterator, Sequence
 

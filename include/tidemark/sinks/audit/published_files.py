@@ -1,4 +1,4 @@
-"""Whether published files are there as they were written: those of a lake, and dead letters that any sink keeps."""
+"""Compares published files with what was written: those of a lake, and dead letters that any sink keeps."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial

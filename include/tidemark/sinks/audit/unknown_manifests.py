@@ -1,4 +1,4 @@
-"""What is in a target of manifests that no pipeline of the database has."""
+"""Finds what is in a target of manifests that no pipeline of the database has."""
 
 from collections.abc import Collection, Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""What a table says of the manifests in it: a property that is set in the same commit as the rows.
+"""The evidence of manifests in a table: a property that is set in the same commit as the rows.
 
 Snapshots would say it too, but programs that expire snapshots remove them, and the rows stay. The property is
 compressed: a manifest takes two or three bytes. Each publication has a number there, and in the summary of its

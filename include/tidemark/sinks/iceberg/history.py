@@ -1,4 +1,4 @@
-"""Which publications are in the current snapshot of a table when no snapshot that is left says it.
+"""Finds the publications in the current snapshot of a table when no snapshot that is left says it.
 
 Another program may have rolled the table back, committed, and expired what was before, or only compacted it and expired
 the rest: both leave snapshots that name no publication. The table's older metadata still names the parents of the

@@ -1,4 +1,4 @@
-"""Where an attempt stages in the location of its table, and what the footer of a staged file says.
+"""The staging of an attempt in the location of its table, and the footer of a staged file.
 
     data/<manifest>/<attempt>/<task>-<number>-<uuid>.parquet          rows
     _staging/<manifest>/<attempt>/<sink>/<task>-<number>.parquet      dead letters

@@ -1,5 +1,5 @@
-"""What every sink that publishes into tables of PostgreSQL shares: one short transaction takes the marker of a manifest
-and applies its staged rows.
+"""The base of sinks that publish into tables of PostgreSQL: one short transaction takes the marker of a manifest and
+applies its staged rows.
 
 The marker is the fence: it has the attempt that was applied, and only a higher attempt may replace it.
 """

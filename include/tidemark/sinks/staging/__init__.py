@@ -1,1 +1,1 @@
-"""How a Spark task stages rows, and measures them. No kind. Executors import from here: this file imports nothing."""
+"""Stages rows in a Spark task, and measures them. No kind. Executors import from here: this file imports nothing."""

@@ -1,1 +1,1 @@
-"""What sinks keep as files in a store, for the process that publishes. No kind."""
+"""The files of sinks in a store, for the process that publishes. No kind."""

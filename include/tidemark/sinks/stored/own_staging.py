@@ -1,4 +1,4 @@
-"""Where a sink stages whose target is no folder: a root of its own in a folder that many sinks share.
+"""The staging of a sink whose target is no folder: a root of its own in a folder that many sinks share.
 
 The root is named after pipeline and sink, and belongs to one manifest database as a lake does: ids of manifests and
 numbers of attempts are unique in one database only.

@@ -1,4 +1,4 @@
-"""What lies in the staging folder of a sink, by the names of its folders."""
+"""Lists the staging folder of a sink, by the names of its folders."""
 
 from tidemark.paths import STAGING, manifest_staging
 from tidemark.storage.base import ObjectStore

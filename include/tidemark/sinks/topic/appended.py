@@ -1,4 +1,4 @@
-"""What a marker says of the messages of its manifest: who sent them, and where they are."""
+"""The content of a marker: who sent the messages of its manifest, and where they are."""
 
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which schema of a registry the messages of a sink are written with."""
+"""Chooses the schema of a registry that the messages of a sink are written with."""
 
 from collections.abc import Mapping
 from importlib import import_module
