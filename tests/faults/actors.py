@@ -212,7 +212,7 @@ class MortalStore:
 
 OPERATIONS = (
     "claim", "owner", "position", "hand_over", "prepare", "wait_for_lower", "records", "recorded_attempt", "record",
-    "has_objects", "alike", "discard", "staged_manifests", "clear_staging",
+    "has_objects", "same_output", "discard", "staged_manifests", "clear_staging",
 )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from tidemark.manifest import Manifest, ManifestState
 from tidemark.order import Order
 from tidemark.paths import STAGING, ObjectName, RecordName
 from tidemark.receipt import Receipt, StoredReceipt
-from tidemark.sinks.capabilities import Leftover
+from tidemark.sinks.capabilities import Leftover, TakesBack
 from tidemark.sinks.postgres.sink import PostgresSink
 from tidemark.storage.base import ObjectStore
 
@@ -245,7 +245,7 @@ class Recorder:
         ):
             for name in names.split():
                 self._after(owner, name, getattr(self, name.lstrip("_")))
-        for name in ("leftovers", "remove"):
+        for name in ("leftovers", "remove") if isinstance(sink, TakesBack) else ():
             setattr(sink, name, getattr(self, f"_{name}")(getattr(sink, name)))
 
     def _of_kind(self, sink: Any) -> Iterator[tuple[Any, str]]:
@@ -254,7 +254,7 @@ class Recorder:
             self.connection_of_table = sink._table.connected
             self._after(sink, "_take_marker", self.take_marker, self.lacks_marker)
             setattr(sink, "_put", self._merge(sink, sink._put))  # noqa: B010
-            yield sink, "wait_for_lower alike _was_committed"
+            yield sink, "wait_for_lower same_output _was_committed"
             self.merges = True
         else:
             self.store = sink.store._store

@@ -120,6 +120,10 @@ class ToySink(TakesBack):
     def same_output(self, before: Receipt, now: Receipt) -> bool:
         return self.holds(before)
 
+    def drop_orphan_record(self, receipt: Receipt) -> None:
+        if self.has_record(receipt) and not self.has_objects(receipt):
+            self.remove([self._record_of(receipt)])
+
     def discard(self, receipt: Receipt) -> None:
         self.remove([self._record_of(receipt), self._rows_of(receipt)])
         self.clear_staging(receipt.manifest_id, receipt.attempt)
