@@ -17,7 +17,7 @@ MANY = 420  # of demo; every seventh failed, and as many of another pipeline bet
 
 
 @pytest.fixture
-def count_of(world: World) -> World:
+def many(world: World) -> World:
     with psycopg.connect(world.dsn) as connection:
         connection.execute("SET search_path = tidemark")
         connection.execute("SELECT set_config('tidemark.actor', 'test', false)")
