@@ -20,7 +20,7 @@ help:
 ## Work on it
 ##   make setup   only the virtual environment, the jars and Spark's classes (PYTHON=.. names another Python 3.11)
 ##   make unit    the tests that need no service, less than a minute
-##   make test    every feature's main road and one kill of every kind of sink, on real services; 8 minutes on 2 cores
+##   make test    every feature's main road and one kill of every kind of sink, on real services; about 8 minutes on 2 cores
 ##   make test-all  all tests but those of test-faults: half an hour (test-more: those that make test leaves out)
 ##   make test-ui the page in Airflow, in a headless Chromium (Debian: apt-get install chromium)
 ##   make test-stores   what a lake or table in a bucket needs, on Ceph's gateway (Debian's packages, 69 MB)

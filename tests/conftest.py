@@ -54,9 +54,11 @@ def mark_the_road(items: list[pytest.Item]) -> None:
     its first tests that are not ``thorough``, each with its first parameters."""
     begin: dict[Path, set[str]] = {}
     for item in items:
+        if any(item.get_closest_marker(name) for name in ("exhaustive", "thorough", "road")):
+            continue
         if item.path.parent.name in ALL_ROAD:
             item.add_marker(pytest.mark.road)
-        elif not any(item.get_closest_marker(name) for name in ("exhaustive", "thorough", "road")):
+        else:
             names = begin.setdefault(item.path, set())
             name = getattr(item, "originalname", item.name)
             if name not in names and len(names) < BEGIN:

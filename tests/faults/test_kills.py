@@ -49,7 +49,7 @@ def at_each(
     }
     cases = [
         *(pytest.param(kind, ("publish.mid",), id=f"{kind}, once", marks=pytest.mark.road) for kind in once),
-        *([pytest.param(first, quick, id=f"{first}, quick")] if quick else ()),
+        *([pytest.param(first, quick, id=f"{first}, quick", marks=pytest.mark.thorough)] if quick else ()),
         *(pytest.param(kind, own, id=kind, marks=pytest.mark.exhaustive) for kind, own in later.items() if own),
     ]
     return pytest.mark.parametrize(("world", "points"), cases, indirect=["world"])

@@ -21,7 +21,7 @@ QUICK = {
     "lake and totals": ("publish.before_record",),
 }
 CASES = [
-    *(pytest.param(points, sink, id=f"{sink}, quick") for sink, points in QUICK.items()),
+    *(pytest.param(points, sink, id=f"{sink}, quick", marks=pytest.mark.thorough) for sink, points in QUICK.items()),
     *(
         pytest.param(
             [point for point in OF_ATTEMPTS if point not in QUICK.get(sink, ())],
