@@ -166,6 +166,18 @@ def failing_plan(world: World, run_key: str) -> None:
     assert state(world) == "failing"
 
 
+def test_a_plan_that_fails_before_it_begins_is_told_also_after_one_that_was_killed_when_it_had_planned(
+    world: World,
+) -> None:
+    assert world.tidemark("plan", "demo", failpoint="plan.after_commit:kill9").returncode == -signal.SIGKILL
+    with mock.patch("tidemark.cli.run.opened", side_effect=Unavailable("no way to the broker", next_step="-")):
+        assert world.here("run", "demo").exit_code == 1
+    assert state(world) == "failing"
+    assert reason(world)[0].endswith("no way to the broker")
+    world.ok("run", "demo")
+    assert state(world) == "ok"
+
+
 def test_an_older_run_that_is_done_again_says_nothing_about_a_newer_plan_that_fails(world: World) -> None:
     world.ok("run", "demo", "--run-key", "one")
     failing_plan(world, "two")
@@ -382,7 +394,7 @@ def test_a_close_that_fails_is_told_until_one_succeeds(world: World, monkeypatch
     assert state(world) == "ok"
 
 
-def test_a_plan_that_is_stored_has_not_failed_whatever_came_after_that(
+def test_what_failed_after_the_plan_was_stored_is_over_when_it_is_planned_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.produce(1)
@@ -390,7 +402,7 @@ def test_a_plan_that_is_stored_has_not_failed_whatever_came_after_that(
         gone = Unavailable("the database is gone", next_step="wait")
         patched.setattr(planning, "failpoint", mock.Mock(side_effect=[None, gone]))
         assert world.here("plan", "demo", "--run-key", "one").exit_code == 1
-    assert state(world) == "waiting"
+    assert state(world) == "failing"
     world.ok("plan", "demo", "--run-key", "one")
     assert state(world) == "waiting"
 

@@ -883,6 +883,10 @@ class ManifestDatabase:
         """It has ended, and not failed."""
         self._rows("forget_begun_task", pipeline_name=pipeline_name, task=task)
 
+    def forget_failed_plan_of(self, pipeline_name: str, run_key: str) -> None:
+        """The run of this key is stored: what hindered its plan, or one before it began, is over."""
+        self._rows("forget_failed_plan_of", pipeline_name=pipeline_name, run_key=run_key)
+
     def forget_refused_plan(self, pipeline_name: str) -> None:
         """A person has decided what a plan was refused for."""
         self._rows("forget_refused_plan", pipeline_name=pipeline_name)

@@ -405,8 +405,7 @@ WITH lacking AS (
         SELECT m.id, m.run_id FROM manifest m
         WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done' AND m.id >= part.first_id AND m.id < part.end_id
           AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = sink.name)
-          AND NOT EXISTS (SELECT FROM accepted_damage d
-                          WHERE d.manifest_id = m.id AND d.sink = sink.name AND d.path = '')) m)
+          AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id AND g.sink = sink.name)) m)
 SELECT m.id AS manifest_id, m.state, m.sink, CASE WHEN c.retired_at IS NOT NULL THEN life_end(c.id) END AS life_end,
        c.topic, c.topic_id, c.partition, r.start_offset, least(r.end_offset, e.end_offset) AS end_offset
 FROM lacking m
@@ -780,6 +779,10 @@ SET run_key = excluded.run_key, since = CASE WHEN failed_task.times = 0 THEN now
 -- name: forget_begun_task
 DELETE FROM failed_task WHERE pipeline = %(pipeline_name)s AND task = %(task)s AND times = 0;
 
+-- name: forget_failed_plan_of
+-- Also one that failed before it began: then it has no run key, and now somebody came as far as this.
+DELETE FROM failed_task WHERE pipeline = %(pipeline_name)s AND task = 'plan' AND run_key IN ('', %(run_key)s);
+
 -- name: forget_refused_plan
 DELETE FROM failed_task WHERE pipeline = %(pipeline_name)s AND task = 'plan' AND refused;
 
@@ -787,10 +790,7 @@ DELETE FROM failed_task WHERE pipeline = %(pipeline_name)s AND task = 'plan' AND
 DELETE FROM failed_task WHERE pipeline = %(pipeline_name)s AND task = %(task)s;
 
 -- name: failed_tasks
--- A plan that has stored its run has not failed, whatever came after that.
-SELECT task, since, at, times, actor, what, next_step, refused FROM failed_task f
-WHERE pipeline = %(pipeline_name)s
-  AND NOT EXISTS (SELECT FROM run r WHERE r.pipeline = f.pipeline AND r.run_key = f.run_key)
+SELECT task, since, at, times, actor, what, next_step, refused FROM failed_task WHERE pipeline = %(pipeline_name)s
 ORDER BY task DESC;
 
 -- name: of_each

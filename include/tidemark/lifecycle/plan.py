@@ -100,9 +100,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
         return _plan(context, tick, dry_run=True)
     noted = begun(context.database, context.pipeline_name, Task.PLAN, tick.run_key)
     with noted if tick.is_like_the_next else nullcontext():
-        run = _plan(context, tick, dry_run=False)
-    context.database.forget_failed_task(context.pipeline_name, Task.PLAN)
-    return run
+        return _plan(context, tick, dry_run=False)
 
 
 def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
@@ -188,10 +186,11 @@ def _chains(context: Context) -> list[Chain]:
 
 
 def _known(context: Context, tick: Tick) -> PlannedRun | None:
-    """The run as it was stored."""
+    """The run as it was stored; what failed after it was stored is over."""
     row = context.database.find_run(context.pipeline_name, tick.run_key)
     if row is None:
         return None
+    context.database.forget_failed_plan_of(context.pipeline_name, tick.run_key)
     if tick.cut_at is not None and row["cut_at"] != tick.cut_at:
         raise CutConflict(
             f"run {tick.run_key} was planned up to {row['cut_at']} before, and now up to {tick.cut_at}",
@@ -349,6 +348,7 @@ def _store(
         pipeline_name, tick.run_key, tick.kind, cut_at=tick.cut_at, reached=planned.reached,
         planned_up_to=planned_up_to, covered_by=covered_by, notes=list(planned.notes),
     )  # fmt: skip
+    database.forget_failed_task(pipeline_name, Task.PLAN)
     database.insert_run_ends(run_id, {ids[at]: end for at, end in planned.ends})
     manifest_ids = database.insert_manifests(run_id, pipeline_name, len(planned.slices))
     rows: list[tuple[int, int | None, int, int | None]] = []
