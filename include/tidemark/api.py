@@ -246,12 +246,13 @@ def plan(
     A ``run_key`` that was planned before is answered as it was. ``dry_run`` stores nothing. Raises ``PlanRefused`` when
     a person must decide first.
     """
-    environment, note = _environment(dsn, pipelines), until is None and not dry_run
+    environment, tick = _environment(dsn, pipelines), Tick.by_hand(until, run_key)
+    note = tick.is_like_the_next and not dry_run
     with (
         watched(lambda: _database(environment), pipeline_name, Task.PLAN, note=note) as watch,
         _opened(environment, pipeline_name) as context,
     ):
-        run = plan_ranges(context, Tick.by_hand(until, run_key), dry_run=dry_run)
+        run = plan_ranges(context, tick, dry_run=dry_run)
         watch.end()
         older = older_unfinished(context, run.manifests)
         return run_view(run, older, unfinished_lines(context, older))

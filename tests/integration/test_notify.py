@@ -72,6 +72,20 @@ def test_a_problem_that_lasts_is_told_when_it_has_lasted_and_a_loss_at_once(worl
     assert inbox.texts() == [], "nobody has looked whether they are still lost"
 
 
+def test_a_silent_source_is_not_over_while_nobody_asks_it(world: World, inbox: Inbox) -> None:
+    world.produce(9)
+    world.ok("run", "demo")
+    world.write_pipeline(bootstrap_servers="127.0.0.1:1")
+    world.ok("notify", "--after", "0s")
+    assert "demo: unknown: the lag is not known" in inbox.texts()[0]
+    inbox.got.clear()
+    world.ok("notify", "--after", "0s", "--no-source")
+    assert inbox.texts() == []
+    world.write_pipeline()
+    world.ok("notify", "--after", "0s")
+    assert inbox.texts()[0].startswith("demo: no longer unknown")
+
+
 def test_what_cannot_be_delivered_is_told_by_the_next_call_and_the_address_is_no_secret_told(
     world: World, inbox: Inbox
 ) -> None:

@@ -58,9 +58,10 @@ def plan(
     as_json: bool,
 ) -> None:
     """Record the next ranges of a pipeline as manifests."""
-    watching = _watched(environment, pipeline_name, Task.PLAN, note=until is None and not dry_run)
+    tick = Tick.by_hand(until, run_key)
+    watching = _watched(environment, pipeline_name, Task.PLAN, note=tick.is_like_the_next and not dry_run)
     with watching as watch, opened(environment, pipeline_name) as context:
-        planned = plan_ranges(context, Tick.by_hand(until, run_key), dry_run=dry_run)
+        planned = plan_ranges(context, tick, dry_run=dry_run)
         watch.end()
         if not dry_run:
             log.tell(events.planned(pipeline_name, planned))
@@ -84,11 +85,12 @@ def run(
     as_json: bool,
 ) -> None:
     """Plan, process and close one run without Airflow."""
+    tick = Tick.by_hand(until, run_key)
     with (
-        _watched(environment, pipeline_name, Task.PLAN, note=until is None) as watch,
+        _watched(environment, pipeline_name, Task.PLAN, note=tick.is_like_the_next) as watch,
         opened(environment, pipeline_name) as context,
     ):
-        planned = plan_ranges(context, Tick.by_hand(until, run_key))
+        planned = plan_ranges(context, tick)
         watch.end()
         log.tell(events.planned(pipeline_name, planned))
         older = older_unfinished(context, planned.manifests)

@@ -125,7 +125,7 @@ def _ask(pipeline: Pipeline, lookup: Lookup, known: Planned) -> Ask:
 
 def _answer(future: _Answering, limit: float) -> Answer:
     if not future.done():
-        return Answer(None, f"the source has not answered within {limit:g} s")
+        return Answer(None, f"the source has not answered within {round(limit, 2):g} s")
     error = future.exception()
     if error is None:
         return Answer(future.result())

@@ -196,7 +196,7 @@ def status(
 def _unseen(pipeline: Pipeline | None, heard: Answer | None, max_age: timedelta | None) -> tuple[State, ...]:
     if pipeline is None:
         return (State.LOST, State.DEAD_LETTERS, State.LATE, State.UNKNOWN)
-    of_source = (State.LOST,) if heard is None or heard.parts is None else ()
+    of_source = (State.LOST, State.UNKNOWN) if heard is None else (State.LOST,) if heard.parts is None else ()
     return (*of_source, State.LATE) if max_age is None else of_source
 
 

@@ -10,7 +10,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import WithoutRows
 from tidemark.offsets import Range
 from tidemark.receipt import Receipt
-from tidemark.sinks.base import Sink
+from tidemark.sinks.base import Sink, WriteMode
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ class NamedFile(NamedTuple):
 
 class TakesBack(Sink):
     """Its output can be removed after it was put; in the others only a higher attempt can replace it."""
+
+    write_mode = WriteMode.REPLACE
 
     @abstractmethod
     def write_record(

@@ -29,7 +29,7 @@ from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import RECORDS, STAGING, RecordName, manifest_staging, staging_folder
 from tidemark.receipt import ObjectKind, Receipt
-from tidemark.sinks.base import Fence, Mark, Owner, WriteMode
+from tidemark.sinks.base import Fence, Mark, Owner
 from tidemark.sinks.capabilities import Leftover, TakesBack
 from tidemark.sinks.dead_letters import DeadLetter, dead_letter
 from tidemark.sinks.difference import Difference
@@ -42,8 +42,6 @@ _ROWS = re.compile(r"rows/(?P<pipeline>[^/]+)\.(?P<manifest>\d+)\.(?P<attempt>\d
 
 class ToySink(TakesBack):
     """One folder of JSON files."""
-
-    write_mode = WriteMode.REPLACE
 
     def __init__(self, pipeline_name: str, settings: Settings) -> None:
         super().__init__(pipeline_name, settings.name)

@@ -69,10 +69,6 @@ class Unplanned:
     state: str | None
     path: str | None
 
-    @property
-    def failed(self) -> bool:
-        return self.state in FAILED
-
 
 @dataclass(frozen=True)
 class _Try:

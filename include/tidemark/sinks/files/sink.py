@@ -24,7 +24,7 @@ from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import RECORDS, Layout, ObjectName, RecordName, staging_folder
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
-from tidemark.sinks.base import Fence, Mark, Owner, WriteMode
+from tidemark.sinks.base import Fence, Mark, Owner
 from tidemark.sinks.capabilities import CompleteHour, Leftover, ShowsHours, TakesBack
 from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, DeadLetter, columns_of, dead_letter
 from tidemark.sinks.difference import Difference
@@ -55,8 +55,6 @@ READERS = 4  # files that are compared at once: a store answers them side by sid
 
 class FilesSink(TakesBack, ShowsHours):
     """One files sink of one pipeline; its target is the root of a lake."""
-
-    write_mode = WriteMode.REPLACE
 
     def __init__(self, pipeline_name: str, settings: Settings, lookup: Lookup) -> None:
         super().__init__(pipeline_name, settings.name)
