@@ -25,6 +25,8 @@ from tidemark.database.migrate import migrate
 from tidemark.decoders.base import HEADERS
 from tidemark.lifecycle.attempt import order_of
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.expected import work_of
+from tidemark.lifecycle.in_target import record_of
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.manifest import RunKind
 from tidemark.pipeline.settings import Pipeline
@@ -103,12 +105,14 @@ def _once(pipeline: Pipeline, database: ManifestDatabase, read: Sequence[pa.Reco
     source = MemorySource(pipeline, PARTITIONS, sum(batch.num_rows for batch in read) // PARTITIONS)
     context = Context(pipeline, database, source, (sink,))
     [manifest] = database.manifests(ids=plan(context, Tick("first", RunKind.MANUAL, None)).manifests)
-    sink.prepare(manifest.id, 1, pipeline.decode.record_order(), pipeline.transforms(), database)
+    decode, transforms = pipeline.decode.record_order(), pipeline.transforms()
+    sink.output.prepare(work_of(database, manifest.id, 1, decode, transforms))
     order = order_of(context, manifest, 1)
     began = time.monotonic()
     receipt = receipt_of_tasks(order, [BatchProcessor(order).process("00000-0", read)])
     staged = time.monotonic()
-    sink.put(receipt, manifest.ranges, database.id(), agree, agree)
+    record = record_of(sink, receipt, manifest.ranges, database.id())
+    sink.output.put(receipt, record, agree, agree)
     return {"stage": staged - began, "publish": time.monotonic() - staged}
 
 

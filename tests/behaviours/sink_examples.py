@@ -20,6 +20,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from sandbox.services.s3 import Bucket
+from tests.sink_faces import prepare
 from tests.toys.toy_sink.settings import Settings as ToySettings
 from tests.worlds.s3_world import Prefix
 from tests.worlds.topic_world import committed, delete_records, headers
@@ -29,6 +30,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.decoders.base import HEADERS
 from tidemark.errors import Fenced
 from tidemark.kafka.cluster import KafkaCluster
+from tidemark.lifecycle.ownership import claim
 from tidemark.manifest import RangeKind, RunKind
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import Order, SinkOrder, SourceOrder
@@ -83,14 +85,14 @@ class Example(ABC):
     def open(self) -> Sink:
         """The sink as another process would open it."""
         sink = open_sink(self.pipeline, self.config, from_environment)
-        sink.claim(self.database.id())
+        claim(sink, self.database.id())
         return sink
 
     def stage(self, attempt: int, *, manifest: int = 1, also: str = "") -> Receipt:
         """Thirty records over three hours, every tenth undecodable, by the code that runs in Spark tasks."""
         decode = {"format": "json", "schema": "n BIGINT NOT NULL, also STRING"}
-        self.sink.prepare(manifest, attempt, decode, (), self.database)
-        options = {**self.config.order(), **self.sink.order(manifest, attempt)}
+        prepare(self.sink, manifest, attempt, decode, self.database)
+        options = {**self.config.order(), **self.sink.staging.order(manifest, attempt)}
         order = Order(
             pipeline_name=self.pipeline, manifest_id=manifest, attempt=attempt, ranges=RANGES,
             source=SourceOrder("kafka", {}), decode=decode, event_time={"on_invalid": "fail"}, on_error="dead_letter",
@@ -334,7 +336,7 @@ class IcebergExample(Example):
     def _dead_letters(self) -> list[Path]:
         """By the record of each attempt that the sink shows, as a reader without a database takes them."""
         location = self.folder / "warehouse" / "sales" / "orders"
-        names = [location / str(name) for name in self.sink.records()]
+        names = [location / str(name) for name in self.sink.ledger.records()]
         objects = [part for name in names for part in json.loads(name.read_text())["objects"]]
         return [location / part["path"] for part in objects if part["kind"] == "dead_letter"]
 
@@ -370,7 +372,7 @@ class ToyExample(Example):
         toys = self.folder / "toys"
         names = [record.name.split(".")[:2] for record in sorted((toys / "_manifests" / self.pipeline).glob("*.json"))]
         newest = {int(manifest): int(attempt) for manifest, attempt in names}
-        return [toys / "rows" / f"{self.pipeline}.{manifest}.{attempt}.json" for manifest, attempt in newest.items()]
+        return [toys / "rows" / f"{manifest}.{attempt}.json" for manifest, attempt in newest.items()]
 
 
 def agree() -> None:

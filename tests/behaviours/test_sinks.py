@@ -28,14 +28,18 @@ from tests.behaviours.sink_examples import (
     agree,
     plan_two_manifests,
 )
+from tests.sink_faces import holds, put_into, same_output
 from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Fenced, ForeignLake, LakeConflict, WorkFailed
+from tidemark.lifecycle.in_target import discard, record_of
+from tidemark.lifecycle.ownership import claim, hand_over, take_over
 from tidemark.offsets import range_from
 from tidemark.paths import RecordName
 from tidemark.reasons import ReasonCount
 from tidemark.receipt import Receipt
 from tidemark.sinks.base import Owner, WriteMode
+from tidemark.sinks.capabilities import TakesBack
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.kinds import SINKS
 from tidemark.sinks.registry import open_sink
@@ -98,37 +102,37 @@ def put(
 ) -> list[dict[int, tuple[int, str | None]]]:
     """Publish into the sink; what readers saw each time the mark was set."""
     marks: list[dict[int, tuple[int, str | None]]] = []
-    example.sink.put(receipt, RANGES, example.database.id(), fence, lambda: marks.append(example.seen()))
+    put_into(example.sink, receipt, RANGES, example.database.id(), fence, lambda: marks.append(example.seen()))
     return marks
 
 
 def test_what_was_put_is_seen_once_and_the_mark_comes_after_it(example: Example) -> None:
     receipt = example.stage(1)
-    counts = example.sink.counts(receipt, RANGES) if example.sink.write_mode is WriteMode.REPLACE else None
+    counts = example.sink.output.counts(receipt, RANGES) if example.sink.write_mode is WriteMode.REPLACE else None
     assert counts is None or (counts.read, counts.written, counts.dead_lettered) == (30, 27, 3)
     marks = put(example, receipt)
     assert example.seen() == dict.fromkeys(GOOD, (1, ""))
     assert example.dead() == BAD
     assert marks == [example.seen()]
-    after = example.sink.counts(receipt, RANGES)
+    after = example.sink.output.counts(receipt, RANGES)
     assert (after.read, after.written, after.dead_lettered, after.superseded, after.stale) == (30, 27, 3, 0, 0)
 
 
 def test_what_was_put_has_a_record_that_says_whose_it_is(example: Example) -> None:
     receipt = example.stage(1)
-    assert not example.sink.has_record(receipt)
-    assert example.sink.records() == []
+    assert not example.sink.ledger.has(receipt)
+    assert example.sink.ledger.records() == []
     put(example, receipt)
-    assert example.sink.holds(receipt)
-    assert example.sink.records() == example.sink.records(own=False) == [RecordName("demo", 1, 1)]
-    assert (example.sink.recorded_attempt(1), example.sink.recorded_attempt(2)) == (1, None)
-    assert example.sink.records(above=0) == [RecordName("demo", 1, 1)]
-    assert example.sink.records(above=1) == example.sink.records(own=False, above=1) == []
-    content = example.sink.record(RecordName("demo", 1, 1)) or {}
+    assert holds(example.sink, receipt)
+    assert example.sink.ledger.records() == example.sink.ledger.records(own=False) == [RecordName("demo", 1, 1)]
+    assert (example.sink.ledger.recorded_attempt(1), example.sink.ledger.recorded_attempt(2)) == (1, None)
+    assert example.sink.ledger.records(above=0) == [RecordName("demo", 1, 1)]
+    assert example.sink.ledger.records(above=1) == example.sink.ledger.records(own=False, above=1) == []
+    content = example.sink.ledger.record(RecordName("demo", 1, 1)) or {}
     assert tuple(range_from(part) for part in content["ranges"]) == RANGES
     assert content["database"] == example.database.id()
     assert content["counts"]["read"] == 30
-    assert example.open().holds(receipt), "also for another process"
+    assert holds(example.open(), receipt), "also for another process"
 
 
 def test_putting_twice_is_putting_once(example: Example) -> None:
@@ -149,11 +153,11 @@ def test_a_higher_attempt_takes_the_place_of_a_lower_one(example: Example) -> No
         assert example.seen() == dict.fromkeys(GOOD, (1, ""))
         return
     put(example, second)
-    example.sink.discard(first)
+    discard(example.sink, first)
     assert example.seen() == dict.fromkeys(GOOD, (1, "mended"))
     assert example.dead() == BAD
-    assert example.sink.recorded_attempt(1) == 2
-    assert not example.sink.has_record(first)
+    assert example.sink.ledger.recorded_attempt(1) == 2
+    assert not example.sink.ledger.has(first)
 
 
 @pytest.mark.parametrize("questions", range(5))
@@ -164,10 +168,10 @@ def test_a_fenced_attempt_leaves_what_readers_see_as_it_was(example: Example, qu
     before = example.seen(), example.dead()
     with pytest.raises(Fenced):
         put(example, late, Overtaken(questions))
-    assert not example.sink.has_record(late)
-    example.sink.discard(late)
+    assert not example.sink.ledger.has(late)
+    discard(example.sink, late)
     assert (example.seen(), example.dead()) == before
-    assert example.sink.holds(newer)
+    assert holds(example.sink, newer)
 
 
 def test_an_attempt_that_fails_before_its_record_can_be_discarded(
@@ -178,8 +182,8 @@ def test_an_attempt_that_fails_before_its_record_can_be_discarded(
     monkeypatch.setenv("TIDEMARK_FAILPOINT", "publish.before_record:raise")
     with pytest.raises(WorkFailed):
         put(example, receipt)
-    assert not example.sink.has_record(receipt)
-    example.sink.discard(receipt)
+    assert not example.sink.ledger.has(receipt)
+    discard(example.sink, receipt)
     assert example.dead() == set()
     assert example.seen() == {}
 
@@ -194,23 +198,23 @@ def test_published_rows_are_alike_until_some_are_lost(example: Example) -> None:
     first = example.stage(1)
     put(example, first)
     again = example.stage(2)
-    assert example.sink.same_output(first, again)
+    assert same_output(example.sink, first, again)
     example.lose_a_row()
     if example.sink.write_mode is WriteMode.APPEND:
-        assert example.sink.same_output(first, again), "what retention took is not sent again"
+        assert same_output(example.sink, first, again), "what retention took is not sent again"
         return
-    assert not example.sink.same_output(first, again)
+    assert not same_output(example.sink, first, again)
     put(example, again)
-    example.sink.discard(first)
+    discard(example.sink, first)
     assert example.seen() == dict.fromkeys(GOOD, (1, ""))
 
 
 def test_discard_takes_away_only_its_own(example: Example) -> None:
     kept, other = example.stage(1), example.stage(1, manifest=2)
     put(example, kept)
-    example.sink.discard(other)
-    example.sink.discard(other)
-    assert example.sink.holds(kept)
+    discard(example.sink, other)
+    discard(example.sink, other)
+    assert holds(example.sink, kept)
     assert example.seen() == dict.fromkeys(GOOD, (1, ""))
 
 
@@ -222,10 +226,10 @@ def test_dead_letters_are_given_back_with_all_of_their_record_or_without_values(
         DeadLetter("orders", 0, at, noon + timedelta(minutes=4 * at), "value", NO_JSON, None, b"k", b"{", None)
         for at in sorted(BAD)
     ]
-    assert list(example.sink.dead_letters(receipt, values=True)) == expected
+    assert list(example.sink.output.dead_letters(receipt, values=True)) == expected
     without = [replace(letter, key=None, value=None) for letter in expected]
-    assert list(example.sink.dead_letters(receipt, values=False)) == without
-    assert next(example.sink.dead_letters(receipt, values=True)) == expected[0]
+    assert list(example.sink.output.dead_letters(receipt, values=False)) == without
+    assert next(example.sink.output.dead_letters(receipt, values=True)) == expected[0]
     assert example.seen() == dict.fromkeys(GOOD, (1, "")), "also after a reader that went away"
 
 
@@ -243,7 +247,7 @@ def test_whatever_bytes_a_dead_letter_has_they_are_given_back(
     monkeypatch.setattr(sink_examples, "records", lambda _: batch)
     receipt = example.stage(1)
     put(example, receipt)
-    letters = {letter.offset: letter for letter in example.sink.dead_letters(receipt, values=True)}
+    letters = {letter.offset: letter for letter in example.sink.output.dead_letters(receipt, values=True)}
     assert {at: letter.value for at, letter in letters.items()} == values
     assert {letter.key for letter in letters.values()} == {key}
     assert {letter.headers for letter in letters.values()} == {(("../h\x00\u00e9", b"\x00\xff"), ("", None))}
@@ -255,11 +259,11 @@ def test_dead_letters_are_those_of_the_newest_attempt(example: Example) -> None:
     put(example, first)
     second = example.stage(2)
     put(example, second)
-    example.sink.discard(first)
-    assert [letter.offset for letter in example.sink.dead_letters(second, values=False)] == sorted(BAD)
+    discard(example.sink, first)
+    assert [letter.offset for letter in example.sink.output.dead_letters(second, values=False)] == sorted(BAD)
     other = example.stage(1, manifest=2)
-    example.sink.put(other, RANGES, example.database.id(), agree, agree)
-    assert [letter.offset for letter in example.sink.dead_letters(second, values=False)] == sorted(BAD)
+    put_into(example.sink, other, RANGES, example.database.id(), agree, agree)
+    assert [letter.offset for letter in example.sink.output.dead_letters(second, values=False)] == sorted(BAD)
 
 
 def test_the_counts_by_reason_of_a_receipt_name_class_and_offsets(example: Example) -> None:
@@ -271,22 +275,24 @@ def test_staging_is_found_and_cleared_by_manifest_and_attempt(example: Example) 
     example.stage(1)
     example.stage(1, manifest=2)
     example.stage(2, manifest=2)
-    assert example.sink.staged_manifests() == [1, 2]
-    assert [example.sink.staged_attempts(manifest_id) for manifest_id in (1, 2, 3)] == [[1], [1, 2], []]
-    example.sink.clear_staging(1, 1)
-    example.sink.clear_staging(2, 1)
-    assert example.sink.staged_manifests() == [2]
-    example.sink.clear_staging(2, 2)
-    example.sink.clear_staging(2, 2)
-    assert example.sink.staged_manifests() == []
+    assert example.sink.staging.manifests() == [1, 2]
+    assert [example.sink.staging.attempts(manifest_id) for manifest_id in (1, 2, 3)] == [[1], [1, 2], []]
+    example.sink.staging.clear(1, 1)
+    example.sink.staging.clear(2, 1)
+    assert example.sink.staging.manifests() == [2]
+    example.sink.staging.clear(2, 2)
+    example.sink.staging.clear(2, 2)
+    assert example.sink.staging.manifests() == []
 
 
 def test_a_lost_record_can_be_written_again(example: Example) -> None:
     if example.sink.write_mode is not WriteMode.REPLACE:
         return  # a marker is written with its rows only
     receipt = example.stage(1)
-    example.sink.write_record(receipt, RANGES, example.database.id())
-    assert example.sink.has_record(receipt)
+    assert isinstance(example.sink.output, TakesBack)
+    record = record_of(example.sink, receipt, RANGES, example.database.id())
+    example.sink.output.write_record(RecordName("demo", 1, 1), record)
+    assert example.sink.ledger.has(receipt)
 
 
 def test_a_receipt_survives_json_unchanged(example: Example) -> None:
@@ -296,22 +302,22 @@ def test_a_receipt_survives_json_unchanged(example: Example) -> None:
 
 
 def test_a_target_is_claimed_by_one_database_for_good(example: Example) -> None:
-    example.sink.claim(example.database.id())
-    assert example.sink.owner() == Owner(example.database.id())
+    claim(example.sink, example.database.id())
+    assert example.sink.ledger.owner() == Owner(example.database.id())
     another = "00000000-0000-0000-0000-000000000001"
     with pytest.raises(ForeignLake, match=another):
-        example.sink.claim(another)
-    assert example.sink.owner() == Owner(example.database.id())
+        claim(example.sink, another)
+    assert example.sink.ledger.owner() == Owner(example.database.id())
 
 
 def test_a_target_that_was_handed_over_refuses_its_former_owner_by_name(example: Example) -> None:
-    example.sink.claim(example.database.id())
+    claim(example.sink, example.database.id())
     another = "00000000-0000-0000-0000-000000000001"
-    example.sink.hand_over(Owner(another, (example.database.id(),)))
-    assert example.sink.owner() == Owner(another, (example.database.id(),))
-    example.sink.claim(another)
+    hand_over(example.sink, Owner(another, (example.database.id(),)))
+    assert example.sink.ledger.owner() == Owner(another, (example.database.id(),))
+    claim(example.sink, another)
     with pytest.raises(ForeignLake, match=f"was adopted by the manifest database {another}"):
-        example.sink.claim(example.database.id())
+        claim(example.sink, example.database.id())
 
 
 @pytest.fixture
@@ -327,13 +333,13 @@ def iceberg(
 def test_a_place_knows_by_which_name_its_sink_comes_also_after_it_was_handed_over(example: Example) -> None:
     """A sink that comes to it by another name reads it there, and is refused."""
     example.stage(1)
-    assert example.open().noted_targets() == set()
+    assert example.open().ledger.noted_targets() == set()
     for _ in range(2):
-        example.sink.note_target()
-    noted = {example.sink.target} if type(example) is not ToyExample else set()
-    assert example.open().noted_targets() == noted
-    example.sink.hand_over(Owner("11111111-1111-1111-1111-111111111111", (example.database.id(),)))
-    assert example.sink.noted_targets() == noted
+        example.sink.ledger.note_target()
+    noted = {example.sink.target}
+    assert example.open().ledger.noted_targets() == noted
+    hand_over(example.sink, Owner("11111111-1111-1111-1111-111111111111", (example.database.id(),)))
+    assert example.sink.ledger.noted_targets() == noted
 
 
 @pytest.mark.parametrize("has_record", [True, False])
@@ -364,15 +370,15 @@ def test_the_record_of_another_life_of_the_database_with_the_same_number_stays(
     with pytest.raises(Fenced, match="another attempt of this number has put other rows"):
         put(iceberg, mine)
     put(iceberg, theirs)
-    assert iceberg.sink.holds(theirs)
-    assert not iceberg.sink.holds(mine)
+    assert holds(iceberg.sink, theirs)
+    assert not holds(iceberg.sink, mine)
 
 
 def test_the_position_of_a_target_grows_with_each_publication_or_there_is_none(example: Example) -> None:
-    example.sink.claim(example.database.id())
-    before = example.sink.position()
+    claim(example.sink, example.database.id())
+    before = example.sink.ledger.position()
     put(example, example.stage(1))
-    after = example.sink.position()
+    after = example.sink.ledger.position()
     if before is None or after is None:
         assert before is after is None
     else:
@@ -391,13 +397,13 @@ def test_under_another_name_a_sink_has_what_it_put_before_and_renaming_may_be_re
     example.config = example.config.model_copy(update={"name": "renamed"})
     sink = example.open()
     for _ in range(2):
-        sink.rename(old)
-        assert sink.holds(renamed)
-        assert sink.records() == [RecordName("demo", 1, 1)]
+        take_over(sink, "demo", old)
+        assert holds(sink, renamed)
+        assert sink.ledger.records() == [RecordName("demo", 1, 1)]
         assert example.seen() == before
-    for attempt in sink.staged_attempts(1):
-        sink.clear_staging(1, attempt)
-    assert sink.staged_manifests() == example.sink.staged_manifests() == []
+    for attempt in sink.staging.attempts(1):
+        sink.staging.clear(1, attempt)
+    assert sink.staging.manifests() == example.sink.staging.manifests() == []
 
 
 def test_under_another_name_of_its_pipeline_a_sink_has_what_it_put_before_and_renaming_may_be_repeated(
@@ -407,18 +413,18 @@ def test_under_another_name_of_its_pipeline_a_sink_has_what_it_put_before_and_re
     receipt = example.stage(1)
     put(example, receipt)
     example.stage(2)
-    before, dead, counts = example.seen(), example.dead(), example.sink.counts(receipt, RANGES)
+    before, dead, counts = example.seen(), example.dead(), example.sink.output.counts(receipt, RANGES)
     example.pipeline = "orders"
     sink = example.sink = open_sink("orders", example.config, from_environment)
     for _ in range(2):
-        sink.rename_pipeline("demo")
-        sink.claim(example.database.id())
-        assert sink.holds(receipt)
-        assert sink.records() == sink.records(own=False) == [RecordName("orders", 1, 1)]
-        assert sink.recorded_attempt(1) == 1
-        assert (example.seen(), example.dead(), sink.counts(receipt, RANGES)) == (before, dead, counts)
-    for attempt in sink.staged_attempts(1):
-        sink.clear_staging(1, attempt)
-    assert sink.staged_manifests() == []
+        take_over(sink, "demo", sink.name)
+        claim(sink, example.database.id())
+        assert holds(sink, receipt)
+        assert sink.ledger.records() == sink.ledger.records(own=False) == [RecordName("orders", 1, 1)]
+        assert sink.ledger.recorded_attempt(1) == 1
+        assert (example.seen(), example.dead(), sink.output.counts(receipt, RANGES)) == (before, dead, counts)
+    for attempt in sink.staging.attempts(1):
+        sink.staging.clear(1, attempt)
+    assert sink.staging.manifests() == []
     put(example, example.stage(3))
     assert (example.seen(), example.dead()) == (before, dead)

@@ -9,7 +9,7 @@ transaction, and the lake refuses all changes that clean-up code tries while the
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from typing import Any
@@ -18,9 +18,8 @@ from unittest import mock
 from tidemark import failpoints
 from tidemark.database.client import ManifestDatabase, Row
 from tidemark.errors import TidemarkError, Unavailable, WorkFailed
-from tidemark.offsets import Range
 from tidemark.receipt import Receipt
-from tidemark.sinks.base import Fence, Mark, Sink
+from tidemark.sinks.base import Fence, Mark, Record, Sink
 from tidemark.storage.base import Move, ObjectStore
 
 STUCK_S = 90.0  # longer than the 60 s for which a statement waits for a lock
@@ -210,10 +209,11 @@ class MortalStore:
         return done
 
 
-OPERATIONS = (
-    "claim", "owner", "position", "hand_over", "prepare", "wait_for_lower", "records", "recorded_attempt", "record",
-    "has_objects", "same_output", "discard", "staged_manifests", "clear_staging",
-)  # fmt: skip
+OPERATIONS = {
+    "ledger": ("claim", "owner", "position", "hand_over", "records", "recorded_attempt", "record"),
+    "staging": ("manifests", "clear"),
+    "output": ("prepare", "wait_for_lower", "has", "same", "discard"),
+}
 
 
 def make_mortal(sink: Sink, life: Life) -> None:
@@ -221,19 +221,21 @@ def make_mortal(sink: Sink, life: Life) -> None:
 
     So no stopped process is inside a transaction of the target. A kill, a failure and a lost answer may be anywhere.
     """
-    for name in OPERATIONS:
-        setattr(sink, name, _operation(f"{sink.name} {name}", getattr(sink, name), life))
-    put = _operation(f"{sink.name} put", sink.put, life)
+    for face_name, names in OPERATIONS.items():
+        face = getattr(sink, face_name)
+        for name in names:
+            setattr(face, name, _operation(f"{sink.name} {face_name} {name}", getattr(face, name), life))
+    put = _operation(f"{sink.name} put", sink.output.put, life)
 
-    def mortal_put(receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
+    def mortal_put(receipt: Receipt, record: Record, fence: Fence, mark: Mark) -> None:
         def mark_outside() -> None:
             life.in_a_sink = False
             mark()
             life.in_a_sink = True
 
-        put(receipt, ranges, database_id, fence, mark_outside)
+        put(receipt, record, fence, mark_outside)
 
-    setattr(sink, "put", mortal_put)  # noqa: B010 - a method of this sink alone
+    setattr(sink.output, "put", mortal_put)  # noqa: B010 - a method of this sink alone
 
 
 def _operation(what: str, call: Callable[..., Any], life: Life) -> Callable[..., Any]:

@@ -23,6 +23,7 @@ from tidemark.lifecycle.publish import Publisher
 from tidemark.lifecycle.select import unfinished
 from tidemark.manifest import ManifestState, RunKind
 from tidemark.operations import adopt, damage, decisions, repair
+from tidemark.operations.audit import differences_of_sink
 
 ROUNDS = 30  # more than any schedule needs: a plan has at most `max_slices` slices
 
@@ -53,13 +54,13 @@ def _move_out(world: ModelWorld, oracle: Oracle) -> None:
     own = world.onlooker()
     oracle.check()
     for sink in own.sinks[: len(world.lakes)]:
-        for difference in sink.audit(own.database, [], deep=False):
+        for difference in differences_of_sink(own.database, sink, [], deep=False):
             key = difference.what.removesuffix(" belongs to no manifest")
             if key == difference.what or "move it out of the lake" not in difference.next_step:
                 continue  # ``check_quiet`` tells it
             if oracle.shows(sink.name, key):
                 raise Violated(f"I23 nothing is left over: repair has left {key}, and all of it is published")
-            sink.remove([key])
+            sink.output.remove([key])
             world.reached["a file was moved out of the lake"] += 1
 
 

@@ -31,6 +31,7 @@ from tests.faults.actors import (
 from tests.faults.lakes import FolderLake, Lake
 from tests.faults.model_broker import Fate, Log, ModelBroker, Transaction
 from tests.faults.other_sinks import OtherSink, OtherSinks
+from tests.sink_faces import share_store
 from tidemark.config.base import LoadContext
 from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
@@ -47,8 +48,8 @@ from tidemark.pipeline.settings import Pipeline
 from tidemark.processing.processor import BatchProcessor
 from tidemark.receipt import Receipt, receipt_of_tasks
 from tidemark.sinks.base import Sink
-from tidemark.sinks.files.sink import FilesSink
-from tidemark.sinks.postgres.marked import MarkedSink
+from tidemark.sinks.files.sink import FilesOutput
+from tidemark.sinks.postgres.marked import MarkedOutput
 from tidemark.sinks.registry import open_sink
 
 EPOCH = datetime(2024, 3, 1, tzinfo=UTC)
@@ -180,7 +181,7 @@ class ModelWorld:
         return Context(pipeline, database, self.broker, sinks)
 
     def _count_puts(self, sink: Sink) -> None:
-        put = sink.put
+        put = sink.output.put
 
         def counted(*arguments: Any) -> None:
             try:
@@ -188,7 +189,7 @@ class ModelWorld:
             finally:
                 self.puts += 1
 
-        setattr(sink, "put", counted)  # noqa: B010 - a method of this sink alone
+        setattr(sink.output, "put", counted)  # noqa: B010 - a method of this sink alone
 
     # Kafka
 
@@ -297,16 +298,16 @@ class ModelWorld:
             actor.database = MortalDatabase(self.dsn, name, actor.life)
             own = self._context(actor.database)
             for sink in own.sinks:
-                if isinstance(sink, FilesSink):
-                    sink.store = MortalStore(sink.store, actor.life)
+                if isinstance(sink.output, FilesOutput):
+                    share_store(sink, MortalStore(sink.output.store, actor.life))
                 else:
                     make_mortal(sink, actor.life)
             try:
                 return verb(own)
             finally:
                 for sink in own.sinks:
-                    if isinstance(sink, MarkedSink):
-                        sink._table.forget_session()  # as when its process ends
+                    if isinstance(sink.output, MarkedOutput):
+                        sink.output._table.forget_session()  # as when its process ends
 
         actor = Actor(name, live, plans=plans)
         self.actors.append(actor)

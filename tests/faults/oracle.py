@@ -263,7 +263,7 @@ class Oracle:
     def _check_other(self, other: OtherSink, manifests: list[Manifest]) -> None:
         """I10, I11, I16: the other sink shows each manifest that left evidence whole, once, in order, and no more."""
         sink = self._sink(other)
-        half, newest = other.half(), sink.evidence()
+        half, newest = other.half(), sink.ledger.evidence()
         records = {id_: self._content(sink, id_, attempt) for id_, attempt in newest.items()}
         for manifest in manifests:
             publication = manifest.published(other.name)
@@ -300,7 +300,7 @@ class Oracle:
         """A record of another sink, read once: an attempt has one, and of a topic each takes a tenth of a second."""
         key = (sink.name, manifest, attempt)
         if key not in self.contents:
-            self.contents[key] = sink.record(RecordName(NAME, manifest, attempt)) or {}
+            self.contents[key] = sink.ledger.record(RecordName(NAME, manifest, attempt)) or {}
         return self.contents[key]
 
     def _sink(self, other: OtherSink) -> Sink:
@@ -329,7 +329,7 @@ class Oracle:
                 continue
             letters: Counter[int] = Counter()
             try:
-                for letter in sink.dead_letters(receipt, values=True):
+                for letter in sink.output.dead_letters(receipt, values=True):
                     letters[int((letter.value or b"").split()[1])] += 1
             except OSError as error:
                 self._fail("I10 nothing missing", f"{other.name}: dead letters of manifest {manifest.id}: {error}")

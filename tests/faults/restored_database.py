@@ -47,7 +47,7 @@ def _behind(world: ModelWorld) -> tuple[list[int], list[int]]:
     keys = [key for lake in world.lakes.values() for key in lake.files(f"_manifests/{NAME}/")]
     names = [name for key in keys if (name := RecordName.parse(key))]
     for sink in world.onlooker().sinks[len(world.lakes) :]:
-        names += sink.records()
+        names += sink.ledger.records()
     beyond = sorted({name.manifest_id for name in names if name.manifest_id not in known})
     return beyond, sorted(
         {name.manifest_id for name in names if name.attempt > known.get(name.manifest_id, name.attempt)}

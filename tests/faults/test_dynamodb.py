@@ -14,6 +14,7 @@ from tests.behaviours.sink_examples import CONNECTION, RANGES, DynamoExample, ag
 from tests.faults.attempts_at_once import retried_and_replayed_at_once
 from tests.faults.dynamodb_proxy import DynamoProxy
 from tests.faults.s3_proxy import Answer, Rule
+from tests.sink_faces import holds, put_into
 from tests.worlds.dynamo_world import DynamoWorld
 from tests.worlds.totals_world import AGGREGATE
 from tests.worlds.world import KEYS, wait_stopped, wake
@@ -204,12 +205,12 @@ def test_a_call_that_comes_after_the_intent_of_a_newer_attempt_changes_nothing(
             nonlocal asked
             asked += 1
             if asked == question:
-                example.open().put(newer, RANGES, manifests.id(), agree, agree)
+                put_into(example.open(), newer, RANGES, manifests.id(), agree, agree)
 
         with pytest.raises(Fenced, match="attempt 2 has begun to put its contributions"):
-            example.sink.put(slow, RANGES, manifests.id(), fence, agree)
+            put_into(example.sink, slow, RANGES, manifests.id(), fence, agree)
         assert {also for _, also in example.seen().values()} == {"newer"}
-        assert example.sink.holds(newer)
+        assert holds(example.sink, newer)
 
 
 def by_k(make: Make) -> DynamoWorld:

@@ -161,7 +161,7 @@ def test_F9_a_clean_up_beside_an_attempt_that_is_about_to_commit_leaves_a_table_
     wait_stopped(paused)
     sink = world.context().sinks[0]
     with world_environment(world):
-        sink.clear_staging(manifest["id"], 2)
+        sink.staging.clear(manifest["id"], 2)
     woken = wake(paused)
     assert woken.returncode == 1, woken.stderr
     assert "Traceback" not in woken.stderr

@@ -22,17 +22,17 @@ from tests.faults.schedules_of_others import OF_OTHERS
 from tidemark import planner
 from tidemark.database.client import QUERIES, ManifestDatabase
 from tidemark.errors import Blocked
-from tidemark.lifecycle import attempt, divergence, turns
+from tidemark.lifecycle import attempt, divergence, expected, turns
 from tidemark.lifecycle.publish import Publisher
 from tidemark.offsets import Range
 from tidemark.planner import Plan
-from tidemark.sinks.dynamodb import sink as dynamodb_sink
-from tidemark.sinks.files.sink import FilesSink
+from tidemark.sinks.dynamodb.sink import DynamoOutput
+from tidemark.sinks.files.sink import FilesOutput
 from tidemark.sinks.iceberg import table as iceberg_table
 from tidemark.sinks.iceberg.files import Replaced
 from tidemark.sinks.iceberg.table import IcebergTarget
-from tidemark.sinks.postgres.totals import sink as totals_sink
 from tidemark.sinks.stored import own_staging
+from tidemark.sinks.stored.folder_staging import FolderStaging
 
 Break = Callable[[pytest.MonkeyPatch, ModelWorld], None]
 
@@ -63,11 +63,11 @@ def the_fence_and_every_guard(patch: pytest.MonkeyPatch, world: ModelWorld) -> N
 
 
 def the_clean_up_of_objects(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
-    patch.setattr(FilesSink, "discard", nothing)
+    patch.setattr(FilesOutput, "discard", nothing)
 
 
 def the_clean_up_of_staging(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
-    patch.setattr(FilesSink, "clear_staging", nothing)
+    patch.setattr(FolderStaging, "clear", nothing)
 
 
 def the_sweeper(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
@@ -115,13 +115,12 @@ def the_name_of_a_sink_in_its_staging(patch: pytest.MonkeyPatch, world: ModelWor
 
 def the_proof_that_a_manifest_never_contributed(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
     """That there are no contributions is taken for that there never were any."""
-    for module in (totals_sink, dynamodb_sink):
-        patch.setattr(module, "may_have_contributed", lambda *_: False)
+    patch.setattr(expected, "_may_have_put", lambda *_: False)
 
 
 def the_proof_and_the_totals_that_adopt_makes_again(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
     the_proof_that_a_manifest_never_contributed(patch, world)
-    patch.setattr(dynamodb_sink.DynamoSink, "derive_again", lambda *_, **__: iter(()))
+    patch.setattr(DynamoOutput, "derive_again", lambda *_, **__: iter(()))
 
 
 def the_look_for_rows_that_nobody_vouches_for(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:

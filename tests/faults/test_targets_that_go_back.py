@@ -18,10 +18,14 @@ from tests.worlds.table_world import TABLE_SCHEMA, TableWorld
 from tests.worlds.world import World
 from tidemark.database.migrate import migrate
 from tidemark.errors import TidemarkError, Unavailable
+from tidemark.lifecycle import publish
 from tidemark.lifecycle.attempt import process
+from tidemark.lifecycle.in_target import discard, record_of
 from tidemark.lifecycle.publish import Publisher
+from tidemark.paths import RecordName
 from tidemark.receipt import Receipt
-from tidemark.sinks.files.sink import FilesSink
+from tidemark.sinks.base import Sink
+from tidemark.sinks.files.sink import FilesOutput
 
 OTHER_ROWS = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL"}
 ADOPT = "tidemark adopt demo --why TEXT"
@@ -144,18 +148,20 @@ def test_T4_a_record_that_lands_after_its_attempt_gave_up_is_not_believed(
     """The record's PUT is unanswered and not found, the attempt gives up, the PUT lands, and its DELETEs land last."""
     world = make_s3_world(endpoint_url=s3_proxy.endpoint_url, settings={"kafka": {"slice": {"max_records": 1000}}})
     world.produce(30)
-    given_up: list[tuple[FilesSink, Receipt]] = []
+    given_up: list[tuple[Sink, Receipt]] = []
     s3_proxy.arm(Rule(Answer.CUT_BEFORE, "PUT", "_manifests/demo/", copy=False, times=-1))
-    with mock.patch.object(FilesSink, "discard", lambda sink, receipt: given_up.append((sink, receipt))):
+    with mock.patch.object(publish, "discard", lambda sink, receipt: given_up.append((sink, receipt))):
         assert "S3 did not answer" in refused(world, "run", "demo", "--run-key", "one")
     s3_proxy.disarm()
     [(sink, receipt)] = given_up
     context = world.context()
-    sink.write_record(receipt, context.database.manifest(1).ranges, context.database.id())
+    assert isinstance(sink.output, FilesOutput)
+    record = record_of(sink, receipt, context.database.manifest(1).ranges, context.database.id())
+    sink.output.write_record(RecordName("demo", 1, receipt.attempt), record)
     assert "which died and is not published" in refused(world, "audit", "demo")
     world.ok("retry", "demo")
     assert world.manifests()[0]["published_attempt"] == 2
-    sink.discard(receipt)
+    discard(sink, receipt)
     world.assert_complete()
 
 
@@ -167,20 +173,20 @@ def test_T6_a_replay_swept_between_its_last_question_and_its_record_leaves_no_re
     world.ok("run", "demo")
     change_rows(world)
     replaying = world.context()
-    write = FilesSink.write_record
+    write = FilesOutput.write_record
 
-    def write_when_swept(sink: FilesSink, *arguments: Any) -> None:
+    def write_when_swept(output: FilesOutput, *arguments: Any) -> None:
         """The session ends while the process is stopped; somebody sweeps; the process wakes and goes on."""
         monkeypatch.undo()
         with psycopg.connect(world.dsn, autocommit=True) as sql:
             sql.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1")
         world.ok("retry", "demo")
-        write(sink, *arguments)
+        write(output, *arguments)
         if dies:
             monkeypatch.setattr(Publisher, "_give_up", lambda *_: None)  # as of a process that is gone
             raise Unavailable("it was killed here", next_step="this is a fault of the test")
 
-    monkeypatch.setattr(FilesSink, "write_record", write_when_swept)
+    monkeypatch.setattr(FilesOutput, "write_record", write_when_swept)
     with pytest.raises(TidemarkError):
         process(replaying, 1, arrow_stage, replay=True)
     monkeypatch.undo()

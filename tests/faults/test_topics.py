@@ -27,7 +27,7 @@ from tidemark.failpoints import FAILPOINTS
 from tidemark.kafka import cluster, transaction
 from tidemark.kafka.cluster import KafkaCluster
 from tidemark.sinks.topic import markers
-from tidemark.sinks.topic.sink import TopicSink
+from tidemark.sinks.topic.sink import TopicLedger
 
 Make = Callable[..., TopicWorld]
 SEEN = table("### A topic")
@@ -306,10 +306,11 @@ def test_a_topic_of_markers_that_one_answer_of_kafka_lacks_is_not_taken_for_empt
     world.produce(20)
     world.ok("run", "demo")
     [sink] = world.context().sinks
-    assert isinstance(sink, TopicSink)
-    [marker] = sink.markers.all().values()
+    assert isinstance(sink.ledger, TopicLedger)
+    markers = sink.ledger.markers
+    [marker] = markers.all().values()
     with monkeypatch.context() as patched:
-        patched.setattr(KafkaCluster, "partitions", lambda *_: ([], [sink.markers.name]))
+        patched.setattr(KafkaCluster, "partitions", lambda *_: ([], [markers.name]))
         with pytest.raises(Unavailable, match="was there a moment ago"):
-            sink.markers.all()
-    assert [*sink.markers.all().values()] == [marker]
+            markers.all()
+    assert [*markers.all().values()] == [marker]

@@ -17,7 +17,7 @@ from tests.worlds.world import World
 from tidemark.characters import storable
 from tidemark.operations.audit import KEPT, KEPT_CHARACTERS, audit
 from tidemark.paths import RecordName
-from tidemark.sinks.files.sink import FilesSink
+from tidemark.sinks.files.sink import FilesLedger
 
 MakeWorld = Callable[..., World]
 
@@ -276,18 +276,18 @@ def test_what_a_replay_publishes_while_the_audit_looks_is_no_difference(
 ) -> None:
     world.produce(60)
     world.ok("run", "demo")
-    honest, replayed = FilesSink.record, False
+    honest, replayed = FilesLedger.record, False
 
-    def replaying(sink: FilesSink, name: RecordName) -> dict[str, Any] | None:
+    def replaying(ledger: FilesLedger, name: RecordName) -> dict[str, Any] | None:
         """The audit has looked up publications, and asks for the first record."""
         nonlocal replayed
         if not replayed:
             replayed = True
             world.data_paths()[0].unlink()  # else nothing moves
             world.ok("replay", "demo", "--manifest", "1")
-        return honest(sink, name)
+        return honest(ledger, name)
 
-    monkeypatch.setattr(FilesSink, "record", replaying)
+    monkeypatch.setattr(FilesLedger, "record", replaying)
     assert audit(world.context(), deep=True) == []
     assert replayed
     world.assert_complete()

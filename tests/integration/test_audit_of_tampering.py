@@ -14,8 +14,9 @@ from psycopg.types.json import Jsonb
 from tests.worlds.file_of_rows import file_of
 from tests.worlds.table_world import TableWorld
 from tests.worlds.world import World
+from tidemark.lifecycle.in_target import record_of
 from tidemark.manifest import Counts
-from tidemark.paths import ObjectName
+from tidemark.paths import ObjectName, RecordName
 
 MakeWorld = Callable[..., World]
 MakeTableWorld = Callable[..., TableWorld]
@@ -118,7 +119,8 @@ def rewritten(changed: Callable[[pa.Table], pa.Table]) -> Callable[[World], None
         receipt = replace(receipt, objects=(forged, *others))
         change(world, "UPDATE tidemark.attempt SET receipt = %s WHERE manifest_id = 2", Jsonb(asdict(receipt)))
         change(world, "UPDATE tidemark.publication SET digest = %s WHERE manifest_id = 2", receipt.digest("files"))
-        sink.write_record(receipt, context.database.manifest(2).ranges, context.database.id())
+        record = record_of(sink, receipt, context.database.manifest(2).ranges, context.database.id())
+        sink.output.write_record(RecordName("demo", 2, 1), record)
 
     return tamper
 

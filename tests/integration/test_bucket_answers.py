@@ -17,9 +17,12 @@ import pytest
 from sandbox.services.s3 import Bucket
 from tests.behaviours.sink_examples import CONNECTION, RANGES, S3Example, agree, plan_two_manifests
 from tests.faults.s3_proxy import Answer, Rule, S3Proxy
+from tests.sink_faces import holds, put_into, same_output
 from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable
+from tidemark.lifecycle.in_target import discard
+from tidemark.lifecycle.ownership import claim, hand_over
 from tidemark.manifest import WithoutRows
 from tidemark.paths import OWNER
 from tidemark.receipt import Receipt
@@ -54,7 +57,7 @@ def make(
 
 
 def put(example: S3Example, receipt: Receipt) -> None:
-    example.sink.put(receipt, RANGES, example.database.id(), agree, agree)
+    put_into(example.sink, receipt, RANGES, example.database.id(), agree, agree)
 
 
 def asked_of(example: S3Example, key: str) -> str:
@@ -108,7 +111,7 @@ def test_F4_a_copy_or_record_whose_answer_is_lost_is_looked_up(
     put(example, receipt)
     assert rule.struck == rule.times
     assert set(example.seen()) == GOOD
-    assert example.sink.holds(receipt)
+    assert holds(example.sink, receipt)
 
 
 @pytest.mark.parametrize(("having", "copy"), [COPIED, RECORDED], ids=["copied", "recorded"])
@@ -122,8 +125,8 @@ def test_F4_a_copy_or_record_that_never_arrives_is_not_believed_and_all_is_taken
         put(example, receipt)
     assert rule.struck >= 3
     proxy.disarm()
-    assert not example.sink.has_record(receipt)
-    example.sink.discard(receipt)
+    assert not example.sink.ledger.has(receipt)
+    discard(example.sink, receipt)
     assert example.keys("") == [OWNER]
     put(example, example.stage(2))
     assert set(example.seen()) == GOOD
@@ -133,7 +136,7 @@ def test_F4_an_owner_whose_answer_is_lost_is_known_to_be_ours(make: Callable[[],
     rule = proxy.arm(Rule(Answer.LOST, "PUT", OWNER, times=1))
     example = make()
     assert rule.struck == 1
-    assert example.sink.owner() == Owner(example.database.id())
+    assert example.sink.ledger.owner() == Owner(example.database.id())
     assert example.keys("") == [OWNER], "the probe is gone"
 
 
@@ -217,7 +220,7 @@ def test_F4_a_completed_upload_whose_answer_is_lost_is_looked_up(
     put(example, receipt)
     assert rule.struck == times
     assert set(example.seen()) == GOOD
-    assert example.sink.holds(receipt)
+    assert holds(example.sink, receipt)
 
 
 @pytest.mark.usefixtures("all_are_large")
@@ -230,7 +233,7 @@ def test_F12_uploads_that_are_not_completed_leave_nothing_half(make: Callable[[]
     assert rule.struck >= 3
     proxy.disarm()
     assert example.keys("raw/")
-    example.sink.discard(receipt)
+    discard(example.sink, receipt)
     assert example.keys("") == [OWNER]
     with pytest.raises(TidemarkError, match="is not there any more, and was not copied"):
         put(example, receipt)
@@ -246,7 +249,7 @@ def test_an_upload_that_another_has_ended_is_told_from_a_store_that_is_busy(
     example = make()
     receipt = example.stage(1)
     if stopped:
-        example.sink.store.stop_uploads("_staging")
+        example.sink.output.store.stop_uploads("_staging")
     rule = proxy.arm(Rule(Answer.REFUSED, "POST", "?uploadId=", times=-1, code="UnknownError"))
     with pytest.raises(kind) as ended:
         put(example, receipt)
@@ -263,10 +266,10 @@ def test_a_file_that_cannot_be_compared_with_a_replay_is_named(make: Callable[[]
     path = receipt.objects[2].path
     rule = proxy.arm(Rule(Answer.REFUSED, "GET", path, times=-1, status=503, code="SlowDown"))
     with pytest.raises(Unavailable, match=f"S3 refused to read .*{path}: SlowDown"):
-        example.sink.same_output(receipt, receipt)
+        same_output(example.sink, receipt, receipt)
     assert rule.struck
     proxy.disarm()
-    assert example.sink.same_output(receipt, receipt)
+    assert same_output(example.sink, receipt, receipt)
 
 
 def test_F12_copies_that_fail_half_way_leave_nothing_half(make: Callable[[], S3Example], proxy: S3Proxy) -> None:
@@ -276,7 +279,7 @@ def test_F12_copies_that_fail_half_way_leave_nothing_half(make: Callable[[], S3E
     with pytest.raises(Unavailable, match=r"S3 refused to copy .* InternalError"):
         put(example, receipt)
     proxy.disarm()
-    example.sink.discard(receipt)
+    discard(example.sink, receipt)
     assert example.keys("") == [OWNER]
 
 
@@ -287,7 +290,7 @@ def test_F14_a_store_that_overwrites_what_should_be_absent_is_refused(
     example.remove(OWNER)
     proxy.arm(Rule(Answer.UNCONDITIONAL, "PUT", times=-1))
     with pytest.raises(SinkRefused, match="overwrites objects that must be created only when absent"):
-        example.sink.claim(example.database.id())
+        claim(example.sink, example.database.id())
     assert example.keys("") == []
 
 
@@ -311,7 +314,7 @@ def test_what_s3_refuses_is_named_with_what_to_do(make: Callable[[], S3Example],
     proxy.arm(Rule(Answer.REFUSED, times=-1, status=status, code=code))
     sink = open_sink("demo", example.config, from_environment)
     with pytest.raises(kind, match=code) as caught:
-        sink.claim(example.database.id())
+        claim(sink, example.database.id())
     assert caught.value.next_step.startswith(advice)
 
 
@@ -331,7 +334,7 @@ def test_what_may_not_be_removed_is_named(make: Callable[[], S3Example], proxy: 
     receipt = example.stage(1)
     proxy.arm(Rule(Answer.REFUSED, "POST", "?delete", times=-1, status=403, code="AccessDenied"))
     with pytest.raises(AccessDenied, match="S3 refused to remove") as caught:
-        example.sink.discard(receipt)
+        discard(example.sink, receipt)
     assert "DeleteObject" in caught.value.next_step
 
 
@@ -347,7 +350,7 @@ UNQUOTED = replace(REFUSED, quoted=False)
 
 
 def show(sink: Sink, revision: int) -> None:
-    sink.show_complete(["orders"], replace(HOUR, revision=revision))
+    sink.output.show_complete(["orders"], replace(HOUR, revision=revision))
 
 
 def with_success_files(example: S3Example) -> Sink:
@@ -374,7 +377,7 @@ def test_a_store_that_takes_etags_without_quotes_only_is_sent_them_so(
     example.remove(OWNER)
     sink = with_success_files(example)
     proxy.arm(replace(QUOTED))
-    sink.claim(example.database.id())  # the store is tried here, and not refused
+    claim(sink, example.database.id())  # the store is tried here, and not refused
     rule = proxy.arm(replace(QUOTED))
     for revision in (1, 2):
         show(sink, revision)
@@ -391,7 +394,7 @@ def test_a_store_that_takes_etags_with_quotes_only_is_sent_them_so_next(
     example.remove(OWNER)
     sink = with_success_files(example)
     proxy.arm(replace(UNQUOTED))
-    sink.claim(example.database.id())  # the store is tried here, and not refused
+    claim(sink, example.database.id())  # the store is tried here, and not refused
     rule = proxy.arm(replace(UNQUOTED))
     for revision in (1, 2):
         show(sink, revision)
@@ -449,7 +452,7 @@ def test_a_store_without_if_match_is_refused_where_success_files_need_it(
     assert example.keys("") == [], "nothing is left, and the lake is not taken"
     with pytest.raises(SinkRefused, match=what):
         list(with_success_files(example).rehearse({}, []))  # as the doctor does
-    example.sink.claim(example.database.id())  # without success_files nothing replaces anything
+    claim(example.sink, example.database.id())  # without success_files nothing replaces anything
 
 
 @WITHOUT_IF_MATCH
@@ -465,7 +468,7 @@ def test_a_store_without_if_match_is_refused_when_success_files_come_into_a_lake
         with pytest.raises(SinkRefused, match=what):  # a close whose pipeline file got them after the plan
             show(with_success_files(example), 1)
     assert (example.keys(""), example.content(OWNER)) == ([OWNER], owner), "nothing is written, and the owner stays"
-    example.sink.claim(example.database.id())
+    claim(example.sink, example.database.id())
     proxy.disarm()
     with_success_files(example).claim(example.database.id())  # another version of the store, say
 
@@ -474,7 +477,7 @@ def test_a_lake_that_is_taken_is_tried_once_when_success_files_come(
     make: Callable[[], S3Example], proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     example = make()
-    before, tried, check = example.sink.owner(), [], S3Store.check
+    before, tried, check = example.sink.ledger.owner(), [], S3Store.check
 
     def checked(store: S3Store, *, replaces: bool = False) -> None:
         tried.append(replaces)
@@ -482,16 +485,16 @@ def test_a_lake_that_is_taken_is_tried_once_when_success_files_come(
 
     monkeypatch.setattr(S3Store, "check", checked)
     for _ in range(3):
-        example.sink.claim(example.database.id())
+        claim(example.sink, example.database.id())
         with_success_files(example).claim(example.database.id())
         show(with_success_files(example), 1)
     assert tried == [True]
-    assert example.sink.owner() == before
+    assert example.sink.ledger.owner() == before
 
-    example.sink.hand_over(Owner("another", (example.database.id(),)))
+    hand_over(example.sink, Owner("another", (example.database.id(),)))
     for _ in range(2):
         with_success_files(example).claim("another")
-    assert (tried, example.sink.owner()) == ([True, True], Owner("another", (example.database.id(),)))
+    assert (tried, example.sink.ledger.owner()) == ([True, True], Owner("another", (example.database.id(),)))
 
     example.remove(OWNER)
     for _ in range(2):
@@ -508,12 +511,12 @@ def test_an_owner_that_changes_while_a_store_is_tried_stays(
 
     def put_late(store: S3Store, key: str, content: bytes, **condition: str) -> bool:
         if key == OWNER:
-            example.sink.hand_over(adopted)
+            hand_over(example.sink, adopted)
         return put_where(store, key, content, **condition)
 
     monkeypatch.setattr(S3Store, "_put_where", put_late)
     with_success_files(example).claim(example.database.id())
-    assert example.sink.owner() == adopted
+    assert example.sink.ledger.owner() == adopted
 
 
 def test_a_file_of_an_hour_goes_back_on_no_store(make: Callable[[], S3Example], proxy: S3Proxy) -> None:

@@ -9,10 +9,13 @@ from typing import Any, BinaryIO
 import pytest
 
 from tests.behaviours.sink_examples import RANGES, FilesExample, Overtaken, agree, plan_two_manifests
+from tests.sink_faces import holds, put_into, same_output
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Fenced
+from tidemark.lifecycle.in_target import discard
 from tidemark.receipt import ObjectKind, Receipt
-from tidemark.sinks.files.sink import READERS, FilesSink
+from tidemark.sinks.files.sink import READERS, FilesOutput
+from tidemark.storage.base import ObjectStore
 
 STUCK_S = 30.0
 
@@ -20,7 +23,10 @@ STUCK_S = 30.0
 class LakeExample(FilesExample):
     """A files sink as it is, with its store."""
 
-    sink: FilesSink
+    @property
+    def store(self) -> ObjectStore:
+        assert isinstance(self.sink.output, FilesOutput)
+        return self.sink.output.store
 
 
 @pytest.fixture
@@ -32,12 +38,12 @@ def example(tmp_path: Path, database: str) -> Iterator[LakeExample]:
 
 def contents(example: LakeExample) -> dict[str, Any]:
     """Every object but the owner's with its bytes and the moment it was written."""
-    paths = {key: Path(example.lake, key) for key, _ in example.sink.store.list() if "_owner" not in key}
+    paths = {key: Path(example.lake, key) for key, _ in example.store.list() if "_owner" not in key}
     return {key: (path.read_bytes(), path.stat().st_mtime_ns) for key, path in paths.items()}
 
 
 def put(example: LakeExample, receipt: Receipt, fence: Callable[[], None] = agree) -> None:
-    example.sink.put(receipt, RANGES, example.database.id(), fence, agree)
+    put_into(example.sink, receipt, RANGES, example.database.id(), fence, agree)
 
 
 def test_two_attempts_share_no_object(example: LakeExample) -> None:
@@ -60,9 +66,9 @@ def test_putting_twice_moves_no_object_again(example: LakeExample) -> None:
 def test_a_put_that_died_halfway_is_finished_by_repeating_it(example: LakeExample) -> None:
     receipt = example.stage(1)
     first = receipt.objects[0]
-    example.sink.store.move(first.staged, first.path, first.bytes)
+    example.store.move(first.staged, first.path, first.bytes)
     put(example, receipt)
-    assert example.sink.holds(receipt)
+    assert holds(example.sink, receipt)
 
 
 @pytest.mark.parametrize("questions", range(5))
@@ -74,10 +80,10 @@ def test_fenced_before_the_record_what_an_attempt_put_can_be_discarded(example: 
     assert len(late.objects) + 1 == 5  # one question per object and one before the record
     with pytest.raises(Fenced):
         put(example, late, Overtaken(questions))
-    assert not example.sink.has_record(late)
-    example.sink.discard(late)
+    assert not example.sink.ledger.has(late)
+    discard(example.sink, late)
     assert contents(example) == before
-    assert example.sink.holds(newer)
+    assert holds(example.sink, newer)
 
 
 def test_discard_removes_only_its_own(example: LakeExample) -> None:
@@ -88,11 +94,11 @@ def test_discard_removes_only_its_own(example: LakeExample) -> None:
     unpublished = example.stage(2, also="mended")
     put(example, unpublished)
     still_staged = example.stage(3)
-    example.sink.discard(unpublished)
+    discard(example.sink, unpublished)
     assert contents(example).keys() == before.keys() | {object_.staged for object_ in still_staged.objects}
-    example.sink.discard(still_staged)
+    discard(example.sink, still_staged)
     assert contents(example) == before
-    assert example.sink.store.folders("_staging/0000000001") == ["0001"]  # empty, and not of a discarded attempt
+    assert example.store.folders("_staging/0000000001") == ["0001"]  # empty, and not of a discarded attempt
 
 
 def test_published_files_are_compared_with_a_replay_some_at_once(
@@ -101,15 +107,15 @@ def test_published_files_are_compared_with_a_replay_some_at_once(
     receipt = example.stage(1)
     put(example, receipt)
     assert len(receipt.objects) == READERS
-    together, opened = Barrier(READERS), example.sink.store.open
+    together, opened = Barrier(READERS), example.store.open
 
     def open_together(key: str) -> BinaryIO:
         together.wait(STUCK_S)  # breaks when the others do not come
         return opened(key)
 
-    monkeypatch.setattr(example.sink.store, "open", open_together)
-    assert example.sink.same_output(receipt, receipt)
-    assert example.sink.damaged(receipt) == []
+    monkeypatch.setattr(example.store, "open", open_together)
+    assert same_output(example.sink, receipt, receipt)
+    assert example.sink.output.damaged(receipt) == []
 
 
 def test_every_file_with_other_rows_is_named_in_the_order_of_the_receipt(example: LakeExample) -> None:
@@ -117,17 +123,17 @@ def test_every_file_with_other_rows_is_named_in_the_order_of_the_receipt(example
     put(example, receipt)
     changed = [object_ for object_ in receipt.objects if object_.kind is ObjectKind.DATA]
     for object_, other in zip(changed, mended.objects, strict=False):
-        example.sink.store.put(object_.path, example.sink.store.get(other.staged) or b"")
+        example.store.put(object_.path, example.store.get(other.staged) or b"")
     assert len(changed) == 3
-    assert not example.sink.same_output(receipt, receipt)
-    resized = [replace(object_, bytes=example.sink.store.size(object_.path) or 0) for object_ in receipt.objects]
-    assert example.sink.damaged(replace(receipt, objects=tuple(resized))) == [
+    assert not same_output(example.sink, receipt, receipt)
+    resized = [replace(object_, bytes=example.store.size(object_.path) or 0) for object_ in receipt.objects]
+    assert example.sink.output.damaged(replace(receipt, objects=tuple(resized))) == [
         object_ for object_ in resized if object_.kind is ObjectKind.DATA
     ]
 
 
 def known(example: LakeExample, receipt: Receipt) -> tuple[bool, bool, bool]:
-    return example.sink.has_record(receipt), example.sink.holds(receipt), example.sink.same_output(receipt, receipt)
+    return example.sink.ledger.has(receipt), holds(example.sink, receipt), same_output(example.sink, receipt, receipt)
 
 
 def test_what_is_known_of_an_attempt_needs_its_record_its_objects_and_their_rows(example: LakeExample) -> None:
@@ -137,26 +143,26 @@ def test_what_is_known_of_an_attempt_needs_its_record_its_objects_and_their_rows
     truth["nothing put"] = known(example, receipt)
     put(example, receipt)
     truth["put"] = known(example, receipt)
-    original = example.sink.store.get(record) or b""
+    original = example.store.get(record) or b""
     for damage, content in (
         ("no json", b"{"),
         ("a list", b"[]"),
         ("other rows", original.replace(b'"digest"', b'"was"')),
     ):
-        example.sink.store.put(record, content)
+        example.store.put(record, content)
         truth[damage] = known(example, receipt)
-    example.sink.store.delete([record])
+    example.store.delete([record])
     truth["no record"] = known(example, receipt)
-    example.sink.store.put(record, original)
+    example.store.put(record, original)
     path = receipt.objects[0].path
-    whole = example.sink.store.get(path) or b""
-    example.sink.store.put(path, whole[:-1])
+    whole = example.store.get(path) or b""
+    example.store.put(path, whole[:-1])
     truth["truncated"] = known(example, receipt)
-    example.sink.store.put(path, whole[:-4] + b"PAR2")
+    example.store.put(path, whole[:-4] + b"PAR2")
     truth["garbage of its size"] = known(example, receipt)
-    example.sink.store.delete([path])
+    example.store.delete([path])
     truth["object gone"] = known(example, receipt)
-    example.sink.store.put(path, whole)
+    example.store.put(path, whole)
     truth["mended"] = known(example, receipt)
     assert truth == {
         "nothing put": (False, False, False),

@@ -28,7 +28,7 @@ from tidemark.sinks.iceberg.columns import stored_columns
 from tidemark.sinks.iceberg.evidence import DIGEST, NEWEST
 from tidemark.sinks.iceberg.files import live_files
 from tidemark.sinks.iceberg.settings import Settings
-from tidemark.sinks.iceberg.sink import IcebergSink
+from tidemark.sinks.iceberg.sink import IcebergOutput, open_sink
 from tidemark.sinks.iceberg.staged import PARTITION, SPEC, data_folder, root_of
 
 WHEN = pa.scalar(datetime(2024, 3, 1, tzinfo=UTC), INSTANT).as_py()
@@ -46,8 +46,9 @@ class History:
         }  # fmt: skip
         self.name = str(values["table"])
         settings = Settings.model_validate(values, context=LoadContext(folder, folder))
-        self.sink = IcebergSink("demo", settings, from_environment)
-        self.target = self.sink.table
+        self.sink = open_sink("demo", settings, from_environment)
+        assert isinstance(self.sink.output, IcebergOutput)
+        self.target = self.sink.output.table
         self.target.claim(Owner("A"))
         self.target.check(stored_columns({"format": "json", "schema": "n BIGINT"}, ()))
         self.attempts: Counter[int] = Counter()
@@ -74,14 +75,14 @@ class History:
         rows = {(offset, made) for offset in values}
         staged = self._staged(manifest_id, attempt, rows)
         if self.dice.random() < 0.15:  # it dies before its commit
-            self.sink.clear_staging(manifest_id, attempt)
+            self.sink.staging.clear(manifest_id, attempt)
             return
         digest = str(sorted(rows))
         self.target.publish(manifest_id, attempt, staged, {DIGEST: digest}, lambda: None)
         self.published[manifest_id] = (attempt, rows)
         self.position = max(self.position, self.target.evidence().number)
         for number in range(1, attempt + 1):
-            self.sink.clear_staging(manifest_id, number)
+            self.sink.staging.clear(manifest_id, number)
 
     def _staged(self, manifest_id: int, attempt: int, rows: set[Row]) -> dict[str, int]:
         if not rows:

@@ -23,7 +23,7 @@ from tests.worlds.iceberg_others import (
 )
 from tests.worlds.iceberg_world import TABLE, IcebergWorld
 from tidemark.sinks.iceberg.evidence import MANIFESTS, NEWEST, Evidence, _decoded
-from tidemark.sinks.iceberg.sink import IcebergSink
+from tidemark.sinks.iceberg.sink import IcebergOutput
 
 Make = Callable[..., IcebergWorld]
 WHY = ("--why", "a test")
@@ -457,7 +457,7 @@ def test_offsets_that_an_earlier_version_planned_twice_are_told_apart_and_the_wa
     replayed_and_rolled_back(world, third, 1)
     world.lose_manifest_database()
     with monkeypatch.context() as earlier:
-        earlier.setattr(IcebergSink, "unvouched", lambda *_: {})
+        earlier.setattr(IcebergOutput, "unvouched", lambda *_: {})
         world.ok("adopt", "demo", *WHY)
         world.ok("retry", "demo")
     assert max(world.rows().values()) == 2

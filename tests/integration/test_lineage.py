@@ -18,7 +18,7 @@ from tidemark.dataset import Dataset
 from tidemark.errors import Unavailable
 from tidemark.lifecycle.publish import Ending, Outcome
 from tidemark.manifest import Counts
-from tidemark.sinks.files.sink import FilesSink
+from tidemark.sinks.files.sink import FilesOutput
 
 DONE = Outcome(1, 1, Ending.PUBLISHED, Counts())
 
@@ -90,7 +90,7 @@ def test_without_the_provider_nothing_is_asked_and_a_silent_target_fails_no_task
     world = make_world()
     world.produce(10)
     world.ok("run", "demo")
-    silent = mock.patch.object(FilesSink, "dataset", side_effect=Unavailable("the disk hangs", next_step="wait"))
+    silent = mock.patch.object(FilesOutput, "dataset", side_effect=Unavailable("the disk hangs", next_step="wait"))
     with silent as asked:
         assert lineage_if_asked(world.context(), DONE) is None
         assert not asked.called

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.behaviours.sink_examples import RANGES, FilesExample, agree, plan_two_manifests
+from tests.sink_faces import put_into
 from tidemark.config.base import LoadContext
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import SinkRefused
@@ -31,7 +32,7 @@ class Bounded(FilesExample):
 
 
 def put(example: Bounded, attempt: int) -> None:
-    example.sink.put(example.stage(attempt), RANGES, example.database.id(), agree, agree)
+    put_into(example.sink, example.stage(attempt), RANGES, example.database.id(), agree, agree)
 
 
 def test_more_objects_than_allowed_are_refused_and_none_is_published(tmp_path: Path, database: str) -> None:
@@ -42,7 +43,7 @@ def test_more_objects_than_allowed_are_refused_and_none_is_published(tmp_path: P
         assert len(receipt.objects) == 4
         example.allow(3)
         with pytest.raises(SinkRefused, match="the manifest has 4 objects, and at most 3 are allowed") as refused:
-            example.sink.put(receipt, RANGES, manifests.id(), agree, agree)
+            put_into(example.sink, receipt, RANGES, manifests.id(), agree, agree)
         assert ADVICE in refused.value.next_step
         left = [path for path in example.lake.rglob("*") if path.is_file() and "_staging" not in path.parts]
         assert [path.name for path in left] == ["_owner.json"], "nothing was moved"

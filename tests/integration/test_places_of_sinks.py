@@ -19,7 +19,7 @@ from tests.worlds.topic_world import TopicWorld, committed, topic_sink
 from tests.worlds.used_topics import delete_later
 from tests.worlds.world import World
 from tidemark.database.migrate import migrate
-from tidemark.sinks.dynamodb.sink import DynamoSink
+from tidemark.sinks.dynamodb.sink import DynamoOutput
 from tidemark.sinks.topic import sink as topic_module
 from tidemark.sinks.topic.staged import MESSAGES
 
@@ -157,7 +157,7 @@ def test_messages_that_somebody_put_in_the_place_of_the_staged_ones_are_not_comm
 def test_groups_that_somebody_put_in_the_place_of_the_staged_ones_are_not_counted(
     make_dynamo_world: MakeDynamo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, honest = make_dynamo_world(settings=ONE_MANIFEST), DynamoSink._staged
+    world, honest = make_dynamo_world(settings=ONE_MANIFEST), DynamoOutput._staged
 
     def replaced(*words: Any) -> Any:
         for file in (world.folder / "staging").rglob("groups-*.parquet"):
@@ -168,7 +168,7 @@ def test_groups_that_somebody_put_in_the_place_of_the_staged_ones_are_not_counte
 
     world.produce(40)
     with monkeypatch.context() as patched:
-        patched.setattr(DynamoSink, "_staged", replaced)
+        patched.setattr(DynamoOutput, "_staged", replaced)
         refused = world.here("run", "demo")
     assert refused.exit_code == 1
     assert "are not those that the attempt has staged" in refused.stderr

@@ -43,7 +43,7 @@ def seen(folder: Path) -> Counter[Place]:
     newest = {int(manifest): int(attempt) for manifest, attempt in names}
     places: Counter[Place] = Counter()
     for manifest, attempt in newest.items():
-        content = json.loads((folder / "rows" / f"demo.{manifest}.{attempt}.json").read_text())
+        content = json.loads((folder / "rows" / f"{manifest}.{attempt}.json").read_text())
         rows = content["data"] + content["dead_letter"]
         places.update((row["_topic"], row["_partition"], row["_offset"]) for row in rows)
     return places
@@ -62,13 +62,13 @@ def test_from_plan_to_done_every_record_is_there_once(world: World, folder: Path
 
 def test_damage_is_a_difference_whose_advice_mends_it(world: World, folder: Path) -> None:
     world.ok("retry", "demo")
-    file = folder / "rows" / "demo.1.1.json"
+    file = folder / "rows" / "1.1.json"
     content = json.loads(file.read_text())
     file.write_text(json.dumps({**content, "data": content["data"][1:]}))
     audit = world.here("audit", "demo")
     assert audit.exit_code == 1
     assert audit.stdout == (
-        "manifest 1: rows/demo.1.1.json is missing or holds other rows than were published; "
+        "manifest 1: rows/1.1.json is missing or holds other rows than were published; "
         "next: tidemark replay demo --manifest 1\n"
     )
     world.ok("replay", "demo", "--manifest", "1")
@@ -84,10 +84,10 @@ def test_where_says_which_file_holds_a_row_and_a_dead_letter(world: World, folde
         [sink] = chain["sinks"]
         return {name: sink[name] for name in ("sink", "standing", "kind", "place")}
 
-    place = str(folder / "rows" / "demo.1.1.json")
+    place = str(folder / "rows" / "1.1.json")
     assert told(1) == {"sink": "toy", "standing": "held", "kind": "data", "place": place}
     assert told(9) == {"sink": "toy", "standing": "held", "kind": "dead_letter", "place": place}
-    (folder / "rows" / "demo.1.1.json").unlink()
+    (folder / "rows" / "1.1.json").unlink()
     assert told(1)["standing"] == "missing"
 
 
@@ -96,7 +96,7 @@ def test_repair_writes_a_lost_record_and_removes_what_a_dead_attempt_left(world:
     record = folder / "_manifests" / "demo" / "0000000001.0001.json"
     before = json.loads(record.read_text())
     record.unlink()
-    left = folder / "rows" / "demo.2.7.json"
+    left = folder / "rows" / "2.7.json"
     left.write_text("{}")
     assert world.here("audit", "demo").exit_code == 1
     world.ok("repair", "demo", "--why", "a test")

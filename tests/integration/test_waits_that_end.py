@@ -19,7 +19,7 @@ from tidemark.errors import Unavailable, WorkFailed
 from tidemark.lifecycle.publish import Publisher
 from tidemark.operations import audit, notify
 from tidemark.sinks.dynamodb.client import Dynamo
-from tidemark.sinks.files.sink import FilesSink
+from tidemark.sinks.files.sink import FilesOutput
 from tidemark.spark import connected
 from tidemark.spark.remote import Remote
 from tidemark.storage import local
@@ -71,7 +71,7 @@ def test_a_target_that_does_not_keep_what_it_confirms_is_named(
     [record] = (world.lake / "_manifests" / "demo").iterdir()
     record.unlink()
     with monkeypatch.context() as patch:
-        patch.setattr(FilesSink, "write_record", lambda *_: None)
+        patch.setattr(FilesOutput, "write_record", lambda *_: None)
         world.ok("retry", "demo", "--manifest", "1")  # it ends, and leaves the sink as it is
         assert world.here("audit", "demo").exit_code == 1
         context = world.context()

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import psycopg
 
@@ -17,15 +18,17 @@ from sandbox.services.processes import wait_until
 from tests.faults.actors import Actor, Fault, LostAnswer, MortalDatabase
 from tests.faults.model_world import ModelWorld
 from tests.model.world import ENDED_WELL, Answer
-from tidemark.database.client import ManifestDatabase, Row
+from tidemark.database.client import Row
 from tidemark.errors import TidemarkError
+from tidemark.lifecycle import in_target, reconcile
 from tidemark.lifecycle.context import Context
 from tidemark.manifest import Manifest, ManifestState
 from tidemark.order import Order
 from tidemark.paths import STAGING, ObjectName, RecordName
 from tidemark.receipt import Receipt, StoredReceipt
+from tidemark.sinks.base import Expected, Sink
 from tidemark.sinks.capabilities import Leftover, TakesBack
-from tidemark.sinks.postgres.sink import PostgresSink
+from tidemark.sinks.postgres.sink import PostgresOutput
 from tidemark.storage.base import ObjectStore
 
 MANIFEST = 1
@@ -230,7 +233,8 @@ class Recorder:
     def listen(self, context: Context) -> None:
         database, [sink] = context.database, context.sinks
         assert isinstance(database, MortalDatabase)
-        self.database, self.staged_attempts = database, sink.staged_attempts
+        self.database, self.staged_attempts = database, sink.staging.attempts
+        LISTENERS[sink] = self
         for name in (
             *("start", "manifest", "manifests", "receipts", "out_of_step", "newest_attempt", "attempts", "may_put"),
             *("store_receipt", "take_back", "publish", "finish", "fail", "release"),
@@ -238,40 +242,50 @@ class Recorder:
         ):
             setattr(database, name, self._statement(name, getattr(database, name)))
         setattr(database, "_lose", self._losing(database._lose))  # noqa: B010
-        for owner, names in (
-            (sink, "recorded_attempt records shown _digest_of_record has_record has_objects"),
-            (sink, "staged_manifests clear_staging"),
+        for owner, name, note in (
+            (sink.ledger, "recorded_attempt", self.recorded_attempt),
+            (sink.ledger, "records", self.records),
+            (sink.ledger, "has", self.has_record),
+            (sink.output, "has", self.has_objects),
+            (sink.staging, "manifests", self.staged_manifests),
+            (sink.staging, "clear", self.clear_staging),
             *self._of_kind(sink),
         ):
-            for name in names.split():
-                self._after(owner, name, getattr(self, name.lstrip("_")))
-        for name in ("leftovers", "remove") if isinstance(sink, TakesBack) else ():
-            setattr(sink, name, getattr(self, f"_{name}")(getattr(sink, name)))
+            self._after(owner, name, note)
+        for name in ("leftovers", "remove") if isinstance(sink.output, TakesBack) else ():
+            setattr(sink.output, name, getattr(self, f"_{name}")(getattr(sink.output, name)))
 
-    def _of_kind(self, sink: Any) -> Iterator[tuple[Any, str]]:
+    def _of_kind(self, sink: Sink) -> Iterator[tuple[Any, str, Callable[..., None]]]:
         """What only files, or only tables, are asked."""
-        if isinstance(sink, PostgresSink):
-            self.connection_of_table = sink._table.connected
-            self._after(sink, "_take_marker", self.take_marker, self.lacks_marker)
-            setattr(sink, "_put", self._merge(sink, sink._put))  # noqa: B010
-            yield sink, "wait_for_lower same_output _was_committed"
+        output: Any = sink.output
+        if isinstance(output, PostgresOutput):
+            self.connection_of_table = output._table.connected
+            self._after(output, "_take_marker", self.take_marker, self.lacks_marker)
+            setattr(output, "_put", self._merge(output, output._put))  # noqa: B010
+            yield output, "wait_for_lower", self.wait_for_lower
+            yield output, "same", self.same_output
+            yield output, "_was_committed", self.was_committed
             self.merges = True
         else:
-            self.store = sink.store._store
-            sink.store._store = Delaying(self.store, self)
-            self._delete: Callable[[Iterable[str]], None] = sink.store.delete
-            sink.store.delete = self.delete
-            sink.store.list = self._listing(sink.store.list)
-            yield sink, "write_record"
-            yield sink.store, "move"
+            store = output.store  # all faces have the same
+            self.store = store._store
+            store._store = Delaying(self.store, self)
+            self._delete: Callable[[Iterable[str]], None] = store.delete
+            store.delete = self.delete
+            store.list = self._listing(store.list)
+            yield output, "write_record", self.write_record
+            yield store, "move", self.move
 
     def _after(
         self, owner: Any, name: str, note: Callable[..., None], failed: Callable[[], None] | None = None
     ) -> None:
-        """Call ``note`` with the result and the positional arguments of each call of a method of a sink or a store;
+        """Call ``note`` with the result and the positional arguments of each call of a method of a face or a store;
         ``failed`` after errors."""
-        method = getattr(owner, name)
+        setattr(owner, name, self.noting(getattr(owner, name), note, failed))
 
+    def noting(
+        self, method: Callable[..., Any], note: Callable[..., None], failed: Callable[[], None] | None = None
+    ) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:
             try:
                 result = method(*arguments, **named)
@@ -285,7 +299,7 @@ class Recorder:
             note(result, *arguments)
             return result
 
-        setattr(owner, name, call)
+        return call
 
     def _statement(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         """The same for the database. A lost answer is raised at the end of the call: then it is known what it did."""
@@ -338,7 +352,7 @@ class Recorder:
 
         return losing
 
-    def _merge(self, sink: PostgresSink, put: Callable[..., None]) -> Callable[..., None]:
+    def _merge(self, output: PostgresOutput, put: Callable[..., None]) -> Callable[..., None]:
         """Merges into a table; the answer to its COMMIT may be lost, and with it the connection. In the manifest
         database the COMMIT is that of the mark."""
 
@@ -352,23 +366,23 @@ class Recorder:
                     self.no_commit = None
                 self.rolled_back()
                 raise
-            if sink._shared is not None:
+            if output._shared is not None:
                 return
             lost = self.database._life.before(COMMIT, may_stop=False) is Fault.LOSE
             self.note("commit", lost=lost)
             if lost:
                 self.rolled_back()
-                sink._table.forget_session()
+                output._table.forget_session()
                 raise LostAnswer("the answer to COMMIT was lost", next_step="this is a fault of the test")
 
         return merge
 
     def _leftovers(self, leftovers: Callable[..., list[Leftover]]) -> Callable[..., list[Leftover]]:
-        def left(database: ManifestDatabase) -> list[Leftover]:
+        def left(expected: Expected) -> list[Leftover]:
             self.hushed = self.hushed or self.ahead or self.merges
             self.strays = True
             try:
-                return leftovers(database)
+                return leftovers(expected)
             finally:
                 self.strays, self.looked = False, True
 
@@ -516,8 +530,8 @@ class Recorder:
     def has_record(self, there: bool, receipt: Receipt) -> None:
         self.note("has_record", receipt.attempt, answer=there)
 
-    def write_record(self, _: None, receipt: Receipt, *__: Any) -> None:
-        self.note("put_record", receipt.attempt)
+    def write_record(self, _: None, name: RecordName, __: Any) -> None:
+        self.note("put_record", name.attempt)
 
     def staged_manifests(self, ids: list[int]) -> None:
         self.sweeps += 1
@@ -607,3 +621,21 @@ def attempts_of(keys: Iterable[str]) -> Iterator[tuple[int, bool]]:
         record, name = RecordName.parse(key), ObjectName.parse(key)
         if not key.startswith(f"{STAGING}/") and (made := record or name) and made.manifest_id == MANIFEST:
             yield made.attempt, record is not None
+
+
+LISTENERS: WeakKeyDictionary[Sink, Recorder] = WeakKeyDictionary()  # who records what is asked of a sink
+
+
+def heard(function: Callable[..., Any], note: Callable[[Recorder], Callable[..., None]]) -> Callable[..., Any]:
+    """A function about a sink that tells the recorder of that sink, if it has one."""
+
+    def call(sink: Sink, *arguments: Any, **named: Any) -> Any:
+        recorder = LISTENERS.get(sink)
+        asked = partial(function, sink)
+        return (recorder.noting(asked, note(recorder)) if recorder else asked)(*arguments, **named)
+
+    return call
+
+
+reconcile.shown = heard(reconcile.shown, lambda recorder: recorder.shown)
+in_target._digest_of_record = heard(in_target._digest_of_record, lambda recorder: recorder.digest_of_record)

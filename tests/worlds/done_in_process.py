@@ -65,7 +65,7 @@ def done(pipeline: Pipeline, values: list[bytes]) -> dict[str, Any]:
         pipeline_name=pipeline.name, manifest_id=1, attempt=1, ranges=(Range(place, 0, len(values)),),
         source=SourceOrder("kafka", {}), decode=pipeline.decode.record_order(),
         event_time=pipeline.event_time.order(), on_error=pipeline.on_error.value, transforms=pipeline.transforms(),
-        sinks=tuple(SinkOrder(settings.name, settings.kind, {**settings.order(), **sink.order(1, 1)})
+        sinks=tuple(SinkOrder(settings.name, settings.kind, {**settings.order(), **sink.staging.order(1, 1)})
                     for settings, sink in zip(pipeline.sinks, sinks, strict=True)),
     )  # fmt: skip
     rows = [

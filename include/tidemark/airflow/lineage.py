@@ -83,7 +83,7 @@ def lineage(context: Context, manifest_id: int, attempt: int) -> Lineage:
             continue
         files = [part for part in receipt.objects_of(sink.name) if part.path] if receipt else []
         size = sum(part.bytes for part in files) if files else None
-        outputs.append(Output(sink.dataset(), publication.counts.written, size, len(files) or None))
+        outputs.append(Output(sink.output.dataset(), publication.counts.written, size, len(files) or None))
     return Lineage(context.pipeline_name, manifest_id, attempt, inputs, outputs)
 
 

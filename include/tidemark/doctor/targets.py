@@ -11,6 +11,7 @@ from tidemark.environment import Environment
 from tidemark.errors import TidemarkError, about
 from tidemark.findings import Finding, ok, warning
 from tidemark.lifecycle.known_sinks import refuse_unlike
+from tidemark.lifecycle.ownership import refuse_foreign
 from tidemark.lifecycle.preflight import refuse_other_name, refuse_vanished, refuse_went_back
 from tidemark.pipeline.pinned import pinned
 from tidemark.pipeline.settings import Pipeline
@@ -38,9 +39,9 @@ def _target(
 ) -> Iterator[Finding]:
     sink = open_sink(pipeline.name, settings, lookup)
     yield ok(name, sink.target)
-    owner = sink.owner()
+    owner = sink.ledger.owner()
     decode = pinned(pipeline, lookup, {}).decode
-    for finding in sink.rehearse(decode.record_order(), pipeline.transforms()):
+    for finding in sink.output.rehearse(decode.record_order(), pipeline.transforms()):
         yield replace(finding, check=name)
     try:
         database = ManifestDatabase(environment.database(), "doctor")
@@ -55,7 +56,7 @@ def _target(
         refuse_unlike(pipeline.model_copy(update={"sinks": (settings,)}), database.sinks(pipeline.name))
         refuse_vanished(pipeline.name, database, sink)
         if owner is not None:
-            sink.refuse_foreign(database.id())
+            refuse_foreign(sink, database.id())
             refuse_other_name(database, sink, dry_run=True)
             refuse_went_back(database, sink)
     yield ok(name, "it belongs to this manifest database" if owner else "it has no owner yet; the first plan claims it")

@@ -23,8 +23,10 @@ from tidemark.failpoints import failpoint
 from tidemark.lifecycle.allowed import NOTHING, Allowed
 from tidemark.lifecycle.context import Context, refuse_out_of_use
 from tidemark.lifecycle.counting import check_dead_letters, check_equations
+from tidemark.lifecycle.expected import work_of
 from tidemark.lifecycle.known_sinks import know_sinks
 from tidemark.lifecycle.look_back import looked_back
+from tidemark.lifecycle.ownership import belongs_to
 from tidemark.lifecycle.preflight import OF_ONE_SINK, check_for_attempt, not_known, refuse_other_name, refuse_outlived
 from tidemark.lifecycle.progress import tell_progress
 from tidemark.lifecycle.publish import Ending, Outcome, Publisher, published_counts
@@ -110,7 +112,7 @@ def order_of(context: Context, manifest: Manifest, attempt: int, sinks: Sequence
             SinkOrder(
                 settings.name,
                 settings.kind,
-                {**settings.order(), **chosen[settings.name].order(manifest.id, attempt)},
+                {**settings.order(), **chosen[settings.name].staging.order(manifest.id, attempt)},
             )
             for settings in pipeline.sinks
             if settings.name in chosen
@@ -235,7 +237,7 @@ class _Attempt:
         failpoint("attempt.started")
         for sink in self._able(context.sinks):
             with self._on_its_own(sink):
-                sink.wait_for_lower(self.manifest.id)
+                sink.output.wait_for_lower(self.manifest.id)
         self._able(context.sinks)
         wanted = self._sinks_to_do()
         manifest = self.manifest  # with what an earlier attempt had put and this one has published
@@ -245,11 +247,12 @@ class _Attempt:
         with reading_again(manifest):
             context.source.check(manifest.id, manifest.ranges, before_reading=True)
         decode, transforms = context.pipeline.decode.record_order(), context.pipeline.transforms()
+        work = work_of(context.database, manifest.id, self.number, decode, transforms)
         for sink in self._able(wanted):
             with self._on_its_own(sink):
                 # A restored database gives a number out again: what an older attempt of it staged must not count.
-                sink.clear_staging(manifest.id, self.number)
-                sink.prepare(manifest.id, self.number, decode, transforms, context.database)
+                sink.staging.clear(manifest.id, self.number)
+                sink.output.prepare(work)
                 refuse_other_name(context.database, sink)  # again: the first attempt may have made the place
         sinks = self._able(wanted)
         failed = {sink.name: self.failed[sink.name] for sink in wanted if sink.name in self.failed}
@@ -295,7 +298,7 @@ class _Attempt:
             if sink.name in self.failed or (self.replay and sink.write_mode is not WriteMode.APPEND):
                 continue
             if self.publisher.settle(self.manifest, sink, self.number) is Verdict.UNKNOWN:
-                raise not_known(sink, self.manifest.id, sink.recorded_attempt(self.manifest.id))
+                raise not_known(sink, self.manifest.id, sink.ledger.recorded_attempt(self.manifest.id))
         self.manifest = context.database.manifest(self.manifest.id)
         if self.replay and self.manifest.state is ManifestState.DONE:
             return context.sinks
@@ -350,12 +353,12 @@ class _Attempt:
         if state not in (AttemptState.PUBLISHED, AttemptState.UNCHANGED):
             for sink in self._own_sinks():
                 with suppress(*OF_ONE_SINK):
-                    if sink.recorded_attempt(manifest_id) != self.number:
-                        sink.clear_staging(manifest_id, self.number)
+                    if sink.ledger.recorded_attempt(manifest_id) != self.number:
+                        sink.staging.clear(manifest_id, self.number)
 
     def _own_sinks(self) -> Iterator[Sink]:
         """The sinks where this attempt may have left something: the others did not answer, or are not its own."""
         for sink in self.context.sinks:
             with suppress(*OF_ONE_SINK):
-                if sink.belongs_to(self.context.database.id()):
+                if belongs_to(sink, self.context.database.id()):
                     yield sink

@@ -59,7 +59,7 @@ def name_success_files(
     """
     own = [folders for folders in stream_folders(context.pipeline, topics) if folders.sink in sinks]
     stored = _stored(context, topics) if own else []
-    by_name = {sink.name: sink for sink in context.sinks if isinstance(sink, ShowsHours)}
+    by_name = {sink.name: sink.output for sink in context.sinks if isinstance(sink.output, ShowsHours)}
     for mine, other in shared(own, stored):
         names = {folders.pipeline for folders in stored if folders.topic == mine.topic}
         for hour in context.database.plain_success_files(other.pipeline, other.sink, hours):

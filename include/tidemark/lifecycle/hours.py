@@ -52,43 +52,44 @@ def _show(context: Context) -> None:
     """Show readers of folders the hours that are complete, in each sink that has all of them; a sink that has not any
     more, since a person has given up what is gone, shows them no longer."""
     database, pipeline_name = context.database, context.pipeline_name
-    sinks = [sink for sink in context.sinks if isinstance(sink, ShowsHours) and sink.shows_hours()]
-    topics = database.topics(pipeline_name) if sinks else []
-    shared = with_shared_folders(context, topics) if sinks else set()
-    former = {row["name"] for row in database.former_names(pipeline_name)} if sinks else set()
-    for sink in sinks:
-        whose = pipeline_name if sink.name in shared else None
-        due = database.without_success_file(pipeline_name, sink.name, whose)
-        given_up = _given_up(context, sink) if due else set()
+    able = [sink.output for sink in context.sinks if isinstance(sink.output, ShowsHours)]
+    outputs = [output for output in able if output.shows_hours()]
+    topics = database.topics(pipeline_name) if outputs else []
+    shared = with_shared_folders(context, topics) if outputs else set()
+    former = {row["name"] for row in database.former_names(pipeline_name)} if outputs else set()
+    for output in outputs:
+        whose = pipeline_name if output.name in shared else None
+        due = database.without_success_file(pipeline_name, output.name, whose)
+        given_up = _given_up(context, output) if due else set()
         complete = [row for row in due if row["whole"] and row["hour"] not in given_up]
         lacking = [row for row in due if row["shown"] and (not row["whole"] or row["hour"] in given_up)]
         starts = [row["hour"] for row in complete]
         lateness = context.pipeline.event_time.allowed_lateness
-        counts = without_rows_of(database, pipeline_name, starts, lateness, sink.name)
+        counts = without_rows_of(database, pipeline_name, starts, lateness, output.name)
         for row, counted in zip(complete, counts, strict=True):
             # Another pipeline may have named the file before this one was renamed; no row says so.
             named = {row["whose"], *former} - {whose} if row["shown"] and row["whose"] != whose else set()
             was_of = tuple(sorted(named, key=str))
             hour = CompleteHour(row["hour"], row["revision"], row["rows"], row["late"], counted, whose, was_of)
-            sink.show_complete(topics, hour)
+            output.show_complete(topics, hour)
         for row in lacking:
-            sink.hide(topics, row["hour"], {row["whose"], whose, *former})
+            output.hide(topics, row["hour"], {row["whose"], whose, *former})
         if lacking:
             hidden = {row["hour"]: row["revision"] for row in lacking}
-            database.forget_success_files(pipeline_name, sink.name, hidden)
+            database.forget_success_files(pipeline_name, output.name, hidden)
         if complete:
             shown = {row["hour"]: row["revision"] for row in complete}
-            database.note_success_files(pipeline_name, sink.name, whose, shown)
+            database.note_success_files(pipeline_name, output.name, whose, shown)
             if whose is not None:
-                name_success_files(context, topics, [sink.name], sorted(shown))
+                name_success_files(context, topics, [output.name], sorted(shown))
 
 
-def _given_up(context: Context, sink: ShowsHours) -> set[datetime]:
+def _given_up(context: Context, output: ShowsHours) -> set[datetime]:
     """The hours of which a person has given up files in a sink. A file that is in the folder of none of its manifest's
     hours, since the layout was another one, may be of any."""
     hours: set[datetime] = set()
-    for row in context.database.given_up_files(context.pipeline_name, sink.name):
-        own = [hour for hour in row["hours"] if sink.is_of_hour(row["path"], row["topic"], hour)]
+    for row in context.database.given_up_files(context.pipeline_name, output.name):
+        own = [hour for hour in row["hours"] if output.is_of_hour(row["path"], row["topic"], hour)]
         hours.update(own or row["hours"])
     return hours
 

@@ -16,7 +16,7 @@ def refuse_own_output(context: Context, places: Iterable[TopicPartition]) -> Non
     read = {at.topic_id: at.topic for at in places}
     for sink in context.sinks:
         with suppress(*OF_ONE_SINK):
-            own = sink.topic_ids() if isinstance(sink, WritesTopics) else set()
+            own = sink.output.topic_ids() if isinstance(sink.output, WritesTopics) else set()
             for topic in sorted(read[id_] for id_ in own & read.keys()):
                 raise PlanRefused(
                     f"sink {sink.name} writes to topic {topic}, which this pipeline reads: each run would read what "

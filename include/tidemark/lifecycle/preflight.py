@@ -3,6 +3,7 @@ still in the source."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import (
@@ -16,6 +17,8 @@ from tidemark.errors import (
     WorkFailed,
 )
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.expected import ExpectedByDatabase
+from tidemark.lifecycle.ownership import claim, refuse_foreign
 from tidemark.lifecycle.reconcile import step_without_evidence, unknown_evidence
 from tidemark.manifest import listed
 from tidemark.paths import RecordName
@@ -44,13 +47,13 @@ def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
             refuse_vanished(pipeline_name, database, sink)
             _refuse_shared(pipeline_name, database, sink)
             if not dry_run:
-                sink.claim(database.id())
-            elif sink.owner() is not None:
-                sink.refuse_foreign(database.id())
+                claim(sink, database.id())
+            elif sink.ledger.owner() is not None:
+                refuse_foreign(sink, database.id())
             refuse_other_name(database, sink, sinks, dry_run=dry_run)
             refuse_went_back(database, sink)
             _refuse_unvouched(database, sink)
-            answered.append((sink, sink.records(own=False, above=recent)))
+            answered.append((sink, sink.ledger.records(own=False, above=recent)))
         except OF_ONE_SINK as error:
             silent.append((sink, error))
     if not answered:
@@ -89,10 +92,11 @@ def check_for_attempt(pipeline_name: str, database: ManifestDatabase, sink: Sink
     know."""
     refuse_vanished(pipeline_name, database, sink)
     _refuse_shared(pipeline_name, database, sink)
-    sink.claim(database.id())
+    claim(sink, database.id())
     refuse_other_name(database, sink)
     refuse_went_back(database, sink)
-    recorded = sink.recorded_attempt(manifest_id)  # before the database is asked: it may get new attempts meanwhile
+    # Before the database is asked: it may get new attempts meanwhile.
+    recorded = sink.ledger.recorded_attempt(manifest_id)
     if recorded is not None:
         refuse_unknown(database, sink, {manifest_id: recorded})
 
@@ -111,9 +115,9 @@ def refuse_unknown_anywhere(context: Context) -> None:
     above = recent_manifests(context.database)
     for sink in context.sinks:
         with suppress(*OF_ONE_SINK):
-            owner = sink.owner()
+            owner = sink.ledger.owner()
             if owner is not None and owner.database == context.database.id():
-                refuse_unknown(context.database, sink, sink.evidence(above))
+                refuse_unknown(context.database, sink, sink.ledger.evidence(above))
 
 
 def not_known(sink: Sink, manifest_id: int, attempt: int | None) -> DatabaseBehindLake:
@@ -144,7 +148,7 @@ def _refuse_records_beyond(sink: Sink, manifest_id: int, names: Iterable[RecordN
 
 def _refuse_unvouched(database: ManifestDatabase, sink: Sink) -> None:
     """Raise when the target has rows of manifests that nobody vouches for: they were published, and rolled back."""
-    unvouched = sorted(sink.unvouched(database)) if isinstance(sink, MayBeRolledBack) else []
+    unvouched = sorted(unvouched_of(database, sink))
     if unvouched:
         raise DatabaseBehindLake(
             f"{sink.target} has rows of the manifests {listed(unvouched)}, which this database does not know: they "
@@ -156,12 +160,19 @@ def _refuse_unvouched(database: ManifestDatabase, sink: Sink) -> None:
         )
 
 
+def unvouched_of(database: ManifestDatabase, sink: Sink) -> dict[int, dict[str, Any] | None]:
+    """The manifests that the target has rows of and nobody vouches for, each with the newest record left of it."""
+    if not isinstance(sink.output, MayBeRolledBack):
+        return {}
+    return sink.output.unvouched(ExpectedByDatabase(database, sink))
+
+
 def went_back(database: ManifestDatabase, sink: Sink) -> str | None:
     """Why a target is not the one that this database last published to; None when it is."""
     stored = database.target(sink.target)  # before the target is asked: its position only grows
     if stored is None:
         return None
-    position = sink.position()
+    position = sink.ledger.position()
     if position is None:
         return f"{sink.target} is not there any more, and this database has published to it"
     if position.identity != stored["identity"]:
@@ -190,7 +201,7 @@ def refuse_went_back(database: ManifestDatabase, sink: Sink) -> None:
 
 def refuse_vanished(pipeline_name: str, database: ManifestDatabase, sink: Sink) -> None:
     """Raise ``LakeConflict`` when a target held published output and is empty now, as when a disk is not mounted."""
-    if sink.owner() is None and database.has_published(pipeline_name, sink.name):
+    if sink.ledger.owner() is None and database.has_published(pipeline_name, sink.name):
         raise vanished(pipeline_name, sink)
 
 
@@ -227,14 +238,14 @@ def refuse_other_name(
 
     Raises ``SinkRefused`` when another sink, known to the database or one ``of_pipeline``, has another name for it.
     """
-    noted = sink.noted_targets()
+    noted = sink.ledger.noted_targets()
     others = noted - {sink.target}
     # What a retired sink has put stays, and is known by its target: who takes back must not take it for leftovers.
-    writers = database.writers(others, retired=isinstance(sink, TakesBack)) if others else []
+    writers = database.writers(others, retired=isinstance(sink.output, TakesBack)) if others else []
     writers += [(other.pipeline_name, other.name, other.target) for other in of_pipeline if other.target in others]
     if not database.has_published(sink.pipeline_name, sink.name):  # a place of an older version has no note
-        same = {target for target in database.targets() if target != sink.target and sink.is_at(target)}
-        known = database.writers(same, retired=isinstance(sink, TakesBack)) if same else []
+        same = {target for target in database.targets() if target != sink.target and sink.ledger.is_at(target)}
+        known = database.writers(same, retired=isinstance(sink.output, TakesBack)) if same else []
         writers += [writer for writer in known if database.has_published(*writer[:2])]
     if writers:
         other_pipeline, name, target = writers[0]
@@ -249,7 +260,7 @@ def refuse_other_name(
             sink=sink.name,
         )
     if sink.target not in noted and not dry_run:
-        sink.note_target()
+        sink.ledger.note_target()
 
 
 def refuse_outlived(pipeline_name: str, database: ManifestDatabase, manifest_id: int) -> None:

@@ -26,10 +26,13 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.determinism import note_of
 from tidemark.lifecycle.divergence import confirmed
 from tidemark.lifecycle.folders import name_success_files
+from tidemark.lifecycle.in_target import discard, record_of
+from tidemark.lifecycle.ownership import belongs_to, refuse_foreign
 from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_outlived, refuse_went_back, went_back
 from tidemark.lifecycle.reconcile import Judgement, judgement
 from tidemark.lifecycle.turns import wait_for_turn
 from tidemark.manifest import AttemptState, Counts, Manifest, ManifestState
+from tidemark.paths import RecordName
 from tidemark.receipt import Receipt
 from tidemark.sinks.base import Sink, WriteMode
 from tidemark.sinks.capabilities import TakesBack
@@ -86,7 +89,7 @@ class Publisher:
         failures = list(failed.values())
         attempt = receipt.attempt
         wanted = [sink.name for sink in sinks] + list(failed)
-        takes_back = [sink.name for sink in sinks if isinstance(sink, TakesBack)]
+        takes_back = [sink.name for sink in sinks if isinstance(sink.output, TakesBack)]
         stored = self.database.receipts(manifest.id) if self.context.pipeline.transform else []
         note = note_of(receipt, self.context.pipeline.fingerprint(), stored)
         self._refuse_appending_twice(manifest, receipt, sinks)
@@ -141,8 +144,8 @@ class Publisher:
     def _discard_unpublished(self, manifest: Manifest, attempt: int, sinks: Sequence[Sink]) -> None:
         for stored in self.database.receipts(manifest.id):
             for sink in sinks if stored.receipt.attempt < attempt else ():
-                if not isinstance(sink, TakesBack) or sink.name in stored.taken_back:
-                    sink.discard(stored.receipt)
+                if not isinstance(sink.output, TakesBack) or sink.name in stored.taken_back:
+                    discard(sink, stored.receipt)
 
     def _publish_to(self, sink: Sink, manifest: Manifest, receipt: Receipt, *, moved: bool, last: bool) -> bool:
         """Steps 2 to 4 for one sink; whether anything moved. ``last``: with it the manifest is done."""
@@ -166,7 +169,9 @@ class Publisher:
                 refuse_went_back(self.database, sink)
                 self._pin_target(sink)
                 self._name_success_files(sink, manifest, receipt)
-                sink.put(receipt, manifest.ranges, self._database_id, fence, mark)
+                refuse_foreign(sink, self._database_id)
+                record = record_of(sink, receipt, manifest.ranges, self._database_id)
+                sink.output.put(receipt, record, fence, mark)
             except BaseException:
                 self._give_up(sink, receipt)
                 raise
@@ -182,7 +187,7 @@ class Publisher:
     def _pin_target(self, sink: Sink) -> None:
         """Store which target a sink appends to before the first message: when it is created again before the mark, the
         evidence of this attempt, which may lie elsewhere, does not count for the new one."""
-        if sink.write_mode is WriteMode.APPEND and (position := sink.position()) is not None:
+        if sink.write_mode is WriteMode.APPEND and (position := sink.ledger.position()) is not None:
             self.database.remember_target(sink.target, position.identity, position.number)
 
     def _give_up(self, sink: Sink, receipt: Receipt) -> None:
@@ -191,20 +196,21 @@ class Publisher:
         Taking back is declared first. A record whose answer was lost may arrive later, and is then not believed. When
         the session is gone, nothing can be declared: then a record is removed that names what another one took back.
         """
-        if not isinstance(sink, TakesBack):
+        if not isinstance(sink.output, TakesBack):
             return
         with suppress(TidemarkError):
             try:
                 fenced = not self.database.may_put(receipt.manifest_id, receipt.attempt, sink.name)
             except Unavailable:
-                sink.drop_orphan_record(receipt)
+                if sink.ledger.has(receipt) and not sink.output.has(receipt):
+                    sink.output.remove([str(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))])
                 return
-            if fenced or not sink.has_record(receipt):
+            if fenced or not sink.ledger.has(receipt):
                 self._take_back(sink, receipt)
 
     def _take_back(self, sink: Sink, receipt: Receipt) -> None:
         if self.database.take_back(receipt.manifest_id, receipt.attempt, sink.name):
-            sink.discard(receipt)
+            discard(sink, receipt)
 
     def _published_alike(self, sink: Sink, manifest: Manifest, receipt: Receipt) -> Receipt | None:
         """The published receipt of a sink, if its rows and hours equal the new ones and are all there; else None."""
@@ -212,7 +218,7 @@ class Publisher:
         before = self.database.receipt(manifest.id, published.attempt) if published else None
         if before is None or before.digest(sink.name) != receipt.digest(sink.name) or before.hours != receipt.hours:
             return None
-        return before if sink.same_output(before, receipt) else None
+        return before if sink.ledger.has(before) and sink.output.same(before, receipt) else None
 
     def _mark(
         self, manifest: Manifest, sink: Sink, visible: Receipt, attempt: int, *, state: AttemptState | None
@@ -224,9 +230,9 @@ class Publisher:
         """
         position = None
         with suppress(Unavailable, AccessDenied):  # then the next publication stores a higher one
-            position = sink.position()
+            position = sink.ledger.position()
         with self.database.transaction():
-            counts, digest = asdict(sink.counts(visible, manifest.ranges)), visible.digest(sink.name)
+            counts, digest = asdict(sink.output.counts(visible, manifest.ranges)), visible.digest(sink.name)
             if not self.database.publish(manifest.id, attempt, sink.name, visible.attempt, digest, counts):
                 raise self.overtaken(manifest.id, attempt)
             if position is not None:
@@ -252,12 +258,12 @@ class Publisher:
             published = manifest.published(sink.name)
             shown_attempt = published.attempt if published else 0
             for receipt in receipts:
-                if receipt.attempt > shown_attempt and isinstance(sink, TakesBack):
+                if receipt.attempt > shown_attempt and isinstance(sink.output, TakesBack):
                     self._take_back(sink, receipt)
                 elif receipt.attempt != shown_attempt:
-                    sink.discard(receipt)
+                    discard(sink, receipt)
             for number in range(1, attempt + 1):
-                sink.clear_staging(manifest_id, number)
+                sink.staging.clear(manifest_id, number)
 
     def sweep(self, *, above: int = 0, also: Sequence[int] = (), dry_run: bool = False) -> list[int]:
         """Clean up done manifests after an attempt that died, and mend what needs no source.
@@ -271,13 +277,13 @@ class Publisher:
         swept: set[int] = set()
         for sink in self.context.sinks:
             with suppress(*OF_ONE_SINK):
-                if not sink.belongs_to(self._database_id) or went_back(self.database, sink):
+                if not belongs_to(sink, self._database_id) or went_back(self.database, sink):
                     continue
-                staged = sink.staged_manifests()
+                staged = sink.staging.manifests()
                 out_of_step = [  # without its marker a row of a table is mended by a replay only
                     manifest_id
                     for manifest_id, is_missing in self.out_of_step(sink, above).items()
-                    if isinstance(sink, TakesBack) or not is_missing
+                    if isinstance(sink.output, TakesBack) or not is_missing
                 ]
                 forgotten = self.database.unknown_manifests(staged)  # after the sink: so it knows newer manifests
                 ids = sorted({*staged, *out_of_step, *also})
@@ -290,12 +296,12 @@ class Publisher:
 
     def out_of_step(self, sink: Sink, above: int = 0) -> dict[int, bool]:
         """The done manifests whose newest evidence is not that of what is published; true where it is missing."""
-        return self.database.out_of_step(self.pipeline_name, sink.name, sink.evidence(above), above)
+        return self.database.out_of_step(self.pipeline_name, sink.name, sink.ledger.evidence(above), above)
 
     def _sweep(self, sink: Sink, forgotten: Sequence[int], dead: Sequence[Manifest]) -> None:
         for manifest_id in forgotten:
-            for number in sink.staged_attempts(manifest_id):
-                sink.clear_staging(manifest_id, number)
+            for number in sink.staging.attempts(manifest_id):
+                sink.staging.clear(manifest_id, number)
         for manifest in dead:
             if self.settle(manifest, sink, manifest.attempt) is not Verdict.UNKNOWN:
                 self.clean(manifest.id, manifest.attempt, [sink])
@@ -303,11 +309,11 @@ class Publisher:
 
     def _clear_unknown(self, sink: Sink, manifest_id: int) -> None:
         """Remove staging of attempts that this database does not know, since it was restored from an older copy."""
-        staged = sink.staged_attempts(manifest_id)  # before the database is asked: it knows all of these attempts
+        staged = sink.staging.attempts(manifest_id)  # before the database is asked: it knows all of these attempts
         newest_attempt = self.database.newest_attempt(manifest_id)
         for number in staged:
             if number > newest_attempt:
-                sink.clear_staging(manifest_id, number)
+                sink.staging.clear(manifest_id, number)
 
     def settle(self, manifest: Manifest, sink: Sink, attempt: int) -> Verdict:
         """Bring a manifest in step in a sink, as far as that needs no source; returns the verdict that is left.
@@ -340,18 +346,20 @@ class Publisher:
                     self._mark(manifest, sink, evidence.receipt, attempt, state=None)
                     return True
                 # Still the newest: somebody has taken the output back meanwhile, so judge again.
-                return isinstance(sink, TakesBack) and self.database.newest_attempt(manifest.id) == attempt
+                return isinstance(sink.output, TakesBack) and self.database.newest_attempt(manifest.id) == attempt
             case Verdict.SUPERSEDED if evidence:
                 if not self.database.take_back(manifest.id, evidence.receipt.attempt, sink.name):
                     return False
-                sink.discard(evidence.receipt)
+                discard(sink, evidence.receipt)
                 return True
             case Verdict.EVIDENCE_MISSING if published:
                 stored = judged.stored(published.attempt)
                 assert stored is not None, "its objects were found by its receipt"
                 accepted = self.database.accepted_damage(manifest.id, sink.name, published.attempt)
-                assert isinstance(sink, TakesBack), "in the others a record comes with its rows"
-                sink.write_record(stored.receipt, manifest.ranges, self._database_id, accepted)
+                assert isinstance(sink.output, TakesBack), "in the others a record comes with its rows"
+                name = RecordName(self.pipeline_name, manifest.id, stored.receipt.attempt)
+                record = record_of(sink, stored.receipt, manifest.ranges, self._database_id, accepted)
+                sink.output.write_record(name, record)
                 return True
         return False
 

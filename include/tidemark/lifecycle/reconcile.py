@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tidemark.database.client import ManifestDatabase
+from tidemark.lifecycle.in_target import shown
 from tidemark.manifest import Manifest, ManifestState
 from tidemark.receipt import StoredReceipt
 from tidemark.sinks.base import Sink
@@ -51,11 +52,12 @@ def judgement(
     published = known.published
     accepted = database.accepted_damage(manifest.id, sink.name, published) if published else frozenset()
     by_attempt = {stored.receipt.attempt: stored.receipt for stored in receipts}
-    attempt = sink.recorded_attempt(manifest.id) if evidence is None else evidence.get(manifest.id)
+    attempt = sink.ledger.recorded_attempt(manifest.id) if evidence is None else evidence.get(manifest.id)
     if attempt not in by_attempt and _is_of_retired_sink(database, manifest.id, attempt):
         attempt = None
-    shown = sink.shown(manifest, attempt, by_attempt, accepted, objects=objects)
-    return Judgement(manifest, sink, receipts, shown, judge(known, shown, takes_back=isinstance(sink, TakesBack)))
+    in_target = shown(sink, manifest, attempt, by_attempt, accepted, objects=objects)
+    verdict = judge(known, in_target, takes_back=isinstance(sink.output, TakesBack))
+    return Judgement(manifest, sink, receipts, in_target, verdict)
 
 
 def known_of(database: ManifestDatabase, manifest: Manifest, sink: Sink) -> tuple[Known, tuple[StoredReceipt, ...]]:
@@ -82,7 +84,7 @@ def unknown_evidence(database: ManifestDatabase, sink: Sink, evidence: Mapping[i
     for manifest in database.manifests(ids=apart) if apart else ():
         known, _ = known_of(database, manifest, sink)
         attempt = evidence[manifest.id]
-        verdict = judge(known, Shown(attempt), takes_back=isinstance(sink, TakesBack))
+        verdict = judge(known, Shown(attempt), takes_back=isinstance(sink.output, TakesBack))
         if verdict is Verdict.UNKNOWN and not _is_of_retired_sink(database, manifest.id, attempt):
             yield manifest.id, attempt
 
@@ -96,7 +98,7 @@ def step_without_evidence(database: ManifestDatabase, manifest_id: int, sink: Si
     """The command for a published manifest without its evidence; its objects may be there."""
     manifest = database.manifest(manifest_id)
     known, _ = known_of(database, manifest, sink)
-    verdict = judge(known, Shown(published_whole=True), takes_back=isinstance(sink, TakesBack))
+    verdict = judge(known, Shown(published_whole=True), takes_back=isinstance(sink.output, TakesBack))
     return next_step(manifest, next_step_of(verdict), sink.name)
 
 

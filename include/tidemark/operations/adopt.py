@@ -11,7 +11,9 @@ from typing import Any
 
 from tidemark.errors import LakeConflict, Unavailable
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.preflight import vanished, went_back
+from tidemark.lifecycle.in_target import is_whole
+from tidemark.lifecycle.ownership import hand_over, not_owned
+from tidemark.lifecycle.preflight import unvouched_of, vanished, went_back
 from tidemark.lifecycle.publish import Publisher
 from tidemark.lifecycle.reconcile import judgement, step_without_evidence
 from tidemark.lifecycle.select import at_work, refuse_archived, refuse_at_work
@@ -22,7 +24,7 @@ from tidemark.paths import RecordName
 from tidemark.planner import Chain
 from tidemark.receipt import MALFORMED, Receipt
 from tidemark.sinks.base import Owner, Sink
-from tidemark.sinks.capabilities import DerivesTotals, MayBeRolledBack
+from tidemark.sinks.capabilities import DerivesTotals
 from tidemark.verdict import NextStep, Verdict, command
 
 
@@ -81,7 +83,7 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
     ids = [entry.manifest_id for entry in entries]
     with deciding(context, why, ids):
         known = {manifest.id: manifest for manifest in database.manifests(ids=ids)}
-        evidence = {sink.name: sink.evidence() for sink in context.sinks}
+        evidence = {sink.name: sink.ledger.evidence() for sink in context.sinks}
         unknown = [entry for entry in entries if not _is_known(context, entry, known, evidence)]
         _refuse_unreadable(context, unreadable)
         adopted = tuple(entry.manifest_id for entry in unknown)
@@ -97,7 +99,7 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
         ]
         back = _went_back(context)
         if lines or back:
-            derived = [sink for sink in context.sinks if isinstance(sink, DerivesTotals)]
+            derived = [sink.output for sink in context.sinks if isinstance(sink.output, DerivesTotals)]
             for each in derived:
                 each.refuse_other_definition()
             lines += [line for each in derived for line in each.derive_again(dry_run=dry_run)]
@@ -109,7 +111,7 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
         decision = Decision(tuple(lines), adopted)
         database.note_decision(pipeline_name, "adopt", decision)
         for sink, owner in foreign:  # last: when anything is refused, the other database stays the owner
-            sink.hand_over(Owner(database.id(), (*owner.before, owner.database)))
+            hand_over(sink, Owner(database.id(), (*owner.before, owner.database)))
     return decision
 
 
@@ -124,7 +126,7 @@ def _enter(context: Context, unknown: Sequence[_Entry], known: Mapping[int, Mani
     for slice_number, entry in enumerate(unknown):
         if entry.manifest_id not in known:
             database.adopt_manifest(run_id, pipeline_name, entry.manifest_id, slice_number)
-    recorded = [name.manifest_id for sink in context.sinks for name in sink.records(own=False)]
+    recorded = [name.manifest_id for sink in context.sinks for name in sink.ledger.records(own=False)]
     database.keep_manifest_ids_above(max(*recorded, *(entry.manifest_id for entry in unknown), 0))
     new = [entry for entry in unknown if entry.manifest_id not in known]
     holes = _insert_ranges(context, run_id, new, first_slice=len(unknown))
@@ -140,7 +142,7 @@ def _entries(context: Context) -> tuple[list[_Entry], list[tuple[Sink, RecordNam
     unreadable: list[tuple[Sink, RecordName]] = []
     for sink in context.sinks:
         names: dict[int, list[RecordName]] = {}
-        for name in sink.records():
+        for name in sink.ledger.records():
             names.setdefault(name.manifest_id, []).append(name)
         if not names:
             _refuse_other_name(context, sink)
@@ -158,7 +160,7 @@ def _entries(context: Context) -> tuple[list[_Entry], list[tuple[Sink, RecordNam
             if not is_whole:
                 entry.damaged.append(sink.name)
     for sink in context.sinks:
-        unvouched = sink.unvouched(context.database) if isinstance(sink, MayBeRolledBack) else {}
+        unvouched = unvouched_of(context.database, sink)
         for manifest_id, content in unvouched.items():
             _enter_unvouched(sink, manifest_id, content, entries)
     return [entries[manifest_id] for manifest_id in sorted(entries)], unreadable
@@ -204,7 +206,7 @@ def _enter_unvouched(sink: Sink, manifest_id: int, content: dict[str, Any] | Non
 
 def _refuse_other_name(context: Context, sink: Sink) -> None:
     """Raise ``LakeConflict`` when a target has records of this pipeline, but of a sink with another name."""
-    if any(name.pipeline_name == context.pipeline_name for name in sink.records(own=False)):
+    if any(name.pipeline_name == context.pipeline_name for name in sink.ledger.records(own=False)):
         raise LakeConflict(
             f"{sink.target} holds records of this pipeline under another name of the sink than {sink.name}",
             next_step="give the sink in the pipeline file the name that it had, adopt, and then rename it: "
@@ -231,12 +233,12 @@ def _whole_or_newest(
     read is added to ``unread``."""
     above: list[_Content] = []
     for name in names:
-        content = sink.record(name)
+        content = sink.ledger.record(name)
         if content is None:
             unread.append(name)
             continue
         read = _read(sink, name, content)
-        if sink.is_whole(read.receipt, read.gone):
+        if is_whole(sink, read.receipt, read.gone):
             return read, above, True
         above.append(read)
     return (above[0], [], False) if above else None
@@ -272,7 +274,9 @@ def _refuse_unreadable(context: Context, unreadable: Sequence[tuple[Sink, Record
     can be adopted from it, and plans are refused because of it. One that was removed meanwhile is none."""
     for sink, name in unreadable:
         receipt = context.database.receipt(name.manifest_id, name.attempt)
-        if (receipt is None or sink.name not in receipt.sinks) and name in sink.records(above=name.manifest_id - 1):
+        if (receipt is None or sink.name not in receipt.sinks) and name in sink.ledger.records(
+            above=name.manifest_id - 1
+        ):
             raise _damaged(sink, name)
 
 
@@ -314,8 +318,8 @@ def _refuse_changed(context: Context, unknown: Sequence[_Entry]) -> None:
                 continue
             newest_attempt = max(other.attempt for other in (receipt, *entry.others) if sink.name in other.sinks)
             shown = None if sink.name in entry.unvouched else newest_attempt
-            moved = sink.name not in entry.damaged and not sink.is_whole(receipt, entry.gone[sink.name])
-            if sink.recorded_attempt(entry.manifest_id) != shown or moved:
+            moved = sink.name not in entry.damaged and not is_whole(sink, receipt, entry.gone[sink.name])
+            if sink.ledger.recorded_attempt(entry.manifest_id) != shown or moved:
                 raise Unavailable(
                     f"{sink.target} changed while its records were read",
                     next_step=f"nothing was adopted; repeat: tidemark adopt {sink.pipeline_name} --why TEXT",
@@ -382,10 +386,10 @@ def _foreign(context: Context, *, dry_run: bool) -> list[tuple[Sink, Owner]]:
     """
     foreign, database_id = [], context.database.id()
     for sink in context.sinks:
-        owner = sink.owner()
+        owner = sink.ledger.owner()
         if owner is not None and owner.database != database_id:
             if not dry_run and not context.database.succeed(owner.database):
-                raise sink.foreign(owner, database_id)
+                raise not_owned(sink, owner, database_id)
             foreign.append((sink, owner))
     return foreign
 
@@ -394,9 +398,9 @@ def _went_back(context: Context) -> list[tuple[Sink, str]]:
     """The sinks with a target that went back, and why; ``LakeConflict`` for one that is not there any more."""
     back = [(sink, why) for sink in context.sinks if (why := went_back(context.database, sink)) is not None]
     for sink, why in back:
-        if sink.owner() is None:
+        if sink.ledger.owner() is None:
             raise vanished(context.pipeline_name, sink)
-        if sink.position() is None:
+        if sink.ledger.position() is None:
             raise LakeConflict(
                 why,
                 next_step="nothing was adopted; restore it, or create it again empty, then repeat: "
@@ -411,7 +415,7 @@ def _accept_targets(context: Context, back: Sequence[tuple[Sink, str]], *, dry_r
     """Accept targets that went back as they are now; one line for each change."""
     lines = []
     for sink, why in back:
-        position = sink.position()
+        position = sink.ledger.position()
         if not dry_run and position is not None:
             context.database.accept_target(sink.target, position.identity, position.number)
         lines += [why, *_without_evidence(context, sink)]
@@ -533,7 +537,7 @@ def _publish(context: Context, entry: _Entry) -> None:
             receipt = entry.receipts[sink.name]
             gone = sorted(entry.gone[sink.name])
             database.accept_damage(entry.manifest_id, sink.name, receipt.attempt, gone)
-            counts = asdict(sink.counts(receipt, entry.ranges))
+            counts = asdict(sink.output.counts(receipt, entry.ranges))
             database.publish(
                 entry.manifest_id, newest_attempt, sink.name, receipt.attempt, receipt.digest(sink.name), counts
             )

@@ -21,7 +21,7 @@ def note_append_again(context: Context, manifests: Sequence[Manifest], why: str)
         for sink in sinks:
             published = manifest.published(sink.name)
             # What a retired sink has appended there is not published any more, and stays.
-            shown = published.attempt if published else sink.recorded_attempt(manifest.id)
+            shown = published.attempt if published else sink.ledger.recorded_attempt(manifest.id)
             if shown is not None:
                 follows.setdefault(manifest.id, {})[sink.name] = shown
                 lines.append(

@@ -102,7 +102,7 @@ def archive(context: Context, before: datetime, why: str, *, batch: int = BATCH,
     apart = {
         manifest_id
         for sink in context.sinks
-        for manifest_id in context.database.out_of_step(context.pipeline_name, sink.name, sink.evidence())
+        for manifest_id in context.database.out_of_step(context.pipeline_name, sink.name, sink.ledger.evidence())
     }
     result = NewArchive(before, dry_run)
     of_chain = max(1, batch // max(1, len(context.database.lanes(context.pipeline_name))))

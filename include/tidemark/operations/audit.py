@@ -6,14 +6,19 @@ from datetime import UTC, datetime
 from typing import Any, assert_never
 
 from tidemark.characters import storable
+from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ForeignLake, LakeConflict
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.expected import ExpectedByDatabase
+from tidemark.lifecycle.ownership import refuse_foreign
 from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_vanished, went_back
 from tidemark.lifecycle.reconcile import Judgement, judgement, next_step
 from tidemark.manifest import Manifest, ManifestSelection, ManifestState
 from tidemark.paths import RecordName
-from tidemark.sinks.base import Sink
+from tidemark.sinks.base import Expected, Found, Sink, WriteMode
+from tidemark.sinks.capabilities import KeepsDeadLetterFiles
 from tidemark.sinks.difference import Difference
+from tidemark.sinks.stored.published_files import lost_dead_letters
 from tidemark.verdict import NextStep, Verdict, command
 
 KEPT = 20  # differences that the database keeps of an audit, for the page; the audit itself tells all
@@ -152,10 +157,10 @@ def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> 
         try:
             yield from _target(context, sink)
             refuse_vanished(context.pipeline_name, context.database, sink)
-            evidence = sink.evidence()
+            evidence = sink.ledger.evidence()
             for manifest in manifests:
                 yield from _verdict(context, sink, manifest, evidence)
-            yield from sink.audit(context.database, manifests, deep=deep)
+            yield from differences_of_sink(context.database, sink, manifests, deep=deep)
         except (*OF_ONE_SINK, LakeConflict) as error:
             error.within(pipeline=context.pipeline_name)
             yield Difference(None, f"sink {sink.name} cannot be compared: {error.what}", error.next_step)
@@ -163,16 +168,69 @@ def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> 
 
 def _target(context: Context, sink: Sink) -> Iterator[Difference]:
     """A target of another database, or one that went back; an empty one is missing what is published there."""
-    owner, database_id = sink.owner(), context.database.id()
+    owner, database_id = sink.ledger.owner(), context.database.id()
     adopt = command(NextStep.ADOPT, sink.pipeline_name, None, sink.name)
     if owner is not None:
         try:
-            sink.refuse_foreign(database_id)
+            refuse_foreign(sink, database_id)
         except ForeignLake as foreign:
             yield Difference(None, foreign.what, foreign.next_step)
     why = went_back(context.database, sink)
     if why is not None:
         yield Difference(None, why, f"check that it is the right one; if it was restored: {adopt}")
+
+
+def differences_of_sink(
+    database: ManifestDatabase, sink: Sink, manifests: Sequence[Manifest], *, deep: bool
+) -> Iterator[Difference]:
+    """What a target holds and should not, or lacks; ``deep`` reads all rows. ``manifests`` are of this pipeline."""
+    expected, evidence = ExpectedByDatabase(database, sink, manifests), sink.ledger.evidence()
+    yield from _left_in_staging(database, sink, manifests)
+    found: Found = {sink.ledger.record_word: set(evidence)} if sink.ledger.record_word else {}
+    if sink.output.exists():
+        yield from sink.output.differences(expected, found, deep=deep)
+        if isinstance(sink.output, KeepsDeadLetterFiles):
+            store = sink.output.dead_letter_store()
+            yield from lost_dead_letters(expected, sink.output, store, evidence, deep=deep)
+    elif published := expected.published():
+        yield _missing(sink, len(published))
+    yield from _unknown_manifests(expected, sink, found, evidence)
+
+
+def _left_in_staging(database: ManifestDatabase, sink: Sink, manifests: Sequence[Manifest]) -> Iterator[Difference]:
+    """The done ones of these manifests of the pipeline that have staged output and no attempt at work."""
+    own = {manifest.id for manifest in manifests}
+    staged = [manifest_id for manifest_id in sink.staging.manifests() if manifest_id in own]
+    current = database.manifests(ids=staged) if staged else []
+    dead = [manifest.id for manifest in current if manifest.state is ManifestState.DONE and not manifest.alive]
+    # Ask again: an attempt that was running may have ended since, and removed its staging.
+    still_staged = set(sink.staging.manifests()) if dead else set()
+    for manifest_id in dead:
+        if manifest_id in still_staged:
+            what = "staging was left by an attempt that died"
+            yield Difference(manifest_id, what, f"tidemark retry {sink.pipeline_name}")
+
+
+def _missing(sink: Sink, published: int) -> Difference:
+    """The difference of a target that is gone, with so many published manifests."""
+    restore = f"restore it; or replay each manifest: tidemark manifests {sink.pipeline_name}"
+    if sink.write_mode is WriteMode.APPEND:
+        restore = "restore it, or give the sink another target and name, and fill that"
+    return Difference(None, f"{sink.target} does not exist, and has {published:,} manifests published", restore)
+
+
+def _unknown_manifests(
+    expected: Expected, sink: Sink, found: Found, evidence: Mapping[int, int]
+) -> Iterator[Difference]:
+    """What was found of manifests that no pipeline of the database has; those with ``evidence`` can be adopted."""
+    for unknown in sorted(expected.unknown(set().union(*found.values()))):
+        kinds = " and ".join(kind for kind, manifest_ids in found.items() if unknown in manifest_ids)
+        next_step = "no attempt of Tidemark has left them there: delete those rows by hand"
+        if unknown in evidence:
+            next_step = f"tidemark adopt {sink.pipeline_name} --why TEXT"
+        yield Difference(
+            None, f"{sink.target} has {kinds} of manifest {unknown}, which this database does not know", next_step
+        )
 
 
 def _equations(manifest: Manifest) -> Iterator[Difference]:
@@ -194,7 +252,7 @@ def _equations(manifest: Manifest) -> Iterator[Difference]:
 
 
 def _verdict(context: Context, sink: Sink, manifest: Manifest, evidence: Mapping[int, int]) -> Iterator[Difference]:
-    """The verdict on a manifest, except that it is unfinished; ``sink.audit`` looks at the objects."""
+    """The verdict on a manifest, except that it is unfinished; ``differences_of_sink`` looks at the objects."""
     publication = manifest.published(sink.name)
     if manifest.alive or not manifest.attempt:
         return

@@ -4,11 +4,14 @@ from collections.abc import Iterator, Sequence
 
 from tidemark.errors import DataLost, IllegalTransition, NotFound, TopicChanged
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.in_target import record_of
 from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.lifecycle.reconcile import Judgement, judgement
 from tidemark.lifecycle.select import own_manifest, refuse_at_work
 from tidemark.manifest import Decision, Manifest, count_of
+from tidemark.operations.audit import differences_of_sink
 from tidemark.operations.decisions import deciding
+from tidemark.paths import RecordName
 from tidemark.receipt import PublishedObject
 from tidemark.sinks.capabilities import EndsHalfWay, TakesBack
 from tidemark.verdict import NextStep, Verdict, command
@@ -77,10 +80,10 @@ def _is_changed(context: Context, judged: Judgement) -> bool:
     stored = judged.stored(published.attempt) if published else None
     if judged.verdict is not Verdict.IN_STEP or published is None or stored is None:
         return False
-    if isinstance(sink, TakesBack):
+    if isinstance(sink.output, TakesBack):
         accepted = context.database.accepted_damage(manifest.id, sink.name, published.attempt)
-        return any(part.path not in accepted for part in sink.damaged(stored.receipt))
-    differences = sink.audit(context.database, [manifest], deep=True)
+        return any(part.path not in accepted for part in sink.output.damaged(stored.receipt))
+    differences = differences_of_sink(context.database, sink, [manifest], deep=True)
     return any(difference.manifest_id == manifest.id for difference in differences)
 
 
@@ -92,16 +95,16 @@ def _give_up(context: Context, judged: Judgement, *, dry_run: bool) -> Iterator[
         how = f"with attempt {published.attempt} of" if published else "without"
         yield f"sink {sink.name} stays {how} {_ranges(manifest)}"
         if not dry_run:
-            if not published and isinstance(sink, EndsHalfWay):
-                sink.undo_partial(manifest.id, manifest.attempt + 1)
+            if not published and isinstance(sink.output, EndsHalfWay):
+                sink.output.undo_partial(manifest.id, manifest.attempt + 1)
             context.database.accept_damage(manifest.id, sink.name, manifest.attempt, [""])
         return
     stored = judged.stored(published.attempt) if published else None
     assert published is not None, "only what is published can be damaged"
     assert stored is not None, "a publication has a receipt"
-    if isinstance(sink, TakesBack):
+    if isinstance(sink.output, TakesBack):
         before = context.database.accepted_damage(manifest.id, sink.name, published.attempt)
-        gone = [part for part in sink.damaged(stored.receipt) if part.path not in before]
+        gone = [part for part in sink.output.damaged(stored.receipt) if part.path not in before]
         paths = [part.path for part in gone]
     else:
         gone, paths = list(stored.receipt.objects_of(sink.name)), [""]
@@ -109,9 +112,12 @@ def _give_up(context: Context, judged: Judgement, *, dry_run: bool) -> Iterator[
     if dry_run:
         return
     context.database.accept_damage(manifest.id, sink.name, published.attempt, paths)
-    if isinstance(sink, TakesBack):
+    if isinstance(sink.output, TakesBack):
         accepted = context.database.accepted_damage(manifest.id, sink.name, published.attempt)
-        sink.write_record(stored.receipt, manifest.ranges, context.database.id(), accepted)
+        name = RecordName(context.pipeline_name, manifest.id, published.attempt)
+        sink.output.write_record(
+            name, record_of(sink, stored.receipt, manifest.ranges, context.database.id(), accepted)
+        )
 
 
 def _ranges(manifest: Manifest) -> str:

@@ -184,7 +184,7 @@ def _read(
     receipt = replace(receipt, objects=tuple(part for part in receipt.objects if part.path not in accepted))
     groups: dict[tuple[str, str], ReasonGroup] = {}
     count = 0
-    for letter in sink.dead_letters(receipt, values=False):
+    for letter in sink.output.dead_letters(receipt, values=False):
         if selection.has(letter):
             count += 1
             place = Place(manifest.id, letter.topic, letter.partition, letter.offset, letter.timestamp)
@@ -192,7 +192,7 @@ def _read(
             _put(groups, ReasonGroup(letter.error_class, template(letter.reason), 1, place, place, schemas))
     letters = Letters(list(groups.values()), {manifest.id: count} if count else {})
     if count and limit > 0:
-        for letter in sink.dead_letters(receipt, values=True):
+        for letter in sink.output.dead_letters(receipt, values=True):
             if selection.has(letter):
                 letters.records.append(Kept(manifest.id, attempt, letter))
             if len(letters.records) == limit:

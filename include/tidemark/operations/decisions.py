@@ -123,7 +123,7 @@ def _unpublished(context: Context, planned: list[_Planned], *, ask_all: bool = F
     manifests = {part.manifest.id: part.manifest for part in planned}.values()
     if ask_all and any(not manifest.publications for manifest in manifests):
         for sink in context.sinks:
-            sink.owner()  # when it answers, ``check_for_plan`` has compared it
+            sink.ledger.owner()  # when it answers, ``check_for_plan`` has compared it
     for manifest in manifests:
         tried = {name for stored in context.database.receipts(manifest.id) for name in stored.receipt.sinks}
         for sink in context.sinks if manifest.attempt else ():  # without an attempt nothing of it can be there
@@ -131,7 +131,7 @@ def _unpublished(context: Context, planned: list[_Planned], *, ask_all: bool = F
                 continue
             verdict = judgement(context.database, manifest, sink).verdict
             if verdict is Verdict.UNKNOWN:
-                raise not_known(sink, manifest.id, sink.recorded_attempt(manifest.id))
+                raise not_known(sink, manifest.id, sink.ledger.recorded_attempt(manifest.id))
             if verdict is Verdict.MARK_MISSING:
                 raise IllegalTransition(
                     "nothing of it is lost: an attempt wrote all its output and died, and only its publication is "

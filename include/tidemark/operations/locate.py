@@ -138,7 +138,7 @@ def _in_sink(
     gap = _gap(receipt, at, offset)
     if gap:
         return Located(publication.sink, publication.attempt, Standing.NO_RECORD, gap)
-    return sink.locate(manifest, publication, receipt, at, offset)
+    return sink.output.locate(manifest, publication, receipt, at, offset)
 
 
 def _gap(receipt: Receipt, at: TopicPartition, offset: int) -> str:

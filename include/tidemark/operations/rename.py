@@ -18,6 +18,7 @@ from tidemark.errors import ConfigurationError, IllegalTransition, NotFound
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.known_sinks import refuse_unlike
+from tidemark.lifecycle.ownership import refuse_foreign, take_over
 from tidemark.lifecycle.renamed import refuse_renamed
 from tidemark.lifecycle.select import refuse_at_work
 from tidemark.manifest import Decision, count_of, listed
@@ -54,21 +55,21 @@ def rename_pipeline(context: Context, old: str, why: str, *, dry_run: bool) -> D
         known = {sink.name for sink in database.sinks(new if begun else old) if sink.stands}
         sinks = [sink for sink in context.sinks if sink.name in known]
         for sink in sinks:  # this also shows whether each target answers, before anything changes
-            if sink.owner():
-                sink.refuse_foreign(database.id())
+            if sink.ledger.owner():
+                refuse_foreign(sink, database.id())
         decision = Decision(tuple(_lines(database, old, new, sinks, begun=bool(begun))), (), dry_run)
         if dry_run:
             return decision
         for sink in sinks:
-            if sink.owner():
-                sink.take_name(database.id())
+            if sink.ledger.owner():
+                sink.staging.claim(database.id())
         if not begun:
             _rename_in_database(database, old, new)
             database.note_decision(new, "rename", decision)
             failpoint("rename.before_commit")
     failpoint("rename.after_commit")
     for sink in sinks:
-        sink.rename_pipeline(old)
+        take_over(sink, old, sink.name)
         failpoint("rename.in_target")
     failpoint("rename.before_end")
     with database.because(why):

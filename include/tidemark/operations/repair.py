@@ -4,6 +4,8 @@ what a published record names is never removed."""
 from collections.abc import Collection, Iterator, Sequence
 
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.expected import ExpectedByDatabase
+from tidemark.lifecycle.ownership import belongs_to
 from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.lifecycle.publish import Publisher
 from tidemark.lifecycle.reconcile import judgement
@@ -32,19 +34,20 @@ def repair(context: Context, why: str, *, dry_run: bool) -> Decision:
         publisher.sweep()
     manifests = set(staged)
     for sink in context.sinks:
-        if not sink.belongs_to(context.database.id()):
+        if not belongs_to(sink, context.database.id()):
             continue  # it is named below
         # What looks like a leftover of a dead replay may be whole, and is then what ``retry`` publishes.
         ahead = {manifest_id for manifest_id, is_missing in publisher.out_of_step(sink).items() if not is_missing}
-        if isinstance(sink, TakesBack):
-            leftovers = [left for left in sink.leftovers(context.database) if left.manifest_id not in ahead]
+        if isinstance(sink.output, TakesBack):
+            found = sink.output.leftovers(ExpectedByDatabase(context.database, sink))
+            leftovers = [left for left in found if left.manifest_id not in ahead]
             if not dry_run:
                 leftovers = _declared(context, sink, leftovers)
             changed = {left.manifest_id for left in leftovers if left.manifest_id}
             removed = [f"{verb} {left.key}" for left in leftovers]
             if removed and not dry_run:
                 _note(context, why, removed, changed)
-                sink.remove([left.key for left in leftovers])
+                sink.output.remove([left.key for left in leftovers])
             lines += removed
             manifests |= changed
         lines += [f"not repaired: {what}" for what in _waiting(context, sink, ahead)]

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, NotFound
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.ownership import refuse_foreign, take_over
 from tidemark.lifecycle.renamed import refuse_renamed
 from tidemark.lifecycle.select import refuse_at_work
 from tidemark.manifest import Decision, KnownSink, count_of, listed
@@ -29,8 +30,8 @@ def rename_sink(context: Context, old: str, new: str, why: str, *, dry_run: bool
     """
     database, pipeline_name = context.database, context.pipeline_name
     sink = sink_of_file(context, new, f"write name: {new} at sink {old} in the pipeline file, then repeat the command")
-    if sink.owner():  # also shows whether the target answers, before anything changes
-        sink.refuse_foreign(database.id())
+    if sink.ledger.owner():  # also shows whether the target answers, before anything changes
+        refuse_foreign(sink, database.id())
     with nobody_at_work(database, pipeline_name, why) as open_attempts:
         known = {known.name: known for known in database.sinks(pipeline_name)}
         begun = new in known and known[new].renamed_from == old
@@ -41,15 +42,15 @@ def rename_sink(context: Context, old: str, new: str, why: str, *, dry_run: bool
         decision = Decision((line,), (), dry_run)
         if dry_run:
             return decision
-        if sink.owner():
-            sink.take_name(database.id())
+        if sink.ledger.owner():
+            sink.staging.claim(database.id())
         if not begun:
             database.fence_open_attempts(open_attempts, f"sink {old} was renamed {new}")
             before, after = _with_name(context, new, old), context.pipeline
             fingerprints = dict(zip(before.earlier_fingerprints(), after.earlier_fingerprints(), strict=True))
             database.rename_sink(pipeline_name, old, new, fingerprints)
         database.note_decision(pipeline_name, "rename-sink", decision)
-    sink.rename(old)
+    take_over(sink, pipeline_name, old)
     with database.because(why):
         database.end_rename(pipeline_name, new)
     return decision

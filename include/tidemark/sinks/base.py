@@ -1,32 +1,33 @@
-"""The protocol of a sink for the process that publishes; ``tests/behaviours/test_sinks.py`` checks it for every kind.
+"""The three faces of a sink for the process that publishes; ``tests/behaviours/test_sinks.py`` checks them for every
+kind.
 
-An attempt that has put its output leaves a record in the target: ranges, counts, digest, attempt and database. Readers
-without the manifest database use these records, and so do retries after a crash.
+The *ledger* says who owns the target and which attempt has left a record of each manifest. *Staging* is where attempts
+write and no reader looks. The *output* is what readers see. An attempt that has put its output leaves a record in the
+target: readers without the manifest database use it, and so do retries after a crash.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
-from tidemark.database.client import ManifestDatabase
+from tidemark.database.session import Session
 from tidemark.dataset import Dataset
-from tidemark.digest import Digest
-from tidemark.errors import ForeignLake
 from tidemark.findings import Finding
 from tidemark.manifest import Counts, Manifest, Publication
-from tidemark.offsets import Range, TopicPartition, range_from
+from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import RecordName
-from tidemark.receipt import MALFORMED, PublishedObject, Receipt
+from tidemark.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located
-from tidemark.verdict import Shown
 
 Fence = Callable[[], None]
 Mark = Callable[[], None]  # sets the mark: readers of the database see the output of the caller's attempt
+Record = Mapping[str, Any]  # all that another database needs to adopt the output of an attempt, as values for JSON
 
 
 class WriteMode(StrEnum):
@@ -56,38 +57,34 @@ class Position:
     number: int
 
 
-class Sink(ABC):
-    """One sink of one pipeline, for the process that publishes.
+class Ledger(ABC):
+    """Who owns a target, and the records of manifests in it.
 
-    ``target`` is the place of its output; it never changes for a pipeline, and holds no secret.
+    ``target`` is the place as the database and people know it; it never changes for a pipeline, and holds no secret.
     """
 
-    target: str
-    write_mode: ClassVar[WriteMode]
+    record_word: ClassVar[str | None] = "a marker"  # how an audit calls a record; None where ``differences`` tells them
 
-    def __init__(self, pipeline_name: str, name: str) -> None:
+    def __init__(self, pipeline_name: str, name: str, target: str) -> None:
         self.pipeline_name = pipeline_name
         self.name = name
-
-    @abstractmethod
-    def dataset(self) -> Dataset:
-        """What tools for lineage call the target; the target may be asked."""
-
-    @abstractmethod
-    def claim(self, database_id: str) -> None:
-        """Register the database as owner of the target, or raise ``ForeignLake``; may be repeated."""
+        self.target = target
 
     @abstractmethod
     def owner(self) -> Owner | None:
         """Who owns the target; None when it has no owner."""
 
-    def position(self) -> Position | None:
-        """Where the target stands now; None when it keeps no position, or nothing was published yet."""
-        return None
+    @abstractmethod
+    def claim(self, database_id: str) -> None:
+        """Make the database the owner, unless there is one; may be repeated. The caller asks who it is then."""
 
     @abstractmethod
     def hand_over(self, owner: Owner) -> None:
         """Make another database the owner; a person has decided it."""
+
+    def position(self) -> Position | None:
+        """Where the target stands now; None when it keeps no position, or nothing was published yet."""
+        return None
 
     def noted_targets(self) -> set[str]:
         """The ``target`` of each sink that has noted in the place itself that it writes there.
@@ -104,37 +101,6 @@ class Sink(ABC):
         """Note ``target`` in the place, so that it is there when a sink comes by another name; may be repeated."""
 
     @abstractmethod
-    def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
-        """What the executors need beside the settings: the place where this attempt stages. No secrets."""
-
-    def prepare(  # noqa: B027 - most sinks have nothing to prepare
-        self,
-        manifest_id: int,
-        attempt: int,
-        decode: Mapping[str, Any],
-        transforms: Sequence[TransformOrder],
-        database: ManifestDatabase,
-    ) -> None:
-        """Prepare the target for the output of an attempt; raises errors that a person must correct before Spark reads.
-
-        ``decode`` and ``transforms`` are as an order has them; they decide the columns.
-        """
-
-    def wait_for_lower(self, manifest_id: int) -> None:  # noqa: B027 - most sinks have nobody to wait for
-        """Wait until no lower attempt is about to make its output visible; one that tries later meets its fence.
-
-        Only for sinks that make it visible in a transaction of their own, which a paused process may still commit.
-        """
-
-    @abstractmethod
-    def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
-        """Make the output of an attempt visible, write its record, then call ``mark``; may be repeated.
-
-        ``fence`` raises when a newer attempt has started, or somebody has taken back what was put. A sink that appends
-        leaves equal output of a lower attempt as it is, and takes over its record.
-        """
-
-    @abstractmethod
     def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
         """The records of manifests with ids above ``above``, in no order.
 
@@ -149,40 +115,209 @@ class Sink(ABC):
     def record(self, name: RecordName) -> dict[str, Any] | None:
         """The content of a record; None when it does not exist, or is damaged."""
 
+    def rename(self, old: str) -> None:  # noqa: B027 - most targets do not name their sinks
+        """Take over what the target holds under the old name of this sink; may be repeated after it died anywhere.
+
+        No attempt is alive meanwhile, and those that are dead or paused are fenced.
+        """
+
+    def rename_pipeline(self, old: str) -> None:  # noqa: B027 - some targets do not name their pipelines
+        """As ``rename``, for the old name of the pipeline. Nothing of this name is there yet, except what an earlier
+        call took over."""
+
+    def evidence(self, above: int = 0) -> dict[int, int]:
+        """Of each manifest of this pipeline with an id above ``above`` the highest attempt that left a record, which is
+        the record that readers use."""
+        return {name.manifest_id: name.attempt for name in newest(self.records(above=above)).values()}
+
+    def has(self, receipt: Receipt) -> bool:
+        """Whether the record of the receipt's attempt exists, with the same digest."""
+        content = self.record(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))
+        return content is not None and content.get("digest") == receipt.digest(self.name)
+
+
+class Staging(ABC):
+    """The place where attempts write and no reader looks. It may lie in the target, or in a folder of its own: then it
+    belongs to one manifest database too, and has the name of its sink."""
+
     @abstractmethod
-    def has_objects(self, receipt: Receipt) -> bool:
+    def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
+        """What the executors need beside the settings: the place where this attempt stages. No secrets."""
+
+    @abstractmethod
+    def manifests(self) -> list[int]:
+        """The ids of manifests with staged output, also of other pipelines that share the target."""
+
+    @abstractmethod
+    def attempts(self, manifest_id: int) -> list[int]:
+        """The attempts of a manifest with staged output."""
+
+    @abstractmethod
+    def clear(self, manifest_id: int, attempt: int) -> None:
+        """Remove the staged output of an attempt; may be repeated."""
+
+    def claim(self, database_id: str) -> None:  # noqa: B027 - staging in the target belongs to who owns that
+        """Make a database the owner of the place, or raise ``ForeignLake``; may be repeated."""
+
+    def refuse_foreign(self, database_id: str) -> None:  # noqa: B027
+        """Raise ``ForeignLake`` when another database owns the place; it may have no owner yet."""
+
+    def hand_over(self, owner: Owner) -> None:  # noqa: B027
+        """Make another database the owner; raises ``ForeignLake`` when the place belongs to a third one."""
+
+    def rename(self, pipeline_name: str, sink_name: str, owner: Owner) -> None:  # noqa: B027
+        """Take over what the place of an old name keeps; may be repeated after it died anywhere. ``owner`` is that of
+        the target."""
+
+
+@dataclass(frozen=True)
+class MarkSession:
+    """The session by which the mark is set: a target in the same database puts its rows in the same transaction.
+
+    ``lock`` gives the number of the advisory lock that the session holds for the attempt.
+    """
+
+    session: Session
+    transaction: Callable[[], AbstractContextManager[None]]
+    user: Callable[[], str]
+    lock: Callable[[], int]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What an attempt is about to write: ``decode`` and ``transforms`` decide the columns, as an order has them.
+
+    ``incarnations`` gives topic, partition and incarnation of each range. ``may_have_put`` tells whether a lower
+    attempt may have put something of the manifest.
+    """
+
+    manifest_id: int
+    attempt: int
+    decode: Mapping[str, Any]
+    transforms: Sequence[TransformOrder]
+    incarnations: Callable[[], list[tuple[str, int, int]]]
+    may_have_put: Callable[[], bool]
+    marks: MarkSession
+
+
+class Expected(Protocol):
+    """What the manifest database says that one target holds: an audit compares it with the target.
+
+    It is asked each time, so a caller that has read the target before knows what was published meanwhile.
+    """
+
+    manifests: Sequence[Manifest]  # those that are compared, of this pipeline
+
+    def published(self) -> list[tuple[Manifest, Publication]]:
+        """Those of them that are published in this sink."""
+        ...
+
+    def receipt(self, manifest_id: int, attempt: int) -> Receipt | None: ...
+
+    def given_up(self, manifest_id: int, attempt: int) -> frozenset[str]:
+        """The paths of objects of a publication that a person has given up; an empty path stands for rows."""
+        ...
+
+    def unknown(self, manifest_ids: Iterable[int]) -> set[int]:
+        """Those of the ids that no pipeline of the database has."""
+        ...
+
+    def own(self) -> dict[int, Manifest]:
+        """All manifests of this pipeline by id, archived ones too."""
+        ...
+
+    def not_own(self, manifest_ids: Iterable[int]) -> set[int]:
+        """Those of the ids that are no manifests of this pipeline."""
+        ...
+
+    def highest(self) -> int:
+        """The highest id that a manifest of this pipeline ever had."""
+        ...
+
+    def newest_attempt(self, manifest_id: int) -> int: ...
+
+    def pipeline_names(self) -> set[str]:
+        """The name of this pipeline, and those that it had before."""
+        ...
+
+    def objects(self, manifest_id: int | None = None) -> list[tuple[int, PublishedObject]]:
+        """(manifest id, object) of every object that is published in this sink, or of those of one manifest."""
+        ...
+
+    def kept_of_retired(self) -> set[str]:
+        """Places, below their roots, of all objects and records that retired sinks of this pipeline have published."""
+        ...
+
+
+Found = dict[str, set[int]]  # ids of manifests by what a target has of them, such as "rows"
+
+
+class Output(ABC):
+    """What readers see of a target."""
+
+    write_mode: ClassVar[WriteMode]
+
+    def __init__(self, pipeline_name: str, name: str) -> None:
+        self.pipeline_name = pipeline_name
+        self.name = name
+
+    @abstractmethod
+    def dataset(self) -> Dataset:
+        """What tools for lineage call the target; the target may be asked."""
+
+    @abstractmethod
+    def exists(self) -> bool:
+        """Whether the target is there; a lake always is, as a folder without files is an empty one."""
+
+    def note_settings(self) -> None:  # noqa: B027 - most targets need not remember any
+        """Note in the target, which is this database's, what it must remember of the settings; may be repeated. Raises
+        ``SinkRefused`` when it was made by others."""
+
+    def prepare(self, work: Work) -> None:  # noqa: B027 - some targets have nothing to prepare
+        """Prepare the target for the output of an attempt; raises errors that a person must correct first."""
+
+    def wait_for_lower(self, manifest_id: int) -> None:  # noqa: B027 - most sinks have nobody to wait for
+        """Wait until no lower attempt is about to make its output visible; one that tries later meets its fence.
+
+        Only for sinks that make it visible in a transaction of their own, which a paused process may still commit.
+        """
+
+    @abstractmethod
+    def put(self, receipt: Receipt, record: Record, fence: Fence, mark: Mark) -> None:
+        """Make the output of an attempt visible, write its record, then call ``mark``; may be repeated.
+
+        ``fence`` raises when a newer attempt has started, or somebody has taken back what was put. A sink that appends
+        leaves equal output of a lower attempt as it is, and takes over its record.
+        """
+
+    @abstractmethod
+    def has(self, receipt: Receipt) -> bool:
         """Whether all objects of the receipt are in the target; compares sizes only."""
 
     def damaged(self, receipt: Receipt) -> list[PublishedObject]:
         """The objects of the receipt that are missing, or hold other rows than were written; reads them all."""
         parts = receipt.objects_of(self.name)
-        return [part for part in parts if not self.has_objects(replace(receipt, objects=(part,)))]
+        return [part for part in parts if not self.has(replace(receipt, objects=(part,)))]
 
     @abstractmethod
-    def same_output(self, before: Receipt, now: Receipt) -> bool:
-        """Whether all published rows of ``before`` are in the target; then ``now``, of the same digest, is not put."""
+    def same(self, before: Receipt, now: Receipt) -> bool:
+        """Whether all published rows of ``before``, which has its record, are in the target; then ``now``, of the same
+        digest, is not put."""
+
+    def discard(self, receipt: Receipt) -> None:  # noqa: B027 - what only a higher attempt replaces is not removed
+        """Remove what an attempt that is not published has put; may be repeated. The caller clears its staging after
+        that, so that ``sweep`` finds an attempt that dies in between."""
+
+    def counts(self, receipt: Receipt, ranges: Sequence[Range]) -> Counts:
+        """The counts of an attempt that has put its output here."""
+        return receipt.counts(self.name, ranges)
 
     @abstractmethod
-    def discard(self, receipt: Receipt) -> None:
-        """Remove all output of an attempt that is not published, its staging last; may be repeated."""
+    def differences(self, expected: Expected, found: Found, *, deep: bool) -> Iterator[Difference]:
+        """What is in the target, which exists, and should not be, or is missing; ``deep`` reads all rows.
 
-    @abstractmethod
-    def staged_manifests(self) -> list[int]:
-        """The ids of manifests with staged output, also of other pipelines that share the target."""
-
-    @abstractmethod
-    def staged_attempts(self, manifest_id: int) -> list[int]:
-        """The attempts of a manifest with staged output."""
-
-    @abstractmethod
-    def clear_staging(self, manifest_id: int, attempt: int) -> None:
-        """Remove the staged output of an attempt."""
-
-    @abstractmethod
-    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
-        """What is in the target and should not be, or is missing; ``deep`` reads all rows.
-
-        ``manifests`` are those of this pipeline. The caller compares records with receipts.
+        The caller looks itself at staging, at files with dead letters, and for manifests in ``found`` that no pipeline
+        has: there this adds what it has seen of which manifests.
         """
 
     @abstractmethod
@@ -199,150 +334,38 @@ class Sink(ABC):
         cannot be read, for instance since a replay has replaced it.
         """
 
-    def take_name(self, database_id: str) -> None:  # noqa: B027 - most targets have no place of that name
-        """Take the place of the new name before anything is renamed, or raise ``ForeignLake``; may be repeated."""
-
-    def rename(self, old: str) -> None:  # noqa: B027 - most targets do not name their sinks
-        """Take over what the target holds under the old name of this sink; may be repeated after it died anywhere.
-
-        No attempt is alive meanwhile, and those that are dead or paused are fenced.
-        """
-
-    def rename_pipeline(self, old: str) -> None:  # noqa: B027 - some targets do not name their pipelines
-        """Take over what the target holds under the old name of the pipeline; may be repeated after it died anywhere.
-
-        No attempt is alive meanwhile, and those that are dead or paused are fenced. Nothing of this name is there yet,
-        except what an earlier call took over.
-        """
-
     @abstractmethod
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         """Try what an attempt does before Spark starts, and undo it; raises errors that a person must correct."""
 
-    def is_whole(self, receipt: Receipt, without: frozenset[str] = frozenset()) -> bool:
-        """Whether all objects of the receipt are in the target, except those at the paths ``without``."""
-        expected = tuple(object_ for object_ in receipt.objects if object_.path not in without)
-        return self.has_objects(replace(receipt, objects=expected) if without else receipt)
+    def parts(self, receipt: Receipt, kind: ObjectKind) -> list[PublishedObject]:
+        """The objects of a receipt in this sink, of one kind."""
+        return [part for part in receipt.objects_of(self.name) if part.kind is kind]
 
-    def counts(self, receipt: Receipt, ranges: Sequence[Range]) -> Counts:
-        """The counts of an attempt that has put its output here."""
-        return receipt.counts(self.name, ranges)
 
-    def evidence(self, above: int = 0) -> dict[int, int]:
-        """Of each manifest of this pipeline with an id above ``above`` the highest attempt that left a record, which is
-        the record that readers use."""
-        return {name.manifest_id: name.attempt for name in newest(self.records(above=above)).values()}
+@dataclass(frozen=True, eq=False)
+class Sink:
+    """One sink of one pipeline, for the process that publishes."""
 
-    def has_record(self, receipt: Receipt) -> bool:
-        """Whether the record of the receipt's attempt exists, with the same digest."""
-        content = self.record(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))
-        return content is not None and content.get("digest") == receipt.digest(self.name)
+    ledger: Ledger
+    staging: Staging
+    output: Output
 
-    def holds(self, receipt: Receipt) -> bool:
-        """Whether the record and all objects of the receipt are in the target."""
-        return self.has_record(receipt) and self.has_objects(receipt)
+    @property
+    def pipeline_name(self) -> str:
+        return self.ledger.pipeline_name
 
-    def shown(
-        self,
-        manifest: Manifest,
-        evidence: int | None,
-        receipts: Mapping[int, Receipt],
-        accepted: frozenset[str] = frozenset(),
-        *,
-        objects: bool = True,
-    ) -> Shown:
-        """What the target shows of a manifest: ``evidence`` is the highest attempt with a record.
+    @property
+    def name(self) -> str:
+        return self.ledger.name
 
-        Objects whose paths are ``accepted`` are not missed. Without ``objects`` those of a published attempt that has
-        its record are not looked at.
-        """
-        published = manifest.published(self.name)
-        digest = None if evidence is None else self._digest_of_record(manifest, evidence)
-        if published is not None and evidence == published.attempt and not objects:
-            return Shown(evidence, digest, whole=True, published_whole=True)
-        newest_receipt = receipts.get(evidence or 0)
-        whole = newest_receipt is not None and self.is_whole(newest_receipt)
-        if published is None:
-            return Shown(evidence, digest, whole=whole)
-        receipt = receipts.get(published.attempt)
-        published_whole = receipt is not None and self.is_whole(receipt, accepted)
-        return Shown(evidence, digest, whole=whole, published_whole=published_whole)
+    @property
+    def target(self) -> str:
+        return self.ledger.target
 
-    def _digest_of_record(self, manifest: Manifest, attempt: int) -> str | None:
-        """The digest in a record; None when it cannot be read, or is not that of the objects it names.
-
-        Also when it covers other ranges than a manifest that is not published: a person gave some of them up since.
-        """
-        published = manifest.published(self.name)
-        content = self.record(RecordName(self.pipeline_name, manifest.id, attempt)) or {}
-        try:
-            ranges = tuple(range_from(range_) for range_ in content["ranges"])
-            objects = (*content["objects"], *content["gone"])
-            digest = sum((Digest.parse(part["digest"]) for part in objects), Digest.zero())
-            covers = ranges == manifest.ranges or (published is not None and published.attempt == attempt)
-            return str(digest) if covers and str(digest) == content["digest"] else None
-        except MALFORMED:
-            return None
-
-    def content_of_record(
-        self, receipt: Receipt, ranges: Sequence[Range], database_id: str, gone: frozenset[str] = frozenset()
-    ) -> dict[str, Any]:
-        """All that another database needs to adopt this output, as values for JSON."""
-        objects = [
-            {name: value for name, value in asdict(object_).items() if name not in ("sink", "staged")}
-            for object_ in receipt.objects_of(self.name)
-        ]
-        return {
-            "pipeline": self.pipeline_name,
-            "manifest": receipt.manifest_id,
-            "attempt": receipt.attempt,
-            "database": database_id,
-            "ranges": [asdict(range_) for range_ in ranges],
-            "counts": asdict(receipt.counts(self.name, ranges)),
-            "digest": receipt.digest(self.name),
-            "partitions": [asdict(partition) for partition in receipt.partitions],
-            "hours": receipt.hours,
-            "reasons": [asdict(reason) for reason in receipt.reasons],
-            "schemas": receipt.schemas,
-            "objects": [object_ for object_ in objects if object_["path"] not in gone],
-            "gone": [object_ for object_ in objects if object_["path"] in gone],
-        }
-
-    def refuse_foreign(self, database_id: str) -> None:
-        """Raise when another database owns the target: manifests of the two would have the same ids."""
-        owner = self.owner()
-        if owner is None or owner.database != database_id:
-            raise self.foreign(owner, database_id)
-
-    def belongs_to(self, database_id: str) -> bool:
-        """Whether this sink may list and remove there what attempts have left: the place is of the database, and of no
-        sink that comes there by another name."""
-        try:
-            self.refuse_foreign(database_id)
-        except ForeignLake:
-            return False
-        noted = self.noted_targets()
-        return not noted or self.target in noted
-
-    def foreign(self, owner: Owner | None, database_id: str) -> ForeignLake:
-        """The error of a database that does not own the target."""
-        if owner is not None and database_id in owner.before:
-            return ForeignLake(
-                f"{self.target} was adopted by the manifest database {owner.database}; this one, {database_id}, owned "
-                "it before",
-                next_step="nothing was written; work with the database that adopted it (TIDEMARK_DB), and stop all "
-                "that still uses this one",
-                pipeline=self.pipeline_name,
-                sink=self.name,
-            )
-        return ForeignLake(
-            f"{self.target} belongs to another manifest database ({owner and owner.database}), this one is "
-            f"{database_id}",
-            next_step="check TIDEMARK_DB and where the sink writes; two databases in one target would mix. "
-            f"To bring the records into an empty database: tidemark adopt {self.pipeline_name} --why TEXT",
-            pipeline=self.pipeline_name,
-            sink=self.name,
-        )
+    @property
+    def write_mode(self) -> WriteMode:
+        return self.output.write_mode
 
 
 def newest(names: Iterable[RecordName]) -> dict[int, RecordName]:

@@ -1,4 +1,4 @@
-"""The capabilities that only some kinds of sinks have; who needs one asks: ``isinstance(sink, ShowsHours)``."""
+"""The capabilities that only some outputs have; who needs one asks: ``isinstance(sink.output, ShowsHours)``."""
 
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
@@ -6,11 +6,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from tidemark.database.client import ManifestDatabase
-from tidemark.manifest import WithoutRows
-from tidemark.offsets import Range
-from tidemark.receipt import Receipt
-from tidemark.sinks.base import Sink, WriteMode
+from tidemark.manifest import Publication, WithoutRows
+from tidemark.offsets import TopicPartition
+from tidemark.paths import RecordName
+from tidemark.receipt import ObjectKind, Receipt
+from tidemark.sinks.base import Expected, Output, Record, WriteMode
+from tidemark.sinks.dead_letters import DeadLetter
+from tidemark.sinks.located import Located, Standing
+from tidemark.sinks.stored.dead_letter_files import dead_letters_in, file_with_offset
+from tidemark.storage.base import ObjectStore
 
 
 @dataclass(frozen=True)
@@ -48,38 +52,52 @@ class NamedFile(NamedTuple):
     bytes: int
 
 
-class TakesBack(Sink):
-    """Its output can be removed after it was put; in the others only a higher attempt can replace it."""
+class TakesBack(Output):
+    """It can be removed after it was put; in the others only a higher attempt can replace it."""
 
     write_mode = WriteMode.REPLACE
 
     @abstractmethod
-    def write_record(
-        self, receipt: Receipt, ranges: Sequence[Range], database_id: str, gone: frozenset[str] = frozenset()
-    ) -> None:
-        """Write the record of an attempt, complete and durable: from then on readers of records see its output.
-
-        ``gone`` are the paths of objects that a person has given up; the record names them apart from the others.
-        """
+    def write_record(self, name: RecordName, record: Record) -> None:
+        """Write a record, complete and durable: from then on readers of records see the objects that it names."""
 
     @abstractmethod
-    def drop_orphan_record(self, receipt: Receipt) -> None:
-        """Remove the record of an attempt when its output was taken back before the record was written.
-
-        For an attempt that has lost its session, so that the database cannot be asked. May be repeated.
-        """
-
-    @abstractmethod
-    def leftovers(self, database: ManifestDatabase) -> list[Leftover]:
+    def leftovers(self, expected: Expected) -> list[Leftover]:
         """What dead attempts left and nobody needs; ``remove`` takes the keys."""
 
     @abstractmethod
     def remove(self, keys: Sequence[str]) -> None:
-        """Remove leftovers by their keys."""
+        """Remove records and leftovers by their keys; may be repeated."""
 
 
-class EndsHalfWay(Sink):
+class KeepsDeadLetterFiles(Output):
+    """Its dead letters are Parquet files, each by its path in the receipt."""
+
+    @abstractmethod
+    def dead_letter_store(self) -> ObjectStore:
+        """Where they are; ``FileNotFoundError`` when that is not there."""
+
+    def dead_letters(self, receipt: Receipt, *, values: bool) -> Iterator[DeadLetter]:
+        yield from dead_letters_in(self.dead_letter_store(), self.parts(receipt, ObjectKind.DEAD_LETTER), values=values)
+
+    def located_dead_letter(
+        self, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
+    ) -> Located | None:
+        """The file that holds a record as a dead letter; None when none does."""
+        store = self.dead_letter_store()
+        file = file_with_offset(store, self.parts(receipt, ObjectKind.DEAD_LETTER), at, offset)
+        if file is None:
+            return None
+        place = f"{store.root}/{file.path}"
+        return Located(self.name, published.attempt, Standing.HELD, "a dead letter", ObjectKind.DEAD_LETTER, place)
+
+
+class EndsHalfWay(Output):
     """Readers may see a part of a manifest, when its attempt ends in the middle."""
+
+    @abstractmethod
+    def is_half(self, manifest_id: int) -> bool:
+        """Whether an attempt replaces what is there, or has died while it did: then no record counts."""
 
     @abstractmethod
     def undo_partial(self, manifest_id: int, attempt: int) -> None:
@@ -89,7 +107,7 @@ class EndsHalfWay(Sink):
         """
 
 
-class DerivesTotals(Sink):
+class DerivesTotals(Output):
     """The target derives something from the output of manifests, such as totals."""
 
     @abstractmethod
@@ -105,28 +123,28 @@ class DerivesTotals(Sink):
         """
 
 
-class WritesTopics(Sink):
+class WritesTopics(Output):
     @abstractmethod
     def topic_ids(self) -> set[str]:
         """The ids of the topics that it writes to, as sources of their cluster have them."""
 
 
-class NamesFiles(Sink):
+class NamesFiles(Output):
     @abstractmethod
     def named_files(self) -> list[NamedFile]:
         """All files with rows that the target shows now."""
 
 
-class MayBeRolledBack(Sink):
+class MayBeRolledBack(Output):
     """Another program may take the target back to what it was, with the evidence in it."""
 
     @abstractmethod
-    def unvouched(self, database: ManifestDatabase) -> dict[int, dict[str, Any] | None]:
+    def unvouched(self, expected: Expected) -> dict[int, dict[str, Any] | None]:
         """The manifests of this pipeline that the target has rows and no evidence of, and that the database does not
         know; with the newest record that is left of each. Their offsets must not be planned again."""
 
 
-class ShowsHours(Sink):
+class ShowsHours(Output):
     """Readers of folders may be shown which event hours are complete."""
 
     @abstractmethod

@@ -6,6 +6,7 @@ Keys are relative to the root, with forward slashes. ``open.py`` opens the store
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO, Protocol
 from urllib.parse import urlsplit
 
@@ -82,3 +83,8 @@ def is_address(url: str) -> bool:
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and bool(parts.hostname) and not (set("@?#") & set(url))
+
+
+def real_root(root: str) -> str:
+    """A folder by the path to which links lead; a bucket as it is."""
+    return str(Path(root).resolve()) if Path(root).is_absolute() else root

@@ -66,7 +66,10 @@ def _files_of_tables(pipeline: Pipeline, names: Collection[str]) -> list[ObjectV
     _refuse_several(pipeline.name, sorted(table.name for table in tables))
     sinks = [open_sink(pipeline.name, table, from_environment) for table in tables]
     return [
-        ObjectView(*file, sink.name) for sink in sinks if isinstance(sink, NamesFiles) for file in sink.named_files()
+        ObjectView(*file, sink.name)
+        for sink in sinks
+        if isinstance(sink.output, NamesFiles)
+        for file in sink.output.named_files()
     ]
 
 

@@ -6,19 +6,13 @@ Pages of a scan are read at different moments. What seems wrong is therefore loo
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, Publication, count_of
-from tidemark.sinks.audit.left_in_staging import left_in_staging
-from tidemark.sinks.audit.published_files import lost_dead_letters
-from tidemark.sinks.audit.stray_contributions import what_of_strays
-from tidemark.sinks.audit.unknown_manifests import unknown_manifests
-from tidemark.sinks.base import Sink
+from tidemark.sinks.aggregates.stray_contributions import what_of_strays
+from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.dynamodb.items import KeyGroup, combined, key_text
 from tidemark.sinks.dynamodb.markers import Marker, Markers
-from tidemark.sinks.dynamodb.tables import Tables
 from tidemark.sinks.dynamodb.totals import Totals
-from tidemark.storage.base import ObjectStore
 
 _BY_HAND = "no attempt of Tidemark has left them there: delete those items by hand"
 
@@ -49,63 +43,38 @@ class _Contributed:
 
 
 def differences_of_dynamodb(
-    database: ManifestDatabase,
-    sink: Sink,
-    tables: Tables,
-    totals: Totals,
-    markers: Markers,
-    kept: ObjectStore,
-    manifests: Sequence[Manifest],
-    *,
-    deep: bool,
+    expected: Expected, ledger: Ledger, totals: Totals, markers: Markers, *, deep: bool
 ) -> Iterator[Difference]:
-    """What the tables hold and should not, or lack; ``deep`` combines all contributions again.
-
-    ``kept`` has the files of dead letters.
-    """
-    yield from left_in_staging(database, sink, manifests)
-    present = markers.all()
-    yield from unknown_manifests(database, sink, {"a marker": present}, sink.evidence())
-    published = [(manifest, row) for manifest in manifests if (row := manifest.published(sink.name))]
-    exist = tables.exist()
-    if published and not exist:
-        yield Difference(None, f"{sink.target} does not exist, and has {len(published):,} manifests published",
-                         f"restore it; or replay each manifest: tidemark manifests {sink.pipeline_name}")  # fmt: skip
-        return
-    shown = {manifest_id: marker.attempt for manifest_id, marker in present.items() if marker.attempt and marker.whole}
-    yield from lost_dead_letters(database, sink, kept, published, shown, deep=deep)
-    at_work = {manifest.id for manifest in manifests if manifest.alive}
+    """What the tables hold and should not, or lack; ``deep`` combines all contributions again."""
+    present, published = markers.all(), expected.published()
+    at_work = {manifest.id for manifest in expected.manifests if manifest.alive}
     for manifest, _ in published:
         marker = present.get(manifest.id)
         if marker is not None and not marker.whole and manifest.id not in at_work:
             what = f"attempt {marker.putting} has replaced some of its contributions, and did not end"
-            yield Difference(manifest.id, what, f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}")
-    if deep and exist:
-        whole = [
-            (manifest, row)
-            for manifest, row in published
-            if not database.accepted_damage(manifest.id, sink.name, row.attempt)
-        ]
-        yield from _contents(database, sink, totals, markers, present, whole)
+            yield Difference(manifest.id, what, f"tidemark replay {ledger.pipeline_name} --manifest {manifest.id}")
+    if deep:
+        whole = [(manifest, row) for manifest, row in published if not expected.given_up(manifest.id, row.attempt)]
+        yield from _contents(expected, ledger, totals, markers, present, whole)
 
 
 def _contents(
-    database: ManifestDatabase,
-    sink: Sink,
+    expected: Expected,
+    ledger: Ledger,
     totals: Totals,
     markers: Markers,
     before: Mapping[int, Marker],
     published: Sequence[tuple[Manifest, Publication]],
 ) -> Iterator[Difference]:
     contributed: dict[int, _Contributed] = {}
-    expected: dict[str, KeyGroup | None] = {}
+    sums: dict[str, KeyGroup | None] = {}
     contributor: dict[str, int] = {}
     decimals = markers.decimals()
     for manifest_id, attempt, group in totals.all_contributions():
         of_manifest = contributed.setdefault(manifest_id, _Contributed())
         of_manifest.add(attempt, group, before.get(manifest_id), key_text(group.columns, decimals))
-        others = expected.get(group.key)
-        expected[group.key] = combined([others, group] if others else [group], totals.value_columns)
+        others = sums.get(group.key)
+        sums[group.key] = combined([others, group] if others else [group], totals.value_columns)
         contributor[group.key] = max(manifest_id, contributor.get(group.key, 0))
     after = markers.all()
     still = {id_ for id_, marker in after.items() if before.get(id_) == marker and marker.whole}
@@ -114,7 +83,7 @@ def _contents(
         for manifest, publication in published
         if manifest.id in still
         for difference in _manifest(
-            sink,
+            ledger.pipeline_name,
             manifest.id,
             publication.counts.written,
             after[manifest.id],
@@ -122,16 +91,16 @@ def _contents(
         )
     ]
     yield from incomplete
-    for stray, (why, step) in what_of_strays(database, sink, contributed.keys() - after.keys(), _BY_HAND).items():
+    for stray, (why, step) in what_of_strays(expected, ledger, contributed.keys() - after.keys(), _BY_HAND).items():
         number = f"{contributed[stray].keys:,} contributions of manifest {stray}"
-        yield Difference(None, f"{sink.target} has {number}, {why}", step)
-    yield from _totals(sink, totals, expected, contributor, first=_REPLAYS if incomplete else "")
+        yield Difference(None, f"{ledger.target} has {number}, {why}", step)
+    yield from _totals(ledger, totals, sums, contributor, first=_REPLAYS if incomplete else "")
 
 
 def _manifest(
-    sink: Sink, manifest_id: int, written: int, marker: Marker, contributed: _Contributed
+    pipeline_name: str, manifest_id: int, written: int, marker: Marker, contributed: _Contributed
 ) -> Iterator[Difference]:
-    replay = f"tidemark replay {sink.pipeline_name} --manifest {manifest_id}"
+    replay = f"tidemark replay {pipeline_name} --manifest {manifest_id}"
     if contributed.rows != written:
         what = f"the contributions of it count {contributed.rows:,} records where {written:,} were written"
         yield Difference(manifest_id, what, replay)
@@ -152,7 +121,7 @@ def _manifest(
 
 
 def _totals(
-    sink: Sink,
+    ledger: Ledger,
     totals: Totals,
     expected: dict[str, KeyGroup | None],
     contributor: Mapping[str, int],
@@ -164,12 +133,12 @@ def _totals(
     for key in totals.wrong(expected):
         wrong.setdefault(contributor.get(key), []).append(key)
     for manifest_id, keys in sorted(wrong.items(), key=lambda entry: entry[0] or 0):
-        number = f"{len(keys):,} totals of {sink.target}"
+        number = f"{len(keys):,} totals of {ledger.target}"
         if manifest_id is None:
             yield Difference(None, f"{number} have no contributions, such as {min(keys)}", first or _BY_HAND)
         else:
             yield Difference(
                 manifest_id,
                 f"{number} are not the combination of their contributions, such as {min(keys)}",
-                f"tidemark replay {sink.pipeline_name} --manifest {manifest_id}",
+                f"tidemark replay {ledger.pipeline_name} --manifest {manifest_id}",
             )

@@ -23,23 +23,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidemark.connections import Lookup
-from tidemark.database.client import ManifestDatabase
 from tidemark.dataset import Dataset
 from tidemark.digest import Digest, row_digest
 from tidemark.errors import Fenced, SinkRefused, Unavailable, WorkFailed
 from tidemark.failpoints import failpoint
 from tidemark.findings import Finding, ok
 from tidemark.manifest import Manifest, Publication, count_of
-from tidemark.offsets import Range, TopicPartition
+from tidemark.offsets import TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import ObjectName, RecordName, staging_folder
-from tidemark.receipt import ObjectKind, PublishedObject, Receipt
-from tidemark.sinks.aggregates.before import may_have_contributed
+from tidemark.receipt import ObjectKind, Receipt
 from tidemark.sinks.aggregates.groups import combined
 from tidemark.sinks.aggregates.value_columns import WINDOW
-from tidemark.sinks.base import Fence, Mark, Owner, Position, WriteMode
-from tidemark.sinks.capabilities import DerivesTotals, EndsHalfWay
-from tidemark.sinks.dead_letters import DeadLetter
+from tidemark.sinks.base import Expected, Fence, Found, Ledger, Mark, Owner, Position, Record, Sink, Work, WriteMode
+from tidemark.sinks.capabilities import DerivesTotals, EndsHalfWay, KeepsDeadLetterFiles
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.dynamodb.audit import differences_of_dynamodb
 from tidemark.sinks.dynamodb.client import Changed, Dynamo
@@ -59,12 +56,11 @@ from tidemark.sinks.dynamodb.tables import Tables
 from tidemark.sinks.dynamodb.totals import KEYS_OF_A_CALL, Putting, TooManyDigits, Totals
 from tidemark.sinks.dynamodb.writer import WITH_DIGEST
 from tidemark.sinks.located import Located, Standing
-from tidemark.sinks.stored.dead_letter_files import are_as_written, dead_letters_in, file_with_offset
+from tidemark.sinks.stored.dead_letter_files import are_as_written
 from tidemark.sinks.stored.own_staging import OwnStaging
 from tidemark.storage.base import Move, ObjectStore
 from tidemark.storage.s3_client import access
 from tidemark.transforms.sequence import columns_after
-from tidemark.verdict import Shown
 
 TRIES = 30  # of a call on items that others change at the same time
 ITEM_BYTES = 350_000  # of the text in one item; DynamoDB takes 400 KB, names and numbers included
@@ -74,26 +70,137 @@ GIVEN_UP = "given up"  # in the place of a digest
 _OF_A_PLACE = {"_topic": pa.string(), "_partition": pa.int32(), WINDOW: pa.timestamp("us", "UTC")}
 
 
-class DynamoSink(DerivesTotals, EndsHalfWay):
-    """The totals of one pipeline, in the two tables of one sink."""
+class DynamoLedger(Ledger):
+    """The markers of a table of contributions: an item for each manifest, and one for the owner."""
 
-    write_mode = WriteMode.UPSERT
-
-    def __init__(self, pipeline_name: str, settings: Settings, lookup: Lookup) -> None:
-        super().__init__(pipeline_name, settings.name)
+    def __init__(self, pipeline_name: str, settings: Settings, tables: Tables, markers: Markers) -> None:
+        super().__init__(pipeline_name, settings.name, settings.target)
         self.settings = settings
-        self.target = settings.target
-        self._dynamo = Dynamo(access(settings.access(), lookup), self.context)
-        self.tables = Tables(settings, self._dynamo, self.context)
-        self.markers = Markers(self._dynamo, settings.contributions)
-        self.totals = Totals(settings, self._dynamo, self.markers)
-        self._had_none: int | None = None  # the manifest that has never contributed, as ``prepare`` found out
-        self._staging = OwnStaging(settings.staging, pipeline_name, settings.name, settings.store_settings(), lookup)
-        self._store = self._staging.store
+        self.tables = tables
+        self.markers = markers
 
     @property
     def context(self) -> dict[str, Any]:
         return {"pipeline": self.pipeline_name, "sink": self.name, "table": self.settings.table}
+
+    def owner(self) -> Owner | None:
+        return self.markers.owner()
+
+    def claim(self, database_id: str) -> None:
+        """Raises ``SinkRefused`` when there are items, and nothing says whose they are."""
+        self.tables.ensure()
+        if self.markers.owner() is None:
+            self.refuse_unowned()
+            self.markers.take(Owner(database_id), self.pipeline_name, self.settings.aggregate.definition())
+
+    def refuse_unowned(self) -> None:
+        """Raise ``SinkRefused`` when there are items, and nothing says whose they are."""
+        if self.tables.are_empty() or self.markers.owner() is not None:  # another process may have been quicker
+            return
+        tables = f"{self.settings.table} and {self.settings.contributions}"
+        raise SinkRefused(
+            f"there are items in {tables}, and nothing says any more which manifests they are of: new ones would be "
+            "added to them",
+            next_step="nothing was written; restore both tables from copies of the same moment; or, when the records "
+            "of all items are to be read again, delete the items of both, or both tables, then: tidemark retry "
+            f"{self.pipeline_name}; or give this sink another table and another name",
+            **self.context,
+        )
+
+    def hand_over(self, owner: Owner) -> None:
+        self.markers.hand_over(owner)
+
+    def noted_targets(self) -> set[str]:
+        noted = self.markers.noted(OwnerNote.TARGET)
+        return set() if noted is None else {noted}
+
+    def note_target(self) -> None:
+        self.markers.note(OwnerNote.TARGET, self.target, self.markers.noted(OwnerNote.TARGET))
+
+    def position(self) -> Position | None:
+        """Of the table of contributions; another table in the place of one of the two is another target."""
+        position, noted = self.markers.position(), self.markers.noted(OwnerNote.TABLES)
+        if position is None or noted is None or (now := self.tables.identity()) == noted:
+            return position
+        return replace(position, identity=f"{position.identity} with the tables {now}")
+
+    def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
+        del own  # no other pipeline writes to these tables
+        markers = self.markers.all(above).items()
+        return [RecordName(self.pipeline_name, id_, marker.attempt) for id_, marker in markers if marker.attempt]
+
+    def recorded_attempt(self, manifest_id: int) -> int | None:
+        marker = self.markers.of(manifest_id)
+        return None if marker is None else marker.attempt
+
+    def record(self, name: RecordName) -> dict[str, Any] | None:
+        marker = self.markers.of(name.manifest_id)
+        return marker.content() if marker and marker.attempt == name.attempt else None
+
+    def rename_pipeline(self, old: str) -> None:
+        """The owner of the tables has the name."""
+        self.markers.rename_pipeline(old, self.pipeline_name)
+
+
+class DynamoStaging(OwnStaging):
+    """Its root keeps the dead letters too; those that an older version has left elsewhere come there first."""
+
+    def __init__(self, pipeline_name: str, settings: Settings, markers: Markers, lookup: Lookup) -> None:
+        super().__init__(settings.staging, pipeline_name, settings.name, settings.store_settings(), lookup)
+        self._settings = settings
+        self._markers = markers
+
+    def claim(self, database_id: str) -> None:
+        super().claim(database_id)
+        self._take_former(self._pipeline_name)
+
+    def rename(self, pipeline_name: str, sink_name: str, owner: Owner) -> None:
+        super().rename(pipeline_name, sink_name, owner)
+        if pipeline_name != self._pipeline_name:
+            self._take_former(pipeline_name)
+
+    @cached_property
+    def kept(self) -> ObjectStore:
+        """Where the dead letters are. Raises ``ForeignLake`` when those there are of another database."""
+        owner = self._markers.owner()
+        if owner is not None:
+            self.refuse_apart(owner)
+        self._take_former(self._pipeline_name)
+        return self.store
+
+    def _take_former(self, pipeline_name: str) -> None:
+        owner = self._markers.owner()
+        if owner is not None:
+            self.take_dead_letters(self._settings.former_folder(pipeline_name), owner, self._is_recorded)
+
+    def _is_recorded(self, path: str) -> bool:
+        """Whether the marker of its manifest names the file: other sinks may have used its folder too."""
+        name = ObjectName.parse(path)
+        marker = self._markers.of(name.manifest_id) if name else None
+        content = (marker.content() if marker else None) or {}
+        return any(part["path"] == path for part in content.get("objects", ()))
+
+
+class DynamoOutput(DerivesTotals, EndsHalfWay, KeepsDeadLetterFiles):
+    """The totals of one pipeline, in the two tables of one sink."""
+
+    write_mode = WriteMode.UPSERT
+
+    def __init__(
+        self, pipeline_name: str, settings: Settings, dynamo: Dynamo, ledger: DynamoLedger, staging: DynamoStaging
+    ) -> None:
+        super().__init__(pipeline_name, settings.name)
+        self.settings = settings
+        self.target = settings.target
+        self.tables = ledger.tables
+        self.markers = ledger.markers
+        self.context = ledger.context
+        self.totals = Totals(settings, dynamo, self.markers)
+        self._dynamo = dynamo
+        self._ledger = ledger
+        self._staging = staging
+        self._store = staging.store
+        self._had_none: int | None = None  # the manifest that has never contributed, as ``prepare`` found out
 
     def dataset(self) -> Dataset:
         """By the ARN of the table, as tables of Glue are named."""
@@ -101,15 +208,11 @@ class DynamoSink(DerivesTotals, EndsHalfWay):
         namespace, _, name = table["TableArn"].rpartition(":")
         return Dataset(namespace, name)
 
-    def claim(self, database_id: str) -> None:
-        self.tables.ensure()
-        if self.markers.owner() is None:
-            self._refuse_unowned()
-            self.markers.take(Owner(database_id), self.pipeline_name, self.settings.aggregate.definition())
-        self.refuse_foreign(database_id)
+    def exists(self) -> bool:
+        return self.tables.exist()
+
+    def note_settings(self) -> None:
         self.refuse_other_definition()
-        self._staging.claim(database_id)
-        self._take_former(self.pipeline_name)
         if self.markers.noted(OwnerNote.TABLES) is None:
             self.markers.note(OwnerNote.TABLES, self.tables.identity())
         if self.markers.noted(OwnerNote.DECIMALS) is None:
@@ -129,7 +232,7 @@ class DynamoSink(DerivesTotals, EndsHalfWay):
         """Raise ``SinkRefused`` when other totals are in the table, or those of another pipeline."""
         purpose = self.markers.purpose()
         if purpose is None:
-            self._refuse_unowned()
+            self._ledger.refuse_unowned()
             return
         pipeline_name, definition = purpose
         own = pipeline_name == self.pipeline_name
@@ -143,86 +246,6 @@ class DynamoSink(DerivesTotals, EndsHalfWay):
             f"tidemark fill {self.pipeline_name} NAME --why TEXT",
             **self.context,
         )
-
-    def _refuse_unowned(self) -> None:
-        """Raise ``SinkRefused`` when there are items, and nothing says whose they are."""
-        if self.tables.are_empty() or self.markers.owner() is not None:  # another process may have been quicker
-            return
-        tables = f"{self.settings.table} and {self.settings.contributions}"
-        raise SinkRefused(
-            f"there are items in {tables}, and nothing says any more which manifests they are of: new ones would be "
-            "added to them",
-            next_step="nothing was written; restore both tables from copies of the same moment; or, when the records "
-            "of all items are to be read again, delete the items of both, or both tables, then: tidemark retry "
-            f"{self.pipeline_name}; or give this sink another table and another name",
-            **self.context,
-        )
-
-    def owner(self) -> Owner | None:
-        return self.markers.owner()
-
-    def refuse_foreign(self, database_id: str) -> None:
-        """Also when another one owns the folder for staging."""
-        super().refuse_foreign(database_id)
-        self._staging.refuse_foreign(database_id)
-
-    def hand_over(self, owner: Owner) -> None:
-        self._staging.hand_over(owner)
-        self.markers.hand_over(owner)
-
-    def noted_targets(self) -> set[str]:
-        noted = self.markers.noted(OwnerNote.TARGET)
-        return set() if noted is None else {noted}
-
-    def note_target(self) -> None:
-        self.markers.note(OwnerNote.TARGET, self.target, self.markers.noted(OwnerNote.TARGET))
-
-    def take_name(self, database_id: str) -> None:
-        self._staging.claim(database_id)
-
-    def rename(self, old: str) -> None:
-        """The folder for staging has the name, and the dead letters stay there."""
-        self._rename_staging(self.pipeline_name, old)
-
-    def _rename_staging(self, pipeline_name: str, name: str) -> None:
-        owner = self.markers.owner()
-        if owner is not None:
-            self._staging.rename(pipeline_name, name, owner)
-
-    def rename_pipeline(self, old: str) -> None:
-        """The owner of the tables has the name, and so has the folder for staging, where the dead letters stay."""
-        self._rename_staging(old, self.name)
-        self._take_former(old)
-        self.markers.rename_pipeline(old, self.pipeline_name)
-
-    @cached_property
-    def _kept(self) -> ObjectStore:
-        """Where the dead letters are; those that an older version has left elsewhere come there first. Raises
-        ``ForeignLake`` when those there are of another database."""
-        owner = self.markers.owner()
-        if owner is not None:
-            self._staging.refuse_apart(owner)
-        self._take_former(self.pipeline_name)
-        return self._store
-
-    def _take_former(self, pipeline_name: str) -> None:
-        owner = self.markers.owner()
-        if owner is not None:
-            self._staging.take_dead_letters(self.settings.former_folder(pipeline_name), owner, self._is_recorded)
-
-    def _is_recorded(self, path: str) -> bool:
-        """Whether the marker of its manifest names the file: other sinks may have used its folder too."""
-        name = ObjectName.parse(path)
-        marker = self.markers.of(name.manifest_id) if name else None
-        content = (marker.content() if marker else None) or {}
-        return any(part["path"] == path for part in content.get("objects", ()))
-
-    def position(self) -> Position | None:
-        """Of the table of contributions; another table in the place of one of the two is another target."""
-        position, noted = self.markers.position(), self.markers.noted(OwnerNote.TABLES)
-        if position is None or noted is None or (now := self.tables.identity()) == noted:
-            return position
-        return replace(position, identity=f"{position.identity} with the tables {now}")
 
     def derive_again(self, *, dry_run: bool) -> Iterator[str]:
         if not self.tables.exist():
@@ -245,47 +268,24 @@ class DynamoSink(DerivesTotals, EndsHalfWay):
             totals = count_of(len(keys), "total")
             yield f"{self.target}: {totals} combined again from what the manifests have contributed"
 
-    def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
-        del own  # no other pipeline writes to these tables
-        markers = self.markers.all(above).items()
-        return [RecordName(self.pipeline_name, id_, marker.attempt) for id_, marker in markers if marker.attempt]
-
-    def recorded_attempt(self, manifest_id: int) -> int | None:
-        marker = self.markers.of(manifest_id)
-        return None if marker is None else marker.attempt
-
-    def record(self, name: RecordName) -> dict[str, Any] | None:
-        marker = self.markers.of(name.manifest_id)
-        return marker.content() if marker and marker.attempt == name.attempt else None
-
-    def has_objects(self, receipt: Receipt) -> bool:
+    def has(self, receipt: Receipt) -> bool:
         """Whether its contributions are whole, nobody has begun to replace them, and its dead letters are kept."""
         marker = self.markers.of(receipt.manifest_id)
-        dead = {part.path: part.bytes for part in self._of(receipt, ObjectKind.DEAD_LETTER)}
+        dead = {part.path: part.bytes for part in self.parts(receipt, ObjectKind.DEAD_LETTER)}
         whole = marker is not None and marker.whole and marker.attempt == receipt.attempt
-        return whole and self.tables.exist() and self._kept.has(dead)
+        return whole and self.tables.exist() and self._staging.kept.has(dead)
 
-    def shown(
-        self,
-        manifest: Manifest,
-        evidence: int | None,
-        receipts: Mapping[int, Receipt],
-        accepted: frozenset[str] = frozenset(),
-        *,
-        objects: bool = True,
-    ) -> Shown:
-        """While a newer attempt replaces what is there, there is no evidence, and nothing is whole."""
-        marker = self.markers.of(manifest.id)
-        half = marker is not None and not marker.whole
-        return super().shown(manifest, None if half else evidence, receipts, accepted, objects=objects or half)
+    def is_half(self, manifest_id: int) -> bool:
+        marker = self.markers.of(manifest_id)
+        return marker is not None and not marker.whole
 
-    def same_output(self, before: Receipt, now: Receipt) -> bool:
+    def same(self, before: Receipt, now: Receipt) -> bool:
         """Whether the contributions are those that the marker tells of, the totals of their keys agree, and the dead
         letters are as they were written."""
         marker = self.markers.of(now.manifest_id)
-        if marker is None or not self.has_record(before) or not self.has_objects(before):
+        if marker is None or not self.has(before):
             return False
-        if not are_as_written(self._kept, self._of(before, ObjectKind.DEAD_LETTER)):
+        if not are_as_written(self._staging.kept, self.parts(before, ObjectKind.DEAD_LETTER)):
             return False
         rows = checksum = 0
         decimals = self.markers.decimals()
@@ -302,20 +302,12 @@ class DynamoSink(DerivesTotals, EndsHalfWay):
                 return False
         return (rows, str(checksum)) == (marker.rows, marker.checksum)
 
-    def prepare(
-        self,
-        manifest_id: int,
-        attempt: int,
-        decode: Mapping[str, Any],
-        transforms: Sequence[TransformOrder],
-        database: ManifestDatabase,
-    ) -> None:
+    def prepare(self, work: Work) -> None:
         """Checks what the columns of the key are, and finds out whether the manifest may have contributed before."""
-        kinds = self._kinds(decode, transforms)
+        kinds = self._kinds(work.decode, work.transforms)
         self._refuse_other_kinds(kinds)
         self.markers.note(OwnerNote.KINDS, json.dumps(kinds))
-        is_known = may_have_contributed(database, manifest_id, attempt)
-        self._had_none = None if is_known else manifest_id
+        self._had_none = None if work.may_have_put() else work.manifest_id
 
     def _kinds(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> dict[str, str]:
         data = columns_after(decode, transforms).schema
@@ -346,22 +338,18 @@ class DynamoSink(DerivesTotals, EndsHalfWay):
         fitting = {name: is_of_kind(stored.columns.get(name), kind) for name, kind in kinds.items()}
         return {name: kind if fitting[name] else "something else" for name, kind in kinds.items()}
 
-    def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
-        del manifest_id, attempt  # the order has them
-        return {"staging": self._store.root}
-
-    def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
+    def put(self, receipt: Receipt, record: Record, fence: Fence, mark: Mark) -> None:
         fence()
         marker, token = self.markers.of(receipt.manifest_id), receipt.digest(self.name)
         if marker is None or (marker.putting, marker.attempt, marker.token) != (*2 * (receipt.attempt,), token):
             self._refuse_higher(receipt, None if marker is None else marker.putting)
             begun = marker is not None and (marker.putting, marker.token) != (receipt.attempt, token)
             had_none = self._had_none == receipt.manifest_id and not begun
-            self._put(receipt, self.content_of_record(receipt, ranges, database_id), token, fence, had_none=had_none)
+            self._put(receipt, record, token, fence, had_none=had_none)
         failpoint("publish.before_mark")
         mark()
 
-    def _put(self, receipt: Receipt, record: Mapping[str, Any], token: str, fence: Fence, *, had_none: bool) -> None:
+    def _put(self, receipt: Receipt, record: Record, token: str, fence: Fence, *, had_none: bool) -> None:
         """Steps 1 to 3 above."""
         manifest_id, attempt = receipt.manifest_id, receipt.attempt
         table = self._staged(receipt)
@@ -373,7 +361,7 @@ class DynamoSink(DerivesTotals, EndsHalfWay):
         listed = self.markers.list_keys(manifest_id, attempt, token, keys)
         if not listed or not self.markers.begin(manifest_id, attempt, token):
             raise self._fenced(receipt)
-        dead = [Move(part.staged, part.path, part.bytes) for part in self._of(receipt, ObjectKind.DEAD_LETTER)]
+        dead = [Move(part.staged, part.path, part.bytes) for part in self.parts(receipt, ObjectKind.DEAD_LETTER)]
         self._store.move_each(dead, fence, lambda: None)
         self._store.sync(move.key for move in dead)
         putting = Putting(manifest_id, attempt, token, self.markers.check(manifest_id, attempt, token), had_none)
@@ -383,7 +371,7 @@ class DynamoSink(DerivesTotals, EndsHalfWay):
             failpoint("publish.mid")
         failpoint("publish.before_record")
         fence()
-        rows = sum(part.rows for part in self._of(receipt, ObjectKind.DATA))
+        rows = sum(part.rows for part in self.parts(receipt, ObjectKind.DATA))
         if not self.markers.end(manifest_id, attempt, token, record, len(keys), rows, checksum):
             raise self._fenced(receipt)
         self.markers.forget_keys(manifest_id, attempt)
@@ -451,7 +439,7 @@ class DynamoSink(DerivesTotals, EndsHalfWay):
         ``max_keys`` groups wait in memory. Raises ``SinkRefused`` when that many keys are left.
         """
         waiting: list[pa.Table] = []
-        for name in sorted({part.staged for part in self._of(receipt, ObjectKind.DATA)}):
+        for name in sorted({part.staged for part in self.parts(receipt, ObjectKind.DATA)}):
             for groups in self._staged_groups(receipt, name):
                 waiting.append(groups)
                 if sum(table.num_rows for table in waiting) > 2 * self.settings.max_keys:
@@ -459,7 +447,7 @@ class DynamoSink(DerivesTotals, EndsHalfWay):
                     self._refuse_many(receipt, waiting[0].num_rows)
         table = combined(waiting, self.totals.key, self.totals.value_columns) if waiting else None
         rows = pc.sum(table.column("_rows")).as_py() if table is not None else 0
-        expected = sum(part.rows for part in self._of(receipt, ObjectKind.DATA))
+        expected = sum(part.rows for part in self.parts(receipt, ObjectKind.DATA))
         if rows != expected:
             raise WorkFailed(
                 f"staging holds the groups of {rows:,} rows, the receipt says {expected:,}",
@@ -543,17 +531,13 @@ class DynamoSink(DerivesTotals, EndsHalfWay):
             for row in batch.to_pylist():
                 yield group_of_row(row, self.totals.key, self.totals.value_columns, decimals)
 
-    def _of(self, receipt: Receipt, kind: ObjectKind) -> list[PublishedObject]:
-        return [part for part in receipt.objects_of(self.name) if part.kind is kind]
-
     def discard(self, receipt: Receipt) -> None:
-        """Removes staging and dead letters only: contributions are not removed, a higher attempt replaces them.
+        """Removes dead letters only: contributions are not removed, a higher attempt replaces them.
 
         The dead letters of the attempt whose contributions are there stay: a replay that dies replaces neither.
         """
-        if self.recorded_attempt(receipt.manifest_id) != receipt.attempt:
-            self._staging.delete(part.path for part in self._of(receipt, ObjectKind.DEAD_LETTER))
-        self.clear_staging(receipt.manifest_id, receipt.attempt)
+        if self._ledger.recorded_attempt(receipt.manifest_id) != receipt.attempt:
+            self._staging.delete(part.path for part in self.parts(receipt, ObjectKind.DEAD_LETTER))
 
     def undo_partial(self, manifest_id: int, attempt: int) -> None:
         """Takes the contributions of a manifest that is not whole out of the totals; then the marker goes."""
@@ -570,28 +554,17 @@ class DynamoSink(DerivesTotals, EndsHalfWay):
         self.markers.forget_keys(manifest_id, attempt)
         self.markers.undo_partial(manifest_id, attempt, GIVEN_UP)
 
-    def staged_manifests(self) -> list[int]:
-        return self._staging.staged_manifests()
-
-    def staged_attempts(self, manifest_id: int) -> list[int]:
-        return self._staging.staged_attempts(manifest_id)
-
-    def clear_staging(self, manifest_id: int, attempt: int) -> None:
-        self._staging.clear(manifest_id, attempt)
-
-    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
-        return differences_of_dynamodb(
-            database, self, self.tables, self.totals, self.markers, self._kept, manifests, deep=deep
-        )
+    def differences(self, expected: Expected, found: Found, *, deep: bool) -> Iterator[Difference]:
+        del found  # contributions of unknown manifests have a next step of their own
+        return differences_of_dynamodb(expected, self._ledger, self.totals, self.markers, deep=deep)
 
     def locate(
         self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
     ) -> Located:
         """A record is part of a total; the table of contributions says which manifests a total is made of."""
-        dead = file_with_offset(self._kept, self._of(receipt, ObjectKind.DEAD_LETTER), at, offset)
-        if dead is not None:
-            place = f"{self._store.root}/{dead.path}"
-            return Located(self.name, published.attempt, Standing.HELD, "a dead letter", ObjectKind.DEAD_LETTER, place)
+        dead_letter = self.located_dead_letter(published, receipt, at, offset)
+        if dead_letter is not None:
+            return dead_letter
         marker = self.markers.of(manifest.id)
         if marker is None:
             what = f"{self.settings.contributions} has no contribution of the manifest"
@@ -602,8 +575,8 @@ class DynamoSink(DerivesTotals, EndsHalfWay):
         )
         return Located(self.name, published.attempt, Standing.HELD, what, ObjectKind.DATA, self.target)
 
-    def dead_letters(self, receipt: Receipt, *, values: bool) -> Iterator[DeadLetter]:
-        return dead_letters_in(self._kept, self._of(receipt, ObjectKind.DEAD_LETTER), values=values)
+    def dead_letter_store(self) -> ObjectStore:
+        return self._staging.kept
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         """Asks for writes with a condition that never holds."""
@@ -617,5 +590,10 @@ class DynamoSink(DerivesTotals, EndsHalfWay):
         yield ok(self.name, "tables, keys and rights are what an attempt needs (tried, and nothing was written)")
 
 
-def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> DynamoSink:
-    return DynamoSink(pipeline_name, settings, lookup)
+def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:
+    context: dict[str, object] = {"pipeline": pipeline_name, "sink": settings.name, "table": settings.table}
+    dynamo = Dynamo(access(settings.access(), lookup), context)
+    markers = Markers(dynamo, settings.contributions)
+    ledger = DynamoLedger(pipeline_name, settings, Tables(settings, dynamo, context), markers)
+    staging = DynamoStaging(pipeline_name, settings, markers, lookup)
+    return Sink(ledger, staging, DynamoOutput(pipeline_name, settings, dynamo, ledger, staging))

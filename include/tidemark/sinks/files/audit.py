@@ -3,56 +3,48 @@
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
-from tidemark.database.client import ManifestDatabase
-from tidemark.manifest import Manifest, ManifestState, count_of
+from tidemark.manifest import Manifest, ManifestState, Publication, count_of
 from tidemark.paths import OWNER, RECORDS, STAGING, SUFFIXES, ObjectName, RecordName
 from tidemark.receipt import PublishedObject, Receipt
-from tidemark.sinks.audit.published_files import file_difference
-from tidemark.sinks.base import Sink
+from tidemark.sinks.base import Expected, Output
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.files.formats import Unreadable, format_of
-from tidemark.storage.base import ObjectStore
+from tidemark.sinks.stored.published_files import file_difference
+from tidemark.storage.base import ObjectStore, real_root
 
 Place = tuple[str, int, int]  # topic, partition, offset
 
 _SUFFIXES = tuple(f".{suffix}" for suffix in SUFFIXES)
 
 
-def differences_of_files(
-    database: ManifestDatabase, sink: Sink, store: ObjectStore, manifests: Sequence[Manifest], *, deep: bool
-) -> Iterator[Difference]:
+def differences_of_files(expected: Expected, output: Output, store: ObjectStore, *, deep: bool) -> Iterator[Difference]:
     """What is in the lake and should not be, or is missing; ``deep`` compares rows and offsets too."""
-    published = database.published_objects(sink.pipeline_name)
+    published = expected.objects()
     sizes = dict(store.list())
     by_manifest: dict[int, list[PublishedObject]] = {}
-    for manifest_id, _, object_ in published:
-        if object_.sink == sink.name and _still_published(database, manifest_id, object_, sizes):
+    for manifest_id, object_ in published:
+        if _still_published(expected, manifest_id, object_, sizes):
             by_manifest.setdefault(manifest_id, []).append(object_)
             read = partial(_read, store, object_, deep=deep)
-            difference = file_difference(sink, manifest_id, object_, sizes.get(object_.path), read)
+            difference = file_difference(output.pipeline_name, manifest_id, object_, sizes.get(object_.path), read)
             if difference:
                 yield difference
-    for manifest in manifests if deep else ():
-        if manifest.published(sink.name):
-            yield from _offsets(database, sink, store, manifest, by_manifest.get(manifest.id, []))
-    own = {manifest.id: manifest for manifest in database.manifests(sink.pipeline_name, archived=True)}
-    for key, stray_of in strays(database, sink, store, own):
-        yield _stray(sink, key, own[stray_of] if stray_of else None)
+    for manifest, publication in expected.published() if deep else ():
+        yield from _offsets(expected, output, store, manifest, publication, by_manifest.get(manifest.id, []))
+    own = expected.own()
+    for key, stray_of in strays(expected, output.name, store, own):
+        yield _stray(output.pipeline_name, key, own[stray_of] if stray_of else None)
 
 
-def _still_published(
-    database: ManifestDatabase, manifest_id: int, object_: PublishedObject, sizes: dict[str, int]
-) -> bool:
+def _still_published(expected: Expected, manifest_id: int, object_: PublishedObject, sizes: Mapping[str, int]) -> bool:
     """False when the object is missing because it was replaced since the publications were read."""
-    if object_.path in sizes:
-        return True
-    return any(now.path == object_.path for _, _, now in database.published_objects(ids=[manifest_id]))
+    return object_.path in sizes or any(now.path == object_.path for _, now in expected.objects(manifest_id))
 
 
 def strays(
-    database: ManifestDatabase, sink: Sink, store: ObjectStore, own: Mapping[int, Manifest]
+    expected: Expected, sink_name: str, store: ObjectStore, own: Mapping[int, Manifest]
 ) -> list[tuple[str, int | None]]:
     """(key, id of its manifest in ``own`` or None) of everything that should not be in the lake.
 
@@ -60,41 +52,27 @@ def strays(
     that puts or publishes meanwhile is not taken for a stray.
     """
     keys = {key for key, _ in store.list()}
-    published = database.published_objects(sink.pipeline_name)
-    expected = {object_.path for _, _, object_ in published if object_.sink == sink.name}
-    return _strays(database, sink, keys - expected - _kept(database, sink, store), own)
+    paths = {object_.path for _, object_ in expected.objects()}
+    return _strays(expected, sink_name, keys - paths - _kept(expected, store), own)
 
 
-def _kept(database: ManifestDatabase, sink: Sink, store: ObjectStore) -> set[str]:
+def _kept(expected: Expected, store: ObjectStore) -> set[str]:
     """The keys below this root of what retired sinks of the pipeline have published: nobody removes it."""
-    places = set()
-    for row in database.kept_of_retired_sinks(sink.pipeline_name):
-        record = RecordName(sink.pipeline_name, row["manifest_id"], row["attempt"])
-        places |= {f"{_real(row['root'])}/{key}" for key in (str(record), *row["paths"])}
-    below = f"{_real(store.root)}/"
-    return {place.removeprefix(below) for place in places if place.startswith(below)}
-
-
-def _real(root: str) -> str:
-    """A folder by the path to which links lead; a bucket as it is."""
-    return str(Path(root).resolve()) if Path(root).is_absolute() else root
+    below = f"{real_root(store.root)}/"
+    return {place.removeprefix(below) for place in expected.kept_of_retired() if place.startswith(below)}
 
 
 def _strays(
-    database: ManifestDatabase, sink: Sink, keys: set[str], own: Mapping[int, Manifest]
+    expected: Expected, sink_name: str, keys: set[str], own: Mapping[int, Manifest]
 ) -> list[tuple[str, int | None]]:
-    own_names = {sink.pipeline_name, *(row["name"] for row in database.former_names(sink.pipeline_name))}
+    own_names = expected.pipeline_names()
     names = {key: RecordName.parse(key) or ObjectName.parse(key) for key in sorted(keys) if _is_seen(key, own_names)}
-    foreign = sorted({name.manifest_id for name in names.values() if name and name.manifest_id not in own})
-    others = {manifest.id for manifest in database.manifests(ids=foreign)} if foreign else set()
+    unknown = expected.unknown({name.manifest_id for name in names.values() if name} - own.keys())
     strays: list[tuple[str, int | None]] = []
     for key, name in names.items():
-        if name is None:
+        if name is None or name.manifest_id in unknown:
             strays.append((key, None))
-        elif name.manifest_id not in own:
-            if name.manifest_id not in others:
-                strays.append((key, None))
-        elif not _belongs(database, name, own[name.manifest_id], sink.name):
+        elif name.manifest_id in own and not _belongs(expected, name, own[name.manifest_id], sink_name):
             strays.append((key, name.manifest_id))
     return strays
 
@@ -112,10 +90,10 @@ def _is_seen(key: str, own_names: Collection[str]) -> bool:
     return path.name.endswith(_SUFFIXES) or not path.name.startswith((".", "_"))
 
 
-def _belongs(database: ManifestDatabase, name: ObjectName | RecordName, manifest: Manifest, sink_name: str) -> bool:
+def _belongs(expected: Expected, name: ObjectName | RecordName, manifest: Manifest, sink_name: str) -> bool:
     if isinstance(name, RecordName) and name.pipeline_name != manifest.pipeline_name:
         return False
-    if manifest.attempt < name.attempt <= database.newest_attempt(manifest.id):
+    if manifest.attempt < name.attempt <= expected.newest_attempt(manifest.id):
         return True  # the attempt has started since the manifests were read
     if manifest.alive and manifest.attempt == name.attempt:
         return True  # the attempt is running and has put it there
@@ -138,10 +116,11 @@ def _read(store: ObjectStore, object_: PublishedObject, *, deep: bool) -> tuple[
 
 
 def _offsets(
-    database: ManifestDatabase,
-    sink: Sink,
+    expected: Expected,
+    output: Output,
     store: ObjectStore,
     manifest: Manifest,
+    publication: Publication,
     objects: Sequence[PublishedObject],
 ) -> Iterator[Difference]:
     """Compares the offsets in the files with the manifest's ranges.
@@ -158,9 +137,7 @@ def _offsets(
         except (Unreadable, OSError):
             continue  # ``file_difference`` has told it
         seen.update(zip(*(table[name].to_pylist() for name in table.column_names), strict=True))
-    publication = manifest.published(sink.name)
-    assert publication is not None
-    receipt = database.receipt(manifest.id, publication.attempt)
+    receipt = expected.receipt(manifest.id, publication.attempt)
     spans = {(covered.at.topic, covered.at.partition): range(covered.start, covered.end) for covered in manifest.ranges}
     exploded, repeated = publication.counts.exploded, sum(seen.values()) - len(seen)
     wrong = {
@@ -168,14 +145,14 @@ def _offsets(
         "of other ranges": [place for place in seen if place[2] not in spans.get(place[:2], range(0))],
         "at offsets where none was read": [place for place in _in_gaps(receipt) if place in seen],
     }
-    mend = f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}"
+    mend = f"tidemark replay {output.pipeline_name} --manifest {manifest.id}"
     for how, places in wrong.items():
         if places:
             topic, partition, offset = places[0]
             what = f"{count_of(len(places), 'record')} {how}, first {topic}-{partition} offset {offset}"
             yield Difference(manifest.id, what, mend)
-    accepted = database.accepted_damage(manifest.id, sink.name, publication.attempt)
-    gone = sum(object_.rows for object_ in receipt.objects_of(sink.name) if object_.path in accepted) if receipt else 0
+    given_up = expected.given_up(manifest.id, publication.attempt)
+    gone = sum(part.rows for part in receipt.objects_of(output.name) if part.path in given_up) if receipt else 0
     kept = publication.counts.written + publication.counts.dead_lettered - gone
     present = len(seen) + min(repeated, exploded)
     if present != kept:
@@ -189,11 +166,11 @@ def _in_gaps(receipt: Receipt | None) -> Iterator[Place]:
             yield from ((partition.topic, partition.partition, offset) for offset in range(start, end))
 
 
-def _stray(sink: Sink, key: str, manifest: Manifest | None) -> Difference:
+def _stray(pipeline_name: str, key: str, manifest: Manifest | None) -> Difference:
     if manifest is None:
         next_step = "remove it, or move it out of the lake"
         if ObjectName.parse(key):
-            repair = f"tidemark repair {sink.pipeline_name} --why TEXT"
+            repair = f"tidemark repair {pipeline_name} --why TEXT"
             next_step = (
                 f"{repair}, which removes it when its records are published all the same, as after a restore of the "
                 "database; else it may be their only copy: move it out of the lake"
@@ -202,5 +179,5 @@ def _stray(sink: Sink, key: str, manifest: Manifest | None) -> Difference:
     if manifest.state is not ManifestState.DONE:
         return Difference(manifest.id, f"{key} was left by an attempt that is not published", manifest.retry)
     return Difference(
-        manifest.id, f"{key} is not part of what was published", f"tidemark repair {sink.pipeline_name} --why TEXT"
+        manifest.id, f"{key} is not part of what was published", f"tidemark repair {pipeline_name} --why TEXT"
     )

@@ -2,25 +2,24 @@
 
 from collections.abc import Mapping
 
-from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, ManifestState
 from tidemark.paths import ObjectName, RecordName
-from tidemark.sinks.base import Sink
+from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.capabilities import Leftover
 from tidemark.sinks.files.audit import strays
 from tidemark.sinks.files.formats import Unreadable, format_of
 from tidemark.storage.base import ObjectStore
 
 
-def leftovers(database: ManifestDatabase, sink: Sink, store: ObjectStore) -> list[Leftover]:
+def leftovers(expected: Expected, ledger: Ledger, store: ObjectStore) -> list[Leftover]:
     """What attempts at done manifests left, and what attempts left that a restored database does not know.
 
     Objects of unfinished manifests are not among them: a retry may still need them.
     """
-    own = {manifest.id: manifest for manifest in database.manifests(sink.pipeline_name, archived=True)}
+    own = expected.own()
     done: list[Leftover] = []
     unknown: dict[str, ObjectName] = {}
-    for key, manifest_id in strays(database, sink, store, own):
+    for key, manifest_id in strays(expected, ledger.name, store, own):
         name = ObjectName.parse(key)
         if manifest_id is None and name is not None:
             unknown[key] = name
@@ -28,21 +27,21 @@ def leftovers(database: ManifestDatabase, sink: Sink, store: ObjectStore) -> lis
             left_by = name or RecordName.parse(key)
             assert left_by is not None, "its name says which manifest it is of"
             done.append(Leftover(key, manifest_id, left_by.attempt))
-    forgotten = _forgotten(sink, store, own, unknown)
+    forgotten = _forgotten(ledger, store, own, unknown)
     return [*done, *(Leftover(key, None, unknown[key].attempt) for key in forgotten)]
 
 
 def _forgotten(
-    sink: Sink, store: ObjectStore, own: Mapping[int, Manifest], unknown: Mapping[str, ObjectName]
+    ledger: Ledger, store: ObjectStore, own: Mapping[int, Manifest], unknown: Mapping[str, ObjectName]
 ) -> list[str]:
     """Of the ``unknown`` objects those of manifests without a record, if all their rows are published by others.
 
     Such a manifest was never published: the database was restored from a copy without it, and plans the offsets again.
     """
-    recorded = {name.manifest_id for name in sink.records(own=False)} if unknown else set()
+    recorded = {name.manifest_id for name in ledger.records(own=False)} if unknown else set()
     spans: dict[tuple[str, int], list[range]] = {}
     for manifest in own.values():
-        for covered in manifest.ranges if manifest.published(sink.name) else ():
+        for covered in manifest.ranges if manifest.published(ledger.name) else ():
             spans.setdefault((covered.at.topic, covered.at.partition), []).append(range(covered.start, covered.end))
     return [key for key, name in unknown.items() if name.manifest_id not in recorded and _within(spans, store, key)]
 

@@ -14,17 +14,16 @@ from typing import Any
 from uuid import uuid4
 
 from tidemark.connections import Lookup
-from tidemark.database.client import ManifestDatabase
 from tidemark.dataset import Dataset
 from tidemark.digest import Digest
 from tidemark.failpoints import failpoint
 from tidemark.findings import Finding, disk_space, existing, failed, ok
 from tidemark.manifest import Manifest, Publication
-from tidemark.offsets import Range, TopicPartition
+from tidemark.offsets import TopicPartition
 from tidemark.order import TransformOrder
-from tidemark.paths import RECORDS, Layout, ObjectName, RecordName, staging_folder
+from tidemark.paths import Layout, ObjectName, RecordName, staging_folder
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
-from tidemark.sinks.base import Fence, Mark, Owner
+from tidemark.sinks.base import Expected, Fence, Found, Mark, Record, Sink
 from tidemark.sinks.capabilities import CompleteHour, Leftover, ShowsHours, TakesBack
 from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, DeadLetter, columns_of, dead_letter
 from tidemark.sinks.difference import Difference
@@ -36,31 +35,36 @@ from tidemark.sinks.files.settings import Settings
 from tidemark.sinks.files.success import hide, name_shown, show_complete
 from tidemark.sinks.files.writer import too_many_objects
 from tidemark.sinks.located import Located
-from tidemark.sinks.stored.owner_file import (
-    claim_in,
-    hand_over_in,
-    note_replaces_in,
-    note_target_in,
-    noted_targets_in,
-    owner_in,
-    replaces_in,
-)
-from tidemark.sinks.stored.record_files import record_in, rename_records
-from tidemark.sinks.stored.staging_folders import staged_attempts, staged_manifests
+from tidemark.sinks.stored.folder_staging import FolderStaging
+from tidemark.sinks.stored.owner_file import claim_in, note_replaces_in, replaces_in
+from tidemark.sinks.stored.store_ledger import StoreLedger
 from tidemark.storage.base import Move, ObjectStore, is_s3
 from tidemark.storage.open import open_store
 
 READERS = 4  # files that are compared at once: a store answers them side by side, and each holds 64 Ki rows in memory
 
 
-class FilesSink(TakesBack, ShowsHours):
-    """One files sink of one pipeline; its target is the root of a lake."""
+class FilesLedger(StoreLedger):
+    """The ledger of a lake that is tried before it gets an owner: ``replaces`` says for what."""
 
-    def __init__(self, pipeline_name: str, settings: Settings, lookup: Lookup) -> None:
+    def __init__(self, pipeline_name: str, settings: Settings, store: ObjectStore) -> None:
+        super().__init__(pipeline_name, settings.name, settings.target, store)
+        self._replaces = settings.success_files
+
+    def claim(self, database_id: str) -> None:
+        if replaces_in(self.store) is None:
+            self.store.check(replaces=self._replaces)
+            claim_in(self.store, database_id, replaces=self._replaces)
+
+
+class FilesOutput(TakesBack, ShowsHours):
+    """The files of one sink in its lake."""
+
+    def __init__(self, pipeline_name: str, settings: Settings, ledger: StoreLedger) -> None:
         super().__init__(pipeline_name, settings.name)
-        self.store: ObjectStore = open_store(settings.root, settings.store_settings(), lookup)
-        self.target = settings.target
+        self.store = ledger.store
         self.max_objects = settings.max_objects
+        self._ledger = ledger
         self._layout = Layout(settings.layout)
         self._success_files = settings.success_files
         self._replaces = False  # until the store is known to do what success files need
@@ -73,57 +77,18 @@ class FilesSink(TakesBack, ShowsHours):
     def dataset(self) -> Dataset:
         return Dataset.of_folder(self.root)
 
-    def claim(self, database_id: str) -> None:
-        replaces = replaces_in(self.store)
-        if replaces is None:
-            self.store.check(replaces=self._success_files)
-            claim_in(self.store, database_id, replaces=self._success_files)
-        self.refuse_foreign(database_id)
-        if self._success_files:
-            self._replaces = replaces is None or replaces
-            self._try_replacing()
+    def exists(self) -> bool:
+        return True
 
-    def _try_replacing(self) -> None:
-        """Try once in a lake that was taken before it needed success files, or by a version that did not note it."""
-        if not self._replaces and not replaces_in(self.store):
-            self.store.check(replaces=True)
-            note_replaces_in(self.store)
-        self._replaces = True
+    def note_settings(self) -> None:
+        """A lake that was taken before it needed success files, or by a version that did not note it, is tried once."""
+        if self._success_files and not self._replaces:
+            if not replaces_in(self.store):
+                self.store.check(replaces=True)
+                note_replaces_in(self.store)
+            self._replaces = True
 
-    def owner(self) -> Owner | None:
-        return owner_in(self.store)
-
-    def hand_over(self, owner: Owner) -> None:
-        hand_over_in(self.store, owner)
-
-    def noted_targets(self) -> set[str]:
-        return noted_targets_in(self.store)
-
-    def is_at(self, target: str) -> bool:
-        return Path(target).resolve() == Path(self.target).resolve()
-
-    def note_target(self) -> None:
-        note_target_in(self.store, self.target)
-
-    def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
-        del manifest_id, attempt  # they are in the order, and every sink's staging folder is named after them
-        return {"root": self.root}
-
-    def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
-        pipelines = [self.pipeline_name] if own else self.store.folders(RECORDS)
-        after = f"{above:010d}.~"  # sorts behind every record of that manifest
-        folders = [f"{RECORDS}/{pipeline_name}" for pipeline_name in pipelines]
-        keys = (key for folder in folders for key in self.store.names(folder, after=after))
-        return [name for key in keys if (name := RecordName.parse(key))]
-
-    def recorded_attempt(self, manifest_id: int) -> int | None:
-        keys = self.store.names(f"{RECORDS}/{self.pipeline_name}", beginning=f"{manifest_id:010d}.")
-        return max((name.attempt for key in keys if (name := RecordName.parse(key))), default=None)
-
-    def record(self, name: RecordName) -> dict[str, Any] | None:
-        return record_in(self.store, name)
-
-    def has_objects(self, receipt: Receipt) -> bool:
+    def has(self, receipt: Receipt) -> bool:
         return self.store.has({object_.path: object_.bytes for object_ in receipt.objects_of(self.name)})
 
     def damaged(self, receipt: Receipt) -> list[PublishedObject]:
@@ -131,12 +96,12 @@ class FilesSink(TakesBack, ShowsHours):
         there = [part for part in receipt.objects_of(self.name) if part not in gone]
         return [*gone, *self._changed(there)]
 
-    def same_output(self, before: Receipt, now: Receipt) -> bool:
+    def same(self, before: Receipt, now: Receipt) -> bool:
         """Reads all published files: each has its rows as written, and each folder the rows and format of ``now``."""
         objects = before.objects_of(self.name)
         if _digests_by_place(objects) != _digests_by_place(now.objects_of(self.name)):
             return False
-        return self.holds(before) and not self._changed(objects)
+        return self.has(before) and not self._changed(objects)
 
     def _changed(self, objects: Sequence[PublishedObject]) -> list[PublishedObject]:
         """The objects that have not their rows as they were written; reads all of them, some at once."""
@@ -151,7 +116,7 @@ class FilesSink(TakesBack, ShowsHours):
         except (Unreadable, OSError):
             return None
 
-    def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
+    def put(self, receipt: Receipt, record: Record, fence: Fence, mark: Mark) -> None:
         """Steps 2 to 4: move every object to its key, make all durable, write the record, then mark."""
         objects = receipt.objects_of(self.name)
         if len(objects) > self.max_objects:
@@ -163,43 +128,25 @@ class FilesSink(TakesBack, ShowsHours):
         self.store.sync(object_.path for object_ in objects)
         failpoint("publish.before_record")
         fence()
-        self.write_record(receipt, ranges, database_id)
+        self.write_record(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt), record)
         failpoint("publish.before_mark")
         mark()
 
-    def drop_orphan_record(self, receipt: Receipt) -> None:
-        if self.has_record(receipt) and not self.has_objects(receipt):
-            self.store.delete([str(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))])
-
-    def write_record(
-        self, receipt: Receipt, ranges: Sequence[Range], database_id: str, gone: frozenset[str] = frozenset()
-    ) -> None:
-        name = RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt)
-        content = self.content_of_record(receipt, ranges, database_id, gone)
-        self.store.put(str(name), json.dumps(content, indent=1, sort_keys=True).encode())
+    def write_record(self, name: RecordName, record: Record) -> None:
+        self.store.put(str(name), json.dumps(record, indent=1, sort_keys=True).encode())
 
     def discard(self, receipt: Receipt) -> None:
-        """Removes the record first, so that no record names a removed object, and staging last, so that ``sweep`` finds
-        an attempt that dies in between. Uploads are stopped before objects are removed, so that a paused attempt
-        completes none any more. The record of an attempt that put nothing here is of a retired sink."""
+        """Removes the record first, so that no record names a removed object. Uploads are stopped before objects are
+        removed, so that a paused attempt completes none any more. The record of an attempt that put nothing here is of
+        a retired sink."""
         if self.name in receipt.sinks:
-            self.store.delete([str(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))])
+            self.remove([str(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))])
         self.store.stop_uploads(staging_folder(receipt.manifest_id, receipt.attempt))
         self.store.delete(object_.path for object_ in receipt.objects_of(self.name))
-        self.clear_staging(receipt.manifest_id, receipt.attempt)
 
-    def staged_manifests(self) -> list[int]:
-        """Of all pipelines."""
-        return staged_manifests(self.store)
-
-    def staged_attempts(self, manifest_id: int) -> list[int]:
-        return staged_attempts(self.store, manifest_id)
-
-    def clear_staging(self, manifest_id: int, attempt: int) -> None:
-        self.store.delete_folder(staging_folder(manifest_id, attempt))
-
-    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
-        return differences_of_files(database, self, self.store, manifests, deep=deep)
+    def differences(self, expected: Expected, found: Found, *, deep: bool) -> Iterator[Difference]:
+        del found  # an unknown file is told by its key
+        return differences_of_files(expected, self, self.store, deep=deep)
 
     def locate(
         self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
@@ -209,19 +156,18 @@ class FilesSink(TakesBack, ShowsHours):
 
     def dead_letters(self, receipt: Receipt, *, values: bool) -> Iterator[DeadLetter]:
         columns, page = columns_of(values=values), PAGE_OF_VALUES if values else PAGE
-        for object_ in receipt.objects_of(self.name):
-            if object_.kind is ObjectKind.DEAD_LETTER:
-                with self.store.open(object_.path) as file:
-                    try:
-                        yield from map(dead_letter, format_of(object_.path).dead_letters(file, columns, page))
-                    except Unreadable as error:
-                        raise OSError(f"{object_.path} cannot be read: {error}") from error
+        for object_ in self.parts(receipt, ObjectKind.DEAD_LETTER):
+            with self.store.open(object_.path) as file:
+                try:
+                    yield from map(dead_letter, format_of(object_.path).dead_letters(file, columns, page))
+                except Unreadable as error:
+                    raise OSError(f"{object_.path} cannot be read: {error}") from error
 
     def shows_hours(self) -> bool:
         return self._success_files
 
     def show_complete(self, topics: Sequence[str], hour: CompleteHour) -> None:
-        self._try_replacing()  # success files may have come into the pipeline file after the plan
+        self.note_settings()  # success files may have come into the pipeline file after the plan
         for topic in topics:
             show_complete(self.store, self.pipeline_name, self._layout, topic, hour)
 
@@ -237,15 +183,11 @@ class FilesSink(TakesBack, ShowsHours):
         if folder.startswith(below):
             name_shown(self.store, self.pipeline_name, folder.removeprefix(below), whose, names)
 
-    def leftovers(self, database: ManifestDatabase) -> list[Leftover]:
-        return leftovers(database, self, self.store)
+    def leftovers(self, expected: Expected) -> list[Leftover]:
+        return leftovers(expected, self._ledger, self.store)
 
     def remove(self, keys: Sequence[str]) -> None:
         self.store.delete(keys)
-
-    def rename_pipeline(self, old: str) -> None:
-        """Records have the name in their key; files have it where the layout says so, and stay there."""
-        rename_records(self.store, old, self.pipeline_name)
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         """Tries what publishing needs: create only when absent, move, remove, with a name that readers skip."""
@@ -275,8 +217,10 @@ class FilesSink(TakesBack, ShowsHours):
         yield ok(self.name, "objects can be created once, moved and removed (tried)")
 
 
-def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> FilesSink:
-    return FilesSink(pipeline_name, settings, lookup)
+def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:
+    store = open_store(settings.root, settings.store_settings(), lookup)
+    ledger = FilesLedger(pipeline_name, settings, store)
+    return Sink(ledger, FolderStaging(store), FilesOutput(pipeline_name, settings, ledger))
 
 
 def _digests_by_place(objects: Iterable[PublishedObject]) -> dict[tuple[str, str], Digest]:

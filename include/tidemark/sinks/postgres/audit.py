@@ -5,14 +5,11 @@ since it was written in the same transaction. Keys are never removed, so there a
 had keys.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, Publication
-from tidemark.sinks.audit.left_in_staging import left_in_staging
-from tidemark.sinks.audit.unknown_manifests import unknown_manifests
-from tidemark.sinks.base import Sink
+from tidemark.sinks.base import Expected, Found
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.postgres.target import PostgresTarget
 
@@ -20,45 +17,23 @@ _BY_HAND = "no replay takes rows away, so first delete those that were put there
 
 
 def differences_of_table(
-    database: ManifestDatabase, sink: Sink, table: PostgresTarget, manifests: Sequence[Manifest], *, deep: bool
-) -> Iterator[Difference]:
-    """What the table and Tidemark's own tables hold and should not; ``deep`` reads every row."""
-    yield from left_in_staging(database, sink, manifests)
-    markers = sink.evidence()
-    present = {"a marker": set(markers)}
-    published = [(manifest, row) for manifest in manifests if (row := manifest.published(sink.name))]
-    exists = table.exists()
-    if published and not exists:
-        yield Difference(None, f"{sink.target} does not exist, and has rows of {len(published):,} manifests published",
-                         f"restore it; or replay each manifest: tidemark manifests {sink.pipeline_name}")  # fmt: skip
-    elif deep and exists:
-        rows = table.rows_by_manifest()  # one pass over the table, however many manifests there are
-        dead = table.dead_letters_by_manifest()
-        present |= {"rows": set(rows), "dead letters": set(dead)}
-        yield from _contents(database, sink, table, published, rows, dead)
-    yield from unknown_manifests(database, sink, present, markers)
-
-
-def _contents(
-    database: ManifestDatabase,
-    sink: Sink,
-    table: PostgresTarget,
-    published: list[tuple[Manifest, Publication]],
-    rows: Mapping[int, list[dict[str, Any]]],
-    dead: Mapping[int, int],
+    expected: Expected, found: Found, pipeline_name: str, table: PostgresTarget
 ) -> Iterator[Difference]:
     """Compares all rows and dead letters with all publications; what a person has given up is not missed."""
+    rows = table.rows_by_manifest()  # one pass over the table, however many manifests there are
+    dead = table.dead_letters_by_manifest()
+    found |= {"rows": set(rows), "dead letters": set(dead)}
     superseded = table.superseded()
     total = sum(row["rows"] for rows_of_manifest in rows.values() for row in rows_of_manifest)
-    for manifest, publication in published:
-        yield from _rows(sink, manifest, publication, rows.get(manifest.id, []))
-        replay, counts = f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}", publication.counts
+    for manifest, publication in expected.published():
+        yield from _rows(pipeline_name, manifest, publication, rows.get(manifest.id, []))
+        replay, counts = f"tidemark replay {pipeline_name} --manifest {manifest.id}", publication.counts
         kept = dead.get(manifest.id, 0)
         # The marker has the number of replaced rows too, for a database that was lost and adopted the target.
         keys = counts.written - max(counts.superseded, superseded.get(manifest.id, 0))
         if kept == counts.dead_lettered and total >= keys:
             continue
-        if database.accepted_damage(manifest.id, sink.name, publication.attempt):
+        if expected.given_up(manifest.id, publication.attempt):
             continue
         if kept != counts.dead_lettered:
             yield Difference(manifest.id, f"{kept:,} dead letters are kept where {counts.dead_lettered:,} were", replay)
@@ -67,8 +42,10 @@ def _contents(
             yield Difference(manifest.id, what, replay)
 
 
-def _rows(sink: Sink, manifest: Manifest, publication: Publication, rows: list[dict[str, Any]]) -> Iterator[Difference]:
-    replay = f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}"
+def _rows(
+    pipeline_name: str, manifest: Manifest, publication: Publication, rows: list[dict[str, Any]]
+) -> Iterator[Difference]:
+    replay = f"tidemark replay {pipeline_name} --manifest {manifest.id}"
     counts = publication.counts
     merged = counts.written - counts.superseded - counts.stale
     # Rows of lower attempts that a replay with other code no longer produces stay. Attempt 0: the column is null.
@@ -83,7 +60,7 @@ def _rows(sink: Sink, manifest: Manifest, publication: Publication, rows: list[d
             yield Difference(manifest.id, what, replay)
         if row["attempt"] > publication.attempt:
             what = f"the table has rows of attempt {row['attempt']}, published is attempt {publication.attempt}"
-            yield Difference(manifest.id, what, f"tidemark retry {sink.pipeline_name}")
+            yield Difference(manifest.id, what, f"tidemark retry {pipeline_name}")
 
 
 def _inside(manifest: Manifest, row: dict[str, Any]) -> bool:

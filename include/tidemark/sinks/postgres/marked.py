@@ -1,4 +1,4 @@
-"""The base of sinks that publish into tables of PostgreSQL: one short transaction takes the marker of a manifest and
+"""The faces of sinks that publish into tables of PostgreSQL: one short transaction takes the marker of a manifest and
 applies its staged rows.
 
 The marker is the fence: it has the attempt that was applied, and only a higher attempt may replace it.
@@ -15,16 +15,14 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from tidemark.connections import Lookup
-from tidemark.database.client import ManifestDatabase
 from tidemark.database.postgres_errors import CANCELLED
 from tidemark.database.session import Session
 from tidemark.dataset import Dataset
 from tidemark.errors import AccessDenied, Fenced, Unavailable, WorkFailed
 from tidemark.failpoints import failpoint
-from tidemark.offsets import Range
 from tidemark.paths import RecordName
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
-from tidemark.sinks.base import Fence, Mark, Owner, Position, Sink
+from tidemark.sinks.base import Fence, Ledger, Mark, MarkSession, Output, Owner, Position, Record, Staging, Work
 from tidemark.sinks.dead_letters import DeadLetter, dead_letter
 from tidemark.sinks.postgres.columns import headers_of
 from tidemark.sinks.postgres.session import translated
@@ -36,48 +34,37 @@ MERGES = 5  # tries of a merge that PostgreSQL cancels to resolve a deadlock
 PAUSE_S = 0.2  # before the second try, so that the other session gets the locks; longer before each further one
 
 
-class MarkedSink(Sink):
-    """A table of one pipeline, in the database that a connection names; ``_apply`` puts the staged rows into it."""
+def table_of(
+    pipeline_name: str, settings: TableSettings, lookup: Lookup, *, sink_name: str | None = None
+) -> PostgresTarget:
+    """The table as a sink of this name, else of the one in the settings, sees it: with its own markers and staging."""
+    name = sink_name or settings.name
+    tag = sha256(f"{pipeline_name}/{name}/{settings.table}".encode()).hexdigest()[:12]
+    return PostgresTarget(pipeline_name, settings.model_copy(update={"name": name}), tag, lookup)
 
-    def __init__(self, pipeline_name: str, settings: TableSettings, lookup: Lookup) -> None:
-        super().__init__(pipeline_name, settings.name)
-        self.target = settings.target
-        self._settings = settings
-        self._lookup = lookup
-        self._table = self._named(settings.name)
-        self._shared: ManifestDatabase | None = None  # when the table lies in the manifest database itself
 
-    @abstractmethod
-    def _apply(self, session: Session, receipt: Receipt) -> None:
-        """Step 3: apply the staged rows and dead letters, in the open transaction."""
+class TableLedger(Ledger):
+    """Markers in Tidemark's own tables, in the database of the table: one row for each manifest."""
 
-    def _named(self, name: str, *, pipeline_name: str | None = None) -> PostgresTarget:
-        """The table as a sink of this name, of this or another pipeline, sees it: with its own markers and staging."""
-        of = pipeline_name or self.pipeline_name
-        tag = sha256(f"{of}/{name}/{self._settings.table}".encode()).hexdigest()[:12]
-        settings = self._settings.model_copy(update={"name": name})
-        return PostgresTarget(of, settings, tag, self._lookup)
-
-    def dataset(self) -> Dataset:
-        info = self._table.connected().info
-        return Dataset(f"postgres://{info.host}:{info.port}", f"{info.dbname}.{self._table.table}")
-
-    def claim(self, database_id: str) -> None:
-        if not self._table.has_support():
-            self._table.make_support()
-        self._table.rows("claim", database=database_id)
-        self.refuse_foreign(database_id)
+    def __init__(self, pipeline_name: str, settings: TableSettings, table: PostgresTarget) -> None:
+        super().__init__(pipeline_name, settings.name, settings.target)
+        self._table = table
 
     def owner(self) -> Owner | None:
         rows = self._table.kept("owner")
         return Owner(rows[0]["database"], tuple(rows[0]["before"])) if rows else None
 
-    def position(self) -> Position | None:
-        rows = self._table.kept("owner")
-        return Position(rows[0]["identity"], rows[0]["position"]) if rows else None
+    def claim(self, database_id: str) -> None:
+        if not self._table.has_support():
+            self._table.make_support()
+        self._table.rows("claim", database=database_id)
 
     def hand_over(self, owner: Owner) -> None:
         self._table.rows("hand_over", database=owner.database, before=list(owner.before))
+
+    def position(self) -> Position | None:
+        rows = self._table.kept("owner")
+        return Position(rows[0]["identity"], rows[0]["position"]) if rows else None
 
     def noted_targets(self) -> set[str]:
         return {row["target"] for row in self._table.kept("noted_targets", of=f", table {self._table.table}")}
@@ -97,38 +84,93 @@ class MarkedSink(Sink):
         marker = self._table.marker(manifest_id)
         return None if marker is None else int(marker["attempt"])
 
+    def rename(self, old: str) -> None:
+        """Markers have the name in their key."""
+        self._table.kept("rename_markers", from_pipeline=self.pipeline_name, from_sink=old)
+
+    def rename_pipeline(self, old: str) -> None:
+        """As ``rename``, for the markers of all sinks that the table ever was."""
+        self._table.kept("rename_markers", from_pipeline=old, from_sink=None)
+
+
+class TableStaging(Staging):
+    """Two staging tables for each attempt, beside the table: one for rows, one for dead letters."""
+
+    def __init__(self, pipeline_name: str, settings: TableSettings, table: PostgresTarget, lookup: Lookup) -> None:
+        self._pipeline_name = pipeline_name
+        self._settings = settings
+        self._table = table
+        self._lookup = lookup
+
     def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
         return {"staging": self._table.staging(manifest_id, attempt)}
 
-    def _look_for_shared(self, manifest_id: int, attempt: int, database: ManifestDatabase) -> None:
-        """Find out whether the table lies in the manifest database: then rows and mark are one transaction."""
-        lock = database.attempt_lock(manifest_id, attempt)
-        [row] = self._table.rows("same_database", lock=lock)
-        self._shared = database if row["same"] and row["user"] == database.user() else None
-
-    def staged_manifests(self) -> list[int]:
+    def manifests(self) -> list[int]:
         return sorted({manifest for manifest, _ in self._table.staged()})
 
-    def staged_attempts(self, manifest_id: int) -> list[int]:
+    def attempts(self, manifest_id: int) -> list[int]:
         return sorted(attempt for of, attempt in self._table.staged() if of == manifest_id)
 
-    def clear_staging(self, manifest_id: int, attempt: int) -> None:
+    def clear(self, manifest_id: int, attempt: int) -> None:
         self._table.drop_staging(manifest_id, attempt)
 
-    def discard(self, receipt: Receipt) -> None:
-        """Removes staging only: merged rows cannot be removed, a higher attempt replaces them."""
-        self.clear_staging(receipt.manifest_id, receipt.attempt)
+    def rename(self, pipeline_name: str, sink_name: str, owner: Owner) -> None:
+        """Drop the staging tables of dead attempts, which have the names in their tag; ``Unavailable`` while a task
+        still uses one."""
+        del owner
+        before = table_of(pipeline_name, self._settings, self._lookup, sink_name=sink_name)
+        for manifest_id, attempt in list(before.staged()):
+            before.drop_staging(manifest_id, attempt)
+        used = list(before.staged())
+        if used:
+            again = f"tidemark rename-sink {pipeline_name} {sink_name} {self._settings.name}"
+            if pipeline_name != self._pipeline_name:
+                again = f"tidemark rename {pipeline_name} {self._pipeline_name}"
+            raise Unavailable(
+                f"a task still uses the staging of manifest {used[0][0]} attempt {used[0][1]}",
+                next_step=f"find it in pg_stat_activity and end it; then repeat: {again} --why TEXT",
+                **self._table.context(manifest=used[0][0]),
+            )
+
+
+class MarkedOutput(Output):
+    """A table of one pipeline, in the database that a connection names; ``_apply`` puts the staged rows into it."""
+
+    def __init__(self, pipeline_name: str, settings: TableSettings, ledger: TableLedger, table: PostgresTarget) -> None:
+        super().__init__(pipeline_name, settings.name)
+        self.target = settings.target
+        self._ledger = ledger
+        self._table = table
+        self._shared: MarkSession | None = None  # when the table lies in the manifest database itself
+
+    @abstractmethod
+    def _apply(self, session: Session, receipt: Receipt) -> None:
+        """Step 3: apply the staged rows and dead letters, in the open transaction."""
+
+    def dataset(self) -> Dataset:
+        info = self._table.connected().info
+        return Dataset(f"postgres://{info.host}:{info.port}", f"{info.dbname}.{self._table.table}")
+
+    def has(self, receipt: Receipt) -> bool:
+        """Whether there is a table: what it holds was committed together with the marker."""
+        del receipt
+        return self.exists()
+
+    def _look_for_shared(self, work: Work) -> None:
+        """Find out whether the table lies in the manifest database: then rows and mark are one transaction."""
+        [row] = self._table.rows("same_database", lock=work.marks.lock())
+        self._shared = work.marks if row["same"] and row["user"] == work.marks.user() else None
 
     def wait_for_lower(self, manifest_id: int) -> None:
         if self._table.has_support():
             self._table.rows("lock_manifest", manifest=manifest_id)
 
-    def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
+    def put(self, receipt: Receipt, record: Record, fence: Fence, mark: Mark) -> None:
         """Steps 2 to 4: one transaction takes the marker and merges the rows; the mark is part of it, or follows."""
         fence()
         for number in range(1, MERGES + 1):
             try:
-                self._put(receipt, ranges, database_id, fence, mark)
+                self._put(receipt, record, fence, mark)
             except _Cancelled as cancelled:
                 if number == MERGES:
                     raise cancelled.error from None
@@ -143,10 +185,10 @@ class MarkedSink(Sink):
             failpoint("publish.before_mark")
             mark()
 
-    def _put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
+    def _put(self, receipt: Receipt, record: Record, fence: Fence, mark: Mark) -> None:
         with self._transaction(receipt) as session:
             execute(session, "lock_manifest", None, {**self._table.names, "manifest": receipt.manifest_id})
-            if self._take_marker(session, receipt, ranges, database_id):
+            if self._take_marker(session, receipt, record):
                 failpoint("publish.mid")
                 self._apply(session, receipt)
                 execute(session, "advance", None, self._table.names)
@@ -172,14 +214,13 @@ class MarkedSink(Sink):
             except CANCELLED as error:
                 raise _Cancelled(context) from error
 
-    def _take_marker(self, session: Session, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> bool:
+    def _take_marker(self, session: Session, receipt: Receipt, record: Record) -> bool:
         """Step 2, the fence: False when this attempt has the marker already; ``Fenced`` when a higher one has it."""
-        content = self.content_of_record(receipt, ranges, database_id)
         values = {**self._table.names, "manifest": receipt.manifest_id, "attempt": receipt.attempt}
-        if execute(session, "fence", None, {**values, "record": Jsonb(content)}):
+        if execute(session, "fence", None, {**values, "record": Jsonb(record)}):
             return True
         marker = execute(session, "marker", None, values)[0]
-        if marker["attempt"] == receipt.attempt and marker["record"]["digest"] == content["digest"]:
+        if marker["attempt"] == receipt.attempt and marker["record"]["digest"] == record["digest"]:
             return False
         raise Fenced(
             f"attempt {receipt.attempt} is fenced: attempt {marker['attempt']} has its rows in the table",
@@ -193,12 +234,12 @@ class MarkedSink(Sink):
         execute(session, "forget_dead_letters", None, values)
         parts = self._table.staging_parts(receipt.manifest_id, receipt.attempt)
         statement = sql.SQL(QUERIES["bury"]).format(**parts)
-        dead = self._staged(receipt, ObjectKind.DEAD_LETTER)
+        dead = self.parts(receipt, ObjectKind.DEAD_LETTER)
         return session.execute(statement, {**values, "tasks": tasks_of(dead)}).rowcount
 
     def _refuse_lost(self, receipt: Receipt, rows: int, buried: int) -> None:
         """Raise ``WorkFailed`` unless staging held as many rows and dead letters as the receipt says."""
-        expected = tuple(row_count(self._staged(receipt, kind)) for kind in (ObjectKind.DATA, ObjectKind.DEAD_LETTER))
+        expected = tuple(row_count(self.parts(receipt, kind)) for kind in (ObjectKind.DATA, ObjectKind.DEAD_LETTER))
         if (rows, buried) != expected:
             raise WorkFailed(
                 f"staging holds {rows:,} rows and {buried:,} dead letters, the receipt says {expected[0]:,} and "
@@ -208,38 +249,12 @@ class MarkedSink(Sink):
                 **self._table.context(manifest=receipt.manifest_id),
             )
 
-    def _staged(self, receipt: Receipt, kind: ObjectKind) -> list[PublishedObject]:
-        return [part for part in receipt.objects_of(self.name) if part.kind is kind]
-
     def _was_committed(self, receipt: Receipt) -> bool:
         """Look for the marker on a new session: without an answer it is not known whether COMMIT was done."""
         self._table.forget_session()
         with suppress(Unavailable, AccessDenied):
-            return self.has_record(receipt)
+            return self._ledger.has(receipt)
         return False
-
-    def rename(self, old: str) -> None:
-        """Markers have the name in their key, and staging tables in their tag: those of dead attempts are dropped."""
-        self._drop_all(self._named(old), f"tidemark rename-sink {self.pipeline_name} {old} {self.name} --why TEXT")
-        self._table.kept("rename_markers", from_pipeline=self.pipeline_name, from_sink=old)
-
-    def rename_pipeline(self, old: str) -> None:
-        """As ``rename``, for the markers of all sinks that the table ever was."""
-        again = f"tidemark rename {old} {self.pipeline_name} --why TEXT"
-        self._drop_all(self._named(self.name, pipeline_name=old), again)
-        self._table.kept("rename_markers", from_pipeline=old, from_sink=None)
-
-    def _drop_all(self, before: PostgresTarget, again: str) -> None:
-        """Drop the staging tables of an old name; ``Unavailable`` while a task still uses one."""
-        for manifest_id, attempt in list(before.staged()):
-            before.drop_staging(manifest_id, attempt)
-        used = list(before.staged())
-        if used:
-            raise Unavailable(
-                f"a task still uses the staging of manifest {used[0][0]} attempt {used[0][1]}",
-                next_step=f"find it in pg_stat_activity and end it; then repeat: {again}",
-                **self._table.context(manifest=used[0][0]),
-            )
 
     def dead_letters(self, receipt: Receipt, *, values: bool) -> Iterator[DeadLetter]:
         for row in self._table.each_dead_letter(receipt.manifest_id, values=values):

@@ -12,33 +12,32 @@ import pyarrow as pa
 from psycopg import sql
 
 from tidemark.connections import Lookup
-from tidemark.database.client import ManifestDatabase
 from tidemark.database.session import Session
 from tidemark.findings import Finding, ok
 from tidemark.manifest import Counts, Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.receipt import ObjectKind, Receipt
-from tidemark.sinks.base import WriteMode
+from tidemark.sinks.base import Expected, Found, Sink, Work, WriteMode
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
 from tidemark.sinks.postgres.audit import differences_of_table
 from tidemark.sinks.postgres.columns import columns_for, names, staged_columns, type_of
-from tidemark.sinks.postgres.marked import MarkedSink, row_count, tasks_of
+from tidemark.sinks.postgres.marked import MarkedOutput, TableLedger, TableStaging, row_count, table_of, tasks_of
 from tidemark.sinks.postgres.session import translated
 from tidemark.sinks.postgres.settings import Settings
 from tidemark.sinks.postgres.table_settings import DEAD_LETTERS
-from tidemark.sinks.postgres.target import Parts, TableSpec, execute
+from tidemark.sinks.postgres.target import Parts, PostgresTarget, TableSpec, execute
 from tidemark.transforms.sequence import columns_after
 
 
-class PostgresSink(MarkedSink):
-    """One table of one pipeline, in the database that a connection names."""
+class PostgresOutput(MarkedOutput):
+    """One table with one row per key."""
 
     write_mode = WriteMode.UPSERT
 
-    def __init__(self, pipeline_name: str, config: Settings, lookup: Lookup) -> None:
-        super().__init__(pipeline_name, config, lookup)
+    def __init__(self, pipeline_name: str, config: Settings, ledger: TableLedger, table: PostgresTarget) -> None:
+        super().__init__(pipeline_name, config, ledger, table)
         self.config = config
         self._data = pa.schema([])
         self._lives: list[tuple[str, int, int]] = []
@@ -50,26 +49,17 @@ class PostgresSink(MarkedSink):
             [marker] = execute(self._merging_session(), "marker", None, values)
         return replace(counts, superseded=marker["superseded"], stale=marker["stale"])
 
-    def has_objects(self, receipt: Receipt) -> bool:
-        """Whether the table exists: its rows were committed together with the marker."""
-        del receipt
+    def exists(self) -> bool:
         return self._table.exists()
 
-    def prepare(
-        self,
-        manifest_id: int,
-        attempt: int,
-        decode: Mapping[str, Any],
-        transforms: Sequence[TransformOrder],
-        database: ManifestDatabase,
-    ) -> None:
+    def prepare(self, work: Work) -> None:
         """Checks, or creates, the table with its columns and key, and creates the staging tables of the attempt."""
-        columns = columns_after(decode, transforms)
+        columns = columns_after(work.decode, work.transforms)
         self._data = columns.schema
-        self._lives = database.incarnations(manifest_id)
+        self._lives = work.incarnations()
         self._table.check(self._spec(columns.schema, columns.of_tombstones))
-        self._look_for_shared(manifest_id, attempt, database)
-        self._table.create_staging(manifest_id, attempt, staged_columns(self._data, self.config.key))
+        self._look_for_shared(work)
+        self._table.create_staging(work.manifest_id, work.attempt, staged_columns(self._data, self.config.key))
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         columns = columns_after(decode, transforms)
@@ -89,7 +79,7 @@ class PostgresSink(MarkedSink):
         values = {
             **self._table.names, **self._lives_as_arrays(), "manifest": receipt.manifest_id, "attempt": receipt.attempt,
         }  # fmt: skip
-        tasks = tasks_of(self._staged(receipt, ObjectKind.DATA))
+        tasks = tasks_of(self.parts(receipt, ObjectKind.DATA))
         [merged] = execute(session, "merge", self._parts(receipt), {**values, "tasks": tasks})
         self._refuse_lost(receipt, merged["staged"], self._write_dead_letters(session, receipt))
         superseded, stale = merged["staged"] - merged["newest"], merged["newest"] - merged["merged"]
@@ -126,17 +116,17 @@ class PostgresSink(MarkedSink):
         by_bytes = {True: sql.SQL(' COLLATE "C"'), False: sql.SQL("")}
         return [sql.SQL("{}{}").format(sql.Identifier(rows, column), by_bytes[column in texts]) for column in columns]
 
-    def same_output(self, before: Receipt, now: Receipt) -> bool:
+    def same(self, before: Receipt, now: Receipt) -> bool:
         """Whether the table has every key that is staged now, in this version or a newer one."""
-        if not self.has_record(before):
-            return False
-        tasks = tasks_of(self._staged(now, ObjectKind.DATA))
+        del before
+        tasks = tasks_of(self.parts(now, ObjectKind.DATA))
         [row] = self._table.rows("count_lacking", self._parts(now), **self._lives_as_arrays(), tasks=tasks)
-        dead = row_count(self._staged(now, ObjectKind.DEAD_LETTER))
+        dead = row_count(self.parts(now, ObjectKind.DEAD_LETTER))
         return bool(row["lacking"] == 0 and self._table.dead_letters(now.manifest_id) == dead)
 
-    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
-        return differences_of_table(database, self, self._table, manifests, deep=deep)
+    def differences(self, expected: Expected, found: Found, *, deep: bool) -> Iterator[Difference]:
+        if deep:
+            yield from differences_of_table(expected, found, self.pipeline_name, self._table)
 
     def locate(
         self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
@@ -160,5 +150,11 @@ class PostgresSink(MarkedSink):
         return Located(self.name, attempt, Standing.REPLACED, what, place=self.target)
 
 
-def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> PostgresSink:
-    return PostgresSink(pipeline_name, settings, lookup)
+def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:
+    table = table_of(pipeline_name, settings, lookup)
+    ledger = TableLedger(pipeline_name, settings, table)
+    return Sink(
+        ledger,
+        TableStaging(pipeline_name, settings, table, lookup),
+        PostgresOutput(pipeline_name, settings, ledger, table),
+    )

@@ -10,16 +10,16 @@ from typing import Any
 from tidemark.connections import Lookup
 from tidemark.errors import ForeignLake
 from tidemark.failpoints import failpoint
-from tidemark.paths import DEAD_LETTERS, STAGING, sink_folder, staging_folder
+from tidemark.paths import DEAD_LETTERS, STAGING, sink_folder
 from tidemark.sinks.base import Owner
+from tidemark.sinks.stored.folder_staging import FolderStaging
 from tidemark.sinks.stored.owner_file import claim_in, hand_over_in, owner_in
 from tidemark.sinks.stored.renamed_folder import rename_folder
-from tidemark.sinks.stored.staging_folders import staged_attempts, staged_manifests
 from tidemark.storage.base import Move, ObjectStore
 from tidemark.storage.open import open_store
 
 
-class OwnStaging:
+class OwnStaging(FolderStaging):
     """The root of one sink of one pipeline in the folder ``shared``, as a store.
 
     Only the database that its owner file names lists or removes anything in it; without that file nobody does. It is
@@ -36,11 +36,10 @@ class OwnStaging:
         self._folder = sink_folder(pipeline_name, sink_name)
         self._shared = open_store(shared, settings, lookup)
         self._open: Callable[[str], ObjectStore] = lambda folder: open_store(f"{shared}/{folder}", settings, lookup)
-        self.store = self._open(self._folder)
+        super().__init__(self._open(self._folder))
         self._database_id: str | None = None  # that works with it, once it has said so
 
     def claim(self, database_id: str) -> None:
-        """Make a database the owner of the root, or raise ``ForeignLake``; may be repeated."""
         self._database_id = database_id
         owner = owner_in(self.store)
         if owner is None:
@@ -50,7 +49,6 @@ class OwnStaging:
             raise self._foreign(owner, database_id)
 
     def refuse_foreign(self, database_id: str) -> None:
-        """Raise ``ForeignLake`` when another database owns the root; it may have no owner yet."""
         self._database_id = database_id
         owner = owner_in(self.store)
         if owner is not None and owner.database != database_id:
@@ -66,7 +64,6 @@ class OwnStaging:
             raise self._foreign(own, owner.database)
 
     def hand_over(self, owner: Owner) -> None:
-        """Make another database the owner; raises ``ForeignLake`` when the root belongs to a third one."""
         self._database_id = owner.database
         before = owner_in(self.store)
         if before is not None and before.database not in (owner.database, *owner.before):
@@ -83,15 +80,18 @@ class OwnStaging:
             sink=self._sink_name,
         )
 
-    def staged_manifests(self) -> list[int]:
-        return staged_manifests(self.store) if self._is_own() else []
+    def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
+        return {"staging": super().order(manifest_id, attempt)["root"]}
 
-    def staged_attempts(self, manifest_id: int) -> list[int]:
-        return staged_attempts(self.store, manifest_id) if self._is_own() else []
+    def manifests(self) -> list[int]:
+        return super().manifests() if self._is_own() else []
+
+    def attempts(self, manifest_id: int) -> list[int]:
+        return super().attempts(manifest_id) if self._is_own() else []
 
     def clear(self, manifest_id: int, attempt: int) -> None:
         if self._is_own():
-            self.store.delete_folder(staging_folder(manifest_id, attempt))
+            super().clear(manifest_id, attempt)
 
     def delete(self, keys: Iterable[str]) -> None:
         if self._is_own():

@@ -5,21 +5,16 @@ only where all that its marker names is still kept.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from tidemark.database.client import ManifestDatabase
 from tidemark.digest import Digest, row_digest
-from tidemark.manifest import Manifest
 from tidemark.partitions import Record
-from tidemark.sinks.audit.left_in_staging import left_in_staging
-from tidemark.sinks.audit.unknown_manifests import unknown_manifests
-from tidemark.sinks.base import Sink
+from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.topic.appended import Appended, appended_of
 from tidemark.sinks.topic.headers import From, reason_of, source_of
-from tidemark.sinks.topic.markers import Marker
 from tidemark.sinks.topic.messages import SinkTopics, messages_between
 from tidemark.sinks.topic.staged import MESSAGES
 
@@ -29,29 +24,10 @@ Sent = tuple[int, int]  # the manifest and the attempt of a message, by its head
 _BY_HAND = "nobody can take messages out of a topic: find who sends them, and tell the readers of the topic"
 
 
-def differences_of_topic(
-    database: ManifestDatabase, sink: Sink, topics: SinkTopics, manifests: Sequence[Manifest], *, deep: bool
-) -> Iterator[Difference]:
-    """What the topic and its markers show and should not, or lack; ``deep`` reads every message."""
-    yield from left_in_staging(database, sink, manifests)
-    markers = dict(topics.markers.all())
-    yield from unknown_manifests(database, sink, {"a marker": markers}, markers)
-    published = [manifest for manifest in manifests if manifest.published(sink.name)]
-    if published and not topics.exist():
-        what = f"{sink.target} does not exist, and has {len(published):,} manifests published"
-        yield Difference(None, what, "restore it, or give the sink another topic and name, and fill that")
-    elif deep:
-        yield from _contents(database, sink, topics, published, markers)
-
-
-def _contents(
-    database: ManifestDatabase,
-    sink: Sink,
-    topics: SinkTopics,
-    published: Sequence[Manifest],
-    markers: Mapping[int, Marker],
-) -> Iterator[Difference]:
+def differences_of_topic(expected: Expected, ledger: Ledger, topics: SinkTopics) -> Iterator[Difference]:
     """Compares all messages with all markers."""
+    markers = dict(topics.markers.all())
+    published = expected.published()
     digests: dict[Sent, Digest] = defaultdict(Digest.zero)
     others: Counter[str] = Counter()
     first: dict[str, Record] = {}
@@ -77,17 +53,15 @@ def _contents(
         yield Difference(
             None, f"{topic} has {number:,} messages that are not Tidemark's, first {place_of_first}", _BY_HAND
         )
-    known = {manifest.id for manifest in published}
-    unknown = database.unknown_manifests(sorted({manifest_id for manifest_id, _ in digests} - known))
+    known = {manifest.id for manifest, _ in published}
+    unknown = expected.unknown({manifest_id for manifest_id, _ in digests} - known)
     for manifest_id in sorted(unknown - markers.keys()):
         number = sum(digest.count for (of, _), digest in digests.items() if of == manifest_id)
-        what = f"{sink.target} has {number:,} messages of manifest {manifest_id}, and no marker of it"
+        what = f"{ledger.target} has {number:,} messages of manifest {manifest_id}, and no marker of it"
         yield Difference(None, what, _BY_HAND)
-    for manifest in published:
-        marker, shown = markers.get(manifest.id), manifest.published(sink.name)
-        if marker is None or shown is None:  # the caller has told it
-            continue
-        if database.accepted_damage(manifest.id, sink.name, shown.attempt):
+    for manifest, publication in published:
+        marker = markers.get(manifest.id)
+        if marker is None or expected.given_up(manifest.id, publication.attempt):  # the caller has told the first
             continue
         sent = appended_of(marker)
         for attempt, part in sent.items():

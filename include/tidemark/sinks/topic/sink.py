@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from tidemark.connections import Lookup
-from tidemark.database.client import ManifestDatabase
 from tidemark.dataset import Dataset
 from tidemark.errors import Fenced, LakeConflict, SinkRefused, Unavailable
 from tidemark.failpoints import failpoint
@@ -20,11 +19,11 @@ from tidemark.kafka.cluster import KafkaCluster
 from tidemark.kafka.connection import KafkaConnection, named_connection
 from tidemark.kafka.transaction import BATCH_BYTES, TRIES, Interrupted, Transaction, uninterrupted
 from tidemark.manifest import Manifest, Publication
-from tidemark.offsets import Range, TopicPartition
+from tidemark.offsets import TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import RecordName, staging_folder
 from tidemark.receipt import ObjectKind, Receipt
-from tidemark.sinks.base import Fence, Mark, Owner, Position, WriteMode
+from tidemark.sinks.base import Expected, Fence, Found, Ledger, Mark, Owner, Position, Record, Sink, WriteMode
 from tidemark.sinks.capabilities import WritesTopics
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.difference import Difference
@@ -37,6 +36,7 @@ from tidemark.sinks.topic.headers import dead_letter_of
 from tidemark.sinks.topic.markers import Marker, Markers, transactional_id
 from tidemark.sinks.topic.messages import SinkTopics, messages_of
 from tidemark.sinks.topic.settings import Partitioner, Settings
+from tidemark.storage.base import ObjectStore
 
 SLOWEST = 5_000  # messages a second: what would take longer than the transaction may is not begun
 READABLE_S = 5.0
@@ -45,69 +45,51 @@ _PARTITIONERS = {Partitioner.MURMUR2: "murmur2_random", Partitioner.CRC32: "cons
 _DEAD_LETTER_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
 
-class TopicSink(WritesTopics):
-    """One topic of one pipeline."""
+class TopicLedger(Ledger):
+    """The markers of a topic: messages of a compacted topic beside it, which say its owner and pipeline too."""
 
-    write_mode = WriteMode.APPEND
-
-    def __init__(self, pipeline_name: str, settings: Settings, connection: KafkaConnection, lookup: Lookup) -> None:
-        super().__init__(pipeline_name, settings.name)
-        self.settings = settings
-        self.target = settings.target
-        self.cluster = KafkaCluster(connection.bootstrap_servers, connection.config)
-        self.markers = Markers(self.cluster, settings.markers_topic, settings.topic)
-        self._staging = OwnStaging(settings.staging, pipeline_name, settings.name, settings.store_settings(), lookup)
-        self._store = self._staging.store
-        self._topics = SinkTopics(self.cluster, settings.topic, settings.dead_letter_topic, self.markers)
+    def __init__(self, pipeline_name: str, settings: Settings, topics: SinkTopics) -> None:
+        super().__init__(pipeline_name, settings.name, settings.target)
+        self.topics = topics
+        self.markers = topics.markers
 
     @property
     def context(self) -> dict[str, object]:
-        return {"pipeline": self.pipeline_name, "sink": self.name, "target_topic": self.settings.topic}
-
-    def dataset(self) -> Dataset:
-        return dataset_of_topic(self.cluster.bootstrap_servers, self.settings.topic)
-
-    def claim(self, database_id: str) -> None:
-        self._refuse_missing()
-        self.markers.ensure()
-        owner = self.markers.owner()
-        if owner is None:
-            self.markers.take(Owner(database_id), self.pipeline_name, only_if_free=True)
-            owner = self.markers.owner()
-        if owner is None or owner[0].database != database_id:
-            raise self.foreign(owner and owner[0], database_id)
-        self._refuse_other_pipeline(owner[1])
-        self._staging.claim(database_id)
-
-    def _refuse_missing(self) -> None:
-        if not self._topics.exist():
-            raise SinkRefused(
-                f"topic {self.settings.topic} does not exist",
-                next_step="nothing was sent; create it: kafka-topics.sh --bootstrap-server "
-                f"{self.cluster.bootstrap_servers} --create --topic {self.settings.topic} --partitions N; "
-                "then repeat the command",
-                **self.context,
-            )
-
-    def _refuse_other_pipeline(self, owner: str) -> None:
-        if owner != self.pipeline_name:
-            raise SinkRefused(
-                f"topic {self.settings.topic} is written by pipeline {owner}: the messages of two would mix",
-                next_step="nothing was sent; give this sink a topic of its own",
-                **self.context,
-            )
+        return {"pipeline": self.pipeline_name, "sink": self.name, "target_topic": self.topics.data}
 
     def owner(self) -> Owner | None:
         owner = self.markers.owner()
         return None if owner is None else owner[0]
 
-    def refuse_foreign(self, database_id: str) -> None:
-        """Also when another one owns the folder for staging."""
-        super().refuse_foreign(database_id)
-        self._staging.refuse_foreign(database_id)
+    def claim(self, database_id: str) -> None:
+        """Raises ``SinkRefused`` when there is no topic, or another pipeline of the database has it."""
+        self.refuse_missing()
+        self.markers.ensure()
+        if self.markers.owner() is None:
+            self.markers.take(Owner(database_id), self.pipeline_name, only_if_free=True)
+        owner = self.markers.owner()
+        if owner is not None and owner[0].database == database_id:
+            self.refuse_other_pipeline(owner[1])
+
+    def refuse_missing(self) -> None:
+        if not self.topics.exist():
+            raise SinkRefused(
+                f"topic {self.topics.data} does not exist",
+                next_step="nothing was sent; create it: kafka-topics.sh --bootstrap-server "
+                f"{self.topics.cluster.bootstrap_servers} --create --topic {self.topics.data} --partitions N; "
+                "then repeat the command",
+                **self.context,
+            )
+
+    def refuse_other_pipeline(self, owner: str) -> None:
+        if owner != self.pipeline_name:
+            raise SinkRefused(
+                f"topic {self.topics.data} is written by pipeline {owner}: the messages of two would mix",
+                next_step="nothing was sent; give this sink a topic of its own",
+                **self.context,
+            )
 
     def hand_over(self, owner: Owner) -> None:
-        self._staging.hand_over(owner)
         self.markers.take(owner, self.pipeline_name, only_if_free=False)
 
     def noted_targets(self) -> set[str]:
@@ -117,30 +99,19 @@ class TopicSink(WritesTopics):
     def note_target(self) -> None:
         self.markers.note_target(self.target)
 
-    def take_name(self, database_id: str) -> None:
-        self._staging.claim(database_id)
-
-    def rename(self, old: str) -> None:
-        """The folder for staging has the name."""
-        owner = self.owner()
-        if owner is not None:
-            self._staging.rename(self.pipeline_name, old, owner)
-
     def rename_pipeline(self, old: str) -> None:
-        """The owner of the topic has the name, and so has the folder for staging."""
+        """The owner of the topic has the name."""
         owner = self.markers.owner()
-        if owner is not None:
-            self._staging.rename(old, self.name, owner[0])
-            if owner[1] == old:
-                self.markers.take(owner[0], self.pipeline_name, only_if_free=False)
+        if owner is not None and owner[1] == old:
+            self.markers.take(owner[0], self.pipeline_name, only_if_free=False)
 
     def position(self) -> Position | None:
         """By the ids of both topics: one that was created again is another target."""
-        identity = self._identity()
+        identity = self.identity()
         return None if identity is None else Position(identity, self.markers.end())
 
-    def _identity(self) -> str | None:
-        markers, places = self.markers.id(), self.cluster.partitions([self.settings.topic])[0]
+    def identity(self) -> str | None:
+        markers, places = self.markers.id(), self.topics.cluster.partitions([self.topics.data])[0]
         return None if markers is None or not places else f"{markers}/{places[0].topic_id}"
 
     def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
@@ -156,19 +127,37 @@ class TopicSink(WritesTopics):
         marker = self.markers.of(name.manifest_id)
         return marker if marker and marker["attempt"] == name.attempt else None
 
-    def has_objects(self, receipt: Receipt) -> bool:
-        """Whether the topic exists: its messages were committed together with the marker."""
-        del receipt
+
+class TopicOutput(WritesTopics):
+    """The messages of one topic."""
+
+    write_mode = WriteMode.APPEND
+
+    def __init__(self, pipeline_name: str, settings: Settings, ledger: TopicLedger, store: ObjectStore) -> None:
+        super().__init__(pipeline_name, settings.name)
+        self.settings = settings
+        self.cluster = ledger.topics.cluster
+        self.markers = ledger.markers
+        self.context = ledger.context
+        self._ledger = ledger
+        self._topics = ledger.topics
+        self._store = store  # of its staging
+
+    def dataset(self) -> Dataset:
+        return dataset_of_topic(self.cluster.bootstrap_servers, self.settings.topic)
+
+    def exists(self) -> bool:
         return self._topics.exist()
 
-    def same_output(self, before: Receipt, now: Receipt) -> bool:
-        """Whether the marker says so: what retention or compaction took since is not sent again."""
-        del now
-        return self.has_record(before) and self._topics.exist()
+    def has(self, receipt: Receipt) -> bool:
+        """Whether the topic exists: its messages were committed together with the marker."""
+        del receipt
+        return self.exists()
 
-    def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
-        del manifest_id, attempt  # the order has them
-        return {"staging": self._store.root}
+    def same(self, before: Receipt, now: Receipt) -> bool:
+        """The marker says so: what retention or compaction took since is not sent again."""
+        del before, now
+        return self.exists()
 
     def wait_for_lower(self, manifest_id: int) -> None:
         """Also shows before Spark starts whether the brokers have transactions."""
@@ -179,20 +168,19 @@ class TopicSink(WritesTopics):
             transaction.fence()
             self.markers.await_all(manifest_id)
 
-    def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
+    def put(self, receipt: Receipt, record: Record, fence: Fence, mark: Mark) -> None:
         """Steps 2 to 4. A commit that nobody has answered begins again: the marker says whether it was done."""
         self._refuse_too_long(receipt)
-        dead = any(part.kind is ObjectKind.DEAD_LETTER for part in receipt.objects_of(self.name))
+        dead = self.parts(receipt, ObjectKind.DEAD_LETTER)
         if dead and not self.cluster.partitions([self.settings.dead_letter_topic])[0]:
             self.cluster.create_topic(self.settings.dead_letter_topic, 1, _DEAD_LETTER_CONFIG)
-        record = self.content_of_record(receipt, ranges, database_id)
-        identity = self._identity()
+        identity = self._ledger.identity()
         self._settled(receipt.manifest_id, lambda: self._put(receipt, record, fence))
         self._refuse_created_again(identity, receipt.manifest_id)
         failpoint("publish.before_mark")
         mark()
 
-    def _put(self, receipt: Receipt, record: dict[str, Any], fence: Fence) -> None:
+    def _put(self, receipt: Receipt, record: Record, fence: Fence) -> None:
         """One transaction. Equal messages, as of a sink that was retired since, are not sent again: they get the marker
         of this attempt."""
         manifest_id, settings = receipt.manifest_id, self.settings
@@ -244,7 +232,7 @@ class TopicSink(WritesTopics):
 
     def _refuse_created_again(self, identity: str | None, manifest_id: int) -> None:
         """Raise when a topic was created again since: Kafka answers the commit well, and the new topic is empty."""
-        if self._identity() != identity:
+        if self._ledger.identity() != identity:
             raise LakeConflict(
                 f"topic {self.settings.topic}, or its topic of markers, was created again while the manifest was sent: "
                 "the messages may be lost with the old one",
@@ -255,7 +243,7 @@ class TopicSink(WritesTopics):
                 **self.context,
             )
 
-    def _may_follow(self, marker: Marker, receipt: Receipt, record: Mapping[str, Any]) -> bool:
+    def _may_follow(self, marker: Marker, receipt: Receipt, record: Record) -> bool:
         """Whether a person lets the messages follow those of the marker; false when they are equal: then they are in
         the topic already. Raises for others."""
         attempt = int(marker["attempt"])
@@ -323,25 +311,14 @@ class TopicSink(WritesTopics):
                 **self.context,
             )
 
-    def discard(self, receipt: Receipt) -> None:
-        """Removes staging only: what was appended cannot be removed."""
-        self.clear_staging(receipt.manifest_id, receipt.attempt)
-
     def topic_ids(self) -> set[str]:
         topics = [self.settings.topic, self.settings.dead_letter_topic, self.settings.markers_topic]
         return {place.topic_id for place in self.cluster.partitions(topics)[0]}
 
-    def staged_manifests(self) -> list[int]:
-        return self._staging.staged_manifests()
-
-    def staged_attempts(self, manifest_id: int) -> list[int]:
-        return self._staging.staged_attempts(manifest_id)
-
-    def clear_staging(self, manifest_id: int, attempt: int) -> None:
-        self._staging.clear(manifest_id, attempt)
-
-    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
-        return differences_of_topic(database, self, self._topics, manifests, deep=deep)
+    def differences(self, expected: Expected, found: Found, *, deep: bool) -> Iterator[Difference]:
+        del found  # messages of unknown manifests have a next step of their own
+        if deep:
+            yield from differences_of_topic(expected, self._ledger, self._topics)
 
     def locate(
         self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
@@ -355,7 +332,7 @@ class TopicSink(WritesTopics):
                 what = "a message" if kind is ObjectKind.DATA else "a dead letter"
                 place = f"{self.settings.cluster}, {message.topic}-{message.partition} offset {message.offset}"
                 return Located(self.name, published.attempt, Standing.HELD, what, kind, place)
-        what = f"no message of it is in {self.target} any more: retention or compaction may have taken it"
+        what = f"no message of it is in {self._ledger.target} any more: retention or compaction may have taken it"
         return Located(self.name, published.attempt, Standing.MISSING, what)
 
     def dead_letters(self, receipt: Receipt, *, values: bool) -> Iterator[DeadLetter]:
@@ -368,12 +345,12 @@ class TopicSink(WritesTopics):
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         """Begins a transaction, and sends nothing."""
         del decode, transforms
-        self._refuse_missing()
+        self._ledger.refuse_missing()
         if self.markers.id() is not None:
             self.markers.ensure()
             owner = self.markers.owner()
             if owner is not None:
-                self._refuse_other_pipeline(owner[1])
+                self._ledger.refuse_other_pipeline(owner[1])
         with Transaction(self.cluster, transactional_id(self.settings.topic, "doctor"), 10.0, {}) as transaction:
             transaction.fence()
         yield ok(self.name, f"topic {self.settings.topic} is there, and its brokers begin transactions (tried)")
@@ -386,5 +363,11 @@ def sink_connection(pipeline_name: str, settings: Settings, lookup: Lookup) -> K
     return named_connection(settings.connection or "", pipeline_name, lookup)
 
 
-def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> TopicSink:
-    return TopicSink(pipeline_name, settings, sink_connection(pipeline_name, settings, lookup), lookup)
+def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:
+    connection = sink_connection(pipeline_name, settings, lookup)
+    cluster = KafkaCluster(connection.bootstrap_servers, connection.config)
+    markers = Markers(cluster, settings.markers_topic, settings.topic)
+    topics = SinkTopics(cluster, settings.topic, settings.dead_letter_topic, markers)
+    ledger = TopicLedger(pipeline_name, settings, topics)
+    staging = OwnStaging(settings.staging, pipeline_name, settings.name, settings.store_settings(), lookup)
+    return Sink(ledger, staging, TopicOutput(pipeline_name, settings, ledger, staging.store))

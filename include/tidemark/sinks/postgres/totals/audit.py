@@ -1,14 +1,11 @@
 """The audit of totals: markers agree with publications and contributions, and, ``deep``, totals with contributions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, Publication
-from tidemark.sinks.audit.left_in_staging import left_in_staging
-from tidemark.sinks.audit.stray_contributions import what_of_strays
-from tidemark.sinks.audit.unknown_manifests import unknown_manifests
-from tidemark.sinks.base import Sink
+from tidemark.sinks.aggregates.stray_contributions import what_of_strays
+from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.postgres.totals.tables import Totals
 
@@ -17,32 +14,22 @@ _BY_HAND = "no attempt of Tidemark has left them there: delete those rows by han
 _REPLAYS = "the manifests above may have contributed to them: replay those, then audit again"
 
 
-def differences_of_totals(
-    database: ManifestDatabase, sink: Sink, totals: Totals, manifests: Sequence[Manifest], *, deep: bool
-) -> Iterator[Difference]:
-    """What the tables hold and should not, or lack; ``deep`` combines all contributions again."""
-    yield from left_in_staging(database, sink, manifests)
-    markers = sink.evidence()
-    yield from unknown_manifests(database, sink, {"a marker": markers}, markers)
-    published = [(manifest, row) for manifest in manifests if (row := manifest.published(sink.name))]
-    exists = totals.exist()
-    if published and not exists:
-        yield Difference(None, f"{sink.target} does not exist, and has {len(published):,} manifests published",
-                         f"restore it; or replay each manifest: tidemark manifests {sink.pipeline_name}")  # fmt: skip
-    elif deep and exists:
-        contributions = {row["manifest"]: row for row in totals.ask("contributions")}
-        incomplete = list(_contributions(database, sink, totals, published, contributions))
-        yield from incomplete
-        known = {manifest.id for manifest, _ in published} | sink.evidence().keys()  # some were put since
-        for stray, (why, step) in what_of_strays(database, sink, contributions.keys() - known, _BY_HAND).items():
-            what = f"{totals.settings.contributions} has {contributions[stray]['keys']:,} rows of manifest {stray}, "
-            yield Difference(None, what + why, step)
-        yield from _totals(sink, totals, first=_REPLAYS if incomplete else "")
+def differences_of_totals(expected: Expected, ledger: Ledger, totals: Totals) -> Iterator[Difference]:
+    """What the tables hold and should not, or lack: combines all contributions again."""
+    published = expected.published()
+    contributions = {row["manifest"]: row for row in totals.ask("contributions")}
+    incomplete = list(_contributions(expected, ledger.pipeline_name, totals, published, contributions))
+    yield from incomplete
+    known = {manifest.id for manifest, _ in published} | ledger.evidence().keys()  # some were put since
+    for stray, (why, step) in what_of_strays(expected, ledger, contributions.keys() - known, _BY_HAND).items():
+        what = f"{totals.settings.contributions} has {contributions[stray]['keys']:,} rows of manifest {stray}, "
+        yield Difference(None, what + why, step)
+    yield from _totals(ledger.pipeline_name, totals, first=_REPLAYS if incomplete else "")
 
 
 def _contributions(
-    database: ManifestDatabase,
-    sink: Sink,
+    expected: Expected,
+    pipeline_name: str,
     totals: Totals,
     published: list[tuple[Manifest, Publication]],
     contributions: Mapping[int, Mapping[str, Any]],
@@ -52,10 +39,10 @@ def _contributions(
     checksums = {row["manifest"]: row["checksum"] for row in totals.ask("checksums")}
     dead = totals.dead_letters_by_manifest()
     for manifest, publication in published:
-        if database.accepted_damage(manifest.id, sink.name, publication.attempt):
+        if expected.given_up(manifest.id, publication.attempt):
             continue
         held = contributions.get(manifest.id, {"rows": 0, "checksum": "0"})
-        replay, counts = f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}", publication.counts
+        replay, counts = f"tidemark replay {pipeline_name} --manifest {manifest.id}", publication.counts
         if held["rows"] != counts.written:
             what = f"the contributions of it count {held['rows']:,} records where {counts.written:,} were written"
             yield Difference(manifest.id, what, replay)
@@ -65,7 +52,7 @@ def _contributions(
             yield Difference(manifest.id, f"{kept:,} dead letters are kept where {counts.dead_lettered:,} were", replay)
 
 
-def _totals(sink: Sink, totals: Totals, *, first: str) -> Iterator[Difference]:
+def _totals(pipeline_name: str, totals: Totals, *, first: str) -> Iterator[Difference]:
     """Compares all totals with all contributions; a replay of any manifest of a total combines it again."""
     for row in totals.ask("wrong_totals"):
         number = f"{row['totals']:,} totals of {totals.settings.table}"
@@ -75,6 +62,6 @@ def _totals(sink: Sink, totals: Totals, *, first: str) -> Iterator[Difference]:
             yield Difference(
                 row["manifest"],
                 f"{number} are not the combination of their contributions",
-                f"tidemark replay {sink.pipeline_name} --manifest {row['manifest']}",
+                f"tidemark replay {pipeline_name} --manifest {row['manifest']}",
                 f"({row['example']})",
             )

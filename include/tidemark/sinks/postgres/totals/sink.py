@@ -15,7 +15,6 @@ from typing import Any
 from psycopg import sql
 
 from tidemark.connections import Lookup
-from tidemark.database.client import ManifestDatabase
 from tidemark.database.session import Session
 from tidemark.errors import SinkRefused
 from tidemark.findings import Finding, ok
@@ -23,46 +22,51 @@ from tidemark.manifest import Manifest, Publication, count_of
 from tidemark.offsets import TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.receipt import ObjectKind, Receipt
-from tidemark.sinks.aggregates.before import may_have_contributed
-from tidemark.sinks.base import WriteMode
+from tidemark.sinks.base import Expected, Found, Sink, Work, WriteMode
 from tidemark.sinks.capabilities import DerivesTotals
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
-from tidemark.sinks.postgres.marked import MarkedSink, tasks_of
+from tidemark.sinks.postgres.marked import MarkedOutput, TableLedger, TableStaging, table_of, tasks_of
 from tidemark.sinks.postgres.session import translated
 from tidemark.sinks.postgres.table_settings import DEAD_LETTERS
+from tidemark.sinks.postgres.target import PostgresTarget
 from tidemark.sinks.postgres.totals.audit import differences_of_totals
 from tidemark.sinks.postgres.totals.settings import Settings
 from tidemark.sinks.postgres.totals.tables import QUERIES, Totals, staged_columns, tables_for
 from tidemark.transforms.sequence import columns_after
 
 
-class TotalsSink(MarkedSink, DerivesTotals):
-    """The totals of one pipeline, in the database that a connection names."""
+class TotalsLedger(TableLedger):
+    """Markers, and a note of what the table adds up: that has the name of the pipeline too."""
+
+    def rename_pipeline(self, old: str) -> None:
+        super().rename_pipeline(old)
+        if self._table.has_support():
+            run(self._table, "rename_pipeline", old=old)
+
+
+class TotalsOutput(MarkedOutput, DerivesTotals):
+    """The totals of one pipeline, and the contributions of its manifests."""
 
     write_mode = WriteMode.UPSERT
 
-    def __init__(self, pipeline_name: str, settings: Settings, lookup: Lookup) -> None:
-        super().__init__(pipeline_name, settings, lookup)
+    def __init__(self, pipeline_name: str, settings: Settings, ledger: TableLedger, table: PostgresTarget) -> None:
+        super().__init__(pipeline_name, settings, ledger, table)
         self.settings = settings
         self._totals = Totals(settings, self._table)
         self._had_none: int | None = None  # the manifest that has never contributed, as ``prepare`` found out
 
-    def claim(self, database_id: str) -> None:
-        super().claim(database_id)
-        self._define()
-
-    def _define(self) -> None:
+    def note_settings(self) -> None:
         """Note what this sink adds up, unless something is noted; ``SinkRefused`` when that is another thing."""
-        if not self._run("definition"):
+        if not run(self._table, "definition"):
             self._refuse_undefined(self.settings.aggregate.definition())
-            self._run("define", definition=self.settings.aggregate.definition())
+            run(self._table, "define", definition=self.settings.aggregate.definition())
         self.refuse_other_definition()
 
     def refuse_other_definition(self) -> None:
         """Raise ``SinkRefused`` when other totals are in the table, or those of another pipeline."""
         definition = self.settings.aggregate.definition()
-        rows = self._run("definition") if self._table.has_support() else []
+        rows = run(self._table, "definition") if self._table.has_support() else []
         if not rows:
             self._refuse_undefined(definition)
             return
@@ -80,7 +84,7 @@ class TotalsSink(MarkedSink, DerivesTotals):
 
     def _refuse_undefined(self, definition: str) -> None:
         """Raise ``SinkRefused`` when something was added up, and nothing says any more what, or from which records."""
-        if self.records(own=False):
+        if self._ledger.records(own=False):
             values = {"target": self.settings.table, "pipeline": self.pipeline_name, "definition": definition}
             literals = {name: sql.Literal(value) for name, value in values.items()}
             statement = sql.SQL(QUERIES["put_back"]).format(**literals).as_string()
@@ -90,7 +94,7 @@ class TotalsSink(MarkedSink, DerivesTotals):
                 f"its database: {statement} Else give this sink another table and another name",
                 **self._table.context(),
             )
-        if not self._totals.are_empty() and not (self._table.has_support() and self._run("definition")):
+        if not self._totals.are_empty() and not (self._table.has_support() and run(self._table, "definition")):
             tables = ", ".join(sorted(self.settings.tables()))
             raise SinkRefused(
                 f"there are rows in {tables}, and nothing says any more which manifests they are of: new ones would be "
@@ -102,45 +106,25 @@ class TotalsSink(MarkedSink, DerivesTotals):
                 **self._table.context(),
             )
 
-    def rename_pipeline(self, old: str) -> None:
-        super().rename_pipeline(old)
-        if self._table.has_support():
-            self._run("rename_pipeline", old=old)
-
-    def _run(self, query: str, **values: object) -> list[dict[str, Any]]:
-        """A statement about what a table of totals is."""
-        with translated(**self._table.context()):
-            cursor = self._table.connected().execute(QUERIES[query], {**self._table.names, **values})
-            return cursor.fetchall() if cursor.description else []
-
-    def has_objects(self, receipt: Receipt) -> bool:
-        """Whether both tables exist: what they hold was committed together with the marker."""
-        del receipt
+    def exists(self) -> bool:
+        """Whether both tables do."""
         return self._totals.exist()
 
-    def prepare(
-        self,
-        manifest_id: int,
-        attempt: int,
-        decode: Mapping[str, Any],
-        transforms: Sequence[TransformOrder],
-        database: ManifestDatabase,
-    ) -> None:
+    def prepare(self, work: Work) -> None:
         """Checks, or creates, both tables, and creates the staging tables of the attempt."""
-        data = columns_after(decode, transforms).schema
+        data = columns_after(work.decode, work.transforms).schema
         for spec in tables_for(self.settings, data):
             self._table.check(spec)
-        self._look_for_shared(manifest_id, attempt, database)
-        is_known = may_have_contributed(database, manifest_id, attempt)
-        self._had_none = None if is_known else manifest_id
-        self._table.create_staging(manifest_id, attempt, staged_columns(self.settings, data))
+        self._look_for_shared(work)
+        self._had_none = None if work.may_have_put() else work.manifest_id
+        self._table.create_staging(work.manifest_id, work.attempt, staged_columns(self.settings, data))
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         data = columns_after(decode, transforms).schema
         with self._table.undone():
             if not self._table.has_support():
                 self._table.make_support()
-            self._define()
+            self.note_settings()
             for spec in tables_for(self.settings, data):
                 self._table.check(spec)
             self._table.create_staging(0, 0, staged_columns(self.settings, data))
@@ -151,7 +135,7 @@ class TotalsSink(MarkedSink, DerivesTotals):
         values = {
             "manifest": manifest,
             "attempt": receipt.attempt,
-            "tasks": tasks_of(self._staged(receipt, ObjectKind.DATA)),
+            "tasks": tasks_of(self.parts(receipt, ObjectKind.DATA)),
         }
         staging = self._table.staging_parts(receipt.manifest_id, receipt.attempt)
         emptied = statements.first(session, "empty_contributions", values)["contributions"]
@@ -181,22 +165,25 @@ class TotalsSink(MarkedSink, DerivesTotals):
         if changed:
             yield f"{self.target}: {count_of(changed, 'total')} combined again from what the manifests have contributed"
 
-    def same_output(self, before: Receipt, now: Receipt) -> bool:
+    def same(self, before: Receipt, now: Receipt) -> bool:
         """Whether the contributions are those that the marker tells of, and the totals of their keys agree."""
-        if not self.has_record(before) or not self._totals.exist():
+        del before
+        if not self._totals.exist():
             return False
         manifest_id = now.manifest_id
         held = {row["checksum"] for row in self._totals.ask("contributions", manifest_id)} or {"0"}
         expected = {row["checksum"] for row in self._totals.ask("checksums", manifest_id)}
-        dead = sum(part.rows for part in self._staged(now, ObjectKind.DEAD_LETTER))
+        dead = sum(part.rows for part in self.parts(now, ObjectKind.DEAD_LETTER))
         return (
             held == expected
             and not self._totals.ask("wrong_totals", manifest_id)
             and self._table.dead_letters(manifest_id) == dead
         )
 
-    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
-        return differences_of_totals(database, self, self._totals, manifests, deep=deep)
+    def differences(self, expected: Expected, found: Found, *, deep: bool) -> Iterator[Difference]:
+        del found  # contributions of unknown manifests have a next step of their own
+        if deep:
+            yield from differences_of_totals(expected, self._ledger, self._totals)
 
     def locate(
         self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
@@ -218,5 +205,18 @@ class TotalsSink(MarkedSink, DerivesTotals):
         return Located(self.name, published.attempt, Standing.HELD, what, ObjectKind.DATA, self.target)
 
 
-def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> TotalsSink:
-    return TotalsSink(pipeline_name, settings, lookup)
+def run(table: PostgresTarget, query: str, **values: object) -> list[dict[str, Any]]:
+    """Run a statement about what a table of totals is."""
+    with translated(**table.context()):
+        cursor = table.connected().execute(QUERIES[query], {**table.names, **values})
+        return cursor.fetchall() if cursor.description else []
+
+
+def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:
+    table = table_of(pipeline_name, settings, lookup)
+    ledger = TotalsLedger(pipeline_name, settings, table)
+    return Sink(
+        ledger,
+        TableStaging(pipeline_name, settings, table, lookup),
+        TotalsOutput(pipeline_name, settings, ledger, table),
+    )

@@ -1,20 +1,23 @@
 """Compares published files with what was written: those of a lake, and dead letters that any sink keeps."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from tidemark.database.client import ManifestDatabase
-from tidemark.manifest import Manifest, Publication, count_of
+from tidemark.manifest import count_of
 from tidemark.paths import DEAD_LETTERS
 from tidemark.receipt import ObjectKind, PublishedObject
-from tidemark.sinks.base import Sink
+from tidemark.sinks.base import Expected, Output
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.stored.dead_letter_files import rows_and_digest
 from tidemark.storage.base import ObjectStore
 
 
 def file_difference(
-    sink: Sink, manifest_id: int, object_: PublishedObject, size: int | None, read: Callable[[], tuple[int, str]]
+    pipeline_name: str,
+    manifest_id: int,
+    object_: PublishedObject,
+    size: int | None,
+    read: Callable[[], tuple[int, str]],
 ) -> Difference | None:
     """What is wrong with a published file, if anything: ``size`` is its own in bytes, None when it is not there.
 
@@ -35,33 +38,27 @@ def file_difference(
                 what = f"{object_.path} has {count_of(rows, 'row')} instead of {object_.rows:,}"
             elif digest != object_.digest:
                 what = f"{object_.path} holds other rows than were written (digest {digest})"
-    replay = f"tidemark replay {sink.pipeline_name} --manifest {manifest_id}"
+    replay = f"tidemark replay {pipeline_name} --manifest {manifest_id}"
     return None if what is None else Difference(manifest_id, what, replay)
 
 
 def lost_dead_letters(
-    database: ManifestDatabase,
-    sink: Sink,
-    store: ObjectStore,
-    published: Sequence[tuple[Manifest, Publication]],
-    shown: Mapping[int, int],
-    *,
-    deep: bool,
+    expected: Expected, output: Output, store: ObjectStore, shown: Mapping[int, int], *, deep: bool
 ) -> Iterator[Difference]:
     """Dead letters that a sink keeps in Parquet files and that are not there any more; ``deep`` reads them.
 
     ``shown`` is the attempt that the sink shows of each manifest: where it is another one, the verdict tells that.
     """
     sizes = dict(store.list(DEAD_LETTERS))
-    for manifest, publication in published:
-        receipt = database.receipt(manifest.id, publication.attempt)
+    for manifest, publication in expected.published():
+        receipt = expected.receipt(manifest.id, publication.attempt)
         if receipt is None or shown.get(manifest.id) != publication.attempt:
             continue
-        accepted = database.accepted_damage(manifest.id, sink.name, publication.attempt)
-        for part in receipt.objects_of(sink.name):
-            if part.kind is not ObjectKind.DEAD_LETTER or part.path in accepted:
+        given_up = expected.given_up(manifest.id, publication.attempt)
+        for part in output.parts(receipt, ObjectKind.DEAD_LETTER):
+            if part.path in given_up:
                 continue
             read = partial(rows_and_digest, store, part, deep=deep)
-            difference = file_difference(sink, manifest.id, part, sizes.get(part.path), read)
+            difference = file_difference(output.pipeline_name, manifest.id, part, sizes.get(part.path), read)
             if difference:
                 yield difference

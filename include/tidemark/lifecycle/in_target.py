@@ -1,0 +1,100 @@
+"""What a target shows of a manifest: the record of an attempt, and the objects that it names."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from tidemark.digest import Digest
+from tidemark.manifest import Manifest
+from tidemark.offsets import Range, range_from
+from tidemark.paths import RecordName
+from tidemark.receipt import MALFORMED, Receipt
+from tidemark.sinks.base import Sink
+from tidemark.sinks.capabilities import EndsHalfWay
+from tidemark.verdict import Shown
+
+
+def record_of(
+    sink: Sink, receipt: Receipt, ranges: Sequence[Range], database_id: str, gone: Collection[str] = ()
+) -> dict[str, Any]:
+    """All that another database needs to adopt the output of an attempt, as values for JSON.
+
+    ``gone`` are the paths of objects that a person has given up; the record names them apart from the others.
+    """
+    objects = [
+        {name: value for name, value in asdict(object_).items() if name not in ("sink", "staged")}
+        for object_ in receipt.objects_of(sink.name)
+    ]
+    return {
+        "pipeline": sink.pipeline_name,
+        "manifest": receipt.manifest_id,
+        "attempt": receipt.attempt,
+        "database": database_id,
+        "ranges": [asdict(range_) for range_ in ranges],
+        "counts": asdict(receipt.counts(sink.name, ranges)),
+        "digest": receipt.digest(sink.name),
+        "partitions": [asdict(partition) for partition in receipt.partitions],
+        "hours": receipt.hours,
+        "reasons": [asdict(reason) for reason in receipt.reasons],
+        "schemas": receipt.schemas,
+        "objects": [object_ for object_ in objects if object_["path"] not in gone],
+        "gone": [object_ for object_ in objects if object_["path"] in gone],
+    }
+
+
+def discard(sink: Sink, receipt: Receipt) -> None:
+    """Remove all output of an attempt that is not published, its staging last; may be repeated."""
+    sink.output.discard(receipt)
+    sink.staging.clear(receipt.manifest_id, receipt.attempt)
+
+
+def is_whole(sink: Sink, receipt: Receipt, without: frozenset[str] = frozenset()) -> bool:
+    """Whether all objects of the receipt are in the target, except those at the paths ``without``."""
+    expected = tuple(object_ for object_ in receipt.objects if object_.path not in without)
+    return sink.output.has(replace(receipt, objects=expected) if without else receipt)
+
+
+def shown(
+    sink: Sink,
+    manifest: Manifest,
+    evidence: int | None,
+    receipts: Mapping[int, Receipt],
+    accepted: frozenset[str] = frozenset(),
+    *,
+    objects: bool = True,
+) -> Shown:
+    """What the target shows of a manifest: ``evidence`` is the highest attempt with a record.
+
+    Objects whose paths are ``accepted`` are not missed. Without ``objects`` those of a published attempt that has its
+    record are not looked at. Of what is half there, no record counts.
+    """
+    if isinstance(sink.output, EndsHalfWay) and sink.output.is_half(manifest.id):
+        evidence, objects = None, True
+    published = manifest.published(sink.name)
+    digest = None if evidence is None else _digest_of_record(sink, manifest, evidence)
+    if published is not None and evidence == published.attempt and not objects:
+        return Shown(evidence, digest, whole=True, published_whole=True)
+    newest_receipt = receipts.get(evidence or 0)
+    whole = newest_receipt is not None and is_whole(sink, newest_receipt)
+    if published is None:
+        return Shown(evidence, digest, whole=whole)
+    receipt = receipts.get(published.attempt)
+    published_whole = receipt is not None and is_whole(sink, receipt, accepted)
+    return Shown(evidence, digest, whole=whole, published_whole=published_whole)
+
+
+def _digest_of_record(sink: Sink, manifest: Manifest, attempt: int) -> str | None:
+    """The digest in a record; None when it cannot be read, or is not that of the objects it names.
+
+    Also when it covers other ranges than a manifest that is not published: a person gave some of them up since.
+    """
+    published = manifest.published(sink.name)
+    content = sink.ledger.record(RecordName(sink.pipeline_name, manifest.id, attempt)) or {}
+    try:
+        ranges = tuple(range_from(range_) for range_ in content["ranges"])
+        objects = (*content["objects"], *content["gone"])
+        digest = sum((Digest.parse(part["digest"]) for part in objects), Digest.zero())
+        covers = ranges == manifest.ranges or (published is not None and published.attempt == attempt)
+        return str(digest) if covers and str(digest) == content["digest"] else None
+    except MALFORMED:
+        return None

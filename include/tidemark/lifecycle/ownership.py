@@ -1,0 +1,69 @@
+"""Whose a target is: two manifest databases in one target would give their manifests the same ids."""
+
+from tidemark.errors import ForeignLake
+from tidemark.sinks.base import Owner, Sink
+
+
+def claim(sink: Sink, database_id: str) -> None:
+    """Register the database as owner of target and staging, or raise ``ForeignLake``; may be repeated."""
+    sink.ledger.claim(database_id)
+    refuse_foreign(sink, database_id)
+    sink.staging.claim(database_id)
+    sink.output.note_settings()
+
+
+def refuse_foreign(sink: Sink, database_id: str) -> None:
+    """Raise ``ForeignLake`` unless the database owns the target, and nobody else the place for staging."""
+    owner = sink.ledger.owner()
+    if owner is None or owner.database != database_id:
+        raise not_owned(sink, owner, database_id)
+    sink.staging.refuse_foreign(database_id)
+
+
+def belongs_to(sink: Sink, database_id: str) -> bool:
+    """Whether this sink may list and remove there what attempts have left: the place is of the database, and of no
+    sink that comes there by another name."""
+    try:
+        refuse_foreign(sink, database_id)
+    except ForeignLake:
+        return False
+    noted = sink.ledger.noted_targets()
+    return not noted or sink.target in noted
+
+
+def hand_over(sink: Sink, owner: Owner) -> None:
+    """Make another database the owner of staging and target; a person has decided it."""
+    sink.staging.hand_over(owner)
+    sink.ledger.hand_over(owner)
+
+
+def take_over(sink: Sink, pipeline_name: str, sink_name: str) -> None:
+    """Give what target and staging hold under a former name of the sink, or of its pipeline, the name of now; may be
+    repeated after it died anywhere."""
+    owner = sink.ledger.owner()
+    if owner is not None:
+        sink.staging.rename(pipeline_name, sink_name, owner)
+    if pipeline_name != sink.pipeline_name:
+        sink.ledger.rename_pipeline(pipeline_name)
+    else:
+        sink.ledger.rename(sink_name)
+
+
+def not_owned(sink: Sink, owner: Owner | None, database_id: str) -> ForeignLake:
+    """The error of a database that does not own the target."""
+    if owner is not None and database_id in owner.before:
+        return ForeignLake(
+            f"{sink.target} was adopted by the manifest database {owner.database}; this one, {database_id}, owned "
+            "it before",
+            next_step="nothing was written; work with the database that adopted it (TIDEMARK_DB), and stop all "
+            "that still uses this one",
+            pipeline=sink.pipeline_name,
+            sink=sink.name,
+        )
+    return ForeignLake(
+        f"{sink.target} belongs to another manifest database ({owner and owner.database}), this one is {database_id}",
+        next_step="check TIDEMARK_DB and where the sink writes; two databases in one target would mix. "
+        f"To bring the records into an empty database: tidemark adopt {sink.pipeline_name} --why TEXT",
+        pipeline=sink.pipeline_name,
+        sink=sink.name,
+    )

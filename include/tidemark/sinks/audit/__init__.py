@@ -1,1 +1,0 @@
-"""The parts of an audit that several sinks need. No kind."""

@@ -1,0 +1,40 @@
+"""Staging in a store, by the names of its folders: ``_staging/MANIFEST/ATTEMPT``."""
+
+from typing import Any
+
+from tidemark.paths import STAGING, manifest_staging, staging_folder
+from tidemark.sinks.base import Staging
+from tidemark.storage.base import ObjectStore
+
+
+class FolderStaging(Staging):
+    """The folder ``_staging`` of a lake, which all sinks there share: ids of manifests are unique in its database."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.store = store
+
+    def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
+        del manifest_id, attempt  # they are in the order, and every sink's staging folder is named after them
+        return {"root": self.store.root}
+
+    def manifests(self) -> list[int]:
+        return staged_manifests(self.store)
+
+    def attempts(self, manifest_id: int) -> list[int]:
+        return staged_attempts(self.store, manifest_id)
+
+    def clear(self, manifest_id: int, attempt: int) -> None:
+        self.store.delete_folder(staging_folder(manifest_id, attempt))
+
+
+def staged_manifests(store: ObjectStore) -> list[int]:
+    """Ascending; also manifests with an empty folder."""
+    return _numbers(store, STAGING)
+
+
+def staged_attempts(store: ObjectStore, manifest_id: int) -> list[int]:
+    return _numbers(store, manifest_staging(manifest_id))
+
+
+def _numbers(store: ObjectStore, folder: str) -> list[int]:
+    return sorted(int(name) for name in store.folders(folder) if name.isdecimal())

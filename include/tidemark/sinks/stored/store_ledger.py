@@ -1,0 +1,56 @@
+"""The ledger of a lake: a file says who owns it, and each record of an attempt is a file of its own."""
+
+from pathlib import Path
+from typing import Any
+
+from tidemark.paths import RECORDS, RecordName
+from tidemark.sinks.base import Ledger, Owner
+from tidemark.sinks.stored.owner_file import claim_in, hand_over_in, note_target_in, noted_targets_in, owner_in
+from tidemark.sinks.stored.record_files import record_in, rename_records
+from tidemark.storage.base import ObjectStore
+
+
+class StoreLedger(Ledger):
+    """What one sink of one pipeline asks of a lake that several pipelines may write."""
+
+    record_word = None
+
+    def __init__(self, pipeline_name: str, name: str, target: str, store: ObjectStore) -> None:
+        super().__init__(pipeline_name, name, target)
+        self.store = store
+
+    def owner(self) -> Owner | None:
+        return owner_in(self.store)
+
+    def claim(self, database_id: str) -> None:
+        claim_in(self.store, database_id)
+
+    def hand_over(self, owner: Owner) -> None:
+        hand_over_in(self.store, owner)
+
+    def noted_targets(self) -> set[str]:
+        return noted_targets_in(self.store)
+
+    def is_at(self, target: str) -> bool:
+        return Path(target).resolve() == Path(self.target).resolve()
+
+    def note_target(self) -> None:
+        note_target_in(self.store, self.target)
+
+    def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
+        pipelines = [self.pipeline_name] if own else self.store.folders(RECORDS)
+        after = f"{above:010d}.~"  # sorts behind every record of that manifest
+        folders = [f"{RECORDS}/{pipeline_name}" for pipeline_name in pipelines]
+        keys = (key for folder in folders for key in self.store.names(folder, after=after))
+        return [name for key in keys if (name := RecordName.parse(key))]
+
+    def recorded_attempt(self, manifest_id: int) -> int | None:
+        keys = self.store.names(f"{RECORDS}/{self.pipeline_name}", beginning=f"{manifest_id:010d}.")
+        return max((name.attempt for key in keys if (name := RecordName.parse(key))), default=None)
+
+    def record(self, name: RecordName) -> dict[str, Any] | None:
+        return record_in(self.store, name)
+
+    def rename_pipeline(self, old: str) -> None:
+        """Records have the name in their key; files have it where the layout says so, and stay there."""
+        rename_records(self.store, old, self.pipeline_name)
