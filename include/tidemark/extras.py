@@ -6,7 +6,7 @@ Standard library only: executors import it too.
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from tidemark.errors import ConfigurationError
 
@@ -44,6 +44,12 @@ def require(extra: str, what: str) -> None:
     """Raise ``ConfigurationError`` when this Python lacks the extra; ``what`` needs it."""
     if lacking(extra):
         raise ConfigurationError(f"{what} {lacking(extra)}", next_step=command(extra))
+
+
+def object_of_kind(path: str, kind: str) -> Any:
+    """What ``module:name`` is; ``ConfigurationError`` as ``module_of_kind``."""
+    module, _, name = path.partition(":")
+    return getattr(module_of_kind(module, kind), name)
 
 
 def module_of_kind(name: str, kind: str) -> ModuleType:

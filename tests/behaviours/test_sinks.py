@@ -29,6 +29,7 @@ from tests.behaviours.sink_examples import (
     plan_two_manifests,
 )
 from tests.sink_faces import holds, put_into, same_output
+from tests.toys.toy_sink import TOY
 from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Fenced, ForeignLake, LakeConflict, WorkFailed
@@ -79,7 +80,7 @@ def example(
     postgres: Postgres,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Example]:
-    monkeypatch.setitem(SINKS, "toy", "tests.toys.toy_sink")
+    monkeypatch.setitem(SINKS, "toy", TOY)
     if request.param == LARGE:
         monkeypatch.setattr(S3Store, "uploads_from", 1)
     with postgres.temporary_database("warehouse") as warehouse, ManifestDatabase(database, "test") as manifests:

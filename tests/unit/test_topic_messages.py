@@ -21,7 +21,7 @@ from tidemark.sinks.topic.headers import source_of
 from tidemark.sinks.topic.markers import transactional_id
 from tidemark.sinks.topic.settings import Settings
 from tidemark.sinks.topic.staged import staged_messages
-from tidemark.sinks.topic.writer import open_writer
+from tidemark.sinks.topic.writer import TopicWriter
 from tidemark.storage.open import open_store
 
 EXAMPLE = Path(__file__).parents[2] / "include" / "pipelines" / "examples" / "orders_to_topic.yaml"
@@ -120,7 +120,7 @@ def test_rows_of_one_record_are_numbered(tmp_path: Path) -> None:
              "_offset": pa.array([5, 5], pa.int64()), "_key": pa.nulls(2, pa.binary())}  # fmt: skip
     for name, column in place.items():
         rows = rows.append_column(name, column)
-    writer = open_writer(order, order.sinks[0], "0")
+    writer = TopicWriter(order, order.sinks[0], "0")
     writer.write(rows, pa.nulls(2))
     [part] = writer.close()
     [batch] = staged_messages(open_store(str(tmp_path / "staging")), f"{order.staging}/{part.staged}")

@@ -18,14 +18,14 @@ from tidemark.offsets import Range
 from tidemark.order import Order
 from tidemark.processing.processor import INPUT, BatchProcessor
 from tidemark.receipt import Receipt, receipt_of_tasks
-from tidemark.sinks.writers import has_staged
+from tidemark.sinks.writers import writer_of
 
 
 def arrow_stage(order: Order) -> Receipt:
     """Do an order, with one task per range."""
     failpoint("read.before")
     processor = BatchProcessor(order)
-    with watching("stage.mid", lambda: any(has_staged(order, sink) for sink in order.sinks)):
+    with watching("stage.mid", lambda: any(writer_of(sink.kind).has_staged(order, sink) for sink in order.sinks)):
         reports = [processor.process(f"{task:05d}-0", [_read(order, range_)]) for task, range_ in enumerate(order.read)]
     return receipt_of_tasks(order, reports)
 

@@ -205,9 +205,9 @@ if __name__ == "__main__":
     # Imported now, so that no forked process has to.
     for name in ("decide", "inspect", "prepare", "records", "run"):
         import_module(f"tidemark.cli.{name}")
-    for package in SINKS.values():
-        for name in ("settings", "sink", "writer"):
-            import_module(f"{package}.{name}")
+    for sink in SINKS.values():
+        for path in (sink.settings, sink.sink, sink.writer):
+            import_module(path.partition(":")[0])
     for package in DECODERS.values():
         import_module(f"{package}.settings")
     for package in TRANSFORMS.values():

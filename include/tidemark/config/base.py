@@ -8,7 +8,6 @@ from datetime import timedelta
 from errno import ENOTDIR
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -27,6 +26,7 @@ from pydantic_core import InitErrorDetails, ValidationError, core_schema
 
 from tidemark.config import values
 from tidemark.config.values import wrong
+from tidemark.extras import object_of_kind
 from tidemark.reasons import SHARE_PATTERN
 
 
@@ -140,24 +140,25 @@ class Section(BaseModel):
 class OneKind:
     """Annotation of a value that is written as exactly one key, its kind, with the settings of that kind below it.
 
-    ``packages`` is the registry of a seam: of each kind the package whose module ``settings`` has the model
-    ``Settings``. It is looked at whenever a file is read, so a kind that was registered since is known.
+    ``kinds`` is the registry of a seam: of each kind the package whose module ``settings`` has the model ``Settings``,
+    or a value whose ``settings`` say where that is. It is looked at whenever a file is read, so a kind that was
+    registered since is known.
     """
 
     seam: str
-    packages: Mapping[str, str]
+    kinds: Mapping[str, Any]
 
     def section(self) -> type[Section]:
         """The entry as a mapping of kinds to their settings."""
-        return _entry(self.seam, tuple(self.packages.items()))
+        return _entry(self.seam, tuple(self.kinds.items()))
 
     def _settings(self, value: object, info: ValidationInfo) -> object:
         if isinstance(value, Section):
             return value
         if not value or not isinstance(value, Mapping):
-            allowed = ", ".join(self.packages)
+            allowed = ", ".join(self.kinds)
             raise wrong(f"must hold one key, the kind of the {self.seam}, with its settings below; allowed: {allowed}")
-        kinds = [key for key in value if key in self.packages]
+        kinds = [key for key in value if key in self.kinds]
         if len(kinds) > 1:
             raise wrong_at(kinds[1], f"is a second kind beside {kinds[0]}: one {self.seam} is of one kind")
         entry = self.section().model_validate(value, context=info.context)  # refuses a mapping without any kind
@@ -170,8 +171,9 @@ class OneKind:
 
 
 @cache
-def _entry(seam: str, packages: tuple[tuple[str, str], ...]) -> type[Section]:
-    models = {kind: import_module(f"{package}.settings").Settings for kind, package in packages}
+def _entry(seam: str, kinds: tuple[tuple[str, Any], ...]) -> type[Section]:
+    paths = {kind: getattr(value, "settings", f"{value}.settings:Settings") for kind, value in kinds}
+    models = {kind: object_of_kind(path, kind) for kind, path in paths.items()}
     fields: dict[str, Any] = {kind: (model, Field(default=None)) for kind, model in models.items()}
     entry: type[Section] = create_model(f"{seam.title()}Entry", __base__=Section, **fields)
     entry.__doc__ = f"One {seam}: exactly one key, its kind."

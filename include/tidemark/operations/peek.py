@@ -25,7 +25,7 @@ from tidemark.pipeline.pinned import pinned
 from tidemark.pipeline.settings import Pipeline
 from tidemark.processing.processor import INPUT, BatchProcessor
 from tidemark.sinks.encoding.json_text import json_lines
-from tidemark.sinks.writer import StagedPart
+from tidemark.sinks.writer import RowTaker, StagedPart
 from tidemark.sources.base import Source
 from tidemark.suggestion import nearest
 
@@ -188,7 +188,7 @@ def _row(record: Record) -> dict[str, Any]:
 
 
 @dataclass
-class _Collected:
+class _Collected(RowTaker):
     """A sink that keeps rows in memory, each with the places where the pipeline's sinks would put it."""
 
     pipeline: Pipeline

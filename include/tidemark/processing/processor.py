@@ -42,7 +42,7 @@ from tidemark.processing.nul import rows_with_nul
 from tidemark.processing.rows import Rows
 from tidemark.processing.spool import Spool
 from tidemark.reasons import DeadLetterLimit, ReasonCount, reasons_together, template, too_many_dead_letters
-from tidemark.sinks.writer import SinkWriter
+from tidemark.sinks.writer import RowTaker
 from tidemark.sinks.writers import open_writer
 from tidemark.transforms.base import Memory
 from tidemark.transforms.sequence import Transforms
@@ -142,7 +142,7 @@ class BatchProcessor:
         _Pass(order, "")  # an order that cannot be carried out is refused here, before Spark starts a task
 
     def process(
-        self, task: str, batches: Iterable[pa.RecordBatch], writers: Sequence[SinkWriter] | None = None
+        self, task: str, batches: Iterable[pa.RecordBatch], writers: Sequence[RowTaker] | None = None
     ) -> dict[str, Any]:
         """Process the batches of one task and return its report; on any error what the task staged is removed.
 
@@ -164,7 +164,7 @@ class BatchProcessor:
 class _Pass:
     """The state of one task."""
 
-    def __init__(self, order: Order, task: str, writers: Sequence[SinkWriter] | None = None) -> None:
+    def __init__(self, order: Order, task: str, writers: Sequence[RowTaker] | None = None) -> None:
         self._manifest_id = order.manifest_id
         self._task = task
         self._on_error = OnError(order.on_error)

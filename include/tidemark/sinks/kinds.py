@@ -1,15 +1,44 @@
-"""The registry of sinks: the package of each kind, with ``settings``, ``sink`` and ``writer`` modules.
+"""The registry of sinks: each kind is one value, by the names of its parts.
 
 Standard library only: executors import it too.
 """
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
-SINKS: Final[dict[str, str]] = {
-    "dynamodb": "tidemark.sinks.dynamodb",
-    "files": "tidemark.sinks.files",
-    "iceberg": "tidemark.sinks.iceberg",
-    "postgres": "tidemark.sinks.postgres",
-    "topic": "tidemark.sinks.topic",
-    "totals": "tidemark.sinks.postgres.totals",
+from tidemark.extras import object_of_kind
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of sink, each part as ``module:name``, and imported when it is needed first.
+
+    ``settings`` is a ``SinkSettings``, ``sink`` opens a ``Sink``, ``writer`` is a ``SinkWriter``. So an executor needs
+    the driver of a database only to write to it.
+    """
+
+    settings: str
+    sink: str
+    writer: str
+
+    def opens(self, kind: str) -> Any:
+        """What opens a sink for the process that publishes; ``kind`` is its name in messages."""
+        return object_of_kind(self.sink, kind)
+
+    def writes(self, kind: str) -> Any:
+        """The writer of a Spark task."""
+        return object_of_kind(self.writer, kind)
+
+
+def _in(package: str, writer: str) -> Kind:
+    return Kind(f"{package}.settings:Settings", f"{package}.sink:open_sink", f"{package}.writer:{writer}")
+
+
+SINKS: Final[dict[str, Kind]] = {
+    "dynamodb": _in("tidemark.sinks.dynamodb", "DynamoWriter"),
+    "files": _in("tidemark.sinks.files", "FilesWriter"),
+    "iceberg": _in("tidemark.sinks.iceberg", "IcebergWriter"),
+    "postgres": _in("tidemark.sinks.postgres", "PostgresWriter"),
+    "topic": _in("tidemark.sinks.topic", "TopicWriter"),
+    "totals": _in("tidemark.sinks.postgres.totals", "TotalsWriter"),
 }

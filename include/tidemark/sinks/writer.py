@@ -3,11 +3,13 @@
 Publishing happens later, outside Spark. This code runs on executors: it imports the standard library and pyarrow only.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
+from tidemark.order import Order, SinkOrder
 from tidemark.receipt import ObjectKind
 
 
@@ -40,21 +42,40 @@ class StagedPart:
         return asdict(self)
 
 
-class SinkWriter(Protocol):
-    """One sink in one task. The caller ends with ``close`` when all went well, else with ``abort``."""
+class RowTaker(ABC):
+    """What takes the rows of one task. The caller ends with ``close`` when all went well, else with ``abort``."""
 
+    @abstractmethod
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
         """Take rows of any topics and partitions; ``event_time`` is a ``timestamp[us, UTC]`` of each row, no nulls."""
-        ...
 
+    @abstractmethod
     def write_dead_letters(self, rows: pa.RecordBatch) -> None:
         """Take records that could not be decoded or placed, each with its reason."""
-        ...
 
+    @abstractmethod
     def close(self) -> list[StagedPart]:
         """Stage the remaining rows; all parts that this task has staged. No other method may be called afterwards."""
-        ...
 
+    @abstractmethod
     def abort(self) -> None:
         """Remove what this task staged, if possible; never raises. No receipt names what is left."""
-        ...
+
+
+class SinkWriter(RowTaker):
+    """One sink in one task."""
+
+    @abstractmethod
+    def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
+        """``task`` names the try of the Spark task too."""
+
+    @classmethod
+    @abstractmethod
+    def has_staged(cls, order: Order, sink: SinkOrder) -> bool:
+        """Whether a task of the attempt has completed a staged part; called outside of tasks."""
+
+    @classmethod
+    def try_connection(cls, conn_id: str) -> None:
+        """Connect to a target as a task does, and disconnect; raises when this machine cannot. Most tasks stage files
+        only, and no connection names their folder."""
+        del conn_id

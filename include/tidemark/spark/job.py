@@ -26,7 +26,7 @@ from tidemark.failpoints import failpoint, watching
 from tidemark.order import Order
 from tidemark.processing.processor import BatchProcessor
 from tidemark.receipt import Receipt, receipt_of_tasks
-from tidemark.sinks.writers import has_staged
+from tidemark.sinks.writers import writer_of
 from tidemark.sources.spark import SparkReader, open_reader
 from tidemark.spark import ended, executors
 from tidemark.spark.batches import arrow_batches
@@ -120,7 +120,7 @@ def failure_from(raw: dict[str, Any]) -> TidemarkError:
 
 
 def _has_staged(order: Order) -> bool:
-    return any(has_staged(order, sink) for sink in order.sinks)
+    return any(writer_of(sink.kind).has_staged(order, sink) for sink in order.sinks)
 
 
 def failure(order: Order, error: Exception, reader: SparkReader, more: str) -> TidemarkError:

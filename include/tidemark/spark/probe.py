@@ -76,10 +76,10 @@ def _has(conn_id: str) -> bool:
 def _refusal(kind: str, conn_id: str) -> str:
     """Why this executor cannot connect to the target; empty when it can."""
     from tidemark.errors import TidemarkError
-    from tidemark.sinks.writers import try_connection
+    from tidemark.sinks.writers import writer_of
 
     try:
-        try_connection(kind, conn_id)
+        writer_of(kind).try_connection(conn_id)
     except TidemarkError as error:
         return error.what
     return ""

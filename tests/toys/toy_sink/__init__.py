@@ -1,1 +1,6 @@
 """A sink that writes one JSON file for each attempt at a manifest, into one folder."""
+
+from tidemark.sinks.kinds import Kind
+
+_PACKAGE = "tests.toys.toy_sink"
+TOY = Kind(f"{_PACKAGE}.settings:Settings", f"{_PACKAGE}.sink:open_sink", f"{_PACKAGE}.writer:ToyWriter")

@@ -1,7 +1,6 @@
 """Rows of one Spark task into one JSON file, below the attempt's staging folder."""
 
 import json
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +11,23 @@ from tidemark.event_time import INSTANT
 from tidemark.order import Order, SinkOrder
 from tidemark.receipt import ObjectKind
 from tidemark.sinks.staging.grouping import HASH_COLUMNS, digest_of, grouped
-from tidemark.sinks.writer import StagedPart
+from tidemark.sinks.writer import SinkWriter, StagedPart
 
 Place = tuple[ObjectKind, str, int]  # kind, topic, partition
 
 
-@dataclass
-class ToyWriter:
+class ToyWriter(SinkWriter):
     """Holds all rows of the task until it ends."""
 
-    sink: str
-    folder: Path
-    task: str
-    pieces: dict[Place, list[pa.Table]] = field(default_factory=dict)
+    def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
+        self.sink = sink.name
+        self.folder = staging(order, sink)
+        self.task = task
+        self.pieces: dict[Place, list[pa.Table]] = {}
+
+    @classmethod
+    def has_staged(cls, order: Order, sink: SinkOrder) -> bool:
+        return any(staging(order, sink).glob("*.json"))
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
         self._hold(ObjectKind.DATA, rows)
@@ -67,15 +70,3 @@ class ToyWriter:
 def staging(order: Order, sink: SinkOrder) -> Path:
     """Where the tasks of one attempt leave their files."""
     return Path(sink.options["folder"], order.staging)
-
-
-def open_writer(order: Order, sink: SinkOrder, task: str) -> ToyWriter:
-    return ToyWriter(sink.name, staging(order, sink), task)
-
-
-def has_staged(order: Order, sink: SinkOrder) -> bool:
-    return any(staging(order, sink).glob("*.json"))
-
-
-def try_connection(conn_id: str) -> None:
-    raise AssertionError(f"a toy names no connection, not {conn_id}")

@@ -17,7 +17,7 @@ from tidemark.sinks.staging.grouping import HASH_COLUMNS, grouped
 from tidemark.sinks.staging.measures import Measures
 from tidemark.sinks.staging.staged_file import has_complete_file, staging_of
 from tidemark.sinks.staging.staged_parquet import StagedParquet
-from tidemark.sinks.writer import StagedPart
+from tidemark.sinks.writer import SinkWriter, StagedPart
 from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
 
@@ -25,7 +25,7 @@ GROUPS, DEAD = "groups", "dead"  # the beginnings of the names of staged files
 WITH_DIGEST = "#"  # in a receipt, between the name of a file of groups and their digest
 
 
-class DynamoWriter:
+class DynamoWriter(SinkWriter):
     """Stages groups in one file, and the dead letters of each partition in one."""
 
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
@@ -39,6 +39,10 @@ class DynamoWriter:
         self._staged: StagedParquet | None = None
         self._digest = Digest.zero()  # of the groups
         self._dead: dict[tuple[str, int], StagedParquet] = {}
+
+    @classmethod
+    def has_staged(cls, order: Order, sink: SinkOrder) -> bool:
+        return has_complete_file(_store(sink), order.staging)
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
         inputs = self._groups.inputs(rows, event_time)
@@ -96,15 +100,3 @@ class DynamoWriter:
 
 def _store(sink: SinkOrder) -> ObjectStore:
     return open_store(sink.options["staging"], sink.options["store"])
-
-
-def open_writer(order: Order, sink: SinkOrder, task: str) -> DynamoWriter:
-    return DynamoWriter(order, sink, task)
-
-
-def try_connection(conn_id: str) -> None:
-    del conn_id  # executors stage only; the publishing process talks to DynamoDB
-
-
-def has_staged(order: Order, sink: SinkOrder) -> bool:
-    return has_complete_file(_store(sink), order.staging)

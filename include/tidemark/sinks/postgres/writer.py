@@ -23,14 +23,34 @@ from tidemark.receipt import ObjectKind
 from tidemark.sinks.postgres.session import connect, conninfo, translated
 from tidemark.sinks.staging.grouping import HASH_COLUMNS, grouped
 from tidemark.sinks.staging.measures import Measures
-from tidemark.sinks.writer import StagedPart
+from tidemark.sinks.writer import SinkWriter, StagedPart
 
 SCHEMA = "tidemark_target"
 DEAD = "_dead"  # the suffix of the staging table that takes dead letters
 _CSV = csv.WriteOptions(include_header=False, quoting_style="all_valid")
 
 
-class PostgresWriter:
+class StagingTableWriter(SinkWriter):
+    """What writers have in common that copy into staging tables."""
+
+    @classmethod
+    def try_connection(cls, conn_id: str) -> None:
+        connect(conninfo(conn_id, from_environment), conn_id).close()
+
+    @classmethod
+    def has_staged(cls, order: Order, sink: SinkOrder) -> bool:
+        """Whether a task of the attempt has committed rows."""
+        del order
+        conn_id = sink.options["connection"]
+        statement = sql.SQL("SELECT 1 FROM {} LIMIT 1").format(sql.Identifier(SCHEMA, sink.options["staging"]))
+        with connect(conninfo(conn_id, from_environment), conn_id) as session:
+            try:
+                return session.execute(statement).fetchone() is not None
+            except NO_TABLE:
+                return False
+
+
+class PostgresWriter(StagingTableWriter):
     """Copies rows at once; only the counts of each partition are kept in memory."""
 
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
@@ -114,26 +134,6 @@ class Copy:
         with suppress(Exception):
             self._copying.__exit__(WorkFailed, aborted, None)
         self._session.close()
-
-
-def open_writer(order: Order, sink: SinkOrder, task: str) -> PostgresWriter:
-    return PostgresWriter(order, sink, task)
-
-
-def try_connection(conn_id: str) -> None:
-    connect(conninfo(conn_id, from_environment), conn_id).close()
-
-
-def has_staged(order: Order, sink: SinkOrder) -> bool:
-    """Whether a task of the attempt has committed rows."""
-    del order
-    conn_id = sink.options["connection"]
-    statement = sql.SQL("SELECT 1 FROM {} LIMIT 1").format(sql.Identifier(SCHEMA, sink.options["staging"]))
-    with connect(conninfo(conn_id, from_environment), conn_id) as session:
-        try:
-            return session.execute(statement).fetchone() is not None
-        except NO_TABLE:
-            return False
 
 
 def _as_csv(rows: pa.Table, task: str) -> bytes:

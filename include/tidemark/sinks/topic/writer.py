@@ -15,7 +15,7 @@ from tidemark.sinks.encoding.json_text import json_object, json_texts
 from tidemark.sinks.staging.grouping import grouped
 from tidemark.sinks.staging.staged_file import has_complete_file, staging_of
 from tidemark.sinks.topic.staged import MESSAGES, SUFFIX, MessagesFile
-from tidemark.sinks.writer import StagedPart
+from tidemark.sinks.writer import SinkWriter, StagedPart
 from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
 
@@ -27,7 +27,7 @@ _OF_DEAD_LETTERS = ("_timestamp", "_error_class", "_reason", "_schemas", "_heade
 Place = tuple[ObjectKind, str, int]  # kind, topic, partition
 
 
-class TopicWriter:
+class TopicWriter(SinkWriter):
     """Appends each batch to the file of its partition; nothing waits in memory."""
 
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
@@ -39,6 +39,10 @@ class TopicWriter:
         self._folder = order.staging
         self._store = _store(sink)
         self._files: dict[Place, MessagesFile] = {}
+
+    @classmethod
+    def has_staged(cls, order: Order, sink: SinkOrder) -> bool:
+        return has_complete_file(_store(sink), order.staging)
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
         del event_time
@@ -140,15 +144,3 @@ def _base64(value: bytes | None) -> str | None:
 
 def _store(sink: SinkOrder) -> ObjectStore:
     return open_store(sink.options["staging"], sink.options["store"])
-
-
-def open_writer(order: Order, sink: SinkOrder, task: str) -> TopicWriter:
-    return TopicWriter(order, sink, task)
-
-
-def try_connection(conn_id: str) -> None:
-    del conn_id  # executors stage only; the publishing process talks to Kafka
-
-
-def has_staged(order: Order, sink: SinkOrder) -> bool:
-    return has_complete_file(_store(sink), order.staging)

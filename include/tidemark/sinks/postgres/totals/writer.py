@@ -5,14 +5,12 @@ import pyarrow as pa
 from tidemark.order import Order, SinkOrder
 from tidemark.receipt import ObjectKind
 from tidemark.sinks.aggregates.groups import groups_of
-from tidemark.sinks.postgres.writer import Copy, PostgresWriter, has_staged, try_connection
+from tidemark.sinks.postgres.writer import Copy, PostgresWriter, StagingTableWriter
 from tidemark.sinks.staging.measures import Measures
 from tidemark.sinks.writer import StagedPart
 
-__all__ = ["has_staged", "open_writer", "try_connection"]
 
-
-class TotalsWriter:
+class TotalsWriter(StagingTableWriter):
     """Stages groups of data rows; dead letters go where those of other tables go."""
 
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
@@ -53,7 +51,3 @@ class TotalsWriter:
             connection, table = self._options["connection"], self._options["staging"]
             self._copy = Copy(connection, table, self._task, groups.schema.names, self._context)
         self._copy.write(groups)
-
-
-def open_writer(order: Order, sink: SinkOrder, task: str) -> TotalsWriter:
-    return TotalsWriter(order, sink, task)
