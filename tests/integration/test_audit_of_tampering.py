@@ -213,7 +213,7 @@ OF_A_TABLE = {
     ),
     "the table itself": Case(
         in_table("DROP TABLE public.latest"),
-        "connection warehouse, table public.latest does not exist, and has rows of 2 manifests published; "
+        "connection warehouse, table public.latest does not exist, and 2 manifests are published there; "
         "next: restore it; or replay each manifest: tidemark manifests demo",
         advised=("replay demo --manifest 1", "replay demo --manifest 2"),
     ),

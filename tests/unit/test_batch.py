@@ -29,7 +29,7 @@ from tidemark.processing import processor as batch_module
 from tidemark.processing.processor import DEAD_LETTERS, METADATA, BatchProcessor
 from tidemark.receipt import ObjectKind, receipt_of_tasks
 from tidemark.sinks.files import writer
-from tidemark.sinks.staging import held_rows
+from tidemark.sinks.staging import held_rows, partitioned_writer
 
 START = datetime(2013, 1, 1, 10, tzinfo=UTC)
 Record = tuple[str, int, int, datetime, bytes | None]  # topic, partition, offset, Kafka timestamp, value
@@ -356,7 +356,7 @@ def test_batches_and_limits_change_files_but_not_rows(
     root = tmp_path_factory.mktemp("cut")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(held_rows, "GROUP_ROWS", group)
-        patch.setattr(writer, "OPEN_FILES", 3)
+        patch.setattr(partitioned_writer, "OPEN_FILES", 3)
         patch.setattr(held_rows, "TASK_BYTES", bytes_)
         limited = with_options(order(root), max_file_rows=rows, sort_by=["at", "id"])
         report = BatchProcessor(limited).process("x", [batch(records[a:b]) for a, b in pairwise(edges)])
@@ -379,7 +379,7 @@ def test_a_full_task_moves_the_rows_of_its_largest_folder_to_a_file_first(
     begin = writer.FilesWriter._begin
 
     def told(self: writer.FilesWriter, target: Any, rows: pa.Table) -> Any:
-        begun.append(target.folder[-2:])
+        begun.append(target.place[-2:])
         return begin(self, target, rows)
 
     monkeypatch.setattr(writer.FilesWriter, "_begin", told)
@@ -434,7 +434,7 @@ def test_each_group_of_rows_is_sorted_and_a_file_of_one_group_as_a_whole(
 def test_many_folders_share_the_open_files_of_a_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(writer, "OPEN_FILES", 4)
+    monkeypatch.setattr(partitioned_writer, "OPEN_FILES", 4)
     monkeypatch.setattr(held_rows, "TASK_BYTES", 1)
     records = [("t", 0, at, START, value(at, START + timedelta(hours=at % 10))) for at in range(60)]
     report = BatchProcessor(with_options(order(tmp_path), format=name, compression="none")).process(

@@ -81,9 +81,8 @@ BY_TEXT: Mapping[str, tuple[str, ...]] = {
     "extras.py": (),  # and whether a module of an extra is there
     "pipeline/settings.py": (),
     "sinks/files/formats.py": (),
-    "sinks/registry.py": (),
     "sinks/topic/schema.py": (),
-    "sinks/writers.py": (),
+    "sinks/kinds.py": (),
     "sources/registry.py": (),
     "sources/spark.py": (),
     "spark/classes.py": ("pyspark",),
@@ -101,7 +100,7 @@ BY_TEXT_OF_OTHERS: Mapping[str, tuple[str, ...]] = {
     "spark/connected.py": ("grpc_status",),  # PySpark's client
     "spark/job.py": ("pandas",),  # PySpark, where it passes batches to Python
 }
-CALLS = {"__import__", "find_spec", "import_module", "module_of_kind"}
+CALLS = {"__import__", "find_spec", "import_module", "module_of_kind", "object_of_kind"}
 
 
 class Import(NamedTuple):

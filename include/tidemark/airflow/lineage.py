@@ -30,7 +30,7 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Output:
+class WrittenDataset:
     """One sink of a manifest; ``bytes`` and ``files`` are None of a sink without files."""
 
     dataset: Dataset
@@ -47,7 +47,7 @@ class Lineage:
     manifest_id: int
     attempt: int
     inputs: Sequence[Input]
-    outputs: Sequence[Output]
+    outputs: Sequence[WrittenDataset]
 
 
 def lineage_if_asked(context: Context, outcome: Outcome) -> Lineage | None:
@@ -83,7 +83,7 @@ def lineage(context: Context, manifest_id: int, attempt: int) -> Lineage:
             continue
         files = [part for part in receipt.objects_of(sink.name) if part.path] if receipt else []
         size = sum(part.bytes for part in files) if files else None
-        outputs.append(Output(sink.output.dataset(), publication.counts.written, size, len(files) or None))
+        outputs.append(WrittenDataset(sink.output.dataset(), publication.counts.written, size, len(files) or None))
     return Lineage(context.pipeline_name, manifest_id, attempt, inputs, outputs)
 
 

@@ -9,7 +9,6 @@ from tidemark.order import TransformOrder
 from tidemark.paths import RecordName
 from tidemark.receipt import PublishedObject, Receipt
 from tidemark.sinks.base import MarkSession, Sink, Work
-from tidemark.storage.base import real_root
 
 
 class ExpectedByDatabase:
@@ -56,11 +55,11 @@ class ExpectedByDatabase:
         published = self._database.published_objects(self._pipeline_name if of is None else None, of)
         return [(id_, object_) for id_, _, object_ in published if object_.sink == self._sink_name]
 
-    def kept_of_retired(self) -> set[str]:
-        places = set()
+    def kept_of_retired(self) -> set[tuple[str, str]]:
+        places: set[tuple[str, str]] = set()
         for row in self._database.kept_of_retired_sinks(self._pipeline_name):
             record = RecordName(self._pipeline_name, row["manifest_id"], row["attempt"])
-            places |= {f"{real_root(row['root'])}/{key}" for key in (str(record), *row["paths"])}
+            places |= {(row["root"], key) for key in (str(record), *row["paths"])}
         return places
 
 

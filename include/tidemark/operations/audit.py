@@ -15,7 +15,7 @@ from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_vanished, went_back
 from tidemark.lifecycle.reconcile import Judgement, judgement, next_step
 from tidemark.manifest import Manifest, ManifestSelection, ManifestState
 from tidemark.paths import RecordName
-from tidemark.sinks.base import Expected, Found, Sink, WriteMode
+from tidemark.sinks.base import Contents, Expected, Sink, WriteMode
 from tidemark.sinks.capabilities import KeepsDeadLetterFiles
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.stored.published_files import lost_dead_letters
@@ -186,15 +186,15 @@ def differences_of_sink(
     """What a target holds and should not, or lacks; ``deep`` reads all rows. ``manifests`` are of this pipeline."""
     expected, evidence = ExpectedByDatabase(database, sink, manifests), sink.ledger.evidence()
     yield from _left_in_staging(database, sink, manifests)
-    found: Found = {sink.ledger.record_word: set(evidence)} if sink.ledger.record_word else {}
+    contents: Contents = {sink.ledger.record_word: set(evidence)} if sink.ledger.record_word else {}
     if sink.output.exists():
-        yield from sink.output.differences(expected, found, deep=deep)
+        yield from sink.output.differences(expected, contents, deep=deep)
         if isinstance(sink.output, KeepsDeadLetterFiles):
             store = sink.output.dead_letter_store()
             yield from lost_dead_letters(expected, sink.output, store, evidence, deep=deep)
     elif published := expected.published():
         yield _missing(sink, len(published))
-    yield from _unknown_manifests(expected, sink, found, evidence)
+    yield from _unknown_manifests(expected, sink, contents, evidence)
 
 
 def _left_in_staging(database: ManifestDatabase, sink: Sink, manifests: Sequence[Manifest]) -> Iterator[Difference]:
@@ -216,15 +216,15 @@ def _missing(sink: Sink, published: int) -> Difference:
     restore = f"restore it; or replay each manifest: tidemark manifests {sink.pipeline_name}"
     if sink.write_mode is WriteMode.APPEND:
         restore = "restore it, or give the sink another target and name, and fill that"
-    return Difference(None, f"{sink.target} does not exist, and has {published:,} manifests published", restore)
+    return Difference(None, f"{sink.target} does not exist, and {published:,} manifests are published there", restore)
 
 
 def _unknown_manifests(
-    expected: Expected, sink: Sink, found: Found, evidence: Mapping[int, int]
+    expected: Expected, sink: Sink, contents: Contents, evidence: Mapping[int, int]
 ) -> Iterator[Difference]:
     """What was found of manifests that no pipeline of the database has; those with ``evidence`` can be adopted."""
-    for unknown in sorted(expected.unknown(set().union(*found.values()))):
-        kinds = " and ".join(kind for kind, manifest_ids in found.items() if unknown in manifest_ids)
+    for unknown in sorted(expected.unknown(set().union(*contents.values()))):
+        kinds = " and ".join(kind for kind, manifest_ids in contents.items() if unknown in manifest_ids)
         next_step = "no attempt of Tidemark has left them there: delete those rows by hand"
         if unknown in evidence:
             next_step = f"tidemark adopt {sink.pipeline_name} --why TEXT"

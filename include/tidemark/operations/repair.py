@@ -39,8 +39,8 @@ def repair(context: Context, why: str, *, dry_run: bool) -> Decision:
         # What looks like a leftover of a dead replay may be whole, and is then what ``retry`` publishes.
         ahead = {manifest_id for manifest_id, is_missing in publisher.out_of_step(sink).items() if not is_missing}
         if isinstance(sink.output, TakesBack):
-            found = sink.output.leftovers(ExpectedByDatabase(context.database, sink))
-            leftovers = [left for left in found if left.manifest_id not in ahead]
+            candidates = sink.output.leftovers(ExpectedByDatabase(context.database, sink))
+            leftovers = [left for left in candidates if left.manifest_id not in ahead]
             if not dry_run:
                 leftovers = _declared(context, sink, leftovers)
             changed = {left.manifest_id for left in leftovers if left.manifest_id}

@@ -244,12 +244,12 @@ class Expected(Protocol):
         """(manifest id, object) of every object that is published in this sink, or of those of one manifest."""
         ...
 
-    def kept_of_retired(self) -> set[str]:
-        """Places, below their roots, of all objects and records that retired sinks of this pipeline have published."""
+    def kept_of_retired(self) -> set[tuple[str, str]]:
+        """(root, key) of every object and record that retired sinks of this pipeline have published."""
         ...
 
 
-Found = dict[str, set[int]]  # ids of manifests by what a target has of them, such as "rows"
+Contents = dict[str, set[int]]  # ids of manifests by what a target has of them, such as "rows"
 
 
 class Output(ABC):
@@ -313,11 +313,11 @@ class Output(ABC):
         return receipt.counts(self.name, ranges)
 
     @abstractmethod
-    def differences(self, expected: Expected, found: Found, *, deep: bool) -> Iterator[Difference]:
+    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Difference]:
         """What is in the target, which exists, and should not be, or is missing; ``deep`` reads all rows.
 
-        The caller looks itself at staging, at files with dead letters, and for manifests in ``found`` that no pipeline
-        has: there this adds what it has seen of which manifests.
+        The caller looks itself at staging, at files with dead letters, and for manifests in ``contents`` that no
+        pipeline has: there this adds what it has seen of which manifests.
         """
 
     @abstractmethod

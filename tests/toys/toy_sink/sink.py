@@ -22,7 +22,7 @@ from tidemark.offsets import TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import RecordName, staging_folder
 from tidemark.receipt import ObjectKind, Receipt
-from tidemark.sinks.base import Expected, Fence, Found, Mark, Record, Sink
+from tidemark.sinks.base import Contents, Expected, Fence, Mark, Record, Sink
 from tidemark.sinks.capabilities import Leftover, TakesBack
 from tidemark.sinks.dead_letters import DeadLetter, dead_letter
 from tidemark.sinks.difference import Difference
@@ -84,7 +84,7 @@ class ToyOutput(TakesBack):
     def remove(self, keys: Sequence[str]) -> None:
         self._store.delete(keys)
 
-    def differences(self, expected: Expected, found: Found, *, deep: bool) -> Iterator[Difference]:
+    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Difference]:
         for manifest, publication in expected.published():
             receipt = expected.receipt(manifest.id, publication.attempt)
             if receipt is not None and not self.has(receipt):

@@ -35,7 +35,7 @@ from tidemark.paths import ObjectName, RecordName, staging_folder
 from tidemark.receipt import ObjectKind, Receipt
 from tidemark.sinks.aggregates.groups import combined
 from tidemark.sinks.aggregates.value_columns import WINDOW
-from tidemark.sinks.base import Expected, Fence, Found, Ledger, Mark, Owner, Position, Record, Sink, Work, WriteMode
+from tidemark.sinks.base import Contents, Expected, Fence, Ledger, Mark, Owner, Position, Record, Sink, Work, WriteMode
 from tidemark.sinks.capabilities import DerivesTotals, EndsHalfWay, KeepsDeadLetterFiles
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.dynamodb.audit import differences_of_dynamodb
@@ -554,8 +554,8 @@ class DynamoOutput(DerivesTotals, EndsHalfWay, KeepsDeadLetterFiles):
         self.markers.forget_keys(manifest_id, attempt)
         self.markers.undo_partial(manifest_id, attempt, GIVEN_UP)
 
-    def differences(self, expected: Expected, found: Found, *, deep: bool) -> Iterator[Difference]:
-        del found  # contributions of unknown manifests have a next step of their own
+    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Difference]:
+        del contents  # contributions of unknown manifests have a next step of their own
         return differences_of_dynamodb(expected, self._ledger, self.totals, self.markers, deep=deep)
 
     def locate(

@@ -59,7 +59,8 @@ def strays(
 def _kept(expected: Expected, store: ObjectStore) -> set[str]:
     """The keys below this root of what retired sinks of the pipeline have published: nobody removes it."""
     below = f"{real_root(store.root)}/"
-    return {place.removeprefix(below) for place in expected.kept_of_retired() if place.startswith(below)}
+    places = {f"{real_root(root)}/{key}" for root, key in expected.kept_of_retired()}
+    return {place.removeprefix(below) for place in places if place.startswith(below)}
 
 
 def _strays(

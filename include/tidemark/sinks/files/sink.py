@@ -23,7 +23,7 @@ from tidemark.offsets import TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import Layout, ObjectName, RecordName, staging_folder
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
-from tidemark.sinks.base import Expected, Fence, Found, Mark, Record, Sink
+from tidemark.sinks.base import Contents, Expected, Fence, Mark, Record, Sink
 from tidemark.sinks.capabilities import CompleteHour, Leftover, ShowsHours, TakesBack
 from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, DeadLetter, columns_of, dead_letter
 from tidemark.sinks.difference import Difference
@@ -144,8 +144,8 @@ class FilesOutput(TakesBack, ShowsHours):
         self.store.stop_uploads(staging_folder(receipt.manifest_id, receipt.attempt))
         self.store.delete(object_.path for object_ in receipt.objects_of(self.name))
 
-    def differences(self, expected: Expected, found: Found, *, deep: bool) -> Iterator[Difference]:
-        del found  # an unknown file is told by its key
+    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Difference]:
+        del contents  # an unknown file is told by its key
         return differences_of_files(expected, self, self.store, deep=deep)
 
     def locate(

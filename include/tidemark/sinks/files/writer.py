@@ -30,8 +30,8 @@ class FilesWriter(PartitionedWriter):
     """
 
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
-        super().__init__(order, sink, task, _store(sink), max_rows=sink.options["max_file_rows"])
         self._format = open_format(sink.options["format"], sink.options["compression"])
+        super().__init__(order, sink, task, _store(sink), max_rows=sink.options["max_file_rows"])
         self._layout = Layout(sink.options["layout"])
         self._order = order
         self._ranges = {(covered.at.topic, covered.at.partition): covered for covered in order.ranges}

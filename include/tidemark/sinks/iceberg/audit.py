@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.manifest import Manifest, Publication
-from tidemark.sinks.base import Expected, Found, Ledger
+from tidemark.sinks.base import Contents, Expected, Ledger
 from tidemark.sinks.capabilities import MayBeRolledBack
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.iceberg.columns import NUMBER, TOPIC_PARTITION
@@ -17,7 +17,13 @@ PLACES = ("_topic", TOPIC_PARTITION, "_offset")
 
 
 def differences_of_iceberg(
-    expected: Expected, found: Found, output: MayBeRolledBack, ledger: Ledger, target: IcebergTarget, *, deep: bool
+    expected: Expected,
+    contents: Contents,
+    output: MayBeRolledBack,
+    ledger: Ledger,
+    target: IcebergTarget,
+    *,
+    deep: bool,
 ) -> Iterator[Difference]:
     """What the table holds and should not, or lacks; ``deep`` reads every row, one manifest in memory at a time."""
     unvouched = output.unvouched(expected)
@@ -32,7 +38,7 @@ def differences_of_iceberg(
                 numbered = [NUMBER] if publication.counts.exploded else []
                 rows = rows_of_manifest(reading, manifest.id, [*PLACES, *numbered])
                 yield from _rows(ledger.pipeline_name, manifest, publication, rows)
-        found["rows"] |= present - unvouched.keys()
+        contents["rows"] |= present - unvouched.keys()
     for manifest_id in unvouched:
         what = (
             f"{ledger.target} has rows of manifest {manifest_id}, which this database does not know: another program "

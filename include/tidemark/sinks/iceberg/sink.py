@@ -24,9 +24,9 @@ from tidemark.order import TransformOrder
 from tidemark.paths import STAGING, RecordName, staging_folder
 from tidemark.receipt import ObjectKind, Receipt
 from tidemark.sinks.base import (
+    Contents,
     Expected,
     Fence,
-    Found,
     Ledger,
     Mark,
     Owner,
@@ -343,8 +343,8 @@ class IcebergOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         store.delete([str(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))])
         store.delete(object_.path for object_ in self.parts(receipt, ObjectKind.DEAD_LETTER))
 
-    def differences(self, expected: Expected, found: Found, *, deep: bool) -> Iterator[Difference]:
-        return differences_of_iceberg(expected, found, self, self._ledger, self.table, deep=deep)
+    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Difference]:
+        return differences_of_iceberg(expected, contents, self, self._ledger, self.table, deep=deep)
 
     def locate(
         self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int

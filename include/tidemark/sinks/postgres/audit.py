@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tidemark.manifest import Manifest, Publication
-from tidemark.sinks.base import Expected, Found
+from tidemark.sinks.base import Contents, Expected
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.postgres.target import PostgresTarget
 
@@ -17,12 +17,12 @@ _BY_HAND = "no replay takes rows away, so first delete those that were put there
 
 
 def differences_of_table(
-    expected: Expected, found: Found, pipeline_name: str, table: PostgresTarget
+    expected: Expected, contents: Contents, pipeline_name: str, table: PostgresTarget
 ) -> Iterator[Difference]:
     """Compares all rows and dead letters with all publications; what a person has given up is not missed."""
     rows = table.rows_by_manifest()  # one pass over the table, however many manifests there are
     dead = table.dead_letters_by_manifest()
-    found |= {"rows": set(rows), "dead letters": set(dead)}
+    contents |= {"rows": set(rows), "dead letters": set(dead)}
     superseded = table.superseded()
     total = sum(row["rows"] for rows_of_manifest in rows.values() for row in rows_of_manifest)
     for manifest, publication in expected.published():

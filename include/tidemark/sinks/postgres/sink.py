@@ -18,7 +18,7 @@ from tidemark.manifest import Counts, Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.receipt import ObjectKind, Receipt
-from tidemark.sinks.base import Expected, Found, Sink, Work, WriteMode
+from tidemark.sinks.base import Contents, Expected, Sink, Work, WriteMode
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
 from tidemark.sinks.postgres.audit import differences_of_table
@@ -124,9 +124,9 @@ class PostgresOutput(MarkedOutput):
         dead = row_count(self.parts(now, ObjectKind.DEAD_LETTER))
         return bool(row["lacking"] == 0 and self._table.dead_letters(now.manifest_id) == dead)
 
-    def differences(self, expected: Expected, found: Found, *, deep: bool) -> Iterator[Difference]:
+    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Difference]:
         if deep:
-            yield from differences_of_table(expected, found, self.pipeline_name, self._table)
+            yield from differences_of_table(expected, contents, self.pipeline_name, self._table)
 
     def locate(
         self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int

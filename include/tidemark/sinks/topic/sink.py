@@ -23,7 +23,7 @@ from tidemark.offsets import TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import RecordName, staging_folder
 from tidemark.receipt import ObjectKind, Receipt
-from tidemark.sinks.base import Expected, Fence, Found, Ledger, Mark, Owner, Position, Record, Sink, WriteMode
+from tidemark.sinks.base import Contents, Expected, Fence, Ledger, Mark, Owner, Position, Record, Sink, WriteMode
 from tidemark.sinks.capabilities import WritesTopics
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.difference import Difference
@@ -315,8 +315,8 @@ class TopicOutput(WritesTopics):
         topics = [self.settings.topic, self.settings.dead_letter_topic, self.settings.markers_topic]
         return {place.topic_id for place in self.cluster.partitions(topics)[0]}
 
-    def differences(self, expected: Expected, found: Found, *, deep: bool) -> Iterator[Difference]:
-        del found  # messages of unknown manifests have a next step of their own
+    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Difference]:
+        del contents  # messages of unknown manifests have a next step of their own
         if deep:
             yield from differences_of_topic(expected, self._ledger, self._topics)
 

@@ -22,7 +22,7 @@ from tidemark.manifest import Manifest, Publication, count_of
 from tidemark.offsets import TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.receipt import ObjectKind, Receipt
-from tidemark.sinks.base import Expected, Found, Sink, Work, WriteMode
+from tidemark.sinks.base import Contents, Expected, Sink, Work, WriteMode
 from tidemark.sinks.capabilities import DerivesTotals
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
@@ -180,8 +180,8 @@ class TotalsOutput(MarkedOutput, DerivesTotals):
             and self._table.dead_letters(manifest_id) == dead
         )
 
-    def differences(self, expected: Expected, found: Found, *, deep: bool) -> Iterator[Difference]:
-        del found  # contributions of unknown manifests have a next step of their own
+    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Difference]:
+        del contents  # contributions of unknown manifests have a next step of their own
         if deep:
             yield from differences_of_totals(expected, self._ledger, self._totals)
 
