@@ -102,7 +102,7 @@ def _once(pipeline: Pipeline, database: ManifestDatabase, read: Sequence[pa.Reco
     sink = open_sink(NAME, settings, from_environment)
     source = MemorySource(pipeline, PARTITIONS, sum(batch.num_rows for batch in read) // PARTITIONS)
     context = Context(pipeline, database, source, (sink,))
-    [manifest] = database.manifests(ids=plan(context, Tick("first", RunKind.MANUAL, None)).manifests)
+    [manifest] = database.manifests.find(ids=plan(context, Tick("first", RunKind.MANUAL, None)).manifests)
     sink.prepare(manifest.id, 1, pipeline.decode.record_order(), pipeline.transforms(), database)
     order = order_of(context, manifest, 1)
     began = time.monotonic()

@@ -151,7 +151,7 @@ def test_T4_a_record_that_lands_after_its_attempt_gave_up_is_not_believed(
     s3_proxy.disarm()
     [(sink, receipt)] = given_up
     context = world.context()
-    sink.write_record(receipt, context.database.manifest(1).ranges, context.database.id())
+    sink.write_record(receipt, context.database.manifests.get(1).ranges, context.database.id())
     assert "which died and is not published" in refused(world, "audit", "demo")
     world.ok("retry", "demo")
     assert world.manifests()[0]["published_attempt"] == 2

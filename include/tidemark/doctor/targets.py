@@ -52,7 +52,7 @@ def _target(
         )
         return
     with database:
-        refuse_unlike(pipeline.model_copy(update={"sinks": (settings,)}), database.sinks(pipeline.name))
+        refuse_unlike(pipeline.model_copy(update={"sinks": (settings,)}), database.sinks.known(pipeline.name))
         refuse_vanished(pipeline.name, database, sink)
         if owner is not None:
             sink.refuse_foreign(database.id())

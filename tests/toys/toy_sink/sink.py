@@ -147,7 +147,7 @@ class ToySink(TakesBack):
     def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
         for manifest in manifests:
             published = manifest.published(self.name)
-            receipt = database.receipt(manifest.id, published.attempt) if published else None
+            receipt = database.attempts.receipt(manifest.id, published.attempt) if published else None
             if receipt is not None and not self.has_objects(receipt):
                 yield Difference(
                     manifest.id,
@@ -164,7 +164,7 @@ class ToySink(TakesBack):
     def leftovers(self, database: ManifestDatabase) -> list[Leftover]:
         """Of manifests that are done: what attempts other than the published one left."""
         files = {file.relative_to(self._folder).as_posix(): file for file in self._folder.glob("rows/*.json")}
-        manifests = database.manifests(self.pipeline_name, [ManifestState.DONE])
+        manifests = database.manifests.find(self.pipeline_name, [ManifestState.DONE])
         done = {manifest.id: manifest for manifest in manifests if not manifest.alive}
         leftovers: list[Leftover] = []
         for key in sorted(files):

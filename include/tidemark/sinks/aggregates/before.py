@@ -11,4 +11,4 @@ def may_have_contributed(database: ManifestDatabase, manifest_id: int, attempt: 
     contributions are found proves nothing: they may have been deleted, or restored from a copy that is older than the
     totals.
     """
-    return any(stored.receipt.attempt < attempt for stored in database.receipts(manifest_id))
+    return any(stored.receipt.attempt < attempt for stored in database.attempts.receipts(manifest_id))

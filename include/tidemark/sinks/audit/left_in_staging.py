@@ -12,7 +12,7 @@ def left_in_staging(database: ManifestDatabase, sink: Sink, manifests: Sequence[
     """The done ones of these manifests of the pipeline that have staged output and no attempt at work."""
     own = {manifest.id for manifest in manifests}
     staged = [manifest_id for manifest_id in sink.staged_manifests() if manifest_id in own]
-    current = database.manifests(ids=staged) if staged else []
+    current = database.manifests.find(ids=staged) if staged else []
     dead = [manifest.id for manifest in current if manifest.state is ManifestState.DONE and not manifest.alive]
     # Ask again: an attempt that was running may have ended since, and removed its staging.
     still_staged = set(sink.staged_manifests()) if dead else set()

@@ -54,10 +54,10 @@ def lost_dead_letters(
     """
     sizes = dict(store.list(DEAD_LETTERS))
     for manifest, publication in published:
-        receipt = database.receipt(manifest.id, publication.attempt)
+        receipt = database.attempts.receipt(manifest.id, publication.attempt)
         if receipt is None or shown.get(manifest.id) != publication.attempt:
             continue
-        accepted = database.accepted_damage(manifest.id, sink.name, publication.attempt)
+        accepted = database.decisions.accepted_damage(manifest.id, sink.name, publication.attempt)
         for part in receipt.objects_of(sink.name):
             if part.kind is not ObjectKind.DEAD_LETTER or part.path in accepted:
                 continue

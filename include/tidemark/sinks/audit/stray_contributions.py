@@ -15,7 +15,7 @@ def what_of_strays(
     Those of a manifest that the database knows are part of the totals, such as what a sink that is retired now has put
     into the same table.
     """
-    unknown = set(database.unknown_manifests(sorted(strays)))
+    unknown = set(database.manifests.unknown(sorted(strays)))
     replaced = (
         "an earlier sink of this table may have left them there, so do not delete them; they are replaced by: tidemark "
         f"fill {sink.pipeline_name} {sink.name} --why TEXT; when the manifest is not done, by: tidemark retry "

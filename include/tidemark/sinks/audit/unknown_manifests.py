@@ -11,7 +11,7 @@ def unknown_manifests(
     database: ManifestDatabase, sink: Sink, present: Mapping[str, Collection[int]], evidence: Collection[int]
 ) -> Iterator[Difference]:
     """``present`` are the ids by what the target has of them; those with ``evidence`` can be adopted."""
-    for unknown in sorted(database.unknown_manifests(sorted(set().union(*present.values())))):
+    for unknown in sorted(database.manifests.unknown(sorted(set().union(*present.values())))):
         kinds = " and ".join(kind for kind, manifest_ids in present.items() if unknown in manifest_ids)
         next_step = "no attempt of Tidemark has left them there: delete those rows by hand"
         if unknown in evidence:

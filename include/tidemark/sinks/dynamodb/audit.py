@@ -84,7 +84,7 @@ def differences_of_dynamodb(
         whole = [
             (manifest, row)
             for manifest, row in published
-            if not database.accepted_damage(manifest.id, sink.name, row.attempt)
+            if not database.decisions.accepted_damage(manifest.id, sink.name, row.attempt)
         ]
         yield from _contents(database, sink, totals, markers, present, whole)
 

@@ -24,7 +24,7 @@ def differences_of_files(
     database: ManifestDatabase, sink: Sink, store: ObjectStore, manifests: Sequence[Manifest], *, deep: bool
 ) -> Iterator[Difference]:
     """What is in the lake and should not be, or is missing; ``deep`` compares rows and offsets too."""
-    published = database.published_objects(sink.pipeline_name)
+    published = database.publications.objects(sink.pipeline_name)
     sizes = dict(store.list())
     by_manifest: dict[int, list[PublishedObject]] = {}
     for manifest_id, _, object_ in published:
@@ -37,7 +37,7 @@ def differences_of_files(
     for manifest in manifests if deep else ():
         if manifest.published(sink.name):
             yield from _offsets(database, sink, store, manifest, by_manifest.get(manifest.id, []))
-    own = {manifest.id: manifest for manifest in database.manifests(sink.pipeline_name, archived=True)}
+    own = {manifest.id: manifest for manifest in database.manifests.find(sink.pipeline_name, archived=True)}
     for key, stray_of in strays(database, sink, store, own):
         yield _stray(sink, key, own[stray_of] if stray_of else None)
 
@@ -48,7 +48,7 @@ def _still_published(
     """False when the object is missing because it was replaced since the publications were read."""
     if object_.path in sizes:
         return True
-    return any(now.path == object_.path for _, _, now in database.published_objects(ids=[manifest_id]))
+    return any(now.path == object_.path for _, _, now in database.publications.objects(ids=[manifest_id]))
 
 
 def strays(
@@ -60,7 +60,7 @@ def strays(
     that puts or publishes meanwhile is not taken for a stray.
     """
     keys = {key for key, _ in store.list()}
-    published = database.published_objects(sink.pipeline_name)
+    published = database.publications.objects(sink.pipeline_name)
     expected = {object_.path for _, _, object_ in published if object_.sink == sink.name}
     return _strays(database, sink, keys - expected - _kept(database, sink, store), own)
 
@@ -68,7 +68,7 @@ def strays(
 def _kept(database: ManifestDatabase, sink: Sink, store: ObjectStore) -> set[str]:
     """The keys below this root of what retired sinks of the pipeline have published: nobody removes it."""
     places = set()
-    for row in database.kept_of_retired_sinks(sink.pipeline_name):
+    for row in database.sinks.kept_of_retired(sink.pipeline_name):
         record = RecordName(sink.pipeline_name, row["manifest_id"], row["attempt"])
         places |= {f"{_real(row['root'])}/{key}" for key in (str(record), *row["paths"])}
     below = f"{_real(store.root)}/"
@@ -83,10 +83,10 @@ def _real(root: str) -> str:
 def _strays(
     database: ManifestDatabase, sink: Sink, keys: set[str], own: Mapping[int, Manifest]
 ) -> list[tuple[str, int | None]]:
-    own_names = {sink.pipeline_name, *(row["name"] for row in database.former_names(sink.pipeline_name))}
+    own_names = {sink.pipeline_name, *(row["name"] for row in database.pipelines.former_names(sink.pipeline_name))}
     names = {key: RecordName.parse(key) or ObjectName.parse(key) for key in sorted(keys) if _is_seen(key, own_names)}
     foreign = sorted({name.manifest_id for name in names.values() if name and name.manifest_id not in own})
-    others = {manifest.id for manifest in database.manifests(ids=foreign)} if foreign else set()
+    others = {manifest.id for manifest in database.manifests.find(ids=foreign)} if foreign else set()
     strays: list[tuple[str, int | None]] = []
     for key, name in names.items():
         if name is None:
@@ -115,7 +115,7 @@ def _is_seen(key: str, own_names: Collection[str]) -> bool:
 def _belongs(database: ManifestDatabase, name: ObjectName | RecordName, manifest: Manifest, sink_name: str) -> bool:
     if isinstance(name, RecordName) and name.pipeline_name != manifest.pipeline_name:
         return False
-    if manifest.attempt < name.attempt <= database.newest_attempt(manifest.id):
+    if manifest.attempt < name.attempt <= database.attempts.newest(manifest.id):
         return True  # the attempt has started since the manifests were read
     if manifest.alive and manifest.attempt == name.attempt:
         return True  # the attempt is running and has put it there
@@ -160,7 +160,7 @@ def _offsets(
         seen.update(zip(*(table[name].to_pylist() for name in table.column_names), strict=True))
     publication = manifest.published(sink.name)
     assert publication is not None
-    receipt = database.receipt(manifest.id, publication.attempt)
+    receipt = database.attempts.receipt(manifest.id, publication.attempt)
     spans = {(covered.at.topic, covered.at.partition): range(covered.start, covered.end) for covered in manifest.ranges}
     exploded, repeated = publication.counts.exploded, sum(seen.values()) - len(seen)
     wrong = {
@@ -174,7 +174,7 @@ def _offsets(
             topic, partition, offset = places[0]
             what = f"{count_of(len(places), 'record')} {how}, first {topic}-{partition} offset {offset}"
             yield Difference(manifest.id, what, mend)
-    accepted = database.accepted_damage(manifest.id, sink.name, publication.attempt)
+    accepted = database.decisions.accepted_damage(manifest.id, sink.name, publication.attempt)
     gone = sum(object_.rows for object_ in receipt.objects_of(sink.name) if object_.path in accepted) if receipt else 0
     kept = publication.counts.written + publication.counts.dead_lettered - gone
     present = len(seen) + min(repeated, exploded)

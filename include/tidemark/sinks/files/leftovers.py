@@ -17,7 +17,7 @@ def leftovers(database: ManifestDatabase, sink: Sink, store: ObjectStore) -> lis
 
     Objects of unfinished manifests are not among them: a retry may still need them.
     """
-    own = {manifest.id: manifest for manifest in database.manifests(sink.pipeline_name, archived=True)}
+    own = {manifest.id: manifest for manifest in database.manifests.find(sink.pipeline_name, archived=True)}
     done: list[Leftover] = []
     unknown: dict[str, ObjectName] = {}
     for key, manifest_id in strays(database, sink, store, own):

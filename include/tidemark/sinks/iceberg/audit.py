@@ -51,7 +51,7 @@ def differences_of_iceberg(
             present |= manifests_in(reading)
             yield from _strays(sink, own, present - shown.keys())
             for manifest, publication in published:
-                if database.accepted_damage(manifest.id, sink.name, publication.attempt):
+                if database.decisions.accepted_damage(manifest.id, sink.name, publication.attempt):
                     continue
                 numbered = [NUMBER] if publication.counts.exploded else []
                 rows = rows_of_manifest(reading, manifest.id, [*PLACES, *numbered])

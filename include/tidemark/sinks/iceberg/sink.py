@@ -166,7 +166,7 @@ class IcebergSink(NamesFiles, MayBeRolledBack):
             return {}
         evidence = self.table.evidence_of(table)
         suspects = self._unknown(database, evidence.ever.keys() - evidence.attempts.keys())
-        if not suspects and evidence.is_sure_above(database.highest_manifest(self.pipeline_name)):
+        if not suspects and evidence.is_sure_above(database.manifests.highest_id(self.pipeline_name)):
             return {}
         with self.table.reading() as reading:
             had = {manifest_id for manifest_id in manifests_in(reading) if not evidence.never_had(manifest_id)}
@@ -176,7 +176,7 @@ class IcebergSink(NamesFiles, MayBeRolledBack):
     def _unknown(self, database: ManifestDatabase, manifest_ids: set[int]) -> set[int]:
         if not manifest_ids:
             return manifest_ids
-        known = database.manifests(self.pipeline_name, ids=sorted(manifest_ids))
+        known = database.manifests.find(self.pipeline_name, ids=sorted(manifest_ids))
         return manifest_ids - {manifest.id for manifest in known}
 
     def record(self, name: RecordName) -> dict[str, Any] | None:

@@ -58,7 +58,7 @@ def _contents(
         keys = counts.written - max(counts.superseded, superseded.get(manifest.id, 0))
         if kept == counts.dead_lettered and total >= keys:
             continue
-        if database.accepted_damage(manifest.id, sink.name, publication.attempt):
+        if database.decisions.accepted_damage(manifest.id, sink.name, publication.attempt):
             continue
         if kept != counts.dead_lettered:
             yield Difference(manifest.id, f"{kept:,} dead letters are kept where {counts.dead_lettered:,} were", replay)

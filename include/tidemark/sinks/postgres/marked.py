@@ -102,7 +102,7 @@ class MarkedSink(Sink):
 
     def _look_for_shared(self, manifest_id: int, attempt: int, database: ManifestDatabase) -> None:
         """Find out whether the table lies in the manifest database: then rows and mark are one transaction."""
-        lock = database.attempt_lock(manifest_id, attempt)
+        lock = database.attempts.lock_number(manifest_id, attempt)
         [row] = self._table.rows("same_database", lock=lock)
         self._shared = database if row["same"] and row["user"] == database.user() else None
 

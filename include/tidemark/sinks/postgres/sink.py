@@ -66,7 +66,7 @@ class PostgresSink(MarkedSink):
         """Checks, or creates, the table with its columns and key, and creates the staging tables of the attempt."""
         columns = columns_after(decode, transforms)
         self._data = columns.schema
-        self._lives = database.incarnations(manifest_id)
+        self._lives = database.chains.incarnations(manifest_id)
         self._table.check(self._spec(columns.schema, columns.of_tombstones))
         self._look_for_shared(manifest_id, attempt, database)
         self._table.create_staging(manifest_id, attempt, staged_columns(self._data, self.config.key))

@@ -78,7 +78,7 @@ def _contents(
             None, f"{topic} has {number:,} messages that are not Tidemark's, first {place_of_first}", _BY_HAND
         )
     known = {manifest.id for manifest in published}
-    unknown = database.unknown_manifests(sorted({manifest_id for manifest_id, _ in digests} - known))
+    unknown = database.manifests.unknown(sorted({manifest_id for manifest_id, _ in digests} - known))
     for manifest_id in sorted(unknown - markers.keys()):
         number = sum(digest.count for (of, _), digest in digests.items() if of == manifest_id)
         what = f"{sink.target} has {number:,} messages of manifest {manifest_id}, and no marker of it"
@@ -87,7 +87,7 @@ def _contents(
         marker, shown = markers.get(manifest.id), manifest.published(sink.name)
         if marker is None or shown is None:  # the caller has told it
             continue
-        if database.accepted_damage(manifest.id, sink.name, shown.attempt):
+        if database.decisions.accepted_damage(manifest.id, sink.name, shown.attempt):
             continue
         sent = appended_of(marker)
         for attempt, part in sent.items():

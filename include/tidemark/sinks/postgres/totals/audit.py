@@ -52,7 +52,7 @@ def _contributions(
     checksums = {row["manifest"]: row["checksum"] for row in totals.ask("checksums")}
     dead = totals.dead_letters_by_manifest()
     for manifest, publication in published:
-        if database.accepted_damage(manifest.id, sink.name, publication.attempt):
+        if database.decisions.accepted_damage(manifest.id, sink.name, publication.attempt):
             continue
         held = contributions.get(manifest.id, {"rows": 0, "checksum": "0"})
         replay, counts = f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}", publication.counts
