@@ -236,9 +236,7 @@ class Fleet:
     def _counted(self) -> dict[str, int]:
         """What the database and the lake say; raises ``WrongResult`` unless each record is there once."""
         with ManifestDatabase(self.dsn, "bench") as database:
-            manifests = [
-                manifest for name in self.names for manifest in database.page_of_manifests(name, limit=RECORDS)
-            ]
+            manifests = [manifest for name in self.names for manifest in database.manifests.page(name, limit=RECORDS)]
         done = [manifest for manifest in manifests if manifest.state is ManifestState.DONE]
         counts = [publication.counts for manifest in done for publication in manifest.publications]
         counted: dict[str, int] = {

@@ -25,8 +25,9 @@ from bench import pages, planning
 from bench.planning import NAME, NEW_RECORDS, RANGE_RECORDS, MemorySource
 from sandbox.services.postgres import Postgres
 from tidemark.connections import from_environment
-from tidemark.database.client import QUERIES, ManifestDatabase
+from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate
+from tidemark.database.statements import QUERIES, NamedStatements
 from tidemark.environment import set_variables
 from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.close import close
@@ -94,7 +95,7 @@ class Cost:
 
 
 class Explained:
-    """Explains each statement of ``ManifestDatabase`` before it runs."""
+    """Explains each statement before it runs."""
 
     def __init__(self) -> None:
         self.cost = Cost()
@@ -104,13 +105,13 @@ class Explained:
         self.cost = Cost()
         yield self.cost
 
-    def rows(self, database: ManifestDatabase, name: str, **values: object) -> Any:
+    def rows(self, database: NamedStatements, name: str, **values: object) -> Any:
         self.cost.statements += 1
         if name not in NOT_EXPLAINED:
             self._explain(database, name, values)
         return ROWS(database, name, **values)
 
-    def _explain(self, database: ManifestDatabase, name: str, values: dict[str, object]) -> None:
+    def _explain(self, database: NamedStatements, name: str, values: dict[str, object]) -> None:
         with database.session.transaction(force_rollback=True):
             cursor = database.session.execute(
                 b"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + QUERIES[name].encode(), values
@@ -124,7 +125,7 @@ class Explained:
         self.cost.whole_tables |= {f"{name} reads all of {table}" for table in _whole_tables(node)}
 
 
-ROWS = ManifestDatabase._rows
+ROWS = NamedStatements.rows
 
 
 def _whole_tables(node: dict[str, Any]) -> Iterator[str]:
@@ -171,10 +172,10 @@ def _verbs(postgres: Postgres, manifests: int, partitions: int) -> dict[str, Cos
         }  # fmt: skip
         explained = Explained()
 
-        def rows(database: ManifestDatabase, name: str, **values: object) -> Any:
+        def rows(database: NamedStatements, name: str, **values: object) -> Any:
             return explained.rows(database, name, **values)
 
-        with set_variables(variables), mock.patch.object(ManifestDatabase, "_rows", rows):
+        with set_variables(variables), mock.patch.object(NamedStatements, "rows", rows):
             costs = _of_runs(explained, pipeline, dsn, manifests, partitions)
             costs |= _of_page(explained, manifests, partitions)
             return costs | _of_archive(explained, pipeline, dsn, partitions)
@@ -230,8 +231,8 @@ def _of_runs(explained: Explained, pipeline: Pipeline, dsn: str, manifests: int,
             "manifests, by topic": lambda: _listed(database, ManifestSelection(topic=NAME)),
             "manifests, by partition": lambda: _listed(database, ManifestSelection(topic=NAME, partition=1)),
             "manifests, that a sink lacks": lambda: _listed(database, ManifestSelection(lacks="second")),
-            "show": lambda: manifest_history_view(database, database.manifest(middle)),
-            "show --compare": lambda: compared(context, database.manifest(middle)),
+            "show": lambda: manifest_history_view(database, database.manifests.get(middle)),
+            "show --compare": lambda: compared(context, database.manifests.get(middle)),
             "replay": lambda: process(context, manifest_id, _stage, replay=True),
             "fill, with nothing to do": lambda: fill(context, "second", "", _stage, Progress(), dry_run=True),
             "audit of the newest hour": lambda: audit_between(context, ManifestSelection(since=hour_ago)),
@@ -246,9 +247,9 @@ def _of_runs(explained: Explained, pipeline: Pipeline, dsn: str, manifests: int,
                 manifests * RANGE_RECORDS // 2,
                 lambda _: "the measurement opens no sink",
             ),
-            "history": lambda: database.decisions(NAME),
+            "history": lambda: database.decisions.of_pipeline(NAME),
             "timeline": lambda: timeline(database, NAME, datetime.now(UTC)),
-            "what DAGs were told": lambda: database.tellers(NAME),
+            "what DAGs were told": lambda: database.hours.tellers(NAME),
             "lanes": lambda: lane_views(database, NAME),
             "metrics": lambda: measured(
                 database, pipeline_view(database, status(database, NAME, Deployed(pipeline)), Answer(None)), None
@@ -262,10 +263,10 @@ def _of_runs(explained: Explained, pipeline: Pipeline, dsn: str, manifests: int,
 
 def _listed(database: ManifestDatabase, selection: ManifestSelection) -> None:
     """A page of ``tidemark manifests``, with the counts below it."""
-    page = database.page_of_manifests(NAME, selection, limit=50)
+    page = database.manifests.page(NAME, selection, limit=50)
     manifest_views(database, page)
-    if page and database.count_manifests(NAME, selection, most=1, after=page[-1].id):
-        database.count_manifests(NAME, selection, most=COUNTED + 1)
+    if page and database.manifests.count(NAME, selection, most=1, after=page[-1].id):
+        database.manifests.count(NAME, selection, most=COUNTED + 1)
 
 
 class _FirstBatch(Exception):

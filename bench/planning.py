@@ -16,8 +16,9 @@ import psycopg
 
 from sandbox.services.postgres import Postgres
 from tidemark.connections import from_environment
-from tidemark.database.client import QUERIES, ManifestDatabase
+from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate
+from tidemark.database.statements import QUERIES
 from tidemark.dataset import Dataset
 from tidemark.digest import record_digest
 from tidemark.lifecycle.context import Context

@@ -104,7 +104,7 @@ def _once(pipeline: Pipeline, database: ManifestDatabase, read: Sequence[pa.Reco
     sink = open_sink(NAME, settings, from_environment)
     source = MemorySource(pipeline, PARTITIONS, sum(batch.num_rows for batch in read) // PARTITIONS)
     context = Context(pipeline, database, source, (sink,))
-    [manifest] = database.manifests(ids=plan(context, Tick("first", RunKind.MANUAL, None)).manifests)
+    [manifest] = database.manifests.find(ids=plan(context, Tick("first", RunKind.MANUAL, None)).manifests)
     decode, transforms = pipeline.decode.record_order(), pipeline.transforms()
     sink.output.prepare(work_of(database, manifest.id, 1, decode, transforms))
     order = order_of(context, manifest, 1)

@@ -207,7 +207,7 @@ def manifests(
             check_pipeline(environment, database, pipeline_name)
         chosen = None if state is None else ManifestState(state)
         selection = ManifestSelection(chosen, since, until, topic, partition, lacks)
-        page = database.page_of_manifests(pipeline_name, selection, limit=limit, after=after)
+        page = database.manifests.page(pipeline_name, selection, limit=limit, after=after)
         return manifest_views(database, page)
 
 
@@ -217,7 +217,7 @@ def show(manifest_id: int, *, dsn: str | None = None) -> ManifestHistoryView:
     Needs the manifest database only.
     """
     with _database(_environment(dsn, None)) as database:
-        return manifest_history_view(database, database.manifest(manifest_id))
+        return manifest_history_view(database, database.manifests.get(manifest_id))
 
 
 def compare(manifest_id: int, *, dsn: str | None = None, pipelines: Path | str | None = None) -> list[ComparedView]:
@@ -227,7 +227,7 @@ def compare(manifest_id: int, *, dsn: str | None = None, pipelines: Path | str |
     """
     environment = _environment(dsn, pipelines)
     with _database(environment) as database:
-        manifest = database.manifest(manifest_id)
+        manifest = database.manifests.get(manifest_id)
     with _opened(environment, manifest.pipeline_name) as context:
         return compared_views(compared(context, manifest))
 
@@ -284,7 +284,7 @@ def replay(
         stage = engines.stage_in(context, environment, master)
         left_out = work_through(context, chosen, stage, Progress(), replay=True, take_over=take_over)
         refuse_left_out(context, left_out)
-        done = context.database.manifests(ids=[manifest.id for manifest in chosen])
+        done = context.database.manifests.find(ids=[manifest.id for manifest in chosen])
         return manifest_views(context.database, done)
 
 
@@ -533,7 +533,7 @@ def known_pipelines(
         check_pipeline(environment, database, pipeline_name)
     if needs_files:
         pipeline_files(environment.pipelines)
-    known = known_files(environment.pipelines, database.pipelines(retired=pipeline_name is not None))
+    known = known_files(environment.pipelines, database.pipelines.names(retired=pipeline_name is not None))
     return {name: deployed for name, deployed in sorted(known.items()) if pipeline_name in (None, name)}
 
 
@@ -543,7 +543,7 @@ def asked_sources(
     connections: Callable[[Sequence[Pipeline]], AbstractContextManager[object]] = nullcontext,
 ) -> dict[str, Answer]:
     """What the sources of these pipelines answer within 8 s; a retired pipeline, and one without a file, has none."""
-    retired = set(database.pipelines(retired=True)) - set(database.pipelines())
+    retired = set(database.pipelines.names(retired=True)) - set(database.pipelines.names())
     right = {name: deployed.pipeline for name, deployed in known.items() if isinstance(deployed, Deployed)}
     asked = {name: pipeline for name, pipeline in right.items() if name not in retired}
 
@@ -557,7 +557,7 @@ def asked_sources(
 def check_pipeline(environment: Environment, database: ManifestDatabase, pipeline_name: str) -> None:
     """Raise ``NotFound`` with the names there are, when neither the database nor a file knows a pipeline, and
     ``ConfigurationError`` with its name for one that was renamed."""
-    planned = database.pipelines(retired=True)
+    planned = database.pipelines.names(retired=True)
     if pipeline_name in planned:
         return
     refuse_renamed(pipeline_name, database)

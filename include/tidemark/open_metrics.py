@@ -50,8 +50,8 @@ class Measured:
 
 
 def measured(database: ManifestDatabase, view: PipelineView, lag: Sequence[Lag] | None) -> Measured:
-    records, hours = database.published_sums(view.pipeline), database.sums_of_hours(view.pipeline)
-    took = database.last_took(view.pipeline)
+    records, hours = database.publications.sums(view.pipeline), database.hours.sums(view.pipeline)
+    took = database.attempts.last_took(view.pipeline)
     return Measured(view, lag, records["read"], records["written"], took, hours["late"], hours["incomplete"])
 
 

@@ -394,13 +394,13 @@ class Overtaken:
 def plan_two_manifests(database: ManifestDatabase) -> None:
     """Manifests 1 and 2 of pipeline demo, on one partition of one topic."""
     with database.transaction():
-        database.remember_pipeline("demo", {})
-        [chain] = database.insert_chains("demo", [AT]).values()
-        run = database.insert_run("demo", "one", RunKind.MANUAL, cut_at=None, reached=True, covered_by=[], notes=[])
-        first, second = database.insert_manifests(run, "demo", 2)
+        database.pipelines.remember("demo", {})
+        [chain] = database.chains.insert("demo", [AT]).values()
+        run = database.runs.insert("demo", "one", RunKind.MANUAL, cut_at=None, reached=True, covered_by=[], notes=[])
+        first, second = database.manifests.insert(run, "demo", 2)
         assert (first, second) == (1, 2)
-        database.insert_ranges(RangeKind.ANCHOR, [(chain, None, 10, None)])
-        database.insert_ranges(RangeKind.DATA, [(chain, 10, 40, first), (chain, 40, 70, second)])
+        database.ranges.insert(RangeKind.ANCHOR, [(chain, None, 10, None)])
+        database.ranges.insert(RangeKind.DATA, [(chain, 10, 40, first), (chain, 40, 70, second)])
 
 
 def records(also: str) -> pa.RecordBatch:

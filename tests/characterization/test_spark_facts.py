@@ -201,7 +201,7 @@ def test_an_observation_counts_records_once_more_each_time_spark_computes_them(
 def test_R9_the_job_has_no_shuffle_so_no_stage_whose_output_could_be_lost(session: SparkSession, world: World) -> None:
     world.produce(5)
     context = world.context()
-    [manifest] = context.database.manifests(ids=plan(context, Tick("one", RunKind.MANUAL, None)).manifests)
+    [manifest] = context.database.manifests.find(ids=plan(context, Tick("one", RunKind.MANUAL, None)).manifests)
     order = order_of(context, manifest, 1)
     frame = job.task_reports(session, order, open_reader(order))
     physical_plan = frame._jdf.queryExecution().executedPlan().toString()

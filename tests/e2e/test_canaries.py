@@ -150,7 +150,7 @@ def test_secrets_are_nowhere_after_runs_on_the_command_line(
     assert ("Kafka refuses this client" if way == "mTLS" else "Kafka does not let Spark read") in printed
     for words in (("manifests", "demo", "--json"), ("show", "1", "--json"), ("audit", "demo", "--json")):
         canaries.look(f"output of {words}", world.here(*words).output)
-    for manifest in world.context().database.manifests("demo"):
+    for manifest in world.context().database.manifests.find("demo"):
         canaries.look("an order", order_of(world.context(), manifest, 1).to_json())
     with psycopg.connect(postgres.dsn(), autocommit=True) as connection:
         connection.execute(f"ALTER ROLE {conninfo_to_dict(warehouse)['user']} PASSWORD 'another one'")

@@ -16,7 +16,9 @@ from typing import Any
 from unittest import mock
 
 from tidemark import failpoints
-from tidemark.database.client import ManifestDatabase, Row
+from tidemark.database.attempts import Attempts
+from tidemark.database.client import ManifestDatabase
+from tidemark.database.statements import Row
 from tidemark.errors import TidemarkError, Unavailable, WorkFailed
 from tidemark.receipt import Receipt
 from tidemark.sinks.base import Fence, Mark, Record, Sink
@@ -97,6 +99,15 @@ class Life:
         return fault
 
 
+class MortalAttempts(Attempts):
+    started: tuple[int, int] | None = None  # the manifest and the attempt of its work
+
+    def start(self, manifest_id: int, fingerprint: str) -> int | None:
+        attempt = super().start(manifest_id, fingerprint)
+        self.started = None if attempt is None else (manifest_id, attempt)
+        return attempt
+
+
 class MortalDatabase(ManifestDatabase):
     """The database session of a process; every statement is an operation."""
 
@@ -105,8 +116,8 @@ class MortalDatabase(ManifestDatabase):
         self._life = life
         self._depth = 0
         self._lost_commit = False
-        self.started: tuple[int, int] | None = None  # the manifest and the attempt of its work
-        self.pid = self._session.info.backend_pid
+        self.attempts: MortalAttempts = MortalAttempts(self)
+        self.pid = self.session.info.backend_pid
 
     @property
     def in_transaction(self) -> bool:
@@ -124,12 +135,7 @@ class MortalDatabase(ManifestDatabase):
         if lost and not self.in_transaction:
             self._lose("COMMIT")
 
-    def start(self, manifest_id: int, fingerprint: str) -> int | None:
-        attempt = super().start(manifest_id, fingerprint)
-        self.started = None if attempt is None else (manifest_id, attempt)
-        return attempt
-
-    def _rows(self, name: str, **values: object) -> list[Row]:
+    def rows(self, name: str, **values: object) -> list[Row]:
         try:
             fault = self._life.before(f"sql {name}", may_stop=not self.in_transaction)
         except Killed:
@@ -137,7 +143,7 @@ class MortalDatabase(ManifestDatabase):
             raise
         if fault is Fault.FAIL:
             self.close()
-        rows = super()._rows(name, **values)
+        rows = super().rows(name, **values)
         if fault is Fault.LOSE and self.in_transaction:
             self._lost_commit = True
         elif fault is Fault.LOSE:
@@ -290,7 +296,7 @@ class Actor(threading.Thread):
     @property
     def at_work(self) -> tuple[int, int] | None:
         """The manifest and the attempt of its work, from the start of the attempt until it ends."""
-        return None if self.ended or self.database is None else self.database.started
+        return None if self.ended or self.database is None else self.database.attempts.started
 
     @property
     def holds_lock(self) -> bool:

@@ -77,7 +77,7 @@ def _round(world: ModelWorld, oracle: Oracle, run_key: str) -> bool:
             _decide(world, own, refused)
         return False
     Publisher(own).sweep()
-    blocked = own.database.manifests(own.pipeline_name, [ManifestState.BLOCKED])
+    blocked = own.database.manifests.find(own.pipeline_name, [ManifestState.BLOCKED])
     todo = [*unfinished(own), *(each for manifest in blocked for each in unfinished(own, manifest.id))]
     errors = [error for manifest in todo if (error := _retried(world, own, manifest.id))]
     refused = [error for error in errors if not isinstance(error, Blocked)]
@@ -96,7 +96,7 @@ def _waits(error: TidemarkError) -> bool:
 
 def _let_blocked_go_on(world: ModelWorld, oracle: Oracle) -> None:
     """Write into the pipeline file what the reason of blocked manifests says: later ones wait for them."""
-    blocked = world.database.manifests(NAME, [ManifestState.BLOCKED])
+    blocked = world.database.manifests.find(NAME, [ManifestState.BLOCKED])
     for manifest in blocked:
         if not oracle.rightly_blocked(manifest) or "write gaps: transactions" not in str(manifest.reason):
             raise Violated(f"I24 progress: manifest {manifest.id} is blocked: {manifest.reason}")
@@ -124,7 +124,7 @@ def _decide(world: ModelWorld, own: Context, error: TidemarkError) -> None:
         case NotFound():
             world.broker.create(str(error.context.get("topic", "a")), 1)
         case TopicChanged():
-            for chain in own.database.chains(own.pipeline_name):
+            for chain in own.database.chains.of_pipeline(own.pipeline_name):
                 if chain.blocked and chain.blocked_end is None:
                     decisions.accept_topic(own, chain.at.topic, WHY, dry_run=False)
                     return  # it ended all chains of the topic

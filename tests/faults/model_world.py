@@ -384,7 +384,7 @@ class ModelWorld:
         if actor.at_work is None:
             return
         manifest, attempt = actor.at_work
-        published = self.database.manifest(manifest).published_attempt or 0
+        published = self.database.manifests.get(manifest).published_attempt or 0
         rivals = [other.at_work for other in self.actors if other.at_work and other.at_work[0] == manifest]
         self.reached["an older attempt woke after a newer had published"] += published > attempt
         self.reached["an older attempt went on beside a newer one"] += any(rival > actor.at_work for rival in rivals)

@@ -87,7 +87,7 @@ class Oracle:
     def check(self) -> None:
         self._check_chains()
         self._check_runs()
-        manifests = self.world.database.manifests(NAME)
+        manifests = self.world.database.manifests.find(NAME)
         self._check_tokens(manifests)
         if not self.behind:
             self._check_published(manifests)
@@ -181,7 +181,7 @@ class Oracle:
 
     def _check_published(self, manifests: list[Manifest]) -> None:
         objects: dict[tuple[str, int], list[PublishedObject]] = {}
-        for manifest, _, published in self.world.database.published_objects(NAME):
+        for manifest, _, published in self.world.database.publications.objects(NAME):
             if published.sink in self.world.lakes:
                 objects.setdefault((published.sink, manifest), []).append(published)
         paths = Counter(
@@ -309,7 +309,7 @@ class Oracle:
     def wrong(self) -> str | None:
         """What other sinks show and should not, or lack of what is published; None when all is right."""
         counted = self.world.reached.copy()
-        manifests = self.world.database.manifests(NAME)
+        manifests = self.world.database.manifests.find(NAME)
         try:
             for other in self.world.others:
                 self._check_other(other, manifests)
@@ -324,7 +324,7 @@ class Oracle:
         sink = self._sink(other)
         for manifest in self.manifests.values():
             publication = manifest.published(other.name)
-            receipt = publication and self.world.database.receipt(manifest.id, publication.attempt)
+            receipt = publication and self.world.database.attempts.receipt(manifest.id, publication.attempt)
             if receipt is None:
                 continue
             letters: Counter[int] = Counter()
@@ -359,7 +359,7 @@ class Oracle:
 
     def refusal_due(self) -> str | None:
         """Why the next plan must be refused; None when it must not."""
-        for chain in self.world.database.chains(NAME):
+        for chain in self.world.database.chains.of_pipeline(NAME):
             if chain.at.topic not in self.world.topics:
                 continue
             log = self.world.broker.log(chain.at)
@@ -400,7 +400,7 @@ class Oracle:
 
     def refused(self) -> tuple[str, int, int | None] | None:
         """The first chain whose planning is refused: topic, partition, and the end of its log if it was truncated."""
-        chains = self.world.database.chains(NAME)
+        chains = self.world.database.chains.of_pipeline(NAME)
         return next(
             ((chain.at.topic, chain.at.partition, chain.blocked_end) for chain in chains if chain.blocked), None
         )
@@ -446,7 +446,7 @@ class Oracle:
 
     def _check_listing(self, sink: str, lake: Lake) -> None:
         """I8, I11: readers of folders and of records see the same as the exact reader."""
-        objects = self.world.database.published_objects(NAME)
+        objects = self.world.database.publications.objects(NAME)
         published = {shown.path for _, _, shown in objects if shown.sink == sink}
         listed = {key for key in lake.files() if key.endswith(".parquet") and not _hidden(key)}
         if listed != published:

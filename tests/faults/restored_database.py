@@ -43,7 +43,7 @@ def restored(world: ModelWorld, oracle: Oracle, killed_at: int | None) -> bool:
 
 def _behind(world: ModelWorld) -> tuple[list[int], list[int]]:
     """Manifests that have a record in the lake and are not in the database, and those whose newest attempt is not."""
-    known = {manifest.id: manifest.attempt for manifest in world.database.manifests(NAME)}
+    known = {manifest.id: manifest.attempt for manifest in world.database.manifests.find(NAME)}
     keys = [key for lake in world.lakes.values() for key in lake.files(f"_manifests/{NAME}/")]
     names = [name for key in keys if (name := RecordName.parse(key))]
     for sink in world.onlooker().sinks[len(world.lakes) :]:

@@ -133,7 +133,7 @@ def the_answer_to_its_mark_is_lost(checked: CheckedWorld) -> None:
     attempt = world.process(1)
     checked(world.run_to(attempt, "publish.before_mark"))
     checked(world.hit(attempt, Fault.LOSE, 2))
-    assert world.database.manifest(1).publications
+    assert world.database.manifests.get(1).publications
     checked.settle()
 
 

@@ -327,7 +327,7 @@ def truncated_while_an_older_slice_is_unread(checked: CheckedWorld) -> None:
     world.produce(6)
     checked.well(world.accept_truncation())
     checked.run()
-    assert world.database.manifest(1).state is ManifestState.PLANNED
+    assert world.database.manifests.get(1).state is ManifestState.PLANNED
     checked.settle()
 
 
@@ -375,7 +375,7 @@ def recorded_from_the_old_log_after_a_truncation_was_accepted(checked: CheckedWo
     checked.end(second)
     checked.run()
     checked.settle()
-    assert checked.world.database.manifest(2).published_attempt == 2  # not what the first had read
+    assert checked.world.database.manifests.get(2).published_attempt == 2  # not what the first had read
 
 
 def truncated_again_below_the_start_of_the_second_life(checked: CheckedWorld) -> None:

@@ -20,7 +20,7 @@ PRINTED = re.compile(rf"tidemark ([a-z-]+) {NAME}(?: --manifest (\d+))?")
 
 def may_go_back(world: ModelWorld) -> bool:
     """Whether all that is published can be read again, so that everything can be put right."""
-    published = [manifest for manifest in world.database.manifests(NAME) if manifest.publications]
+    published = [manifest for manifest in world.database.manifests.find(NAME) if manifest.publications]
     for covered in (covered for manifest in published for covered in manifest.ranges):
         current = world.broker.by_name.get(covered.at.topic)
         if current is None or current.topic_id != covered.at.topic_id:
@@ -29,7 +29,7 @@ def may_go_back(world: ModelWorld) -> bool:
         entries = log.entries[covered.start : covered.end]
         if log.start > covered.start or log.end < covered.end or any(entry.rewritten for entry in entries):
             return False
-    return bool(published) and not any(chain.blocked for chain in world.database.chains(NAME))
+    return bool(published) and not any(chain.blocked for chain in world.database.chains.of_pipeline(NAME))
 
 
 def gone_back(world: ModelWorld, oracle: Oracle, pick: int) -> None:
@@ -71,7 +71,7 @@ def _steps(world: ModelWorld) -> list[tuple[str, int]]:
         plan(own, Tick(f"tried-{world.runs}", RunKind.MANUAL, None), dry_run=True)
     except TidemarkError as refused:
         printed.append(f"{refused.what}; {refused.next_step}")
-    published = {manifest.id for manifest in world.database.manifests(NAME) if manifest.publications}
+    published = {manifest.id for manifest in world.database.manifests.find(NAME) if manifest.publications}
     deep = any(other.needs_deep for other in world.others)
     views = difference_views(audit(own, deep=deep))
     printed += [str(view) for view in views if view.manifest_id is None or view.manifest_id in published]

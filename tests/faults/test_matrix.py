@@ -142,7 +142,7 @@ def test_R12_records_that_compaction_really_took_block_the_replay_and_stay_publi
     record = json.dumps({"n": 1, "at": NOON.isoformat()})
     world.send(*[record] * 20, key=b"the same")
     world.ok("run", "demo", *KEY)
-    manifest = world.context().database.manifests("demo")[0]
+    manifest = world.context().database.manifests.find("demo")[0]
     before = world.exact()
     assert sum(before.values()) == 20
     deadline = time.monotonic() + 60

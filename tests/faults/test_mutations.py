@@ -20,7 +20,8 @@ from tests.faults.oracle import Violated
 from tests.faults.schedules import SCHEDULES
 from tests.faults.schedules_of_others import OF_OTHERS
 from tidemark import planner
-from tidemark.database.client import QUERIES, ManifestDatabase
+from tidemark.database.ranges import Ranges
+from tidemark.database.statements import QUERIES
 from tidemark.errors import Blocked
 from tidemark.lifecycle import attempt, divergence, expected, turns
 from tidemark.lifecycle.publish import Publisher
@@ -83,7 +84,7 @@ def the_comparison_of_the_last_record(patch: pytest.MonkeyPatch, world: ModelWor
 
 
 def the_look_at_what_others_have_staged(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
-    patch.setattr(ManifestDatabase, "staged_below", lambda *_: [])
+    patch.setattr(Ranges, "staged_below", lambda *_: [])
 
 
 def the_search_of_the_cut(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
@@ -106,7 +107,7 @@ def the_earlier_lives_of_a_log_in_turns(patch: pytest.MonkeyPatch, world: ModelW
 
 
 def the_earlier_lives_of_a_log_in_progress(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
-    patch.setattr(ManifestDatabase, "undone_ranges", lambda *_: [])
+    patch.setattr(Ranges, "undone", lambda *_: [])
 
 
 def the_name_of_a_sink_in_its_staging(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:

@@ -26,7 +26,7 @@ Look = Callable[[World], list[Path]]
 
 def exact(world: World) -> list[Path]:
     with ManifestDatabase(world.dsn, "reader") as database:
-        return [Path(root, published.path) for _, root, published in database.published_objects("demo")]
+        return [Path(root, published.path) for _, root, published in database.publications.objects("demo")]
 
 
 def recorded(world: World) -> list[Path]:
@@ -105,7 +105,7 @@ def spans_of(world: World, ids: list[int]) -> dict[int, Counter[Place]]:
                 for covered in manifest.ranges
                 for offset in range(covered.start, covered.end)
             )
-            for manifest in database.manifests(ids=ids)
+            for manifest in database.manifests.find(ids=ids)
         }
 
 

@@ -156,7 +156,7 @@ def test_T4_a_record_that_lands_after_its_attempt_gave_up_is_not_believed(
     [(sink, receipt)] = given_up
     context = world.context()
     assert isinstance(sink.output, FilesOutput)
-    record = record_of(sink, receipt, context.database.manifest(1).ranges, context.database.id())
+    record = record_of(sink, receipt, context.database.manifests.get(1).ranges, context.database.id())
     sink.output.write_record(RecordName("demo", 1, receipt.attempt), record)
     assert "which died and is not published" in refused(world, "audit", "demo")
     world.ok("retry", "demo")

@@ -44,7 +44,7 @@ def test_what_the_page_quotes_is_what_is_printed(make_table_world: Callable[...,
     for heading in re.findall(r"│ (attempt|sink) ", PAGE):
         assert re.search(rf"^┃ {heading} ", shown, re.MULTILINE)
     context = world.context()
-    manifest = context.database.manifest(2)
+    manifest = context.database.manifests.get(2)
     [labelled] = re.findall(r"`(manifest \d+ orders .*?)`", PAGE)
     order = order_of(context, manifest, 1)
     page = "http://127.0.0.1:58243/tidemark/pipelines/orders/manifests/2"

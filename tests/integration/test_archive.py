@@ -101,8 +101,11 @@ def test_readers_see_what_they_saw_and_audits_plans_and_replays_go_on(any_world:
 
 def proof(world: World) -> dict[str, Any]:
     with ManifestDatabase(world.dsn, "reader") as database:
-        [of_sink] = database.archived_in_sinks("demo")
-        return {**of_sink, "ranges": database.archived_ranges("demo"), "false": database.false_proofs("demo")}
+        [of_sink] = database.session.execute("SELECT * FROM archive_sink").fetchall()
+        ranges = database.session.execute(
+            "SELECT * FROM archive_range r JOIN chain c ON c.id = r.chain_id ORDER BY c.partition, r.start_offset"
+        ).fetchall()
+        return {**of_sink, "ranges": ranges, "false": database.audits.false_proofs("demo")}
 
 
 def test_the_proof_is_the_sum_of_what_was_published_also_over_batches_and_with_lost_offsets(make_world: Make) -> None:
@@ -144,8 +147,8 @@ def test_the_proof_is_the_sum_of_what_was_published_also_over_batches_and_with_l
 
 def sums(world: World) -> list[object]:
     with ManifestDatabase(world.dsn, "reader") as database:
-        counts = [dict(database.published_sums("demo")), database.lost_offsets("demo")]
-        return [*counts, {state: row["manifests"] for state, row in database.states("demo").items()}]
+        counts = [dict(database.publications.sums("demo")), database.ranges.lost_offsets("demo")]
+        return [*counts, {state: row["manifests"] for state, row in database.manifests.states("demo").items()}]
 
 
 def test_somebody_who_changes_the_archive_by_hand_is_noticed_by_the_audit(world: World) -> None:
@@ -222,7 +225,7 @@ def test_the_function_refuses_what_the_command_would_never_ask_for(world: World)
 
 def fold(world: World, manifests: tuple[int, ...], before: datetime) -> None:
     with ManifestDatabase(world.dsn, "test") as database, database.because("a test"):
-        database.archive(database.begin_archive("demo", before, "a test"), manifests)
+        database.archives.fold(database.archives.begin("demo", before, "a test"), manifests)
 
 
 def test_killed_between_two_batches_readers_see_all_and_the_same_command_goes_on(world: World) -> None:
@@ -412,8 +415,8 @@ def test_a_log_that_was_made_again_is_noticed_although_all_of_its_chain_is_archi
     runs(world, 1)
     archived(world)
     with ManifestDatabase(world.dsn, "reader") as database:
-        chains = database.chains("demo")
-        last = database.last_published([(chain.id, chain.end) for chain in chains])
+        chains = database.chains.of_pipeline("demo")
+        last = database.ranges.newest_published([(chain.id, chain.end) for chain in chains])[0]
     assert {part.last.offset for part in last.values()} == {39}
     assert {(part.start, part.end) for part in last.values()} == {(0, 40)}
 
@@ -429,7 +432,7 @@ def test_older_records_are_planned_below_the_archive_and_archived_after_it(make_
     world.ok("retry", "demo")
     world.assert_complete()
     with ManifestDatabase(world.dsn, "reader") as database:
-        assert database.broken_chains("demo") == []
+        assert database.audits.broken_chains("demo") == []
     assert archived(world)["offsets"] == 80
     assert [row for row in world.chain() if row[1] != "anchor"] == [(at, "archived", 0, 120) for at in (0, 1)]
     world.assert_complete()

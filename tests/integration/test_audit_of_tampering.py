@@ -111,7 +111,7 @@ def rewritten(changed: Callable[[pa.Table], pa.Table]) -> Callable[[World], None
         rows = changed(pq.read_table(path, partitioning=None))
         content, digest = file_of(rows)
         path.write_bytes(content)
-        receipt = context.database.receipt(2, 1)
+        receipt = context.database.attempts.receipt(2, 1)
         assert receipt is not None
         [forged] = [object_ for object_ in receipt.objects if object_.path == first_object(world)]
         others = [object_ for object_ in receipt.objects if object_ != forged]
@@ -119,7 +119,7 @@ def rewritten(changed: Callable[[pa.Table], pa.Table]) -> Callable[[World], None
         receipt = replace(receipt, objects=(forged, *others))
         change(world, "UPDATE tidemark.attempt SET receipt = %s WHERE manifest_id = 2", Jsonb(asdict(receipt)))
         change(world, "UPDATE tidemark.publication SET digest = %s WHERE manifest_id = 2", receipt.digest("files"))
-        record = record_of(sink, receipt, context.database.manifest(2).ranges, context.database.id())
+        record = record_of(sink, receipt, context.database.manifests.get(2).ranges, context.database.id())
         sink.output.write_record(RecordName("demo", 2, 1), record)
 
     return tamper

@@ -361,6 +361,6 @@ def test_a_sink_that_lacks_a_done_manifest_is_named(world: ModelWorld) -> None:
     publish(world, 1)
     context: Context = world.onlooker()
     with context.database.transaction():
-        context.database.remember_pipeline("demo", {"warehouse": "a table"})
+        context.database.pipelines.remember("demo", {"warehouse": "a table"})
     answer = completeness(context, minute(10))
     assert [(part.manifest_id, part.state, part.sink) for part in answer.missing] == [(1, "done", "warehouse")]

@@ -147,7 +147,7 @@ def test_the_dag_of_a_wrong_file_is_as_before_but_plan_fails_and_airflow_shows_a
         assert "a.yaml:6: source.kafka.topcs: unknown key" in str(after.doc_md)
         with _in_a_run() as database, pytest.raises(AirflowFailException) as failed:
             after.task_dict["plan"].python_callable()  # type: ignore[attr-defined]
-        [((name, task, what, _), _)] = database.note_failed_task.call_args_list
+        [((name, task, what, _), _)] = database.tasks.note_failed.call_args_list
         assert (name, task) == ("flights", "plan"), "whoever looks at the pipeline is told"
         assert "source.kafka.topcs: unknown key" in what
         assert f"{tmp_path}/a.yaml:6: source.kafka.topcs: unknown key; did you mean" in str(failed.value)

@@ -31,7 +31,7 @@ def world(postgres: Postgres, template: str, monkeypatch: pytest.MonkeyPatch) ->
     with contextlib.closing(ModelWorld(postgres, template, settings, Counter())) as made:
         made.produce(30)
         plan(made.onlooker(), Tick("by hand", RunKind.MANUAL, None))
-        made.database.hand_out(made.database.manifests(ids=[1, 2]), "late run")
+        made.database.manifests.hand_out(made.database.manifests.find(ids=[1, 2]), "late run")
         attempt.process(made.onlooker(), 1, made.stage)
         monkeypatch.setenv("TIDEMARK_DB", made.dsn)
         yield made

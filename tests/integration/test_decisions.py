@@ -314,7 +314,9 @@ def test_accepting_a_topic_that_was_never_another_one_reads_nothing_again(world:
     world.produce(20)
     world.ok("run", "demo")
     with ManifestDatabase(world.dsn, "test") as database:
-        database.block_chains([chain.id for chain in database.chains("demo")], "it looked gone for a moment", None)
+        database.chains.block(
+            [chain.id for chain in database.chains.of_pipeline("demo")], "it looked gone for a moment", None
+        )
     world.produce(20)
     assert world.here("run", "demo").exit_code == 1
     assert "its chain goes on at 10" in world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "it is back")

@@ -13,6 +13,7 @@ from bench import planning
 from bench.ledger import Explained
 from tests.worlds.world import World
 from tidemark.database.client import ManifestDatabase
+from tidemark.database.statements import NamedStatements
 from tidemark.manifest import Manifest, ManifestState, RunKind
 from tidemark.offsets import TopicPartition
 
@@ -26,25 +27,25 @@ def run(database: str) -> Iterator[tuple[ManifestDatabase, list[int]]]:
     """The ids of planned manifests of a pipeline with two sinks."""
     with ManifestDatabase(database, "test") as manifests:
         with manifests.transaction():
-            manifests.remember_pipeline(NAME, {name: f"the target of {name}" for name in SINKS})
-            run_id = manifests.insert_run(
+            manifests.pipelines.remember(NAME, {name: f"the target of {name}" for name in SINKS})
+            run_id = manifests.runs.insert(
                 NAME, "one", RunKind.MANUAL, cut_at=None, reached=True, covered_by=[], notes=[]
             )  # fmt: skip
-            ids = manifests.insert_manifests(run_id, NAME, MANIFESTS)
+            ids = manifests.manifests.insert(run_id, NAME, MANIFESTS)
         yield manifests, ids
 
 
 def publish(database: ManifestDatabase, manifest_id: int, attempt: int, sink: str, read: int) -> None:
     counts = {"read": read, "written": read - 1, "dead_lettered": 1}
-    assert database.publish(manifest_id, attempt, sink, attempt, "0" * 48, counts)
+    assert database.publications.publish(manifest_id, attempt, sink, attempt, "0" * 48, counts)
 
 
 def finish(database: ManifestDatabase, manifest_id: int, read: int = 10) -> None:
-    attempt = database.start(manifest_id, "fingerprint")
+    attempt = database.attempts.start(manifest_id, "fingerprint")
     assert attempt is not None
     for sink in SINKS:
         publish(database, manifest_id, attempt, sink, read)
-    assert database.finish(manifest_id, attempt, SINKS)
+    assert database.attempts.finish(manifest_id, attempt, SINKS)
 
 
 def archived(database: ManifestDatabase, manifest_id: int) -> None:
@@ -72,17 +73,17 @@ class Life:
         self.draw.choice(changes)()
 
     def done(self) -> list[Manifest]:
-        manifests = self.database.manifests(ids=self.ids)
+        manifests = self.database.manifests.find(ids=self.ids)
         return [manifest for manifest in manifests if manifest.state is ManifestState.DONE]
 
     def attempt(self) -> None:
         manifest_id = self.draw.choice(self.ids)
-        attempt = self.database.start(manifest_id, "fingerprint")
+        attempt = self.database.attempts.start(manifest_id, "fingerprint")
         assert attempt is not None
         for sink in self.draw.sample(self.sinks, self.draw.randint(1, 2)):
             publish(self.database, manifest_id, attempt, sink, self.draw.randint(1, 9))
         if self.draw.random() < 0.7:
-            self.database.finish(manifest_id, attempt, self.sinks[:1])  # the other one may lack it
+            self.database.attempts.finish(manifest_id, attempt, self.sinks[:1])  # the other one may lack it
 
     def archive(self) -> None:
         for manifest in self.done()[:1] if len(self.ids) > 3 else ():
@@ -92,18 +93,18 @@ class Life:
     def rename_sink(self) -> None:
         new = f"sink{self.draw.randint(0, 10**9)}"
         with self.database.transaction():
-            self.database.rename_sink(self.name, self.sinks[0], new, {})
-            self.database.end_rename(self.name, new)
+            self.database.sinks.rename(self.name, self.sinks[0], new, {})
+            self.database.sinks.end_rename(self.name, new)
         self.sinks[0] = new
 
     def rename(self) -> None:
         new = f"pipeline{self.draw.randint(0, 10**9)}"
         with self.database.transaction():
-            self.database.rename_pipeline(self.name, new)
+            self.database.pipelines.rename(self.name, new)
         self.name = new
 
     def add_up(self) -> None:
-        self.database.add_up_sums(self.name)
+        self.database.manifests.add_up_sums(self.name)
 
     def late_rows(self) -> None:
         with self.database.transaction():
@@ -120,16 +121,19 @@ def test_the_sums_are_those_of_a_count_after_each_change(run: tuple[ManifestData
     lacked = 0
     for _ in range(STEPS):
         life.step()
-        assert not database.wrong_sums(life.name)
+        assert not database.audits.wrong_sums(life.name)
         done = life.done()
         for sink in life.sinks:
             lacking = [manifest.id for manifest in done if sink in manifest.unfilled]
-            assert (database.lacking(life.name, sink), database.count_lacking(life.name, sink)) == (
+            assert (
+                database.publications.lacking(life.name, sink),
+                database.publications.count_lacking(life.name, sink),
+            ) == (
                 lacking,
                 len(lacking),
             )
             lacked += len(lacking)
-        counted = database.states(life.name).get(ManifestState.DONE, {"manifests": 0})
+        counted = database.manifests.states(life.name).get(ManifestState.DONE, {"manifests": 0})
         assert counted["manifests"] == len(done)
     assert len(ids) < MANIFESTS, "some were archived"
     assert done
@@ -141,22 +145,22 @@ def test_manifests_that_end_while_others_add_the_sums_up_are_counted_once(
 ) -> None:
     _, first = run
     with ManifestDatabase(database, "test") as planner, planner.transaction():
-        run_id = planner.insert_run(NAME, "two", RunKind.MANUAL, cut_at=None, reached=True, covered_by=[], notes=[])
-        ids = [*first, *planner.insert_manifests(run_id, NAME, 60)]
+        run_id = planner.runs.insert(NAME, "two", RunKind.MANUAL, cut_at=None, reached=True, covered_by=[], notes=[])
+        ids = [*first, *planner.manifests.insert(run_id, NAME, 60)]
 
     def work(own: list[int]) -> None:
         with ManifestDatabase(database, "test") as session:
             for manifest_id in own:
                 finish(session, manifest_id)
-                session.add_up_sums(NAME)
-                assert not session.wrong_sums(NAME)
+                session.manifests.add_up_sums(NAME)
+                assert not session.audits.wrong_sums(NAME)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, [ids[number::4] for number in range(4)]))
     with ManifestDatabase(database, "test") as reader:
-        reader.add_up_sums(NAME)
-        assert reader.states(NAME)[ManifestState.DONE]["manifests"] == len(ids)
-        assert reader.published_sums(NAME) == {"read": 660, "written": 594, "dead_lettered": 66}
+        reader.manifests.add_up_sums(NAME)
+        assert reader.manifests.states(NAME)[ManifestState.DONE]["manifests"] == len(ids)
+        assert reader.publications.sums(NAME) == {"read": 660, "written": 594, "dead_lettered": 66}
         rows = reader.session.execute("SELECT sink, manifests FROM done_sum ORDER BY sink NULLS FIRST").fetchall()
     assert [(row["sink"], row["manifests"]) for row in rows] == [(None, 66), ("files", 66), ("table", 66)]
 
@@ -165,9 +169,9 @@ def test_a_change_that_is_not_committed_is_not_counted(run: tuple[ManifestDataba
     database, [first, *_] = run
     with database.session.transaction(force_rollback=True):
         finish(database, first)
-        assert database.states(NAME)[ManifestState.DONE]["manifests"] == 1
-    assert ManifestState.DONE not in database.states(NAME)
-    assert not database.wrong_sums(NAME)
+        assert database.manifests.states(NAME)[ManifestState.DONE]["manifests"] == 1
+    assert ManifestState.DONE not in database.manifests.states(NAME)
+    assert not database.audits.wrong_sums(NAME)
 
 
 def test_sums_that_somebody_made_wrong_are_told_by_the_audit_which_says_how_to_count_again(world: World) -> None:
@@ -191,23 +195,23 @@ def test_what_counts_and_what_looks_for_gaps_reads_no_table_of_the_history(datab
     partitions, manifests = 2, 3_000
     with ManifestDatabase(database, "test") as sums:
         with sums.transaction():
-            sums.remember_pipeline(planning.NAME, {"files": "a lake"})
-            sums.insert_chains(planning.NAME, [TopicPartition("t", "id", number) for number in range(partitions)])
+            sums.pipelines.remember(planning.NAME, {"files": "a lake"})
+            sums.chains.insert(planning.NAME, [TopicPartition("t", "id", number) for number in range(partitions)])
         planning.fill(database, partitions, manifests)
         sums.session.execute("SELECT count_done()")
         calls: dict[str, Callable[[], object]] = {
-            "states": lambda: sums.states(planning.NAME)[ManifestState.DONE]["manifests"],
-            "published_sums": lambda: sums.published_sums(planning.NAME)["read"],
-            "sums_of_hours": lambda: sums.sums_of_hours(planning.NAME)["late"],
-            "count_lacking": lambda: sums.count_lacking(planning.NAME, "files"),
-            "lacking": lambda: sums.lacking(planning.NAME, "files"),
-            "unpublished_parts": lambda: sums.unpublished_parts(planning.NAME, ["files"], None),
-            "undone": lambda: sums.undone(planning.NAME),
+            "states": lambda: sums.manifests.states(planning.NAME)[ManifestState.DONE]["manifests"],
+            "published_sums": lambda: sums.publications.sums(planning.NAME)["read"],
+            "sums_of_hours": lambda: sums.hours.sums(planning.NAME)["late"],
+            "count_lacking": lambda: sums.publications.count_lacking(planning.NAME, "files"),
+            "lacking": lambda: sums.publications.lacking(planning.NAME, "files"),
+            "unpublished_parts": lambda: sums.ranges.unpublished(planning.NAME, ["files"], None),
+            "undone": lambda: sums.manifests.undone(planning.NAME),
         }
         explained = Explained()
         answers = {}
         with mock.patch.object(
-            ManifestDatabase, "_rows", lambda self, name, **values: explained.rows(self, name, **values)
+            NamedStatements, "rows", lambda self, name, **values: explained.rows(self, name, **values)
         ):
             for name, ask in calls.items():
                 with explained.of() as cost:

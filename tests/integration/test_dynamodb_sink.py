@@ -457,7 +457,7 @@ def test_keys_of_the_connection_are_nowhere_after_runs_that_succeed_and_fail(
     assert "has the keys id (N)" in outputs[2].stderr
     for done in (*outputs, world.here("show", "3", "--json")):
         canaries.look("an output", done.output)
-    for manifest in world.context().database.manifests("demo"):
+    for manifest in world.context().database.manifests.find("demo"):
         canaries.look("an order", order_of(world.context(), manifest, 1).to_json())
     files = {file.suffix for file in canaries.look_at_files(world.folder)}
     assert {".yaml", ".parquet"} <= files

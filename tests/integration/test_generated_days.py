@@ -90,10 +90,10 @@ class GeneratedDay:
         self.dag_runs: dict[str, bool | None] = {}
         self.context = self._context()
         with closer.transaction():
-            closer.remember_pipeline(self.name, {"files": "a lake"})
+            closer.pipelines.remember(self.name, {"files": "a lake"})
             place = TopicPartition("t", f"id of {self.name}", 0)
-            self.chain = closer.insert_chains(self.name, [place])[place]
-            closer.insert_ranges(RangeKind.ANCHOR, [(self.chain, None, 0, None)])
+            self.chain = closer.chains.insert(self.name, [place])[place]
+            closer.ranges.insert(RangeKind.ANCHOR, [(self.chain, None, 0, None)])
 
     def _record(self) -> Record:
         event = START + self.dice.randrange(24 * 60) * MINUTE
@@ -114,16 +114,16 @@ class GeneratedDay:
         self.dice.shuffle(new)
         slices = [piece for piece in (new[0::2], new[1::2]) if piece] if self.dice.random() < 0.5 else [new][: len(new)]
         with self.closer.transaction():
-            run = self.closer.insert_run(
+            run = self.closer.runs.insert(
                 self.name, cut.isoformat(), RunKind.MANUAL, cut_at=cut, planned_up_to=cut, reached=True,
                 covered_by=[], notes=[],
             )  # fmt: skip
-            for id_, records in zip(self.closer.insert_manifests(run, self.name, len(slices)), slices, strict=True):
+            for id_, records in zip(self.closer.manifests.insert(run, self.name, len(slices)), slices, strict=True):
                 end = self.offset + len(records)
-                self.closer.insert_ranges(RangeKind.DATA, [(self.chain, self.offset, end, id_)])
+                self.closer.ranges.insert(RangeKind.DATA, [(self.chain, self.offset, end, id_)])
                 self.manifests.append(Manifest(id_, len(self.cuts), records))
                 self.offset = end
-            self.closer.insert_run_ends(run, {self.chain: self.offset})
+            self.closer.runs.insert_ends(run, {self.chain: self.offset})
         self.cuts.append(cut)
         self.planned |= set(new)
 
@@ -134,18 +134,18 @@ class GeneratedDay:
             counts = hours.setdefault(record.hour.isoformat()[:13], [0, 0])
             counts[0] += 1
             counts[1] += record.arrival - record.event > self.lateness
-        attempt = self.worker.start(manifest.id, "fingerprint")
+        attempt = self.worker.attempts.start(manifest.id, "fingerprint")
         assert attempt is not None
         receipt = Receipt(manifest.id, attempt, ("files",), (), (), hours)
-        assert self.worker.store_receipt(receipt, asdict(receipt), ["files"], ["files"])
+        assert self.worker.attempts.store_receipt(receipt, asdict(receipt), ["files"], ["files"])
         return attempt
 
     def publish(self, manifest: Manifest, attempt: int) -> None:
         with self.worker.transaction():
-            assert self.worker.publish(manifest.id, attempt, "files", attempt, "digest", {})
-            assert self.worker.finish(manifest.id, attempt, ["files"])
-            self.worker.end_attempt(manifest.id, attempt, AttemptState.PUBLISHED)
-        self.worker.release(manifest.id, attempt)
+            assert self.worker.publications.publish(manifest.id, attempt, "files", attempt, "digest", {})
+            assert self.worker.attempts.finish(manifest.id, attempt, ["files"])
+            self.worker.attempts.end(manifest.id, attempt, AttemptState.PUBLISHED)
+        self.worker.attempts.release(manifest.id, attempt)
         manifest.published, manifest.replay = True, None
 
     def work(self) -> None:
@@ -159,7 +159,7 @@ class GeneratedDay:
             if self.dice.random() < 0.3:
                 manifest.replay = self.receipt(manifest)
         elif self.dice.random() < 0.3:
-            self.worker.release(manifest.id, manifest.replay)  # its process has died
+            self.worker.attempts.release(manifest.id, manifest.replay)  # its process has died
             manifest.replay = None
         else:
             self.publish(manifest, manifest.replay)
@@ -178,12 +178,12 @@ class GeneratedDay:
             assert self.complete >= {*DAY}, "a run of the day started early"
 
     def revisions(self) -> dict[datetime, int]:
-        return {row["hour"]: row["revision"] for row in self.closer.hours(self.name)}
+        return {row["hour"]: row["revision"] for row in self.closer.hours.find(self.name)}
 
     # what must hold
 
     def check(self, *, closed: bool = False) -> None:
-        rows = self.closer.hours(self.name)
+        rows = self.closer.hours.find(self.name)
         now = {row["hour"] for row in rows if row["complete_at"]}
         self.reopenings.update(self.complete - now)
         assert closed or now <= self.complete, "only a close completes hours"

@@ -65,7 +65,7 @@ def test_a_planned_topic_that_left_the_file_and_the_source_is_given_up_by_a_pers
     decided = decisions.accept_topic(context, "b", WHY, dry_run=False)
     assert decided.lines[0] == "b-0: planned and unread offsets [0, 4) are lost"
     attempt.process(context, planned, world.stage)
-    assert context.database.manifest(planned).state is ManifestState.DONE
+    assert context.database.manifests.get(planned).state is ManifestState.DONE
     with pytest.raises(NotFound, match="no plan of topic b was refused"):
         decisions.accept_topic(context, "b", WHY, dry_run=False)
     with pytest.raises(NotFound):
@@ -87,7 +87,7 @@ def test_what_retention_took_of_a_planned_topic_that_left_the_file_is_given_up_b
     decided = decisions.accept_loss(context, WHY, dry_run=False)
     assert decided.lines == ("b-0: offsets [0, 4) are given up",), "what was never planned of it stays as it is"
     attempt.process(context, planned, world.stage)
-    assert context.database.manifest(planned).state is ManifestState.DONE
+    assert context.database.manifests.get(planned).state is ManifestState.DONE
 
 
 def test_extend_back_plans_max_slices_at_a_time_the_newest_first(world: ModelWorld) -> None:
@@ -100,7 +100,9 @@ def test_extend_back_plans_max_slices_at_a_time_the_newest_first(world: ModelWor
     counts: list[int] = []
     for _ in range(3):
         decision = decisions.extend_back(context, None, WHY, dry_run=False)
-        begins.append(next(chain.anchor for chain in context.database.chains("demo") if chain.at.partition == 0))
+        begins.append(
+            next(chain.anchor for chain in context.database.chains.of_pipeline("demo") if chain.at.partition == 0)
+        )
         counts.append(len(decision.manifests))
         if not counts[:-1]:
             assert decision.lines == shown.lines
@@ -108,6 +110,6 @@ def test_extend_back_plans_max_slices_at_a_time_the_newest_first(world: ModelWor
     assert counts == [3, 3, 2]
     assert begins == sorted(begins, reverse=True)
     assert begins[-1] == 0
-    for manifest in context.database.manifests("demo"):
+    for manifest in context.database.manifests.find("demo"):
         attempt.process(context, manifest.id, world.stage)
-    assert sum(manifest.publications[0].counts.read for manifest in context.database.manifests("demo")) == 77
+    assert sum(manifest.publications[0].counts.read for manifest in context.database.manifests.find("demo")) == 77

@@ -44,7 +44,7 @@ def test_topics_have_their_exact_ranges_and_each_target_its_rows(make_table_worl
     [manifest] = world.manifests()
     told = lineage.lineage(world.context(), 1, 1)
     ranges = [{key: part[key] for key in ("partition", "start", "end")} for part in manifest["ranges"]]
-    receipt = world.context().database.receipt(1, 1)
+    receipt = world.context().database.attempts.receipt(1, 1)
     assert receipt is not None
     size = sum(count.bytes for count in receipt.partitions)
     topic = Dataset(f"kafka://{world.broker.bootstrap_servers}", world.topic)

@@ -38,7 +38,7 @@ def test_a_log_ends_with_records_files_the_lag_or_why_it_is_not_known_and_the_pa
     world.produce(5)
     [manifest] = world.manifests()
     context = world.context()
-    outcome = Outcome(1, 1, Ending.PUBLISHED, context.database.manifest(1).publications[0].counts)
+    outcome = Outcome(1, 1, Ending.PUBLISHED, context.database.manifests.get(1).publications[0].counts)
     first, records, lag, page = ends(context, outcome, "https://example.org/tidemark/pipelines/demo/manifests/1")
     assert page == "page: https://example.org/tidemark/pipelines/demo/manifests/1"
     assert first == "pipeline demo manifest 1 attempt 1: published"
@@ -98,7 +98,7 @@ def test_a_manifest_that_is_at_work_is_logged_as_left_out_and_a_decision_with_it
     world.produce(30)
     world.ok("run", "demo")
     context = world.context()
-    assert context.database.start(1, "somebody") == 2
+    assert context.database.attempts.start(1, "somebody") == 2
     left, failed = logged(world, "replay", "demo", "--manifest", "1", exit_code=1)
     assert steps([left]) == [("left_out", 1, 2)]
     assert failed["event"] == "tidemark_failed"

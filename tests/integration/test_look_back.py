@@ -57,7 +57,7 @@ def seen(world: ModelWorld, manifest_id: int, minutes: int) -> list[tuple[int, i
     context = world.onlooker()
     dedupe = Settings.model_validate({"keys": ["n"], "within": f"{minutes}m"})
     context = replace(context, pipeline=context.pipeline.model_copy(update={"transform": (dedupe,)}))
-    return [(part.start, part.end) for part in looked_back(context, context.database.manifest(manifest_id))]
+    return [(part.start, part.end) for part in looked_back(context, context.database.manifests.get(manifest_id))]
 
 
 def test_it_looks_back_over_a_cut_and_not_over_what_was_given_up(world: ModelWorld) -> None:
@@ -106,12 +106,12 @@ def test_however_a_log_was_cut_it_is_a_function_of_the_log_alone(world: ModelWor
     drawn = Random(seed)
     for _ in range(5):
         produced(world, drawn.randint(1, 15))
-        undone = [each.id for each in world.database.undone("demo")]
+        undone = [each.id for each in world.database.manifests.undone("demo")]
         publish(world, *drawn.sample(undone, drawn.randint(0, len(undone))))
         cut(world, drawn.randrange(world.log("a", 0).end))
     produced(world, drawn.randint(1, 15))
     entries = world.log("a", 0).entries
-    for manifest in world.database.undone("demo"):
+    for manifest in world.database.manifests.undone("demo"):
         for own, minutes in product(manifest.ranges, (1, 5, 1000)):  # all of some was given up
             since = entries[own.start].stamp - timedelta(minutes=minutes)
             start = next(offset for offset, entry in enumerate(entries) if entry.stamp >= since)

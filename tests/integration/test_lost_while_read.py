@@ -54,7 +54,7 @@ def recreate(world: World) -> None:
 
 def do(world: World, stage: Stage) -> None:
     context = world.context()
-    [manifest] = context.database.manifests("demo")
+    [manifest] = context.database.manifests.find("demo")
     process(context, manifest.id, stage)
 
 

@@ -16,8 +16,9 @@ from confluent_kafka.admin import NewPartitions
 
 from sandbox.services.postgres import Postgres
 from tests.worlds.world import World, wait_stopped
-from tidemark.database.client import QUERIES, ManifestDatabase
+from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate, migrations
+from tidemark.database.statements import QUERIES
 from tidemark.errors import ConfigurationError, IllegalTransition, PlanRefused
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.manifest import ManifestState, RangeKind, RunKind, StagedRecord
@@ -38,14 +39,14 @@ Sql = psycopg.Connection[tuple[object, ...]]
 def chain(database: str) -> int:
     """The id of a chain with the ranges [0, 10) and [10, 20), both of manifest 1."""
     with ManifestDatabase(database, "test") as manifests, manifests.transaction():
-        manifests.remember_pipeline("demo", {"files": "a lake"})
-        chain = manifests.insert_chains("demo", [AT])[AT]
-        run = manifests.insert_run(
+        manifests.pipelines.remember("demo", {"files": "a lake"})
+        chain = manifests.chains.insert("demo", [AT])[AT]
+        run = manifests.runs.insert(
             "demo", "one", RunKind.MANUAL, cut_at=None, reached=True, covered_by=[], notes=[]
         )  # fmt: skip
-        manifest = manifests.insert_manifests(run, "demo", 1)[0]
-        manifests.insert_ranges(RangeKind.ANCHOR, [(chain, None, 0, None)])
-        manifests.insert_ranges(RangeKind.DATA, [(chain, 0, 10, manifest), (chain, 10, 20, manifest)])
+        manifest = manifests.manifests.insert(run, "demo", 1)[0]
+        manifests.ranges.insert(RangeKind.ANCHOR, [(chain, None, 0, None)])
+        manifests.ranges.insert(RangeKind.DATA, [(chain, 0, 10, manifest), (chain, 10, 20, manifest)])
     return chain
 
 
@@ -137,11 +138,11 @@ def test_nothing_changes_without_saying_who_acts(sql: Sql, statement: str) -> No
 
 def test_history_tells_who_did_what_in_order(database: str, chain: int) -> None:
     with ManifestDatabase(database, "cli anna") as manifests:
-        assert manifests.start(1, "fingerprint") == 1
-        manifests.fail(1, 1, "the broker is gone")
+        assert manifests.attempts.start(1, "fingerprint") == 1
+        manifests.attempts.fail(1, 1, "the broker is gone")
         told = [
             (event["actor"], event["what"].get("state"))
-            for event in manifests.events(1)
+            for event in manifests.manifests.events(1)
             if event["subject"] == "manifest"
         ]
     assert told == [("test", "planned"), ("cli anna", "running"), ("cli anna", "failed")]
@@ -180,10 +181,10 @@ def test_an_attempts_number_never_goes_down(sql: Sql) -> None:
 
 def test_a_lower_attempt_cannot_replace_what_a_higher_one_published(database: str, sql: Sql) -> None:
     with ManifestDatabase(database, "test") as manifests:
-        assert [manifests.start(1, "f"), manifests.start(1, "f")] == [1, 2]
-        assert manifests.publish(1, 2, "files", 2, "digest", {})
-        assert not manifests.publish(1, 1, "files", 1, "other", {}), "attempt 1 is not the newest"
-        assert not manifests.publish(1, 2, "files", 1, "other", {}), "attempt 1 is below the published one"
+        assert [manifests.attempts.start(1, "f"), manifests.attempts.start(1, "f")] == [1, 2]
+        assert manifests.publications.publish(1, 2, "files", 2, "digest", {})
+        assert not manifests.publications.publish(1, 1, "files", 1, "other", {}), "attempt 1 is not the newest"
+        assert not manifests.publications.publish(1, 2, "files", 1, "other", {}), "attempt 1 is below the published one"
     with pytest.raises(psycopg.Error) as refused:
         sql.execute("UPDATE publication SET attempt = 1")
     assert refused.value.sqlstate == "TM003"
@@ -192,14 +193,14 @@ def test_a_lower_attempt_cannot_replace_what_a_higher_one_published(database: st
 
 def test_a_publication_names_a_known_sink_that_is_not_retired(database: str, sql: Sql) -> None:
     with ManifestDatabase(database, "test") as manifests:
-        assert manifests.start(1, "f") == 1
+        assert manifests.attempts.start(1, "f") == 1
         with pytest.raises(IllegalTransition, match="no sink table is known"):
-            manifests.publish(1, 1, "table", 1, "digest", {})
-        assert manifests.publish(1, 1, "files", 1, "digest", {})
+            manifests.publications.publish(1, 1, "table", 1, "digest", {})
+        assert manifests.publications.publish(1, 1, "files", 1, "digest", {})
         sql.execute("UPDATE sink SET retired_at = now()")
-        assert manifests.manifest(1).publications == ()
+        assert manifests.manifests.get(1).publications == ()
         with pytest.raises(IllegalTransition, match="no sink files is known"):
-            manifests.publish(1, 1, "files", 1, "digest", {})
+            manifests.publications.publish(1, 1, "files", 1, "digest", {})
 
 
 def test_two_names_for_one_target_are_refused_until_one_is_retired(sql: Sql) -> None:
@@ -216,20 +217,20 @@ def receipt(attempt: int) -> Receipt:
 
 def test_only_the_newest_attempt_stores_a_receipt_or_ends_the_manifest(database: str, chain: int) -> None:
     with ManifestDatabase(database, "old") as old, ManifestDatabase(database, "new") as new:
-        assert old.start(1, "f") == 1
-        assert new.start(1, "f") == 2
-        assert [attempt["state"] for attempt in new.attempts(1)] == ["fenced", "running"]
-        assert not old.store_receipt(receipt(1), {}, ["files"], ["files"])
-        assert new.store_receipt(receipt(2), {}, ["files"], ["files"])
-        assert not old.publish(1, 1, "files", 1, "digest", {})
-        assert not new.finish(1, 2, ["files"]), "no sink has published"
-        assert new.publish(1, 2, "files", 2, "digest", {})
-        assert not old.fail(1, 1, "too late")
-        assert not old.block(1, 1, "too late")
-        assert not old.finish(1, 1, ["files"])
-        assert new.manifest(1).state is ManifestState.RUNNING
-        assert new.finish(1, 2, ["files"])
-        assert new.manifest(1).state is ManifestState.DONE
+        assert old.attempts.start(1, "f") == 1
+        assert new.attempts.start(1, "f") == 2
+        assert [attempt["state"] for attempt in new.attempts.of_manifest(1)] == ["fenced", "running"]
+        assert not old.attempts.store_receipt(receipt(1), {}, ["files"], ["files"])
+        assert new.attempts.store_receipt(receipt(2), {}, ["files"], ["files"])
+        assert not old.publications.publish(1, 1, "files", 1, "digest", {})
+        assert not new.attempts.finish(1, 2, ["files"]), "no sink has published"
+        assert new.publications.publish(1, 2, "files", 2, "digest", {})
+        assert not old.attempts.fail(1, 1, "too late")
+        assert not old.attempts.block(1, 1, "too late")
+        assert not old.attempts.finish(1, 1, ["files"])
+        assert new.manifests.get(1).state is ManifestState.RUNNING
+        assert new.attempts.finish(1, 2, ["files"])
+        assert new.manifests.get(1).state is ManifestState.DONE
 
 
 STAGED = replace(receipt(1), sinks=("files", "table"), partitions=(READ,))
@@ -244,15 +245,15 @@ def staged(database: str, chain: int) -> Iterator[tuple[ManifestDatabase, int]]:
     """Attempt 1 at manifest 1 has stored its receipt for two sinks; with the id of a manifest for [20, 30)."""
     with ManifestDatabase(database, "test") as manifests:
         with manifests.transaction():
-            manifests.remember_pipeline("demo", {"files": "a lake", "table": "a table"})
-            run = manifests.insert_run(
+            manifests.pipelines.remember("demo", {"files": "a lake", "table": "a table"})
+            run = manifests.runs.insert(
                 "demo", "two", RunKind.MANUAL, cut_at=None, reached=True, covered_by=[], notes=[]
             )  # fmt: skip
-            above = manifests.insert_manifests(run, "demo", 1)[0]
-            manifests.insert_ranges(RangeKind.DATA, [(chain, 20, 30, above)])
-        manifests.start(1, "f")
-        assert manifests.staged_below(above, 1, ["files"]) == []
-        assert manifests.store_receipt(STAGED, asdict(STAGED), STAGED.sinks, ["files"])
+            above = manifests.manifests.insert(run, "demo", 1)[0]
+            manifests.ranges.insert(RangeKind.DATA, [(chain, 20, 30, above)])
+        manifests.attempts.start(1, "f")
+        assert manifests.ranges.staged_below(above, 1, ["files"]) == []
+        assert manifests.attempts.store_receipt(STAGED, asdict(STAGED), STAGED.sinks, ["files"])
         yield manifests, above
 
 
@@ -260,20 +261,22 @@ def test_what_an_attempt_has_staged_is_seen_from_above_until_nothing_of_it_can_b
     staged: tuple[ManifestDatabase, int],
 ) -> None:
     manifests, above = staged
-    assert manifests.staged_below(above, 1, ["files"]) == [known(1)]
-    manifests.store_epochs(STAGED.with_epochs({("orders", 0): 7}))
-    assert manifests.staged_below(above, 1, ["files"]) == [known(1, 7)]
-    assert manifests.staged_below(1, 1, ["files"]) == [], "nothing lies below"
-    manifests.start(1, "f")
-    manifests.store_epochs(STAGED.with_epochs({("orders", 0): 8}))
-    assert manifests.staged_below(above, 1, ["files"]) == [known(1, 7)], "attempt 1 stores nothing any more"
+    assert manifests.ranges.staged_below(above, 1, ["files"]) == [known(1)]
+    manifests.attempts.store_epochs(STAGED.with_epochs({("orders", 0): 7}))
+    assert manifests.ranges.staged_below(above, 1, ["files"]) == [known(1, 7)]
+    assert manifests.ranges.staged_below(1, 1, ["files"]) == [], "nothing lies below"
+    manifests.attempts.start(1, "f")
+    manifests.attempts.store_epochs(STAGED.with_epochs({("orders", 0): 8}))
+    assert manifests.ranges.staged_below(above, 1, ["files"]) == [known(1, 7)], "attempt 1 stores nothing any more"
     again = replace(STAGED, attempt=2)
-    assert manifests.store_receipt(again, asdict(again), STAGED.sinks, ["files"])
-    assert manifests.staged_below(above, 1, ["files"]) == [known(1, 7), known(2)], "1 may still be found in the table"
-    assert manifests.publish(1, 2, "files", 2, "digest", {})
-    assert manifests.staged_below(above, 1, ["files"]) == [known(1, 7), known(2)]
-    assert manifests.publish(1, 2, "table", 2, "digest", {})
-    assert manifests.staged_below(above, 1, ["files"]) == [], "what is published is compared as that"
+    assert manifests.attempts.store_receipt(again, asdict(again), STAGED.sinks, ["files"])
+    assert manifests.ranges.staged_below(above, 1, ["files"]) == [known(1, 7), known(2)], (
+        "1 may still be found in the table"
+    )
+    assert manifests.publications.publish(1, 2, "files", 2, "digest", {})
+    assert manifests.ranges.staged_below(above, 1, ["files"]) == [known(1, 7), known(2)]
+    assert manifests.publications.publish(1, 2, "table", 2, "digest", {})
+    assert manifests.ranges.staged_below(above, 1, ["files"]) == [], "what is published is compared as that"
 
 
 @pytest.mark.parametrize(("sinks", "seen"), [(["files", "table"], []), (["files"], [known(1)])])
@@ -281,29 +284,29 @@ def test_what_a_lower_attempt_staged_for_another_sink_is_seen_by_the_next_one(
     staged: tuple[ManifestDatabase, int], sinks: list[str], seen: list[StagedRecord]
 ) -> None:
     manifests, _ = staged
-    manifests.start(1, "f")
-    assert manifests.staged_below(1, 2, sinks) == seen
+    manifests.attempts.start(1, "f")
+    assert manifests.ranges.staged_below(1, 2, sinks) == seen
 
 
 def test_what_was_staged_for_a_retired_sink_or_taken_back_is_not_seen(
     staged: tuple[ManifestDatabase, int], sql: Sql
 ) -> None:
     manifests, above = staged
-    manifests.take_back(1, 1, "files")
-    assert manifests.staged_below(above, 1, ["files"]) == [known(1)]
+    manifests.attempts.take_back(1, 1, "files")
+    assert manifests.ranges.staged_below(above, 1, ["files"]) == [known(1)]
     sql.execute("UPDATE sink SET retired_at = now() WHERE name = 'table'")
-    assert manifests.staged_below(above, 1, ["files"]) == []
+    assert manifests.ranges.staged_below(above, 1, ["files"]) == []
 
 
 def test_errors_of_the_database_say_what_to_do(database: str, chain: int) -> None:
     with ManifestDatabase(database, "test") as manifests:
         with pytest.raises(PlanRefused, match=r"another planner was faster.*range_no_fork"), manifests.transaction():
-            manifests.insert_ranges(RangeKind.LOST, [(chain, 10, 15, None)])
+            manifests.ranges.insert(RangeKind.LOST, [(chain, 10, 15, None)])
         with pytest.raises(PlanRefused, match="range_no_gap"), manifests.transaction():
-            manifests.insert_ranges(RangeKind.LOST, [(chain, 15, 25, None)])
+            manifests.ranges.insert(RangeKind.LOST, [(chain, 15, 25, None)])
         with pytest.raises(PlanRefused, match="run_pipeline_run_key"), manifests.transaction():
-            manifests.insert_run("demo", "one", RunKind.MANUAL, cut_at=None, reached=True, covered_by=[], notes=[])
-        assert manifests.chains("demo")[0].end == 20
+            manifests.runs.insert("demo", "one", RunKind.MANUAL, cut_at=None, reached=True, covered_by=[], notes=[])
+        assert manifests.chains.of_pipeline("demo")[0].end == 20
 
 
 PLANNERS = 20
@@ -353,17 +356,17 @@ def test_a_planner_that_asked_kafka_before_another_went_on_does_not_take_its_ans
     world.ok("plan", "demo")
     slow, fast = world.context(), world.context()
     lock = "SELECT {}(1414089812, hashtext('demo'))"
-    fast.database._session.execute(lock.format("pg_advisory_lock"))
+    fast.database.session.execute(lock.format("pg_advisory_lock"))
     with ThreadPoolExecutor(1) as pool, ManifestDatabase(world.dsn, "reader") as reader:
         planning = pool.submit(plan, slow, Tick("slow", RunKind.MANUAL, None))
-        while not reader._session.execute("SELECT FROM pg_locks WHERE NOT granted").fetchall():
+        while not reader.session.execute("SELECT FROM pg_locks WHERE NOT granted").fetchall():
             assert not planning.done()
             time.sleep(0.01)
         world.produce(20)
         if meanwhile == "records and a partition":
             world.administer("create_partitions", [NewPartitions(world.topic, 3)])
         assert plan(fast, Tick("fast", RunKind.MANUAL, None)).manifests
-        fast.database._session.execute(lock.format("pg_advisory_unlock"))
+        fast.database.session.execute(lock.format("pg_advisory_unlock"))
         assert planning.result(30).manifests == ()
     world.ok("retry", "demo")
     world.ok("run", "demo")
@@ -454,20 +457,20 @@ def test_every_command_refuses_tables_of_another_version_and_changes_nothing(wor
 def test_an_attempt_is_alive_while_its_session_is(database: str, chain: int) -> None:
     with ManifestDatabase(database, "reader") as reader:
         worker = ManifestDatabase(database, "worker")
-        assert not reader.manifest(1).alive
-        assert worker.start(1, "f") == 1
-        assert reader.manifest(1).alive
-        assert worker.start(1, "f") == 2
-        worker.release(1, 2)
-        assert not reader.manifest(1).alive, "the newest attempt counts, not an older one"
-        worker.start(1, "f")
+        assert not reader.manifests.get(1).alive
+        assert worker.attempts.start(1, "f") == 1
+        assert reader.manifests.get(1).alive
+        assert worker.attempts.start(1, "f") == 2
+        worker.attempts.release(1, 2)
+        assert not reader.manifests.get(1).alive, "the newest attempt counts, not an older one"
+        worker.attempts.start(1, "f")
         worker.close()
         wait_dead(reader, 1)
 
 
 def wait_dead(reader: ManifestDatabase, manifest: int) -> None:
     deadline = time.monotonic() + 10
-    while reader.manifest(manifest).alive:
+    while reader.manifests.get(manifest).alive:
         assert time.monotonic() < deadline, "still alive 10 s after its end"
         time.sleep(0.02)
 
@@ -477,8 +480,8 @@ def test_a_killed_worker_is_not_alive_and_a_stopped_one_is(world: World) -> None
     worker = world.start("run", "demo", failpoint="read.before:stop")
     wait_stopped(worker)
     with ManifestDatabase(world.dsn, "reader") as reader:
-        manifest = reader.manifests("demo")[0].id
-        assert reader.manifest(manifest).alive
+        manifest = reader.manifests.find("demo")[0].id
+        assert reader.manifests.get(manifest).alive
         busy = world.here("retry", "demo", "--manifest", str(manifest))
         assert busy.exit_code == 1
         assert "attempt 1 is alive and at work" in busy.stderr
@@ -491,14 +494,14 @@ def test_a_killed_worker_is_not_alive_and_a_stopped_one_is(world: World) -> None
 
 def test_a_blocked_manifest_starts_only_when_a_person_released_it(database: str, chain: int) -> None:
     with ManifestDatabase(database, "test") as manifests:
-        manifests.start(1, "f")
-        assert manifests.block(1, 1, "numbers differ")
-        assert manifests.start(1, "f") is None
-        assert manifests.unblock(1)
-        assert manifests.manifest(1).reason == "released: numbers differ"
-        assert manifests.start(1, "f") == 2
+        manifests.attempts.start(1, "f")
+        assert manifests.attempts.block(1, 1, "numbers differ")
+        assert manifests.attempts.start(1, "f") is None
+        assert manifests.manifests.unblock(1)
+        assert manifests.manifests.get(1).reason == "released: numbers differ"
+        assert manifests.attempts.start(1, "f") == 2
         with pytest.raises(IllegalTransition), manifests.transaction():
-            manifests._session.execute("UPDATE manifest SET state = 'planned'")
+            manifests.session.execute("UPDATE manifest SET state = 'planned'")
 
 
 RANGES = 100_000
@@ -531,11 +534,11 @@ def test_ids_that_an_open_plan_has_taken_are_not_given_out_again(database: str, 
     planned = {"cut_at": None, "reached": True, "covered_by": [], "notes": []}
     with ManifestDatabase(database, "planner") as planner, ManifestDatabase(database, "adopter") as adopter:
         with planner.transaction():
-            taken = planner.insert_manifests(planner.insert_run("demo", "two", RunKind.MANUAL, **planned), "demo", 3)
+            taken = planner.manifests.insert(planner.runs.insert("demo", "two", RunKind.MANUAL, **planned), "demo", 3)
             with adopter.transaction():
-                adopter.keep_manifest_ids_above(2)
+                adopter.manifests.keep_ids_above(2)
         with adopter.transaction():
-            [later] = adopter.insert_manifests(
-                adopter.insert_run("demo", "three", RunKind.MANUAL, **planned), "demo", 1
+            [later] = adopter.manifests.insert(
+                adopter.runs.insert("demo", "three", RunKind.MANUAL, **planned), "demo", 1
             )
     assert later > max(taken)

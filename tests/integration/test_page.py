@@ -173,7 +173,7 @@ def token_of(html: str) -> str:
 
 def archive(world: ModelWorld, manifest: int) -> None:
     with ManifestDatabase(world.dsn, "a person") as database, database.because("it grows"):
-        database.archive(database.begin_archive("demo", datetime.now(UTC), "it grows"), [manifest])
+        database.archives.fold(database.archives.begin("demo", datetime.now(UTC), "it grows"), [manifest])
 
 
 def test_every_route_refuses_who_is_not_logged_in(ask: Callable[..., TestClient]) -> None:
@@ -418,7 +418,7 @@ def test_hours_of_a_page_are_the_newest_and_the_open_ones_and_json_has_them_in_p
 
     def asked(newest: int | None, *, incomplete: bool = False) -> list[int]:
         with ManifestDatabase(world.dsn, "a test") as database:
-            rows = database.hours("demo", newest=newest, incomplete=incomplete, limit=newest and 2 * newest)
+            rows = database.hours.find("demo", newest=newest, incomplete=incomplete, limit=newest and 2 * newest)
         return [(row["hour"] - datetime(2020, 1, 1, tzinfo=UTC)) // timedelta(hours=1) for row in rows]
 
     assert asked(None) == list(range(100))
@@ -441,12 +441,12 @@ def test_a_link_to_a_dag_run_leads_to_the_dag_that_made_it_or_is_text_when_airfl
     """A pipeline that was renamed, or that is a group of a larger DAG, has runs of a DAG with another name."""
     client, run_id = ask(), "scheduled__2026-03-01T09:00:00+00:00"
     with ManifestDatabase(world.dsn, f"airflow earlier {run_id} plan try 1") as database:
-        database.hand_out(database.manifests(ids=[3]), run_id)
-        failed = database.manifest(3)
+        database.manifests.hand_out(database.manifests.find(ids=[3]), run_id)
+        failed = database.manifests.get(3)
     process_try = f"airflow earlier {run_id} copy.process[0] try 2"
     with ManifestDatabase(world.dsn, process_try) as database:
-        assert database.start(3, "code") == failed.attempt + 1
-        database.fail(3, failed.attempt + 1, "it fails again")
+        assert database.attempts.start(3, "code") == failed.attempt + 1
+        database.attempts.fail(3, failed.attempt + 1, "it fails again")
     page = client.get("/pipelines/demo/manifests/3").text
     assert f"<dd>{run_id}, which Airflow does not have any more; of DAG earlier</dd>" in page
     assert "task log" not in page
@@ -464,7 +464,7 @@ def test_an_address_with_the_name_that_a_pipeline_had_before_leads_on_to_its_new
     ask: Callable[..., TestClient], world: ModelWorld
 ) -> None:
     with ManifestDatabase(world.dsn, "a person") as database, database.because("another team has it"):
-        database.rename_pipeline("demo", "flights")
+        database.pipelines.rename("demo", "flights")
     client = ask()
     pipeline = "/pipelines/demo"
     for path in (pipeline, f"{pipeline}/manifests/3?compare=true", f"/api{pipeline}/manifests?limit=1"):
@@ -618,9 +618,9 @@ def test_a_reason_of_blanks_starts_nothing(ask: Callable[..., TestClient]) -> No
 
 def test_a_blocked_manifest_is_retried_from_its_own_page(ask: Callable[..., TestClient], world: ModelWorld) -> None:
     """Not with the others: a person must have read its reason."""
-    attempt = world.database.start(3, "a test") or 0
-    assert world.database.block(3, attempt, "the numbers do not agree")
-    world.database.release(3, attempt)
+    attempt = world.database.attempts.start(3, "a test") or 0
+    assert world.database.attempts.block(3, attempt, "the numbers do not agree")
+    world.database.attempts.release(3, attempt)
     client = ask()
     others = client.get(f"{START}/retry").text
     assert "1 manifest, " in others
@@ -628,7 +628,7 @@ def test_a_blocked_manifest_is_retried_from_its_own_page(ask: Callable[..., Test
     assert f'href="{START}/retry?manifest=3">Retry this manifest</a>' in client.get(f"{MANIFESTS}/3").text
     shown = client.get(f"{START}/retry?manifest=3").text
     assert "Retry manifest 3: preview" in shown
-    assert world.database.manifest(3).state is ManifestState.BLOCKED, "a preview changes nothing"
+    assert world.database.manifests.get(3).state is ManifestState.BLOCKED, "a preview changes nothing"
     with mock.patch.object(actions, "trigger_dag") as trigger:
         client.post(f"{START}/retry", data={"token": token_of(shown), "why": "the sums were wrong"})
     assert trigger.call_args.kwargs["conf"] == {"retry": [3]}
@@ -811,7 +811,7 @@ def test_manifests_are_listed_by_time_partition_and_missing_sink_alike_on_page_a
     client = ask()
     planned_up_to(world, datetime(2026, 3, 1, 9, tzinfo=UTC))
     with ManifestDatabase(world.dsn, "a test") as database, database.transaction():
-        database.remember_pipeline("demo", {"second": str(world.folder / "second")})
+        database.pipelines.remember("demo", {"second": str(world.folder / "second")})
     filters: dict[str, list[int]] = {
         "": [3, 2, 1],
         "since=2026-03-01T08:00&until=2026-03-01T09:00": [3, 2, 1],

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from tests.worlds.world import World
-from tidemark.database.client import QUERIES
+from tidemark.database.statements import QUERIES
 from tidemark.manifest import ALL_MANIFESTS
 
 START = datetime(2024, 3, 1, tzinfo=UTC)

@@ -225,7 +225,7 @@ def test_a_run_whose_manifests_are_not_all_published_says_which(world: World) ->
     world.produce(80)
     ids = world.json("plan", "demo", "--run-key", "one")["manifests"]
     context = world.context()
-    context.database.start(ids[0], "f")
+    context.database.attempts.start(ids[0], "f")
     with pytest.raises(WorkFailed, match="2 of 2 manifests are not published") as unfinished:
         close(context, "one")
     text = str(unfinished.value)

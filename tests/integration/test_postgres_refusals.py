@@ -293,7 +293,7 @@ def test_the_order_and_the_record_hold_no_secret(world: TableWorld) -> None:
     context = world.context()
     run_ddl(world, refused(world))
     world.ok("retry", "demo")
-    [manifest, *_] = context.database.manifests("demo")
+    [manifest, *_] = context.database.manifests.find("demo")
     order = order_of(context, manifest, 1).to_json()
     [marker] = world.query("SELECT json_agg(m)::text AS text FROM tidemark_target.marker m")
     assert json.loads(order)["sinks"][0]["options"]["connection"] == "warehouse"

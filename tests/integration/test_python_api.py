@@ -168,7 +168,7 @@ def test_replay_leaves_out_what_an_attempt_is_at_work_on(here: World) -> None:
     here.produce(30)
     here.ok("run", "demo")
     context = here.context()
-    assert context.database.start(1, "somebody") == 2
+    assert context.database.attempts.start(1, "somebody") == 2
     with pytest.raises(tidemark.TidemarkError) as caught:
         tidemark.replay("demo", manifest_id=1)
     assert caught.value.next_step.endswith("tidemark replay demo --manifest 1 --take-over")

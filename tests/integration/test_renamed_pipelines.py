@@ -52,7 +52,7 @@ def name_file(world: World, name: str = "orders") -> None:
 def planned(world: World) -> list[str]:
     """The pipelines that the database knows."""
     with ManifestDatabase(world.dsn, "reader") as database:
-        return database.pipelines(retired=True)
+        return database.pipelines.names(retired=True)
 
 
 def goes_on(world: World) -> None:

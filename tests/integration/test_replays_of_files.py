@@ -120,8 +120,8 @@ def test_a_replay_that_finds_fewer_records_is_refused_and_what_is_published_stay
     world.ok("run", "demo")
     before = world.files()
     context = world.context()
-    manifest = context.database.manifests("demo")[0]
-    receipt = context.database.receipt(manifest.id, 1)
+    manifest = context.database.manifests.find("demo")[0]
+    receipt = context.database.attempts.receipt(manifest.id, 1)
     assert receipt is not None
     [count] = receipt.partitions
     fewer = replace(receipt, attempt=2, partitions=(replace(count, read=19, distinct=19, decoded=19),))

@@ -146,7 +146,7 @@ def test_a_plan_up_to_a_time_that_was_killed_says_nothing_about_the_next_one(wor
     words = ("plan", "demo", "--until", "2024-03-01T01:00")
     assert world.tidemark(*words, failpoint="plan.before_commit:kill9").returncode == -signal.SIGKILL
     with ManifestDatabase(world.dsn, "test") as database:
-        assert database.failed_tasks("demo") == []
+        assert database.tasks.failed("demo") == []
 
 
 def test_a_closing_that_was_killed_is_told_too(world: World) -> None:
@@ -233,7 +233,7 @@ def test_a_pipeline_whose_first_plan_failed_is_told_too(make_world: MakeWorld) -
     assert world.here("run", "demo").exit_code == 2
     assert world.here("status").stdout.startswith("demo: failing")
     with ManifestDatabase(world.dsn, "test") as database:
-        assert [failed["task"] for failed in database.failed_tasks("demo")] == ["plan"]
+        assert [failed["task"] for failed in database.tasks.failed("demo")] == ["plan"]
 
 
 def test_a_file_that_is_wrong_now_is_the_pipelines_and_no_other(world: World) -> None:

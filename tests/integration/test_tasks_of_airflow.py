@@ -179,15 +179,15 @@ def test_the_event_of_a_run_a_retry_and_a_replay_has_the_same_keys_and_there_is_
 def test_a_run_that_is_to_retry_a_blocked_manifest_lets_it_be_attempted_again(world: ModelWorld, task: Task) -> None:
     world.produce(10)
     [blocked] = plan(world.onlooker(), Tick("by hand", RunKind.MANUAL, None)).manifests
-    number = world.database.start(blocked, "a test") or 0
-    assert world.database.block(blocked, number, "the numbers do not agree")
-    world.database.release(blocked, number)
+    number = world.database.attempts.start(blocked, "a test") or 0
+    assert world.database.attempts.block(blocked, number, "the numbers do not agree")
+    world.database.attempts.release(blocked, number)
     pipeline: Any = world.pipeline()
     with task(retry_unfinished=True):
         assert dag.plan_run(pipeline) == []
     with task(retry=[blocked], dry_run=True):
         assert dag.plan_run(pipeline) == []
-    assert world.database.manifest(blocked).state is ManifestState.BLOCKED, "a dry run changes nothing"
+    assert world.database.manifests.get(blocked).state is ManifestState.BLOCKED, "a dry run changes nothing"
     with task(retry=[blocked]):
         assert dag.plan_run(pipeline) == [blocked]
         publish(world, [blocked])
@@ -403,7 +403,7 @@ def test_a_dry_run_says_what_the_run_would_do_and_stores_nothing(
         assert dag.close_run(pipeline, []) == dag.Closed(None, [])
     assert "would plan a-0 [0, 10)" in caplog.text
     assert "would plan a-0 [10, 20)" in caplog.text
-    assert world.database.pipelines() == []
+    assert world.database.pipelines.names() == []
     plan(world.onlooker(), Tick("by hand", RunKind.MANUAL, None))
     publish(world, [1])
     caplog.clear()
@@ -414,7 +414,7 @@ def test_a_dry_run_says_what_the_run_would_do_and_stores_nothing(
     with task(dry_run=True, replay=[1]):
         assert dag.plan_run(pipeline) == []
     assert "would process manifest 1 a 0:[0, 10)" in caplog.text
-    assert {manifest.dag_run for manifest in world.database.manifests("demo")} == {None}, "nothing is handed out"
+    assert {manifest.dag_run for manifest in world.database.manifests.find("demo")} == {None}, "nothing is handed out"
 
 
 def test_a_loss_is_given_up_once_with_its_reason_before_the_run_plans(world: ModelWorld, task: Task) -> None:
@@ -427,14 +427,14 @@ def test_a_loss_is_given_up_once_with_its_reason_before_the_run_plans(world: Mod
     wish = {"decision": "accept-loss", "why": "the disk was too small"}
     with task(dry_run=True, accept=wish):
         dag.plan_run(pipeline)
-    assert world.database.decisions("demo") == []
+    assert world.database.decisions.of_pipeline("demo") == []
     for _ in range(2):  # also when the task is tried again
         with task(accept=wish, run_id="on call"):
             assert dag.plan_run(pipeline) == [2]
-    [decision] = world.database.decisions("demo")
+    [decision] = world.database.decisions.of_pipeline("demo")
     assert (decision["decision"], decision["why"]) == ("accept-loss", "the disk was too small (DAG run on call)")
-    assert world.database.lost_offsets("demo") == 4
-    assert [(part.start, part.end) for part in world.database.manifest(2).ranges] == [(14, 20)]
+    assert world.database.ranges.lost_offsets("demo") == 4
+    assert [(part.start, part.end) for part in world.database.manifests.get(2).ranges] == [(14, 20)]
 
 
 def test_another_topic_and_a_cut_log_are_accepted_by_a_run(world: ModelWorld, task: Task) -> None:
@@ -449,7 +449,7 @@ def test_another_topic_and_a_cut_log_are_accepted_by_a_run(world: ModelWorld, ta
     cut = {"decision": "accept-truncation", "why": "a disk died", "topic": "a", "partition": 0}
     with task(accept=cut, run_id="the cut"):
         [manifest] = dag.plan_run(pipeline)
-    assert [(part.start, part.end) for part in world.database.manifest(manifest).ranges] == [(6, 8)]
+    assert [(part.start, part.end) for part in world.database.manifests.get(manifest).ranges] == [(6, 8)]
     publish(world, [manifest])
     world.recreate(partitions=1)
     world.produce(3)
@@ -457,7 +457,7 @@ def test_another_topic_and_a_cut_log_are_accepted_by_a_run(world: ModelWorld, ta
         dag.plan_run(pipeline)
     with task(accept={"decision": "accept-topic", "why": "it is meant", "topic": "a"}, run_id="the topic"):
         [manifest] = dag.plan_run(pipeline)
-    assert [(part.start, part.end) for part in world.database.manifest(manifest).ranges] == [(0, 3)]
+    assert [(part.start, part.end) for part in world.database.manifests.get(manifest).ranges] == [(0, 3)]
 
 
 @pytest.mark.parametrize(
@@ -479,7 +479,7 @@ def test_a_decision_that_cannot_be_made_fails_the_plan_and_plans_nothing(
     world.produce(10)
     with task(accept=wish), pytest.raises(AirflowFailException, match=message):
         dag.plan_run(pipeline)
-    assert len(world.database.manifests("demo")) == 1
+    assert len(world.database.manifests.find("demo")) == 1
 
 
 def test_a_run_fills_a_sink_that_was_added_and_fails_while_it_lacks_some(
@@ -501,6 +501,6 @@ def test_a_run_fills_a_sink_that_was_added_and_fails_while_it_lacks_some(
             ended = pytest.raises(AirflowFailException, match=left) if left else contextlib.nullcontext()
             with ended:
                 dag.close_run(pipeline, [done])
-    assert world.database.lacking("demo", "second") == []
-    shown = world.database.manifest(1).publications
+    assert world.database.publications.lacking("demo", "second") == []
+    shown = world.database.manifests.get(1).publications
     assert {(publication.sink, publication.attempt) for publication in shown} == {("lake", 1), ("second", 2)}

@@ -46,7 +46,7 @@ def staged_with(*options: dict[str, Any]) -> Stage:
 def done(world: World, stage: Stage, *, replay: bool = False) -> Outcome:
     """The world's only manifest."""
     context = world.context()
-    [manifest] = context.database.manifests("demo")
+    [manifest] = context.database.manifests.find("demo")
     return process(context, manifest.id, stage, replay=replay)
 
 
@@ -58,8 +58,8 @@ def rows(world: World, columns: str, *, dead_letters: bool = False) -> list[tupl
 def partition_counts(world: World) -> list[tuple[int, ...]]:
     """(partition, read, decoded, dead-lettered, filtered, deduplicated) as the published attempt measured them."""
     database = world.context().database
-    [manifest] = database.manifests("demo")
-    receipt = database.receipt(manifest.id, manifest.publications[0].attempt)
+    [manifest] = database.manifests.find("demo")
+    receipt = database.attempts.receipt(manifest.id, manifest.publications[0].attempt)
     assert receipt is not None
     return [
         (
@@ -161,7 +161,7 @@ def test_a_transform_that_loses_a_row_silently_blocks_the_manifest(
     monkeypatch.setattr(ToyTransform, "apply", apply)
     with pytest.raises(Blocked, match=r"a defect of a decoder, a transform or the sink"):
         done(world, staged_with({"every": 3}))
-    [manifest] = world.context().database.manifests("demo")
+    [manifest] = world.context().database.manifests.find("demo")
     assert manifest.state is ManifestState.BLOCKED
     assert world.exact() == {}
 

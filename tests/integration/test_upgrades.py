@@ -252,7 +252,7 @@ def test_a_broken_migration_changes_nothing_and_is_named(
     assert "nothing of this file was stored" in refused.value.next_step
     assert pg_dump(postgres, older) == before
     with ManifestDatabase(older, "test") as manifests:
-        assert manifests.manifests("demo")
+        assert manifests.manifests.find("demo")
 
 
 def test_a_migration_that_waits_for_a_lock_names_itself_and_says_try_again(older: str, newer: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_target_that_does_not_keep_what_it_confirms_is_named(
         world.ok("retry", "demo", "--manifest", "1")  # it ends, and leaves the sink as it is
         assert world.here("audit", "demo").exit_code == 1
         context = world.context()
-        [manifest] = context.database.manifests("demo")
+        [manifest] = context.database.manifests.find("demo")
         with pytest.raises(WorkFailed, match="does not show what was written there: evidence missing after") as named:
             Publisher(context).settle(manifest, context.sinks[0], manifest.attempt)
         assert named.value.next_step.endswith("tidemark retry demo --manifest 1")
@@ -162,12 +162,12 @@ def test_an_hour_is_complete_after_what_its_closing_has_waited_for(make_world: M
     def close() -> None:
         with ManifestDatabase(world.dsn, "test") as database, database.transaction():
             closing.set()
-            database.lock_hours("demo")
-            assert database.close_hours("demo", datetime(2024, 3, 2, tzinfo=UTC), [])
+            database.hours.lock("demo")
+            assert database.hours.close("demo", datetime(2024, 3, 2, tzinfo=UTC), [])
 
     thread = Thread(target=close)
     with ManifestDatabase(world.dsn, "test") as other, other.transaction():
-        other.lock_hours("demo")
+        other.hours.lock("demo")
         thread.start()
         assert closing.wait(10)
         time.sleep(0.2)  # it waits for the lock

@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition
 from sandbox.services.broker import Broker
 from tests.worlds.table_world import TableWorld
 from tests.worlds.world import World
-from tidemark.database.client import QUERIES
+from tidemark.database.statements import QUERIES
 
 MakeWorld = Callable[..., World]
 

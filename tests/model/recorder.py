@@ -18,7 +18,7 @@ from sandbox.services.processes import wait_until
 from tests.faults.actors import Actor, Fault, LostAnswer, MortalDatabase
 from tests.faults.model_world import ModelWorld
 from tests.model.world import ENDED_WELL, Answer
-from tidemark.database.client import Row
+from tidemark.database.statements import Row
 from tidemark.errors import TidemarkError
 from tidemark.lifecycle import in_target, reconcile
 from tidemark.lifecycle.context import Context
@@ -235,12 +235,14 @@ class Recorder:
         assert isinstance(database, MortalDatabase)
         self.database, self.staged_attempts = database, sink.staging.attempts
         LISTENERS[sink] = self
-        for name in (
-            *("start", "manifest", "manifests", "receipts", "out_of_step", "newest_attempt", "attempts", "may_put"),
-            *("store_receipt", "take_back", "publish", "finish", "fail", "release"),
-            *("highest_manifest", "published_objects"),
+        for part, names in (
+            (database.attempts, "start newest of_manifest receipts store_receipt may_put take_back"),
+            (database.attempts, "finish fail release"),
+            (database.manifests, "get find highest_id"),
+            (database.publications, "publish out_of_step objects"),
         ):
-            setattr(database, name, self._statement(name, getattr(database, name)))
+            for name in names.split():
+                setattr(part, name, self._statement(name, getattr(part, name)))
         setattr(database, "_lose", self._losing(database._lose))  # noqa: B010
         for owner, name, note in (
             (sink.ledger, "recorded_attempt", self.recorded_attempt),
@@ -416,16 +418,16 @@ class Recorder:
         self.actor, self.world.codes[attempt] = attempt, self.world.schema
         self.note("begins", self.world.schema, self.replay)
 
-    def manifest(self, manifest: Manifest, _: int) -> None:
+    def get(self, manifest: Manifest, _: int) -> None:
         done = manifest.state is ManifestState.DONE
         self.note("manifest", answer=(done, manifest.published_attempt or 0))
 
-    def manifests(self, manifests: list[Manifest], *sought: Any) -> None:
+    def find(self, manifests: list[Manifest], *sought: Any) -> None:
         if self.strays:
             for own in manifests if sought else ():
                 done = own.state is ManifestState.DONE
                 self.note("own_manifest", answer=(done, own.published_attempt or 0, own.attempt, own.alive))
-        elif sought:  # else ``manifest`` asks, by name
+        elif sought:  # else ``get`` asks, by name
             dead = [(m.published_attempt, m.attempt) for m in manifests if m.id == MANIFEST and not m.alive]
             self.note("dead_manifest", answer=dead[0] if dead else None)
 
@@ -438,14 +440,14 @@ class Recorder:
         self.ahead = missing.get(MANIFEST) is False
         self.note("manifest", answer=UNKNOWN)
 
-    def published_objects(self, *_: Any) -> None:
+    def objects(self, *_: Any) -> None:
         if self.strays:
             self.note("manifest", answer=UNKNOWN)
 
-    def highest_manifest(self, *_: Any) -> None:
+    def highest_id(self, *_: Any) -> None:
         self.hushed = self.repairs and self.actor is not None  # it compares everything once more, for its messages
 
-    def newest_attempt(self, newest: int, _: int) -> None:
+    def newest(self, newest: int, _: int) -> None:
         if self.actor:
             self.note("newest", self.actor, answer=newest == self.actor)
 
@@ -471,7 +473,7 @@ class Recorder:
     def fail(self, *_: Any) -> None:
         self.note("fail")
 
-    def attempts(self, rows: list[Row], _: int) -> None:
+    def of_manifest(self, rows: list[Row], _: int) -> None:
         well = {row["attempt"]: row["state"] in ENDED_WELL for row in rows}
         assert self.actor is not None
         superseded = any(ended for attempt, ended in well.items() if attempt > self.actor)

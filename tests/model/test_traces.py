@@ -83,7 +83,7 @@ def followed(made: RecordedWorld, kind: Kind) -> Iterator[RecordedWorld]:
         yield world
         path = Path(kind)
         path.follow(world.events)
-        manifest = world.database.manifest(MANIFEST)
+        manifest = world.database.manifests.get(MANIFEST)
         assert path.world.newest == manifest.attempt
         assert path.world.published == (manifest.published_attempt or 0)
         assert path.world.state == manifest.state.value
@@ -122,7 +122,7 @@ def test_failed_and_tried_again(world: RecordedWorld, point: str) -> None:
 
 def retried(world: RecordedWorld) -> None:
     world.ended(world.sweep())
-    if world.database.manifest(MANIFEST).state is not ManifestState.DONE:
+    if world.database.manifests.get(MANIFEST).state is not ManifestState.DONE:
         world.ended(world.process(MANIFEST))
 
 
@@ -132,7 +132,7 @@ def test_a_replay_that_dies_is_swept(world: RecordedWorld, kind: Kind, point: st
     world.change_code()
     world.died(world.process(MANIFEST, replay=True), point)
     world.ended(world.sweep())
-    published = world.database.manifest(MANIFEST).published_attempt
+    published = world.database.manifests.get(MANIFEST).published_attempt
     unseen = POINTS[: 4 if kind is Kind.SHARED else 3]  # there the rows are committed together with the mark
     assert published == (1 if point in unseen else 2)
 
@@ -149,7 +149,7 @@ def test_stopped_while_another_attempt_goes_through_and_woken(
     world.ended(world.process(MANIFEST, replay=True))
     world.ended(first)
     world.ended(world.sweep())
-    assert world.database.manifest(MANIFEST).state is ManifestState.DONE
+    assert world.database.manifests.get(MANIFEST).state is ManifestState.DONE
 
 
 @pytest.mark.parametrize("point", POINTS[:-1])
@@ -287,7 +287,7 @@ def test_a_commit_without_an_answer_takes_effect_late(world: RecordedWorld, then
         world.ended(world.sweep())
     world.lands()
     world.ended(world.sweep() if then == "a sweep" else world.process(MANIFEST, replay=True))
-    assert (world.database.manifest(MANIFEST).published_attempt or 0) > 1
+    assert (world.database.manifests.get(MANIFEST).published_attempt or 0) > 1
     if then == "a replay":
         return  # it would put its rows in the place of any others
     with pytest.raises(AssertionError, match="the model is at"):  # as if it had never been done
@@ -385,5 +385,5 @@ def a_process(world: RecordedWorld, dice: random.Random) -> Actor:
     """A sweep, a repair or an attempt; a replay when the manifest is done."""
     if (cleans := dice.random()) < 0.3:
         return world.sweep() if cleans < 0.15 else world.repair()
-    done = world.database.manifest(MANIFEST).state is ManifestState.DONE
+    done = world.database.manifests.get(MANIFEST).state is ManifestState.DONE
     return world.process(MANIFEST, replay=done)

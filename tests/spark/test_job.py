@@ -42,7 +42,7 @@ def orders(world: World) -> list[Order]:
     """What Spark would be told of every manifest of a new plan; no attempt is started."""
     context = world.context()
     planned = plan(context, Tick("one", RunKind.MANUAL, None))
-    return [order_of(context, manifest, 1) for manifest in context.database.manifests(ids=planned.manifests)]
+    return [order_of(context, manifest, 1) for manifest in context.database.manifests.find(ids=planned.manifests)]
 
 
 def elsewhere(order: Order, root: Path) -> Order:
@@ -186,7 +186,7 @@ def test_offsets_that_go_while_spark_starts_are_named_as_a_plan_names_them(
     assert lost.value.what == f"retention took offsets [0, 4) of {world.topic}-1 before they were read"
     assert "tidemark accept-loss demo --why TEXT" in lost.value.next_step
     assert isinstance(lost.value.__cause__, WorkFailed)
-    after = context.database.manifest(manifest)
+    after = context.database.manifests.get(manifest)
     assert (after.state, after.reason) == (ManifestState.FAILED, str(lost.value))
     world.ok("accept-loss", "demo", "--why", "a test")
     assert process(context, manifest, partial(job.stage, session)).counts.read == 16

@@ -44,7 +44,7 @@ def test_every_way_in_plans_reads_and_publishes(
     planned = plan(context, Tick("one", RunKind.MANUAL, None))
     with environment(world):
         for manifest in planned.manifests:
-            text = order_of(context, context.database.manifest(manifest), 1).to_json()
+            text = order_of(context, context.database.manifests.get(manifest), 1).to_json()
             assert f'"connection": "{CONNECTION}"' in text
             assert not any(secret in text for secret in (*secrets_of(secured), USER, "PRIVATE KEY", "sasl", "ssl"))
             assert process(context, manifest, partial(job.stage, session)).ending is Ending.PUBLISHED

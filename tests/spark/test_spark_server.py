@@ -52,7 +52,7 @@ def planned(world: World) -> list[int]:
 def order(world: World) -> Order:
     [manifest_id] = planned(world)
     context = world.context()
-    return order_of(context, context.database.manifest(manifest_id), 1)
+    return order_of(context, context.database.manifests.get(manifest_id), 1)
 
 
 def remote(server: SparkServer) -> dict[str, str]:

@@ -36,7 +36,7 @@ def test_spark_makes_of_it_what_the_drivers_face_makes(
     topic.produce(10)
     context = world.context()
     [manifest] = plan(context, Tick("one", RunKind.MANUAL, None)).manifests
-    order = order_of(context, context.database.manifest(manifest), 99)
+    order = order_of(context, context.database.manifests.get(manifest), 99)
     elsewhere = {**order.sinks[0].options, "root": str(tmp_path / "elsewhere")}
     expected = records_stage(replace(order, sinks=(replace(order.sinks[0], options=elsewhere),)))
 

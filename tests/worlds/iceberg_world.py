@@ -97,7 +97,7 @@ class IcebergWorld(World):
         seen: Counter[Place] = Counter()
         with ManifestDatabase(self.dsn, "reader") as database:
             for manifest_id, attempt in self.shown().items():
-                receipt = database.receipt(manifest_id, attempt)
+                receipt = database.attempts.receipt(manifest_id, attempt)
                 assert receipt is not None
                 for part in receipt.objects_of("iceberg"):
                     if part.kind is ObjectKind.DEAD_LETTER:

@@ -109,7 +109,7 @@ class S3World(World):
     def keys_of_receipt(self, attempt: int) -> list[str]:
         """The keys of the objects of an attempt of manifest 1."""
         with ManifestDatabase(self.dsn, "reader") as database:
-            receipt = database.receipt(1, attempt)
+            receipt = database.attempts.receipt(1, attempt)
         assert receipt is not None
         return [staged.path for staged in receipt.objects]
 
@@ -145,7 +145,7 @@ class S3World(World):
 
     def exact(self) -> Counter[Place]:
         with ManifestDatabase(self.dsn, "reader") as database:
-            return self.places([published.path for _, _, published in database.published_objects(self.name)])
+            return self.places([published.path for _, _, published in database.publications.objects(self.name)])
 
     def listing(self) -> Counter[Place]:
         return self.places([key for key in self.object_keys() if key.startswith(("raw/", "_dead_letters/"))])

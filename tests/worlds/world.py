@@ -354,7 +354,7 @@ class World:
 
     def _published(self) -> list[Path]:
         with ManifestDatabase(self.dsn, "reader") as database:
-            return [Path(root, published.path) for _, root, published in database.published_objects(self.name)]
+            return [Path(root, published.path) for _, root, published in database.publications.objects(self.name)]
 
     def data_paths(self, *words: str) -> list[Path]:
         """The paths that ``tidemark objects`` prints."""
@@ -389,13 +389,13 @@ class World:
     def published_spans(self, sink: str = "files") -> Counter[Place]:
         """Every offset of manifests that are published in a sink."""
         with ManifestDatabase(self.dsn, "reader") as database:
-            manifests = database.manifests(self.name, archived=True)
+            manifests = database.manifests.find(self.name, archived=True)
             return _offsets([manifest for manifest in manifests if manifest.published(sink)])
 
     def spans(self, manifests: set[int]) -> Counter[Place]:
         """Every offset of some manifests."""
         with ManifestDatabase(self.dsn, "reader") as database:
-            return _offsets(database.manifests(ids=sorted(manifests)))
+            return _offsets(database.manifests.find(ids=sorted(manifests)))
 
     def everything(self) -> Counter[Place]:
         """Every offset that ``produce`` sent; only for topics without transactions."""

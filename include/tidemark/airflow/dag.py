@@ -241,7 +241,7 @@ def _planned(pipeline: Pipeline, task_context: Any) -> list[int]:
         ids, notes = to_process(context, pipeline, task_context)
         for line in notes:
             log.warning(line)
-        manifests = {manifest.id: manifest for manifest in context.database.manifests(ids=ids)}
+        manifests = {manifest.id: manifest for manifest in context.database.manifests.find(ids=ids)}
         labels = [label(manifest_id, manifests[manifest_id].ranges) for manifest_id in ids]
         push_labels(task_context, labels, notes, addresses.links(pipeline.name, ids))
         return ids
@@ -273,20 +273,20 @@ def to_process(context: Context, pipeline: Pipeline, task_context: Any) -> tuple
     run = plan_ranges(context, of_interval(tick, begin))
     if params.get("replay"):
         covering = manifests_between(context, begin, tick.cut_at) if begin and tick.cut_at else run.covered_by
-        planned = context.database.manifests(ids=run.manifests)
+        planned = context.database.manifests.find(ids=run.manifests)
         # No other run processes what this plan has just recorded.
         todo = [manifest.id for manifest in planned if manifest.state is not ManifestState.DONE]
         ids = sorted({*todo, *covering})
         wait_for_others(context, ids, limit=LONGEST_WAIT)
-        refuse_at_work(context.database.manifests(ids=ids))
+        refuse_at_work(context.database.manifests.find(ids=ids))
         return handed_out(context, task_context, refuse_over_limit(context, ids)), list(run.notes)
     own = handed_out(context, task_context, refuse_over_limit(context, run.manifests))
     older = older_unfinished(context, own, held_elsewhere(task_context))
     able = to_take_along(context, older)[: longest_list() - len(own)]
-    taken = context.database.hand_out(able, run_id)
+    taken = context.database.manifests.hand_out(able, run_id)
     log.info(planned_text(run))
     event_log.tell(events.planned(context.pipeline_name, run))
-    mine, others = context.database.manifests(ids=own), context.database.manifests(ids=taken)
+    mine, others = context.database.manifests.find(ids=own), context.database.manifests.find(ids=taken)
     return [manifest.id for manifest in in_turn(context, mine, others)], [
         *run.notes,
         *unfinished_lines(context, older, taken),
@@ -316,7 +316,7 @@ def would_process(context: Context, pipeline: Pipeline, task_context: Any) -> li
 
 def handed_out(context: Context, task_context: Any, ids: list[int]) -> list[int]:
     """The same ids, after noting that this DAG run processes them, whichever did before."""
-    context.database.hand_out(context.database.manifests(ids=ids), task_context["dag_run"].run_id)
+    context.database.manifests.hand_out(context.database.manifests.find(ids=ids), task_context["dag_run"].run_id)
     return ids
 
 
@@ -339,7 +339,7 @@ def form_named(context: Context, held: HeldElsewhere) -> Iterator[None]:
     try:
         yield
     except NotPublished as error:
-        manifests = context.database.manifests(ids=error.manifests)
+        manifests = context.database.manifests.find(ids=error.manifests)
         if any(held(manifest) for manifest in manifests):
             raise WorkFailed(
                 error.what, next_step="wait until the other DAG run that has these manifests ends", **error.context
@@ -372,7 +372,7 @@ def close_run(pipeline: Pipeline, planned: list[int]) -> Closed:
         event = event_of(context, tick_of(task_context), planned)
         with begun(context.database, pipeline.name, Task.CLOSE):
             closed = Closed(event, close_hours_of_run(context, task_context))
-        context.database.forget_failed_task(pipeline.name, Task.CLOSE)
+        context.database.tasks.forget_failed(pipeline.name, Task.CLOSE)
         return closed
 
 
@@ -381,7 +381,7 @@ def require_published(context: Context, task_context: Any, planned: list[int], h
     if run_conf.require_chosen_done(context, task_context["params"], planned):
         return
     tick = tick_of(task_context)
-    run = context.database.find_run(context.pipeline_name, tick.run_key)
+    run = context.database.runs.find(context.pipeline_name, tick.run_key)
     ids = [*run["manifests"], *run["covered_by"]] if run else []
     wait_for_others(context, ids, [ManifestState.RUNNING])
     require_run_done(context, tick.run_key, processed=planned, held=held)
@@ -412,10 +412,10 @@ def event_of(context: Context, tick: Tick, published: list[int]) -> dict[str, An
     """
     if not published:
         return None
-    run = context.database.find_run(context.pipeline_name, tick.run_key)
-    manifests = context.database.manifests(ids=published)
+    run = context.database.runs.find(context.pipeline_name, tick.run_key)
+    manifests = context.database.manifests.find(ids=published)
     counts, hours = published_sums(context, manifests)
-    revisions = context.database.revisions(published)
+    revisions = context.database.publications.revisions(published)
     return {
         "run_key": tick.run_key,
         "cut": tick.cut_at.isoformat() if run and tick.cut_at else None,

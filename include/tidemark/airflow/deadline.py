@@ -83,7 +83,7 @@ def _left(pipeline_name: str, run_id: str) -> str:
     """What the run has to publish still; a database that does not answer stops no notice."""
     try:
         with ManifestDatabase(Environment.from_variables().database(), f"airflow {pipeline_name} {run_id}") as database:
-            left = [manifest for manifest in database.undone(pipeline_name) if manifest.dag_run == run_id]
+            left = [manifest for manifest in database.manifests.undone(pipeline_name) if manifest.dag_run == run_id]
     except TidemarkError as error:
         return f"what it has published is not known: {error.what}"
     if not left:

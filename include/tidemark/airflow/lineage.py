@@ -63,8 +63,8 @@ def lineage_if_asked(context: Context, outcome: Outcome) -> Lineage | None:
 
 def lineage(context: Context, manifest_id: int, attempt: int) -> Lineage:
     """Of the sinks that show this attempt, as the database and the targets have it; targets may be asked."""
-    manifest = context.database.manifest(manifest_id)
-    receipt = context.database.receipt(manifest_id, attempt)
+    manifest = context.database.manifests.get(manifest_id)
+    receipt = context.database.attempts.receipt(manifest_id, attempt)
     measured = receipt.partitions if receipt else ()
     inputs = []
     for topic in sorted({part.at.topic for part in manifest.ranges}):

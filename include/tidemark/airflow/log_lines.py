@@ -39,7 +39,7 @@ def begins(order: Order, targets: Sequence[str], page: str | None) -> list[str]:
 
 def ends(context: Context, outcome: Outcome, page: str | None) -> list[str]:
     counts, manifest_id = outcome.counts, outcome.manifest_id
-    published = context.database.published_objects(ids=[manifest_id])
+    published = context.database.publications.objects(ids=[manifest_id])
     files = sum(each.kind is ObjectKind.DATA for _, _, each in published)
     records = f"read {counts.read:,}, written {counts.written:,}, dead-lettered {counts.dead_lettered:,}"
     return [

@@ -20,7 +20,7 @@ def wait_for_others(
     Else ``close`` would fail though nothing is wrong, and a replay would fence the other run's attempt.
     """
     printed, deadline = "", time.monotonic() + limit if limit else None
-    while busy := [manifest for manifest in context.database.manifests(states=states, ids=ids) if manifest.alive]:
+    while busy := [manifest for manifest in context.database.manifests.find(states=states, ids=ids) if manifest.alive]:
         message = f"waiting for manifests {[manifest.id for manifest in busy]}: another task processes them"
         if message != printed:
             log.info(message)
@@ -36,7 +36,7 @@ def replayed_since(context: Context, manifest_id: int, since: datetime | None) -
     Runs of several dates may ask for a replay of one manifest at the same time: one of them is enough.
     """
     ended_well = (AttemptState.PUBLISHED, AttemptState.UNCHANGED)
-    for row in reversed(context.database.attempts(manifest_id)):
+    for row in reversed(context.database.attempts.of_manifest(manifest_id)):
         if since is not None and row["state"] in ended_well and row["started_at"] >= since:
             return f"attempt {row['attempt']} of {row['actor']}"
     return None

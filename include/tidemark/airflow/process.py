@@ -95,7 +95,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
         if self._label is None:
             manifest_id = int(self.manifest_id)
             with ManifestDatabase(Environment.from_variables().database(), "airflow label") as database:
-                self._label = log_lines.label(manifest_id, database.manifest(manifest_id).ranges)
+                self._label = log_lines.label(manifest_id, database.manifests.get(manifest_id).ranges)
         return self._label
 
     def _page(self) -> str | None:

@@ -90,7 +90,7 @@ def manifests_asked_for(context: Context, params: Mapping[str, Any]) -> list[int
         return refuse_over_limit(context, [manifest.id for manifest in _named(context, params["replay"])])
     if params.get("fill"):
         alone(context, params["fill"])
-        return first_that_fit(context.database.lacking(context.pipeline_name, params["fill"]))
+        return first_that_fit(context.database.publications.lacking(context.pipeline_name, params["fill"]))
     if params.get("retry"):
         named = _named(context, params["retry"])
         return refuse_over_limit(context, [manifest.id for manifest in named if is_unfinished(context, manifest)])
@@ -120,7 +120,7 @@ def require_chosen_done(context: Context, params: Mapping[str, Any], processed: 
     require_done(context, processed)
     if params.get("retry_unfinished"):
         refuse_rest(context, processed)
-    if params.get("fill") and (left := context.database.lacking(context.pipeline_name, params["fill"])):
+    if params.get("fill") and (left := context.database.publications.lacking(context.pipeline_name, params["fill"])):
         raise NotDone(
             f"sink {params['fill']} still lacks {count_of(len(left), 'manifest')}",
             next_step=f"trigger the fill again, or: tidemark fill {context.pipeline_name} {params['fill']} --why TEXT",
@@ -152,7 +152,7 @@ def accept(context: Context, wish: Mapping[str, Any], *, run_id: str = "", dry_r
             pipeline=context.pipeline_name,
         )
     why = f"{wish['why']} (DAG run {run_id})" if run_id else wish["why"]
-    if any(made["why"] == why for made in context.database.decisions(context.pipeline_name)):
+    if any(made["why"] == why for made in context.database.decisions.of_pipeline(context.pipeline_name)):
         return Decision((f"{name} was decided by this run before",), (), dry_run)
     match name:
         case "accept-loss":
@@ -164,7 +164,7 @@ def accept(context: Context, wish: Mapping[str, Any], *, run_id: str = "", dry_r
 
 def preview(context: Context, ids: Sequence[int]) -> list[str]:
     """What a dry run says of manifests that there are."""
-    manifests = context.database.manifests(ids=list(ids))
+    manifests = context.database.manifests.find(ids=list(ids))
     return [f"would process {label(manifest.id, manifest.ranges)}" for manifest in manifests] or ["nothing to process"]
 
 

@@ -71,12 +71,12 @@ def manifests(
         if pipeline_name is not None:
             check_pipeline(environment, database, pipeline_name)
         size = limit if limit or as_json else PAGE
-        page = database.page_of_manifests(pipeline_name, chosen, limit=size, after=after)
+        page = database.manifests.page(pipeline_name, chosen, limit=size, after=after)
         output.finished(manifest_views(database, page), as_json, nothing="there are no manifests")
-        names = [pipeline_name] if pipeline_name else database.pipelines(retired=True)
-        archives = [archive for name in names for archive in database.archives(name)]
-        older = database.count_manifests(pipeline_name, chosen, most=1, after=page[-1].id) if page else 0
-        matching = database.count_manifests(pipeline_name, chosen, most=COUNTED + 1) if older else len(page)
+        names = [pipeline_name] if pipeline_name else database.pipelines.names(retired=True)
+        archives = [archive for name in names for archive in database.archives.of_pipeline(name)]
+        older = database.manifests.count(pipeline_name, chosen, most=1, after=page[-1].id) if page else 0
+        matching = database.manifests.count(pipeline_name, chosen, most=COUNTED + 1) if older else len(page)
     if older:
         options = {
             "--state": state, "--since": since and since.isoformat(), "--until": until and until.isoformat(),
@@ -101,7 +101,7 @@ def show(command: click.Context, manifest_id: int, compare: bool, as_json: bool)
     """
     environment: Environment = command.obj
     with database_of(environment) as database:
-        manifest = database.manifest(manifest_id)
+        manifest = database.manifests.get(manifest_id)
         view = manifest_history_view(database, manifest)
     if not compare:
         output.shown(view, None, as_json)
@@ -133,7 +133,7 @@ def objects(environment: Environment, pipeline_name: str, sink: str | None, dead
             return pipeline
 
         views = object_views(database, pipeline_name, loaded, sink=sink, dead_letters=dead_letters)
-        for known in () if views else database.sinks(pipeline_name):
+        for known in () if views else database.sinks.known(pipeline_name):
             if not known.has_files:  # the others have files, and nothing is published yet
                 log.note(f"sink {known.name} writes {known.target}: read it there, each manifest is whole or absent")
         output.objects(views, as_json)
@@ -257,7 +257,7 @@ def audit(
             raise click.UsageError("--deep reads all rows of the pipeline: leave out --since and --until")
         with opened(command.obj, pipeline_name) as context:
             manifests, differences = audit_between(context, part)
-            archived = context.database.count_archived(pipeline_name)
+            archived = context.database.archives.count_manifests(pipeline_name)
         output.audited(difference_views(differences), manifests, (), as_json)
         if archived:
             log.note(f"{archived:,} archived manifests are compared without --since and --until only")
@@ -267,9 +267,9 @@ def audit(
         for text in not_in_file(context.pipeline, context.database):
             log.note(text)
         for sink in context.sink_names():
-            output.never_filled(sink, context.database.archived_lacking(pipeline_name, sink)["manifests"])
-        manifests = context.database.manifests(pipeline_name, archived=True)
-        archives = context.database.archives(pipeline_name)
+            output.never_filled(sink, context.database.archives.lacking(pipeline_name, sink)["manifests"])
+        manifests = context.database.manifests.find(pipeline_name, archived=True)
+        archives = context.database.archives.of_pipeline(pipeline_name)
         output.audited(difference_views(differences), manifests, archives, as_json)
     command.exit(1 if differences else 0)
 

@@ -55,7 +55,7 @@ def _pipeline_named(environment: Environment, pipeline_name: str) -> Pipeline:
 def _is_planned(environment: Environment, pipeline_name: str) -> bool:
     """False also when the manifest database does not answer."""
     with suppress(TidemarkError), database_of(environment) as database:
-        return pipeline_name in database.pipelines()
+        return pipeline_name in database.pipelines.names()
     return False
 
 

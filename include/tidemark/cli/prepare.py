@@ -75,7 +75,7 @@ def _known(pipeline: Pipeline | InvalidPipelines, database: ManifestDatabase) ->
     """The pipeline, or the error when it is retired, or the database knows its sinks by other names or targets."""
     if isinstance(pipeline, InvalidPipelines):
         return pipeline
-    sinks = database.sinks(pipeline.name)
+    sinks = database.sinks.known(pipeline.name)
     try:
         refuse_out_of_use(pipeline.name, database)
         refuse_unlike(pipeline, sinks)

@@ -49,7 +49,7 @@ def where(
         )
         chains = locate(database, topic, partition, offset, sinks, pipeline_name)
         if not chains:
-            log.note(_unknown(topic, partition, database.topics(pipeline_name), pipeline_name))
+            log.note(_unknown(topic, partition, database.chains.topics(pipeline_name), pipeline_name))
     output_records.located(chains, as_json)
     command.exit(0 if any(chain.standing is Standing.HELD for chain in chains) else 1)
 

@@ -97,7 +97,7 @@ def run(
         taken = to_take_along(context, older)
         taken_ids = [manifest.id for manifest in taken]
         output.notes(run_view(planned, older, unfinished_lines(context, older, taken_ids)))
-        own = context.database.manifests(ids=planned.manifests)
+        own = context.database.manifests.find(ids=planned.manifests)
         _work(environment, context, in_turn(context, own, taken), master)
         with _watched(environment, pipeline_name, Task.CLOSE):
             closing = close(context, planned.run_key, processed=taken_ids)
@@ -202,4 +202,4 @@ def _work(environment: Environment, context: Context, manifests: list[Manifest],
 def _views(context: Context, manifests: list[Manifest], left_out: list[Manifest]) -> list[ManifestView]:
     """Those that were worked on, as they are now."""
     ids = {manifest.id for manifest in manifests} - {manifest.id for manifest in left_out}
-    return manifest_views(context.database, context.database.manifests(ids=sorted(ids)))
+    return manifest_views(context.database, context.database.manifests.find(ids=sorted(ids)))

@@ -1,4 +1,4 @@
--- One block per statement, used by the methods of ManifestDatabase. Parameters are psycopg's %(name)s.
+-- One block per statement, used by the parts of ManifestDatabase. Parameters are psycopg's %(name)s.
 
 -- name: set_actor
 -- A decision (it has a why) looks at targets during its transaction, so that has no time limit.
@@ -528,16 +528,6 @@ FROM archive a WHERE a.pipeline = %(pipeline_name)s AND a.manifests > 0 ORDER BY
 
 -- name: count_archived
 SELECT coalesce(sum(manifests), 0)::bigint AS manifests FROM archive WHERE pipeline = %(pipeline_name)s;
-
--- name: archived_in_sinks
-SELECT p.archive_id, p.sink, p.manifests, p.counts, p.digest
-FROM archive_sink p JOIN archive a ON a.id = p.archive_id WHERE a.pipeline = %(pipeline_name)s ORDER BY 1, 2;
-
--- name: archived_ranges
-SELECT r.archive_id, c.topic, c.topic_id, c.partition, c.incarnation, r.start_offset, r.end_offset, r.manifests, r.read,
-       r.lost
-FROM archive_range r JOIN chain c ON c.id = r.chain_id
-WHERE c.pipeline = %(pipeline_name)s ORDER BY c.topic, c.partition, c.incarnation, r.start_offset;
 
 -- name: false_proofs
 -- Where what is archived does not add up to its proof: by archive and sink, by archive, by range, by chain.

@@ -53,7 +53,7 @@ def _target(
         )
         return
     with database:
-        refuse_unlike(pipeline.model_copy(update={"sinks": (settings,)}), database.sinks(pipeline.name))
+        refuse_unlike(pipeline.model_copy(update={"sinks": (settings,)}), database.sinks.known(pipeline.name))
         refuse_vanished(pipeline.name, database, sink)
         if owner is not None:
             refuse_foreign(sink, database.id())

@@ -72,7 +72,7 @@ def _schemas(context: Context, manifest_id: int) -> dict[str, Any]:
     """The schemas of a registry that attempts at a manifest have used; where they differ, those of the newest."""
     schemas: dict[str, Any] = {}
     if context.pipeline.uses_registry():
-        for stored in reversed(context.database.receipts(manifest_id)):
+        for stored in reversed(context.database.attempts.receipts(manifest_id)):
             schemas |= stored.receipt.schemas
     return schemas
 
@@ -82,9 +82,9 @@ def start(context: Context, manifest: Manifest) -> int:
 
     Raises ``IllegalTransition`` when the manifest is blocked.
     """
-    attempt = context.database.start(manifest.id, context.pipeline.fingerprint())
+    attempt = context.database.attempts.start(manifest.id, context.pipeline.fingerprint())
     if attempt is None:
-        refuse_archived([context.database.manifest(manifest.id)])  # since it was read
+        refuse_archived([context.database.manifests.get(manifest.id)])  # since it was read
         raise IllegalTransition(
             f"the manifest is blocked: {manifest.reason}",
             next_step=f"when you know the cause: tidemark retry {manifest.pipeline_name} --manifest {manifest.id}",
@@ -118,7 +118,7 @@ def order_of(context: Context, manifest: Manifest, attempt: int, sinks: Sequence
             if settings.name in chosen
         ),
         transforms=pipeline.transforms(),
-        record_bytes=context.database.record_bytes(context.pipeline_name),
+        record_bytes=context.database.publications.record_bytes(context.pipeline_name),
         nul_allowed=all(settings.stores_nul for settings in pipeline.sinks),
         before=looked_back(context, manifest),
     )
@@ -130,11 +130,11 @@ def fail(context: Context, manifest_id: int, attempt: int, error: BaseException)
     blocked = isinstance(error, Blocked)
     with context.database.transaction():
         if blocked:  # first the manifest's row, then the attempt's: a new attempt locks them in the same order
-            context.database.block(manifest_id, attempt, reason)
+            context.database.attempts.block(manifest_id, attempt, reason)
         else:
-            context.database.fail(manifest_id, attempt, reason)
+            context.database.attempts.fail(manifest_id, attempt, reason)
         state = AttemptState.BLOCKED if blocked else AttemptState.FAILED
-        context.database.end_attempt(manifest_id, attempt, state, reason)
+        context.database.attempts.end(manifest_id, attempt, state, reason)
 
 
 def _refuse_done_before(manifest: Manifest) -> None:
@@ -206,7 +206,9 @@ class _Attempt:
         self.number = start(self.context, self.manifest)
         try:
             with about(pipeline=self.context.pipeline_name, manifest=self.manifest.id):
-                self.manifest = database.manifest(self.manifest.id)  # read again: no lower attempt can change it now
+                self.manifest = database.manifests.get(
+                    self.manifest.id
+                )  # read again: no lower attempt can change it now
                 return self._work()
         except BaseException as error:
             return self._ended(error)
@@ -299,14 +301,16 @@ class _Attempt:
                 continue
             if self.publisher.settle(self.manifest, sink, self.number) is Verdict.UNKNOWN:
                 raise not_known(sink, self.manifest.id, sink.ledger.recorded_attempt(self.manifest.id))
-        self.manifest = context.database.manifest(self.manifest.id)
+        self.manifest = context.database.manifests.get(self.manifest.id)
         if self.replay and self.manifest.state is ManifestState.DONE:
             return context.sinks
         missing = context.sinks_to_finish(self.manifest)
         if not missing:
             return []
         published = {publication.attempt for publication in self.manifest.publications if not publication.behind}
-        stored = [row for row in context.database.receipts(self.manifest.id) if row.receipt.attempt in published]
+        stored = [
+            row for row in context.database.attempts.receipts(self.manifest.id) if row.receipt.attempt in published
+        ]
         fingerprint = context.pipeline.fingerprint()
         if not self.replay and all(row.fingerprint == fingerprint for row in stored):
             return missing
@@ -323,14 +327,14 @@ class _Attempt:
         """End an attempt that failed; with any error it counts as fenced when a newer attempt has taken over."""
         database, manifest_id = self.context.database, self.manifest.id
         try:
-            if database.newest_attempt(manifest_id) != self.number:
+            if database.attempts.newest(manifest_id) != self.number:
                 superseded = self._superseded(self.publisher, error)
                 self.publisher.clean(manifest_id, self.number, list(self._own_sinks()))
                 return superseded
             fail(self.context, manifest_id, self.number, error)
         except Unavailable:  # the connection has ended, and with it the lock: another attempt may have taken over
             with suppress(Unavailable, AccessDenied), database.reopened() as reopened:
-                if reopened.newest_attempt(manifest_id) != self.number:
+                if reopened.attempts.newest(manifest_id) != self.number:
                     return self._superseded(Publisher(replace(self.context, database=reopened)), error)
         raise error  # also when the database does not answer: the lock is gone, and ``retry`` takes the manifest
 
@@ -347,9 +351,9 @@ class _Attempt:
         An attempt that left a record or published keeps its staging: ``sweep`` finds leftovers by it.
         """
         database, manifest_id = self.context.database, self.manifest.id
-        states = {row["attempt"]: row["state"] for row in database.attempts(manifest_id)}
+        states = {row["attempt"]: row["state"] for row in database.attempts.of_manifest(manifest_id)}
         state = states.get(self.number)  # None: the manifest was archived, and this attempt is not what readers see
-        database.release(manifest_id, self.number)
+        database.attempts.release(manifest_id, self.number)
         if state not in (AttemptState.PUBLISHED, AttemptState.UNCHANGED):
             for sink in self._own_sinks():
                 with suppress(*OF_ONE_SINK):

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from tidemark.database.client import Row
+from tidemark.database.statements import Row
 from tidemark.errors import NotFound, NotPublished
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.failed_tasks import Task, begun
@@ -55,7 +55,7 @@ def close(
     counts, hours = published_sums(context, manifests)
     with begun(context.database, context.pipeline_name, Task.CLOSE):
         closed_hours = tuple(close_hours(context))
-    context.database.forget_failed_task(context.pipeline_name, Task.CLOSE)
+    context.database.tasks.forget_failed(context.pipeline_name, Task.CLOSE)
     return Closing(
         run_key, run["reached"], tuple(run["manifests"]), tuple(run["covered_by"]), taken_along, counts, hours,
         closed_hours,
@@ -70,13 +70,13 @@ def require_run_done(
     Raises ``NotFound`` for an unknown run, and ``NotPublished`` when a manifest is not published. With
     ``unfinished: fail`` also when an older one is unfinished that is not ``held``, as ``older_unfinished`` has it.
     """
-    run = context.database.find_run(context.pipeline_name, run_key)
+    run = context.database.runs.find(context.pipeline_name, run_key)
     if run is None:
         raise NotFound(f"there is no run {run_key}", next_step="plan it first", pipeline=context.pipeline_name)
     own = [*run["manifests"], *run["covered_by"]]
     manifests = require_done(context, sorted({*own, *processed}))
     Publisher(context).sweep(above=recent_manifests(context.database))
-    context.database.add_up_sums(context.pipeline_name)
+    context.database.manifests.add_up_sums(context.pipeline_name)
     tell_progress(context)  # also of losses that a person accepted, and so that the group's offsets do not expire
     if context.pipeline.unfinished is Unfinished.FAIL:
         refuse_older(context, older_unfinished(context, own, held))
@@ -86,7 +86,7 @@ def require_run_done(
 def published_sums(context: Context, manifests: Sequence[Manifest]) -> tuple[Counts, dict[str, list[int]]]:
     """What the published attempts of these manifests counted: all together, and ``[written, late]`` by event hour."""
     published = [(manifest.id, shown.attempt) for manifest in manifests for shown in manifest.publications[:1]]
-    receipts = [context.database.receipt(manifest_id, attempt) for manifest_id, attempt in published]
+    receipts = [context.database.attempts.receipt(manifest_id, attempt) for manifest_id, attempt in published]
     hours = sum_of_hours(receipt.hours for receipt in receipts if receipt)
     return sum((published_counts(manifest) for manifest in manifests), Counts()), hours
 
@@ -103,7 +103,7 @@ def ranges_of_hours(hours: Iterable[datetime]) -> list[list[str]]:
 
 def require_done(context: Context, ids: Sequence[int]) -> list[Manifest]:
     """The manifests; raises ``NotPublished`` when some of them are not published, with cause and attempt of each."""
-    manifests = context.database.manifests(ids=ids)
+    manifests = context.database.manifests.find(ids=ids)
     undone = [manifest for manifest in manifests if manifest.state is not ManifestState.DONE]
     if undone:
         more = f"; and {len(undone) - NAMED} more" if len(undone) > NAMED else ""
@@ -129,7 +129,7 @@ def _next_step(undone: Sequence[Manifest]) -> str:
 
 def _cause(context: Context, manifest: Manifest) -> str:
     """What is not published, why, and who made the last attempt."""
-    attempts = context.database.attempts(manifest.id)
+    attempts = context.database.attempts.of_manifest(manifest.id)
     if not attempts:
         planned = f" in DAG run {manifest.dag_run}" if manifest.dag_run else ""
         return f"{described(manifest)}: no attempt has started{planned}"

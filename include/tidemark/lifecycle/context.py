@@ -68,7 +68,7 @@ def open_context(
     if renaming is not Renaming.PIPELINE:
         refuse_out_of_use(pipeline.name, database)
     if renaming is None:
-        refuse_unlike(pipeline, database.sinks(pipeline.name))
+        refuse_unlike(pipeline, database.sinks.known(pipeline.name))
     source = open_source(pipeline.name, pipeline.source, lookup)
     sinks = tuple(open_sink(pipeline.name, settings, lookup) for settings in pipeline.sinks)
     return Context(pipeline, database, source, sinks, lookup)
@@ -78,7 +78,7 @@ def refuse_out_of_use(pipeline_name: str, database: ManifestDatabase) -> None:
     """Raise ``ConfigurationError`` for a pipeline that a person took off the lists and did not bring back, for a
     name that a pipeline had before, and while a pipeline is being renamed."""
     refuse_renamed(pipeline_name, database)
-    since = database.retired_at(pipeline_name)
+    since = database.pipelines.retired_at(pipeline_name)
     if since is not None:
         raise ConfigurationError(
             f"the pipeline was retired on {since:%Y-%m-%d}; it is not planned any more",

@@ -29,8 +29,8 @@ def begins(context: Context, kind: RunKind, since: datetime | None, chains: Sequ
     if since is None:
         return None
     database, pipeline_name = context.database, context.pipeline_name
-    ended = database.ends_of_schedule(pipeline_name, since) if kind is RunKind.SCHEDULED else {}
-    ended = ended or database.ends_of_cut(pipeline_name, since)
+    ended = database.runs.ends_of_schedule(pipeline_name, since) if kind is RunKind.SCHEDULED else {}
+    ended = ended or database.runs.ends_of_cut(pipeline_name, since)
     if ended:
         return {at: _after(ended, lives, start_of(lives)) for at, lives in lives_of(database, chains).items()}
     answers = context.source.offsets_at([chain.at for chain in chains], since)
@@ -58,13 +58,15 @@ def covering_manifests(
         starts = {chain.at: begin.get(chain.at, chain.anchor) for chain in chains}
         ends = [(at, starts[at], end) for at, end in planned.ends]
         between = [part for at, start, end in ends if start is not None for part in parts_of(logs[at], start, end)]
-        return database.manifests_between(between)
+        return database.manifests.between(between)
     below = [part for at, end in planned.ends for part in parts_of(logs[at], 0, end)]
-    unpublished = database.unpublished_before(context.pipeline_name, [(chain, end) for chain, _, end in below])
+    unpublished = database.manifests.unpublished_before(
+        context.pipeline_name, [(chain, end) for chain, _, end in below]
+    )
     if planned.slices:
         return unpublished
     last = [max(parts_of(logs[at], 0, end), key=lambda part: part[2], default=None) for at, end in planned.ends]
-    holding = database.covering_manifests([(chain, end) for chain, _, end in filter(None, last)])
+    holding = database.manifests.covering([(chain, end) for chain, _, end in filter(None, last)])
     return sorted({*unpublished, *holding})
 
 
@@ -83,9 +85,9 @@ def manifests_between(context: Context, chains: Sequence[Chain], start: datetime
         if begin is not None:
             parts += parts_of(logs[chain.at], begin[0], chain.end if stop is None else stop[0])
     _refuse_archived(context, logs, parts)
-    manifest_ids = database.manifests_between(parts)
+    manifest_ids = database.manifests.between(parts)
     taken = _taken(context, logs, first, start, end)
-    damaged = database.manifests_between([part for at, *gone in taken for part in parts_of(logs[at], *gone)])
+    damaged = database.manifests.between([part for at, *gone in taken for part in parts_of(logs[at], *gone)])
     if damaged:
         raise _lost(context, taken, damaged, sorted({*manifest_ids} - {*damaged}))
     _refuse_of_ended_lives(context, chains, parts, manifest_ids)
@@ -95,7 +97,7 @@ def manifests_between(context: Context, chains: Sequence[Chain], start: datetime
 def _refuse_archived(context: Context, logs: Logs, parts: Sequence[tuple[int, int, int]]) -> None:
     """Raise ``IllegalTransition`` when offsets of an interval are archived."""
     names = {life.chain_id: at for at, lives in logs.items() for life in lives}
-    ends = context.database.archived_below(list(names))
+    ends = context.database.archives.below(list(names))
     for chain_id, start, stop in parts:
         if start < min(stop, ends.get(chain_id, 0)):
             at = names[chain_id]
@@ -114,8 +116,8 @@ def _refuse_of_ended_lives(
 ) -> None:
     """Raise ``TopicChanged`` when manifests of an interval were made in a life of a log that has ended."""
     present = {chain.id for chain in chains}
-    ended = context.database.manifests_between([part for part in parts if part[0] not in present])
-    done = [each.id for each in context.database.manifests(ids=ended) if each.state is ManifestState.DONE]
+    ended = context.database.manifests.between([part for part in parts if part[0] not in present])
+    done = [each.id for each in context.database.manifests.find(ids=ended) if each.state is ManifestState.DONE]
     if done:
         raise TopicChanged(
             f"manifests {listed(done)} were made before their log was cut, and cannot be replayed",
@@ -141,8 +143,8 @@ def _taken(
     """
     database, pipeline_name = context.database, context.pipeline_name
     bounds = context.source.bounds(list(logs))
-    older, past = database.ends_before(pipeline_name, start), database.run_past(pipeline_name, end)
-    newer = database.run_ends(past["id"]) if past else {}
+    older, past = database.runs.ends_before(pipeline_name, start), database.runs.past(pipeline_name, end)
+    newer = database.runs.ends(past["id"]) if past else {}
     taken = []
     for at, lives in logs.items():
         log, answer = bounds[at], first[at]

@@ -166,7 +166,7 @@ class Published:
         empty: dict[TopicPartition, list[tuple[int, int]]] = {}
         lives = {at: self._ends(at) for at in self._logs}
         while lives:  # the present lives of all partitions at once, then the earlier ones of those that have no answer
-            published, without = self._database.newest_published([of_place[0] for of_place in lives.values()])
+            published, without = self._database.ranges.newest_published([of_place[0] for of_place in lives.values()])
             for at, of_place in lives.items():
                 chain_id = of_place[0][0]
                 empty.setdefault(at, []).extend(without.get(chain_id, []))
@@ -179,7 +179,7 @@ class Published:
         """The published offsets that held no record, up to an offset and behind the newest record below it."""
         empty: list[tuple[int, int]] = []
         for chain_id, life_end in self._ends(chain.at):
-            newest, without = self._database.newest_published([(chain_id, min(end, life_end))])
+            newest, without = self._database.ranges.newest_published([(chain_id, min(end, life_end))])
             empty += without.get(chain_id, [])
             if newest:
                 break
@@ -195,7 +195,7 @@ class Published:
 
         def newest_below(end: int) -> PublishedRange | None:
             for chain_id, life_end in lives:
-                part = self._database.last_published([(chain_id, min(end, life_end))]).get(chain_id)
+                part = self._database.ranges.newest_published([(chain_id, min(end, life_end))])[0].get(chain_id)
                 if part is not None:
                     return part
             return None
@@ -303,8 +303,8 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shr
     read = {covered.at: counts[covered.at.topic, covered.at.partition].last_record for covered in manifest.ranges}
     own = [(at, last) for at, last in read.items() if last is not None]
     # In this order: what is published between the two questions is in both answers.
-    staged = database.staged_below(manifest.id, receipt.attempt, receipt.sinks)
-    known, empty = Published(database, database.chains_of(manifest.id)).newest_and_empty()
+    staged = database.ranges.staged_below(manifest.id, receipt.attempt, receipt.sinks)
+    known, empty = Published(database, database.chains.of_manifest(manifest.id)).newest_and_empty()
     published = [(at, part.last) for at, part in known.items()]
     for each in staged:
         if each.last.offset + 1 < each.end:

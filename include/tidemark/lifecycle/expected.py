@@ -24,40 +24,43 @@ class ExpectedByDatabase:
         return [(manifest, row) for manifest in self.manifests if (row := manifest.published(self._sink_name))]
 
     def receipt(self, manifest_id: int, attempt: int) -> Receipt | None:
-        return self._database.receipt(manifest_id, attempt)
+        return self._database.attempts.receipt(manifest_id, attempt)
 
     def given_up(self, manifest_id: int, attempt: int) -> frozenset[str]:
-        return self._database.accepted_damage(manifest_id, self._sink_name, attempt)
+        return self._database.decisions.accepted_damage(manifest_id, self._sink_name, attempt)
 
     def unknown(self, manifest_ids: Iterable[int]) -> set[int]:
-        return set(self._database.unknown_manifests(sorted(manifest_ids)))
+        return set(self._database.manifests.unknown(sorted(manifest_ids)))
 
     def own(self) -> dict[int, Manifest]:
-        manifests = self._database.manifests(self._pipeline_name, archived=True)
+        manifests = self._database.manifests.find(self._pipeline_name, archived=True)
         return {manifest.id: manifest for manifest in manifests}
 
     def not_own(self, manifest_ids: Iterable[int]) -> set[int]:
         asked = set(manifest_ids)
-        known = self._database.manifests(self._pipeline_name, ids=sorted(asked)) if asked else []
+        known = self._database.manifests.find(self._pipeline_name, ids=sorted(asked)) if asked else []
         return asked - {manifest.id for manifest in known}
 
     def highest(self) -> int:
-        return self._database.highest_manifest(self._pipeline_name)
+        return self._database.manifests.highest_id(self._pipeline_name)
 
     def newest_attempt(self, manifest_id: int) -> int:
-        return self._database.newest_attempt(manifest_id)
+        return self._database.attempts.newest(manifest_id)
 
     def pipeline_names(self) -> set[str]:
-        return {self._pipeline_name, *(row["name"] for row in self._database.former_names(self._pipeline_name))}
+        return {
+            self._pipeline_name,
+            *(row["name"] for row in self._database.pipelines.former_names(self._pipeline_name)),
+        }
 
     def objects(self, manifest_id: int | None = None) -> list[tuple[int, PublishedObject]]:
         of = [manifest_id] if manifest_id is not None else None
-        published = self._database.published_objects(self._pipeline_name if of is None else None, of)
+        published = self._database.publications.objects(self._pipeline_name if of is None else None, of)
         return [(id_, object_) for id_, _, object_ in published if object_.sink == self._sink_name]
 
     def kept_of_retired(self) -> set[tuple[str, str]]:
         places: set[tuple[str, str]] = set()
-        for row in self._database.kept_of_retired_sinks(self._pipeline_name):
+        for row in self._database.sinks.kept_of_retired(self._pipeline_name):
             record = RecordName(self._pipeline_name, row["manifest_id"], row["attempt"])
             places |= {(row["root"], key) for key in (str(record), *row["paths"])}
         return places
@@ -72,14 +75,17 @@ def work_of(
 ) -> Work:
     """What an attempt is about to write, for the sinks that prepare for it."""
     marks = MarkSession(
-        database.session, database.transaction, database.user, partial(database.attempt_lock, manifest_id, attempt)
+        database.session,
+        database.transaction,
+        database.user,
+        partial(database.attempts.lock_number, manifest_id, attempt),
     )
     return Work(
         manifest_id,
         attempt,
         decode,
         transforms,
-        partial(database.incarnations, manifest_id),
+        partial(database.chains.incarnations, manifest_id),
         partial(_may_have_put, database, manifest_id, attempt),
         marks,
     )
@@ -92,4 +98,4 @@ def _may_have_put(database: ManifestDatabase, manifest_id: int, attempt: int) ->
     started. A receipt of any sink counts: one that is retired now may have written the same target. That nothing is
     found there proves nothing: it may have been deleted, or restored from an older copy.
     """
-    return any(stored.receipt.attempt < attempt for stored in database.receipts(manifest_id))
+    return any(stored.receipt.attempt < attempt for stored in database.attempts.receipts(manifest_id))

@@ -39,7 +39,7 @@ def watched(
             what, next_step = _in_words(error, task)
             # A database that does not answer cannot be told; the error that is raised says so.
             with suppress(TidemarkError), open_database() as database:
-                database.note_failed_task(pipeline_name, task, what, next_step, refused=_is_refusal(error))
+                database.tasks.note_failed(pipeline_name, task, what, next_step, refused=_is_refusal(error))
         raise
 
 
@@ -47,13 +47,13 @@ def watched(
 def begun(database: ManifestDatabase, pipeline_name: str, task: Task, run_key: str = "") -> Iterator[None]:
     """Note that a task has begun. Whoever sees it succeed takes the note away, and of one that fails ``watched`` makes
     another; that of a killed one stays, also when Airflow ends it, since somebody marked it."""
-    database.note_begun_task(pipeline_name, task, run_key)
+    database.tasks.note_begun(pipeline_name, task, run_key)
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, KeyboardInterrupt) or _is_told_otherwise(error):
             with suppress(TidemarkError):
-                database.forget_begun_task(pipeline_name, task)
+                database.tasks.forget_begun(pipeline_name, task)
         raise
 
 

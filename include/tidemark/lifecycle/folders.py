@@ -29,7 +29,7 @@ def claim_folders(context: Context, topics: Sequence[str], *, dry_run: bool) -> 
     database, own = context.database, stream_folders(context.pipeline, topics)
     new = [folders for folders in own if folders not in _stored(context, topics)]
     if new and not dry_run:
-        database.lock_folders()  # of two pipelines that come at once the second sees the first
+        database.sinks.lock_folders()  # of two pipelines that come at once the second sees the first
     for mine, other in meetings(own, _stored(context, topics)):
         raise PlanRefused(
             what_is_wrong(mine, other),
@@ -39,7 +39,7 @@ def claim_folders(context: Context, topics: Sequence[str], *, dry_run: bool) -> 
             topic=mine.topic,
         )
     if not dry_run:
-        database.remember_folders([vars(folders) for folders in new])
+        database.sinks.remember_folders([vars(folders) for folders in new])
     return sorted({folders.topic for folders in new})
 
 
@@ -62,11 +62,11 @@ def name_success_files(
     by_name = {sink.name: sink.output for sink in context.sinks if isinstance(sink.output, ShowsHours)}
     for mine, other in shared(own, stored):
         names = {folders.pipeline for folders in stored if folders.topic == mine.topic}
-        for hour in context.database.plain_success_files(other.pipeline, other.sink, hours):
+        for hour in context.database.success_files.plain(other.pipeline, other.sink, hours):
             folder = Layout(other.folders).folder(other.pipeline, other.topic, hour)
             by_name[mine.sink].name_shown(folder, other.pipeline, names)
 
 
 def _stored(context: Context, topics: Sequence[str]) -> list[StreamFolders]:
-    rows = context.database.stream_folders(topics)
+    rows = context.database.sinks.folders(topics)
     return [StreamFolders(**{**row, "shared_with": tuple(row["shared_with"])}) for row in rows]

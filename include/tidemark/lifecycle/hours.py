@@ -24,13 +24,13 @@ def close_hours(context: Context) -> list[datetime]:
     """
     database, pipeline_name = context.database, context.pipeline_name
     with database.transaction():
-        database.lock_hours(pipeline_name)
+        database.hours.lock(pipeline_name)
         closed: list[datetime] = []
-        cut = database.published_up_to(pipeline_name)
+        cut = database.runs.published_up_to(pipeline_name)
         if cut is not None:
-            database.fill_hours(pipeline_name, _window(context, cut), cut)
+            database.hours.fill(pipeline_name, _window(context, cut), cut)
             last = event_hours.last_due(cut, context.pipeline.event_time.allowed_lateness)
-            closed = database.close_hours(pipeline_name, last, held_hours(context))
+            closed = database.hours.close(pipeline_name, last, held_hours(context))
         failpoint("hours.before_commit")
     failpoint("hours.after_commit")
     _show(context)
@@ -43,8 +43,8 @@ def _window(context: Context, cut: datetime) -> datetime:
 
 def held_hours(context: Context) -> list[datetime]:
     """The hours that an attempt is at work on, or that a replay has not brought to every sink."""
-    behind = context.database.half_replayed(context.pipeline_name, context.sink_names())
-    rows = context.database.held_hours(context.pipeline_name, [manifest.id for manifest in behind])
+    behind = context.database.manifests.half_replayed(context.pipeline_name, context.sink_names())
+    rows = context.database.hours.held(context.pipeline_name, [manifest.id for manifest in behind])
     return sorted({row["hour"] for row in rows})
 
 
@@ -54,12 +54,12 @@ def _show(context: Context) -> None:
     database, pipeline_name = context.database, context.pipeline_name
     able = [sink.output for sink in context.sinks if isinstance(sink.output, ShowsHours)]
     outputs = [output for output in able if output.shows_hours()]
-    topics = database.topics(pipeline_name) if outputs else []
+    topics = database.chains.topics(pipeline_name) if outputs else []
     shared = with_shared_folders(context, topics) if outputs else set()
-    former = {row["name"] for row in database.former_names(pipeline_name)} if outputs else set()
+    former = {row["name"] for row in database.pipelines.former_names(pipeline_name)} if outputs else set()
     for output in outputs:
         whose = pipeline_name if output.name in shared else None
-        due = database.without_success_file(pipeline_name, output.name, whose)
+        due = database.success_files.missing(pipeline_name, output.name, whose)
         given_up = _given_up(context, output) if due else set()
         complete = [row for row in due if row["whole"] and row["hour"] not in given_up]
         lacking = [row for row in due if row["shown"] and (not row["whole"] or row["hour"] in given_up)]
@@ -76,10 +76,10 @@ def _show(context: Context) -> None:
             output.hide(topics, row["hour"], {row["whose"], whose, *former})
         if lacking:
             hidden = {row["hour"]: row["revision"] for row in lacking}
-            database.forget_success_files(pipeline_name, output.name, hidden)
+            database.success_files.forget(pipeline_name, output.name, hidden)
         if complete:
             shown = {row["hour"]: row["revision"] for row in complete}
-            database.note_success_files(pipeline_name, output.name, whose, shown)
+            database.success_files.note(pipeline_name, output.name, whose, shown)
             if whose is not None:
                 name_success_files(context, topics, [output.name], sorted(shown))
 
@@ -88,7 +88,7 @@ def _given_up(context: Context, output: ShowsHours) -> set[datetime]:
     """The hours of which a person has given up files in a sink. A file that is in the folder of none of its manifest's
     hours, since the layout was another one, may be of any."""
     hours: set[datetime] = set()
-    for row in context.database.given_up_files(context.pipeline_name, output.name):
+    for row in context.database.success_files.given_up(context.pipeline_name, output.name):
         own = [hour for hour in row["hours"] if output.is_of_hour(row["path"], row["topic"], hour)]
         hours.update(own or row["hours"])
     return hours
@@ -103,7 +103,7 @@ def without_rows_of(
 ) -> list[WithoutRows]:
     """For each hour what the runs made no rows of that read what arrived from its begin until it was due; of what one
     sink shows, or of all."""
-    return database.without_rows(pipeline_name, [(hour, event_hours.due(hour, lateness)) for hour in hours], sink)
+    return database.hours.without_rows(pipeline_name, [(hour, event_hours.due(hour, lateness)) for hour in hours], sink)
 
 
 def hours_to_tell(context: Context, dag_run: str, ended_well: Callable[[str], bool | None]) -> list[str]:
@@ -113,14 +113,14 @@ def hours_to_tell(context: Context, dag_run: str, ended_well: Callable[[str], bo
     is told by the next one, and a run that tries again tells the same once more.
     """
     database, pipeline_name = context.database, context.pipeline_name
-    endings = {run: ended_well(run) for run in database.tellers(pipeline_name) if run != dag_run}
+    endings = {run: ended_well(run) for run in database.hours.tellers(pipeline_name) if run != dag_run}
     with database.transaction():
-        database.lock_hours(pipeline_name)
+        database.hours.lock(pipeline_name)
         for run, told in {**endings, dag_run: False}.items():
             if told is not None:
-                database.settle_told(pipeline_name, run, told=told)
-        cut = database.published_up_to(pipeline_name)
-        known = event_hours.states(database.hours_since(pipeline_name, _window(context, cut))) if cut else []
+                database.hours.settle_told(pipeline_name, run, told=told)
+        cut = database.runs.published_up_to(pipeline_name)
+        known = event_hours.states(database.hours.since(pipeline_name, _window(context, cut))) if cut else []
         starts = event_hours.to_tell(known)
-        database.tell_hours(pipeline_name, dag_run, starts)
+        database.hours.tell(pipeline_name, dag_run, starts)
     return [event_hours.key(start) for start in starts]

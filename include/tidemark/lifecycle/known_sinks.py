@@ -16,13 +16,13 @@ from tidemark.verdict import NextStep, command
 
 def know_sinks(pipeline: Pipeline, database: ManifestDatabase) -> None:
     """Store the sinks of the pipeline file that the database does not know yet; raises as ``refuse_unlike``."""
-    known = database.sinks(pipeline.name)
+    known = database.sinks.known(pipeline.name)
     refuse_unlike(pipeline, known)
     names = {sink.name for sink in known}
     new = {sink.name: sink.target for sink in pipeline.sinks if sink.name not in names}
     if new:
         with database.transaction():
-            database.remember_pipeline(pipeline.name, new)
+            database.pipelines.remember(pipeline.name, new)
 
 
 def not_in_file(pipeline: Pipeline, database: ManifestDatabase) -> list[str]:
@@ -31,7 +31,7 @@ def not_in_file(pipeline: Pipeline, database: ManifestDatabase) -> list[str]:
     return [
         f"sink {sink.name} ({sink.target}) is known and not in the pipeline file: what is published there stays; "
         f"put it back, or: tidemark retire-sink {pipeline.name} {sink.name} --why TEXT"
-        for sink in database.sinks(pipeline.name)
+        for sink in database.sinks.known(pipeline.name)
         if sink.stands and sink.name not in in_file
     ]
 

@@ -26,7 +26,7 @@ Logs = Mapping[TopicPartition, Sequence[Life]]  # the newest life first
 
 def lives_of(database: ManifestDatabase, chains: Sequence[Chain]) -> dict[TopicPartition, list[Life]]:
     """The life of each chain, up to the chain's end, and those before it."""
-    earlier = database.earlier_lives([chain.id for chain in chains if chain.incarnation > 1])
+    earlier = database.chains.earlier_lives([chain.id for chain in chains if chain.incarnation > 1])
     return {
         chain.at: [
             Life(chain.id, chain.anchor, chain.end),

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from tidemark.database.client import Row
+from tidemark.database.statements import Row
 from tidemark.errors import DataLost, Unavailable
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.lives import lives_of, start_of
@@ -28,8 +28,8 @@ def looked_back(context: Context, manifest: Manifest) -> tuple[Range, ...]:
     if not spans:
         return ()
     database = context.database
-    begins = {at: start_of(lives) for at, lives in lives_of(database, database.chains_of(manifest.id)).items()}
-    lost = database.lost_parts(context.pipeline_name, None)
+    begins = {at: start_of(lives) for at, lives in lives_of(database, database.chains.of_manifest(manifest.id)).items()}
+    lost = database.ranges.lost(context.pipeline_name, None)
     first = context.source.records_from([(covered.at, covered.start) for covered in manifest.ranges])
     before = []
     for covered in manifest.ranges:

@@ -27,8 +27,8 @@ def older_unfinished(context: Context, own: Collection[int], held: HeldElsewhere
     another run of Airflow, which has not ended, is to process them.
     """
     database = context.database
-    undone = database.undone(context.pipeline_name)
-    half_replayed = database.half_replayed(context.pipeline_name, context.sink_names())
+    undone = database.manifests.undone(context.pipeline_name)
+    half_replayed = database.manifests.half_replayed(context.pipeline_name, context.sink_names())
     return [
         manifest
         for manifest in (*undone, *half_replayed)

@@ -106,7 +106,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
 def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
     pipeline, database = context.pipeline, context.database
     _await_cut(pipeline, tick)
-    first_plan = not database.is_planned(pipeline.name)
+    first_plan = not database.pipelines.is_planned(pipeline.name)
     if first_plan:
         refuse_looks_renamed(pipeline, database)
     notes = [*check_for_plan(context, dry_run=dry_run), *not_in_file(pipeline, database)]
@@ -125,7 +125,7 @@ def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
     held_back = tuple(transaction.described(asked_at) for _, transaction in sorted(transactions.items()))
     try:
         with database.transaction():
-            database.lock_planning(pipeline.name)
+            database.runs.lock_planning(pipeline.name)
             refuse_out_of_use(pipeline.name, database)
             known = _known(context, tick)
             if known is not None:
@@ -137,8 +137,8 @@ def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
             planned = planner.plan(
                 pipeline.name, states, chains, limits(context),
                 pipeline.source.on_data_loss, datetime.now(UTC),
-                first_plan=first_plan and not database.is_planned(pipeline.name),
-                ended=database.ended_chains(pipeline.name), span_starts=span_starts,
+                first_plan=first_plan and not database.pipelines.is_planned(pipeline.name),
+                ended=database.chains.ended(pipeline.name), span_starts=span_starts,
             )  # fmt: skip
             planned = replace(planned, notes=(*notes, *planned.notes, *logs.notes, *held_back))
             if dry_run:
@@ -164,7 +164,7 @@ def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
             return _plan(context, tick, dry_run=dry_run)
         if not dry_run:
             for refusal in refused.refusals:
-                database.block_chains([refusal.chain_id], refusal.reason, refusal.life_end)
+                database.chains.block([refusal.chain_id], refusal.reason, refusal.life_end)
         raise refused.cause from None
     failpoint("plan.after_commit")
     return run
@@ -180,17 +180,17 @@ def _chains(context: Context) -> list[Chain]:
     """The chains of the topics that the pipeline file selects; the chain of another topic stays as it is."""
     return [
         chain
-        for chain in context.database.chains(context.pipeline_name)
+        for chain in context.database.chains.of_pipeline(context.pipeline_name)
         if context.pipeline.source.reads(chain.at.topic)
     ]
 
 
 def _known(context: Context, tick: Tick) -> PlannedRun | None:
     """The run as it was stored; what failed after it was stored is over."""
-    row = context.database.find_run(context.pipeline_name, tick.run_key)
+    row = context.database.runs.find(context.pipeline_name, tick.run_key)
     if row is None:
         return None
-    context.database.forget_failed_plan_of(context.pipeline_name, tick.run_key)
+    context.database.tasks.forget_failed_plan_of(context.pipeline_name, tick.run_key)
     if tick.cut_at is not None and row["cut_at"] != tick.cut_at:
         raise CutConflict(
             f"run {tick.run_key} was planned up to {row['cut_at']} before, and now up to {tick.cut_at}",
@@ -199,7 +199,7 @@ def _known(context: Context, tick: Tick) -> PlannedRun | None:
         )
     return PlannedRun(
         tick.run_key, tuple(row["manifests"]), tuple(row["covered_by"]), row["reached"], tuple(row["notes"]), True,
-        ends=tuple(context.database.places_of_run_ends(row["id"])),
+        ends=tuple(context.database.runs.places_of_ends(row["id"])),
     )  # fmt: skip
 
 
@@ -318,7 +318,7 @@ def _refuse_compacted(context: Context, topics: Sequence[str]) -> None:
 def limits(context: Context) -> Limits:
     """How much one slice may hold, by the record size measured on earlier manifests."""
     settings = context.pipeline.source.slice
-    record_bytes = context.database.record_bytes(context.pipeline_name)
+    record_bytes = context.database.publications.record_bytes(context.pipeline_name)
     return Limits(settings.max_records, settings.max_bytes, settings.max_slices, record_bytes)
 
 
@@ -334,27 +334,27 @@ def _store(
     """Insert the run with its ends, the new chains with their anchors, lost ranges, manifests and their ranges."""
     pipeline, database = context.pipeline, context.database
     pipeline_name = pipeline.name
-    database.remember_pipeline(pipeline_name, {sink.name: sink.target for sink in context.sinks})
+    database.pipelines.remember(pipeline_name, {sink.name: sink.target for sink in context.sinks})
     ids = {chain.at: chain.id for chain in chains}
-    ids |= database.insert_chains(pipeline_name, [place for place, _ in planned.anchors])
-    database.insert_ranges(RangeKind.ANCHOR, [(ids[place], None, offset, None) for place, offset in planned.anchors])
+    ids |= database.chains.insert(pipeline_name, [place for place, _ in planned.anchors])
+    database.ranges.insert(RangeKind.ANCHOR, [(ids[place], None, offset, None) for place, offset in planned.anchors])
     every = _chains(context) if planned.anchors else chains
     lost = [(ids[range_.at], range_.start, range_.end, None) for range_ in planned.lost]
-    database.insert_ranges(RangeKind.LOST, lost)
+    database.ranges.insert(RangeKind.LOST, lost)
     covered_by = covering.covering_manifests(context, planned, every, begin, by_time=tick.cut_at is not None)
     if tick.kind is RunKind.BACKFILL and not planned.slices and not covered_by:
         _refuse_before_logs(context, planned, chains)
-    run_id = database.insert_run(
+    run_id = database.runs.insert(
         pipeline_name, tick.run_key, tick.kind, cut_at=tick.cut_at, reached=planned.reached,
         planned_up_to=planned_up_to, covered_by=covered_by, notes=list(planned.notes),
     )  # fmt: skip
-    database.forget_failed_task(pipeline_name, Task.PLAN)
-    database.insert_run_ends(run_id, {ids[at]: end for at, end in planned.ends})
-    manifest_ids = database.insert_manifests(run_id, pipeline_name, len(planned.slices))
+    database.tasks.forget_failed(pipeline_name, Task.PLAN)
+    database.runs.insert_ends(run_id, {ids[at]: end for at, end in planned.ends})
+    manifest_ids = database.manifests.insert(run_id, pipeline_name, len(planned.slices))
     rows: list[tuple[int, int | None, int, int | None]] = []
     for manifest_id, ranges in zip(manifest_ids, planned.slices, strict=True):
         rows += [(ids[range_.at], range_.start, range_.end, manifest_id) for range_ in ranges]
-    database.insert_ranges(RangeKind.DATA, rows)
+    database.ranges.insert(RangeKind.DATA, rows)
     return PlannedRun(
         tick.run_key, tuple(manifest_ids), tuple(covered_by), planned.reached, planned.notes,
         slices=planned.slices, ends=tuple(sorted(planned.ends)),

@@ -59,7 +59,7 @@ def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
     if not answered:
         raise silent[0][1]
     notes = [f"sink {sink.name} could not be compared with the database: {error.what}" for sink, error in silent]
-    last, last_own = database.highest_manifest(), database.highest_manifest(pipeline_name)
+    last, last_own = database.manifests.highest_id(), database.manifests.highest_id(pipeline_name)
     for sink, names in answered:
         own = newest(name for name in names if name.pipeline_name == pipeline_name)
         _refuse_records_beyond(sink, last, names)
@@ -72,13 +72,13 @@ def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
 
 def recent_manifests(database: ManifestDatabase) -> int:
     """The id above which manifests are compared with their records at each plan and each close."""
-    return max(0, database.highest_manifest() - RECENT)
+    return max(0, database.manifests.highest_id() - RECENT)
 
 
 def _without_evidence(
     pipeline_name: str, database: ManifestDatabase, sink: Sink, evidence: Mapping[int, int], above: int
 ) -> list[str]:
-    out_of_step = database.out_of_step(pipeline_name, sink.name, evidence, above)
+    out_of_step = database.publications.out_of_step(pipeline_name, sink.name, evidence, above)
     missing = [manifest_id for manifest_id, is_missing in out_of_step.items() if is_missing]
     if not missing:
         return []
@@ -169,7 +169,7 @@ def unvouched_of(database: ManifestDatabase, sink: Sink) -> dict[int, dict[str, 
 
 def went_back(database: ManifestDatabase, sink: Sink) -> str | None:
     """Why a target is not the one that this database last published to; None when it is."""
-    stored = database.target(sink.target)  # before the target is asked: its position only grows
+    stored = database.targets.get(sink.target)  # before the target is asked: its position only grows
     if stored is None:
         return None
     position = sink.ledger.position()
@@ -201,7 +201,7 @@ def refuse_went_back(database: ManifestDatabase, sink: Sink) -> None:
 
 def refuse_vanished(pipeline_name: str, database: ManifestDatabase, sink: Sink) -> None:
     """Raise ``LakeConflict`` when a target held published output and is empty now, as when a disk is not mounted."""
-    if sink.ledger.owner() is None and database.has_published(pipeline_name, sink.name):
+    if sink.ledger.owner() is None and database.publications.any_in(pipeline_name, sink.name):
         raise vanished(pipeline_name, sink)
 
 
@@ -221,7 +221,7 @@ def vanished(pipeline_name: str, sink: Sink) -> LakeConflict:
 def _refuse_shared(pipeline_name: str, database: ManifestDatabase, sink: Sink) -> None:
     """Raise ``SinkRefused`` when a sink would append to what is known as the target of another pipeline: also when
     nothing there names its owner any more."""
-    others = database.other_writers(pipeline_name, sink.target) if sink.write_mode is WriteMode.APPEND else []
+    others = database.targets.other_writers(pipeline_name, sink.target) if sink.write_mode is WriteMode.APPEND else []
     if others:
         raise SinkRefused(
             f"{sink.target} is written by pipeline {others[0]}: the output of two would mix",
@@ -241,12 +241,12 @@ def refuse_other_name(
     noted = sink.ledger.noted_targets()
     others = noted - {sink.target}
     # What a retired sink has put stays, and is known by its target: who takes back must not take it for leftovers.
-    writers = database.writers(others, retired=isinstance(sink.output, TakesBack)) if others else []
+    writers = database.targets.writers(others, retired=isinstance(sink.output, TakesBack)) if others else []
     writers += [(other.pipeline_name, other.name, other.target) for other in of_pipeline if other.target in others]
-    if not database.has_published(sink.pipeline_name, sink.name):  # a place of an older version has no note
-        same = {target for target in database.targets() if target != sink.target and sink.ledger.is_at(target)}
-        known = database.writers(same, retired=isinstance(sink.output, TakesBack)) if same else []
-        writers += [writer for writer in known if database.has_published(*writer[:2])]
+    if not database.publications.any_in(sink.pipeline_name, sink.name):  # a place of an older version has no note
+        same = {target for target in database.targets.known() if target != sink.target and sink.ledger.is_at(target)}
+        known = database.targets.writers(same, retired=isinstance(sink.output, TakesBack)) if same else []
+        writers += [writer for writer in known if database.publications.any_in(*writer[:2])]
     if writers:
         other_pipeline, name, target = writers[0]
         raise SinkRefused(
@@ -266,7 +266,7 @@ def refuse_other_name(
 def refuse_outlived(pipeline_name: str, database: ManifestDatabase, manifest_id: int) -> None:
     """Raise ``TopicChanged`` when a manifest has offsets above the known end of the life it was planned on: the records
     there now belong to a later life."""
-    outlived = database.outlived(manifest_id)
+    outlived = database.ranges.outlived(manifest_id)
     if not outlived:
         return
     row = outlived[0]

@@ -12,7 +12,7 @@ def tell_progress(context: Context) -> str | None:
         return None
     told: dict[TopicPartition, int] | None = None
     try:
-        names = context.database.former_names(context.pipeline_name)
+        names = context.database.pipelines.former_names(context.pipeline_name)
         former = [row["name"] for row in names if row["pipeline"] == context.pipeline_name]
         database_id = context.database.id()
         # Of two that tell at once, the last asks again, and has then told what is newest.
@@ -28,9 +28,9 @@ def published_ends(context: Context) -> dict[TopicPartition, int]:
     """For each partition that is planned: the first offset that is neither published nor given up, in any life of its
     log; at most where the log is known to have been cut."""
     database, name = context.database, context.pipeline_name
-    chains = database.chains(name)  # before what is undone, which may grow meanwhile
+    chains = database.chains.of_pipeline(name)  # before what is undone, which may grow meanwhile
     ends = {chain.at: min(chain.end, chain.end if chain.blocked_end is None else chain.blocked_end) for chain in chains}
-    for _, covered, _, life_end in database.undone_ranges(name):
+    for _, covered, _, life_end in database.ranges.undone(name):
         if covered.at in ends and (life_end is None or covered.start < life_end):
             ends[covered.at] = min(ends[covered.at], covered.start)
     return ends

@@ -90,14 +90,14 @@ class Publisher:
         attempt = receipt.attempt
         wanted = [sink.name for sink in sinks] + list(failed)
         takes_back = [sink.name for sink in sinks if isinstance(sink.output, TakesBack)]
-        stored = self.database.receipts(manifest.id) if self.context.pipeline.transform else []
+        stored = self.database.attempts.receipts(manifest.id) if self.context.pipeline.transform else []
         note = note_of(receipt, self.context.pipeline.fingerprint(), stored)
         self._refuse_appending_twice(manifest, receipt, sinks)
-        if not self.database.store_receipt(receipt, asdict(receipt), wanted, takes_back, note):
+        if not self.database.attempts.store_receipt(receipt, asdict(receipt), wanted, takes_back, note):
             refuse_outlived(self.pipeline_name, self.database, manifest.id)
             raise self.overtaken(manifest.id, attempt)
         receipt = confirmed(self.context, manifest, receipt, may_shrink=may_shrink)
-        self.database.store_epochs(receipt)
+        self.database.attempts.store_epochs(receipt)
         self._discard_unpublished(manifest, attempt, sinks)
         failpoint("publish.receipt")
         moved, published = False, []
@@ -114,7 +114,7 @@ class Publisher:
         if failures:
             raise failures[0]
         failpoint("publish.cleaned")
-        counts = published_counts(self.database.manifest(manifest.id))
+        counts = published_counts(self.database.manifests.get(manifest.id))
         return Outcome(manifest.id, attempt, Ending.PUBLISHED if moved else Ending.UNCHANGED, counts, note)
 
     def _refuse_appending_twice(self, manifest: Manifest, receipt: Receipt, sinks: Sequence[Sink]) -> None:
@@ -142,7 +142,7 @@ class Publisher:
                 )
 
     def _discard_unpublished(self, manifest: Manifest, attempt: int, sinks: Sequence[Sink]) -> None:
-        for stored in self.database.receipts(manifest.id):
+        for stored in self.database.attempts.receipts(manifest.id):
             for sink in sinks if stored.receipt.attempt < attempt else ():
                 if not isinstance(sink.output, TakesBack) or sink.name in stored.taken_back:
                     discard(sink, stored.receipt)
@@ -188,7 +188,7 @@ class Publisher:
         """Store which target a sink appends to before the first message: when it is created again before the mark, the
         evidence of this attempt, which may lie elsewhere, does not count for the new one."""
         if sink.write_mode is WriteMode.APPEND and (position := sink.ledger.position()) is not None:
-            self.database.remember_target(sink.target, position.identity, position.number)
+            self.database.targets.remember(sink.target, position.identity, position.number)
 
     def _give_up(self, sink: Sink, receipt: Receipt) -> None:
         """Remove what an attempt put that ends before its mark; with its record it stays, unless it was taken back.
@@ -200,7 +200,7 @@ class Publisher:
             return
         with suppress(TidemarkError):
             try:
-                fenced = not self.database.may_put(receipt.manifest_id, receipt.attempt, sink.name)
+                fenced = not self.database.attempts.may_put(receipt.manifest_id, receipt.attempt, sink.name)
             except Unavailable:
                 if sink.ledger.has(receipt) and not sink.output.has(receipt):
                     sink.output.remove([str(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))])
@@ -209,13 +209,13 @@ class Publisher:
                 self._take_back(sink, receipt)
 
     def _take_back(self, sink: Sink, receipt: Receipt) -> None:
-        if self.database.take_back(receipt.manifest_id, receipt.attempt, sink.name):
+        if self.database.attempts.take_back(receipt.manifest_id, receipt.attempt, sink.name):
             discard(sink, receipt)
 
     def _published_alike(self, sink: Sink, manifest: Manifest, receipt: Receipt) -> Receipt | None:
         """The published receipt of a sink, if its rows and hours equal the new ones and are all there; else None."""
         published = manifest.published(sink.name)
-        before = self.database.receipt(manifest.id, published.attempt) if published else None
+        before = self.database.attempts.receipt(manifest.id, published.attempt) if published else None
         if before is None or before.digest(sink.name) != receipt.digest(sink.name) or before.hours != receipt.hours:
             return None
         return before if sink.ledger.has(before) and sink.output.same(before, receipt) else None
@@ -233,26 +233,28 @@ class Publisher:
             position = sink.ledger.position()
         with self.database.transaction():
             counts, digest = asdict(sink.output.counts(visible, manifest.ranges)), visible.digest(sink.name)
-            if not self.database.publish(manifest.id, attempt, sink.name, visible.attempt, digest, counts):
+            if not self.database.publications.publish(manifest.id, attempt, sink.name, visible.attempt, digest, counts):
                 raise self.overtaken(manifest.id, attempt)
             if position is not None:
-                self.database.remember_target(sink.target, position.identity, position.number)
+                self.database.targets.remember(sink.target, position.identity, position.number)
             if state is not None:
                 self._finish(manifest.id, attempt, state)
 
     def _finish(self, manifest_id: int, attempt: int, state: AttemptState) -> None:
-        if not self.database.finish(manifest_id, attempt, self.context.sink_names()):
+        if not self.database.attempts.finish(manifest_id, attempt, self.context.sink_names()):
             raise self.overtaken(manifest_id, attempt)
-        self.database.end_attempt(manifest_id, attempt, state)
+        self.database.attempts.end(manifest_id, attempt, state)
 
     def clean(self, manifest_id: int, attempt: int, sinks: Sequence[Sink]) -> None:
         """Step 5: remove all that attempts up to this one left, except objects and record of the published attempt.
 
         An attempt above the published one is declared taken back first.
         """
-        manifest = self.database.manifest(manifest_id)
+        manifest = self.database.manifests.get(manifest_id)
         receipts = [
-            stored.receipt for stored in self.database.receipts(manifest_id) if stored.receipt.attempt <= attempt
+            stored.receipt
+            for stored in self.database.attempts.receipts(manifest_id)
+            if stored.receipt.attempt <= attempt
         ]
         for sink in sinks:
             published = manifest.published(sink.name)
@@ -285,9 +287,9 @@ class Publisher:
                     for manifest_id, is_missing in self.out_of_step(sink, above).items()
                     if isinstance(sink.output, TakesBack) or not is_missing
                 ]
-                forgotten = self.database.unknown_manifests(staged)  # after the sink: so it knows newer manifests
+                forgotten = self.database.manifests.unknown(staged)  # after the sink: so it knows newer manifests
                 ids = sorted({*staged, *out_of_step, *also})
-                done = self.database.manifests(self.pipeline_name, [ManifestState.DONE], ids) if ids else []
+                done = self.database.manifests.find(self.pipeline_name, [ManifestState.DONE], ids) if ids else []
                 dead = [manifest for manifest in done if not manifest.alive]
                 if not dry_run:
                     self._sweep(sink, forgotten, dead)
@@ -296,7 +298,7 @@ class Publisher:
 
     def out_of_step(self, sink: Sink, above: int = 0) -> dict[int, bool]:
         """The done manifests whose newest evidence is not that of what is published; true where it is missing."""
-        return self.database.out_of_step(self.pipeline_name, sink.name, sink.ledger.evidence(above), above)
+        return self.database.publications.out_of_step(self.pipeline_name, sink.name, sink.ledger.evidence(above), above)
 
     def _sweep(self, sink: Sink, forgotten: Sequence[int], dead: Sequence[Manifest]) -> None:
         for manifest_id in forgotten:
@@ -310,7 +312,7 @@ class Publisher:
     def _clear_unknown(self, sink: Sink, manifest_id: int) -> None:
         """Remove staging of attempts that this database does not know, since it was restored from an older copy."""
         staged = sink.staging.attempts(manifest_id)  # before the database is asked: it knows all of these attempts
-        newest_attempt = self.database.newest_attempt(manifest_id)
+        newest_attempt = self.database.attempts.newest(manifest_id)
         for number in staged:
             if number > newest_attempt:
                 sink.staging.clear(manifest_id, number)
@@ -324,7 +326,7 @@ class Publisher:
             judged = judgement(self.database, manifest, sink)
             if not self._mend(judged, attempt):
                 return judged.verdict
-            manifest = self.database.manifest(manifest.id)
+            manifest = self.database.manifests.get(manifest.id)
         raise WorkFailed(
             f"{sink.target} does not show what was written there: {judged.verdict} after it was mended "
             f"{attempt + MENDED_AGAIN} times",
@@ -346,16 +348,16 @@ class Publisher:
                     self._mark(manifest, sink, evidence.receipt, attempt, state=None)
                     return True
                 # Still the newest: somebody has taken the output back meanwhile, so judge again.
-                return isinstance(sink.output, TakesBack) and self.database.newest_attempt(manifest.id) == attempt
+                return isinstance(sink.output, TakesBack) and self.database.attempts.newest(manifest.id) == attempt
             case Verdict.SUPERSEDED if evidence:
-                if not self.database.take_back(manifest.id, evidence.receipt.attempt, sink.name):
+                if not self.database.attempts.take_back(manifest.id, evidence.receipt.attempt, sink.name):
                     return False
                 discard(sink, evidence.receipt)
                 return True
             case Verdict.EVIDENCE_MISSING if published:
                 stored = judged.stored(published.attempt)
                 assert stored is not None, "its objects were found by its receipt"
-                accepted = self.database.accepted_damage(manifest.id, sink.name, published.attempt)
+                accepted = self.database.decisions.accepted_damage(manifest.id, sink.name, published.attempt)
                 assert isinstance(sink.output, TakesBack), "in the others a record comes with its rows"
                 name = RecordName(self.pipeline_name, manifest.id, stored.receipt.attempt)
                 record = record_of(sink, stored.receipt, manifest.ranges, self._database_id, accepted)
@@ -368,18 +370,18 @@ class Publisher:
         with self.database.transaction():
             self._finish(manifest.id, attempt, AttemptState.UNCHANGED)
         self.clean(manifest.id, attempt, self.context.sinks)
-        done = self.database.manifest(manifest.id)
+        done = self.database.manifests.get(manifest.id)
         return Outcome(manifest.id, done.published_attempt or 0, Ending.RECOVERED, published_counts(done))
 
     def _fence(self, manifest_id: int, attempt: int, sink: Sink) -> None:
-        if not self.database.may_put(manifest_id, attempt, sink.name):
+        if not self.database.attempts.may_put(manifest_id, attempt, sink.name):
             raise self.overtaken(manifest_id, attempt)
 
     def overtaken(self, manifest_id: int, attempt: int) -> Fenced:
         """The error of an attempt that is not the newest any more."""
-        newer = [row for row in self.database.attempts(manifest_id) if row["attempt"] > attempt]
+        newer = [row for row in self.database.attempts.of_manifest(manifest_id) if row["attempt"] > attempt]
         ended_well = (AttemptState.PUBLISHED, AttemptState.UNCHANGED)
-        newest_attempt = self.database.newest_attempt(manifest_id)
+        newest_attempt = self.database.attempts.newest(manifest_id)
         why = f"attempt {newest_attempt} is the newest"
         if newest_attempt == attempt:
             why = "it was taken for dead, and what it had put was taken back"

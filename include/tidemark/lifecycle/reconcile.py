@@ -50,7 +50,7 @@ def judgement(
     """
     known, receipts = known_of(database, manifest, sink)
     published = known.published
-    accepted = database.accepted_damage(manifest.id, sink.name, published) if published else frozenset()
+    accepted = database.decisions.accepted_damage(manifest.id, sink.name, published) if published else frozenset()
     by_attempt = {stored.receipt.attempt: stored.receipt for stored in receipts}
     attempt = sink.ledger.recorded_attempt(manifest.id) if evidence is None else evidence.get(manifest.id)
     if attempt not in by_attempt and _is_of_retired_sink(database, manifest.id, attempt):
@@ -63,7 +63,7 @@ def judgement(
 def known_of(database: ManifestDatabase, manifest: Manifest, sink: Sink) -> tuple[Known, tuple[StoredReceipt, ...]]:
     """What the database knows of a manifest in a sink, and the receipts of that sink, newest first."""
     published = manifest.published(sink.name)
-    receipts = tuple(stored for stored in database.receipts(manifest.id) if sink.name in stored.receipt.sinks)
+    receipts = tuple(stored for stored in database.attempts.receipts(manifest.id) if sink.name in stored.receipt.sinks)
     known = Known(
         {stored.receipt.attempt: stored.receipt.digest(sink.name) for stored in receipts},
         frozenset(stored.receipt.attempt for stored in receipts if sink.name in stored.taken_back),
@@ -80,8 +80,8 @@ def unknown_evidence(database: ManifestDatabase, sink: Sink, evidence: Mapping[i
 
     The evidence must have been listed before the call. Nothing is read from the target.
     """
-    apart = database.evidence_apart(sink.name, evidence)
-    for manifest in database.manifests(ids=apart) if apart else ():
+    apart = database.publications.evidence_apart(sink.name, evidence)
+    for manifest in database.manifests.find(ids=apart) if apart else ():
         known, _ = known_of(database, manifest, sink)
         attempt = evidence[manifest.id]
         verdict = judge(known, Shown(attempt), takes_back=isinstance(sink.output, TakesBack))
@@ -91,12 +91,12 @@ def unknown_evidence(database: ManifestDatabase, sink: Sink, evidence: Mapping[i
 
 def _is_of_retired_sink(database: ManifestDatabase, manifest_id: int, attempt: int | None) -> bool:
     """Whether a retired sink of the same target left this evidence: then it is no news, and none of this sink."""
-    return attempt is not None and database.is_of_retired_sink(manifest_id, attempt)
+    return attempt is not None and database.attempts.is_of_retired_sink(manifest_id, attempt)
 
 
 def step_without_evidence(database: ManifestDatabase, manifest_id: int, sink: Sink) -> str:
     """The command for a published manifest without its evidence; its objects may be there."""
-    manifest = database.manifest(manifest_id)
+    manifest = database.manifests.get(manifest_id)
     known, _ = known_of(database, manifest, sink)
     verdict = judge(known, Shown(published_whole=True), takes_back=isinstance(sink.output, TakesBack))
     return next_step(manifest, next_step_of(verdict), sink.name)

@@ -12,7 +12,7 @@ from tidemark.pipeline.settings import Pipeline
 def refuse_renamed(pipeline_name: str, database: ManifestDatabase) -> None:
     """Raise ``ConfigurationError`` for a name that a pipeline had before, and for one whose targets have the name of
     before still."""
-    for row in database.former_names(pipeline_name):
+    for row in database.pipelines.former_names(pipeline_name):
         old, new = row["name"], row["pipeline"]
         if old == pipeline_name:
             raise ConfigurationError(
@@ -47,7 +47,7 @@ def looks_renamed_from(pipeline: Pipeline, database: ManifestDatabase) -> str | 
     on purpose are none."""
     targets = {sink.name: sink.target for sink in pipeline.sinks}
     shared = {name for sink in pipeline.sinks for name in sink.sharing()}
-    for row in database.planned_alike(pipeline.name, targets, pipeline.earlier_fingerprints()):
+    for row in database.pipelines.planned_alike(pipeline.name, targets, pipeline.earlier_fingerprints()):
         topics = [topic for topic in row["topics"] if pipeline.source.reads(topic)]
         apart = row["name"] in shared or pipeline.name in row["shared_with"]
         if topics and not apart and _has_folders(pipeline.model_copy(update={"name": row["name"]}), topics, database):
@@ -57,7 +57,7 @@ def looks_renamed_from(pipeline: Pipeline, database: ManifestDatabase) -> str | 
 
 def _has_folders(pipeline: Pipeline, topics: Sequence[str], database: ManifestDatabase) -> bool:
     """Whether these are folders that the pipeline has written the topics to."""
-    known = {(row["pipeline"], row["sink"], row["topic"], row["folders"]) for row in database.stream_folders(topics)}
+    known = {(row["pipeline"], row["sink"], row["topic"], row["folders"]) for row in database.sinks.folders(topics)}
     return all(
         (stream.pipeline, stream.sink, stream.topic, stream.folders) in known
         for stream in stream_folders(pipeline, topics)

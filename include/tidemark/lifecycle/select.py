@@ -9,7 +9,7 @@ from tidemark.manifest import Manifest, ManifestState
 
 def own_manifest(context: Context, manifest_id: int) -> Manifest:
     """A manifest of this pipeline; ``NotFound`` names the pipeline that it belongs to."""
-    manifest = context.database.manifest(manifest_id)
+    manifest = context.database.manifests.get(manifest_id)
     if manifest.pipeline_name != context.pipeline_name:
         raise NotFound(
             f"manifest {manifest_id} belongs to pipeline {manifest.pipeline_name}",
@@ -27,12 +27,16 @@ def unfinished(context: Context, manifest_id: int | None = None) -> list[Manifes
     """
     states = [ManifestState.PLANNED, ManifestState.FAILED, ManifestState.RUNNING]
     if manifest_id is None:
-        half_replayed = context.database.half_replayed(context.pipeline_name, context.sink_names())
-        undone = [manifest for manifest in context.database.undone(context.pipeline_name) if manifest.state in states]
+        half_replayed = context.database.manifests.half_replayed(context.pipeline_name, context.sink_names())
+        undone = [
+            manifest
+            for manifest in context.database.manifests.undone(context.pipeline_name)
+            if manifest.state in states
+        ]
         return [manifest for manifest in (*undone, *half_replayed) if not manifest.alive]
     manifest = own_manifest(context, manifest_id)
     if manifest.state is ManifestState.BLOCKED:
-        context.database.unblock(manifest_id)
+        context.database.manifests.unblock(manifest_id)
     refuse_at_work([manifest])
     return [manifest] if is_unfinished(context, manifest) else []
 
@@ -44,7 +48,7 @@ def is_unfinished(context: Context, manifest: Manifest) -> bool:
 
 def at_work(context: Context) -> list[Manifest]:
     """The manifests that ``retry`` leaves out, because an attempt at them is alive."""
-    undone = context.database.undone(context.pipeline_name)
+    undone = context.database.manifests.undone(context.pipeline_name)
     return [manifest for manifest in undone if manifest.state is ManifestState.RUNNING and manifest.alive]
 
 
@@ -80,13 +84,13 @@ def replayable(context: Context, *, manifest_id: int | None = None, run_key: str
         chosen = [own_manifest(context, manifest_id)]
         refuse_archived(chosen)
         return chosen
-    run = context.database.find_run(context.pipeline_name, run_key or "")
+    run = context.database.runs.find(context.pipeline_name, run_key or "")
     if run is None:
         raise NotFound(
             f"there is no run {run_key}",
             next_step=f"list runs with: tidemark manifests {context.pipeline_name}",
             pipeline=context.pipeline_name,
         )
-    chosen = context.database.manifests(ids=run["manifests"] or run["covered_by"])
+    chosen = context.database.manifests.find(ids=run["manifests"] or run["covered_by"])
     refuse_archived(chosen)
     return chosen

@@ -65,6 +65,6 @@ def _earlier(context: Context, sink: Sink, manifest: Manifest) -> list[Manifest]
     starts = {part.at: part.start for part in manifest.ranges}
     return [
         other
-        for other in context.database.undone(context.pipeline_name)
+        for other in context.database.manifests.undone(context.pipeline_name)
         if sink in context.sinks_to_finish(other) and any(part.start < starts.get(part.at, 0) for part in other.ranges)
     ]

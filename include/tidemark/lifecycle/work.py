@@ -129,7 +129,7 @@ class _Work:
                 self._failed(error, of_one_sink=len(context.sinks) > 1 and "sink" in error.context)
 
     def _process(self, context: Context, manifest: Manifest, number: int) -> None:
-        now = context.database.manifest(manifest.id)
+        now = context.database.manifests.get(manifest.id)
         if now.alive and not self._take_over:
             with self._lock:
                 self._progress.left_out(now)

@@ -82,7 +82,7 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
     entries, unreadable = _entries(context)
     ids = [entry.manifest_id for entry in entries]
     with deciding(context, why, ids):
-        known = {manifest.id: manifest for manifest in database.manifests(ids=ids)}
+        known = {manifest.id: manifest for manifest in database.manifests.find(ids=ids)}
         evidence = {sink.name: sink.ledger.evidence() for sink in context.sinks}
         unknown = [entry for entry in entries if not _is_known(context, entry, known, evidence)]
         _refuse_unreadable(context, unreadable)
@@ -109,7 +109,7 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
         if unknown:
             lines += _enter(context, unknown, known, why)
         decision = Decision(tuple(lines), adopted)
-        database.note_decision(pipeline_name, "adopt", decision)
+        database.decisions.note(pipeline_name, "adopt", decision)
         for sink, owner in foreign:  # last: when anything is refused, the other database stays the owner
             hand_over(sink, Owner(database.id(), (*owner.before, owner.database)))
     return decision
@@ -118,16 +118,16 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
 def _enter(context: Context, unknown: Sequence[_Entry], known: Mapping[int, Manifest], why: str) -> list[str]:
     """Insert manifests, ranges, attempts and publications; one line for each hole that is planned again."""
     database, pipeline_name = context.database, context.pipeline_name
-    database.remember_pipeline(pipeline_name, {sink.name: sink.target for sink in context.sinks})
+    database.pipelines.remember(pipeline_name, {sink.name: sink.target for sink in context.sinks})
     run_key = f"adopt__{datetime.now(UTC).isoformat()}"
-    run_id = database.insert_run(
+    run_id = database.runs.insert(
         pipeline_name, run_key, RunKind.MANUAL, cut_at=None, reached=False, covered_by=[], notes=[why]
     )
     for slice_number, entry in enumerate(unknown):
         if entry.manifest_id not in known:
-            database.adopt_manifest(run_id, pipeline_name, entry.manifest_id, slice_number)
+            database.adoption.insert_manifest(run_id, pipeline_name, entry.manifest_id, slice_number)
     recorded = [name.manifest_id for sink in context.sinks for name in sink.ledger.records(own=False)]
-    database.keep_manifest_ids_above(max(*recorded, *(entry.manifest_id for entry in unknown), 0))
+    database.manifests.keep_ids_above(max(*recorded, *(entry.manifest_id for entry in unknown), 0))
     new = [entry for entry in unknown if entry.manifest_id not in known]
     holes = _insert_ranges(context, run_id, new, first_slice=len(unknown))
     for entry in unknown:
@@ -273,7 +273,7 @@ def _refuse_unreadable(context: Context, unreadable: Sequence[tuple[Sink, Record
     """Raise ``LakeConflict`` for a record that cannot be read, of an attempt that this database does not know: nothing
     can be adopted from it, and plans are refused because of it. One that was removed meanwhile is none."""
     for sink, name in unreadable:
-        receipt = context.database.receipt(name.manifest_id, name.attempt)
+        receipt = context.database.attempts.receipt(name.manifest_id, name.attempt)
         if (receipt is None or sink.name not in receipt.sinks) and name in sink.ledger.records(
             above=name.manifest_id - 1
         ):
@@ -335,7 +335,7 @@ def _refuse_covered_twice(context: Context, unknown: Sequence[_Entry]) -> None:
     kept = [range_ for entry in unknown if not entry.came_back for range_ in entry.ranges]
     kept += [
         Range(chain.at, chain.anchor, chain.end, chain.incarnation, chain.anchor)
-        for chain in context.database.chains(context.pipeline_name)
+        for chain in context.database.chains.of_pipeline(context.pipeline_name)
         if chain.anchor < chain.end
     ]
     for entry in sorted(unknown, key=lambda entry: entry.manifest_id, reverse=True):
@@ -388,7 +388,7 @@ def _foreign(context: Context, *, dry_run: bool) -> list[tuple[Sink, Owner]]:
     for sink in context.sinks:
         owner = sink.ledger.owner()
         if owner is not None and owner.database != database_id:
-            if not dry_run and not context.database.succeed(owner.database):
+            if not dry_run and not context.database.adoption.succeed(owner.database):
                 raise not_owned(sink, owner, database_id)
             foreign.append((sink, owner))
     return foreign
@@ -417,7 +417,7 @@ def _accept_targets(context: Context, back: Sequence[tuple[Sink, str]], *, dry_r
     for sink, why in back:
         position = sink.ledger.position()
         if not dry_run and position is not None:
-            context.database.accept_target(sink.target, position.identity, position.number)
+            context.database.targets.accept(sink.target, position.identity, position.number)
         lines += [why, *_without_evidence(context, sink)]
     return lines
 
@@ -442,9 +442,9 @@ def _insert_ranges(context: Context, run_id: int, entries: Sequence[_Entry], *, 
     for entry in entries:
         for range_ in entry.ranges:
             by_life.setdefault((range_.at, range_.incarnation), []).append((range_, entry.manifest_id))
-    chains = {(chain.at, chain.incarnation): chain for chain in database.chains(pipeline_name)}
+    chains = {(chain.at, chain.incarnation): chain for chain in database.chains.of_pipeline(pipeline_name)}
     ids = {life: chain.id for life, chain in chains.items()}
-    ids |= database.adopt_chains(pipeline_name, [life for life in sorted(by_life) if life not in ids])
+    ids |= database.adoption.insert_chains(pipeline_name, [life for life in sorted(by_life) if life not in ids])
     rows, holes = [], []
     for life, recorded in by_life.items():
         rows += [(ids[life], range_.start, range_.end, manifest_id) for range_, manifest_id in recorded]
@@ -453,9 +453,9 @@ def _insert_ranges(context: Context, run_id: int, entries: Sequence[_Entry], *, 
         holes += _holes(context, chains.get(life), ranges)
     holes += _unread_before_a_cut(chains, by_life)
     for number, part in enumerate(_one_per_partition(holes)):
-        [manifest_id] = database.insert_manifests(run_id, pipeline_name, 1, first=first_slice + number)
+        [manifest_id] = database.manifests.insert(run_id, pipeline_name, 1, first=first_slice + number)
         rows += [(ids[hole.at, hole.incarnation], hole.start, hole.end, manifest_id) for hole in part]
-    database.insert_ranges(RangeKind.DATA, rows)
+    database.ranges.insert(RangeKind.DATA, rows)
     return holes
 
 
@@ -463,9 +463,9 @@ def _set_anchor(context: Context, chain_id: int, chain: Chain | None, ranges: Se
     """Anchor a chain that is new; move the anchor of a known chain back if the recorded ranges begin before it."""
     anchor = min(range_.anchor for range_ in ranges)
     if chain is None:
-        context.database.insert_ranges(RangeKind.ANCHOR, [(chain_id, None, anchor, None)])
+        context.database.ranges.insert(RangeKind.ANCHOR, [(chain_id, None, anchor, None)])
     elif anchor < chain.anchor:
-        context.database.extend_back(chain.id, anchor)
+        context.database.chains.extend_back(chain.id, anchor)
 
 
 def _holes(context: Context, chain: Chain | None, ranges: Sequence[Range]) -> list[Range]:
@@ -527,19 +527,19 @@ def _one_per_partition(holes: Sequence[Range]) -> list[list[Range]]:
 def _publish(context: Context, entry: _Entry) -> None:
     """Enter the attempts and publications; the manifest is done when every sink of the pipeline has a record."""
     database = context.database
-    database.unblock(entry.manifest_id)
+    database.manifests.unblock(entry.manifest_id)
     for receipt in entry.by_attempt():
-        whole = receipt.joined(database.receipt(entry.manifest_id, receipt.attempt))
-        database.adopt_attempt(whole, asdict(whole))
-    newest_attempt = database.newest_attempt(entry.manifest_id)
+        whole = receipt.joined(database.attempts.receipt(entry.manifest_id, receipt.attempt))
+        database.adoption.insert_attempt(whole, asdict(whole))
+    newest_attempt = database.attempts.newest(entry.manifest_id)
     for sink in context.sinks:
         if sink.name in entry.receipts:
             receipt = entry.receipts[sink.name]
             gone = sorted(entry.gone[sink.name])
-            database.accept_damage(entry.manifest_id, sink.name, receipt.attempt, gone)
+            database.decisions.accept_damage(entry.manifest_id, sink.name, receipt.attempt, gone)
             counts = asdict(sink.output.counts(receipt, entry.ranges))
-            database.publish(
+            database.publications.publish(
                 entry.manifest_id, newest_attempt, sink.name, receipt.attempt, receipt.digest(sink.name), counts
             )
-    if not database.finish(entry.manifest_id, newest_attempt, [sink.name for sink in context.sinks]):
-        database.fail(entry.manifest_id, newest_attempt, "adopted; not every sink has a record of it")
+    if not database.attempts.finish(entry.manifest_id, newest_attempt, [sink.name for sink in context.sinks]):
+        database.attempts.fail(entry.manifest_id, newest_attempt, "adopted; not every sink has a record of it")

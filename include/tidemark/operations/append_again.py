@@ -35,5 +35,5 @@ def note_append_again(context: Context, manifests: Sequence[Manifest], why: str)
             pipeline=context.pipeline_name,
         )
     with context.database.because(why):
-        context.database.note_decision(context.pipeline_name, "append-again", Decision(tuple(lines), tuple(follows)))
+        context.database.decisions.note(context.pipeline_name, "append-again", Decision(tuple(lines), tuple(follows)))
     return follows

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from tidemark.database.client import Row
+from tidemark.database.statements import Row
 from tidemark.errors import ConfigurationError, IllegalTransition, NotFound
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
@@ -92,7 +92,7 @@ def archive(context: Context, before: datetime, why: str, *, batch: int = BATCH,
             "--before TIME --why TEXT",
             pipeline=context.pipeline_name,
         )
-    if not context.database.is_planned(context.pipeline_name):
+    if not context.database.pipelines.is_planned(context.pipeline_name):
         raise NotFound(
             "the pipeline was never planned, so there is nothing to archive",
             next_step=f"first: tidemark plan {context.pipeline_name}",
@@ -102,10 +102,12 @@ def archive(context: Context, before: datetime, why: str, *, batch: int = BATCH,
     apart = {
         manifest_id
         for sink in context.sinks
-        for manifest_id in context.database.out_of_step(context.pipeline_name, sink.name, sink.ledger.evidence())
+        for manifest_id in context.database.publications.out_of_step(
+            context.pipeline_name, sink.name, sink.ledger.evidence()
+        )
     }
     result = NewArchive(before, dry_run)
-    of_chain = max(1, batch // max(1, len(context.database.lanes(context.pipeline_name))))
+    of_chain = max(1, batch // max(1, len(context.database.chains.lanes(context.pipeline_name))))
     while True:
         oldest = _fold_oldest(context, result, apart, why, None if dry_run else of_chain)
         if dry_run or not oldest.folded:
@@ -146,7 +148,7 @@ def _fold_oldest(context: Context, result: NewArchive, apart: Collection[int], w
     database, pipeline_name = context.database, context.pipeline_name
     with database.because(why):
         if not result.dry_run:
-            database.lock_planning(pipeline_name)
+            database.runs.lock_planning(pipeline_name)
         oldest = _look(context, result.before, apart, limit)
         if oldest.folded:
             if not result.dry_run:
@@ -159,11 +161,11 @@ def _look(context: Context, before: datetime, apart: Collection[int], limit: int
     """What can be folded of the oldest ranges; of more of them when a manifest has others further up."""
     while True:
         chains: dict[int, list[Row]] = {}
-        for row in context.database.oldest_ranges(context.pipeline_name, limit):
+        for row in context.database.archives.oldest_ranges(context.pipeline_name, limit):
             chains.setdefault(row["chain_id"], []).append(row)
         seen = Counter(row["manifest_id"] for parts in chains.values() for row in parts)
         del seen[None]
-        manifests = context.database.may_be_archived(sorted(seen), before)
+        manifests = context.database.archives.may_be_archived(sorted(seen), before)
         refused = {row["id"]: row["why"] for row in manifests if row["why"] is not None}
         refused |= {manifest_id: "apart" for manifest_id in apart if manifest_id in seen.keys() - refused.keys()}
         ranges_of = {row["id"]: row["ranges"] for row in manifests}
@@ -178,11 +180,11 @@ def _look(context: Context, before: datetime, apart: Collection[int], limit: int
 def _fold(context: Context, result: NewArchive, manifests: Sequence[int], why: str) -> None:
     database, pipeline_name = context.database, context.pipeline_name
     if result.archive is None:
-        result.archive = database.begin_archive(pipeline_name, result.before, why)
+        result.archive = database.archives.begin(pipeline_name, result.before, why)
         line = f"archive {result.archive}: what was done before {result.before.isoformat()}"
-        database.note_decision(pipeline_name, "archive", Decision((line,)))
-    database.archive(result.archive, manifests)
-    database.add_up_sums(pipeline_name)
+        database.decisions.note(pipeline_name, "archive", Decision((line,)))
+    database.archives.fold(result.archive, manifests)
+    database.manifests.add_up_sums(pipeline_name)
 
 
 def _stops(context: Context, before: datetime, oldest: _Oldest) -> list[Stop]:
@@ -191,7 +193,7 @@ def _stops(context: Context, before: datetime, oldest: _Oldest) -> list[Stop]:
     for parts in oldest.chains.values():
         left = [row["manifest_id"] for row in parts if row["manifest_id"] not in (None, *folded)]
         ids |= {manifest_id for manifest_id in left[:1] if oldest.refused.get(manifest_id, "recent") != "recent"}
-    manifests = context.database.manifests(ids=sorted(ids)[:NAMED]) if ids else []
+    manifests = context.database.manifests.find(ids=sorted(ids)[:NAMED]) if ids else []
     return [_stop(manifest, oldest.refused[manifest.id], before) for manifest in manifests]
 
 

@@ -47,7 +47,7 @@ def audit_between(context: Context, selection: ManifestSelection) -> tuple[list[
     nothing is not kept, as it has not looked at all.
     """
     began = datetime.now(UTC)
-    manifests = context.database.page_of_manifests(context.pipeline_name, selection)
+    manifests = context.database.manifests.page(context.pipeline_name, selection)
     differences = [difference for manifest in manifests for difference in _equations(manifest)]
     for manifest in manifests:
         in_sinks = [in_sink for in_sink in compared(context, manifest) if in_sink.differs]
@@ -60,7 +60,7 @@ def audit_between(context: Context, selection: ManifestSelection) -> tuple[list[
 
 def _keep(context: Context, began: datetime, differences: Sequence[Difference], *, deep: bool) -> None:
     first = [_shortened(difference) for difference in differences[:KEPT]]
-    context.database.store_audit(context.pipeline_name, began, deep=deep, differences=len(differences), first=first)
+    context.database.audits.store(context.pipeline_name, began, deep=deep, differences=len(differences), first=first)
 
 
 def _shortened(difference: Difference) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def _shortened(difference: Difference) -> dict[str, Any]:
 
 
 def _that_stay(context: Context, *, deep: bool) -> Iterator[Difference]:
-    manifests = context.database.manifests(context.pipeline_name, archived=True)
+    manifests = context.database.manifests.find(context.pipeline_name, archived=True)
     before = {manifest.id: manifest for manifest in manifests}
     for difference in _differences(context, manifests, deep=deep):
         if difference.manifest_id not in before:
@@ -91,7 +91,7 @@ def _without_replay(difference: Difference, manifest: Manifest) -> Difference:
 
 def _changed(context: Context, before: Manifest) -> bool:
     """Whether an attempt has started or published since the manifest was read."""
-    now = context.database.manifest(before.id)
+    now = context.database.manifests.get(before.id)
     return (now.attempt, now.publications) != (before.attempt, before.publications)
 
 
@@ -125,26 +125,26 @@ def _compared(context: Context, manifest: Manifest, sink: Sink) -> Compared:
         error.within(pipeline=context.pipeline_name, manifest=manifest.id)
         return Compared(sink.name, sink.target, None, f"it cannot be compared: {error.what}", error.next_step)
     if _changed(context, manifest):
-        return _compared(context, context.database.manifest(manifest.id), sink)
+        return _compared(context, context.database.manifests.get(manifest.id), sink)
     return Compared(sink.name, sink.target, judged.verdict, described(judged), judged.next_step)
 
 
 def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> Iterator[Difference]:
-    for row in context.database.broken_chains(context.pipeline_name):
+    for row in context.database.audits.broken_chains(context.pipeline_name):
         yield Difference(
             None,
             f"no range of {row['topic']}-{row['partition']} ends at {row['start_offset']}, where another starts",
             "the chain constraint was removed from the database; restore it",
         )
-    for what in context.database.false_proofs(context.pipeline_name):
+    for what in context.database.audits.false_proofs(context.pipeline_name):
         yield Difference(None, what, "somebody changed the tables by hand: restore a copy of the database")
-    if context.database.wrong_sums(context.pipeline_name):
+    if context.database.audits.wrong_sums(context.pipeline_name):
         yield Difference(
             None,
             "the sums of what is done, by which lists and gauges count, are not what the manifests add up to",
             "somebody changed the tables by hand; as their owner, count again: SELECT tidemark.count_done()",
         )
-    for row in context.database.published_notes(context.pipeline_name):
+    for row in context.database.publications.notes(context.pipeline_name):
         yield Difference(
             row["manifest_id"],
             f"attempt {row['attempt']}, which is published, is {row['note']}",
@@ -201,7 +201,7 @@ def _left_in_staging(database: ManifestDatabase, sink: Sink, manifests: Sequence
     """The done ones of these manifests of the pipeline that have staged output and no attempt at work."""
     own = {manifest.id for manifest in manifests}
     staged = [manifest_id for manifest_id in sink.staging.manifests() if manifest_id in own]
-    current = database.manifests(ids=staged) if staged else []
+    current = database.manifests.find(ids=staged) if staged else []
     dead = [manifest.id for manifest in current if manifest.state is ManifestState.DONE and not manifest.alive]
     # Ask again: an attempt that was running may have ended since, and removed its staging.
     still_staged = set(sink.staging.manifests()) if dead else set()

@@ -55,10 +55,10 @@ def bring_back(
                 f"replayed: {count_of(len(chosen), 'manifest')} with {count_of(sum(map(_dead, chosen)), 'dead letter')}"
             )
             decision = Decision((line,), tuple(manifest.id for manifest in chosen))
-            database.note_decision(context.pipeline_name, "replay-dead-letters", decision)
+            database.decisions.note(context.pipeline_name, "replay-dead-letters", decision)
 
     def done(manifest: Manifest) -> None:
-        after = None if dry_run else _dead(database.manifest(manifest.id))
+        after = None if dry_run else _dead(database.manifests.get(manifest.id))
         result.returned.append(Returned(manifest.id, _dead(manifest), after))
 
     result.failed, result.left = replay_each(context, chosen, stage, progress, done, dry_run=dry_run)

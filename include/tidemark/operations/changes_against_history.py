@@ -18,13 +18,13 @@ def against_history(pipeline: Pipeline, database: ManifestDatabase, names: Colle
 
     The sinks of the pipeline must be those that the database knows, or new ones: see ``known_sinks.refuse_unlike``.
     """
-    if not database.is_planned(pipeline.name):
+    if not database.pipelines.is_planned(pipeline.name):
         return _never_planned(pipeline, database, names)
     return [
         *_topics(pipeline, database),
         *_sinks(pipeline, database),
         *_rows(pipeline, database),
-        *changes_of_runs(pipeline, database.scheduled_cuts(pipeline.name), datetime.now(UTC)),
+        *changes_of_runs(pipeline, database.runs.scheduled_cuts(pipeline.name), datetime.now(UTC)),
     ]
 
 
@@ -34,7 +34,7 @@ def forgotten(database: ManifestDatabase, names: Collection[str]) -> list[str]:
         f"pipeline {name} was planned and has no file: nothing plans or retries it any more; what it published stays. "
         f"Take it off the lists: tidemark retire {name} --why TEXT; or, when its file has another name now: tidemark "
         f"rename {name} NEW --why TEXT"
-        for name in database.pipelines()
+        for name in database.pipelines.names()
         if name not in names
     ]
 
@@ -43,10 +43,10 @@ def _never_planned(pipeline: Pipeline, database: ManifestDatabase, names: Collec
     """That of a renamed file too: the name is what manifests, files and rows know the pipeline by."""
     targets = {sink.target for sink in pipeline.sinks}
     alike = looks_renamed_from(pipeline, database)
-    for name in database.pipelines(retired=True):
-        shared = sorted(targets & {sink.target for sink in database.sinks(name) if sink.stands})
+    for name in database.pipelines.names(retired=True):
+        shared = sorted(targets & {sink.target for sink in database.sinks.known(name) if sink.stands})
         if name == alike or (name not in names and shared):
-            undo = f"tidemark retire {name} --undo --why TEXT, then: " if database.retired_at(name) else ""
+            undo = f"tidemark retire {name} --undo --why TEXT, then: " if database.pipelines.retired_at(name) else ""
             gone = ", which has no file any more" if name not in names else ""
             return [
                 Change(
@@ -61,7 +61,7 @@ def _never_planned(pipeline: Pipeline, database: ManifestDatabase, names: Collec
 
 
 def _topics(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
-    planned = {chain.at.topic for chain in database.chains(pipeline.name)}
+    planned = {chain.at.topic for chain in database.chains.of_pipeline(pipeline.name)}
     new = sorted({*pipeline.source.topics} - planned)
     left = sorted(topic for topic in planned if not pipeline.source.reads(topic))
     changes = []
@@ -84,10 +84,10 @@ def _topics(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
 
 
 def _sinks(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
-    known = {sink.name for sink in database.sinks(pipeline.name)}
+    known = {sink.name for sink in database.sinks.known(pipeline.name)}
     changes = []
     for sink in pipeline.sinks:
-        lacking = database.lacking(pipeline.name, sink.name)
+        lacking = database.publications.lacking(pipeline.name, sink.name)
         if sink.name not in known and not lacking:
             changes.append(Change(f"sink {sink.name} is new: it gets what is published from the next run on"))
         elif lacking:
@@ -100,7 +100,7 @@ def _sinks(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
 
 def _never_filled(pipeline: Pipeline, database: ManifestDatabase, sink_name: str) -> list[Change]:
     """What is archived stays out of a sink that was added later."""
-    archived = database.archived_lacking(pipeline.name, sink_name)
+    archived = database.archives.lacking(pipeline.name, sink_name)
     if not archived["manifests"]:
         return []
     return [
@@ -115,7 +115,7 @@ def _rows(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
     """Settings that decide rows and places: what is done stays as it is until it is replayed. Of a manifest that a
     sink outside the file has too nothing is said: the fingerprint of its attempt has that sink's settings."""
     names = [sink.name for sink in pipeline.sinks]
-    unlike = database.made_otherwise(pipeline.name, names, pipeline.earlier_fingerprints())
+    unlike = database.publications.made_otherwise(pipeline.name, names, pipeline.earlier_fingerprints())
     changes = []
     if unlike:
         changes.append(
@@ -131,10 +131,10 @@ def _rows(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
 
 def _folders(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
     """Layouts that changed: who lists folders must list both."""
-    topics = database.topics(pipeline.name)
+    topics = database.chains.topics(pipeline.name)
     own = {(stream.sink, stream.topic): stream.folders for stream in stream_folders(pipeline, topics)}
     known: dict[tuple[str, str], list[str]] = {}
-    for row in database.stream_folders(topics):
+    for row in database.sinks.folders(topics):
         if row["pipeline"] == pipeline.name:
             known.setdefault((row["sink"], row["topic"]), []).append(row["folders"])
     return [

@@ -60,17 +60,17 @@ def completeness(context: Context, until: datetime, since: datetime | None = Non
     asked and does not answer.
     """
     database, pipeline_name = context.database, context.pipeline_name
-    sinks = sorted({*database.standing_sinks(pipeline_name), *context.sink_names()})
-    run = database.run_past(pipeline_name, until)
+    sinks = sorted({*database.sinks.standing(pipeline_name), *context.sink_names()})
+    run = database.runs.past(pipeline_name, until)
     run_id = run["id"] if run else None
-    missing = database.unpublished_parts(pipeline_name, sinks, run_id)
-    lost = database.lost_parts(pipeline_name, run_id)
+    missing = database.ranges.unpublished(pipeline_name, sinks, run_id)
+    lost = database.ranges.lost(pipeline_name, run_id)
     if missing and run is not None and run["planned_up_to"] > until:
         stops = _stops(context, [_place(row) for row in (*missing, *lost)], until)
         missing, lost = _before(missing, stops), _before(lost, stops)
-    since = since or database.planned_before(pipeline_name, until)
-    [without_rows] = database.without_rows(pipeline_name, [(since or BEGIN, until)]) if run else [WithoutRows()]
-    answers = run or database.newest_run(pipeline_name) or {"planned_up_to": None}
+    since = since or database.runs.planned_before(pipeline_name, until)
+    [without_rows] = database.hours.without_rows(pipeline_name, [(since or BEGIN, until)]) if run else [WithoutRows()]
+    answers = run or database.runs.newest(pipeline_name) or {"planned_up_to": None}
     return Completeness(
         until,
         run["run_key"] if run else None,
@@ -81,7 +81,7 @@ def completeness(context: Context, until: datetime, since: datetime | None = Non
         tuple(map(_range, lost)),
         since,
         without_rows,
-        database.given_up(pipeline_name, since or BEGIN, until) if run else (),
+        database.hours.given_up(pipeline_name, since or BEGIN, until) if run else (),
     )
 
 

@@ -32,7 +32,7 @@ def accept_damage(context: Context, manifest_id: int, why: str, *, dry_run: bool
     manifest = own_manifest(context, manifest_id)
     _refuse_replayable(context, manifest)
     with deciding(context, why, [manifest_id]):
-        manifest = context.database.manifest(manifest_id)
+        manifest = context.database.manifests.get(manifest_id)
         refuse_at_work([manifest])
         judged = [judgement(context.database, manifest, sink) for sink in context.sinks]
         damaged = [in_sink for in_sink in judged if in_sink.verdict in LOSSES or _is_changed(context, in_sink)]
@@ -46,7 +46,7 @@ def accept_damage(context: Context, manifest_id: int, why: str, *, dry_run: bool
         lines = tuple(line for judgement in damaged for line in _give_up(context, judgement, dry_run=dry_run))
         decision = Decision(lines, (manifest_id,), dry_run)
         if not dry_run:
-            context.database.note_decision(context.pipeline_name, "accept-damage", decision)
+            context.database.decisions.note(context.pipeline_name, "accept-damage", decision)
         return decision
 
 
@@ -55,7 +55,7 @@ def note_shrunken(context: Context, manifests: Sequence[Manifest], why: str) -> 
     lines = tuple(f"a replay of manifest {manifest.id} may publish fewer records" for manifest in manifests)
     decision = Decision(lines, tuple(manifest.id for manifest in manifests))
     with context.database.because(why):
-        context.database.note_decision(context.pipeline_name, "accept-shrunken", decision)
+        context.database.decisions.note(context.pipeline_name, "accept-shrunken", decision)
 
 
 def _refuse_replayable(context: Context, manifest: Manifest) -> None:
@@ -81,7 +81,7 @@ def _is_changed(context: Context, judged: Judgement) -> bool:
     if judged.verdict is not Verdict.IN_STEP or published is None or stored is None:
         return False
     if isinstance(sink.output, TakesBack):
-        accepted = context.database.accepted_damage(manifest.id, sink.name, published.attempt)
+        accepted = context.database.decisions.accepted_damage(manifest.id, sink.name, published.attempt)
         return any(part.path not in accepted for part in sink.output.damaged(stored.receipt))
     differences = differences_of_sink(context.database, sink, [manifest], deep=True)
     return any(difference.manifest_id == manifest.id for difference in differences)
@@ -97,13 +97,13 @@ def _give_up(context: Context, judged: Judgement, *, dry_run: bool) -> Iterator[
         if not dry_run:
             if not published and isinstance(sink.output, EndsHalfWay):
                 sink.output.undo_partial(manifest.id, manifest.attempt + 1)
-            context.database.accept_damage(manifest.id, sink.name, manifest.attempt, [""])
+            context.database.decisions.accept_damage(manifest.id, sink.name, manifest.attempt, [""])
         return
     stored = judged.stored(published.attempt) if published else None
     assert published is not None, "only what is published can be damaged"
     assert stored is not None, "a publication has a receipt"
     if isinstance(sink.output, TakesBack):
-        before = context.database.accepted_damage(manifest.id, sink.name, published.attempt)
+        before = context.database.decisions.accepted_damage(manifest.id, sink.name, published.attempt)
         gone = [part for part in sink.output.damaged(stored.receipt) if part.path not in before]
         paths = [part.path for part in gone]
     else:
@@ -111,9 +111,9 @@ def _give_up(context: Context, judged: Judgement, *, dry_run: bool) -> Iterator[
     yield from (_line(sink.name, part) for part in gone)
     if dry_run:
         return
-    context.database.accept_damage(manifest.id, sink.name, published.attempt, paths)
+    context.database.decisions.accept_damage(manifest.id, sink.name, published.attempt, paths)
     if isinstance(sink.output, TakesBack):
-        accepted = context.database.accepted_damage(manifest.id, sink.name, published.attempt)
+        accepted = context.database.decisions.accepted_damage(manifest.id, sink.name, published.attempt)
         name = RecordName(context.pipeline_name, manifest.id, published.attempt)
         sink.output.write_record(
             name, record_of(sink, stored.receipt, manifest.ranges, context.database.id(), accepted)

@@ -126,11 +126,11 @@ def with_dead_letters(context: Context, selection: DeadLetterSelection) -> Itera
         )
     if selection.manifest_id is not None:
         own_manifest(context, selection.manifest_id)
-    ids = context.database.with_dead_letters(
+    ids = context.database.publications.with_dead_letters(
         context.pipeline_name, manifest_id=selection.manifest_id, newest=selection.newest
     )
     for first in range(0, len(ids), MANIFESTS):
-        yield from context.database.manifests(ids=ids[first : first + MANIFESTS])
+        yield from context.database.manifests.find(ids=ids[first : first + MANIFESTS])
 
 
 def _put(groups: dict[tuple[str, str], ReasonGroup], group: ReasonGroup) -> None:
@@ -152,7 +152,7 @@ def _of_manifest(context: Context, manifest: Manifest, selection: DeadLetterSele
         try:
             return _read(context, manifest, sink, published.attempt, selection, limit)
         except OSError as error:
-            manifest = context.database.manifest(manifest.id)
+            manifest = context.database.manifests.get(manifest.id)
             now = manifest.published(sink.name)
             if number < READS and now is not None and now.attempt != published.attempt:
                 continue
@@ -178,9 +178,9 @@ def _sink_of(context: Context, manifest: Manifest, selection: DeadLetterSelectio
 def _read(
     context: Context, manifest: Manifest, sink: Sink, attempt: int, selection: DeadLetterSelection, limit: int
 ) -> Letters:
-    receipt = context.database.receipt(manifest.id, attempt)
+    receipt = context.database.attempts.receipt(manifest.id, attempt)
     assert receipt is not None, "a publication has a receipt"
-    accepted = context.database.accepted_damage(manifest.id, sink.name, attempt)
+    accepted = context.database.decisions.accepted_damage(manifest.id, sink.name, attempt)
     receipt = replace(receipt, objects=tuple(part for part in receipt.objects if part.path not in accepted))
     groups: dict[tuple[str, str], ReasonGroup] = {}
     count = 0

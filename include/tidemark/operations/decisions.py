@@ -37,9 +37,9 @@ def deciding(context: Context, why: str, also: Sequence[int] = ()) -> Iterator[N
     """One transaction in which nobody else plans, and no attempt starts at undone manifests or those in ``also``."""
     database, pipeline_name = context.database, context.pipeline_name
     with database.because(why):
-        database.lock_planning(pipeline_name)
+        database.runs.lock_planning(pipeline_name)
         refuse_renamed(pipeline_name, database)
-        database.lock_undone(pipeline_name, also)
+        database.manifests.lock_undone(pipeline_name, also)
         yield
 
 
@@ -55,15 +55,15 @@ def _deciding_if_complete(context: Context, why: str, *, dry_run: bool) -> Itera
 def _noted(context: Context, verb: str, decision: Decision) -> Decision:
     """Return the decision, after adding it to the history unless it is a dry run. It answers why plans were refused."""
     if not decision.dry_run:
-        context.database.forget_refused_plan(context.pipeline_name)
-        context.database.note_decision(context.pipeline_name, verb, decision)
+        context.database.tasks.forget_refused_plan(context.pipeline_name)
+        context.database.decisions.note(context.pipeline_name, verb, decision)
     return decision
 
 
 def _planned(context: Context) -> list[_Planned]:
     database, pipeline_name = context.database, context.pipeline_name
-    manifests = {manifest.id: manifest for manifest in database.undone(pipeline_name)}
-    rows = database.undone_ranges(pipeline_name)
+    manifests = {manifest.id: manifest for manifest in database.manifests.undone(pipeline_name)}
+    rows = database.ranges.undone(pipeline_name)
     return [_Planned(chain_id, covered, manifests[manifest_id], end) for chain_id, covered, manifest_id, end in rows]
 
 
@@ -71,11 +71,11 @@ def accept_loss(context: Context, why: str, *, dry_run: bool) -> Decision:
     """Give up every offset that retention took before it was read: after chain ends, and in unpublished ranges."""
     database, pipeline_name = context.database, context.pipeline_name
     # Something may be planned of topics that have left the file too.
-    planned_topics = sorted({chain.at.topic for chain in database.chains(pipeline_name)})
+    planned_topics = sorted({chain.at.topic for chain in database.chains.of_pipeline(pipeline_name)})
     places, _ = context.source.partitions(context.source.selected(*planned_topics))
     starts = {place: log.log_start for place, log in context.source.bounds(places).items()}
     with _deciding_if_complete(context, why, dry_run=dry_run):
-        chains = database.chains(pipeline_name)
+        chains = database.chains.of_pipeline(pipeline_name)
         if not chains:
             raise NotFound(
                 "the pipeline has no chains yet, so nothing of it can be lost",
@@ -102,7 +102,7 @@ def accept_loss(context: Context, why: str, *, dry_run: bool) -> Decision:
         changed: list[int] = []
         lines: list[str] = []
         for chain_id, covered in lost:
-            changed += [] if dry_run else database.accept_loss(chain_id, covered.start, covered.end)
+            changed += [] if dry_run else database.decisions.accept_loss(chain_id, covered.start, covered.end)
             lines.append(f"{covered.at.name}: offsets [{covered.start}, {covered.end}) are given up")
         lines += _stay(context, dead)
         return _noted(context, "accept-loss", Decision(tuple(lines), tuple(sorted(set(changed))), dry_run))
@@ -125,7 +125,7 @@ def _unpublished(context: Context, planned: list[_Planned], *, ask_all: bool = F
         for sink in context.sinks:
             sink.ledger.owner()  # when it answers, ``check_for_plan`` has compared it
     for manifest in manifests:
-        tried = {name for stored in context.database.receipts(manifest.id) for name in stored.receipt.sinks}
+        tried = {name for stored in context.database.attempts.receipts(manifest.id) for name in stored.receipt.sinks}
         for sink in context.sinks if manifest.attempt else ():  # without an attempt nothing of it can be there
             if sink.name not in tried and (manifest.publications or not ask_all):
                 continue
@@ -178,17 +178,19 @@ def accept_topic(context: Context, topic: str, why: str, *, dry_run: bool) -> De
     Also of a topic that has left the pipeline file, so that no plan refuses it. When the old topic is back with its id,
     its chains go on. Raises ``NotFound`` when nothing of the topic has changed.
     """
-    before_asking = {chain.id for chain in context.database.chains(context.pipeline_name)}
+    before_asking = {chain.id for chain in context.database.chains.of_pipeline(context.pipeline_name)}
     places, _ = context.source.partitions([topic])
     with _deciding_if_complete(context, why, dry_run=dry_run):
-        of_topic = [chain for chain in context.database.chains(context.pipeline_name) if chain.at.topic == topic]
+        of_topic = [
+            chain for chain in context.database.chains.of_pipeline(context.pipeline_name) if chain.at.topic == topic
+        ]
         gone = [chain for chain in of_topic if chain.id in before_asking and chain.at not in places]
         chains = gone or [chain for chain in _refused(context, topic) if chain.blocked_end is None]
         back = [chain for chain in chains if chain.at in places]
         if not back:
             return _noted(context, "accept-topic", _retire(context, chains, dry_run=dry_run))
         if not dry_run:
-            context.database.unblock_chains([chain.id for chain in back])
+            context.database.chains.unblock([chain.id for chain in back])
         lines = tuple(f"{chain.at.name}: the same topic is back, its chain goes on at {chain.end}" for chain in back)
         return _noted(context, "accept-topic", Decision(lines, (), dry_run))
 
@@ -236,9 +238,9 @@ def _forget_what_was_read(context: Context, chain: Chain, *, dry_run: bool) -> N
     if dry_run:
         return
     for manifest_id in sorted({part.manifest.id for part in planned}):
-        for stored in context.database.receipts(manifest_id):
+        for stored in context.database.attempts.receipts(manifest_id):
             for sink in stored.receipt.sinks:
-                context.database.take_back(manifest_id, stored.receipt.attempt, sink)
+                context.database.attempts.take_back(manifest_id, stored.receipt.attempt, sink)
 
 
 def _life_end(context: Context, chain: Chain) -> int:
@@ -253,7 +255,7 @@ def _read_again(context: Context, at: TopicPartition, begin: int, end: int) -> I
     only a person knows whether the records there are new."""
     if begin >= end:
         return
-    manifests = context.database.manifests(context.pipeline_name, archived=True)
+    manifests = context.database.manifests.find(context.pipeline_name, archived=True)
     published = [
         str(manifest.id) for manifest in manifests if manifest.publications and _meets(manifest, at, begin, end)
     ]
@@ -283,7 +285,7 @@ def _refuse_past_the_end(context: Context, topic: str, partition: int, start: in
 
 
 def _refused(context: Context, topic: str) -> list[Chain]:
-    chains = context.database.chains(context.pipeline_name)
+    chains = context.database.chains.of_pipeline(context.pipeline_name)
     blocked = [chain for chain in chains if chain.at.topic == topic and chain.blocked]
     if not blocked:
         raise NotFound(
@@ -313,14 +315,14 @@ def _retire(
     changed: list[int] = []
     if not dry_run:
         for chain_id, covered in lost:
-            changed += database.accept_loss(chain_id, covered.start, covered.end)
-        database.retire_chains([chain.id for chain in chains])
+            changed += database.decisions.accept_loss(chain_id, covered.start, covered.end)
+        database.chains.retire([chain.id for chain in chains])
         if anchor is not None:
-            started = database.insert_chains(pipeline_name, [chain.at for chain in chains])
-            database.insert_ranges(RangeKind.ANCHOR, [(chain_id, None, anchor, None) for chain_id in started.values()])
+            started = database.chains.insert(pipeline_name, [chain.at for chain in chains])
+            database.ranges.insert(RangeKind.ANCHOR, [(chain_id, None, anchor, None) for chain_id in started.values()])
             if skipped:
                 rows = [(chain_id, anchor, anchor + skipped, None) for chain_id in started.values()]
-                database.insert_ranges(RangeKind.LOST, rows)
+                database.ranges.insert(RangeKind.LOST, rows)
     lines = [_is_lost(covered) for _, covered in lost]
     for chain in chains:
         where = "0 of the new topic" if anchor is None else str(anchor)
@@ -342,7 +344,7 @@ def give_up_outlived(context: Context) -> list[str]:
             continue
         start = max(part.covered.start, part.life_end)
         if start < part.covered.end:
-            context.database.accept_loss(part.chain_id, start, part.covered.end)
+            context.database.decisions.accept_loss(part.chain_id, start, part.covered.end)
             lines.append(_is_lost(Range(part.covered.at, start, part.covered.end)))
     return lines
 
@@ -377,7 +379,7 @@ def extend_back(context: Context, start: datetime | None, why: str, *, dry_run: 
         offsets = context.source.offsets_at(places, start)
         begin = {place: _first(log, offsets.get(place)) for place, log in bounds.items()}
     with _deciding_if_complete(context, why, dry_run=dry_run):
-        chains = {chain.at: chain for chain in database.chains(pipeline_name)}
+        chains = {chain.at: chain for chain in database.chains.of_pipeline(pipeline_name)}
         older = [Range(at, begin[at], chain.anchor) for at, chain in sorted(chains.items()) if _older(begin, chain)]
         if not older:
             raise PlanRefused(
@@ -421,14 +423,14 @@ def _store_older(
 ) -> list[int]:
     database, pipeline_name = context.database, context.pipeline_name
     for range_ in older:
-        database.extend_back(chains[range_.at].id, range_.start)
-    run_id = database.insert_run(
+        database.chains.extend_back(chains[range_.at].id, range_.start)
+    run_id = database.runs.insert(
         pipeline_name, f"extend-back__{datetime.now(UTC).isoformat()}", RunKind.MANUAL,
         cut_at=None, reached=True, covered_by=[], notes=[],
     )  # fmt: skip
-    manifest_ids = database.insert_manifests(run_id, pipeline_name, len(slices))
+    manifest_ids = database.manifests.insert(run_id, pipeline_name, len(slices))
     rows: list[tuple[int, int | None, int, int | None]] = []
     for manifest_id, ranges in zip(manifest_ids, slices, strict=True):
         rows += [(chains[range_.at].id, range_.start, range_.end, manifest_id) for range_ in ranges]
-    database.insert_ranges(RangeKind.DATA, rows)
+    database.ranges.insert(RangeKind.DATA, rows)
     return manifest_ids

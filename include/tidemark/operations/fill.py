@@ -40,14 +40,14 @@ def fill(context: Context, sink_name: str, why: str, stage: Stage, progress: Pro
     Raises ``NotFound`` for a sink that the pipeline file does not have.
     """
     database, of_sink = context.database, alone(context, sink_name)
-    lacking = database.manifests(ids=database.lacking(context.pipeline_name, sink_name))
+    lacking = database.manifests.find(ids=database.publications.lacking(context.pipeline_name, sink_name))
     result = Filled(sink_name, dry_run)
-    result.archived = database.archived_lacking(context.pipeline_name, sink_name)["manifests"]
+    result.archived = database.archives.lacking(context.pipeline_name, sink_name)["manifests"]
     if lacking and not dry_run:
         with database.because(why):
             line = f"sink {sink_name} is filled with {count_of(len(lacking), 'manifest')} that it lacks"
             decision = Decision((line,), tuple(manifest.id for manifest in lacking))
-            database.note_decision(context.pipeline_name, "fill", decision)
+            database.decisions.note(context.pipeline_name, "fill", decision)
 
     def done(manifest: Manifest) -> None:
         result.filled.append(manifest.id)

@@ -51,7 +51,7 @@ def hours(
     With ``newest`` only that many of the newest, and those that are open. With ``limit`` at most so many, the last ones
     ``before`` a time.
     """
-    rows = database.hours(pipeline_name, incomplete=incomplete, newest=newest, before=before, limit=limit)
+    rows = database.hours.find(pipeline_name, incomplete=incomplete, newest=newest, before=before, limit=limit)
     waiting = _Waiting(database, pipeline_name, lateness) if any(row["complete_at"] is None for row in rows) else None
     counts = without_rows_of(database, pipeline_name, [row["hour"] for row in rows], lateness)
     return [
@@ -70,12 +70,12 @@ class _Waiting:
     def __init__(self, database: ManifestDatabase, pipeline_name: str, lateness: timedelta) -> None:
         self._name = pipeline_name
         self._lateness = lateness
-        self._published = database.published_up_to(pipeline_name)
-        newest_run = database.newest_run(pipeline_name)
+        self._published = database.runs.published_up_to(pipeline_name)
+        newest_run = database.runs.newest(pipeline_name)
         self._planned: datetime | None = newest_run["planned_up_to"] if newest_run else None
-        self._undone = [manifest.id for manifest in database.undone(pipeline_name)]
-        half_replayed = database.half_replayed(pipeline_name, database.standing_sinks(pipeline_name))
-        held = database.held_hours(pipeline_name, [manifest.id for manifest in half_replayed])
+        self._undone = [manifest.id for manifest in database.manifests.undone(pipeline_name)]
+        half_replayed = database.manifests.half_replayed(pipeline_name, database.sinks.standing(pipeline_name))
+        held = database.hours.held(pipeline_name, [manifest.id for manifest in half_replayed])
         self._held: dict[datetime, list[Mapping[str, Any]]] = {}
         for row in held:
             self._held.setdefault(row["hour"], []).append(row)

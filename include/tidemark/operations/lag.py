@@ -39,10 +39,10 @@ class Planned:
 
 def planned(database: ManifestDatabase, pipeline_name: str) -> Planned:
     unpublished: Counter[TopicPartition] = Counter()
-    for manifest in database.undone(pipeline_name):
+    for manifest in database.manifests.undone(pipeline_name):
         for range_ in manifest.ranges:
             unpublished[range_.at] += range_.span
-    return Planned({chain.at: chain.end for chain in database.chains(pipeline_name)}, unpublished)
+    return Planned({chain.at: chain.end for chain in database.chains.of_pipeline(pipeline_name)}, unpublished)
 
 
 def lag(context: Context) -> list[Lag]:

@@ -108,7 +108,7 @@ def ask_sources(
             try:
                 with about(pipeline=name):
                     refuse_out_of_use(name, database)
-                    refuse_unlike(pipeline, database.sinks(name))
+                    refuse_unlike(pipeline, database.sinks.known(name))
                     asks[name] = _ask(pipeline, connection_of, planned(database, name))
             except TidemarkError as error:
                 refused[name] = Answer(None, error.what, error.next_step)

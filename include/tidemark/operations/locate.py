@@ -43,7 +43,7 @@ def locate(
 
     ``sinks`` takes a pipeline's name and returns its sinks, or a text why they cannot be opened.
     """
-    rows = database.ranges_at(topic, partition, offset, pipeline_name)
+    rows = database.ranges.at(topic, partition, offset, pipeline_name)
     logs = [(row["pipeline"], row["topic_id"]) for row in rows]
     return [
         _chain_offset(database, row, offset, sinks, first=log not in logs[:number])
@@ -61,12 +61,12 @@ def _chain_offset(
     held: tuple[Located, ...] = ()
     manifest_id, archived = row["manifest_id"], row["kind"] == RangeKind.ARCHIVED
     if archived:
-        part = database.archived_at(row["chain_id"], offset)
+        part = database.archives.at(row["chain_id"], offset)
         manifest_id, start, end = part["id"], part["start_offset"], part["end_offset"]
     if row["kind"] is None:
         standing, message = _outside(row, offset, first=first)
     elif manifest_id is not None:
-        manifest = database.manifest(manifest_id)
+        manifest = database.manifests.get(manifest_id)
         held = tuple(_in_sinks(database, manifest, at, offset, sinks))
         standing, message = _overall(manifest, held)
     else:
@@ -114,7 +114,7 @@ def _in_sinks(
             why = opened if isinstance(opened, str) else "the pipeline file has no such sink any more"
             located.append(_unread(publication, why))
             continue
-        receipt = database.receipt(manifest.id, publication.attempt)
+        receipt = database.attempts.receipt(manifest.id, publication.attempt)
         assert receipt is not None, "a publication has a receipt"
         try:
             located.append(_in_sink(manifest, publication, receipt, sink, at, offset))

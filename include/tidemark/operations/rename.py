@@ -48,11 +48,11 @@ def rename_pipeline(context: Context, old: str, why: str, *, dry_run: bool) -> D
     database, new = context.database, context.pipeline_name
     with database.because(why):
         for name in sorted({old, new}):
-            database.lock_planning(name)
-        begun = [row for row in database.former_names(old) if (row["name"], row["pipeline"]) == (old, new)]
+            database.runs.lock_planning(name)
+        begun = [row for row in database.pipelines.former_names(old) if (row["name"], row["pipeline"]) == (old, new)]
         if not begun:
             _refuse_renaming(context, old)
-        known = {sink.name for sink in database.sinks(new if begun else old) if sink.stands}
+        known = {sink.name for sink in database.sinks.known(new if begun else old) if sink.stands}
         sinks = [sink for sink in context.sinks if sink.name in known]
         for sink in sinks:  # this also shows whether each target answers, before anything changes
             if sink.ledger.owner():
@@ -65,7 +65,7 @@ def rename_pipeline(context: Context, old: str, why: str, *, dry_run: bool) -> D
                 sink.staging.claim(database.id())
         if not begun:
             _rename_in_database(database, old, new)
-            database.note_decision(new, "rename", decision)
+            database.decisions.note(new, "rename", decision)
             failpoint("rename.before_commit")
     failpoint("rename.after_commit")
     for sink in sinks:
@@ -73,29 +73,29 @@ def rename_pipeline(context: Context, old: str, why: str, *, dry_run: bool) -> D
         failpoint("rename.in_target")
     failpoint("rename.before_end")
     with database.because(why):
-        database.end_pipeline_rename(new)
+        database.pipelines.end_rename(new)
     return decision
 
 
 def _rename_in_database(database: ManifestDatabase, old: str, new: str) -> None:
-    database.lock_manifests(old)
-    open_attempts = database.with_open_attempts(old)
-    refuse_at_work(database.manifests(ids=open_attempts))
-    database.fence_open_attempts(open_attempts, f"the pipeline was renamed {new}")
-    database.lock_hours(old)  # nobody closes an hour while its row is copied
-    database.rename_pipeline(old, new)
+    database.manifests.lock(old)
+    open_attempts = database.attempts.manifests_with_open(old)
+    refuse_at_work(database.manifests.find(ids=open_attempts))
+    database.attempts.fence_open(open_attempts, f"the pipeline was renamed {new}")
+    database.hours.lock(old)  # nobody closes an hour while its row is copied
+    database.pipelines.rename(old, new)
 
 
 def _lines(database: ManifestDatabase, old: str, new: str, sinks: Sequence[Sink], *, begun: bool) -> list[str]:
     if begun:
         return [f"pipeline {old} is {new} already; what its targets may still have under the old name gets the new one"]
-    count = sum(row["manifests"] for row in database.states(old).values())
+    count = sum(row["manifests"] for row in database.manifests.states(old).values())
     lines = [f"pipeline {old} is {new} from here on: {count_of(count, 'manifest')}, all runs, hours and history"]
     lines += [f"sink {sink.name}: what {sink.target} says of the pipeline gets the new name" for sink in sinks]
-    undone = [manifest.id for manifest in database.undone(old)]
+    undone = [manifest.id for manifest in database.manifests.undone(old)]
     if undone:
         lines.append(f"{count_of(len(undone), 'manifest')} not done: {listed(undone)}; then: tidemark retry {new}")
-    folders = database.stream_folders(database.topics(old))
+    folders = database.sinks.folders(database.chains.topics(old))
     for name in sorted({row["pipeline"] for row in folders if old in row["shared_with"]} - {old}):
         lines.append(f"the file of pipeline {name} says shared_with: {old}; write {new} there")
     return lines
@@ -103,28 +103,28 @@ def _lines(database: ManifestDatabase, old: str, new: str, sinks: Sequence[Sink]
 
 def _refuse_renaming(context: Context, old: str) -> None:
     database, new = context.database, context.pipeline_name
-    known = database.pipelines(retired=True)
+    known = database.pipelines.names(retired=True)
     refuse_renamed(old, database)
     if old not in known:
         raise NotFound(
             with_nearest(f"no pipeline {old} was ever planned", old, known),
             next_step="a pipeline that was never planned needs only the new name in its file; nothing was changed",
         )
-    since = database.retired_at(old)
+    since = database.pipelines.retired_at(old)
     if since:
         raise IllegalTransition(
             f"the pipeline was retired on {since:%Y-%m-%d}",
             next_step=f"bring it back first: tidemark retire {old} --undo --why TEXT",
             pipeline=old,
         )
-    had = {row["name"] for row in database.former_names(old)}
-    if new in known or (database.former_names(new) and new not in had):
+    had = {row["name"] for row in database.pipelines.former_names(old)}
+    if new in known or (database.pipelines.former_names(new) and new not in had):
         raise ConfigurationError(
             f"the name {new} is known already: a name is never used twice",
             next_step=f"write a new name into the file of {old}; nothing was changed",
             pipeline=old,
         )
-    sinks = database.sinks(old)
+    sinks = database.sinks.known(old)
     refuse_unlike(context.pipeline.model_copy(update={"name": old}), sinks)
     for sink in sinks:
         if sink.stands and sink.name not in context.sink_names():
@@ -134,4 +134,4 @@ def _refuse_renaming(context: Context, old: str) -> None:
                 pipeline=old,
                 sink=sink.name,
             )
-    refuse_at_work(database.manifests(ids=database.with_open_attempts(old)))
+    refuse_at_work(database.manifests.find(ids=database.attempts.manifests_with_open(old)))

@@ -57,8 +57,8 @@ def repair(context: Context, why: str, *, dry_run: bool) -> Decision:
 
 def _waiting(context: Context, sink: Sink, ahead: Collection[int]) -> Iterator[str]:
     """What dead attempts left and another command mends: done manifests with newer evidence, and undone ones."""
-    undone = [manifest for manifest in context.database.undone(context.pipeline_name) if manifest.attempt]
-    for manifest in [*context.database.manifests(ids=sorted(ahead)), *undone] if ahead or undone else ():
+    undone = [manifest for manifest in context.database.manifests.undone(context.pipeline_name) if manifest.attempt]
+    for manifest in [*context.database.manifests.find(ids=sorted(ahead)), *undone] if ahead or undone else ():
         if manifest.alive:
             continue
         judged = judgement(context.database, manifest, sink)
@@ -76,9 +76,9 @@ def _declared(context: Context, sink: Sink, leftovers: Sequence[Leftover]) -> li
     for left in leftovers:
         if left.manifest_id is None or (left.manifest_id, left.attempt) in kept:
             continue
-        is_declared = context.database.take_back(left.manifest_id, left.attempt, sink.name)
-        receipt = None if is_declared else context.database.receipt(left.manifest_id, left.attempt)
-        given_up = context.database.accepted_damage(left.manifest_id, sink.name, left.attempt)
+        is_declared = context.database.attempts.take_back(left.manifest_id, left.attempt, sink.name)
+        receipt = None if is_declared else context.database.attempts.receipt(left.manifest_id, left.attempt)
+        given_up = context.database.decisions.accepted_damage(left.manifest_id, sink.name, left.attempt)
         names = {object_.path for object_ in receipt.objects if object_.path not in given_up} if receipt else set()
         if receipt:
             names.add(str(RecordName(context.pipeline_name, left.manifest_id, left.attempt)))
@@ -92,4 +92,4 @@ def _note(context: Context, why: str, lines: list[str], manifests: set[int]) -> 
     """The entry in the history, made before a file is touched."""
     with context.database.because(why):
         decision = Decision(tuple(lines), tuple(sorted(manifests)))
-        context.database.note_decision(context.pipeline_name, "repair", decision)
+        context.database.decisions.note(context.pipeline_name, "repair", decision)

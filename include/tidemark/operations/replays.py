@@ -30,7 +30,7 @@ def replay_each(
             if dry_run:
                 _refuse_unreadable(context, manifest)
             else:
-                refuse_at_work(context.database.manifests(ids=[manifest.id]))
+                refuse_at_work(context.database.manifests.find(ids=[manifest.id]))
                 progress.begins(manifest, number, len(manifests))
                 progress.ended(process(context, manifest.id, stage, replay=True))
             done(manifest)

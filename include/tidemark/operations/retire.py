@@ -30,9 +30,9 @@ def retire_pipeline(
         )
     with nobody_at_work(database, pipeline_name, why) as open_attempts:
         _refuse_as_it_is(database, pipeline_name, retired=True)
-        states = database.states(pipeline_name)
+        states = database.manifests.states(pipeline_name)
         done = states.get(ManifestState.DONE, {"manifests": 0})["manifests"]
-        undone = [manifest.id for manifest in database.undone(pipeline_name)]
+        undone = [manifest.id for manifest in database.manifests.undone(pipeline_name)]
         lines = [f"{count_of(done, 'manifest')} done: what is published stays where it is"]
         if undone:
             lines.append(
@@ -40,9 +40,9 @@ def retire_pipeline(
             )
         decision = Decision(tuple(lines), (), dry_run)
         if not dry_run:
-            database.fence_open_attempts(open_attempts, "the pipeline was retired")
-            database.retire_pipeline(pipeline_name, retired=True)
-            database.note_decision(pipeline_name, "retire", decision)
+            database.attempts.fence_open(open_attempts, "the pipeline was retired")
+            database.pipelines.retire(pipeline_name, retired=True)
+            database.decisions.note(pipeline_name, "retire", decision)
     return decision
 
 
@@ -56,14 +56,14 @@ def bring_back_pipeline(database: ManifestDatabase, pipeline_name: str, why: str
         _refuse_as_it_is(database, pipeline_name, retired=False)
         decision = Decision(("with its file the pipeline goes on where its last run ended",), (), dry_run)
         if not dry_run:
-            database.retire_pipeline(pipeline_name, retired=False)
-            database.note_decision(pipeline_name, "bring-back", decision)
+            database.pipelines.retire(pipeline_name, retired=False)
+            database.decisions.note(pipeline_name, "bring-back", decision)
     return decision
 
 
 def _refuse_unknown(database: ManifestDatabase, pipeline_name: str) -> None:
     refuse_renamed(pipeline_name, database)
-    known = database.pipelines(retired=True)
+    known = database.pipelines.names(retired=True)
     if pipeline_name not in known:
         raise NotFound(
             with_nearest(f"no pipeline {pipeline_name} was ever planned", pipeline_name, known),
@@ -72,7 +72,7 @@ def _refuse_unknown(database: ManifestDatabase, pipeline_name: str) -> None:
 
 
 def _refuse_as_it_is(database: ManifestDatabase, pipeline_name: str, *, retired: bool) -> None:
-    since = database.retired_at(pipeline_name)
+    since = database.pipelines.retired_at(pipeline_name)
     if (since is not None) == retired:
         raise IllegalTransition(
             f"the pipeline was retired on {since:%Y-%m-%d}" if since else "the pipeline is not retired",

@@ -33,11 +33,11 @@ def rename_sink(context: Context, old: str, new: str, why: str, *, dry_run: bool
     if sink.ledger.owner():  # also shows whether the target answers, before anything changes
         refuse_foreign(sink, database.id())
     with nobody_at_work(database, pipeline_name, why) as open_attempts:
-        known = {known.name: known for known in database.sinks(pipeline_name)}
+        known = {known.name: known for known in database.sinks.known(pipeline_name)}
         begun = new in known and known[new].renamed_from == old
         if not begun:
             _refuse_renaming(context, known, sink, old)
-        published = len(database.published_in(pipeline_name, new if begun else old))
+        published = len(database.publications.in_sink(pipeline_name, new if begun else old))
         line = f"sink {old} is {new} from here on: {published:,} published manifests, and what {sink.target} names"
         decision = Decision((line,), (), dry_run)
         if dry_run:
@@ -45,14 +45,14 @@ def rename_sink(context: Context, old: str, new: str, why: str, *, dry_run: bool
         if sink.ledger.owner():
             sink.staging.claim(database.id())
         if not begun:
-            database.fence_open_attempts(open_attempts, f"sink {old} was renamed {new}")
+            database.attempts.fence_open(open_attempts, f"sink {old} was renamed {new}")
             before, after = _with_name(context, new, old), context.pipeline
             fingerprints = dict(zip(before.earlier_fingerprints(), after.earlier_fingerprints(), strict=True))
-            database.rename_sink(pipeline_name, old, new, fingerprints)
-        database.note_decision(pipeline_name, "rename-sink", decision)
+            database.sinks.rename(pipeline_name, old, new, fingerprints)
+        database.decisions.note(pipeline_name, "rename-sink", decision)
     take_over(sink, pipeline_name, old)
     with database.because(why):
-        database.end_rename(pipeline_name, new)
+        database.sinks.end_rename(pipeline_name, new)
     return decision
 
 
@@ -71,9 +71,9 @@ def retire_sink(context: Context, name: str, why: str, *, dry_run: bool) -> Deci
             sink=name,
         )
     with nobody_at_work(database, pipeline_name, why) as open_attempts:
-        known = {sink.name: sink for sink in database.sinks(pipeline_name)}
+        known = {sink.name: sink for sink in database.sinks.known(pipeline_name)}
         sink = _standing(context, known, name)
-        published = database.published_in(pipeline_name, name)
+        published = database.publications.in_sink(pipeline_name, name)
         alone = [manifest_id for manifest_id, is_alone in published.items() if is_alone]
         lines = [
             f"sink {name}: {len(published):,} published manifests do not count any more",
@@ -84,9 +84,9 @@ def retire_sink(context: Context, name: str, why: str, *, dry_run: bool) -> Deci
             lines.append(f"{count_of(len(alone), 'manifest')} published nowhere else: {listed(alone)}")
         decision = Decision(tuple(lines), (), dry_run)
         if not dry_run:
-            database.fence_open_attempts(open_attempts, f"sink {name} was retired")
-            database.retire_sink(pipeline_name, name)
-            database.note_decision(pipeline_name, "retire-sink", decision)
+            database.attempts.fence_open(open_attempts, f"sink {name} was retired")
+            database.sinks.retire(pipeline_name, name)
+            database.decisions.note(pipeline_name, "retire-sink", decision)
     return decision
 
 
@@ -109,11 +109,11 @@ def nobody_at_work(database: ManifestDatabase, pipeline_name: str, why: str) -> 
     Hands on the manifests whose attempt has not ended; raises ``IllegalTransition`` when its process is alive.
     """
     with database.because(why):
-        database.lock_planning(pipeline_name)
+        database.runs.lock_planning(pipeline_name)
         refuse_renamed(pipeline_name, database)
-        database.lock_manifests(pipeline_name)
-        open_attempts = database.with_open_attempts(pipeline_name)
-        refuse_at_work(database.manifests(ids=open_attempts))
+        database.manifests.lock(pipeline_name)
+        open_attempts = database.attempts.manifests_with_open(pipeline_name)
+        refuse_at_work(database.manifests.find(ids=open_attempts))
         yield open_attempts
 
 

@@ -139,22 +139,22 @@ def status(
     pipeline = deployed.pipeline if isinstance(deployed, Deployed) else None
     wrong_file = deployed.problem if isinstance(deployed, Deployed) else deployed
     now = datetime.now(UTC)
-    planned_at = database.planned_at(pipeline_name)
-    since = published_up_to = database.published_up_to(pipeline_name)
+    planned_at = database.runs.planned_at(pipeline_name)
+    since = published_up_to = database.runs.published_up_to(pipeline_name)
     if pipeline is not None and max_age is None:
         max_age = pipeline.max_age
         if max_age is None:  # beside open transactions a run stands for no time, and has read all the same
             max_age = _max_age_by_schedule(pipeline, now)
             since = max(filter(None, (published_up_to, planned_at["last_without_time"])), default=None)
-    undone = database.undone(pipeline_name)
+    undone = database.manifests.undone(pipeline_name)
     busy = any(manifest.alive for manifest in undone) or _was_done(database, pipeline_name, now)
     waiting = [manifest for manifest in undone if _waits(manifest, now, busy=busy)]
-    half_replayed = database.half_replayed(pipeline_name, database.standing_sinks(pipeline_name))
+    half_replayed = database.manifests.half_replayed(pipeline_name, database.sinks.standing(pipeline_name))
     stopped = [each for each in (*undone, *half_replayed) if not each.alive and each not in waiting]
-    audits = database.last_audits(pipeline_name)
-    retired = database.retired_at(pipeline_name) is not None
-    dead_lettered = database.published_sums(pipeline_name)["dead_lettered"]
-    newest = database.newest_counts(pipeline_name)
+    audits = database.audits.last(pipeline_name)
+    retired = database.pipelines.retired_at(pipeline_name) is not None
+    dead_lettered = database.publications.sums(pipeline_name)["dead_lettered"]
+    newest = database.publications.newest_counts(pipeline_name)
     problems = [*_of_manifests(stopped), *_of_chains(database, pipeline_name, pipeline)]
     if not retired or deployed is not None:
         problems += _of_audits(pipeline_name, audits)
@@ -183,7 +183,7 @@ def status(
         oldest_unfinished=undone[0] if undone else None,
         at_work=tuple(manifest.id for manifest in undone if manifest.alive),
         waiting=tuple(manifest.id for manifest in waiting),
-        lost=database.lost_offsets(pipeline_name),
+        lost=database.ranges.lost_offsets(pipeline_name),
         dead_lettered=dead_lettered,
         newest=sum(newest, Counts()),
         audits=tuple(audits),
@@ -211,7 +211,7 @@ def _retired(database: ManifestDatabase, pipeline_name: str) -> list[Problem]:
 
 def _was_done(database: ManifestDatabase, pipeline_name: str, now: datetime) -> bool:
     """Whether a manifest was done a moment ago: others of its run may be next."""
-    done = database.states(pipeline_name).get(ManifestState.DONE)
+    done = database.manifests.states(pipeline_name).get(ManifestState.DONE)
     return done is not None and done["last_done"] is not None and now - done["last_done"] < START
 
 
@@ -233,7 +233,7 @@ def _of_tasks(
     """Why the newest runs have planned nothing, or have not been closed; unless a person has ``decided``, without the
     refusals, which other problems tell."""
     problems = []
-    for failed in database.failed_tasks(pipeline_name):
+    for failed in database.tasks.failed(pipeline_name):
         if failed["refused"] and not decided:
             continue
         if not failed["times"]:
@@ -273,7 +273,7 @@ def _of_chains(database: ManifestDatabase, pipeline_name: str, pipeline: Pipelin
             acceptance_of(pipeline_name, chain),
             place=chain.at.name,
         )
-        for chain in database.chains(pipeline_name)
+        for chain in database.chains.of_pipeline(pipeline_name)
         if chain.blocked is not None and (pipeline is None or pipeline.source.reads(chain.at.topic))
     ]
 

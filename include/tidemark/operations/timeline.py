@@ -67,15 +67,15 @@ def timeline(
     A run stands at the time up to which it has read; one that ended before its cut, or has none, at its cut, or when it
     was planned.
     """
-    step = step or _step(now, database.recent_run(pipeline_name, PERIODS))
+    step = step or _step(now, database.runs.recent_cut(pipeline_name, PERIODS))
     end = step.end(min(max(until or now, EARLIEST + PERIODS * step.length), now))
     start = end - PERIODS * step.length
     by_period: dict[int, dict[str | None, Mapping[str, int]]] = {}
     seconds = int(step.length.total_seconds())
-    for row in database.periods(pipeline_name, start, end, seconds):
+    for row in database.runs.periods(pipeline_name, start, end, seconds):
         by_period.setdefault(row["period"], {})[row["state"]] = row
     periods = (_period(start + number * step.length, step, by_period.get(number, {})) for number in range(PERIODS))
-    before = database.undone_before(pipeline_name, start)
+    before = database.manifests.undone_before(pipeline_name, start)
     return Timeline(step, tuple(periods), before["number"], before["first_manifest"])
 
 

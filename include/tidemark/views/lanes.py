@@ -62,13 +62,13 @@ class LaneView:
 def lane_views(database: ManifestDatabase, pipeline_name: str) -> list[LaneView]:
     """The chains of a pipeline by topic and partition, an older life of a partition before the newer one."""
     parts: dict[int, list[PartView]] = {}
-    for row in database.parts_not_done(pipeline_name):
+    for row in database.ranges.not_done(pipeline_name):
         parts.setdefault(row.pop("chain_id"), []).append(PartView(**row))
     letters: dict[int, list[LettersPartView]] = {}
-    for row in database.parts_with_dead_letters(pipeline_name, WITH_LETTERS):
+    for row in database.ranges.with_dead_letters(pipeline_name, WITH_LETTERS):
         letters.setdefault(row.pop("chain_id"), []).append(LettersPartView(**row))
-    lanes = database.lanes(pipeline_name)
-    newest = database.last_published([(lane["id"], lane["end_offset"]) for lane in lanes])
+    lanes = database.chains.lanes(pipeline_name)
+    newest = database.ranges.newest_published([(lane["id"], lane["end_offset"]) for lane in lanes])[0]
     return [
         LaneView(
             lane["topic"], lane["topic_id"], lane["partition"], lane["incarnation"], lane["retired"], lane["blocked"],

@@ -123,7 +123,7 @@ def manifest_views(
     """Manifests with the paths that are published of them, in the order given; without ``objects`` no path is read."""
     paths: dict[tuple[int, ObjectKind], list[ObjectView]] = {}
     with_paths = [manifest.id for manifest in manifests] if objects else []
-    for manifest_id, root, written in database.published_objects(ids=with_paths):
+    for manifest_id, root, written in database.publications.objects(ids=with_paths):
         paths.setdefault((manifest_id, written.kind), []).append(object_view(root, written))
     return [
         ManifestView(
@@ -164,6 +164,6 @@ def manifest_history_view(database: ManifestDatabase, manifest: Manifest) -> Man
     [view] = manifest_views(database, [manifest])
     return ManifestHistoryView(
         **vars(view),
-        attempts=tuple(AttemptView(**row) for row in database.attempts(manifest.id)),
-        events=tuple(EventView(**row) for row in database.events(manifest.id)),
+        attempts=tuple(AttemptView(**row) for row in database.attempts.of_manifest(manifest.id)),
+        events=tuple(EventView(**row) for row in database.manifests.events(manifest.id)),
     )

@@ -44,13 +44,13 @@ def object_views(
     is ``sink``, or no sink is a lake. Raises ``ConfigurationError`` without ``sink`` when several sinks have files,
     and ``NotFound`` for an unknown sink.
     """
-    standing = [known for known in database.sinks(pipeline_name) if known.stands]
+    standing = [known for known in database.sinks.known(pipeline_name) if known.stands]
     if sink is not None:
         _refuse_unknown_sink(pipeline_name, sink, [known.name for known in standing])
         standing = [known for known in standing if known.name == sink]
     if standing and not dead_letters and not any(known.has_files for known in standing):
         return _files_of_tables(pipeline(), {known.name for known in standing})
-    published = database.published_objects(pipeline_name)
+    published = database.publications.objects(pipeline_name)
     if sink is None:
         _refuse_several(pipeline_name, sorted({written.sink for _, _, written in published}))
     kind = ObjectKind.DEAD_LETTER if dead_letters else ObjectKind.DATA

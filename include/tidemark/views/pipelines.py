@@ -154,12 +154,12 @@ def _audit_view(row: Mapping[str, Any]) -> AuditView:
 
 
 def pipeline_view(database: ManifestDatabase, status: Status, heard: Answer) -> PipelineView:
-    states = database.states(status.pipeline_name)
+    states = database.manifests.states(status.pipeline_name)
     done = states.get(ManifestState.DONE)
     return PipelineView(
         **vars(status_view(status)),
         manifests={state.value: states[state]["manifests"] if state in states else 0 for state in ManifestState},
-        archived=database.count_archived(status.pipeline_name),
+        archived=database.archives.count_manifests(status.pipeline_name),
         last_done_at=done["last_done"] if done else None,
         why_no_lag=heard.why,
     )
@@ -169,5 +169,5 @@ def decision_views(database: ManifestDatabase, pipeline_name: str) -> list[Decis
     """What people decided about a pipeline, oldest first."""
     return [
         DecisionView(row["at"], row["actor"], row["decision"], row["why"], tuple(row["lines"]), tuple(row["manifests"]))
-        for row in database.decisions(pipeline_name)
+        for row in database.decisions.of_pipeline(pipeline_name)
     ]

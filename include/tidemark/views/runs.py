@@ -112,7 +112,7 @@ def run_view(run: PlannedRun, unfinished: Sequence[Manifest], lines: Sequence[st
 
 
 def closed_run_view(database: ManifestDatabase, closing: Closing) -> ClosedRunView:
-    manifests = database.manifests(ids=[*closing.manifests, *closing.taken_along])
+    manifests = database.manifests.find(ids=[*closing.manifests, *closing.taken_along])
     return ClosedRunView(
         closing.run_key, closing.reached, tuple(manifest_views(database, manifests)), closing.covered_by,
         closing.taken_along, closing.counts, closing.hours,

@@ -70,7 +70,7 @@ Database = Annotated[ManifestDatabase, Depends(opened_database)]
 def readable_pipelines(database: Database, user: GetUserDep, tasks: PlanTasks) -> list[str]:
     """The pipelines that were planned and whose DAG the caller may read."""
     dags = get_auth_manager().get_authorized_dag_ids(user=user)
-    return [name for name in database.pipelines() if dag_of(name, tasks) in dags]
+    return [name for name in database.pipelines.names() if dag_of(name, tasks) in dags]
 
 
 ReadablePipelines = Annotated[list[str], Depends(readable_pipelines)]
@@ -78,7 +78,7 @@ ReadablePipelines = Annotated[list[str], Depends(readable_pipelines)]
 
 def unplanned_pipelines(database: Database, user: GetUserDep, tasks: PlanTasks) -> list[Unplanned]:
     """The pipelines that no plan has succeeded of, and whose DAG the caller may read."""
-    dags, planned = get_auth_manager().get_authorized_dag_ids(user=user), set(database.pipelines(retired=True))
+    dags, planned = get_auth_manager().get_authorized_dag_ids(user=user), set(database.pipelines.names(retired=True))
     new = {name: task for name, task in tasks.items() if name not in planned and task.dag_id in dags}
     return unplanned(new) if new else []
 
@@ -113,14 +113,14 @@ class Renamed(Exception):
 
 def lead_on(database: ManifestDatabase, dag_id: str) -> None:
     """Raise ``Renamed`` for a name that a pipeline had before."""
-    for row in database.former_names(dag_id):
+    for row in database.pipelines.former_names(dag_id):
         if row["name"] == dag_id:
             raise Renamed(row["pipeline"])
 
 
 def own_pipeline(database: Database, dag_id: str) -> str:
     """The pipeline of a DAG; ``NotFound`` when it was never planned, ``ConfigurationError`` when it is retired."""
-    if dag_id not in database.pipelines():
+    if dag_id not in database.pipelines.names():
         lead_on(database, dag_id)
         refuse_out_of_use(dag_id, database)
         raise NotFound(
@@ -132,7 +132,7 @@ def own_pipeline(database: Database, dag_id: str) -> str:
 
 def own_manifest(database: Database, dag_id: str, manifest_id: int) -> Manifest:
     """A manifest of the DAG in the path: the caller's rights on that DAG are no rights on another one's manifests."""
-    manifest = database.manifest(manifest_id)
+    manifest = database.manifests.get(manifest_id)
     if manifest.pipeline_name != dag_id:
         lead_on(database, dag_id)
         raise NotFound(f"there is no manifest {manifest_id} of pipeline {dag_id}", next_step="list its manifests")

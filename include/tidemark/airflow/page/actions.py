@@ -107,11 +107,11 @@ def preview(context: Context, wish: Wish) -> Preview:
         raise ConfigurationError("no manifest is selected", next_step="select some in the list of manifests")
     blocked: list[Manifest] = []
     if wish.action is Action.RETRY and not wish.by_id:
-        blocked = database.page_of_manifests(context.pipeline_name, ManifestSelection(ManifestState.BLOCKED), limit=100)
-    todo = database.manifests(ids=run_conf.manifests_asked_for(context, conf) or [])
+        blocked = database.manifests.page(context.pipeline_name, ManifestSelection(ManifestState.BLOCKED), limit=100)
+    todo = database.manifests.find(ids=run_conf.manifests_asked_for(context, conf) or [])
     archived = 0
     if wish.action is Action.FILL and wish.sink is not None:
-        archived = database.archived_lacking(context.pipeline_name, wish.sink)["manifests"]
+        archived = database.archives.lacking(context.pipeline_name, wish.sink)["manifests"]
     return Preview(tuple(todo), tuple(manifest.id for manifest in blocked), archived=archived)
 
 
@@ -145,7 +145,7 @@ def start(database: ManifestDatabase, dag_id: str, wish: Wish, why: str, user: U
     except (AirflowException, ValueError) as error:
         with database.because(why):
             line = f"DAG run {run_id} was not started: {error}"
-            database.note_decision(dag_id, wish.action, Decision((line,), wish.manifests))
+            database.decisions.note(dag_id, wish.action, Decision((line,), wish.manifests))
         raise NotDone(
             f"Airflow does not start a run of {dag_id}: {error}", next_step="look at the DAG in Airflow"
         ) from None
@@ -161,9 +161,9 @@ def _note_asked(database: ManifestDatabase, dag_id: str, wish: Wish, why: str, u
     """Note who asked for the run and why, once however often the form is sent, also twice at a time."""
     line = f"DAG run {run_id}, asked for on the page by {user.name}"
     with database.because(why):
-        database.lock_planning(dag_id)
-        if not any(line in made["lines"] for made in database.decisions(dag_id)):
-            database.note_decision(dag_id, wish.action, Decision((line,), wish.manifests))
+        database.runs.lock_planning(dag_id)
+        if not any(line in made["lines"] for made in database.decisions.of_pipeline(dag_id)):
+            database.decisions.note(dag_id, wish.action, Decision((line,), wish.manifests))
 
 
 def dag_states(dag_ids: Sequence[str]) -> dict[str, DagState]:

@@ -92,7 +92,7 @@ def lacking(database: ManifestDatabase, name: str) -> dict[str, int]:
         sinks = settings_of(name).sinks
     except TidemarkError:
         return {}
-    return {sink.name: database.count_lacking(name, sink.name) for sink in sinks}
+    return {sink.name: database.publications.count_lacking(name, sink.name) for sink in sinks}
 
 
 def hours_of(
@@ -128,7 +128,7 @@ def compared_of(database: ManifestDatabase, manifest: Manifest) -> list[Compared
 
 def receipt_of(database: ManifestDatabase, manifest_id: int, attempt: int | None) -> dict[str, Any] | None:
     """What an attempt measured, without its list of objects."""
-    receipt = database.receipt(manifest_id, attempt or 0)
+    receipt = database.attempts.receipt(manifest_id, attempt or 0)
     if receipt is None:
         return None
     return {name: part for name, part in asdict(replace(receipt, objects=())).items() if name != "objects"}
@@ -147,7 +147,7 @@ def _with_files(database: ManifestDatabase, chain: ChainOffset) -> ChainOffset:
         return chain
     place = chain.at.topic, chain.at.partition
     files: dict[str, str] = {}
-    for _, root, each in database.published_objects(ids=[chain.manifest.id]):
+    for _, root, each in database.publications.objects(ids=[chain.manifest.id]):
         if (each.topic, each.partition) == place and each.first_offset <= chain.offset <= each.last_offset:
             files[each.sink] = ", ".join(filter(None, [files.get(each.sink), f"{root}/{each.path}"]))
     return replace(chain, sinks=tuple(_in_file(sink, files.get(sink.sink)) for sink in chain.sinks))

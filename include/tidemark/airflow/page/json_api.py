@@ -110,7 +110,7 @@ def manifests(
     ``until``: of runs that read up to a time in (since, until]; ``topic`` and ``partition``: with offsets of them;
     ``lacks``: done, and not in this sink."""
     selection = ManifestSelection(state, since, until, topic, partition, lacks)
-    return answer(manifest_views(database, database.page_of_manifests(name, selection, limit=limit, after=after)))
+    return answer(manifest_views(database, database.manifests.page(name, selection, limit=limit, after=after)))
 
 
 @router.get("/pipelines/{dag_id}/manifests/{manifest_id}", dependencies=[MAY_READ])

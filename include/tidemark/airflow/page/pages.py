@@ -159,11 +159,11 @@ def pipeline(
         part = None if lane.retired else ends.get((lane.topic, lane.partition))
         end = part.last_stable if part else None
         lanes.append((lane, part, bars(lane, end), letter_bars(lane, end)))
-    manifests = database.page_of_manifests(name, selection, limit=PAGE, after=after)
+    manifests = database.manifests.page(name, selection, limit=PAGE, after=after)
     matching = older = 0
     if manifests:
-        matching = database.count_manifests(name, selection, most=COUNTED + 1)
-        older = database.count_manifests(name, selection, most=COUNTED + 1, after=manifests[-1].id)
+        matching = database.manifests.count(name, selection, most=COUNTED + 1)
+        older = database.manifests.count(name, selection, most=COUNTED + 1, after=manifests[-1].id)
     hours, no_hours = _hours(database, name)
     dag_id = dag_of(name, tasks)
     values = {
@@ -175,7 +175,7 @@ def pipeline(
         "manifests": manifest_views(database, manifests, objects=False),
         "states": list(ManifestState),
         "topics": sorted({lane.topic for lane, *_ in lanes}),
-        "sinks": [sink.name for sink in database.sinks(name) if sink.stands],
+        "sinks": [sink.name for sink in database.sinks.known(name) if sink.stands],
         "selection": selection,
         "filters": _filters(selection),
         "after": after,

@@ -1,0 +1,36 @@
+"""Takes over what targets of another database hold."""
+
+from collections.abc import Sequence
+
+from psycopg.types.json import Jsonb
+
+from tidemark.database.chains import arrays_of, place_from
+from tidemark.database.statements import Part, Row
+from tidemark.offsets import TopicPartition
+from tidemark.receipt import Receipt
+
+
+class Adoption(Part):
+    def succeed(self, database_id: str) -> bool:
+        """Note that this database takes over the targets of another one; False when it has manifests of its own."""
+        return self._sql.changed("succeed", id=database_id) is not None
+
+    def insert_manifest(self, run_id: int, pipeline_name: str, manifest_id: int, number: int) -> None:
+        self._sql.rows(
+            "adopt_manifest", run_id=run_id, pipeline_name=pipeline_name, manifest_id=manifest_id, slice=number
+        )
+
+    def insert_chains(
+        self, pipeline_name: str, lives: Sequence[tuple[TopicPartition, int]]
+    ) -> dict[tuple[TopicPartition, int], int]:
+        """Insert chains; returns ids by (place, incarnation). Chains with a newer life beside them are retired."""
+        values = arrays_of([at for at, _ in lives]) | {"incarnations": [incarnation for _, incarnation in lives]}
+        rows = self._sql.rows("adopt_chains", pipeline_name=pipeline_name, **values)
+        self._sql.rows("retire_outlived", pipeline_name=pipeline_name)
+        return {(place_from(row), row["incarnation"]): row["id"] for row in rows}
+
+    def insert_attempt(self, receipt: Receipt, raw: Row) -> None:
+        """Insert a published attempt with its receipt; a manifest that is not done becomes running."""
+        values = {"manifest_id": receipt.manifest_id, "attempt": receipt.attempt}
+        self._sql.rows("adopt_attempt", **values, actor=self._sql.actor, receipt=Jsonb(raw))
+        self._sql.rows("adopt_number", **values)

@@ -1,0 +1,115 @@
+"""Numbers attempts, stores their receipts, and ends them."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from psycopg.types.json import Jsonb
+
+from tidemark.database.manifests import no_such_manifest
+from tidemark.database.statements import Part, Row
+from tidemark.manifest import AttemptState
+from tidemark.receipt import Receipt, StoredReceipt
+
+
+class Attempts(Part):
+    def start(self, manifest_id: int, fingerprint: str) -> int | None:
+        """The number of a new attempt, or None when the manifest is blocked; its lock is held from here on."""
+        with self._sql.transaction():
+            row = self._sql.row("start", manifest_id=manifest_id, fingerprint=fingerprint, actor=self._sql.actor)
+            if row is None:
+                return None
+            attempt = int(row["attempt"])
+            self._sql.rows("fence_lower_attempts", manifest_id=manifest_id, attempt=attempt)
+            self._sql.rows("lock_attempt", manifest_id=manifest_id, attempt=attempt)
+            return attempt
+
+    def newest(self, manifest_id: int) -> int:
+        row = self._sql.row("newest_attempt", manifest_id=manifest_id)
+        if row is None:
+            raise no_such_manifest(manifest_id)
+        return int(row["attempt"])
+
+    def of_manifest(self, manifest_id: int) -> list[Row]:
+        return self._sql.rows("attempts", manifest_id=manifest_id)
+
+    def store_receipt(
+        self, receipt: Receipt, raw: Row, sinks: Sequence[str], takes_back: Sequence[str], note: str | None = None
+    ) -> bool:
+        """Store the receipt of an attempt that was to write to ``sinks``, with a note for people.
+
+        Declares taken back what lower attempts put into the sinks in ``takes_back`` and nobody published. The hours of
+        this attempt and of what is published are open from here on. False when a newer attempt has taken over, or other
+        records are at these offsets now (``ranges.outlived``).
+        """
+        values = {"manifest_id": receipt.manifest_id, "attempt": receipt.attempt, "receipt": Jsonb(raw)}
+        names = {"sinks": list(sinks), "takes_back": list(takes_back), "note": note}
+        with self._sql.transaction():
+            if not self._sql.rows("store_receipt", **values, **names):
+                return False
+            self._sql.rows("lock_hours_of", manifest_id=receipt.manifest_id)
+            self._sql.rows("reopen_hours", manifest_id=receipt.manifest_id, attempt=receipt.attempt)
+            return True
+
+    def store_epochs(self, receipt: Receipt) -> None:
+        """Store the leader epochs of a receipt that is stored, unless a newer attempt has taken over."""
+        values = {"partitions": Jsonb([asdict(count) for count in receipt.partitions])}
+        self._sql.changed("store_epochs", manifest_id=receipt.manifest_id, attempt=receipt.attempt, **values)
+
+    def receipts(self, manifest_id: int) -> list[StoredReceipt]:
+        """The receipts of a manifest, newest first."""
+        return [
+            StoredReceipt(Receipt.from_raw(row["receipt"]), row["fingerprint"], frozenset(row["taken_back"]))
+            for row in self._sql.rows("receipts", manifest_id=manifest_id)
+        ]
+
+    def receipt(self, manifest_id: int, attempt: int) -> Receipt | None:
+        row = self._sql.row("receipt", manifest_id=manifest_id, attempt=attempt)
+        return Receipt.from_raw(row["receipt"]) if row and row["receipt"] else None
+
+    def take_back(self, manifest_id: int, attempt: int, sink: str) -> bool:
+        """Declare that the output of an attempt in a sink may be removed; False when it is published."""
+        return self._sql.changed("take_back", manifest_id=manifest_id, attempt=attempt, sink=sink) is not None
+
+    def may_put(self, manifest_id: int, attempt: int, sink: str) -> bool:
+        """Whether the attempt is the newest, and nobody has taken back what it put into the sink."""
+        row = self._sql.row("may_put", manifest_id=manifest_id, attempt=attempt, sink=sink)  # none when it is archived
+        return bool(row and row["allowed"])
+
+    def finish(self, manifest_id: int, attempt: int, sinks: Sequence[str]) -> bool:
+        """Set the manifest done; False when a sink lacks a publication or the attempt is not the newest any more."""
+        return self._sql.changed("finish", manifest_id=manifest_id, attempt=attempt, sinks=list(sinks)) is not None
+
+    def end(self, manifest_id: int, attempt: int, state: AttemptState, error: str | None = None) -> bool:
+        values = {"manifest_id": manifest_id, "attempt": attempt, "state": state.value, "error": error}
+        return self._sql.changed("end_attempt", **values) is not None
+
+    def fail(self, manifest_id: int, attempt: int, reason: str) -> bool:
+        return self._sql.changed("fail", manifest_id=manifest_id, attempt=attempt, reason=reason) is not None
+
+    def block(self, manifest_id: int, attempt: int, reason: str) -> bool:
+        return self._sql.changed("block", manifest_id=manifest_id, attempt=attempt, reason=reason) is not None
+
+    def release(self, manifest_id: int, attempt: int) -> None:
+        """Release the attempt's session lock: from here on it is not alive."""
+        self._sql.rows("unlock_attempt", manifest_id=manifest_id, attempt=attempt)
+
+    def lock_number(self, manifest_id: int, attempt: int) -> int:
+        """The number of the advisory lock that an attempt holds while its process lives."""
+        return int(self._sql.rows("attempt_lock", manifest_id=manifest_id, attempt=attempt)[0]["number"])
+
+    def manifests_with_open(self, pipeline_name: str) -> list[int]:
+        """The manifests with an attempt that has not ended, whether its process is alive or not."""
+        return self._sql.ids("with_open_attempts", pipeline_name=pipeline_name)
+
+    def fence_open(self, manifests: Sequence[int], reason: str) -> None:
+        """Fence every attempt at these manifests that has not ended; its process may be paused, and unknown here."""
+        self._sql.rows("fence_open_attempts", manifests=list(manifests), actor=self._sql.actor, reason=reason)
+
+    def is_of_retired_sink(self, manifest_id: int, attempt: int) -> bool:
+        """Whether an attempt wrote to a sink that is retired since."""
+        return bool(self._sql.rows("is_of_retired_sink", manifest_id=manifest_id, attempt=attempt)[0]["retired"])
+
+    def last_took(self, pipeline_name: str) -> float | None:
+        """Seconds from start to end of the newest done manifest's published attempt; None without one."""
+        row = self._sql.row("last_took", pipeline_name=pipeline_name)
+        return None if row is None else float(row["seconds"])

@@ -1,0 +1,80 @@
+"""Keeps the chains of partitions, one for each life."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tidemark.database.statements import Part, Row
+from tidemark.offsets import TopicPartition
+from tidemark.planner import Chain
+
+
+class Chains(Part):
+    def of_pipeline(self, pipeline_name: str) -> list[Chain]:
+        """The chains of the pipeline that are not retired."""
+        return [_chain(row) for row in self._sql.rows("chains", pipeline_name=pipeline_name)]
+
+    def of_manifest(self, manifest_id: int) -> list[Chain]:
+        """The chain of each range of a manifest, as if it ended where that range does."""
+        return [_chain(row) for row in self._sql.rows("chains_of", manifest_id=manifest_id)]
+
+    def ended(self, pipeline_name: str) -> dict[TopicPartition, int]:
+        """The end of the newest retired chain of each partition."""
+        rows = self._sql.rows("ended_chains", pipeline_name=pipeline_name)
+        return {place_from(row): row["end_offset"] for row in rows}
+
+    def earlier_lives(self, chain_ids: Sequence[int]) -> dict[int, list[tuple[int, int, int]]]:
+        """By chain id: (chain id, anchor, end of its life) of each earlier life of the same log, the newest first."""
+        lives: dict[int, list[tuple[int, int, int]]] = {}
+        if chain_ids:
+            for row in self._sql.rows("earlier_lives", chains=list(chain_ids)):
+                lives.setdefault(row["later_id"], []).append((row["id"], row["anchor"], row["life_end"]))
+        return lives
+
+    def insert(self, pipeline_name: str, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        rows = self._sql.rows("insert_chains", pipeline_name=pipeline_name, **arrays_of(places))
+        return {place_from(row): row["id"] for row in rows}
+
+    def extend_back(self, chain_id: int, anchor: int) -> None:
+        """Move an anchor back; the caller must insert the ranges up to the old one in the same transaction."""
+        self._sql.rows("extend_back", chain_id=chain_id, anchor=anchor)
+
+    def block(self, chains: Sequence[int], reason: str, life_end: int | None) -> None:
+        """Store why planning was refused on the chains that are not blocked yet."""
+        self._sql.changed("block_chains", chains=list(chains), reason=reason, life_end=life_end)
+
+    def unblock(self, chains: Sequence[int]) -> None:
+        self._sql.changed("unblock_chains", chains=list(chains))
+
+    def retire(self, chains: Sequence[int]) -> None:
+        self._sql.changed("retire_chains", chains=list(chains))
+
+    def incarnations(self, manifest_id: int) -> list[tuple[str, int, int]]:
+        """(topic, partition, incarnation) of each range of a manifest."""
+        rows = self._sql.rows("incarnations", manifest_id=manifest_id)
+        return [(row["topic"], row["partition"], row["incarnation"]) for row in rows]
+
+    def lanes(self, pipeline_name: str) -> list[Row]:
+        """Each chain, also retired ones, with ``anchor`` and ``end_offset``."""
+        return self._sql.rows("lanes", pipeline_name=pipeline_name)
+
+    def topics(self, pipeline_name: str | None = None) -> list[str]:
+        """The topics that have a chain."""
+        return [row["topic"] for row in self._sql.rows("topics", pipeline_name=pipeline_name)]
+
+
+def place_from(row: Row) -> TopicPartition:
+    return TopicPartition(row["topic"], row["topic_id"], row["partition"])
+
+
+def _chain(row: Row) -> Chain:
+    names = ("incarnation", "anchor", "end_offset", "blocked", "blocked_end")
+    return Chain(row["id"], place_from(row), *(row[name] for name in names))
+
+
+def arrays_of(places: Sequence[TopicPartition]) -> dict[str, Any]:
+    """Partitions as the three parameters that queries unnest."""
+    return {
+        "topics": [place.topic for place in places],
+        "topic_ids": [place.topic_id for place in places],
+        "partitions": [place.partition for place in places],
+    }

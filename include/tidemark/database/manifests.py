@@ -1,0 +1,204 @@
+"""Finds manifests by state, time and offsets, hands them out, and locks them."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import islice
+
+from tidemark.database.statements import Part, Row
+from tidemark.errors import NotFound
+from tidemark.manifest import ALL_MANIFESTS, Archived, Counts, Manifest, ManifestSelection, ManifestState, Publication
+from tidemark.moments import with_zone
+from tidemark.offsets import range_from
+
+
+class Manifests(Part):
+    def insert(self, run_id: int, pipeline_name: str, slices: int, *, first: int = 0) -> list[int]:
+        """Insert manifests with slice numbers from ``first`` on and add them to the run's list; returns their ids."""
+        rows = self._sql.rows(
+            "insert_manifests", run_id=run_id, pipeline_name=pipeline_name, first=first, last=first + slices - 1
+        )
+        ids = [row["id"] for row in sorted(rows, key=lambda row: row["slice"])]
+        self._sql.rows("list_manifests_of_run", run_id=run_id, manifests=ids)
+        return ids
+
+    def keep_ids_above(self, highest: int) -> None:
+        """New manifests get ids above ``highest``, and above every id that is in use."""
+        self._sql.rows("keep_manifest_ids_above", id=max(highest, self.highest_id(), 1))
+
+    def get(self, manifest_id: int) -> Manifest:
+        manifests = self.find(ids=[manifest_id])
+        if not manifests:
+            raise no_such_manifest(manifest_id)
+        return manifests[0]
+
+    def find(
+        self,
+        pipeline_name: str | None = None,
+        states: Sequence[ManifestState] | None = None,
+        ids: Sequence[int] | None = None,
+        *,
+        archived: bool = False,
+    ) -> list[Manifest]:
+        """By id. Those that are archived only with ``archived``, or when they are named by their ``ids``."""
+        chosen = None if states is None else [state.value for state in states]
+        values = {"pipeline_name": pipeline_name, "ids": None if ids is None else list(ids)}
+        rows = self._sql.rows("manifests", states=chosen, **values)
+        wanted = archived or (ids is not None and len(rows) < len(set(ids)))
+        if wanted and ManifestState.DONE in (states or ManifestState):
+            rows += self._sql.rows("archived_manifests", **values)
+        # One that was archived between the two queries is in both.
+        return [_manifest(row) for _, row in sorted({row["id"]: row for row in rows}.items())]
+
+    def undone(self, pipeline_name: str) -> list[Manifest]:
+        """The manifests that are not done."""
+        manifests = map(_manifest, self._sql.rows("undone", pipeline_name=pipeline_name))
+        return [manifest for manifest in manifests if manifest.state is not ManifestState.DONE]
+
+    def half_replayed(self, pipeline_name: str, sinks: Sequence[str]) -> list[Manifest]:
+        """The done manifests where one of the sinks shows an older attempt than it was to show."""
+        behind = self._sql.ids("behind", pipeline_name=pipeline_name, sinks=list(sinks)) if len(sinks) > 1 else []
+        return self.find(ids=behind) if behind else []
+
+    def page(
+        self,
+        pipeline_name: str | None,
+        selection: ManifestSelection = ALL_MANIFESTS,
+        *,
+        limit: int | None = None,
+        after: int | None = None,
+    ) -> list[Manifest]:
+        """At most ``limit`` manifests, newest first; ``after`` is the last id of the page before.
+
+        They are in the order of their ids, those of a time of one pipeline in that of their runs' times: a page up to a
+        time long ago costs no more than the newest.
+        """
+        rows = self._chosen("newest_manifests", pipeline_name, selection, after, limit)
+        ids = [row["id"] for row in islice(rows, limit)]
+        by_id = {manifest.id: manifest for manifest in self.find(ids=ids)} if ids else {}
+        return [by_id[manifest_id] for manifest_id in ids if manifest_id in by_id]
+
+    def count(
+        self, pipeline_name: str | None, selection: ManifestSelection, *, most: int, after: int | None = None
+    ) -> int:
+        """How many manifests a selection has of a pipeline, and with ``after`` how many of them are older; counted up
+        to ``most``, since there may be millions."""
+        rows = self._chosen("count_manifests", pipeline_name, selection, after, most)
+        return min(sum(int(row["manifests"]) for row in rows), most)
+
+    def _chosen(
+        self,
+        statement: str,
+        pipeline_name: str | None,
+        selection: ManifestSelection,
+        after: int | None,
+        limit: int | None,
+    ) -> Iterator[Row]:
+        """The rows of a statement, asked for each part of the manifests that may have some, the newest first."""
+        times = {"since": selection.since, "until": selection.until}
+        values: dict[str, object] = {
+            "pipeline_name": pipeline_name,
+            "state": selection.state and selection.state.value,
+            "lacks": selection.lacks,
+            "limit": limit,
+            **{name: time_ and with_zone(time_) for name, time_ in times.items()},
+            "by_time": pipeline_name is not None and selection.lacks is None and any(times.values()),
+            "behind": None,
+            "after": after,
+        }
+        if values["by_time"] and after is not None:
+            for row in self._sql.rows("time_of_manifest", manifest_id=after):
+                values["behind"], after = row["time"], None
+        place = {"topic": selection.topic, "partition": selection.partition}
+        if place != {"topic": None, "partition": None}:
+            values["chains"] = self._sql.ids("chains_at", pipeline_name=pipeline_name, **place)
+            statement = f"{statement}_at"
+        parts: list[Row] = [{"first_id": None, "end_id": None}]
+        if selection.lacks is not None:
+            parts = self._sql.rows("parts_lacking", pipeline_name=pipeline_name, sink=selection.lacks)
+        for part in parts:
+            ends = [end for end in (part["end_id"], after) if end is not None]
+            yield from self._sql.rows(statement, **values, first_id=part["first_id"], end_id=min(ends, default=None))
+
+    def covering(self, ends: Sequence[tuple[int, int]]) -> list[int]:
+        """Ids of the manifests that hold the last offset before each (chain id, end)."""
+        return self._sql.ids("covering_manifests", **_offsets(ends))
+
+    def unpublished_before(self, pipeline_name: str, ends: Sequence[tuple[int, int]]) -> list[int]:
+        """Ids of the manifests that are not done and hold an offset before any (chain id, end)."""
+        return self._sql.ids("unpublished_before", pipeline_name=pipeline_name, **_offsets(ends))
+
+    def between(self, parts: Sequence[tuple[int, int, int]]) -> list[int]:
+        """Ids of the manifests that hold an offset of any part: (chain id, start, end), half-open."""
+        chains, starts, ends = ([part[column] for part in parts] for column in range(3))
+        return self._sql.ids("manifests_between", chains=chains, starts=starts, ends=ends)
+
+    def undone_before(self, pipeline_name: str, until: datetime) -> Row:
+        """How many manifests of runs up to a time are not done, as ``number``, and the ``first_manifest`` of them."""
+        return self._sql.rows("undone_before", pipeline_name=pipeline_name, until=until)[0]
+
+    def unknown(self, manifests: Sequence[int]) -> list[int]:
+        """The ids that this database has no manifest of, since it was restored from an older copy."""
+        return self._sql.ids("unknown_manifests", manifests=list(manifests))
+
+    def highest_id(self, pipeline_name: str | None = None) -> int:
+        return int(self._sql.rows("highest_manifest", pipeline_name=pipeline_name)[0]["id"])
+
+    def hand_out(self, manifests: Sequence[Manifest], dag_run: str) -> list[int]:
+        """Note which run of Airflow is to process these manifests; without those that another run has got meanwhile."""
+        ids, before = [manifest.id for manifest in manifests], [manifest.dag_run for manifest in manifests]
+        with self._sql.transaction():
+            return sorted(self._sql.ids("hand_out", manifests=ids, dag_runs=before, dag_run=dag_run))
+
+    def lock(self, pipeline_name: str) -> None:
+        """Until the transaction ends, no attempt at a manifest of the pipeline can start, publish or end."""
+        self._sql.rows("lock_manifests", pipeline_name=pipeline_name)
+
+    def lock_undone(self, pipeline_name: str, also: Sequence[int] = ()) -> None:
+        """Until the transaction ends, no attempt can start at an undone manifest or at one of ``also``."""
+        self._sql.rows("lock_undone", pipeline_name=pipeline_name, also=list(also))
+
+    def unblock(self, manifest_id: int) -> bool:
+        return self._sql.changed("unblock", manifest_id=manifest_id) is not None
+
+    def states(self, pipeline_name: str) -> dict[ManifestState, Row]:
+        """By state that a manifest is in: ``manifests`` (how many, archived ones too), ``last_done``."""
+        return {ManifestState(row.pop("state")): row for row in self._sql.rows("states", pipeline_name=pipeline_name)}
+
+    def add_up_sums(self, pipeline_name: str) -> None:
+        """Make few rows of those that each manifest has added to the sums of what is done; may be repeated."""
+        self._sql.rows("add_up_sums", pipeline_name=pipeline_name)
+
+    def events(self, manifest_id: int) -> list[Row]:
+        return self._sql.rows("events", manifest_id=manifest_id)
+
+
+def no_such_manifest(manifest_id: int) -> NotFound:
+    return NotFound("there is no such manifest", next_step="list them with: tidemark manifests", manifest=manifest_id)
+
+
+def _offsets(ends: Sequence[tuple[int, int]]) -> dict[str, list[int]]:
+    """Pairs of (chain id, end) as the two parameters that queries unnest."""
+    return {"chains": [chain_id for chain_id, _ in ends], "ends": [end for _, end in ends]}
+
+
+def _manifest(row: Row) -> Manifest:
+    columns = dict(row)
+    return Manifest(
+        pipeline_name=columns.pop("pipeline"),
+        state=ManifestState(columns.pop("state")),
+        ranges=tuple(range_from(raw) for raw in columns.pop("ranges")),
+        publications=tuple(_publication(raw) for raw in columns.pop("publications")),
+        unfilled=tuple(columns.pop("unfilled")),
+        given_up=tuple(columns.pop("given_up")),
+        archived=_archived(columns.pop("archived")),
+        **columns,
+    )
+
+
+def _archived(raw: Row | None) -> Archived | None:
+    return None if raw is None else Archived(**{**raw, "at": datetime.fromisoformat(raw["at"])})
+
+
+def _publication(raw: Row) -> Publication:
+    published_at = datetime.fromisoformat(raw["published_at"])
+    return Publication(raw["sink"], raw["attempt"], raw["digest"], Counts(**raw["counts"]), published_at, raw["behind"])

@@ -1,0 +1,51 @@
+"""Remembers pipelines, their former names, and which are retired."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from tidemark.database.statements import Part, Row
+
+
+class Pipelines(Part):
+    def remember(self, pipeline_name: str, targets: Mapping[str, str]) -> None:
+        """Store the pipeline, and target by name of each sink that is not known yet; needs an open transaction."""
+        self._sql.rows("remember_pipeline", pipeline_name=pipeline_name)
+        names = list(targets)
+        self._sql.rows("remember_sinks", pipeline_name=pipeline_name, names=names, targets=list(targets.values()))
+
+    def is_planned(self, pipeline_name: str) -> bool:
+        """Whether the pipeline was ever planned or adopted."""
+        return bool(self._sql.rows("is_planned", pipeline_name=pipeline_name)[0]["known"])
+
+    def names(self, *, retired: bool = False) -> list[str]:
+        """The pipelines that were ever planned; ``retired``: those too."""
+        return [row["name"] for row in self._sql.rows("pipelines", retired=retired)]
+
+    def planned_alike(self, pipeline_name: str, targets: Mapping[str, str], fingerprints: Sequence[str]) -> list[Row]:
+        """name, topics, shared_with of other pipelines with these sinks (target by name) and settings."""
+        names = list(targets)
+        return self._sql.rows(
+            "planned_alike", pipeline_name=pipeline_name, names=names, targets=list(targets.values()),
+            fingerprints=list(fingerprints),
+        )  # fmt: skip
+
+    def retired_at(self, pipeline_name: str) -> datetime | None:
+        """When a pipeline was retired; None for one that stands or was never planned."""
+        row = self._sql.row("retired_at", pipeline_name=pipeline_name)
+        return None if row is None else row["retired_at"]
+
+    def retire(self, pipeline_name: str, *, retired: bool) -> None:
+        self._sql.rows("retire_pipeline", pipeline_name=pipeline_name, retired=retired)
+
+    def former_names(self, pipeline_name: str) -> list[Row]:
+        """name, pipeline (its name now), until, in_targets: of each name that the pipeline had before ``rename``, and
+        of this one when it is itself such a name."""
+        return self._sql.rows("former_names", pipeline_name=pipeline_name)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a pipeline another name, here and not in its targets: ``end_rename`` follows when they have it too.
+        Needs an open transaction that holds ``runs.lock_planning`` of both names."""
+        self._sql.rows("rename_pipeline", old=old, new=new)
+
+    def end_rename(self, new: str) -> None:
+        self._sql.changed("end_pipeline_rename", new=new)

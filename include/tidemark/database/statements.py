@@ -1,0 +1,111 @@
+"""Runs the statements of ``queries.sql`` by their names; every transaction records who acts."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any
+
+from tidemark.database.session import Session, translated
+from tidemark.named_sql import named_queries
+
+Row = dict[str, Any]
+
+QUERIES = named_queries("tidemark.database", "queries.sql")
+
+
+class _Ahead:
+    """The rows of statements about one pipeline, of many pipelines: each statement goes to PostgreSQL once."""
+
+    def __init__(self, session: Session, pipelines: Iterable[str]) -> None:
+        self._session = session
+        self._pipelines = frozenset(pipelines)
+        self._read: dict[str, dict[object, list[Row]]] = {}
+        self._lock = Lock()
+
+    def has(self, values: Mapping[str, object]) -> bool:
+        """Whether a statement with these values is about one of the pipelines, and about nothing else."""
+        return set(values) == {"pipeline_name"} and values["pipeline_name"] in self._pipelines
+
+    def rows(self, name: str, *, pipeline_name: object) -> list[Row]:
+        with self._lock:
+            if name not in self._read:
+                self._read[name] = self._of_each(name)
+        return [dict(row) for row in self._read[name][pipeline_name]]
+
+    def _of_each(self, name: str) -> dict[object, list[Row]]:
+        of_one = QUERIES[name].rstrip(";").replace("%(pipeline_name)s", "ahead.of_pipeline")
+        every = QUERIES["of_each"].replace("{}", of_one)
+        rows: dict[object, list[Row]] = {pipeline_name: [] for pipeline_name in self._pipelines}
+        with translated():
+            for row in self._session.execute(every, {"names": list(self._pipelines)}).fetchall():
+                rows[row.pop("of_pipeline")].append(row)
+        return rows
+
+
+class NamedStatements:
+    """One session, its transactions, and the ``actor`` (a user, an Airflow task) whom the history names."""
+
+    def __init__(self, session: Session, actor: str) -> None:
+        self.actor = actor
+        self.session = session  # a sink whose target is this database publishes in the same transaction
+        self._why = ""
+        self._ahead: _Ahead | None = None
+
+    def close(self) -> None:
+        self.session.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """One transaction (READ COMMITTED) with the actor set, which the history needs."""
+        with translated(), self.session.transaction():
+            self.rows("set_actor", actor=self.actor, why=self._why)
+            yield
+
+    @contextmanager
+    def because(self, why: str) -> Iterator[None]:
+        """One transaction whose history entries have ``why``."""
+        self._why = why
+        try:
+            with self.transaction():
+                yield
+        finally:
+            self._why = ""
+
+    @contextmanager
+    def reading_ahead(self, pipelines: Iterable[str]) -> Iterator[None]:
+        """Inside, what is asked of one of these pipelines alone is read of all of them with the first of them, and is
+        as old as that. Only for reading; several threads may ask."""
+        self._ahead = _Ahead(self.session, pipelines)
+        try:
+            yield
+        finally:
+            self._ahead = None
+
+    def rows(self, name: str, **values: object) -> list[Row]:
+        ahead = self._ahead
+        if ahead is not None and ahead.has(values):
+            return ahead.rows(name, **values)
+        with translated(pipeline=values.get("pipeline"), manifest=values.get("manifest")):
+            cursor = self.session.execute(QUERIES[name], values)
+            return cursor.fetchall() if cursor.description else []
+
+    def row(self, name: str, **values: object) -> Row | None:
+        """The first row; None without one."""
+        rows = self.rows(name, **values)
+        return rows[0] if rows else None
+
+    def ids(self, name: str, **values: object) -> list[int]:
+        """The column ``id`` of the rows."""
+        return [row["id"] for row in self.rows(name, **values)]
+
+    def changed(self, name: str, **values: object) -> Row | None:
+        """Run one guarded statement in the open transaction or one of its own; None when the guard refused it."""
+        with self.transaction():
+            return self.row(name, **values)
+
+
+class Part:
+    """The statements about one subject, in the session that all parts of a database share."""
+
+    def __init__(self, sql: NamedStatements) -> None:
+        self._sql = sql
