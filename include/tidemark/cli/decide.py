@@ -21,7 +21,6 @@ from tidemark.operations.rename import refuse_files, rename_pipeline
 from tidemark.operations.repair import repair as repair_lake
 from tidemark.operations.retire import bring_back_pipeline, retire_pipeline
 from tidemark.pipeline.deployed import files_of
-from tidemark.views.runs import archive_view
 
 commands = Commands()
 
@@ -173,10 +172,10 @@ def archive(
         before = datetime.now(UTC) - timedelta(days=keep or 0)
     with opened(environment, pipeline_name) as context:
         archived = archive_manifests(context, with_zone(before), why, batch=batch, dry_run=dry_run)
-        span = f"{count_of(archived.manifests, 'manifest')}, {archived.first} to {archived.last}"
+        span = f"{count_of(archived.manifests, 'manifest')}, {archived.first_manifest} to {archived.last_manifest}"
         lines = [span] if archived.manifests else []
         log.tell(events.decided(pipeline_name, "archive", Decision(tuple(lines), dry_run=dry_run)))
-        output.archived(archive_view(pipeline_name, archived), as_json)
+        output.archived(archived, as_json)
 
 
 @_deciding

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemark.errors import ConfigurationError, NotDone, Unavailable
-from tidemark.operations.status import Problem, State, Status
+from tidemark.operations.status import PipelineProblem, State, Status
 
 TIMEOUT_S = 30.0
 WAIT_S = 50.0  # for another process: the next one comes after a minute
@@ -165,7 +165,7 @@ def _is_over(notice: Notice, looked_at: Mapping[str, Status], *, all_of_them: bo
 
 
 def _notices(status: Status, now: datetime) -> Iterator[Notice]:
-    def notice(problem: Problem) -> Notice:
+    def notice(problem: PipelineProblem) -> Notice:
         return Notice(
             status.pipeline_name,
             problem.kind,

@@ -19,9 +19,9 @@ from tidemark.manifest import Counts, Manifest, Publication
 from tidemark.offsets import Range, TopicPartition, range_from
 from tidemark.order import TransformOrder
 from tidemark.paths import RecordName
+from tidemark.problem import Problem
 from tidemark.receipt import MALFORMED, PublishedObject, Receipt
 from tidemark.sinks.dead_letters import DeadLetter
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located
 from tidemark.verdict import Shown
 
@@ -179,7 +179,7 @@ class Sink(ABC):
         """Remove the staged output of an attempt."""
 
     @abstractmethod
-    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
+    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Problem]:
         """What is in the target and should not be, or is missing; ``deep`` reads all rows.
 
         ``manifests`` are those of this pipeline. The caller compares records with receipts.

@@ -28,11 +28,11 @@ from tidemark.manifest import Manifest, ManifestState, Publication
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import RECORDS, STAGING, RecordName, manifest_staging, staging_folder
+from tidemark.problem import Problem
 from tidemark.receipt import ObjectKind, Receipt
 from tidemark.sinks.base import Fence, Mark, Owner
 from tidemark.sinks.capabilities import Leftover, TakesBack
 from tidemark.sinks.dead_letters import DeadLetter, dead_letter
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
 
 Content = dict[str, list[dict[str, Any]]]  # rows by kind of object
@@ -144,18 +144,18 @@ class ToySink(TakesBack):
             renamed.parent.mkdir(exist_ok=True)
             file.rename(renamed)
 
-    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
+    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Problem]:
         for manifest in manifests:
             published = manifest.published(self.name)
             receipt = database.receipt(manifest.id, published.attempt) if published else None
             if receipt is not None and not self.has_objects(receipt):
-                yield Difference(
+                yield Problem(
                     manifest.id,
                     f"{self._rows_of(receipt)} is missing or holds other rows than were published",
                     f"tidemark replay {self.pipeline_name} --manifest {manifest.id}",
                 )
         for left in self.leftovers(database):
-            yield Difference(
+            yield Problem(
                 left.manifest_id,
                 f"{left.key} is not part of what was published",
                 f"tidemark repair {self.pipeline_name} --why TEXT",

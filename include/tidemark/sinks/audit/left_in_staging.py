@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, ManifestState
+from tidemark.problem import Problem
 from tidemark.sinks.base import Sink
-from tidemark.sinks.difference import Difference
 
 
-def left_in_staging(database: ManifestDatabase, sink: Sink, manifests: Sequence[Manifest]) -> Iterator[Difference]:
+def left_in_staging(database: ManifestDatabase, sink: Sink, manifests: Sequence[Manifest]) -> Iterator[Problem]:
     """The done ones of these manifests of the pipeline that have staged output and no attempt at work."""
     own = {manifest.id for manifest in manifests}
     staged = [manifest_id for manifest_id in sink.staged_manifests() if manifest_id in own]
@@ -19,4 +19,4 @@ def left_in_staging(database: ManifestDatabase, sink: Sink, manifests: Sequence[
     for manifest_id in dead:
         if manifest_id in still_staged:
             what = "staging was left by an attempt that died"
-            yield Difference(manifest_id, what, f"tidemark retry {sink.pipeline_name}")
+            yield Problem(manifest_id, what, f"tidemark retry {sink.pipeline_name}")

@@ -6,16 +6,16 @@ from functools import partial
 from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, Publication, count_of
 from tidemark.paths import DEAD_LETTERS
+from tidemark.problem import Problem
 from tidemark.receipt import ObjectKind, PublishedObject
 from tidemark.sinks.base import Sink
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.stored.dead_letter_files import rows_and_digest
 from tidemark.storage.base import ObjectStore
 
 
 def file_difference(
     sink: Sink, manifest_id: int, object_: PublishedObject, size: int | None, read: Callable[[], tuple[int, str]]
-) -> Difference | None:
+) -> Problem | None:
     """What is wrong with a published file, if anything: ``size`` is its own in bytes, None when it is not there.
 
     ``read`` gives the rows and the digest that it has; it is asked last, and may raise ``OSError``.
@@ -36,7 +36,7 @@ def file_difference(
             elif digest != object_.digest:
                 what = f"{object_.path} holds other rows than were written (digest {digest})"
     replay = f"tidemark replay {sink.pipeline_name} --manifest {manifest_id}"
-    return None if what is None else Difference(manifest_id, what, replay)
+    return None if what is None else Problem(manifest_id, what, replay)
 
 
 def lost_dead_letters(
@@ -47,7 +47,7 @@ def lost_dead_letters(
     shown: Mapping[int, int],
     *,
     deep: bool,
-) -> Iterator[Difference]:
+) -> Iterator[Problem]:
     """Dead letters that a sink keeps in Parquet files and that are not there any more; ``deep`` reads them.
 
     ``shown`` is the attempt that the sink shows of each manifest: where it is another one, the verdict tells that.

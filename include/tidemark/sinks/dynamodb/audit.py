@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, Publication, count_of
+from tidemark.problem import Problem
 from tidemark.sinks.audit.left_in_staging import left_in_staging
 from tidemark.sinks.audit.published_files import lost_dead_letters
 from tidemark.sinks.audit.stray_contributions import what_of_strays
 from tidemark.sinks.audit.unknown_manifests import unknown_manifests
 from tidemark.sinks.base import Sink
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.dynamodb.items import KeyGroup, combined, key_text
 from tidemark.sinks.dynamodb.markers import Marker, Markers
 from tidemark.sinks.dynamodb.tables import Tables
@@ -58,7 +58,7 @@ def differences_of_dynamodb(
     manifests: Sequence[Manifest],
     *,
     deep: bool,
-) -> Iterator[Difference]:
+) -> Iterator[Problem]:
     """What the tables hold and should not, or lack; ``deep`` combines all contributions again.
 
     ``kept`` has the files of dead letters.
@@ -69,7 +69,7 @@ def differences_of_dynamodb(
     published = [(manifest, row) for manifest in manifests if (row := manifest.published(sink.name))]
     exist = tables.exist()
     if published and not exist:
-        yield Difference(None, f"{sink.target} does not exist, and has {len(published):,} manifests published",
+        yield Problem(None, f"{sink.target} does not exist, and has {len(published):,} manifests published",
                          f"restore it; or replay each manifest: tidemark manifests {sink.pipeline_name}")  # fmt: skip
         return
     shown = {manifest_id: marker.attempt for manifest_id, marker in present.items() if marker.attempt and marker.whole}
@@ -79,7 +79,7 @@ def differences_of_dynamodb(
         marker = present.get(manifest.id)
         if marker is not None and not marker.whole and manifest.id not in at_work:
             what = f"attempt {marker.putting} has replaced some of its contributions, and did not end"
-            yield Difference(manifest.id, what, f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}")
+            yield Problem(manifest.id, what, f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}")
     if deep and exist:
         whole = [
             (manifest, row)
@@ -96,7 +96,7 @@ def _contents(
     markers: Markers,
     before: Mapping[int, Marker],
     published: Sequence[tuple[Manifest, Publication]],
-) -> Iterator[Difference]:
+) -> Iterator[Problem]:
     contributed: dict[int, _Contributed] = {}
     expected: dict[str, KeyGroup | None] = {}
     contributor: dict[str, int] = {}
@@ -124,31 +124,31 @@ def _contents(
     yield from incomplete
     for stray, (why, step) in what_of_strays(database, sink, contributed.keys() - after.keys(), _BY_HAND).items():
         number = f"{contributed[stray].keys:,} contributions of manifest {stray}"
-        yield Difference(None, f"{sink.target} has {number}, {why}", step)
+        yield Problem(None, f"{sink.target} has {number}, {why}", step)
     yield from _totals(sink, totals, expected, contributor, first=_REPLAYS if incomplete else "")
 
 
 def _manifest(
     sink: Sink, manifest_id: int, written: int, marker: Marker, contributed: _Contributed
-) -> Iterator[Difference]:
+) -> Iterator[Problem]:
     replay = f"tidemark replay {sink.pipeline_name} --manifest {manifest_id}"
     if contributed.rows != written:
         what = f"the contributions of it count {contributed.rows:,} records where {written:,} were written"
-        yield Difference(manifest_id, what, replay)
+        yield Problem(manifest_id, what, replay)
     elif str(contributed.checksum) != marker.checksum:
-        yield Difference(manifest_id, "its contributions were changed by hand", replay)
+        yield Problem(manifest_id, "its contributions were changed by hand", replay)
     elif contributed.other_text:
         what = (
             f"{count_of(len(contributed.other_text), 'contribution')} of it have a key that is written in another way "
             f"now, such as {min(contributed.other_text)}: there may be two totals of one key"
         )
-        yield Difference(manifest_id, what, replay)
+        yield Problem(manifest_id, what, replay)
     if contributed.left:
         what = (
             f"{count_of(len(contributed.left), 'contribution')} of it are not of attempt {marker.attempt}, which is "
             f"there whole, such as of {min(contributed.left)}"
         )
-        yield Difference(manifest_id, what, _LEFT)
+        yield Problem(manifest_id, what, _LEFT)
 
 
 def _totals(
@@ -158,7 +158,7 @@ def _totals(
     contributor: Mapping[str, int],
     *,
     first: str,
-) -> Iterator[Difference]:
+) -> Iterator[Problem]:
     """Compares all totals with all contributions; a replay of any manifest of a total combines it again."""
     wrong: dict[int | None, list[str]] = {}
     for key in totals.wrong(expected):
@@ -166,9 +166,9 @@ def _totals(
     for manifest_id, keys in sorted(wrong.items(), key=lambda entry: entry[0] or 0):
         number = f"{len(keys):,} totals of {sink.target}"
         if manifest_id is None:
-            yield Difference(None, f"{number} have no contributions, such as {min(keys)}", first or _BY_HAND)
+            yield Problem(None, f"{number} have no contributions, such as {min(keys)}", first or _BY_HAND)
         else:
-            yield Difference(
+            yield Problem(
                 manifest_id,
                 f"{number} are not the combination of their contributions, such as {min(keys)}",
                 f"tidemark replay {sink.pipeline_name} --manifest {manifest_id}",

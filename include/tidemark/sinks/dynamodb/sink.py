@@ -33,6 +33,7 @@ from tidemark.manifest import Manifest, Publication, count_of
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import ObjectName, RecordName, staging_folder
+from tidemark.problem import Problem
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.aggregates.before import may_have_contributed
 from tidemark.sinks.aggregates.groups import combined
@@ -40,7 +41,6 @@ from tidemark.sinks.aggregates.value_columns import WINDOW
 from tidemark.sinks.base import Fence, Mark, Owner, Position, WriteMode
 from tidemark.sinks.capabilities import DerivesTotals, EndsHalfWay
 from tidemark.sinks.dead_letters import DeadLetter
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.dynamodb.audit import differences_of_dynamodb
 from tidemark.sinks.dynamodb.client import Changed, Dynamo
 from tidemark.sinks.dynamodb.items import (
@@ -579,7 +579,7 @@ class DynamoSink(DerivesTotals, EndsHalfWay):
     def clear_staging(self, manifest_id: int, attempt: int) -> None:
         self._staging.clear(manifest_id, attempt)
 
-    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
+    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Problem]:
         return differences_of_dynamodb(
             database, self, self.tables, self.totals, self.markers, self._kept, manifests, deep=deep
         )

@@ -23,11 +23,11 @@ from tidemark.manifest import Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import RECORDS, Layout, ObjectName, RecordName, staging_folder
+from tidemark.problem import Problem
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.base import Fence, Mark, Owner
 from tidemark.sinks.capabilities import CompleteHour, Leftover, ShowsHours, TakesBack
 from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, DeadLetter, columns_of, dead_letter
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.files.audit import differences_of_files
 from tidemark.sinks.files.formats import Unreadable, format_of
 from tidemark.sinks.files.leftovers import leftovers
@@ -198,7 +198,7 @@ class FilesSink(TakesBack, ShowsHours):
     def clear_staging(self, manifest_id: int, attempt: int) -> None:
         self.store.delete_folder(staging_folder(manifest_id, attempt))
 
-    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
+    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Problem]:
         return differences_of_files(database, self, self.store, manifests, deep=deep)
 
     def locate(

@@ -23,11 +23,11 @@ from tidemark.manifest import Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import STAGING, RecordName, staging_folder
+from tidemark.problem import Problem
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.base import Fence, Mark, Owner, Position, WriteMode
 from tidemark.sinks.capabilities import MayBeRolledBack, NamedFile, NamesFiles
 from tidemark.sinks.dead_letters import DeadLetter
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.iceberg.audit import differences_of_iceberg
 from tidemark.sinks.iceberg.columns import names_of_rows, stored_columns
 from tidemark.sinks.iceberg.evidence import DIGEST
@@ -308,7 +308,7 @@ class IcebergSink(NamesFiles, MayBeRolledBack):
                 store.delete_folder(folder)
         store.delete_folder(staging_folder(manifest_id, attempt))
 
-    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
+    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Problem]:
         return differences_of_iceberg(database, self, self.table, self.store(), manifests, deep=deep)
 
     def locate(

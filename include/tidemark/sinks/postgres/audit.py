@@ -10,10 +10,10 @@ from typing import Any
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, Publication
+from tidemark.problem import Problem
 from tidemark.sinks.audit.left_in_staging import left_in_staging
 from tidemark.sinks.audit.unknown_manifests import unknown_manifests
 from tidemark.sinks.base import Sink
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.postgres.target import PostgresTarget
 
 _BY_HAND = "no replay takes rows away, so first delete those that were put there by hand"
@@ -21,7 +21,7 @@ _BY_HAND = "no replay takes rows away, so first delete those that were put there
 
 def differences_of_table(
     database: ManifestDatabase, sink: Sink, table: PostgresTarget, manifests: Sequence[Manifest], *, deep: bool
-) -> Iterator[Difference]:
+) -> Iterator[Problem]:
     """What the table and Tidemark's own tables hold and should not; ``deep`` reads every row."""
     yield from left_in_staging(database, sink, manifests)
     markers = sink.evidence()
@@ -29,7 +29,7 @@ def differences_of_table(
     published = [(manifest, row) for manifest in manifests if (row := manifest.published(sink.name))]
     exists = table.exists()
     if published and not exists:
-        yield Difference(None, f"{sink.target} does not exist, and has rows of {len(published):,} manifests published",
+        yield Problem(None, f"{sink.target} does not exist, and has rows of {len(published):,} manifests published",
                          f"restore it; or replay each manifest: tidemark manifests {sink.pipeline_name}")  # fmt: skip
     elif deep and exists:
         rows = table.rows_by_manifest()  # one pass over the table, however many manifests there are
@@ -46,7 +46,7 @@ def _contents(
     published: list[tuple[Manifest, Publication]],
     rows: Mapping[int, list[dict[str, Any]]],
     dead: Mapping[int, int],
-) -> Iterator[Difference]:
+) -> Iterator[Problem]:
     """Compares all rows and dead letters with all publications; what a person has given up is not missed."""
     superseded = table.superseded()
     total = sum(row["rows"] for rows_of_manifest in rows.values() for row in rows_of_manifest)
@@ -61,13 +61,13 @@ def _contents(
         if database.accepted_damage(manifest.id, sink.name, publication.attempt):
             continue
         if kept != counts.dead_lettered:
-            yield Difference(manifest.id, f"{kept:,} dead letters are kept where {counts.dead_lettered:,} were", replay)
+            yield Problem(manifest.id, f"{kept:,} dead letters are kept where {counts.dead_lettered:,} were", replay)
         if total < keys:
             what = f"the table has {total:,} rows in all, and this manifest had {keys:,} keys: rows were taken away"
-            yield Difference(manifest.id, what, replay)
+            yield Problem(manifest.id, what, replay)
 
 
-def _rows(sink: Sink, manifest: Manifest, publication: Publication, rows: list[dict[str, Any]]) -> Iterator[Difference]:
+def _rows(sink: Sink, manifest: Manifest, publication: Publication, rows: list[dict[str, Any]]) -> Iterator[Problem]:
     replay = f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}"
     counts = publication.counts
     merged = counts.written - counts.superseded - counts.stale
@@ -75,15 +75,15 @@ def _rows(sink: Sink, manifest: Manifest, publication: Publication, rows: list[d
     count = sum(row["rows"] for row in rows if row["attempt"] in (0, publication.attempt))
     if count > merged:
         what = f"the table has {count:,} rows of it where {merged:,} were merged; {_BY_HAND}"
-        yield Difference(manifest.id, what, replay)
+        yield Problem(manifest.id, what, replay)
     for row in rows:
         if not _inside(manifest, row):
             place = f"{row['topic']}-{row['partition']} offsets {row['first']} to {row['last']}"
             what = f"the table has rows of it from {place}, which it does not cover; {_BY_HAND}"
-            yield Difference(manifest.id, what, replay)
+            yield Problem(manifest.id, what, replay)
         if row["attempt"] > publication.attempt:
             what = f"the table has rows of attempt {row['attempt']}, published is attempt {publication.attempt}"
-            yield Difference(manifest.id, what, f"tidemark retry {sink.pipeline_name}")
+            yield Problem(manifest.id, what, f"tidemark retry {sink.pipeline_name}")
 
 
 def _inside(manifest: Manifest, row: dict[str, Any]) -> bool:

@@ -13,10 +13,10 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.digest import Digest, row_digest
 from tidemark.manifest import Manifest
 from tidemark.partitions import Record
+from tidemark.problem import Problem
 from tidemark.sinks.audit.left_in_staging import left_in_staging
 from tidemark.sinks.audit.unknown_manifests import unknown_manifests
 from tidemark.sinks.base import Sink
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.topic.appended import Appended, appended_of
 from tidemark.sinks.topic.headers import From, reason_of, source_of
 from tidemark.sinks.topic.markers import Marker
@@ -31,7 +31,7 @@ _BY_HAND = "nobody can take messages out of a topic: find who sends them, and te
 
 def differences_of_topic(
     database: ManifestDatabase, sink: Sink, topics: SinkTopics, manifests: Sequence[Manifest], *, deep: bool
-) -> Iterator[Difference]:
+) -> Iterator[Problem]:
     """What the topic and its markers show and should not, or lack; ``deep`` reads every message."""
     yield from left_in_staging(database, sink, manifests)
     markers = dict(topics.markers.all())
@@ -39,7 +39,7 @@ def differences_of_topic(
     published = [manifest for manifest in manifests if manifest.published(sink.name)]
     if published and not topics.exist():
         what = f"{sink.target} does not exist, and has {len(published):,} manifests published"
-        yield Difference(None, what, "restore it, or give the sink another topic and name, and fill that")
+        yield Problem(None, what, "restore it, or give the sink another topic and name, and fill that")
     elif deep:
         yield from _contents(database, sink, topics, published, markers)
 
@@ -50,7 +50,7 @@ def _contents(
     topics: SinkTopics,
     published: Sequence[Manifest],
     markers: Mapping[int, Marker],
-) -> Iterator[Difference]:
+) -> Iterator[Problem]:
     """Compares all messages with all markers."""
     digests: dict[Sent, Digest] = defaultdict(Digest.zero)
     others: Counter[str] = Counter()
@@ -74,7 +74,7 @@ def _contents(
             _add(digests, chunk)
     for topic, number in others.items():
         place_of_first = f"{topic}-{first[topic].partition} offset {first[topic].offset}"
-        yield Difference(
+        yield Problem(
             None, f"{topic} has {number:,} messages that are not Tidemark's, first {place_of_first}", _BY_HAND
         )
     known = {manifest.id for manifest in published}
@@ -82,7 +82,7 @@ def _contents(
     for manifest_id in sorted(unknown - markers.keys()):
         number = sum(digest.count for (of, _), digest in digests.items() if of == manifest_id)
         what = f"{sink.target} has {number:,} messages of manifest {manifest_id}, and no marker of it"
-        yield Difference(None, what, _BY_HAND)
+        yield Problem(None, what, _BY_HAND)
     for manifest in published:
         marker, shown = markers.get(manifest.id), manifest.published(sink.name)
         if marker is None or shown is None:  # the caller has told it
@@ -100,19 +100,19 @@ def _is_kept(part: Appended, kept: Mapping[tuple[str, int], int]) -> bool:
     return all(first >= kept.get((topic, partition), 0) for topic, partition, _, first, _ in part.delivered)
 
 
-def _unnamed(manifest_id: int, digests: Mapping[Sent, Digest], sent: Mapping[int, Appended]) -> Iterator[Difference]:
+def _unnamed(manifest_id: int, digests: Mapping[Sent, Digest], sent: Mapping[int, Appended]) -> Iterator[Problem]:
     for (of, attempt), digest in digests.items():
         if of == manifest_id and attempt not in sent:
             what = f"the topic has {digest.count:,} messages of its attempt {attempt}, which its marker does not name"
-            yield Difference(manifest_id, what, _BY_HAND)
+            yield Problem(manifest_id, what, _BY_HAND)
 
 
-def _manifest(manifest_id: int, expected: Digest, seen: Digest, *, whole: bool) -> Iterator[Difference]:
+def _manifest(manifest_id: int, expected: Digest, seen: Digest, *, whole: bool) -> Iterator[Problem]:
     if seen.count > expected.count or (whole and seen.count < expected.count):
         what = f"the topic has {seen.count:,} messages of it where {expected.count:,} were sent"
-        yield Difference(manifest_id, what, _BY_HAND)
+        yield Problem(manifest_id, what, _BY_HAND)
     elif whole and seen != expected:
-        yield Difference(manifest_id, f"the topic has other messages of it than were sent (digest {seen})", _BY_HAND)
+        yield Problem(manifest_id, f"the topic has other messages of it than were sent (digest {seen})", _BY_HAND)
 
 
 def _add(digests: dict[Sent, Digest], chunk: list[tuple[Record, From]]) -> None:

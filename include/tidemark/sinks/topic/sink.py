@@ -23,11 +23,11 @@ from tidemark.manifest import Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import RecordName, staging_folder
+from tidemark.problem import Problem
 from tidemark.receipt import ObjectKind, Receipt
 from tidemark.sinks.base import Fence, Mark, Owner, Position, WriteMode
 from tidemark.sinks.capabilities import WritesTopics
 from tidemark.sinks.dead_letters import DeadLetter
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
 from tidemark.sinks.stored.own_staging import OwnStaging
 from tidemark.sinks.topic.append import append
@@ -340,7 +340,7 @@ class TopicSink(WritesTopics):
     def clear_staging(self, manifest_id: int, attempt: int) -> None:
         self._staging.clear(manifest_id, attempt)
 
-    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
+    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Problem]:
         return differences_of_topic(database, self, self._topics, manifests, deep=deep)
 
     def locate(

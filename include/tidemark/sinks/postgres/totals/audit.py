@@ -5,11 +5,11 @@ from typing import Any
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, Publication
+from tidemark.problem import Problem
 from tidemark.sinks.audit.left_in_staging import left_in_staging
 from tidemark.sinks.audit.stray_contributions import what_of_strays
 from tidemark.sinks.audit.unknown_manifests import unknown_manifests
 from tidemark.sinks.base import Sink
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.postgres.totals.tables import Totals
 
 _BY_HAND = "no attempt of Tidemark has left them there: delete those rows by hand"
@@ -19,7 +19,7 @@ _REPLAYS = "the manifests above may have contributed to them: replay those, then
 
 def differences_of_totals(
     database: ManifestDatabase, sink: Sink, totals: Totals, manifests: Sequence[Manifest], *, deep: bool
-) -> Iterator[Difference]:
+) -> Iterator[Problem]:
     """What the tables hold and should not, or lack; ``deep`` combines all contributions again."""
     yield from left_in_staging(database, sink, manifests)
     markers = sink.evidence()
@@ -27,7 +27,7 @@ def differences_of_totals(
     published = [(manifest, row) for manifest in manifests if (row := manifest.published(sink.name))]
     exists = totals.exist()
     if published and not exists:
-        yield Difference(None, f"{sink.target} does not exist, and has {len(published):,} manifests published",
+        yield Problem(None, f"{sink.target} does not exist, and has {len(published):,} manifests published",
                          f"restore it; or replay each manifest: tidemark manifests {sink.pipeline_name}")  # fmt: skip
     elif deep and exists:
         contributions = {row["manifest"]: row for row in totals.ask("contributions")}
@@ -36,7 +36,7 @@ def differences_of_totals(
         known = {manifest.id for manifest, _ in published} | sink.evidence().keys()  # some were put since
         for stray, (why, step) in what_of_strays(database, sink, contributions.keys() - known, _BY_HAND).items():
             what = f"{totals.settings.contributions} has {contributions[stray]['keys']:,} rows of manifest {stray}, "
-            yield Difference(None, what + why, step)
+            yield Problem(None, what + why, step)
         yield from _totals(sink, totals, first=_REPLAYS if incomplete else "")
 
 
@@ -46,7 +46,7 @@ def _contributions(
     totals: Totals,
     published: list[tuple[Manifest, Publication]],
     contributions: Mapping[int, Mapping[str, Any]],
-) -> Iterator[Difference]:
+) -> Iterator[Problem]:
     """Compares the contributions of each manifest with its marker and its publication, except what a person has given
     up."""
     checksums = {row["manifest"]: row["checksum"] for row in totals.ask("checksums")}
@@ -58,21 +58,21 @@ def _contributions(
         replay, counts = f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}", publication.counts
         if held["rows"] != counts.written:
             what = f"the contributions of it count {held['rows']:,} records where {counts.written:,} were written"
-            yield Difference(manifest.id, what, replay)
+            yield Problem(manifest.id, what, replay)
         elif held["checksum"] != checksums.get(manifest.id, held["checksum"]):
-            yield Difference(manifest.id, "its contributions were changed by hand", replay)
+            yield Problem(manifest.id, "its contributions were changed by hand", replay)
         if (kept := dead.get(manifest.id, 0)) != counts.dead_lettered:
-            yield Difference(manifest.id, f"{kept:,} dead letters are kept where {counts.dead_lettered:,} were", replay)
+            yield Problem(manifest.id, f"{kept:,} dead letters are kept where {counts.dead_lettered:,} were", replay)
 
 
-def _totals(sink: Sink, totals: Totals, *, first: str) -> Iterator[Difference]:
+def _totals(sink: Sink, totals: Totals, *, first: str) -> Iterator[Problem]:
     """Compares all totals with all contributions; a replay of any manifest of a total combines it again."""
     for row in totals.ask("wrong_totals"):
         number = f"{row['totals']:,} totals of {totals.settings.table}"
         if row["manifest"] is None:
-            yield Difference(None, f"{number} have no contributions", first or _BY_HAND, f"({row['example']})")
+            yield Problem(None, f"{number} have no contributions", first or _BY_HAND, f"({row['example']})")
         else:
-            yield Difference(
+            yield Problem(
                 row["manifest"],
                 f"{number} are not the combination of their contributions",
                 f"tidemark replay {sink.pipeline_name} --manifest {row['manifest']}",

@@ -22,11 +22,11 @@ from tidemark.findings import Finding, ok
 from tidemark.manifest import Manifest, Publication, count_of
 from tidemark.offsets import TopicPartition
 from tidemark.order import TransformOrder
+from tidemark.problem import Problem
 from tidemark.receipt import ObjectKind, Receipt
 from tidemark.sinks.aggregates.before import may_have_contributed
 from tidemark.sinks.base import WriteMode
 from tidemark.sinks.capabilities import DerivesTotals
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
 from tidemark.sinks.postgres.marked import MarkedSink, tasks_of
 from tidemark.sinks.postgres.session import translated
@@ -195,7 +195,7 @@ class TotalsSink(MarkedSink, DerivesTotals):
             and self._table.dead_letters(manifest_id) == dead
         )
 
-    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
+    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Problem]:
         return differences_of_totals(database, self, self._totals, manifests, deep=deep)
 
     def locate(
