@@ -32,6 +32,6 @@ def test_a_complete_hour_is_green_only_when_it_lacks_nothing(
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    output.hours([hour], as_json=False)
+    output.hours([hour], False)
     printed = capsys.readouterr().out
     assert [each for each in (GREEN, RED) if each in printed] == [colour]

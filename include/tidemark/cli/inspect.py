@@ -208,7 +208,7 @@ def complete(
     """
     with opened(command.obj, pipeline_name) as context:
         view = completeness(context, with_zone(until), with_zone(since) if since else None)
-    output.completeness(view, pipeline_name, as_json)
+    output.completeness(view, as_json, pipeline_name)
     command.exit(0 if view.whole else WITH_LOSSES if view.complete else 1)
 
 
@@ -255,7 +255,7 @@ def audit(
         with opened(command.obj, pipeline_name) as context:
             manifests, differences = audit_between(context, part)
             archived = context.database.count_archived(pipeline_name)
-        output.audited(differences, manifests, (), as_json)
+        output.audited(differences, as_json, manifests, ())
         if archived:
             log.note(f"{archived:,} archived manifests are compared without --since and --until only")
         command.exit(1 if differences else 0)
@@ -267,7 +267,7 @@ def audit(
             output.never_filled(sink, context.database.archived_lacking(pipeline_name, sink)["manifests"])
         manifests = context.database.manifests(pipeline_name, archived=True)
         archives = context.database.archives(pipeline_name)
-        output.audited(differences, manifests, archives, as_json)
+        output.audited(differences, as_json, manifests, archives)
     command.exit(1 if differences else 0)
 
 

@@ -4,10 +4,12 @@ JSON is the values as they are (``json_value``); a table is made from the same v
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import wraps
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 import click
 from rich.table import Table
@@ -35,6 +37,8 @@ from tidemark.views.manifests import ManifestHistoryView, ManifestView
 from tidemark.views.objects import ObjectView
 from tidemark.views.pipelines import DecisionView
 
+Value = TypeVar("Value")
+Others = ParamSpec("Others")
 STATE_STYLES = {
     ManifestState.DONE: "green",
     ManifestState.FAILED: "red",
@@ -67,10 +71,21 @@ def print_json(value: object) -> None:
     click.echo(json.dumps(value, indent=2, default=json_value))
 
 
-def planned(run: PlannedRun, as_json: bool) -> None:
-    if as_json:
-        print_json(run)
-        return
+def or_json(show: Callable[Concatenate[Value, Others], None]) -> Callable[Concatenate[Value, bool, Others], None]:
+    """For what shows a value to people: with ``as_json``, the second argument, it is printed as JSON instead."""
+
+    @wraps(show)
+    def printed(value: Value, as_json: bool, /, *others: Others.args, **named: Others.kwargs) -> None:
+        if as_json:
+            print_json(value)
+        else:
+            show(value, *others, **named)
+
+    return printed
+
+
+@or_json
+def planned(run: PlannedRun) -> None:
     notes(run)
     console = open_console()
     if run.dry_run:
@@ -92,10 +107,8 @@ def _span(covered: Range) -> str:
     return f"{covered.at.name} [{covered.start:,}, {covered.end:,})"
 
 
-def finished(views: Sequence[ManifestView], as_json: bool, *, nothing: str) -> None:
-    if as_json:
-        print_json(views)
-        return
+@or_json
+def finished(views: Sequence[ManifestView], *, nothing: str) -> None:
     if not views:
         note(nothing)
         return
@@ -137,10 +150,8 @@ def _spans(ranges: Sequence[Range]) -> str:
     return "\n".join(shown + ([f".. {len(ranges) - 8} more"] if len(ranges) > 8 else []))
 
 
-def archived(view: NewArchive, as_json: bool) -> None:
-    if as_json:
-        print_json(view)
-        return
+@or_json
+def archived(view: NewArchive) -> None:
     if view.manifests:
         to_be = "would be archived" if view.dry_run else f"are archived (archive {view.archive})"
         span = f"{count_of(view.manifests, 'manifest')}, {view.first_manifest} to {view.last_manifest}"
@@ -174,10 +185,8 @@ def never_filled(sink: str, archived: int) -> None:
         )
 
 
-def filled(view: Filled, as_json: bool) -> None:
-    if as_json:
-        print_json(view)
-        return
+@or_json
+def filled(view: Filled) -> None:
     for manifest_id in view.filled:
         click.echo(f"manifest {manifest_id}: {'would be published' if view.dry_run else 'published'} to {view.sink}")
     for lacking in view.not_filled:
@@ -237,10 +246,8 @@ def _compared(compared: Sequence[Compared]) -> Table:
     return table
 
 
-def history(decisions: Sequence[DecisionView], as_json: bool) -> None:
-    if as_json:
-        print_json(decisions)
-        return
+@or_json
+def history(decisions: Sequence[DecisionView]) -> None:
     if not decisions:
         note("nobody has decided anything about this pipeline")
         return
@@ -279,10 +286,8 @@ def _time(when: datetime | None) -> str:
     return when.strftime("%Y-%m-%d %H:%M:%S") if when else ""
 
 
-def hours(views: Sequence[Hour], as_json: bool) -> None:
-    if as_json:
-        print_json(views)
-        return
+@or_json
+def hours(views: Sequence[Hour]) -> None:
     if not views:
         note("there are no such hours")
         return
@@ -301,18 +306,14 @@ def hours(views: Sequence[Hour], as_json: bool) -> None:
     open_console().print(table)
 
 
-def objects(views: Sequence[ObjectView], as_json: bool) -> None:
-    if as_json:
-        print_json(views)
-        return
+@or_json
+def objects(views: Sequence[ObjectView]) -> None:
     for view in views:
         click.echo(view.path)
 
 
-def decided(decision: Decision, pipeline_name: str, as_json: bool) -> None:
-    if as_json:
-        print_json(decision)
-        return
+@or_json
+def decided(decision: Decision, pipeline_name: str) -> None:
     for line in decision.lines:
         click.echo(line)
     if not decision.lines:
@@ -324,10 +325,8 @@ def decided(decision: Decision, pipeline_name: str, as_json: bool) -> None:
         note(f"manifests {ids}; tidemark retry {pipeline_name} finishes what is planned")
 
 
-def lag(views: Sequence[Lag], as_json: bool) -> None:
-    if as_json:
-        print_json(views)
-        return
+@or_json
+def lag(views: Sequence[Lag]) -> None:
     table = Table("topic", "partition", "log start", "planned up to", "last stable", "log end", "lag", "unpublished")
     for view in views:
         numbers = (view.log_start, view.planned, view.last_stable, view.log_end, view.lag, view.unpublished)
@@ -341,10 +340,8 @@ def lag(views: Sequence[Lag], as_json: bool) -> None:
     )
 
 
-def status(views: Sequence[Status], as_json: bool) -> None:
-    if as_json:
-        print_json(views)
-        return
+@or_json
+def status(views: Sequence[Status]) -> None:
     if not views:
         note("there are no pipelines")
     for view in views:
@@ -363,10 +360,8 @@ def status(views: Sequence[Status], as_json: bool) -> None:
             click.echo(f"  {problem.kind}: {problem.what}\n    next: {problem.next_step}")
 
 
-def completeness(view: Completeness, pipeline_name: str, as_json: bool) -> None:
-    if as_json:
-        print_json(view)
-        return
+@or_json
+def completeness(view: Completeness, pipeline_name: str) -> None:
     until = view.until.isoformat()
     if view.run_key is None:
         furthest = f": the furthest planned up to {view.planned_up_to.isoformat()}" if view.planned_up_to else ""
@@ -395,15 +390,12 @@ def completeness(view: Completeness, pipeline_name: str, as_json: bool) -> None:
         note(f"manifest {manifest_id} is blocked; why: tidemark show {manifest_id}")
 
 
+@or_json
 def audited(
     differences: Sequence[Problem],
     manifests: Sequence[Manifest],
     archives: Sequence[Archive],
-    as_json: bool,
 ) -> None:
-    if as_json:
-        print_json(differences)
-        return
     for difference in differences:
         click.echo(str(difference))
     done = [manifest for manifest in manifests if manifest.state is ManifestState.DONE]

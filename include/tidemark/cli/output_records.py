@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tidemark.cli.log import note
-from tidemark.cli.output import as_table, print_json
+from tidemark.cli.output import as_table, or_json
 from tidemark.json_values import json_value
 from tidemark.manifest import count_of
 from tidemark.operations.bring_back import BroughtBack
@@ -20,10 +20,8 @@ from tidemark.sinks.located import Located
 SHOWN = 100  # characters of a value; --json has all of it
 
 
-def located(chains: Sequence[ChainOffset], as_json: bool) -> None:
-    if as_json:
-        print_json(chains)
-        return
+@or_json
+def located(chains: Sequence[ChainOffset]) -> None:
     for chain in chains:
         life = f", incarnation {chain.incarnation}, which has ended" if chain.retired else ""
         place = f"{chain.at.topic}-{chain.at.partition} offset {chain.offset}"
@@ -110,10 +108,8 @@ def _short(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 2]}.."
 
 
-def dead_letters(view: DeadLetters, as_json: bool) -> None:
-    if as_json:
-        print_json(view)
-        return
+@or_json
+def dead_letters(view: DeadLetters) -> None:
     if view.groups:
         rows = [
             (f"{group.count:,}", group.error_class, group.reason, _placed(group.first), _placed(group.last))
@@ -141,10 +137,8 @@ def _letter(view: PublishedDeadLetter) -> tuple[str, ...]:
     return str(view.manifest_id), place, str(view.offset), view.error_class, view.reason + schemas, key, value
 
 
-def brought_back(view: BroughtBack, as_json: bool) -> None:
-    if as_json:
-        print_json(view)
-        return
+@or_json
+def brought_back(view: BroughtBack) -> None:
     for part in view.returned:
         if part.brought_back is None:
             click.echo(f"manifest {part.manifest_id}: would be replayed, for {count_of(part.before, 'dead letter')}")
