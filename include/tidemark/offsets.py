@@ -44,6 +44,10 @@ class Range:
         if not 0 <= self.start < self.end:
             raise ValueError(f"not a range: [{self.start}, {self.end})")
 
+    def __str__(self) -> str:
+        """As messages call it, such as ``flights-0 [0, 1,000)``."""
+        return f"{self.at.name} [{self.start:,}, {self.end:,})"
+
     @property
     def span(self) -> int:
         return self.end - self.start

@@ -20,7 +20,7 @@ from tidemark.errors import TidemarkError
 from tidemark.json_values import json_value
 from tidemark.lifecycle.close import Closing
 from tidemark.lifecycle.known_sinks import is_not_filled
-from tidemark.lifecycle.plan import PlannedRun, up_to
+from tidemark.lifecycle.plan import PlannedRun, nothing_new
 from tidemark.manifest import Archive, AttemptState, Decision, Manifest, ManifestState, Publication, count_of
 from tidemark.offsets import Range
 from tidemark.operations.archive import NewArchive
@@ -52,8 +52,7 @@ def notes(run: PlannedRun) -> None:
     for text in run.notes:
         note(text)
     if not run.manifests and not run.slices:
-        covered = f"; covered by manifests {', '.join(map(str, run.covered_by))}" if run.covered_by else ""
-        note(f"nothing new up to offset {up_to(run.ends)}{covered}")
+        note(nothing_new(run))
 
 
 def as_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -96,15 +95,11 @@ def planned(run: PlannedRun) -> None:
             f"run {run.run_key}{again}: manifests {', '.join(map(str, run.manifests)) or 'none'}", markup=False
         )
     for number, ranges in enumerate(run.slices):
-        console.print(f"  slice {number}: {', '.join(map(_span, ranges))}", markup=False)
+        console.print(f"  slice {number}: {', '.join(map(str, ranges))}", markup=False)
     if not run.reached:
         console.print(
             "the cut is not reached: max_slices or an open transaction ended the plan, the next run goes on from there"
         )
-
-
-def _span(covered: Range) -> str:
-    return f"{covered.at.name} [{covered.start:,}, {covered.end:,})"
 
 
 @or_json
@@ -146,7 +141,7 @@ def _ranges(ranges: Sequence[Range]) -> str:
 
 
 def _spans(ranges: Sequence[Range]) -> str:
-    shown = [_span(covered) for covered in ranges[:8]]
+    shown = [str(covered) for covered in ranges[:8]]
     return "\n".join(shown + ([f".. {len(ranges) - 8} more"] if len(ranges) > 8 else []))
 
 
@@ -383,7 +378,7 @@ def completeness(view: Completeness, pipeline_name: str) -> None:
         rows = [(str(number), state, sink, _spans(covered)) for (number, state, sink), covered in parts.items()]
         as_table("not published", ("manifest", "state", "sink", "offsets"), rows)
     for covered in view.lost:
-        click.echo(f"lost: {_span(covered)}")
+        click.echo(f"lost: {covered}")
     if any(part.state is not ManifestState.DONE for part in view.missing):
         note(f"next: tidemark retry {pipeline_name}")
     for manifest_id in sorted({part.manifest_id for part in view.missing if part.state is ManifestState.BLOCKED}):

@@ -191,10 +191,16 @@ def _ends(ends: Iterable[tuple[TopicPartition, int]]) -> tuple[End, ...]:
     return tuple(sorted(End(at, offset) for at, offset in ends))
 
 
-def up_to(ends: Sequence[End]) -> str:
-    """Where a run ends, for people: ``120 of flights-0, 118 of flights-1``."""
-    shown = ", ".join(f"{end.offset:,} of {end.at.name}" for end in ends[:8])
-    return shown + (f" and {len(ends) - 8} more partitions" if len(ends) > 8 else "")
+def nothing_new(run: PlannedRun) -> str:
+    """Where a run without manifests ends, for people: ``nothing new up to offset 120 of flights-0, ..``."""
+    shown = ", ".join(f"{end.offset:,} of {end.at.name}" for end in run.ends[:8])
+    more = f" and {len(run.ends) - 8} more partitions" if len(run.ends) > 8 else ""
+    return f"nothing new up to offset {shown}{more}{covered(run)}"
+
+
+def covered(run: PlannedRun) -> str:
+    """What comes after the new manifests of a run when older ones hold a part of it."""
+    return f"; covered by manifests {', '.join(map(str, run.covered_by))}" if run.covered_by else ""
 
 
 def _chains(context: Context) -> list[Chain]:
