@@ -24,7 +24,7 @@ def in_json(getter: Asked) -> Asked:
 def json_value(value: object) -> Any:
     """For the encoder of JSON, what it does not know: a dataclass by its keys, bytes as base64, a time in ISO format.
 
-    The encoder goes on with the values in a dataclass: ``asdict`` would copy them all, in seven times the time.
+    The encoder goes on with the values in a dataclass: ``asdict`` would copy them all, in four times the time.
     """
     if is_dataclass(value):
         return dict(_pairs(value))
