@@ -30,74 +30,67 @@ if TYPE_CHECKING:
         where,
     )
     from tidemark.errors import TidemarkError
-    from tidemark.manifest import Counts, ManifestState, WithoutRows
-    from tidemark.views.checks import ComparedView, CompletenessView, DifferenceView, MissingView
-    from tidemark.views.dead_letters import (
-        BroughtBackView,
-        DeadLettersView,
-        DeadLetterView,
-        LetterGroupView,
-        LetterPlaceView,
-        NotReplayedView,
-        ReturnedView,
-    )
+    from tidemark.json_values import json_value
+    from tidemark.lifecycle.plan import End, PlannedRun
+    from tidemark.manifest import Archived, Counts, ManifestState, Publication, WithoutRows
+    from tidemark.offsets import Range, TopicPartition
+    from tidemark.operations.audit import Compared
+    from tidemark.operations.bring_back import BroughtBack, Returned
+    from tidemark.operations.complete import Completeness, MissingPart
+    from tidemark.operations.dead_letters import DeadLetters, LetterPlace, PublishedDeadLetter, ReasonGroup
+    from tidemark.operations.hours import Hour
+    from tidemark.operations.lag import Lag
+    from tidemark.operations.locate import ChainOffset, CoveringManifest, Span
+    from tidemark.operations.status import LastAudit, PipelineProblem, Status
+    from tidemark.operations.timeline import Period, Timeline
+    from tidemark.problem import Problem
+    from tidemark.sinks.located import Located
     from tidemark.views.lanes import LaneView, LettersPartView, PartView
-    from tidemark.views.manifests import (
-        ArchivedView,
-        AttemptView,
-        EventView,
-        ManifestHistoryView,
-        ManifestView,
-        PublicationView,
-        RangeView,
-    )
+    from tidemark.views.manifests import AttemptView, EventView, ManifestHistoryView, ManifestView
     from tidemark.views.objects import ObjectView
-    from tidemark.views.offsets import CoveringManifestView, LocatedView, OffsetView, SpanView
-    from tidemark.views.pipelines import AuditView, DecisionView, LagView, ProblemView, StatusView
-    from tidemark.views.runs import EndView, RunView
-    from tidemark.views.times import HourView, PeriodView, TimelineView
+    from tidemark.views.pipelines import DecisionView
 
 __version__ = VERSION
 __all__ = [
-    "ArchivedView",
+    "Archived",
     "AttemptView",
-    "AuditView",
-    "BroughtBackView",
-    "ComparedView",
-    "CompletenessView",
+    "BroughtBack",
+    "ChainOffset",
+    "Compared",
+    "Completeness",
     "Counts",
-    "CoveringManifestView",
-    "DeadLetterView",
-    "DeadLettersView",
+    "CoveringManifest",
+    "DeadLetters",
     "DecisionView",
-    "DifferenceView",
-    "EndView",
+    "End",
     "EventView",
-    "HourView",
-    "LagView",
+    "Hour",
+    "Lag",
     "LaneView",
-    "LetterGroupView",
-    "LetterPlaceView",
+    "LastAudit",
+    "LetterPlace",
     "LettersPartView",
-    "LocatedView",
+    "Located",
     "ManifestHistoryView",
     "ManifestState",
     "ManifestView",
-    "MissingView",
-    "NotReplayedView",
+    "MissingPart",
     "ObjectView",
-    "OffsetView",
     "PartView",
-    "PeriodView",
-    "ProblemView",
-    "PublicationView",
-    "RangeView",
-    "ReturnedView",
-    "RunView",
-    "SpanView",
-    "StatusView",
+    "Period",
+    "PipelineProblem",
+    "PlannedRun",
+    "Problem",
+    "Publication",
+    "PublishedDeadLetter",
+    "Range",
+    "ReasonGroup",
+    "Returned",
+    "Span",
+    "Status",
     "TidemarkError",
-    "TimelineView",
+    "Timeline",
+    "TopicPartition",
     "WithoutRows",
     "__version__",
     "audit",
@@ -106,6 +99,7 @@ __all__ = [
     "dead_letters",
     "history",
     "hours",
+    "json_value",
     "lag",
     "lanes",
     "manifests",
@@ -118,13 +112,20 @@ __all__ = [
     "timeline",
     "where",
 ]
+# The modules that have these names; after the first they have parts of what the functions return.
+_HOMES = (
+    "api", "json_values", "manifest", "offsets", "lifecycle.plan", "operations.bring_back", "operations.complete",
+    "operations.dead_letters", "operations.locate", "operations.status", "operations.timeline", "sinks.located",
+    "views.lanes", "views.manifests",
+)  # fmt: skip
 
 
 if not TYPE_CHECKING:  # a type checker that saw it would take any name for one of ours
 
     def __getattr__(name: str) -> object:
         if name in __all__:
-            return getattr(import_module("tidemark.api"), name)
+            homes = (vars(import_module(f"tidemark.{home}")) for home in _HOMES)
+            return next(home[name] for home in homes if name in home)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -22,140 +22,41 @@ from tidemark.lifecycle.context import Context, open_context
 from tidemark.lifecycle.failed_tasks import Task, watched
 from tidemark.lifecycle.known_sinks import not_in_file
 from tidemark.lifecycle.older import older_unfinished, unfinished_lines
-from tidemark.lifecycle.plan import Tick
+from tidemark.lifecycle.plan import PlannedRun, Tick
 from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.renamed import refuse_renamed
 from tidemark.lifecycle.select import replayable
 from tidemark.lifecycle.work import Progress, refuse_left_out, work_through
-from tidemark.manifest import ALL_MANIFESTS, Counts, ManifestSelection, ManifestState, WithoutRows
+from tidemark.manifest import ALL_MANIFESTS, ManifestSelection, ManifestState
 from tidemark.moments import with_zone
+from tidemark.operations.audit import Compared, audit_between, compared
 from tidemark.operations.audit import audit as find_differences
-from tidemark.operations.audit import audit_between, compared
-from tidemark.operations.bring_back import bring_back
-from tidemark.operations.complete import completeness
-from tidemark.operations.dead_letters import DeadLetterSelection
+from tidemark.operations.bring_back import BroughtBack, bring_back
+from tidemark.operations.complete import Completeness, completeness
+from tidemark.operations.dead_letters import DeadLetters, DeadLetterSelection
 from tidemark.operations.dead_letters import dead_letters as read_dead_letters
+from tidemark.operations.hours import Hour
 from tidemark.operations.hours import hours as hours_of
+from tidemark.operations.lag import Lag
 from tidemark.operations.lag import lag as measure_lag
 from tidemark.operations.lags import LIMIT, Answer, Lags, ask_sources
-from tidemark.operations.locate import locate
+from tidemark.operations.locate import ChainOffset, locate
 from tidemark.operations.status import Status
 from tidemark.operations.status import status as status_of
-from tidemark.operations.timeline import Step
+from tidemark.operations.timeline import Step, Timeline
 from tidemark.operations.timeline import timeline as timeline_of
 from tidemark.pipeline.deployed import Deployed, known_files
 from tidemark.pipeline.loader import find, load_each, pipeline_files
 from tidemark.pipeline.settings import Pipeline
+from tidemark.problem import Problem
 from tidemark.sinks.base import Sink
 from tidemark.sinks.registry import open_sink
 from tidemark.spark import engines
 from tidemark.suggestion import nearest
-from tidemark.views.checks import (
-    ComparedView,
-    CompletenessView,
-    DifferenceView,
-    MissingView,
-    compared_views,
-    completeness_view,
-    difference_views,
-)
-from tidemark.views.dead_letters import (
-    BroughtBackView,
-    DeadLettersView,
-    DeadLetterView,
-    LetterGroupView,
-    LetterPlaceView,
-    NotReplayedView,
-    ReturnedView,
-    brought_back_view,
-    dead_letters_view,
-)
-from tidemark.views.lanes import LaneView, LettersPartView, PartView, lane_views
-from tidemark.views.manifests import (
-    ArchivedView,
-    AttemptView,
-    EventView,
-    ManifestHistoryView,
-    ManifestView,
-    PublicationView,
-    RangeView,
-    manifest_history_view,
-    manifest_views,
-)
+from tidemark.views.lanes import LaneView, lane_views
+from tidemark.views.manifests import ManifestHistoryView, ManifestView, manifest_history_view, manifest_views
 from tidemark.views.objects import ObjectView, object_views
-from tidemark.views.offsets import CoveringManifestView, LocatedView, OffsetView, SpanView, offset_views
-from tidemark.views.pipelines import (
-    AuditView,
-    DecisionView,
-    LagView,
-    ProblemView,
-    StatusView,
-    decision_views,
-    lag_views,
-    status_view,
-)
-from tidemark.views.runs import EndView, RunView, run_view
-from tidemark.views.times import HourView, PeriodView, TimelineView, hour_views, timeline_view
-
-__all__ = [
-    "ArchivedView",
-    "AttemptView",
-    "AuditView",
-    "BroughtBackView",
-    "ComparedView",
-    "CompletenessView",
-    "Counts",
-    "CoveringManifestView",
-    "DeadLetterView",
-    "DeadLettersView",
-    "DecisionView",
-    "DifferenceView",
-    "EndView",
-    "EventView",
-    "HourView",
-    "LagView",
-    "LaneView",
-    "LetterGroupView",
-    "LetterPlaceView",
-    "LettersPartView",
-    "LocatedView",
-    "ManifestHistoryView",
-    "ManifestState",
-    "ManifestView",
-    "MissingView",
-    "NotReplayedView",
-    "ObjectView",
-    "OffsetView",
-    "PartView",
-    "PeriodView",
-    "ProblemView",
-    "PublicationView",
-    "RangeView",
-    "ReturnedView",
-    "RunView",
-    "SpanView",
-    "StatusView",
-    "TidemarkError",
-    "TimelineView",
-    "WithoutRows",
-    "audit",
-    "compare",
-    "complete",
-    "dead_letters",
-    "history",
-    "hours",
-    "lag",
-    "lanes",
-    "manifests",
-    "objects",
-    "plan",
-    "replay",
-    "replay_dead_letters",
-    "show",
-    "status",
-    "timeline",
-    "where",
-]
+from tidemark.views.pipelines import DecisionView, decision_views
 
 LOG = logging.getLogger(__name__)
 
@@ -220,7 +121,7 @@ def show(manifest_id: int, *, dsn: str | None = None) -> ManifestHistoryView:
         return manifest_history_view(database, database.manifests.get(manifest_id))
 
 
-def compare(manifest_id: int, *, dsn: str | None = None, pipelines: Path | str | None = None) -> list[ComparedView]:
+def compare(manifest_id: int, *, dsn: str | None = None, pipelines: Path | str | None = None) -> list[Compared]:
     """What each sink shows of a manifest, against what is published; changes nothing.
 
     A sink that does not answer has its error in its place. Needs the pipeline file and the sinks.
@@ -229,7 +130,7 @@ def compare(manifest_id: int, *, dsn: str | None = None, pipelines: Path | str |
     with _database(environment) as database:
         manifest = database.manifests.get(manifest_id)
     with _opened(environment, manifest.pipeline_name) as context:
-        return compared_views(compared(context, manifest))
+        return compared(context, manifest)
 
 
 def plan(
@@ -240,7 +141,7 @@ def plan(
     dry_run: bool = False,
     dsn: str | None = None,
     pipelines: Path | str | None = None,
-) -> RunView:
+) -> PlannedRun:
     """Record the next ranges of a pipeline as manifests, up to ``until`` (without a zone: UTC) or all there is now.
 
     A ``run_key`` that was planned before is answered as it was. ``dry_run`` stores nothing. Raises ``PlanRefused`` when
@@ -255,7 +156,7 @@ def plan(
         run = plan_ranges(context, tick, dry_run=dry_run)
         watch.end()
         older = older_unfinished(context, run.manifests)
-        return run_view(run, older, unfinished_lines(context, older))
+        return run.with_unfinished(older, unfinished_lines(context, older))
 
 
 def replay(
@@ -298,7 +199,7 @@ def dead_letters(
     limit: int = 0,
     dsn: str | None = None,
     pipelines: Path | str | None = None,
-) -> DeadLettersView:
+) -> DeadLetters:
     """The published dead letters of a pipeline in groups, and the first ``limit`` of them with key, value and headers.
 
     ``reason`` is a part of the reason, or of a group's. Every sink keeps the same: without ``sink`` the first is read.
@@ -306,7 +207,7 @@ def dead_letters(
     """
     with _opened(_environment(dsn, pipelines), pipeline_name) as context:
         selection = DeadLetterSelection(manifest_id, sink, error_class, reason)
-        return dead_letters_view(read_dead_letters(context, selection, limit=limit))
+        return read_dead_letters(context, selection, limit=limit)
 
 
 def replay_dead_letters(
@@ -320,7 +221,7 @@ def replay_dead_letters(
     master: str | None = None,
     dsn: str | None = None,
     pipelines: Path | str | None = None,
-) -> BroughtBackView:
+) -> BroughtBack:
     """Replay the manifests with such dead letters, as ``replay`` does: what the pipeline can read now becomes rows.
 
     May be repeated. An error of one manifest does not stop the others: it is in ``failed``.
@@ -329,7 +230,7 @@ def replay_dead_letters(
     with _opened(environment, pipeline_name) as context:
         stage = engines.stage_in(context, environment, master)
         selection = DeadLetterSelection(manifest_id, None, error_class, reason)
-        return brought_back_view(bring_back(context, selection, why, stage, Progress(), dry_run=dry_run))
+        return bring_back(context, selection, why, stage, Progress(), dry_run=dry_run)
 
 
 def audit(
@@ -340,7 +241,7 @@ def audit(
     until: datetime | None = None,
     dsn: str | None = None,
     pipelines: Path | str | None = None,
-) -> list[DifferenceView]:
+) -> list[Problem]:
     """What differs between the manifest database and the sinks; an empty list when all agrees.
 
     ``deep`` reads every row back and compares offsets and digests. Changes nothing but the time of the last audit. With
@@ -356,10 +257,10 @@ def audit(
         )
     with _opened(_environment(dsn, pipelines), pipeline_name) as context:
         if part != ALL_MANIFESTS:
-            return difference_views(audit_between(context, part)[1])
+            return audit_between(context, part)[1]
         for note in not_in_file(context.pipeline, context.database):
             LOG.warning(note)
-        return difference_views(find_differences(context, deep=deep))
+        return find_differences(context, deep=deep)
 
 
 def complete(
@@ -369,7 +270,7 @@ def complete(
     since: datetime | None = None,
     dsn: str | None = None,
     pipelines: Path | str | None = None,
-) -> CompletenessView:
+) -> Completeness:
     """Whether everything before a cut time (without a zone: UTC) is published, over all runs and for each sink.
 
     It is no time of events, and what reaches the source after the runs were planned does not count. The source is asked
@@ -377,7 +278,7 @@ def complete(
     time: if not given, that up to which the run before read. Changes nothing.
     """
     with _opened(_environment(dsn, pipelines), pipeline_name) as context:
-        return completeness_view(completeness(context, with_zone(until), with_zone(since) if since else None))
+        return completeness(context, with_zone(until), with_zone(since) if since else None)
 
 
 def hours(
@@ -386,7 +287,7 @@ def hours(
     incomplete: bool = False,
     dsn: str | None = None,
     pipelines: Path | str | None = None,
-) -> list[HourView]:
+) -> list[Hour]:
     """The event hours of a pipeline, oldest first, and what those wait for that are not complete.
 
     ``incomplete`` gives only those. Hours are in UTC, and become complete when a run ends. Needs the pipeline file, and
@@ -395,16 +296,16 @@ def hours(
     environment = _environment(dsn, pipelines)
     lateness = find(environment.pipelines, pipeline_name).event_time.allowed_lateness
     with about(pipeline=pipeline_name), _database(environment) as database:
-        return hour_views(hours_of(database, pipeline_name, lateness, incomplete=incomplete))
+        return hours_of(database, pipeline_name, lateness, incomplete=incomplete)
 
 
-def lag(pipeline_name: str, *, dsn: str | None = None, pipelines: Path | str | None = None) -> list[LagView]:
+def lag(pipeline_name: str, *, dsn: str | None = None, pipelines: Path | str | None = None) -> list[Lag]:
     """How far each partition is behind the source: offsets that are not planned yet, or planned and not published.
 
     Asks the source; raises ``Unavailable`` when it does not answer. Needs the pipeline file.
     """
     with _opened(_environment(dsn, pipelines), pipeline_name) as context:
-        return lag_views(measure_lag(context))
+        return measure_lag(context)
 
 
 def lanes(pipeline_name: str, *, dsn: str | None = None, pipelines: Path | str | None = None) -> list[LaneView]:
@@ -423,7 +324,7 @@ def timeline(
     until: datetime | None = None,
     dsn: str | None = None,
     pipelines: Path | str | None = None,
-) -> TimelineView:
+) -> Timeline:
     """The 48 hours, days or weeks up to ``until`` (without a zone: UTC) or up to now, with their manifests by state.
 
     Without ``by`` ("hour", "day" or "week") the shortest that reaches back to the newest runs. Needs the manifest
@@ -432,7 +333,7 @@ def timeline(
     with _database_with(pipeline_name, _environment(dsn, pipelines)) as database:
         step = None if by is None else Step(by)
         end = until and with_zone(until)
-        return timeline_view(timeline_of(database, pipeline_name, datetime.now(UTC), step=step, until=end))
+        return timeline_of(database, pipeline_name, datetime.now(UTC), step=step, until=end)
 
 
 def history(pipeline_name: str, *, dsn: str | None = None, pipelines: Path | str | None = None) -> list[DecisionView]:
@@ -452,7 +353,7 @@ def where(
     pipeline_name: str | None = None,
     dsn: str | None = None,
     pipelines: Path | str | None = None,
-) -> list[OffsetView]:
+) -> list[ChainOffset]:
     """What each pipeline, or the one that is named, made of an offset: the manifest, and the file or row in each sink.
 
     Empty when no pipeline has planned the partition. Reads the files that may hold the record; a sink that cannot be
@@ -461,7 +362,7 @@ def where(
     environment = _environment(dsn, pipelines)
     with _database(environment) as database:
         sinks = partial(sinks_of, environment)
-        return offset_views(locate(database, topic, partition, offset, sinks, pipeline_name))
+        return locate(database, topic, partition, offset, sinks, pipeline_name)
 
 
 def sinks_of(
@@ -485,7 +386,7 @@ def status(
     source: bool = True,
     dsn: str | None = None,
     pipelines: Path | str | None = None,
-) -> list[StatusView]:
+) -> list[Status]:
     """What needs a person, of one pipeline or of all that the database or a file knows, by name.
 
     A pipeline is late when more than ``max_lag`` offsets are not published, and when what is published ends longer ago
@@ -494,8 +395,7 @@ def status(
     """
     environment = _environment(dsn, pipelines)
     with _database(environment) as database:
-        known = statuses(environment, database, pipeline_name, max_lag=max_lag, max_age=max_age, source=source)
-    return [status_view(status) for status in known]
+        return statuses(environment, database, pipeline_name, max_lag=max_lag, max_age=max_age, source=source)
 
 
 def statuses(

@@ -1,11 +1,12 @@
 """Manifests as the database knows them: states, counts, what is published. Frozen and plain."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Self
 
+from tidemark.json_values import NOT_IN_JSON, in_json
 from tidemark.offsets import Range, TopicPartition
 from tidemark.partitions import LastRecord
 
@@ -242,7 +243,8 @@ class Manifest:
     """A manifest as the database knows it; ``attempt`` is the number of the newest attempt (0 = never started).
 
     ``alive`` says whether the process of that attempt is running. ``unfilled`` names the known sinks that have no
-    publication of it though it is done: they were added later, or are not in the pipeline file.
+    publication of it though it is done: they were added later, or are not in the pipeline file. ``archived`` is None
+    unless a person archived it.
     """
 
     id: int
@@ -255,18 +257,26 @@ class Manifest:
     created_at: datetime
     done_at: datetime | None
     alive: bool
-    retired: bool  # a person ended the life of a partition it was planned on
+    retired: bool = field(metadata=NOT_IN_JSON)  # a person ended the life of a partition it was planned on
     ranges: tuple[Range, ...]
     publications: tuple[Publication, ...]
     unfilled: tuple[str, ...] = ()
-    given_up: tuple[str, ...] = ()  # sinks of which a person has accepted that they lack it
-    dag_run: str | None = None  # the run of Airflow that was to process it last
+    # Sinks of which a person has accepted that they lack it, and the run of Airflow that was to process it last.
+    given_up: tuple[str, ...] = field(default=(), metadata=NOT_IN_JSON)
+    dag_run: str | None = field(default=None, metadata=NOT_IN_JSON)
     archived: Archived | None = None
 
     def published(self, sink: str) -> Publication | None:
         return next((publication for publication in self.publications if publication.sink == sink), None)
 
     @property
+    @in_json
+    def counts(self) -> Counts | None:
+        """Those of the first sink; None until something is published."""
+        return self.publications[0].counts if self.publications else None
+
+    @property
+    @in_json
     def published_attempt(self) -> int | None:
         """The attempt that readers see, with several sinks the lowest of them; None before the first publication."""
         return min((publication.attempt for publication in self.publications), default=None)

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from tidemark.json_values import INLINE, NOT_IN_JSON
+
 
 @dataclass(frozen=True, order=True)
 class TopicPartition:
@@ -32,15 +34,19 @@ class Range:
     ``anchor`` is where the chain of this life begins. Both are set in ranges that come from the database or a record.
     """
 
-    at: TopicPartition
+    at: TopicPartition = field(metadata=INLINE)
     start: int
     end: int
-    incarnation: int = field(default=1, compare=False)
-    anchor: int = field(default=0, compare=False)
+    incarnation: int = field(default=1, compare=False, metadata=NOT_IN_JSON)
+    anchor: int = field(default=0, compare=False, metadata=NOT_IN_JSON)
 
     def __post_init__(self) -> None:
         if not 0 <= self.start < self.end:
             raise ValueError(f"not a range: [{self.start}, {self.end})")
+
+    def __str__(self) -> str:
+        """As messages call it, such as ``flights-0 [0, 1,000)``."""
+        return f"{self.at.name} [{self.start:,}, {self.end:,})"
 
     @property
     def span(self) -> int:

@@ -50,8 +50,8 @@ class Measured:
 
 
 def measured(database: ManifestDatabase, view: PipelineView, lag: Sequence[Lag] | None) -> Measured:
-    records, hours = database.publications.sums(view.pipeline), database.hours.sums(view.pipeline)
-    took = database.attempts.last_took(view.pipeline)
+    records, hours = database.publications.sums(view.pipeline_name), database.hours.sums(view.pipeline_name)
+    took = database.attempts.last_took(view.pipeline_name)
     return Measured(view, lag, records["read"], records["written"], took, hours["late"], hours["incomplete"])
 
 
@@ -67,7 +67,7 @@ def text(pipelines: Sequence[Measured]) -> str:
 
 def _samples(pipeline: Measured) -> Iterator[Sample]:
     view = pipeline.view
-    own = {"pipeline": view.pipeline}
+    own = {"pipeline": view.pipeline_name}
     for of_manifest, count in view.manifests.items():
         yield "tidemark_manifests", {**own, "state": of_manifest}, count
     yield "tidemark_manifests_archived", own, view.archived

@@ -26,7 +26,6 @@ from tidemark.paths import RecordName, manifest_staging
 from tidemark.planner import Chain
 from tidemark.receipt import ObjectKind, PublishedObject
 from tidemark.sinks.base import Sink
-from tidemark.views.checks import difference_views
 
 Piece = tuple[int | None, int, str, int | None]  # start, end, kind, manifest
 Place = tuple[str, int, int]  # topic, partition, offset
@@ -415,7 +414,7 @@ class Oracle:
         for manifest in self.manifests.values():
             if manifest.state is not ManifestState.DONE and not self.rightly_blocked(manifest):
                 self._fail("I24 progress", f"manifest {manifest.id} is {manifest.state}: {manifest.reason}")
-        differences = [str(view) for view in difference_views(audit(self.world.onlooker(), deep=True))]
+        differences = [str(difference) for difference in audit(self.world.onlooker(), deep=True)]
         if differences:
             self._fail("the audit", "; ".join(differences))
         blocked = {

@@ -12,7 +12,6 @@ from tidemark.lifecycle.select import unfinished
 from tidemark.manifest import RunKind
 from tidemark.operations import adopt
 from tidemark.operations.audit import audit
-from tidemark.views.checks import difference_views
 
 ROUNDS = 8
 PRINTED = re.compile(rf"tidemark ([a-z-]+) {NAME}(?: --manifest (\d+))?")
@@ -73,8 +72,8 @@ def _steps(world: ModelWorld) -> list[tuple[str, int]]:
         printed.append(f"{refused.what}; {refused.next_step}")
     published = {manifest.id for manifest in world.database.manifests.find(NAME) if manifest.publications}
     deep = any(other.needs_deep for other in world.others)
-    views = difference_views(audit(own, deep=deep))
-    printed += [str(view) for view in views if view.manifest_id is None or view.manifest_id in published]
+    differences = audit(own, deep=deep)
+    printed += [str(each) for each in differences if each.manifest_id is None or each.manifest_id in published]
     commands = [in_text[-1] for text in printed if (in_text := PRINTED.findall(text))]
     if printed and not commands:
         raise Violated(f"I24 progress: no command is printed with {printed}")

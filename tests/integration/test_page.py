@@ -7,7 +7,6 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn
@@ -50,13 +49,13 @@ from tidemark.airflow.run_conf import PARAMS
 from tidemark.cli import main
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import TopicChanged, WorkFailed
+from tidemark.json_values import json_value
 from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.manifest import ManifestState, RunKind
 from tidemark.operations.lag import Lag
 from tidemark.operations.lags import Answer, Lags
 from tidemark.order import Order
-from tidemark.views.json_text import as_json_text
 
 RIGHTS = {"operator": {"GET", "POST"}, "reader": {"GET"}, "stranger": set[str]()}
 ROUTES = [route for route in build_app().routes if isinstance(route, APIRoute)]
@@ -276,7 +275,7 @@ def test_the_json_is_what_the_commands_print(ask: Callable[..., TestClient], wor
     of_python: dict[str, list[Any]] = {"lanes": tidemark.lanes("demo", dsn=world.dsn)}
     of_python["timeline?by=day"] = [tidemark.timeline("demo", by="day", dsn=world.dsn)]
     for path, views in of_python.items():
-        plain = json.loads(json.dumps([asdict(view) for view in views], default=as_json_text))
+        plain = json.loads(json.dumps(views, default=json_value))
         assert client.get(f"{api}/{path}").json() == (plain if path == "lanes" else plain[0])
     assert client.get(f"{api}/manifests?limit=0").status_code == 422
     assert client.get(f"{api}/manifests/99").status_code == 404

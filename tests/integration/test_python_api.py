@@ -7,8 +7,8 @@ import pkgutil
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, is_dataclass
+from collections.abc import Iterator
+from dataclasses import is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -20,6 +20,7 @@ import tidemark
 from tests.worlds.arrow_stage import without_spark
 from tests.worlds.world import World
 from tidemark.errors import ConfigurationError, NotFound
+from tidemark.json_values import json_value
 from tidemark.spark import engines
 
 FUNCTIONS = sorted(name for name in tidemark.__all__ if name.islower() and not name.startswith("_"))
@@ -36,9 +37,8 @@ def here(world: World) -> Iterator[World]:
 
 
 def as_json(answer: Any) -> Any:
-    """What a program reads that was given the views as JSON."""
-    plain = [asdict(view) for view in answer] if isinstance(answer, Sequence) else asdict(answer)
-    return json.loads(json.dumps(plain, default=datetime.isoformat))
+    """What a program reads that was given the values as JSON."""
+    return json.loads(json.dumps(answer, default=json_value))
 
 
 def test_the_command_line_prints_what_the_functions_return(here: World) -> None:
@@ -235,7 +235,8 @@ def test_every_name_is_there_and_documented() -> None:
     assert set(tidemark.__all__) <= set(dir(tidemark))
     for name in tidemark.__all__:
         assert getattr(tidemark, name).__doc__, name
-        assert is_dataclass(getattr(tidemark, name)) == (name.endswith("View") or name in ("Counts", "WithoutRows"))
+        is_value = name[0].isupper() and name not in ("ManifestState", "TidemarkError")
+        assert is_dataclass(getattr(tidemark, name)) == is_value, name
     with pytest.raises(AttributeError, match="no attribute 'leg'"):
         getattr(tidemark, "leg")  # noqa: B009 -- mypy knows that it is not there
 

@@ -334,7 +334,7 @@ def test_many_pipelines_are_as_known_as_each_alone_and_no_more_statements_are_ne
 
     monkeypatch.setattr(psycopg.Connection, "execute", counted)
 
-    def asked(name: str | None) -> list[tidemark.StatusView]:
+    def asked(name: str | None) -> list[tidemark.Status]:
         statements.clear()
         return tidemark.status(name, dsn=world.dsn, pipelines=world.pipelines, source=False)
 

@@ -39,7 +39,7 @@ ROOMS: Mapping[str, set[str]] = {
     "operations": {"words", "database", "pipeline", "processing", "lifecycle", "sources", "sinks"},
     "doctor": {"words", "database", "pipeline", "lifecycle", "sources", "sinks"},
     "spark": {"words", "storage", "sources", "sinks", "processing", "pipeline", "lifecycle", "doctor"},
-    "views": {"words", "database", "pipeline", "lifecycle", "operations", "sinks"},
+    "views": {"words", "database", "pipeline", "operations", "sinks"},
     "api": {"words", "database", "pipeline", "lifecycle", "operations", "sinks", "spark", "views"},
     "airflow": {"words", "config", "database", "pipeline", "lifecycle", "operations", "sinks", "doctor", "spark",
                 "views", "api"},

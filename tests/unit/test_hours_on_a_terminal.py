@@ -6,7 +6,7 @@ import pytest
 
 from tidemark.cli import output
 from tidemark.manifest import WithoutRows
-from tidemark.views.times import HourView
+from tidemark.operations.hours import Hour
 
 START = datetime(2026, 3, 1, 8, tzinfo=UTC)
 GREEN, RED = "\x1b[32m", "\x1b[31m"
@@ -26,12 +26,12 @@ def test_a_complete_hour_is_green_only_when_it_lacks_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     without_rows: WithoutRows, given_up: tuple[str, ...], lacks: str, colour: str,
 ) -> None:  # fmt: skip
-    view = HourView(START, 7, 0, without_rows, (1,), 0, given_up, True, START + timedelta(hours=1), 1, None)
-    assert view.lacks == lacks
+    hour = Hour(START, 7, 0, without_rows, (1,), 0, given_up, START + timedelta(hours=1), 1, None)
+    assert hour.lacks == lacks
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    output.hours([view], as_json=False)
+    output.hours([hour], False)
     printed = capsys.readouterr().out
     assert [each for each in (GREEN, RED) if each in printed] == [colour]

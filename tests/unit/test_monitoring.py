@@ -2,7 +2,7 @@
 
 import json
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ import yaml
 
 from tidemark import open_metrics
 from tidemark.operations.lag import Lag
-from tidemark.operations.status import State
 from tidemark.views.pipelines import PipelineView
 
 FOLDER = Path(__file__).parents[2] / "docs" / "monitoring"
@@ -33,15 +32,17 @@ def labels() -> dict[str, set[str]]:
     now = datetime(2024, 3, 1, tzinfo=UTC)
     view = PipelineView.__new__(PipelineView)
     known = {
-        "pipeline": "demo",
+        "pipeline_name": "demo",
         "manifests": {"done": 1},
         "problems": [],
         "dead_lettered": 0,
         "lost": 0,
         "archived": 1,
-        "state": State.OK,
+        "at_work": (),
+        "waiting": (),
+        "planned": True,
     }
-    for name, value in {**known, "published_up_to": now, "max_age_s": 7200.0, "last_done_at": now}.items():
+    for name, value in {**known, "published_up_to": now, "max_age": timedelta(hours=2), "last_done_at": now}.items():
         object.__setattr__(view, name, value)
     lag = Lag("t", 0, log_start=0, planned=2, last_stable=3, log_end=3, unpublished=2, open_transaction=None)
     printed = open_metrics.text([open_metrics.Measured(view, [lag], 1, 1, 2.0, 0, 0)])

@@ -7,9 +7,8 @@ import pytest
 from tidemark.airflow.addresses import TaskTry
 from tidemark.airflow.page.lanes import NARROWEST, WIDTH, bars, letter_bars
 from tidemark.airflow.page.timeline import HEIGHT, LOWEST, drawn
-from tidemark.operations.timeline import PERIODS, Step
+from tidemark.operations.timeline import PERIODS, Period, Step, Timeline
 from tidemark.views.lanes import LaneView, LettersPartView, PartView
-from tidemark.views.times import PeriodView, TimelineView
 
 
 def lane(start: int, end: int, *parts: PartView, dead_letters: tuple[LettersPartView, ...] = ()) -> LaneView:
@@ -82,7 +81,7 @@ def log_path(actor: str) -> str | None:
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def hours(**states: dict[str, int]) -> TimelineView:
+def hours(**states: dict[str, int]) -> Timeline:
     """The 48 hours up to noon, with the manifests of those that are named by their number: ``_47`` is the newest."""
     periods = []
     for number in range(PERIODS):
@@ -91,8 +90,8 @@ def hours(**states: dict[str, int]) -> TimelineView:
         runs = 0 if manifests is None else 1
         undone = None if not manifests or set(manifests) == {"done"} else number
         read = 1000 if manifests and "done" in manifests else 0
-        periods.append(PeriodView(start, start + timedelta(hours=1), runs, manifests or {}, undone, read))
-    return TimelineView(Step.HOUR, tuple(periods), 0, None)
+        periods.append(Period(start, start + timedelta(hours=1), runs, manifests or {}, undone, read))
+    return Timeline(Step.HOUR, tuple(periods), 0, None)
 
 
 def test_a_column_has_the_states_of_its_manifests_by_their_share_and_words_that_say_the_same() -> None:

@@ -37,7 +37,7 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.failed_tasks import Task, begun, watched
 from tidemark.lifecycle.hours import close_hours, hours_to_tell
 from tidemark.lifecycle.older import HeldElsewhere, older_unfinished, to_take_along, unfinished_lines
-from tidemark.lifecycle.plan import PlannedRun, Tick, manifests_between, up_to
+from tidemark.lifecycle.plan import PlannedRun, Tick, covered, manifests_between, nothing_new
 from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.select import refuse_at_work
 from tidemark.lifecycle.turns import in_turn
@@ -437,7 +437,6 @@ def event_of(context: Context, tick: Tick, published: list[int]) -> dict[str, An
 
 def planned_text(run: PlannedRun) -> str:
     """What a run found, in one line of the log."""
-    covered = f"; covered by manifests {', '.join(map(str, run.covered_by))}" if run.covered_by else ""
     if not run.manifests:
-        return f"run {run.run_key}: nothing new up to offset {up_to(run.ends)}{covered}"
-    return f"run {run.run_key}: manifests {', '.join(map(str, run.manifests))}{covered}"
+        return f"run {run.run_key}: {nothing_new(run)}"
+    return f"run {run.run_key}: manifests {', '.join(map(str, run.manifests))}{covered(run)}"

@@ -56,8 +56,8 @@ def missed(pipeline_name: str, seconds: float, context: Mapping[str, Any]) -> No
     run_id, within = context["dag_run"]["dag_run_id"], timedelta(seconds=seconds)
     left = _left(pipeline_name, run_id)
     notice = Notice(
-        pipeline_name,
-        State.LATE,
+        pipeline=pipeline_name,
+        kind=State.LATE,
         manifest_id=None,
         what=f"DAG run {run_id} was to be done {within} after it was queued, and is not; {left}",
         next_step=f"look at the run in Airflow, or: tidemark status {pipeline_name}",

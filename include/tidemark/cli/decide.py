@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial, wraps
+from typing import Any
 
 import click
 
@@ -21,15 +23,14 @@ from tidemark.operations.rename import refuse_files, rename_pipeline
 from tidemark.operations.repair import repair as repair_lake
 from tidemark.operations.retire import bring_back_pipeline, retire_pipeline
 from tidemark.pipeline.deployed import files_of
-from tidemark.views.runs import archive_view
 
 commands = Commands()
 
 topic_option = click.option("--topic", required=True, help="The topic it is about.")
 
 
-def _deciding(command: Command) -> click.Command:
-    """A command that decides: PIPELINE, --why, --dry-run and --json come from here."""
+def _with_why(command: Command) -> click.Command:
+    """A command with PIPELINE, --why, --dry-run and --json."""
     for option in (
         common_options,
         click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing."),
@@ -38,6 +39,16 @@ def _deciding(command: Command) -> click.Command:
     ):
         command = option(command)
     return commands.command()(click.pass_obj(command))
+
+
+def _deciding(decide: Callable[..., Decision]) -> click.Command:
+    """A command that decides by calling this with the pipeline's context, ``why``, ``dry_run`` and its own options."""
+
+    @wraps(decide)
+    def command(environment: Environment, pipeline_name: str, as_json: bool, **options: Any) -> None:
+        _decide(environment, pipeline_name, as_json, partial(decide, **options))
+
+    return _with_why(command)
 
 
 def _decide(
@@ -54,31 +65,24 @@ def _decide(
 
 def _show(decision: Decision, pipeline_name: str, as_json: bool) -> None:
     log.tell(events.decided(pipeline_name, str(click.get_current_context().info_name), decision))
-    output.decided(decision, pipeline_name, as_json)
+    output.decided(decision, as_json, pipeline_name)
 
 
 @_deciding
-def accept_loss(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool) -> None:
+def accept_loss(context: Context, *, why: str, dry_run: bool) -> Decision:
     """Give up offsets that retention took unread."""
-    _decide(environment, pipeline_name, as_json, lambda context: decisions.accept_loss(context, why, dry_run=dry_run))
+    return decisions.accept_loss(context, why, dry_run=dry_run)
 
 
 @_deciding
 @topic_option
-def accept_topic(
-    environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, topic: str
-) -> None:
+def accept_topic(context: Context, *, why: str, dry_run: bool, topic: str) -> Decision:
     """Go on with a topic that was recreated, or vanished.
 
     The next plan reads the new topic from offset 0; one that is gone must leave the pipeline file too. When the same
     topic is back, its chain goes on.
     """
-    _decide(
-        environment,
-        pipeline_name,
-        as_json,
-        lambda context: decisions.accept_topic(context, topic, why, dry_run=dry_run),
-    )
+    return decisions.accept_topic(context, topic, why, dry_run=dry_run)
 
 
 @_deciding
@@ -88,22 +92,10 @@ def accept_topic(
     "--from", "start", type=click.IntRange(min=0), help="First offset to read (default: the log's end when noticed)."
 )
 def accept_truncation(
-    environment: Environment,
-    pipeline_name: str,
-    why: str,
-    dry_run: bool,
-    as_json: bool,
-    topic: str,
-    partition: int,
-    start: int | None,
-) -> None:
+    context: Context, *, why: str, dry_run: bool, topic: str, partition: int, start: int | None
+) -> Decision:
     """Go on with a partition whose log was cut."""
-    _decide(
-        environment,
-        pipeline_name,
-        as_json,
-        lambda context: decisions.accept_truncation(context, topic, partition, why, start=start, dry_run=dry_run),
-    )
+    return decisions.accept_truncation(context, topic, partition, why, start=start, dry_run=dry_run)
 
 
 @_deciding
@@ -113,40 +105,25 @@ def accept_truncation(
     type=click.DateTime(["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"]),
     help="Oldest record time to read (UTC; default: all that the source still has).",
 )
-def extend_back(
-    environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, start: datetime | None
-) -> None:
+def extend_back(context: Context, *, why: str, dry_run: bool, start: datetime | None) -> Decision:
     """Plan what lies before the chains' anchors.
 
     The command retry then reads it, while live runs go on.
     """
-    moment = start and with_zone(start)
-    _decide(
-        environment,
-        pipeline_name,
-        as_json,
-        lambda context: decisions.extend_back(context, moment, why, dry_run=dry_run),
-    )
+    return decisions.extend_back(context, start and with_zone(start), why, dry_run=dry_run)
 
 
 @_deciding
 @click.option("--manifest", "manifest_id", type=int, required=True, help="The manifest it is about.")
-def accept_damage(
-    environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, manifest_id: int
-) -> None:
+def accept_damage(context: Context, *, why: str, dry_run: bool, manifest_id: int) -> Decision:
     """Give up published output that is gone for good.
 
     Only when the source has lost the records too; else a replay writes them again.
     """
-    _decide(
-        environment,
-        pipeline_name,
-        as_json,
-        lambda context: damage.accept_damage(context, manifest_id, why, dry_run=dry_run),
-    )
+    return damage.accept_damage(context, manifest_id, why, dry_run=dry_run)
 
 
-@_deciding
+@_with_why
 @click.option("--before", type=TIMES, metavar="TIME", help="What was done before this time (UTC).")
 @click.option("--keep", type=click.IntRange(min=1), metavar="DAYS", help="What was done longer than this ago.")
 @click.option("--batch", type=click.IntRange(min=1), default=BATCH, show_default=True,
@@ -173,28 +150,28 @@ def archive(
         before = datetime.now(UTC) - timedelta(days=keep or 0)
     with opened(environment, pipeline_name) as context:
         archived = archive_manifests(context, with_zone(before), why, batch=batch, dry_run=dry_run)
-        span = f"{count_of(archived.manifests, 'manifest')}, {archived.first} to {archived.last}"
+        span = f"{count_of(archived.manifests, 'manifest')}, {archived.first_manifest} to {archived.last_manifest}"
         lines = [span] if archived.manifests else []
         log.tell(events.decided(pipeline_name, "archive", Decision(tuple(lines), dry_run=dry_run)))
-        output.archived(archive_view(pipeline_name, archived), as_json)
+        output.archived(archived, as_json)
 
 
 @_deciding
-def adopt(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool) -> None:
+def adopt(context: Context, *, why: str, dry_run: bool) -> Decision:
     """Read the targets' records back into the database.
 
     After a restore of database or target from an older copy, or into an empty database.
     """
-    _decide(environment, pipeline_name, as_json, lambda context: adopt_lake(context, why, dry_run=dry_run))
+    return adopt_lake(context, why, dry_run=dry_run)
 
 
 @_deciding
-def repair(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool) -> None:
+def repair(context: Context, *, why: str, dry_run: bool) -> Decision:
     """Remove leftovers of dead attempts."""
-    _decide(environment, pipeline_name, as_json, lambda context: repair_lake(context, why, dry_run=dry_run))
+    return repair_lake(context, why, dry_run=dry_run)
 
 
-@_deciding
+@_with_why
 @click.argument("new")
 def rename(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, new: str) -> None:
     """Go on with a pipeline under its NEW name.
@@ -213,7 +190,7 @@ def rename(environment: Environment, pipeline_name: str, why: str, dry_run: bool
     )
 
 
-@_deciding
+@_with_why
 @click.argument("old")
 @click.argument("new")
 def rename_sink(
@@ -235,17 +212,15 @@ def rename_sink(
 
 @_deciding
 @click.argument("name")
-def retire_sink(
-    environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, name: str
-) -> None:
+def retire_sink(context: Context, *, why: str, dry_run: bool, name: str) -> Decision:
     """Give up a sink that left the pipeline file.
 
     Its publications do not count any more. Its output stays where it is, and nobody removes it.
     """
-    _decide(environment, pipeline_name, as_json, lambda context: sinks.retire_sink(context, name, why, dry_run=dry_run))
+    return sinks.retire_sink(context, name, why, dry_run=dry_run)
 
 
-@_deciding
+@_with_why
 @click.option("--undo", is_flag=True, help="Bring a retired pipeline back.")
 def retire(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, undo: bool) -> None:
     """Take a pipeline without a file off the lists.

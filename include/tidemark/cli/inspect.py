@@ -23,11 +23,9 @@ from tidemark.operations.lag import lag as measure_lag
 from tidemark.operations.lags import LOOK_UP
 from tidemark.pipeline.loader import find
 from tidemark.pipeline.settings import Pipeline
-from tidemark.views.checks import compared_views, completeness_view, difference_views
 from tidemark.views.manifests import manifest_history_view, manifest_views
 from tidemark.views.objects import object_views
-from tidemark.views.pipelines import decision_views, lag_views, status_view
-from tidemark.views.times import hour_views
+from tidemark.views.pipelines import decision_views
 
 commands = Commands()
 WITH_LOSSES = 3  # the exit status: all is published, and not all of it is rows that are there
@@ -108,7 +106,7 @@ def show(command: click.Context, manifest_id: int, compare: bool, as_json: bool)
         return
     with opened(environment, manifest.pipeline_name) as context:
         comparisons = compared(context, manifest)
-    output.shown(view, compared_views(comparisons), as_json)
+    output.shown(view, comparisons, as_json)
     command.exit(1 if any(comparison.differs for comparison in comparisons) else 0)
 
 
@@ -177,9 +175,8 @@ def status(
             environment, database, pipeline_name, max_lag=max_lag, max_age=max_age, source=source,
             connections=lambda pipelines: connections_of(*pipelines, limit=LOOK_UP),
         )  # fmt: skip
-    views = [status_view(each) for each in known]
-    output.status(views, as_json)
-    command.exit(0 if all(view.healthy for view in views) else 1)
+    output.status(known, as_json)
+    command.exit(0 if all(each.healthy for each in known) else 1)
 
 
 @commands.command()
@@ -189,7 +186,7 @@ def status(
 def lag(environment: Environment, pipeline_name: str, as_json: bool) -> None:
     """Show how far each chain is behind the source."""
     with opened(environment, pipeline_name) as context:
-        output.lag(lag_views(measure_lag(context)), as_json)
+        output.lag(measure_lag(context), as_json)
 
 
 @commands.command()
@@ -210,8 +207,8 @@ def complete(
     Over all runs and for each sink. TIME is the time of a cut, not of events: what comes later counts for later runs.
     """
     with opened(command.obj, pipeline_name) as context:
-        view = completeness_view(completeness(context, with_zone(until), with_zone(since) if since else None))
-    output.completeness(view, pipeline_name, as_json)
+        view = completeness(context, with_zone(until), with_zone(since) if since else None)
+    output.completeness(view, as_json, pipeline_name)
     command.exit(0 if view.whole else WITH_LOSSES if view.complete else 1)
 
 
@@ -228,7 +225,7 @@ def hours(environment: Environment, pipeline_name: str, incomplete: bool, as_jso
     """
     lateness = find(environment.pipelines, pipeline_name).event_time.allowed_lateness
     with database_of(environment) as database:
-        output.hours(hour_views(hours_of(database, pipeline_name, lateness, incomplete=incomplete)), as_json)
+        output.hours(hours_of(database, pipeline_name, lateness, incomplete=incomplete), as_json)
 
 
 @commands.command()
@@ -258,7 +255,7 @@ def audit(
         with opened(command.obj, pipeline_name) as context:
             manifests, differences = audit_between(context, part)
             archived = context.database.archives.count_manifests(pipeline_name)
-        output.audited(difference_views(differences), manifests, (), as_json)
+        output.audited(differences, as_json, manifests, ())
         if archived:
             log.note(f"{archived:,} archived manifests are compared without --since and --until only")
         command.exit(1 if differences else 0)
@@ -270,7 +267,7 @@ def audit(
             output.never_filled(sink, context.database.archives.lacking(pipeline_name, sink)["manifests"])
         manifests = context.database.manifests.find(pipeline_name, archived=True)
         archives = context.database.archives.of_pipeline(pipeline_name)
-        output.audited(difference_views(differences), manifests, archives, as_json)
+        output.audited(differences, as_json, manifests, archives)
     command.exit(1 if differences else 0)
 
 

@@ -1,9 +1,7 @@
 """The command for monitoring: the state of pipelines as numbers."""
 
-import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from urllib.parse import urlsplit
@@ -14,6 +12,7 @@ from tidemark.api import asked_sources, known_pipelines
 from tidemark.cli import log
 from tidemark.cli.opened import connections_of, database_of
 from tidemark.cli.options import Commands, common_options, pipeline_argument
+from tidemark.cli.output import print_json
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, TidemarkError
@@ -21,7 +20,6 @@ from tidemark.open_metrics import CONTENT_TYPE, Measured, measured, text
 from tidemark.operations.lags import LOOK_UP, Answer
 from tidemark.operations.status import status
 from tidemark.pipeline.deployed import Deployed
-from tidemark.views.json_text import as_json_text
 from tidemark.views.pipelines import pipeline_view
 
 commands = Commands()
@@ -74,7 +72,7 @@ def metrics(
             raise click.UsageError("--listen serves OpenMetrics text; leave out --json")
         _serve(listen, lambda: text(pipelines()))
     elif as_json:
-        click.echo(json.dumps([asdict(pipeline) for pipeline in pipelines()], indent=2, default=as_json_text))
+        print_json(pipelines())
     else:
         click.echo(text(pipelines()), nl=False)
 

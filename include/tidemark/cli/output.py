@@ -1,14 +1,15 @@
 """Prints results for people or programs: tables and lines on standard output, and notes beside them.
 
-JSON is the views as they are (``tidemark.views``); a table is made from the same views.
+JSON is the values as they are (``json_value``); a table is made from the same values.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Concatenate, ParamSpec, TypeVar
 
 import click
 from rich.table import Table
@@ -16,19 +17,28 @@ from rich.text import Text
 
 from tidemark.cli.log import error, note, open_console
 from tidemark.errors import TidemarkError
+from tidemark.json_values import json_value
+from tidemark.lifecycle.close import Closing
 from tidemark.lifecycle.known_sinks import is_not_filled
-from tidemark.lifecycle.plan import up_to
-from tidemark.manifest import Archive, AttemptState, Decision, Manifest, ManifestState, count_of
-from tidemark.offsets import TopicPartition
+from tidemark.lifecycle.plan import PlannedRun, nothing_new
+from tidemark.manifest import Archive, AttemptState, Decision, Manifest, ManifestState, Publication, count_of
+from tidemark.offsets import Range
+from tidemark.operations.archive import NewArchive
+from tidemark.operations.audit import Compared
 from tidemark.operations.change import Change
+from tidemark.operations.complete import Completeness
+from tidemark.operations.fill import Filled
+from tidemark.operations.hours import Hour
+from tidemark.operations.lag import Lag
+from tidemark.operations.status import Status
 from tidemark.pipeline.settings import Pipeline
-from tidemark.views.checks import ComparedView, CompletenessView, DifferenceView
-from tidemark.views.manifests import ManifestHistoryView, ManifestView, PublicationView, RangeView
+from tidemark.problem import Problem
+from tidemark.views.manifests import ManifestHistoryView, ManifestView
 from tidemark.views.objects import ObjectView
-from tidemark.views.pipelines import DecisionView, LagView, StatusView
-from tidemark.views.runs import ArchiveView, ClosedRunView, EndView, FillView, RunView
-from tidemark.views.times import HourView
+from tidemark.views.pipelines import DecisionView
 
+Value = TypeVar("Value")
+Others = ParamSpec("Others")
 STATE_STYLES = {
     ManifestState.DONE: "green",
     ManifestState.FAILED: "red",
@@ -38,16 +48,11 @@ STATE_STYLES = {
 }
 
 
-def notes(run: RunView) -> None:
+def notes(run: PlannedRun) -> None:
     for text in run.notes:
         note(text)
     if not run.manifests and not run.slices:
-        covered = f"; covered by manifests {', '.join(map(str, run.covered_by))}" if run.covered_by else ""
-        note(f"nothing new up to offset {_up_to(run.ends)}{covered}")
-
-
-def _up_to(ends: Sequence[EndView]) -> str:
-    return up_to([(TopicPartition(end.topic, end.topic_id, end.partition), end.offset) for end in ends])
+        note(nothing_new(run))
 
 
 def as_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -61,22 +66,25 @@ def as_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) 
     console.print(table)
 
 
-def as_text(value: object) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+def print_json(value: object) -> None:
+    click.echo(json.dumps(value, indent=2, default=json_value))
 
 
-def _print_json(value: object) -> None:
-    click.echo(json.dumps(value, indent=2, default=as_text))
+def or_json(show: Callable[Concatenate[Value, Others], None]) -> Callable[Concatenate[Value, bool, Others], None]:
+    """For what shows a value to people: with ``as_json``, the second argument, it is printed as JSON instead."""
+
+    @wraps(show)
+    def printed(value: Value, as_json: bool, /, *others: Others.args, **named: Others.kwargs) -> None:
+        if as_json:
+            print_json(value)
+        else:
+            show(value, *others, **named)
+
+    return printed
 
 
-def _print_views(views: Sequence[Any]) -> None:
-    _print_json([asdict(view) for view in views])
-
-
-def planned(run: RunView, as_json: bool) -> None:
-    if as_json:
-        _print_json(asdict(run))
-        return
+@or_json
+def planned(run: PlannedRun) -> None:
     notes(run)
     console = open_console()
     if run.dry_run:
@@ -87,21 +95,15 @@ def planned(run: RunView, as_json: bool) -> None:
             f"run {run.run_key}{again}: manifests {', '.join(map(str, run.manifests)) or 'none'}", markup=False
         )
     for number, ranges in enumerate(run.slices):
-        console.print(f"  slice {number}: {', '.join(map(_span, ranges))}", markup=False)
+        console.print(f"  slice {number}: {', '.join(map(str, ranges))}", markup=False)
     if not run.reached:
         console.print(
             "the cut is not reached: max_slices or an open transaction ended the plan, the next run goes on from there"
         )
 
 
-def _span(covered: RangeView) -> str:
-    return f"{covered.topic}-{covered.partition} [{covered.start:,}, {covered.end:,})"
-
-
-def finished(views: Sequence[ManifestView], as_json: bool, *, nothing: str) -> None:
-    if as_json:
-        _print_views(views)
-        return
+@or_json
+def finished(views: Sequence[ManifestView], *, nothing: str) -> None:
     if not views:
         note(nothing)
         return
@@ -110,7 +112,7 @@ def finished(views: Sequence[ManifestView], as_json: bool, *, nothing: str) -> N
         counts = view.counts and (view.counts.read, view.counts.written, view.counts.dead_lettered)
         state = view.state + (" (at work)" if view.alive and view.state is not ManifestState.DONE else "")
         table.add_row(
-            str(view.id), view.pipeline, view.run_key, str(view.slice), f"[{STATE_STYLES[view.state]}]{state}[/]",
+            str(view.id), view.pipeline_name, view.run_key, str(view.slice), f"[{STATE_STYLES[view.state]}]{state}[/]",
             str(view.attempt), _ranges(view.ranges), *(f"{count:,}" for count in counts or ()),
             *([""] * (0 if counts else 3)), str(len(view.objects)),
         )  # fmt: skip
@@ -122,31 +124,29 @@ def finished(views: Sequence[ManifestView], as_json: bool, *, nothing: str) -> N
         behind = [published.sink for published in view.publications if published.behind]
         if behind:
             what = f"manifest {view.id}: a replay has not reached {', '.join(behind)}"
-            open_console().print(f"{what}; next: tidemark retry {view.pipeline}", markup=False)
+            open_console().print(f"{what}; next: tidemark retry {view.pipeline_name}", markup=False)
         if view.reason:
             open_console().print(f"manifest {view.id}: {view.reason}", markup=False)
     lacking: dict[tuple[str, str], list[int]] = {}
     for view in views:
         for sink in view.unfilled:
-            lacking.setdefault((view.pipeline, sink), []).append(view.id)
+            lacking.setdefault((view.pipeline_name, sink), []).append(view.id)
     for (pipeline_name, sink), manifests in sorted(lacking.items()):
         open_console().print(is_not_filled(pipeline_name, sink, sorted(manifests)), markup=False)
 
 
-def _ranges(ranges: Sequence[RangeView]) -> str:
+def _ranges(ranges: Sequence[Range]) -> str:
     """For a table with rich's markup."""
     return _spans(ranges).replace("[", "\\[")
 
 
-def _spans(ranges: Sequence[RangeView]) -> str:
-    shown = [_span(covered) for covered in ranges[:8]]
+def _spans(ranges: Sequence[Range]) -> str:
+    shown = [str(covered) for covered in ranges[:8]]
     return "\n".join(shown + ([f".. {len(ranges) - 8} more"] if len(ranges) > 8 else []))
 
 
-def archived(view: ArchiveView, as_json: bool) -> None:
-    if as_json:
-        _print_json(asdict(view))
-        return
+@or_json
+def archived(view: NewArchive) -> None:
     if view.manifests:
         to_be = "would be archived" if view.dry_run else f"are archived (archive {view.archive})"
         span = f"{count_of(view.manifests, 'manifest')}, {view.first_manifest} to {view.last_manifest}"
@@ -180,10 +180,8 @@ def never_filled(sink: str, archived: int) -> None:
         )
 
 
-def filled(view: FillView, as_json: bool) -> None:
-    if as_json:
-        _print_json(asdict(view))
-        return
+@or_json
+def filled(view: Filled) -> None:
     for manifest_id in view.filled:
         click.echo(f"manifest {manifest_id}: {'would be published' if view.dry_run else 'published'} to {view.sink}")
     for lacking in view.not_filled:
@@ -197,16 +195,17 @@ def filled(view: FillView, as_json: bool) -> None:
         note("nothing was changed (dry run)")
 
 
-def closed(run: ClosedRunView, as_json: bool) -> None:
+def closed(run: Closing, manifests: Sequence[ManifestView], as_json: bool) -> None:
+    """``manifests`` are those of the run, and those that it took along."""
     if as_json:
-        _print_json(asdict(run))
+        print_json(json_value(run) | {"manifests": manifests})
         return
-    finished(run.manifests, False, nothing=f"run {run.run_key} is complete, it planned nothing itself")
+    finished(manifests, False, nothing=f"run {run.run_key} is complete, it planned nothing itself")
 
 
-def shown(view: ManifestHistoryView, compared: Sequence[ComparedView] | None, as_json: bool) -> None:
+def shown(view: ManifestHistoryView, compared: Sequence[Compared] | None, as_json: bool) -> None:
     if as_json:
-        _print_json(asdict(view) | ({} if compared is None else {"compared": [vars(each) for each in compared]}))
+        print_json(json_value(view) | ({} if compared is None else {"compared": compared}))
         return
     console = open_console()
     errors = {attempt.error for attempt in view.attempts if attempt.error}  # each is printed once, beside its attempt
@@ -235,17 +234,15 @@ def shown(view: ManifestHistoryView, compared: Sequence[ComparedView] | None, as
         console.print(_compared(compared))
 
 
-def _compared(compared: Sequence[ComparedView]) -> Table:
+def _compared(compared: Sequence[Compared]) -> Table:
     table = Table("sink", "verdict", "what it shows", "next", title="compared with the sinks")
     for each in compared:
         table.add_row(each.sink, each.verdict or "not known", each.what, each.next_step)
     return table
 
 
-def history(decisions: Sequence[DecisionView], as_json: bool) -> None:
-    if as_json:
-        _print_views(decisions)
-        return
+@or_json
+def history(decisions: Sequence[DecisionView]) -> None:
     if not decisions:
         note("nobody has decided anything about this pipeline")
         return
@@ -273,7 +270,7 @@ def _publications(view: ManifestView) -> Table:
     return table
 
 
-def _shown_attempt(published: PublicationView) -> str:
+def _shown_attempt(published: Publication) -> str:
     return f"{published.attempt} (behind)" if published.behind else str(published.attempt)
 
 
@@ -284,10 +281,8 @@ def _time(when: datetime | None) -> str:
     return when.strftime("%Y-%m-%d %H:%M:%S") if when else ""
 
 
-def hours(views: Sequence[HourView], as_json: bool) -> None:
-    if as_json:
-        _print_views(views)
-        return
+@or_json
+def hours(views: Sequence[Hour]) -> None:
     if not views:
         note("there are no such hours")
         return
@@ -306,18 +301,14 @@ def hours(views: Sequence[HourView], as_json: bool) -> None:
     open_console().print(table)
 
 
-def objects(views: Sequence[ObjectView], as_json: bool) -> None:
-    if as_json:
-        _print_views(views)
-        return
+@or_json
+def objects(views: Sequence[ObjectView]) -> None:
     for view in views:
         click.echo(view.path)
 
 
-def decided(decision: Decision, pipeline_name: str, as_json: bool) -> None:
-    if as_json:
-        _print_json(asdict(decision))
-        return
+@or_json
+def decided(decision: Decision, pipeline_name: str) -> None:
     for line in decision.lines:
         click.echo(line)
     if not decision.lines:
@@ -329,10 +320,8 @@ def decided(decision: Decision, pipeline_name: str, as_json: bool) -> None:
         note(f"manifests {ids}; tidemark retry {pipeline_name} finishes what is planned")
 
 
-def lag(views: Sequence[LagView], as_json: bool) -> None:
-    if as_json:
-        _print_views(views)
-        return
+@or_json
+def lag(views: Sequence[Lag]) -> None:
     table = Table("topic", "partition", "log start", "planned up to", "last stable", "log end", "lag", "unpublished")
     for view in views:
         numbers = (view.log_start, view.planned, view.last_stable, view.log_end, view.lag, view.unpublished)
@@ -346,10 +335,8 @@ def lag(views: Sequence[LagView], as_json: bool) -> None:
     )
 
 
-def status(views: Sequence[StatusView], as_json: bool) -> None:
-    if as_json:
-        _print_views(views)
-        return
+@or_json
+def status(views: Sequence[Status]) -> None:
     if not views:
         note("there are no pipelines")
     for view in views:
@@ -363,15 +350,13 @@ def status(views: Sequence[StatusView], as_json: bool) -> None:
         facts += [count_of(view.dead_lettered, "dead letter")] if view.dead_lettered else []
         if view.newest.read > view.newest.written:
             facts.append(f"of the newest {count_of(view.newest.read, 'record')}: {view.newest.described()}")
-        click.echo(f"{view.pipeline}: {'; '.join(facts)}")
+        click.echo(f"{view.pipeline_name}: {'; '.join(facts)}")
         for problem in view.problems:
             click.echo(f"  {problem.kind}: {problem.what}\n    next: {problem.next_step}")
 
 
-def completeness(view: CompletenessView, pipeline_name: str, as_json: bool) -> None:
-    if as_json:
-        _print_json(asdict(view))
-        return
+@or_json
+def completeness(view: Completeness, pipeline_name: str) -> None:
     until = view.until.isoformat()
     if view.run_key is None:
         furthest = f": the furthest planned up to {view.planned_up_to.isoformat()}" if view.planned_up_to else ""
@@ -386,30 +371,26 @@ def completeness(view: CompletenessView, pipeline_name: str, as_json: bool) -> N
             click.echo(f"given up{since}: what {', '.join(view.given_up)} lacked")
     else:
         click.echo(f"not everything before {until} is published (run {view.run_key} says so)")
-    parts: dict[tuple[int, str, str], list[RangeView]] = {}
+    parts: dict[tuple[int, str, str], list[Range]] = {}
     for part in view.missing:
-        covered = RangeView(part.topic, part.topic_id, part.partition, part.start, part.end)
-        parts.setdefault((part.manifest_id, part.state, part.sink), []).append(covered)
+        parts.setdefault((part.manifest_id, part.state, part.sink), []).append(part.covered)
     if parts:
         rows = [(str(number), state, sink, _spans(covered)) for (number, state, sink), covered in parts.items()]
         as_table("not published", ("manifest", "state", "sink", "offsets"), rows)
     for covered in view.lost:
-        click.echo(f"lost: {_span(covered)}")
+        click.echo(f"lost: {covered}")
     if any(part.state is not ManifestState.DONE for part in view.missing):
         note(f"next: tidemark retry {pipeline_name}")
     for manifest_id in sorted({part.manifest_id for part in view.missing if part.state is ManifestState.BLOCKED}):
         note(f"manifest {manifest_id} is blocked; why: tidemark show {manifest_id}")
 
 
+@or_json
 def audited(
-    differences: Sequence[DifferenceView],
+    differences: Sequence[Problem],
     manifests: Sequence[Manifest],
     archives: Sequence[Archive],
-    as_json: bool,
 ) -> None:
-    if as_json:
-        _print_views(differences)
-        return
     for difference in differences:
         click.echo(str(difference))
     done = [manifest for manifest in manifests if manifest.state is ManifestState.DONE]
@@ -429,13 +410,13 @@ def validated(
 ) -> None:
     """``changes`` is None when files were not compared with their history."""
     if as_json:
-        _print_json(
+        print_json(
             [
                 {
                     "file": str(file),
                     "error": None if isinstance(pipeline, Pipeline) else str(pipeline),
                     "warnings": list(warnings.get(file, ())),
-                    **({} if changes is None else {"changes": [vars(change) for change in changes.get(file, ())]}),
+                    **({} if changes is None else {"changes": changes.get(file, ())}),
                 }
                 for file, pipeline in loaded
             ]
@@ -456,7 +437,7 @@ def migrated(versions: Sequence[int], database: str | None, dry_run: bool, as_js
     """``versions`` of the tables were made, or would be."""
     created = 1 in versions
     if as_json:
-        _print_json({"created": created, "versions": versions, "dry_run": dry_run, "database": database})
+        print_json({"created": created, "versions": versions, "dry_run": dry_run, "database": database})
         return
     if not versions:
         done = "nothing to do"

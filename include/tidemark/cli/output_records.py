@@ -3,28 +3,25 @@
 import json
 from base64 import b64decode
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import click
 
 from tidemark.cli.log import note
-from tidemark.cli.output import as_table
+from tidemark.cli.output import as_table, or_json
+from tidemark.json_values import json_value
 from tidemark.manifest import count_of
+from tidemark.operations.bring_back import BroughtBack
+from tidemark.operations.dead_letters import DeadLetters, LetterPlace, PublishedDeadLetter
 from tidemark.operations.locate import ChainOffset
 from tidemark.operations.peek import Peeked
 from tidemark.sinks.located import Located
-from tidemark.views.dead_letters import BroughtBackView, DeadLettersView, DeadLetterView, LetterPlaceView
-from tidemark.views.json_text import as_json_text
-from tidemark.views.offsets import offset_views
 
 SHOWN = 100  # characters of a value; --json has all of it
 
 
-def located(chains: Sequence[ChainOffset], as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps([asdict(view) for view in offset_views(chains)], indent=2, default=as_json_text))
-        return
+@or_json
+def located(chains: Sequence[ChainOffset]) -> None:
     for chain in chains:
         life = f", incarnation {chain.incarnation}, which has ended" if chain.retired else ""
         place = f"{chain.at.topic}-{chain.at.partition} offset {chain.offset}"
@@ -34,9 +31,9 @@ def located(chains: Sequence[ChainOffset], as_json: bool) -> None:
 
 
 def _what(chain: ChainOffset) -> str:
-    if chain.manifest is None:
+    if chain.manifest is None or chain.range is None:
         return f"{chain.standing}; {chain.message}"
-    covered = f"manifest {chain.manifest.id}, {chain.manifest.state}, offsets [{chain.start}, {chain.end})"
+    covered = f"manifest {chain.manifest.id}, {chain.manifest.state}, offsets [{chain.range.start}, {chain.range.end})"
     return covered if chain.sinks else f"{covered}; {chain.message}"
 
 
@@ -50,7 +47,7 @@ def peeked(records: Peeked, as_json: bool) -> None:
     """Rows and dead letters, as JSON one to a line; what would fail a manifest stands on standard error."""
     if as_json:
         for row in (*records.rows, *({**row, "taken_away": True} for row in records.taken_away), *records.dead_letters):
-            click.echo(json.dumps(row, ensure_ascii=False, default=as_json_text))
+            click.echo(json.dumps(row, ensure_ascii=False, default=json_value))
     else:
         _tables(records)
     taken = f", {len(records.taken_away):,} taken away by the transforms" if records.taken_away else ""
@@ -111,10 +108,8 @@ def _short(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 2]}.."
 
 
-def dead_letters(view: DeadLettersView, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(asdict(view), indent=2, default=as_json_text))
-        return
+@or_json
+def dead_letters(view: DeadLetters) -> None:
     if view.groups:
         rows = [
             (f"{group.count:,}", group.error_class, group.reason, _placed(group.first), _placed(group.last))
@@ -130,22 +125,20 @@ def dead_letters(view: DeadLettersView, as_json: bool) -> None:
         note(f"the first {len(view.records):,} are shown; --limit shows more")
 
 
-def _placed(place: LetterPlaceView) -> str:
+def _placed(place: LetterPlace) -> str:
     when = place.timestamp.strftime("%Y-%m-%d %H:%M:%S ") if place.timestamp else ""
     return f"{when}{place.topic}-{place.partition} offset {place.offset} (manifest {place.manifest_id})"
 
 
-def _letter(view: DeadLetterView) -> tuple[str, ...]:
+def _letter(view: PublishedDeadLetter) -> tuple[str, ...]:
     schemas = f" ({view.schemas})" if view.schemas else ""
     key, value = ("null" if content is None else _short(_readable(content)) for content in (view.key, view.value))
     place = f"{view.topic}-{view.partition}"
     return str(view.manifest_id), place, str(view.offset), view.error_class, view.reason + schemas, key, value
 
 
-def brought_back(view: BroughtBackView, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(asdict(view), indent=2, default=as_json_text))
-        return
+@or_json
+def brought_back(view: BroughtBack) -> None:
     for part in view.returned:
         if part.brought_back is None:
             click.echo(f"manifest {part.manifest_id}: would be replayed, for {count_of(part.before, 'dead letter')}")

@@ -22,7 +22,6 @@ from tidemark.sinks.dead_letters import ERROR_CLASSES
 from tidemark.sinks.located import Standing
 from tidemark.sources.registry import open_source
 from tidemark.suggestion import nearest
-from tidemark.views.dead_letters import brought_back_view, dead_letters_view
 
 commands = Commands()
 
@@ -134,11 +133,11 @@ def dead_letters(
     with opened(environment, pipeline_name) as context:
         if not replay:
             letters = read_dead_letters(context, selection, limit=limit if show else 0)
-            output_records.dead_letters(dead_letters_view(letters), as_json)
+            output_records.dead_letters(letters, as_json)
             return
         stage = LoggedStage(environment, context, master)
         progress = log.LoggedProgress(pipeline_name)
         result = bring_back(context, selection, str(why), stage, progress, dry_run=dry_run)
-        log.tell_failures(result.failed.values())
-        output_records.brought_back(brought_back_view(result), as_json)
-    command.exit(1 if result.failed or result.left else 0)
+        log.tell_failures(result.errors.values())
+        output_records.brought_back(result, as_json)
+    command.exit(1 if result.errors or result.left else 0)

@@ -27,7 +27,6 @@ from tidemark.operations.append_again import note_append_again
 from tidemark.operations.damage import note_shrunken
 from tidemark.operations.fill import fill as fill_sink
 from tidemark.views.manifests import ManifestView, manifest_views
-from tidemark.views.runs import closed_run_view, fill_view, run_view
 
 commands = Commands()
 until_option = click.option("--until", type=TIMES, metavar="TIME",
@@ -66,7 +65,7 @@ def plan(
         if not dry_run:
             log.tell(events.planned(pipeline_name, planned))
         older = older_unfinished(context, planned.manifests)
-        output.planned(run_view(planned, older, unfinished_lines(context, older)), as_json)
+        output.planned(planned.with_unfinished(older, unfinished_lines(context, older)), as_json)
 
 
 @commands.command()
@@ -96,14 +95,15 @@ def run(
         older = older_unfinished(context, planned.manifests)
         taken = to_take_along(context, older)
         taken_ids = [manifest.id for manifest in taken]
-        output.notes(run_view(planned, older, unfinished_lines(context, older, taken_ids)))
+        output.notes(planned.with_unfinished(older, unfinished_lines(context, older, taken_ids)))
         own = context.database.manifests.find(ids=planned.manifests)
         _work(environment, context, in_turn(context, own, taken), master)
         with _watched(environment, pipeline_name, Task.CLOSE):
             closing = close(context, planned.run_key, processed=taken_ids)
         if closing.closed_hours:
             log.tell(events.hours_complete(pipeline_name, closing.closed_hours))
-        output.closed(closed_run_view(context.database, closing), as_json)
+        done = context.database.manifests.find(ids=[*closing.manifests, *closing.taken_along])
+        output.closed(closing, manifest_views(context.database, done), as_json)
 
 
 @commands.command()
@@ -189,9 +189,9 @@ def fill(
     with opened(environment, pipeline_name) as context:
         stage = LoggedStage(environment, context, master)
         filled = fill_sink(context, sink, why, stage, log.LoggedProgress(pipeline_name), dry_run=dry_run)
-        log.tell_failures(filled.not_filled.values())
-        output.filled(fill_view(filled), as_json)
-    command.exit(1 if filled.not_filled or filled.left else 0)
+        log.tell_failures(filled.errors.values())
+        output.filled(filled, as_json)
+    command.exit(1 if filled.errors or filled.left else 0)
 
 
 def _work(environment: Environment, context: Context, manifests: list[Manifest], master: str | None) -> list[Manifest]:

@@ -1,11 +1,12 @@
 """The end of a run: whether all of it is published, and what it did."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from tidemark.database.statements import Row
 from tidemark.errors import NotFound, NotPublished
+from tidemark.json_values import NOT_IN_JSON
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.failed_tasks import Task, begun
 from tidemark.lifecycle.hours import close_hours
@@ -42,7 +43,7 @@ class Closing:
     taken_along: tuple[int, ...]
     counts: Counts
     hours: dict[str, list[int]]
-    closed_hours: tuple[datetime, ...] = ()
+    closed_hours: tuple[datetime, ...] = field(default=(), metadata=NOT_IN_JSON)
 
 
 def close(

@@ -65,7 +65,7 @@ def described(manifest: Manifest) -> str:
         ManifestState.RUNNING: "running, its process is alive" if manifest.alive else "running, its process is dead",
         ManifestState.DONE: "a replay has reached only some sinks",
     }.get(manifest.state, manifest.state.value)
-    ranges = [f"{part.at.name} [{part.start:,}, {part.end:,})" for part in manifest.ranges[:3]]
+    ranges = map(str, manifest.ranges[:3])
     more = f" and {len(manifest.ranges) - 3} more ranges" if len(manifest.ranges) > 3 else ""
     why = f": {manifest.reason.splitlines()[0]}" if manifest.reason else ""
     return f"manifest {manifest.id} of run {manifest.run_key}, {', '.join(ranges)}{more} ({state}){why}"

@@ -2,14 +2,15 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from tidemark import planner
 from tidemark.errors import CutConflict, PlanRefused, Unavailable
 from tidemark.failpoints import failpoint
+from tidemark.json_values import INLINE
 from tidemark.lifecycle import covering, divergence, spans
 from tidemark.lifecycle.context import Context, refuse_out_of_use
 from tidemark.lifecycle.covering import Begins
@@ -20,7 +21,7 @@ from tidemark.lifecycle.lives import lives_of, start_of
 from tidemark.lifecycle.own_output import refuse_own_output
 from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.lifecycle.renamed import refuse_looks_renamed
-from tidemark.manifest import RangeKind, RunKind
+from tidemark.manifest import Manifest, RangeKind, RunKind
 from tidemark.moments import with_zone
 from tidemark.offsets import Range, TopicPartition
 from tidemark.partitions import Bounds, OpenTransaction
@@ -65,11 +66,22 @@ class Tick:
         return cls(run_key or f"manual__{datetime.now(UTC).isoformat()}", RunKind.MANUAL, cut)
 
 
+@dataclass(frozen=True, order=True)
+class End:
+    """Where a run ends in one partition: at the first ``offset`` that it does not have."""
+
+    at: TopicPartition = field(metadata=INLINE)
+    offset: int
+
+
 @dataclass(frozen=True)
 class PlannedRun:
-    """A stored run, or with ``dry_run`` what would be stored; ``repeated`` when the run key was planned before.
+    """A planned run, or with ``dry_run`` what would be planned; it ``ends`` at these offsets, one per partition.
 
-    ``ends`` is where the run ends, one offset per partition.
+    ``manifests`` are new; ``covered_by`` are older ones that hold another part of what the run stands for: a run is
+    done when all of them are published.
+    ``reached``: the plan goes up to its cut. ``repeated``: the run key was planned before, and ``slices`` is empty.
+    ``unfinished`` are manifests of earlier runs that nobody is at work on; ``notes`` say more of them.
     """
 
     run_key: str
@@ -80,7 +92,12 @@ class PlannedRun:
     repeated: bool = False
     dry_run: bool = False
     slices: tuple[tuple[Range, ...], ...] = ()
-    ends: tuple[tuple[TopicPartition, int], ...] = ()
+    ends: tuple[End, ...] = ()
+    unfinished: tuple[int, ...] = ()
+
+    def with_unfinished(self, older: Sequence[Manifest], lines: Sequence[str]) -> "PlannedRun":
+        """The run with what is unfinished of earlier runs; ``lines`` say more of them, and follow its own notes."""
+        return replace(self, notes=(*self.notes, *lines), unfinished=tuple(manifest.id for manifest in older))
 
 
 class _Overtaken(Exception):
@@ -150,7 +167,7 @@ def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
                     planned.notes,
                     dry_run=True,
                     slices=planned.slices,
-                    ends=tuple(sorted(planned.ends)),
+                    ends=_ends(planned.ends),
                 )
             stands_for = tick.cut_at if _by_time(context, tick) else asked_at
             known_up_to = stands_for if planned.reached and planned.seen else None
@@ -170,10 +187,20 @@ def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
     return run
 
 
-def up_to(ends: Sequence[tuple[TopicPartition, int]]) -> str:
-    """Where a run ends, for people: ``120 of flights-0, 118 of flights-1``."""
-    shown = ", ".join(f"{end:,} of {at.name}" for at, end in ends[:8])
-    return shown + (f" and {len(ends) - 8} more partitions" if len(ends) > 8 else "")
+def _ends(ends: Iterable[tuple[TopicPartition, int]]) -> tuple[End, ...]:
+    return tuple(sorted(End(at, offset) for at, offset in ends))
+
+
+def nothing_new(run: PlannedRun) -> str:
+    """Where a run without manifests ends, for people: ``nothing new up to offset 120 of flights-0, ..``."""
+    shown = ", ".join(f"{end.offset:,} of {end.at.name}" for end in run.ends[:8])
+    more = f" and {len(run.ends) - 8} more partitions" if len(run.ends) > 8 else ""
+    return f"nothing new up to offset {shown}{more}{covered(run)}"
+
+
+def covered(run: PlannedRun) -> str:
+    """What comes after the new manifests of a run when older ones hold a part of it."""
+    return f"; covered by manifests {', '.join(map(str, run.covered_by))}" if run.covered_by else ""
 
 
 def _chains(context: Context) -> list[Chain]:
@@ -199,7 +226,7 @@ def _known(context: Context, tick: Tick) -> PlannedRun | None:
         )
     return PlannedRun(
         tick.run_key, tuple(row["manifests"]), tuple(row["covered_by"]), row["reached"], tuple(row["notes"]), True,
-        ends=tuple(context.database.runs.places_of_ends(row["id"])),
+        ends=_ends(context.database.runs.places_of_ends(row["id"])),
     )  # fmt: skip
 
 
@@ -357,5 +384,5 @@ def _store(
     database.ranges.insert(RangeKind.DATA, rows)
     return PlannedRun(
         tick.run_key, tuple(manifest_ids), tuple(covered_by), planned.reached, planned.notes,
-        slices=planned.slices, ends=tuple(sorted(planned.ends)),
+        slices=planned.slices, ends=_ends(planned.ends),
     )  # fmt: skip

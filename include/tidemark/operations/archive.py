@@ -16,41 +16,35 @@ from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.manifest import Decision, Manifest
+from tidemark.problem import Problem
 from tidemark.verdict import NextStep, command
 
 BATCH = 5_000  # ranges of all chains in one transaction: half a second, in which nobody plans
 NAMED = 10  # manifests at which it stops, in a message
 
 
-@dataclass(frozen=True)
-class Stop:
-    """A manifest that may not be archived although it is old enough, and what to do about it."""
-
-    manifest_id: int
-    what: str
-    next_step: str
-
-
 @dataclass
 class NewArchive:
     """What was archived, and in a dry run would be; ``archive`` is its number, None when that is nothing.
 
-    ``offsets`` counts those of all chains, lost ones too.
+    ``manifests`` counts them, from the first to the last, ``offsets`` those of all chains, lost ones too. ``stops`` are
+    manifests that may not be archived although they are old enough.
     """
 
+    pipeline_name: str
     before: datetime
     dry_run: bool
     archive: int | None = None
     manifests: int = 0
-    first: int | None = None
-    last: int | None = None
+    first_manifest: int | None = None
+    last_manifest: int | None = None
     offsets: int = 0
-    stops: list[Stop] = field(default_factory=list)
+    stops: list[Problem] = field(default_factory=list)
 
     def add(self, manifests: Sequence[int], offsets: int) -> None:
         self.manifests += len(manifests)
-        self.first = min(self.first or manifests[0], *manifests)
-        self.last = max(self.last or 0, *manifests)
+        self.first_manifest = min(self.first_manifest or manifests[0], *manifests)
+        self.last_manifest = max(self.last_manifest or 0, *manifests)
         self.offsets += offsets
 
 
@@ -106,7 +100,7 @@ def archive(context: Context, before: datetime, why: str, *, batch: int = BATCH,
             context.pipeline_name, sink.name, sink.ledger.evidence()
         )
     }
-    result = NewArchive(before, dry_run)
+    result = NewArchive(context.pipeline_name, before, dry_run)
     of_chain = max(1, batch // max(1, len(context.database.chains.lanes(context.pipeline_name))))
     while True:
         oldest = _fold_oldest(context, result, apart, why, None if dry_run else of_chain)
@@ -187,7 +181,7 @@ def _fold(context: Context, result: NewArchive, manifests: Sequence[int], why: s
     database.manifests.add_up_sums(pipeline_name)
 
 
-def _stops(context: Context, before: datetime, oldest: _Oldest) -> list[Stop]:
+def _stops(context: Context, before: datetime, oldest: _Oldest) -> list[Problem]:
     """The first manifest of each chain that is old enough and may not be archived; by id, at most ``NAMED``."""
     folded, ids = set(oldest.folded), set()
     for parts in oldest.chains.values():
@@ -197,27 +191,27 @@ def _stops(context: Context, before: datetime, oldest: _Oldest) -> list[Stop]:
     return [_stop(manifest, oldest.refused[manifest.id], before) for manifest in manifests]
 
 
-def _stop(manifest: Manifest, why: str, before: datetime) -> Stop:
+def _stop(manifest: Manifest, why: str, before: datetime) -> Problem:
     pipeline_name = manifest.pipeline_name
     name = f"manifest {manifest.id}"
     match why:
         case "unfinished":
-            return Stop(manifest.id, f"{name} is {manifest.state.value}", manifest.retry)
+            return Problem(manifest.id, f"{name} is {manifest.state.value}", manifest.retry)
         case "open" if manifest.alive:
             what = f"attempt {manifest.attempt} at {name} is at work"
-            return Stop(manifest.id, what, f"wait for it: tidemark show {manifest.id}")
+            return Problem(manifest.id, what, f"wait for it: tidemark show {manifest.id}")
         case "open":
             what = f"attempt {manifest.attempt} at {name} has not ended, and its process is dead or paused"
-            return Stop(manifest.id, what, command(NextStep.REPLAY, pipeline_name, manifest.id, ""))
+            return Problem(manifest.id, what, command(NextStep.REPLAY, pipeline_name, manifest.id, ""))
         case "unfilled":
             fills = [command(NextStep.FILL, pipeline_name, manifest.id, sink) for sink in manifest.unfilled]
-            return Stop(manifest.id, f"{name} is not in {', '.join(manifest.unfilled)}", " and ".join(fills))
+            return Problem(manifest.id, f"{name} is not in {', '.join(manifest.unfilled)}", " and ".join(fills))
         case "behind":
-            return Stop(manifest.id, f"a replay of {name} has not reached every sink", manifest.retry)
+            return Problem(manifest.id, f"a replay of {name} has not reached every sink", manifest.retry)
         case "apart":
             what = f"a target does not show what is published of {name}"
-            return Stop(manifest.id, what, f"tidemark show {manifest.id} --compare")
-    return Stop(
+            return Problem(manifest.id, what, f"tidemark show {manifest.id} --compare")
+    return Problem(
         manifest.id,
         f"{name} was replayed, or tried again, since {before.isoformat()}",
         f"archive it when that is long ago, with a later time; who did it: tidemark show {manifest.id}",

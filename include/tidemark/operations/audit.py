@@ -15,9 +15,9 @@ from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_vanished, went_back
 from tidemark.lifecycle.reconcile import Judgement, judgement, next_step
 from tidemark.manifest import Manifest, ManifestSelection, ManifestState
 from tidemark.paths import RecordName
+from tidemark.problem import Problem
 from tidemark.sinks.base import Contents, Expected, Sink, WriteMode
 from tidemark.sinks.capabilities import KeepsDeadLetterFiles
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.stored.published_files import lost_dead_letters
 from tidemark.verdict import NextStep, Verdict, command
 
@@ -25,7 +25,7 @@ KEPT = 20  # differences that the database keeps of an audit, for the page; the 
 KEPT_CHARACTERS = 500  # of each line of them
 
 
-def audit(context: Context, *, deep: bool = False) -> list[Difference]:
+def audit(context: Context, *, deep: bool = False) -> list[Problem]:
     """Every difference between chains, manifests, publications and output; ``deep`` reads all rows.
 
     Differences of a manifest that an attempt starts at or publishes during the audit are left out: its output has
@@ -35,10 +35,10 @@ def audit(context: Context, *, deep: bool = False) -> list[Difference]:
     began = datetime.now(UTC)
     differences = list(_that_stay(context, deep=deep))
     _keep(context, began, differences, deep=deep)
-    return differences
+    return [difference.with_example() for difference in differences]
 
 
-def audit_between(context: Context, selection: ManifestSelection) -> tuple[list[Manifest], list[Difference]]:
+def audit_between(context: Context, selection: ManifestSelection) -> tuple[list[Manifest], list[Problem]]:
     """The manifests of a selection, newest first, and the differences of each: its counts, and what each sink shows of
     it with all objects.
 
@@ -52,25 +52,25 @@ def audit_between(context: Context, selection: ManifestSelection) -> tuple[list[
     for manifest in manifests:
         in_sinks = [in_sink for in_sink in compared(context, manifest) if in_sink.differs]
         if in_sinks and not _changed(context, manifest):
-            differences += [Difference(manifest.id, in_sink.what, in_sink.next_step) for in_sink in in_sinks]
+            differences += [Problem(manifest.id, in_sink.what, in_sink.next_step) for in_sink in in_sinks]
     if differences:
         _keep(context, began, differences, deep=False)
     return manifests, differences
 
 
-def _keep(context: Context, began: datetime, differences: Sequence[Difference], *, deep: bool) -> None:
+def _keep(context: Context, began: datetime, differences: Sequence[Problem], *, deep: bool) -> None:
     first = [_shortened(difference) for difference in differences[:KEPT]]
     context.database.audits.store(context.pipeline_name, began, deep=deep, differences=len(differences), first=first)
 
 
-def _shortened(difference: Difference) -> dict[str, Any]:
+def _shortened(difference: Problem) -> dict[str, Any]:
     """For the database: a line may name all files of a lake, in any characters that a file system allows."""
     texts = {"what": difference.what, "next_step": difference.next_step}
     kept = {name: storable(text)[:KEPT_CHARACTERS] for name, text in texts.items()}
     return {"manifest_id": difference.manifest_id, **kept}
 
 
-def _that_stay(context: Context, *, deep: bool) -> Iterator[Difference]:
+def _that_stay(context: Context, *, deep: bool) -> Iterator[Problem]:
     manifests = context.database.manifests.find(context.pipeline_name, archived=True)
     before = {manifest.id: manifest for manifest in manifests}
     for difference in _differences(context, manifests, deep=deep):
@@ -80,7 +80,7 @@ def _that_stay(context: Context, *, deep: bool) -> Iterator[Difference]:
             yield _without_replay(difference, before[difference.manifest_id])
 
 
-def _without_replay(difference: Difference, manifest: Manifest) -> Difference:
+def _without_replay(difference: Problem, manifest: Manifest) -> Problem:
     """What is archived is not processed again."""
     replay = command(NextStep.REPLAY, manifest.pipeline_name, manifest.id, "")
     if manifest.archived is None or replay not in difference.next_step:
@@ -97,7 +97,11 @@ def _changed(context: Context, before: Manifest) -> bool:
 
 @dataclass(frozen=True)
 class Compared:
-    """A manifest in one sink; ``verdict`` is None while an attempt is at work, or when the sink does not answer."""
+    """What one sink shows of a manifest; ``verdict`` is one of ``docs/verdicts.md``.
+
+    It is None while an attempt is at work, and when the sink does not answer. ``next_step`` is empty when there is
+    nothing to do.
+    """
 
     sink: str
     target: str
@@ -129,23 +133,23 @@ def _compared(context: Context, manifest: Manifest, sink: Sink) -> Compared:
     return Compared(sink.name, sink.target, judged.verdict, described(judged), judged.next_step)
 
 
-def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> Iterator[Difference]:
+def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> Iterator[Problem]:
     for row in context.database.audits.broken_chains(context.pipeline_name):
-        yield Difference(
+        yield Problem(
             None,
             f"no range of {row['topic']}-{row['partition']} ends at {row['start_offset']}, where another starts",
             "the chain constraint was removed from the database; restore it",
         )
     for what in context.database.audits.false_proofs(context.pipeline_name):
-        yield Difference(None, what, "somebody changed the tables by hand: restore a copy of the database")
+        yield Problem(None, what, "somebody changed the tables by hand: restore a copy of the database")
     if context.database.audits.wrong_sums(context.pipeline_name):
-        yield Difference(
+        yield Problem(
             None,
             "the sums of what is done, by which lists and gauges count, are not what the manifests add up to",
             "somebody changed the tables by hand; as their owner, count again: SELECT tidemark.count_done()",
         )
     for row in context.database.publications.notes(context.pipeline_name):
-        yield Difference(
+        yield Problem(
             row["manifest_id"],
             f"attempt {row['attempt']}, which is published, is {row['note']}",
             "make the transforms depend on the record alone, then: "
@@ -163,10 +167,10 @@ def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> 
             yield from differences_of_sink(context.database, sink, manifests, deep=deep)
         except (*OF_ONE_SINK, LakeConflict) as error:
             error.within(pipeline=context.pipeline_name)
-            yield Difference(None, f"sink {sink.name} cannot be compared: {error.what}", error.next_step)
+            yield Problem(None, f"sink {sink.name} cannot be compared: {error.what}", error.next_step)
 
 
-def _target(context: Context, sink: Sink) -> Iterator[Difference]:
+def _target(context: Context, sink: Sink) -> Iterator[Problem]:
     """A target of another database, or one that went back; an empty one is missing what is published there."""
     owner, database_id = sink.ledger.owner(), context.database.id()
     adopt = command(NextStep.ADOPT, sink.pipeline_name, None, sink.name)
@@ -174,15 +178,15 @@ def _target(context: Context, sink: Sink) -> Iterator[Difference]:
         try:
             refuse_foreign(sink, database_id)
         except ForeignLake as foreign:
-            yield Difference(None, foreign.what, foreign.next_step)
+            yield Problem(None, foreign.what, foreign.next_step)
     why = went_back(context.database, sink)
     if why is not None:
-        yield Difference(None, why, f"check that it is the right one; if it was restored: {adopt}")
+        yield Problem(None, why, f"check that it is the right one; if it was restored: {adopt}")
 
 
 def differences_of_sink(
     database: ManifestDatabase, sink: Sink, manifests: Sequence[Manifest], *, deep: bool
-) -> Iterator[Difference]:
+) -> Iterator[Problem]:
     """What a target holds and should not, or lacks; ``deep`` reads all rows. ``manifests`` are of this pipeline."""
     expected, evidence = ExpectedByDatabase(database, sink, manifests), sink.ledger.evidence()
     yield from _left_in_staging(database, sink, manifests)
@@ -197,7 +201,7 @@ def differences_of_sink(
     yield from _unknown_manifests(expected, sink, contents, evidence)
 
 
-def _left_in_staging(database: ManifestDatabase, sink: Sink, manifests: Sequence[Manifest]) -> Iterator[Difference]:
+def _left_in_staging(database: ManifestDatabase, sink: Sink, manifests: Sequence[Manifest]) -> Iterator[Problem]:
     """The done ones of these manifests of the pipeline that have staged output and no attempt at work."""
     own = {manifest.id for manifest in manifests}
     staged = [manifest_id for manifest_id in sink.staging.manifests() if manifest_id in own]
@@ -208,34 +212,34 @@ def _left_in_staging(database: ManifestDatabase, sink: Sink, manifests: Sequence
     for manifest_id in dead:
         if manifest_id in still_staged:
             what = "staging was left by an attempt that died"
-            yield Difference(manifest_id, what, f"tidemark retry {sink.pipeline_name}")
+            yield Problem(manifest_id, what, f"tidemark retry {sink.pipeline_name}")
 
 
-def _missing(sink: Sink, published: int) -> Difference:
+def _missing(sink: Sink, published: int) -> Problem:
     """The difference of a target that is gone, with so many published manifests."""
     restore = f"restore it; or replay each manifest: tidemark manifests {sink.pipeline_name}"
     if sink.write_mode is WriteMode.APPEND:
         restore = "restore it, or give the sink another target and name, and fill that"
-    return Difference(None, f"{sink.target} does not exist, and {published:,} manifests are published there", restore)
+    return Problem(None, f"{sink.target} does not exist, and {published:,} manifests are published there", restore)
 
 
 def _unknown_manifests(
     expected: Expected, sink: Sink, contents: Contents, evidence: Mapping[int, int]
-) -> Iterator[Difference]:
+) -> Iterator[Problem]:
     """What was found of manifests that no pipeline of the database has; those with ``evidence`` can be adopted."""
     for unknown in sorted(expected.unknown(set().union(*contents.values()))):
         kinds = " and ".join(kind for kind, manifest_ids in contents.items() if unknown in manifest_ids)
         next_step = "no attempt of Tidemark has left them there: delete those rows by hand"
         if unknown in evidence:
             next_step = f"tidemark adopt {sink.pipeline_name} --why TEXT"
-        yield Difference(
+        yield Problem(
             None, f"{sink.target} has {kinds} of manifest {unknown}, which this database does not know", next_step
         )
 
 
-def _equations(manifest: Manifest) -> Iterator[Difference]:
+def _equations(manifest: Manifest) -> Iterator[Problem]:
     if manifest.state is ManifestState.DONE and not manifest.publications:
-        yield Difference(
+        yield Problem(
             manifest.id,
             "is done without a publication",
             f"tidemark replay {manifest.pipeline_name} --manifest {manifest.id}",
@@ -244,14 +248,14 @@ def _equations(manifest: Manifest) -> Iterator[Difference]:
     for publication in manifest.publications:
         counts = publication.counts
         if counts.read + counts.invisible != span or not counts.adds_up:
-            yield Difference(
+            yield Problem(
                 manifest.id,
                 f"counts of sink {publication.sink} do not add up to its {span:,} offsets: {counts}",
                 f"tidemark replay {manifest.pipeline_name} --manifest {manifest.id}",
             )
 
 
-def _verdict(context: Context, sink: Sink, manifest: Manifest, evidence: Mapping[int, int]) -> Iterator[Difference]:
+def _verdict(context: Context, sink: Sink, manifest: Manifest, evidence: Mapping[int, int]) -> Iterator[Problem]:
     """The verdict on a manifest, except that it is unfinished; ``differences_of_sink`` looks at the objects."""
     publication = manifest.published(sink.name)
     if manifest.alive or not manifest.attempt:
@@ -263,11 +267,11 @@ def _verdict(context: Context, sink: Sink, manifest: Manifest, evidence: Mapping
     stored = judged.stored(publication.attempt) if publication else None
     if publication is not None and (stored is None or stored.receipt.digest(sink.name) != publication.digest):
         what = f"the receipt of attempt {publication.attempt} is not what was published"
-        yield Difference(manifest.id, what, command(NextStep.REPLAY, sink.pipeline_name, manifest.id, sink.name))
+        yield Problem(manifest.id, what, command(NextStep.REPLAY, sink.pipeline_name, manifest.id, sink.name))
     elif judged.verdict is Verdict.UNFILLED and manifest.archived is not None:
         return  # a sink that was added since never gets it, which fill and complete say
     elif judged.verdict not in (Verdict.IN_STEP, Verdict.UNSTARTED) and (publication or judged.shown.evidence or done):
-        yield Difference(manifest.id, described(judged), judged.next_step)
+        yield Problem(manifest.id, described(judged), judged.next_step)
 
 
 def described(judged: Judgement) -> str:

@@ -4,42 +4,51 @@ A replay puts each record where it belongs, and the dead letters of the publishe
 this may be killed and repeated: it then goes on with the manifests that still have dead letters.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidemark.errors import TidemarkError
+from tidemark.json_values import NOT_IN_JSON, in_json
 from tidemark.lifecycle.attempt import Stage
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.work import Progress
 from tidemark.manifest import Decision, Manifest, count_of
 from tidemark.operations.dead_letters import DeadLetterSelection, dead_letters, with_dead_letters
-from tidemark.operations.replays import replay_each
+from tidemark.operations.replays import problems_of, replay_each
+from tidemark.problem import Problem
 
 
 @dataclass(frozen=True)
 class Returned:
-    """One manifest with its dead letters before and after its replay; ``after`` is None in a dry run."""
+    """A manifest that was replayed: its dead letters before, and those that remain; None in a dry run."""
 
     manifest_id: int
     before: int
-    after: int | None
+    remain: int | None
 
     @property
+    @in_json
     def brought_back(self) -> int | None:
         """Below zero when the pipeline can read fewer records than before."""
-        return None if self.after is None else self.before - self.after
+        return None if self.remain is None else self.before - self.remain
 
 
-@dataclass
+@dataclass(frozen=True)
 class BroughtBack:
-    """What was replayed, or in a dry run would be, and the error of each manifest that cannot be.
+    """The dead letters that a replay brought back, by manifest, oldest first, and the error of each that cannot be.
 
     ``left`` were not tried, since the source or a sink did not answer.
     """
 
     dry_run: bool
-    returned: list[Returned] = field(default_factory=list)
-    failed: dict[int, TidemarkError] = field(default_factory=dict)
-    left: list[int] = field(default_factory=list)
+    returned: tuple[Returned, ...]
+    errors: Mapping[int, TidemarkError] = field(metadata=NOT_IN_JSON)
+    left: tuple[int, ...]
+
+    @property
+    @in_json
+    def failed(self) -> tuple[Problem, ...]:
+        return problems_of(self.errors)
 
 
 def bring_back(
@@ -47,7 +56,6 @@ def bring_back(
 ) -> BroughtBack:
     """Replay each manifest with dead letters that are selected, oldest first; one that fails does not stop others."""
     database = context.database
-    result = BroughtBack(dry_run)
     chosen = _chosen(context, selection)
     if chosen and not dry_run:
         with database.because(why):
@@ -57,12 +65,14 @@ def bring_back(
             decision = Decision((line,), tuple(manifest.id for manifest in chosen))
             database.decisions.note(context.pipeline_name, "replay-dead-letters", decision)
 
-    def done(manifest: Manifest) -> None:
-        after = None if dry_run else _dead(database.manifests.get(manifest.id))
-        result.returned.append(Returned(manifest.id, _dead(manifest), after))
+    returned: list[Returned] = []
 
-    result.failed, result.left = replay_each(context, chosen, stage, progress, done, dry_run=dry_run)
-    return result
+    def done(manifest: Manifest) -> None:
+        remain = None if dry_run else _dead(database.manifests.get(manifest.id))
+        returned.append(Returned(manifest.id, _dead(manifest), remain))
+
+    errors, left = replay_each(context, chosen, stage, progress, done, dry_run=dry_run)
+    return BroughtBack(dry_run, tuple(returned), errors, left)
 
 
 def _chosen(context: Context, selection: DeadLetterSelection) -> list[Manifest]:

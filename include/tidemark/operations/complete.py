@@ -6,10 +6,11 @@ the source asked where the time is.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from tidemark.json_values import INLINE, in_json
 from tidemark.lifecycle.context import Context
 from tidemark.manifest import ManifestState, WithoutRows
 from tidemark.offsets import Range, TopicPartition
@@ -20,23 +21,26 @@ BEGIN = datetime(1, 1, 2, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class MissingPart:
-    """Offsets of one manifest that a sink does not show."""
+    """Offsets of one manifest that ``sink`` does not show; ``state`` is the manifest's."""
 
     manifest_id: int
     state: ManifestState
     sink: str
-    covered: Range
+    covered: Range = field(metadata=INLINE)
 
 
 @dataclass(frozen=True)
 class Completeness:
-    """``run_key`` is the run that answers, and ``planned_up_to`` how far it planned. When no run has planned up to
+    """Whether everything before the cut time ``until`` is published, and what is missing.
+
+    ``run_key`` is the run that answers, and ``planned_up_to`` how far it planned. When no run has planned up to
     ``until`` yet, ``run_key`` is None, ``planned_up_to`` is that of the furthest run (None: there is none), and
     ``missing`` is what is unpublished of all that is planned.
 
     ``lost`` offsets are before the time too; nothing can publish them, so they do not make it incomplete. Of what came
     after ``since``, and was read by the run that answers at the latest, ``without_rows`` became no rows, and a person
-    has accepted that the sinks ``given_up`` lack some of it.
+    has accepted that the sinks ``given_up`` lack some of it. ``whole`` is complete without dead letters, losses and
+    output that was given up.
     """
 
     until: datetime
@@ -49,8 +53,14 @@ class Completeness:
     given_up: tuple[str, ...]
 
     @property
+    @in_json
     def complete(self) -> bool:
         return self.run_key is not None and not self.missing
+
+    @property
+    @in_json
+    def whole(self) -> bool:
+        return self.complete and not (self.without_rows.dead_lettered or self.without_rows.lost or self.given_up)
 
 
 def completeness(context: Context, until: datetime, since: datetime | None = None) -> Completeness:

@@ -5,7 +5,7 @@ for, are kept in memory.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tidemark.errors import NotFound, WorkFailed
@@ -21,6 +21,7 @@ from tidemark.suggestion import with_nearest
 GROUPS = 1_000  # records with further reasons are counted as OTHER_REASONS of their class
 NAMED_SCHEMAS = 5  # of one group
 MANIFESTS = 100  # that are asked for at once
+SHOWN_BYTES = 4_096  # of a key, a value and the value of a header of a dead letter
 READS = 3  # of a manifest that is replayed meanwhile: its published files are replaced
 
 
@@ -46,7 +47,7 @@ class DeadLetterSelection:
 
 
 @dataclass(frozen=True)
-class Place:
+class LetterPlace:
     """Where a dead letter was read; ``timestamp`` is that of the record in the source."""
 
     manifest_id: int
@@ -60,59 +61,71 @@ class Place:
         return (self.timestamp or EARLIEST, self.topic, self.partition, self.offset)
 
 
-@dataclass
+@dataclass(frozen=True)
 class ReasonGroup:
-    """The dead letters with one class and one template of their reasons; ``first`` and ``last`` by their timestamps."""
+    """Dead letters of one class and reason, with ``N`` and ``..`` for what varies; first and last by timestamp."""
 
     error_class: str
     reason: str
     count: int
-    first: Place
-    last: Place
-    schemas: list[str] = field(default_factory=list)
+    first: LetterPlace
+    last: LetterPlace
+    schemas: tuple[str, ...]
 
-    def add(self, other: "ReasonGroup") -> None:
-        self.count += other.count
-        self.first = min(self.first, other.first, key=lambda place: place.order)
-        self.last = max(self.last, other.last, key=lambda place: place.order)
-        self.schemas += [name for name in other.schemas if name not in self.schemas]
-        del self.schemas[NAMED_SCHEMAS:]
+    def joined(self, other: "ReasonGroup") -> "ReasonGroup":
+        """Both groups as one, of the class and the reason of this one."""
+        first = min(self.first, other.first, key=lambda place: place.order)
+        last = max(self.last, other.last, key=lambda place: place.order)
+        schemas = (*self.schemas, *(name for name in other.schemas if name not in self.schemas))[:NAMED_SCHEMAS]
+        return ReasonGroup(self.error_class, self.reason, self.count + other.count, first, last, schemas)
 
 
-@dataclass(frozen=True)
-class Kept:
-    """One dead letter, with the attempt that published it."""
+@dataclass(frozen=True, kw_only=True)
+class PublishedDeadLetter(DeadLetter):
+    """One dead letter, published by this attempt; in JSON key, value and values of headers are base64.
+
+    Each of them is cut after 4,096 bytes; ``value_bytes`` is the whole length of the value, None without a value.
+    """
 
     manifest_id: int
     attempt: int
-    letter: DeadLetter
+    value_bytes: int | None
+
+    @classmethod
+    def of(cls, manifest_id: int, attempt: int, letter: DeadLetter) -> "PublishedDeadLetter":
+        key, value = (content and content[:SHOWN_BYTES] for content in (letter.key, letter.value))
+        headers = letter.headers and tuple((name, value and value[:SHOWN_BYTES]) for name, value in letter.headers)
+        length = None if letter.value is None else len(letter.value)
+        known = {**vars(letter), "key": key, "value": value, "headers": headers}
+        return cls(manifest_id=manifest_id, attempt=attempt, value_bytes=length, **known)
 
 
-@dataclass
-class Letters:
-    """The groups, the most frequent first, the number of dead letters by manifest, and the first ``records``."""
+@dataclass(frozen=True)
+class DeadLetters:
+    """The published dead letters of a pipeline: ``count`` in these ``manifests``, in groups, the most frequent first.
 
-    groups: list[ReasonGroup] = field(default_factory=list)
-    manifests: dict[int, int] = field(default_factory=dict)
-    records: list[Kept] = field(default_factory=list)
+    ``records`` are the first of them, as many as were asked for.
+    """
 
-    @property
-    def count(self) -> int:
-        return sum(self.manifests.values())
+    count: int = 0
+    manifests: tuple[int, ...] = ()
+    groups: tuple[ReasonGroup, ...] = ()
+    records: tuple[PublishedDeadLetter, ...] = ()
 
 
-def dead_letters(context: Context, selection: DeadLetterSelection, *, limit: int = 0) -> Letters:
+def dead_letters(context: Context, selection: DeadLetterSelection, *, limit: int = 0) -> DeadLetters:
     """The published dead letters in groups, and the first ``limit`` of them with key, value and headers."""
-    letters = Letters()
+    count, manifests, records = 0, list[int](), list[PublishedDeadLetter]()
     groups: dict[tuple[str, str], ReasonGroup] = {}
     for manifest in with_dead_letters(context, selection):
-        of_manifest = _of_manifest(context, manifest, selection, limit - len(letters.records))
+        of_manifest = _of_manifest(context, manifest, selection, limit - len(records))
         for group in of_manifest.groups:
             _put(groups, group)
-        letters.records += of_manifest.records
-        letters.manifests |= of_manifest.manifests
-    letters.groups = sorted(groups.values(), key=lambda group: (-group.count, group.error_class, group.reason))
-    return letters
+        records += of_manifest.records
+        manifests += of_manifest.manifests
+        count += of_manifest.count
+    by_count = sorted(groups.values(), key=lambda group: (-group.count, group.error_class, group.reason))
+    return DeadLetters(count, tuple(manifests), tuple(by_count), tuple(records))
 
 
 def with_dead_letters(context: Context, selection: DeadLetterSelection) -> Iterator[Manifest]:
@@ -137,18 +150,15 @@ def _put(groups: dict[tuple[str, str], ReasonGroup], group: ReasonGroup) -> None
     key = group.error_class, group.reason
     if key not in groups and len(groups) >= GROUPS:
         key = group.error_class, OTHER_REASONS
-    if key in groups:
-        groups[key].add(group)
-    else:
-        groups[key] = replace(group, reason=key[1], schemas=list(group.schemas))
+    groups[key] = groups[key].joined(group) if key in groups else replace(group, reason=key[1])
 
 
-def _of_manifest(context: Context, manifest: Manifest, selection: DeadLetterSelection, limit: int) -> Letters:
+def _of_manifest(context: Context, manifest: Manifest, selection: DeadLetterSelection, limit: int) -> DeadLetters:
     for number in range(1, READS + 1):
         sink = _sink_of(context, manifest, selection)
         published = manifest.published(sink.name) if sink else None
         if sink is None or published is None:
-            return Letters()
+            return DeadLetters()
         try:
             return _read(context, manifest, sink, published.attempt, selection, limit)
         except OSError as error:
@@ -177,7 +187,7 @@ def _sink_of(context: Context, manifest: Manifest, selection: DeadLetterSelectio
 
 def _read(
     context: Context, manifest: Manifest, sink: Sink, attempt: int, selection: DeadLetterSelection, limit: int
-) -> Letters:
+) -> DeadLetters:
     receipt = context.database.attempts.receipt(manifest.id, attempt)
     assert receipt is not None, "a publication has a receipt"
     accepted = context.database.decisions.accepted_damage(manifest.id, sink.name, attempt)
@@ -187,14 +197,14 @@ def _read(
     for letter in sink.output.dead_letters(receipt, values=False):
         if selection.has(letter):
             count += 1
-            place = Place(manifest.id, letter.topic, letter.partition, letter.offset, letter.timestamp)
-            schemas = [letter.schemas] if letter.schemas else []
+            place = LetterPlace(manifest.id, letter.topic, letter.partition, letter.offset, letter.timestamp)
+            schemas = (letter.schemas,) if letter.schemas else ()
             _put(groups, ReasonGroup(letter.error_class, template(letter.reason), 1, place, place, schemas))
-    letters = Letters(list(groups.values()), {manifest.id: count} if count else {})
+    records: list[PublishedDeadLetter] = []
     if count and limit > 0:
         for letter in sink.output.dead_letters(receipt, values=True):
             if selection.has(letter):
-                letters.records.append(Kept(manifest.id, attempt, letter))
-            if len(letters.records) == limit:
+                records.append(PublishedDeadLetter.of(manifest.id, attempt, letter))
+            if len(records) == limit:
                 break
-    return letters
+    return DeadLetters(count, (manifest.id,) if count else (), tuple(groups.values()), tuple(records))

@@ -1,30 +1,39 @@
 """Fills a sink that was added later: done manifests that it lacks are replayed, and published to that sink alone."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tidemark.errors import TidemarkError
+from tidemark.json_values import NOT_IN_JSON, in_json
 from tidemark.lifecycle.attempt import Stage
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.work import Progress
 from tidemark.manifest import Decision, Manifest, count_of
-from tidemark.operations.replays import replay_each
+from tidemark.operations.replays import problems_of, replay_each
 from tidemark.operations.sinks import sink_of_file
+from tidemark.problem import Problem
 
 
-@dataclass
+@dataclass(frozen=True)
 class Filled:
-    """What a sink got, and in a dry run would get: ids of manifests, and the error of each that it cannot get.
+    """What a sink got, and in a dry run would get: ids of manifests, oldest first, and the error of each that it cannot
+    get.
 
     ``left`` were not tried, since the source or the sink did not answer. ``archived`` manifests that it lacks are not
-    processed any more.
+    processed any more; so many there are.
     """
 
     sink: str
     dry_run: bool
-    filled: list[int] = field(default_factory=list)
-    not_filled: dict[int, TidemarkError] = field(default_factory=dict)
-    left: list[int] = field(default_factory=list)
-    archived: int = 0
+    filled: tuple[int, ...]
+    errors: Mapping[int, TidemarkError] = field(metadata=NOT_IN_JSON)
+    left: tuple[int, ...]
+    archived: int
+
+    @property
+    @in_json
+    def not_filled(self) -> tuple[Problem, ...]:
+        return problems_of(self.errors)
 
 
 def alone(context: Context, sink_name: str) -> Context:
@@ -41,16 +50,17 @@ def fill(context: Context, sink_name: str, why: str, stage: Stage, progress: Pro
     """
     database, of_sink = context.database, alone(context, sink_name)
     lacking = database.manifests.find(ids=database.publications.lacking(context.pipeline_name, sink_name))
-    result = Filled(sink_name, dry_run)
-    result.archived = database.archives.lacking(context.pipeline_name, sink_name)["manifests"]
+    archived = database.archives.lacking(context.pipeline_name, sink_name)["manifests"]
     if lacking and not dry_run:
         with database.because(why):
             line = f"sink {sink_name} is filled with {count_of(len(lacking), 'manifest')} that it lacks"
             decision = Decision((line,), tuple(manifest.id for manifest in lacking))
             database.decisions.note(context.pipeline_name, "fill", decision)
 
-    def done(manifest: Manifest) -> None:
-        result.filled.append(manifest.id)
+    filled: list[int] = []
 
-    result.not_filled, result.left = replay_each(of_sink, lacking, stage, progress, done, dry_run=dry_run)
-    return result
+    def done(manifest: Manifest) -> None:
+        filled.append(manifest.id)
+
+    errors, left = replay_each(of_sink, lacking, stage, progress, done, dry_run=dry_run)
+    return Filled(sink_name, dry_run, tuple(filled), errors, left, archived)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.event_hours import due
+from tidemark.json_values import in_json
 from tidemark.lifecycle.hours import without_rows_of
 from tidemark.manifest import WithoutRows
 
@@ -15,13 +16,15 @@ MOST_NAMED = 10  # manifests in one text
 
 @dataclass(frozen=True)
 class Hour:
-    """An event hour, from ``start`` in UTC; ``rows`` are published in ``manifests``, ``late`` of them came late.
+    """An event hour, from ``start`` in UTC; ``rows`` are published in ``manifests``, ``late`` of them came after the
+    allowed lateness.
 
     ``without_rows`` is of the runs that read what arrived from its begin until it was due.
     ``archived`` of the rows are of manifests that are archived, and not among ``manifests``.
-    ``given_up`` are the sinks of which a person has accepted that they lack output of ``manifests``.
-    ``revision`` counts how often it has become complete; ``complete_at`` is None while it is open, and ``waits_for``
-    then says for what.
+    ``given_up`` are the sinks of which a person has accepted that they lack output of ``manifests``: they hold less
+    than is counted.
+    ``revision`` counts how often it has become complete; ``complete_at`` is None while it is open (never complete, or
+    open again), and ``waits_for`` then says for what.
     """
 
     start: datetime
@@ -34,6 +37,20 @@ class Hour:
     complete_at: datetime | None
     revision: int
     waits_for: str | None
+
+    @property
+    @in_json
+    def complete(self) -> bool:
+        return self.complete_at is not None
+
+    @property
+    def lacks(self) -> str:
+        """What comes after the word "complete" when the hour lacks something that was read; empty when it does not."""
+        if self.given_up:
+            return f", given up in {', '.join(self.given_up)}"
+        if self.without_rows.lost:
+            return " with losses"
+        return " with dead letters" if self.without_rows.dead_lettered else ""
 
 
 def hours(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tidemark.database.client import ManifestDatabase
+from tidemark.json_values import in_json
 from tidemark.lifecycle.context import Context
 from tidemark.offsets import TopicPartition
 from tidemark.sources.base import Source
@@ -25,6 +26,7 @@ class Lag:
     open_transaction: str | None  # what holds ``last_stable`` below ``log_end``, and since when
 
     @property
+    @in_json
     def lag(self) -> int:
         return max(0, self.last_stable - self.planned)
 

@@ -4,12 +4,13 @@ The chain's index gives the manifest, the receipt the files that may hold the re
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import TidemarkError
-from tidemark.manifest import Manifest, Publication, RangeKind
+from tidemark.json_values import INLINE
+from tidemark.manifest import Manifest, ManifestState, Publication, RangeKind
 from tidemark.offsets import TopicPartition
 from tidemark.receipt import Receipt
 from tidemark.sinks.base import Sink
@@ -17,20 +18,43 @@ from tidemark.sinks.located import Located, Standing
 
 
 @dataclass(frozen=True)
+class Span:
+    """Offsets ``[start, end)`` of a partition that is known."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class CoveringManifest:
+    """The manifest that covers an offset: its number, its state and its newest attempt."""
+
+    id: int
+    state: ManifestState
+    attempt: int
+    run_key: str
+    alive: bool
+    reason: str | None
+
+
+@dataclass(frozen=True)
 class ChainOffset:
-    """What one chain knows of an offset; ``start`` and ``end`` bound the range that covers it, None without one."""
+    """What one pipeline made of an offset of one life (``incarnation``) of a partition; ``retired``: it has ended.
+
+    ``standing`` is the first that is true in a sink: held, missing, unread, replaced, no record, unpublished, lost, not
+    planned, before the anchor. ``range`` covers the offset; it is None, and so is ``manifest``, where nothing does.
+    """
 
     pipeline_name: str
-    at: TopicPartition
+    at: TopicPartition = field(metadata=INLINE)
     offset: int
     incarnation: int
     retired: bool
     standing: Standing
     message: str
-    start: int | None = None
-    end: int | None = None
-    manifest: Manifest | None = None
-    sinks: tuple[Located, ...] = ()
+    range: Span | None
+    manifest: CoveringManifest | None
+    sinks: tuple[Located, ...]
 
 
 Sinks = Callable[[str], Sequence[Sink] | str]
@@ -74,8 +98,16 @@ def _chain_offset(
         message += ", and its range is archived" if archived else ""
     if manifest is not None and manifest.archived is not None:
         message = f"{message}; manifest {manifest.id} is {manifest.archived}"
+    span = None if start is None or end is None else Span(start, end)
+    covering = None if manifest is None else _covering(manifest)
     return ChainOffset(
-        row["pipeline"], at, offset, row["incarnation"], row["retired"], standing, message, start, end, manifest, held
+        row["pipeline"], at, offset, row["incarnation"], row["retired"], standing, message, span, covering, held
+    )
+
+
+def _covering(manifest: Manifest) -> CoveringManifest:
+    return CoveringManifest(
+        manifest.id, manifest.state, manifest.attempt, manifest.run_key, manifest.alive, manifest.reason
     )
 
 

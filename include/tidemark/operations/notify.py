@@ -13,13 +13,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from tidemark.errors import ConfigurationError, NotDone, Unavailable
-from tidemark.operations.status import Problem, State, Status
+from tidemark.json_values import NOT_IN_JSON, json_value
+from tidemark.operations.status import PipelineProblem, State, Status
 
 TIMEOUT_S = 30.0
 WAIT_S = 50.0  # for another process: the next one comes after a minute
@@ -27,19 +28,13 @@ WEBHOOK = "TIDEMARK_WEBHOOK"  # the variable with the address
 AT_ONCE = (State.BLOCKED, State.LOST, State.DAMAGED)  # the others may end by themselves: Airflow tries again
 
 
-@dataclass(frozen=True)
-class Notice:
-    """A problem of a pipeline that was seen first at ``since``; ``over``: it is no more. ``place`` is the partition."""
+@dataclass(frozen=True, kw_only=True)
+class Notice(PipelineProblem):
+    """A problem of a pipeline that was seen first at ``since``; ``over``: it is no more."""
 
     pipeline: str
-    kind: State
-    manifest_id: int | None
-    what: str
-    next_step: str
     since: datetime
-    place: str | None = None
-    cause: str = ""
-    told: bool = False
+    told: bool = field(default=False, metadata=NOT_IN_JSON)
     over: bool = False
 
     @property
@@ -55,8 +50,7 @@ class Notice:
 
     def message(self) -> dict[str, Any]:
         """As JSON; ``text`` is the key that chat systems show."""
-        known = {name: value for name, value in asdict(self).items() if name not in ("told", "cause")}
-        return {"text": self.text(), **known, "since": self.since.isoformat()}
+        return {"text": self.text(), **json_value(self), "since": self.since.isoformat()}
 
 
 Deliver = Callable[[Notice], None]
@@ -165,19 +159,7 @@ def _is_over(notice: Notice, looked_at: Mapping[str, Status], *, all_of_them: bo
 
 
 def _notices(status: Status, now: datetime) -> Iterator[Notice]:
-    def notice(problem: Problem) -> Notice:
-        return Notice(
-            status.pipeline_name,
-            problem.kind,
-            problem.manifest_id,
-            problem.what,
-            problem.next_step,
-            now,
-            problem.place,
-            problem.cause,
-        )
-
-    return map(notice, status.problems)
+    return (Notice(**vars(problem), pipeline=status.pipeline_name, since=now) for problem in status.problems)
 
 
 @contextmanager

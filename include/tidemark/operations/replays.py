@@ -1,6 +1,6 @@
 """Replays manifests one after the other; one that fails does not stop the others."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tidemark.errors import TidemarkError, TopicChanged, Unavailable
 from tidemark.lifecycle.attempt import Stage, process, reading_again
@@ -8,6 +8,7 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.select import refuse_at_work
 from tidemark.lifecycle.work import Progress
 from tidemark.manifest import Manifest
+from tidemark.problem import Problem
 
 
 def replay_each(
@@ -18,7 +19,7 @@ def replay_each(
     done: Callable[[Manifest], None],
     *,
     dry_run: bool,
-) -> tuple[dict[int, TidemarkError], list[int]]:
+) -> tuple[dict[int, TidemarkError], tuple[int, ...]]:
     """Publish each manifest once more to the sinks of the context, then call ``done`` with it as it was before.
 
     Returns the error of each that cannot be, and the ids of those that were not tried, since the source or a sink did
@@ -37,8 +38,13 @@ def replay_each(
         except TidemarkError as error:
             failed[manifest.id] = error
             if isinstance(error, Unavailable) and "offsets" not in error.context:  # the others would wait for it too
-                return failed, [later.id for later in manifests[number:]]
-    return failed, []
+                return failed, tuple(later.id for later in manifests[number:])
+    return failed, ()
+
+
+def problems_of(errors: Mapping[int, TidemarkError]) -> tuple[Problem, ...]:
+    """Why these manifests cannot be replayed."""
+    return tuple(Problem(manifest_id, error.what, error.next_step) for manifest_id, error in errors.items())
 
 
 def _refuse_unreadable(context: Context, manifest: Manifest) -> None:

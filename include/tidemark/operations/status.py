@@ -1,23 +1,26 @@
 """Computes the state of a pipeline: the one word that the page, ``status``, ``notify`` and the metrics show."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Protocol
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, TidemarkError
+from tidemark.json_values import NOT_IN_JSON, in_json
 from tidemark.lifecycle.context import refuse_out_of_use
 from tidemark.lifecycle.failed_tasks import Task
 from tidemark.lifecycle.older import described, next_step_of
 from tidemark.manifest import Counts, Manifest, ManifestState, count_of
+from tidemark.offsets import Range
 from tidemark.operations.lags import Answer
 from tidemark.pipeline.deployed import Deployed
 from tidemark.pipeline.schedule import Schedule
 from tidemark.pipeline.settings import Pipeline
 from tidemark.planner import OnDataLoss, acceptance_of
+from tidemark.problem import Problem
 
 START = timedelta(minutes=10)  # that a planned manifest may wait for its first attempt: other tasks are before it
 LONGEST_PLAN = timedelta(minutes=10)  # half of it may go by until its cut has come
@@ -39,7 +42,8 @@ class Retained(Protocol):
 
 
 class State(StrEnum):
-    """The one word for a pipeline, the worst first; up to ``UNKNOWN`` a person must look, and may be a ``Problem``."""
+    """The one word for a pipeline, the worst first; up to ``UNKNOWN`` a person must look, and it may be that of a
+    ``PipelineProblem``."""
 
     BLOCKED = "blocked"
     LOST = "lost"  # retention took offsets before they were planned, and nobody has decided
@@ -58,17 +62,31 @@ class State(StrEnum):
 PROBLEMS = tuple(State)[: tuple(State).index(State.UNKNOWN) + 1]
 
 
-@dataclass(frozen=True)
-class Problem:
-    """Something that a person must look at; ``manifest_id`` is None when it is about the whole pipeline, ``place`` is
-    the partition that it is about, if it is about one."""
+@dataclass(frozen=True, kw_only=True)
+class PipelineProblem(Problem):
+    """A problem that keeps a pipeline from ``ok``.
+
+    ``manifest_id`` is None when it is not about one manifest, ``place`` (``topic-partition``) when not about one
+    partition. ``cause`` tells a problem without either from a later one of its kind.
+    """
 
     kind: State
-    what: str
-    next_step: str
-    manifest_id: int | None = None
     place: str | None = None
-    cause: str = ""  # of problems without either: what tells this one from a later one of its kind
+    cause: str = field(default="", metadata=NOT_IN_JSON)
+
+
+@dataclass(frozen=True)
+class LastAudit:
+    """When database and sinks were compared, by whom, and how many differences that found; ``deep``: row by row.
+
+    ``first_differences`` are at most 20 of them, with at most 500 characters a line.
+    """
+
+    at: datetime
+    actor: str
+    deep: bool
+    differences: int
+    first_differences: tuple[Problem, ...]
 
 
 @dataclass(frozen=True)
@@ -82,34 +100,40 @@ class FailedRun:
 
 @dataclass(frozen=True)
 class Status:
-    """The state of one pipeline; nobody needs to look when ``problems``, the worst first, are empty.
+    """The state of one pipeline; ``healthy`` when nobody needs to look: the ``problems``, the worst first, are none.
 
-    Everything stamped before ``published_up_to`` is published; None: no run says so. ``max_age`` is how long ago that
-    may be, by the caller, the file or its schedule; None when none of them says it. ``lag`` counts offsets that are not
-    planned, or planned and not published; None when the source was not heard: then a loss that nobody has decided about
-    is not known either. ``at_work`` manifests have a live attempt, ``waiting`` ones were planned a moment ago. ``lost``
-    offsets and ``dead_lettered`` records were given up by a person or by the pipeline file, so they are no problems.
-    ``newest``: what the newest manifests counted, so that the shares of what became no rows can be seen.
-    ``audits`` are the last one and the last that read all rows, newest first. Problems of the kinds ``unseen`` were not
-    looked for. ``planned``: whether a plan ever succeeded.
+    ``state`` is the one word for it: the kind of the first problem, or working, waiting, never planned or ok.
+
+    Everything stamped before ``published_up_to`` is published; None: no run says so. ``max_age`` (in JSON seconds,
+    ``max_age_s``) is how long ago that may be, by the caller, the file or its schedule; None when none of them says it.
+    ``lag`` counts offsets that are not planned, or planned and not published; None when the source was not heard: then
+    a loss that nobody has decided about is not known either. ``oldest_unfinished`` of all manifests that are not done
+    was planned at ``oldest_unfinished_at``, with these ranges. ``at_work`` manifests have a live attempt, ``waiting``
+    ones were planned a moment ago. ``lost`` offsets and ``dead_lettered`` records were given up by a person or by the
+    pipeline file, so they are no problems. ``newest``: what the newest manifests counted, so that the shares of what
+    became no rows can be seen. ``audits`` are the last one and the last that read all rows, newest first. Problems of
+    the kinds ``unseen`` were not looked for. ``planned``: whether a plan ever succeeded.
     """
 
     pipeline_name: str
     published_up_to: datetime | None
-    max_age: timedelta | None
+    max_age: timedelta | None = field(metadata=NOT_IN_JSON)
     lag: int | None
-    oldest_unfinished: Manifest | None
+    oldest_unfinished: int | None
+    oldest_unfinished_at: datetime | None
+    oldest_unfinished_ranges: tuple[Range, ...]
     at_work: tuple[int, ...]
     waiting: tuple[int, ...]
     lost: int
     dead_lettered: int
     newest: Counts
-    audits: tuple[Mapping[str, Any], ...]
-    problems: tuple[Problem, ...]
-    unseen: tuple[State, ...]
-    planned: bool
+    audits: tuple[LastAudit, ...]
+    problems: tuple[PipelineProblem, ...]
+    unseen: tuple[State, ...] = field(metadata=NOT_IN_JSON)
+    planned: bool = field(metadata=NOT_IN_JSON)
 
     @property
+    @in_json
     def state(self) -> State:
         if self.problems:
             return self.problems[0].kind
@@ -118,6 +142,16 @@ class Status:
         if self.waiting:
             return State.WAITING
         return State.OK if self.planned else State.NEW
+
+    @property
+    @in_json
+    def healthy(self) -> bool:
+        return not self.problems
+
+    @property
+    @in_json
+    def max_age_s(self) -> float | None:
+        return None if self.max_age is None else self.max_age.total_seconds()
 
 
 def status(
@@ -151,7 +185,7 @@ def status(
     waiting = [manifest for manifest in undone if _waits(manifest, now, busy=busy)]
     half_replayed = database.manifests.half_replayed(pipeline_name, database.sinks.standing(pipeline_name))
     stopped = [each for each in (*undone, *half_replayed) if not each.alive and each not in waiting]
-    audits = database.audits.last(pipeline_name)
+    audits = _last_audits(database, pipeline_name)
     retired = database.pipelines.retired_at(pipeline_name) is not None
     dead_lettered = database.publications.sums(pipeline_name)["dead_lettered"]
     newest = database.publications.newest_counts(pipeline_name)
@@ -163,30 +197,34 @@ def status(
         problems += _of_dead_letters(pipeline_name, newest)
         problems += _of_source(pipeline, heard, max_lag)
         if max_age is not None and (late := _too_old(since or planned_at["first"], now, max_age)):
-            problems.append(Problem(State.LATE, late, f"look at the runs of the DAG, or: tidemark run {pipeline_name}"))
+            look = f"look at the runs of the DAG, or: tidemark run {pipeline_name}"
+            problems.append(PipelineProblem(None, late, look, kind=State.LATE))
     waits_for_decision = any(problem.place is not None for problem in problems)  # that is why plans are refused
     if not retired and wrong_file is not None:
         cause = _cause(wrong_file.what)
-        problems.append(Problem(State.FAILING, wrong_file.what, wrong_file.next_step, cause=cause))
+        wrong = PipelineProblem(None, wrong_file.what, wrong_file.next_step, kind=State.FAILING, cause=cause)
+        problems.append(wrong)
     elif not retired:
         failed = None if waits_for_decision else failed_run
         problems += _of_tasks(database, pipeline_name, failed, planned_at["last"], now, decided=not waits_for_decision)
     if not retired and deployed is None:
         what = "it has no pipeline file here, so nothing is known of its next run"
         restore = f"put its file back; or, when nobody needs it any more: tidemark retire {pipeline_name} --why TEXT"
-        problems.append(Problem(State.UNKNOWN, what, restore))
+        problems.append(PipelineProblem(None, what, restore, kind=State.UNKNOWN))
     return Status(
         pipeline_name=pipeline_name,
         published_up_to=published_up_to,
         max_age=max_age,
         lag=None if heard is None or heard.parts is None else sum(part.lag + part.unpublished for part in heard.parts),
-        oldest_unfinished=undone[0] if undone else None,
+        oldest_unfinished=undone[0].id if undone else None,
+        oldest_unfinished_at=undone[0].created_at if undone else None,
+        oldest_unfinished_ranges=undone[0].ranges if undone else (),
         at_work=tuple(manifest.id for manifest in undone if manifest.alive),
         waiting=tuple(manifest.id for manifest in waiting),
         lost=database.ranges.lost_offsets(pipeline_name),
         dead_lettered=dead_lettered,
         newest=sum(newest, Counts()),
-        audits=tuple(audits),
+        audits=audits,
         problems=tuple(sorted(problems, key=lambda problem: PROBLEMS.index(problem.kind))),
         unseen=_unseen(pipeline, heard, max_age),
         planned=planned_at["last"] is not None,
@@ -200,12 +238,12 @@ def _unseen(pipeline: Pipeline | None, heard: Answer | None, max_age: timedelta 
     return (*of_source, State.LATE) if max_age is None else of_source
 
 
-def _retired(database: ManifestDatabase, pipeline_name: str) -> list[Problem]:
+def _retired(database: ManifestDatabase, pipeline_name: str) -> list[PipelineProblem]:
     """A retired pipeline that has a file: whoever put it there expects that it runs."""
     try:
         refuse_out_of_use(pipeline_name, database)
     except ConfigurationError as retired:
-        return [Problem(State.BLOCKED, retired.what, retired.next_step)]
+        return [PipelineProblem(None, retired.what, retired.next_step, kind=State.BLOCKED)]
     return []
 
 
@@ -229,7 +267,7 @@ def _of_tasks(
     now: datetime,
     *,
     decided: bool,
-) -> list[Problem]:
+) -> list[PipelineProblem]:
     """Why the newest runs have planned nothing, or have not been closed; unless a person has ``decided``, without the
     refusals, which other problems tell."""
     problems = []
@@ -240,14 +278,16 @@ def _of_tasks(
             if now - failed["since"] > LONGEST_PLAN:
                 begin = f"{failed['since']:%Y-%m-%d %H:%M} UTC"
                 what = f"{failed['task']} began {begin} and has not ended: it was killed, or it hangs"
-                problems.append(Problem(State.FAILING, what, f"tidemark run {pipeline_name}", cause=failed["task"]))
+                run = f"tidemark run {pipeline_name}"
+                problems.append(PipelineProblem(None, what, run, kind=State.FAILING, cause=failed["task"]))
             continue
         times = f"has failed {failed['times']:,} times" if failed["times"] > 1 else "has failed"
         what = f"{failed['task']} {times} since {failed['since']:%Y-%m-%d %H:%M} UTC: {failed['what']}"
         next_step = failed["next_step"] or f"tidemark {Task.PLAN} {pipeline_name} --dry-run"
-        problems.append(Problem(State.FAILING, what, next_step, cause=_cause(failed["what"])))
+        cause = _cause(failed["what"])
+        problems.append(PipelineProblem(None, what, next_step, kind=State.FAILING, cause=cause))
     if not problems and failed_run is not None and (last_planned_at is None or last_planned_at < failed_run.at):
-        return [Problem(State.FAILING, failed_run.what, failed_run.next_step)]
+        return [PipelineProblem(None, failed_run.what, failed_run.next_step, kind=State.FAILING)]
     return problems
 
 
@@ -256,21 +296,22 @@ def _cause(what: str) -> str:
     return re.sub(r"\d+", "#", what)[:200]
 
 
-def _of_manifests(manifests: Sequence[Manifest]) -> list[Problem]:
+def _of_manifests(manifests: Sequence[Manifest]) -> list[PipelineProblem]:
     problems = []
     for manifest in manifests:
         kind = State.BLOCKED if manifest.state is ManifestState.BLOCKED else State.UNFINISHED
-        problems.append(Problem(kind, described(manifest), next_step_of(manifest), manifest.id))
+        problems.append(PipelineProblem(manifest.id, described(manifest), next_step_of(manifest), kind=kind))
     return problems
 
 
-def _of_chains(database: ManifestDatabase, pipeline_name: str, pipeline: Pipeline | None) -> list[Problem]:
+def _of_chains(database: ManifestDatabase, pipeline_name: str, pipeline: Pipeline | None) -> list[PipelineProblem]:
     """The refusals that stand, of the topics that the pipeline file selects."""
     return [
-        Problem(
-            State.BLOCKED,
+        PipelineProblem(
+            None,
             f"nothing of {chain.at.name} is planned since it was refused: {chain.blocked}",
             acceptance_of(pipeline_name, chain),
+            kind=State.BLOCKED,
             place=chain.at.name,
         )
         for chain in database.chains.of_pipeline(pipeline_name)
@@ -278,57 +319,66 @@ def _of_chains(database: ManifestDatabase, pipeline_name: str, pipeline: Pipelin
     ]
 
 
-def _of_audits(pipeline_name: str, audits: Sequence[Mapping[str, Any]]) -> list[Problem]:
+def _last_audits(database: ManifestDatabase, pipeline_name: str) -> tuple[LastAudit, ...]:
+    rows = database.audits.last(pipeline_name)
+    return tuple(
+        LastAudit(**{**row, "first_differences": tuple(Problem(**first) for first in row["first_differences"])})
+        for row in rows
+    )
+
+
+def _of_audits(pipeline_name: str, audits: Sequence[LastAudit]) -> list[PipelineProblem]:
     """What the last audits have found; they stand until one that looks at as much finds nothing."""
     problems = []
     for number, audit in enumerate(audits):
-        if not audit["differences"] or any(later["deep"] >= audit["deep"] for later in audits[:number]):
+        if not audit.differences or any(later.deep >= audit.deep for later in audits[:number]):
             continue
-        again = f"tidemark audit {pipeline_name}{' --deep' if audit['deep'] else ''}"
-        first: Mapping[str, Any] = next(iter(audit["first_differences"]), {"what": "", "next_step": again})
-        manifest_id: int | None = first.get("manifest_id")
-        where = f"manifest {manifest_id}: " if manifest_id is not None else ""
-        differences = count_of(audit["differences"], "difference")
-        what = f"the audit of {audit['at']:%Y-%m-%d %H:%M} UTC found {differences}, first "
-        next_step = first["next_step"] if again in first["next_step"] else f"{first['next_step']}; then: {again}"
-        cause = _cause(first["what"])
-        problems.append(Problem(State.DAMAGED, f"{what}{where}{first['what']}", next_step, manifest_id, cause=cause))
+        again = f"tidemark audit {pipeline_name}{' --deep' if audit.deep else ''}"
+        first = next(iter(audit.first_differences), Problem(None, "", again))
+        where = f"manifest {first.manifest_id}: " if first.manifest_id is not None else ""
+        differences = count_of(audit.differences, "difference")
+        what = f"the audit of {audit.at:%Y-%m-%d %H:%M} UTC found {differences}, first {where}{first.what}"
+        next_step = first.next_step if again in first.next_step else f"{first.next_step}; then: {again}"
+        cause = _cause(first.what)
+        problems.append(PipelineProblem(first.manifest_id, what, next_step, kind=State.DAMAGED, cause=cause))
     return problems[:1]
 
 
-def _of_dead_letters(pipeline_name: str, newest: Sequence[Counts]) -> list[Problem]:
+def _of_dead_letters(pipeline_name: str, newest: Sequence[Counts]) -> list[PipelineProblem]:
     """Whether most of what was published last is dead letters, in each of the newest manifests with records."""
     if not newest or any(each.dead_lettered / each.read < MOST_DEAD for each in newest):
         return []
     read, dead = sum(each.read for each in newest), sum(each.dead_lettered for each in newest)
     what = f"{dead:,} of the {read:,} records of the newest {count_of(len(newest), 'manifest')} are dead letters"
-    return [Problem(State.DEAD_LETTERS, what, f"tidemark dead-letters {pipeline_name}")]
+    return [PipelineProblem(None, what, f"tidemark dead-letters {pipeline_name}", kind=State.DEAD_LETTERS)]
 
 
-def _of_source(pipeline: Pipeline, heard: Answer | None, max_lag: int | None) -> list[Problem]:
+def _of_source(pipeline: Pipeline, heard: Answer | None, max_lag: int | None) -> list[PipelineProblem]:
     """What the source says, or that it is silent."""
     if heard is None:
         return []
     if heard.parts is None:
         what = f"the lag is not known: {heard.why}"
-        return [Problem(State.UNKNOWN, what, heard.next_step or f"tidemark lag {pipeline.name}")]
+        ask = heard.next_step or f"tidemark lag {pipeline.name}"
+        return [PipelineProblem(None, what, ask, kind=State.UNKNOWN)]
     problems = _of_losses(pipeline, heard.parts)
     offsets = sum(part.lag + part.unpublished for part in heard.parts)
     if max_lag is not None and offsets > max_lag:
         what = f"{count_of(offsets, 'offset')} not published, and at most {max_lag:,} are allowed"
-        problems.append(Problem(State.LATE, what, f"tidemark lag {pipeline.name}"))
+        problems.append(PipelineProblem(None, what, f"tidemark lag {pipeline.name}", kind=State.LATE))
     return problems
 
 
-def _of_losses(pipeline: Pipeline, parts: Sequence[Retained]) -> list[Problem]:
+def _of_losses(pipeline: Pipeline, parts: Sequence[Retained]) -> list[PipelineProblem]:
     if pipeline.source.on_data_loss is OnDataLoss.RECORD:  # the next plan gives them up by itself
         return []
     return [
-        Problem(
-            State.LOST,
+        PipelineProblem(
+            None,
             f"retention took offsets [{part.planned:,}, {part.log_start:,}) of {part.topic}-{part.partition} before "
             "they were planned; no run plans anything until a person decides",
             f"tidemark accept-loss {pipeline.name} --why TEXT",
+            kind=State.LOST,
             place=f"{part.topic}-{part.partition}",
         )
         for part in parts

@@ -46,9 +46,14 @@ class Period:
 
 @dataclass(frozen=True)
 class Timeline:
-    """``PERIODS`` periods, oldest first. Of runs before the first, ``undone_before`` manifests are not done."""
+    """48 hours, days or weeks (``by``) of a pipeline, oldest first. Of the runs before the first ``undone_before``
+    manifests are not done.
 
-    step: Step
+    A run stands at the time up to which it has read; one that ended before its cut, or has none, at its cut, or when it
+    was planned.
+    """
+
+    by: Step
     periods: tuple[Period, ...]
     undone_before: int
     first_undone_before: int | None
@@ -62,11 +67,7 @@ def timeline(
     step: Step | None = None,
     until: datetime | None = None,
 ) -> Timeline:
-    """The periods up to ``until``, or up to ``now``; of the shortest step that has the newest runs, if none is given.
-
-    A run stands at the time up to which it has read; one that ended before its cut, or has none, at its cut, or when it
-    was planned.
-    """
+    """The periods up to ``until``, or up to ``now``; without ``step`` of the shortest one that has the newest runs."""
     step = step or _step(now, database.runs.recent_cut(pipeline_name, PERIODS))
     end = step.end(min(max(until or now, EARLIEST + PERIODS * step.length), now))
     start = end - PERIODS * step.length

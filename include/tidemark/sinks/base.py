@@ -20,9 +20,9 @@ from tidemark.manifest import Counts, Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import RecordName
+from tidemark.problem import Problem
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.dead_letters import DeadLetter
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located
 
 Fence = Callable[[], None]
@@ -313,7 +313,7 @@ class Output(ABC):
         return receipt.counts(self.name, ranges)
 
     @abstractmethod
-    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Difference]:
+    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
         """What is in the target, which exists, and should not be, or is missing; ``deep`` reads all rows.
 
         The caller looks itself at staging, at files with dead letters, and for manifests in ``contents`` that no

@@ -1,4 +1,4 @@
-"""The values that the Python functions return and ``--json`` prints: frozen and plain, a field for each key.
+"""What people and programs look at that no dataclass of the code has: it is put together from several, or from rows.
 
-Offsets are half-open, times know their zone, ids are numbers. A view is a copy: it does not change with the database.
+All else that the Python functions return and ``--json`` prints are the dataclasses of the code themselves.
 """

@@ -21,11 +21,11 @@ from tidemark.manifest import Manifest, ManifestState, Publication
 from tidemark.offsets import TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import RecordName, staging_folder
+from tidemark.problem import Problem
 from tidemark.receipt import ObjectKind, Receipt
 from tidemark.sinks.base import Contents, Expected, Fence, Mark, Record, Sink
 from tidemark.sinks.capabilities import Leftover, TakesBack
 from tidemark.sinks.dead_letters import DeadLetter, dead_letter
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
 from tidemark.sinks.stored.folder_staging import FolderStaging
 from tidemark.sinks.stored.store_ledger import StoreLedger
@@ -84,15 +84,15 @@ class ToyOutput(TakesBack):
     def remove(self, keys: Sequence[str]) -> None:
         self._store.delete(keys)
 
-    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Difference]:
+    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
         for manifest, publication in expected.published():
             receipt = expected.receipt(manifest.id, publication.attempt)
             if receipt is not None and not self.has(receipt):
                 what = f"{_key(receipt)} is missing or holds other rows than were published"
-                yield Difference(manifest.id, what, f"tidemark replay {self.pipeline_name} --manifest {manifest.id}")
+                yield Problem(manifest.id, what, f"tidemark replay {self.pipeline_name} --manifest {manifest.id}")
         for left in self.leftovers(expected):
             what = f"{left.key} is not part of what was published"
-            yield Difference(left.manifest_id, what, f"tidemark repair {self.pipeline_name} --why TEXT")
+            yield Problem(left.manifest_id, what, f"tidemark repair {self.pipeline_name} --why TEXT")
 
     def leftovers(self, expected: Expected) -> list[Leftover]:
         """Of manifests that are done: what attempts other than the published one left."""

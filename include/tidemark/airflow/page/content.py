@@ -1,9 +1,9 @@
-"""The content of the page and its JSON, from the views that the command line and the Python functions have too."""
+"""The content of the page and its JSON: what the command line and the Python functions have too."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from tidemark.airflow.doctor import stored
@@ -12,21 +12,17 @@ from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.manifest import Manifest
-from tidemark.operations.audit import compared
-from tidemark.operations.dead_letters import DeadLetterSelection, dead_letters
-from tidemark.operations.hours import hours
+from tidemark.operations.audit import Compared, compared
+from tidemark.operations.dead_letters import DeadLetters, DeadLetterSelection, dead_letters
+from tidemark.operations.hours import Hour, hours
 from tidemark.operations.lags import Answer, Lags, ask_sources
 from tidemark.operations.locate import ChainOffset, locate
 from tidemark.operations.status import FailedRun, status
-from tidemark.operations.timeline import Step, timeline
 from tidemark.pipeline.deployed import Deployed, deployed_named, known_file, known_files
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.located import Located
-from tidemark.views.checks import ComparedView, compared_views
-from tidemark.views.dead_letters import DeadLettersView, dead_letters_view
 from tidemark.views.lanes import WITH_LETTERS
 from tidemark.views.pipelines import PipelineView, pipeline_view
-from tidemark.views.times import HourView, TimelineView, hour_views, timeline_view
 
 NOT_OPENED = "the page opens no sink; `tidemark where` names the row"
 
@@ -103,27 +99,23 @@ def hours_of(
     incomplete: bool = False,
     newest: int | None = None,
     before: datetime | None = None,
-) -> list[HourView]:
+) -> list[Hour]:
     """At most ``limit`` hours, oldest first."""
     lateness = settings_of(name).event_time.allowed_lateness
-    return hour_views(hours(database, name, lateness, incomplete=incomplete, newest=newest, before=before, limit=limit))
+    return hours(database, name, lateness, incomplete=incomplete, newest=newest, before=before, limit=limit)
 
 
-def timeline_of(database: ManifestDatabase, name: str, step: Step | None, until: datetime | None) -> TimelineView:
-    return timeline_view(timeline(database, name, datetime.now(UTC), step=step, until=until))
-
-
-def letters_of(database: ManifestDatabase, name: str, manifest_id: int | None, limit: int) -> DeadLettersView:
+def letters_of(database: ManifestDatabase, name: str, manifest_id: int | None, limit: int) -> DeadLetters:
     """Opens the sink and reads what is published of dead letters, of the newest manifests that have some."""
     selection = DeadLetterSelection(manifest_id, newest=WITH_LETTERS)
     with context_of(database, name) as context:
-        return dead_letters_view(dead_letters(context, selection, limit=limit))
+        return dead_letters(context, selection, limit=limit)
 
 
-def compared_of(database: ManifestDatabase, manifest: Manifest) -> list[ComparedView]:
+def compared_of(database: ManifestDatabase, manifest: Manifest) -> list[Compared]:
     """Opens the sinks, one after the other."""
     with context_of(database, manifest.pipeline_name) as context:
-        return compared_views(compared(context, manifest))
+        return compared(context, manifest)
 
 
 def receipt_of(database: ManifestDatabase, manifest_id: int, attempt: int | None) -> dict[str, Any] | None:

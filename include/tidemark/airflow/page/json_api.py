@@ -1,8 +1,7 @@
-"""The JSON behind the page: the views that ``--json`` prints, for programs with a token of Airflow."""
+"""The JSON behind the page: the values that ``--json`` prints, for programs with a token of Airflow."""
 
 import json
-from dataclasses import is_dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -21,14 +20,13 @@ from tidemark.airflow.page.access import (
     ReadablePipelines,
     UnplannedPipelines,
 )
+from tidemark.json_values import json_value
 from tidemark.manifest import ManifestSelection, ManifestState
 from tidemark.moments import in_utc
 from tidemark.operations.timeline import Step
-from tidemark.views.json_text import as_json_text
+from tidemark.operations.timeline import timeline as timeline_of
 from tidemark.views.lanes import lane_views
 from tidemark.views.manifests import manifest_history_view, manifest_views
-from tidemark.views.offsets import offset_views
-from tidemark.views.pipelines import lag_views
 
 router = APIRouter(prefix="/api")
 PAGE = 50  # manifests
@@ -40,13 +38,8 @@ OneManifest = Annotated[int | None, Query(alias="manifest")]
 
 
 def answer(value: Any) -> Response:
-    """Views as JSON; FastAPI's own way would refuse bytes that are no UTF-8."""
-    return Response(json.dumps(value, default=_plain), media_type="application/json")
-
-
-def _plain(value: Any) -> Any:
-    """The fields of a view, which the encoder goes on with: `asdict` would copy them all, in seven times the time."""
-    return vars(value) if is_dataclass(value) else as_json_text(value)
+    """As JSON; FastAPI's own way would refuse bytes that are no UTF-8."""
+    return Response(json.dumps(value, default=json_value), media_type="application/json")
 
 
 @router.get("/openapi.json", dependencies=[LOGGED_IN])
@@ -78,7 +71,7 @@ def pipeline(database: Database, name: PipelineName, failed: FailedRuns) -> Resp
 def lag(database: Database, name: PipelineName) -> Response:
     """By partition; ``parts`` is null, with ``why``, when the source has not answered in time."""
     heard = content.lag_of(database, name)
-    return answer({"parts": None if heard.parts is None else lag_views(heard.parts), "why": heard.why})
+    return answer({"parts": heard.parts, "why": heard.why})
 
 
 @router.get("/pipelines/{dag_id}/lanes", dependencies=[MAY_READ])
@@ -90,7 +83,7 @@ def lanes(database: Database, name: PipelineName) -> Response:
 @router.get("/pipelines/{dag_id}/timeline", dependencies=[MAY_READ])
 def timeline(database: Database, name: PipelineName, by: Step | None = None, until: Moment | None = None) -> Response:
     """48 hours, days or weeks up to a time, or up to now: runs, their manifests by state, records."""
-    return answer(content.timeline_of(database, name, by, until))
+    return answer(timeline_of(database, name, datetime.now(UTC), step=by, until=until))
 
 
 @router.get("/pipelines/{dag_id}/manifests", dependencies=[MAY_READ])
@@ -153,8 +146,7 @@ def dead_letters(
 @router.get("/where", dependencies=[LOGGED_IN])
 def where(database: Database, readable: ReadablePipelines, topic: str, partition: int, offset: int) -> Response:
     """The manifest that covers an offset, and the files that may hold the record, of pipelines that you may read."""
-    chains = content.chain_offsets(database, readable, topic, partition, offset)
-    return answer(offset_views(chains))
+    return answer(content.chain_offsets(database, readable, topic, partition, offset))
 
 
 @router.get("/metrics", dependencies=[LOGGED_IN])

@@ -48,12 +48,12 @@ from tidemark.airflow.page.render import page
 from tidemark.airflow.page.timeline import drawn
 from tidemark.errors import DataLost, TidemarkError
 from tidemark.manifest import COUNTED, ManifestSelection, ManifestState
+from tidemark.operations.hours import Hour
 from tidemark.operations.status import State
-from tidemark.operations.timeline import Step
+from tidemark.operations.timeline import Step, timeline
 from tidemark.views.lanes import WITH_LETTERS, lane_views
 from tidemark.views.manifests import ManifestHistoryView, manifest_history_view, manifest_views
 from tidemark.views.pipelines import decision_views
-from tidemark.views.times import HourView
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 Empty = Literal[""]
@@ -84,10 +84,10 @@ def pipelines(
 ) -> Response:
     """Those that need a person first, the worst on top; with a filter, of what it lets through."""
     views = [view for view, _ in content.pipelines_of(database, listed, failed)]
-    views.sort(key=lambda view: (WORST_FIRST.index(view.state), view.pipeline))
+    views.sort(key=lambda view: (WORST_FIRST.index(view.state), view.pipeline_name))
     homes = {name: dag_of(name, tasks) for name in listed}
     values = {
-        "pipelines": [view for view in views if name in view.pipeline and state in ("", view.state)],
+        "pipelines": [view for view in views if name in view.pipeline_name and state in ("", view.state)],
         "first_plans": {each.pipeline: each for each in unplanned},
         "known": len(views), "wrong": sum(not view.healthy for view in views),
         "homes": homes, "dags": dag_states([*homes.values()]), "name": name, "state": state, "states": WORST_FIRST,
@@ -165,13 +165,14 @@ def pipeline(
         matching = database.manifests.count(name, selection, most=COUNTED + 1)
         older = database.manifests.count(name, selection, most=COUNTED + 1, after=manifests[-1].id)
     hours, no_hours = _hours(database, name)
+    now = datetime.now(UTC)
     dag_id = dag_of(name, tasks)
     values = {
         "view": view,
         "dag_id": dag_id,
         "dag": dag_states([dag_id]).get(dag_id),
         "lanes": lanes,
-        "time": drawn(content.timeline_of(database, name, by, to), datetime.now(UTC)),
+        "time": drawn(timeline(database, name, now, step=by, until=to), now),
         "manifests": manifest_views(database, manifests, objects=False),
         "states": list(ManifestState),
         "topics": sorted({lane.topic for lane, *_ in lanes}),
@@ -194,7 +195,7 @@ def pipeline(
     return page(request, "pipeline.html", values)
 
 
-def _hours(database: Database, name: str) -> tuple[list[HourView], str | None]:
+def _hours(database: Database, name: str) -> tuple[list[Hour], str | None]:
     """The open hours and the newest ones, newest first; or why they are not known."""
     try:
         return content.hours_of(database, name, newest=HOURS, limit=2 * HOURS)[::-1], None
@@ -229,7 +230,7 @@ def dag_of_run(view: ManifestHistoryView, run_id: str) -> str:
     part of a larger DAG: the history says which task has given it."""
     given = (event.actor for event in reversed(view.events) if event.what.get("dag_run") == run_id)
     task = next(filter(None, map(TaskTry.of, given)), None)
-    return task.dag_id if task else view.pipeline
+    return task.dag_id if task else view.pipeline_name
 
 
 @router.get("/pipelines/{dag_id}/dead-letters", dependencies=[MAY_READ])

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tidemark.manifest import count_of
-from tidemark.operations.timeline import Step
-from tidemark.views.times import PeriodView, TimelineView
+from tidemark.operations.timeline import Period, Step, Timeline
 
 COLUMN, GAP, HEIGHT = 20, 2, 48  # in the units of the drawing; a gap is a part of its column
 LOWEST = 6  # of a part of a column, so that one failed manifest among a thousand is seen
@@ -29,7 +28,7 @@ class DrawnPeriod:
     """A period: ``name`` in UTC, its ``worst`` state, and what there is in ``words``."""
 
     name: str
-    period: PeriodView
+    period: Period
     worst: str
     words: str
     blocks: tuple[Block, ...]
@@ -68,7 +67,7 @@ class Drawing:
         return f"{len(self.columns)} {self.by}s from {first} to {last} UTC: {', '.join(states)}"
 
 
-def drawn(view: TimelineView, now: datetime) -> Drawing:
+def drawn(view: Timeline, now: datetime) -> Drawing:
     first, last = view.periods[0], view.periods[-1]
     length = last.end - last.start
     edges = range(0, len(view.periods) + 1, len(view.periods) // 4)
@@ -84,7 +83,7 @@ def drawn(view: TimelineView, now: datetime) -> Drawing:
     )
 
 
-def _column(number: int, period: PeriodView, by: Step) -> DrawnPeriod:
+def _column(number: int, period: Period, by: Step) -> DrawnPeriod:
     there = [state for state in UPWARDS if period.manifests.get(state)]
     worst = there[-1] if there else "nothing new" if period.runs else "no run"
     what = [f"{period.manifests[state]:,} {state}" for state in there] or [worst]
@@ -94,7 +93,7 @@ def _column(number: int, period: PeriodView, by: Step) -> DrawnPeriod:
     return DrawnPeriod(name, period, worst, f"{name}: {', '.join(what + more)}", blocks)
 
 
-def _stack(x: int, period: PeriodView, states: list[str]) -> list[Block]:
+def _stack(x: int, period: Period, states: list[str]) -> list[Block]:
     """Each state by its share of the manifests, none too low to be seen; the others give it what it lacks."""
     count = sum(period.manifests.values())
     heights = {state: max(LOWEST, HEIGHT * period.manifests[state] / count) for state in states}

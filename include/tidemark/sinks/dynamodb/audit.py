@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidemark.manifest import Manifest, Publication, count_of
+from tidemark.problem import Problem
 from tidemark.sinks.aggregates.stray_contributions import what_of_strays
 from tidemark.sinks.base import Expected, Ledger
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.dynamodb.items import KeyGroup, combined, key_text
 from tidemark.sinks.dynamodb.markers import Marker, Markers
 from tidemark.sinks.dynamodb.totals import Totals
@@ -44,7 +44,7 @@ class _Contributed:
 
 def differences_of_dynamodb(
     expected: Expected, ledger: Ledger, totals: Totals, markers: Markers, *, deep: bool
-) -> Iterator[Difference]:
+) -> Iterator[Problem]:
     """What the tables hold and should not, or lack; ``deep`` combines all contributions again."""
     present, published = markers.all(), expected.published()
     at_work = {manifest.id for manifest in expected.manifests if manifest.alive}
@@ -52,7 +52,7 @@ def differences_of_dynamodb(
         marker = present.get(manifest.id)
         if marker is not None and not marker.whole and manifest.id not in at_work:
             what = f"attempt {marker.putting} has replaced some of its contributions, and did not end"
-            yield Difference(manifest.id, what, f"tidemark replay {ledger.pipeline_name} --manifest {manifest.id}")
+            yield Problem(manifest.id, what, f"tidemark replay {ledger.pipeline_name} --manifest {manifest.id}")
     if deep:
         whole = [(manifest, row) for manifest, row in published if not expected.given_up(manifest.id, row.attempt)]
         yield from _contents(expected, ledger, totals, markers, present, whole)
@@ -65,7 +65,7 @@ def _contents(
     markers: Markers,
     before: Mapping[int, Marker],
     published: Sequence[tuple[Manifest, Publication]],
-) -> Iterator[Difference]:
+) -> Iterator[Problem]:
     contributed: dict[int, _Contributed] = {}
     sums: dict[str, KeyGroup | None] = {}
     contributor: dict[str, int] = {}
@@ -93,31 +93,31 @@ def _contents(
     yield from incomplete
     for stray, (why, step) in what_of_strays(expected, ledger, contributed.keys() - after.keys(), _BY_HAND).items():
         number = f"{contributed[stray].keys:,} contributions of manifest {stray}"
-        yield Difference(None, f"{ledger.target} has {number}, {why}", step)
+        yield Problem(None, f"{ledger.target} has {number}, {why}", step)
     yield from _totals(ledger, totals, sums, contributor, first=_REPLAYS if incomplete else "")
 
 
 def _manifest(
     pipeline_name: str, manifest_id: int, written: int, marker: Marker, contributed: _Contributed
-) -> Iterator[Difference]:
+) -> Iterator[Problem]:
     replay = f"tidemark replay {pipeline_name} --manifest {manifest_id}"
     if contributed.rows != written:
         what = f"the contributions of it count {contributed.rows:,} records where {written:,} were written"
-        yield Difference(manifest_id, what, replay)
+        yield Problem(manifest_id, what, replay)
     elif str(contributed.checksum) != marker.checksum:
-        yield Difference(manifest_id, "its contributions were changed by hand", replay)
+        yield Problem(manifest_id, "its contributions were changed by hand", replay)
     elif contributed.other_text:
         what = (
             f"{count_of(len(contributed.other_text), 'contribution')} of it have a key that is written in another way "
             f"now, such as {min(contributed.other_text)}: there may be two totals of one key"
         )
-        yield Difference(manifest_id, what, replay)
+        yield Problem(manifest_id, what, replay)
     if contributed.left:
         what = (
             f"{count_of(len(contributed.left), 'contribution')} of it are not of attempt {marker.attempt}, which is "
             f"there whole, such as of {min(contributed.left)}"
         )
-        yield Difference(manifest_id, what, _LEFT)
+        yield Problem(manifest_id, what, _LEFT)
 
 
 def _totals(
@@ -127,7 +127,7 @@ def _totals(
     contributor: Mapping[str, int],
     *,
     first: str,
-) -> Iterator[Difference]:
+) -> Iterator[Problem]:
     """Compares all totals with all contributions; a replay of any manifest of a total combines it again."""
     wrong: dict[int | None, list[str]] = {}
     for key in totals.wrong(expected):
@@ -135,9 +135,9 @@ def _totals(
     for manifest_id, keys in sorted(wrong.items(), key=lambda entry: entry[0] or 0):
         number = f"{len(keys):,} totals of {ledger.target}"
         if manifest_id is None:
-            yield Difference(None, f"{number} have no contributions, such as {min(keys)}", first or _BY_HAND)
+            yield Problem(None, f"{number} have no contributions, such as {min(keys)}", first or _BY_HAND)
         else:
-            yield Difference(
+            yield Problem(
                 manifest_id,
                 f"{number} are not the combination of their contributions, such as {min(keys)}",
                 f"tidemark replay {ledger.pipeline_name} --manifest {manifest_id}",

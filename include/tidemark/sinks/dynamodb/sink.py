@@ -32,12 +32,12 @@ from tidemark.manifest import Manifest, Publication, count_of
 from tidemark.offsets import TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import ObjectName, RecordName, staging_folder
+from tidemark.problem import Problem
 from tidemark.receipt import ObjectKind, Receipt
 from tidemark.sinks.aggregates.groups import combined
 from tidemark.sinks.aggregates.value_columns import WINDOW
 from tidemark.sinks.base import Contents, Expected, Fence, Ledger, Mark, Owner, Position, Record, Sink, Work, WriteMode
 from tidemark.sinks.capabilities import DerivesTotals, EndsHalfWay, KeepsDeadLetterFiles
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.dynamodb.audit import differences_of_dynamodb
 from tidemark.sinks.dynamodb.client import Changed, Dynamo
 from tidemark.sinks.dynamodb.items import (
@@ -554,7 +554,7 @@ class DynamoOutput(DerivesTotals, EndsHalfWay, KeepsDeadLetterFiles):
         self.markers.forget_keys(manifest_id, attempt)
         self.markers.undo_partial(manifest_id, attempt, GIVEN_UP)
 
-    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Difference]:
+    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
         del contents  # contributions of unknown manifests have a next step of their own
         return differences_of_dynamodb(expected, self._ledger, self.totals, self.markers, deep=deep)
 

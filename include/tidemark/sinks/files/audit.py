@@ -7,9 +7,9 @@ from pathlib import PurePosixPath
 
 from tidemark.manifest import Manifest, ManifestState, Publication, count_of
 from tidemark.paths import OWNER, RECORDS, STAGING, SUFFIXES, ObjectName, RecordName
+from tidemark.problem import Problem
 from tidemark.receipt import PublishedObject, Receipt
 from tidemark.sinks.base import Expected, Output
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.files.formats import Unreadable, format_of
 from tidemark.sinks.stored.published_files import file_difference
 from tidemark.storage.base import ObjectStore, real_root
@@ -19,7 +19,7 @@ Place = tuple[str, int, int]  # topic, partition, offset
 _SUFFIXES = tuple(f".{suffix}" for suffix in SUFFIXES)
 
 
-def differences_of_files(expected: Expected, output: Output, store: ObjectStore, *, deep: bool) -> Iterator[Difference]:
+def differences_of_files(expected: Expected, output: Output, store: ObjectStore, *, deep: bool) -> Iterator[Problem]:
     """What is in the lake and should not be, or is missing; ``deep`` compares rows and offsets too."""
     published = expected.objects()
     sizes = dict(store.list())
@@ -123,7 +123,7 @@ def _offsets(
     manifest: Manifest,
     publication: Publication,
     objects: Sequence[PublishedObject],
-) -> Iterator[Difference]:
+) -> Iterator[Problem]:
     """Compares the offsets in the files with the manifest's ranges.
 
     No offset may be there twice, except those of records with several rows, be outside of the ranges, or be in a gap,
@@ -151,13 +151,13 @@ def _offsets(
         if places:
             topic, partition, offset = places[0]
             what = f"{count_of(len(places), 'record')} {how}, first {topic}-{partition} offset {offset}"
-            yield Difference(manifest.id, what, mend)
+            yield Problem(manifest.id, what, mend)
     given_up = expected.given_up(manifest.id, publication.attempt)
     gone = sum(part.rows for part in receipt.objects_of(output.name) if part.path in given_up) if receipt else 0
     kept = publication.counts.written + publication.counts.dead_lettered - gone
     present = len(seen) + min(repeated, exploded)
     if present != kept:
-        yield Difference(manifest.id, f"{count_of(present, 'record')} where {kept:,} were published", mend)
+        yield Problem(manifest.id, f"{count_of(present, 'record')} where {kept:,} were published", mend)
 
 
 def _in_gaps(receipt: Receipt | None) -> Iterator[Place]:
@@ -167,7 +167,7 @@ def _in_gaps(receipt: Receipt | None) -> Iterator[Place]:
             yield from ((partition.topic, partition.partition, offset) for offset in range(start, end))
 
 
-def _stray(pipeline_name: str, key: str, manifest: Manifest | None) -> Difference:
+def _stray(pipeline_name: str, key: str, manifest: Manifest | None) -> Problem:
     if manifest is None:
         next_step = "remove it, or move it out of the lake"
         if ObjectName.parse(key):
@@ -176,9 +176,9 @@ def _stray(pipeline_name: str, key: str, manifest: Manifest | None) -> Differenc
                 f"{repair}, which removes it when its records are published all the same, as after a restore of the "
                 "database; else it may be their only copy: move it out of the lake"
             )
-        return Difference(None, f"{key} belongs to no manifest", next_step)
+        return Problem(None, f"{key} belongs to no manifest", next_step)
     if manifest.state is not ManifestState.DONE:
-        return Difference(manifest.id, f"{key} was left by an attempt that is not published", manifest.retry)
-    return Difference(
+        return Problem(manifest.id, f"{key} was left by an attempt that is not published", manifest.retry)
+    return Problem(
         manifest.id, f"{key} is not part of what was published", f"tidemark repair {pipeline_name} --why TEXT"
     )

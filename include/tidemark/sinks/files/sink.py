@@ -22,11 +22,11 @@ from tidemark.manifest import Manifest, Publication
 from tidemark.offsets import TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import Layout, ObjectName, RecordName, staging_folder
+from tidemark.problem import Problem
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.base import Contents, Expected, Fence, Mark, Record, Sink
 from tidemark.sinks.capabilities import CompleteHour, Leftover, ShowsHours, TakesBack
 from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, DeadLetter, columns_of, dead_letter
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.files.audit import differences_of_files
 from tidemark.sinks.files.formats import Unreadable, format_of
 from tidemark.sinks.files.leftovers import leftovers
@@ -144,7 +144,7 @@ class FilesOutput(TakesBack, ShowsHours):
         self.store.stop_uploads(staging_folder(receipt.manifest_id, receipt.attempt))
         self.store.delete(object_.path for object_ in receipt.objects_of(self.name))
 
-    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Difference]:
+    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
         del contents  # an unknown file is told by its key
         return differences_of_files(expected, self, self.store, deep=deep)
 

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.manifest import Manifest, Publication
+from tidemark.problem import Problem
 from tidemark.sinks.base import Contents, Expected, Ledger
 from tidemark.sinks.capabilities import MayBeRolledBack
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.iceberg.columns import NUMBER, TOPIC_PARTITION
 from tidemark.sinks.iceberg.files import manifests_in, rows_of_manifest
 from tidemark.sinks.iceberg.table import IcebergTarget
@@ -24,7 +24,7 @@ def differences_of_iceberg(
     target: IcebergTarget,
     *,
     deep: bool,
-) -> Iterator[Difference]:
+) -> Iterator[Problem]:
     """What the table holds and should not, or lacks; ``deep`` reads every row, one manifest in memory at a time."""
     unvouched = output.unvouched(expected)
     if deep:
@@ -44,12 +44,12 @@ def differences_of_iceberg(
             f"{ledger.target} has rows of manifest {manifest_id}, which this database does not know: another program "
         )
         adopt = f"tidemark adopt {ledger.pipeline_name} --why TEXT"
-        yield Difference(None, f"{what}rolled it back", adopt)
+        yield Problem(None, f"{what}rolled it back", adopt)
 
 
-def _strays(expected: Expected, ledger: Ledger, stray: set[int]) -> Iterator[Difference]:
+def _strays(expected: Expected, ledger: Ledger, stray: set[int]) -> Iterator[Problem]:
     for manifest_id in sorted(stray - expected.not_own(stray)):
-        yield Difference(
+        yield Problem(
             manifest_id,
             f"{ledger.target} has rows of it, and does not say so: they were put there by hand, or came back with a "
             "rollback",
@@ -57,19 +57,19 @@ def _strays(expected: Expected, ledger: Ledger, stray: set[int]) -> Iterator[Dif
         )
 
 
-def _rows(pipeline_name: str, manifest: Manifest, publication: Publication, rows: pa.Table) -> Iterator[Difference]:
+def _rows(pipeline_name: str, manifest: Manifest, publication: Publication, rows: pa.Table) -> Iterator[Problem]:
     """Compares the offsets in the table with the manifest's ranges and with the number of published rows."""
     replay = f"tidemark replay {pipeline_name} --manifest {manifest.id}"
     if rows.num_rows != publication.counts.written:
         what = f"the table has {rows.num_rows:,} rows of it where {publication.counts.written:,} were published"
-        yield Difference(manifest.id, what, replay)
+        yield Problem(manifest.id, what, replay)
     places = rows.group_by(rows.column_names, use_threads=False).aggregate([([], "count_all")])
     twice = places.filter(pc.greater(places.column("count_all"), 1))
     if twice.num_rows:
         first = twice.slice(0, 1).to_pylist()[0]
         place = f"{first['_topic']}-{first[TOPIC_PARTITION]} offset {first['_offset']}"
         what = f"{twice.num_rows:,} rows twice, first {place}"
-        yield Difference(manifest.id, what, replay)
+        yield Problem(manifest.id, what, replay)
     spans = {(covered.at.topic, covered.at.partition): covered for covered in manifest.ranges}
     for part in (
         rows.group_by(["_topic", TOPIC_PARTITION]).aggregate([("_offset", "min"), ("_offset", "max")]).to_pylist()
@@ -77,4 +77,4 @@ def _rows(pipeline_name: str, manifest: Manifest, publication: Publication, rows
         covered = spans.get((part["_topic"], part[TOPIC_PARTITION]))
         if covered is None or part["_offset_min"] < covered.start or part["_offset_max"] >= covered.end:
             place = f"{part['_topic']}-{part[TOPIC_PARTITION]} offsets {part['_offset_min']} to {part['_offset_max']}"
-            yield Difference(manifest.id, f"the table has rows of it from {place}, which it does not cover", replay)
+            yield Problem(manifest.id, f"the table has rows of it from {place}, which it does not cover", replay)

@@ -22,6 +22,7 @@ from tidemark.manifest import Manifest, Publication
 from tidemark.offsets import TopicPartition, range_from
 from tidemark.order import TransformOrder
 from tidemark.paths import STAGING, RecordName, staging_folder
+from tidemark.problem import Problem
 from tidemark.receipt import ObjectKind, Receipt
 from tidemark.sinks.base import (
     Contents,
@@ -38,7 +39,6 @@ from tidemark.sinks.base import (
     WriteMode,
 )
 from tidemark.sinks.capabilities import KeepsDeadLetterFiles, MayBeRolledBack, NamedFile, NamesFiles
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.iceberg.audit import differences_of_iceberg
 from tidemark.sinks.iceberg.columns import names_of_rows, stored_columns
 from tidemark.sinks.iceberg.evidence import DIGEST
@@ -343,7 +343,7 @@ class IcebergOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         store.delete([str(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))])
         store.delete(object_.path for object_ in self.parts(receipt, ObjectKind.DEAD_LETTER))
 
-    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Difference]:
+    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
         return differences_of_iceberg(expected, contents, self, self._ledger, self.table, deep=deep)
 
     def locate(

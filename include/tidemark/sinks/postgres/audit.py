@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tidemark.manifest import Manifest, Publication
+from tidemark.problem import Problem
 from tidemark.sinks.base import Contents, Expected
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.postgres.target import PostgresTarget
 
 _BY_HAND = "no replay takes rows away, so first delete those that were put there by hand"
@@ -18,7 +18,7 @@ _BY_HAND = "no replay takes rows away, so first delete those that were put there
 
 def differences_of_table(
     expected: Expected, contents: Contents, pipeline_name: str, table: PostgresTarget
-) -> Iterator[Difference]:
+) -> Iterator[Problem]:
     """Compares all rows and dead letters with all publications; what a person has given up is not missed."""
     rows = table.rows_by_manifest()  # one pass over the table, however many manifests there are
     dead = table.dead_letters_by_manifest()
@@ -36,15 +36,15 @@ def differences_of_table(
         if expected.given_up(manifest.id, publication.attempt):
             continue
         if kept != counts.dead_lettered:
-            yield Difference(manifest.id, f"{kept:,} dead letters are kept where {counts.dead_lettered:,} were", replay)
+            yield Problem(manifest.id, f"{kept:,} dead letters are kept where {counts.dead_lettered:,} were", replay)
         if total < keys:
             what = f"the table has {total:,} rows in all, and this manifest had {keys:,} keys: rows were taken away"
-            yield Difference(manifest.id, what, replay)
+            yield Problem(manifest.id, what, replay)
 
 
 def _rows(
     pipeline_name: str, manifest: Manifest, publication: Publication, rows: list[dict[str, Any]]
-) -> Iterator[Difference]:
+) -> Iterator[Problem]:
     replay = f"tidemark replay {pipeline_name} --manifest {manifest.id}"
     counts = publication.counts
     merged = counts.written - counts.superseded - counts.stale
@@ -52,15 +52,15 @@ def _rows(
     count = sum(row["rows"] for row in rows if row["attempt"] in (0, publication.attempt))
     if count > merged:
         what = f"the table has {count:,} rows of it where {merged:,} were merged; {_BY_HAND}"
-        yield Difference(manifest.id, what, replay)
+        yield Problem(manifest.id, what, replay)
     for row in rows:
         if not _inside(manifest, row):
             place = f"{row['topic']}-{row['partition']} offsets {row['first']} to {row['last']}"
             what = f"the table has rows of it from {place}, which it does not cover; {_BY_HAND}"
-            yield Difference(manifest.id, what, replay)
+            yield Problem(manifest.id, what, replay)
         if row["attempt"] > publication.attempt:
             what = f"the table has rows of attempt {row['attempt']}, published is attempt {publication.attempt}"
-            yield Difference(manifest.id, what, f"tidemark retry {pipeline_name}")
+            yield Problem(manifest.id, what, f"tidemark retry {pipeline_name}")
 
 
 def _inside(manifest: Manifest, row: dict[str, Any]) -> bool:

@@ -17,9 +17,9 @@ from tidemark.findings import Finding, ok
 from tidemark.manifest import Counts, Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
+from tidemark.problem import Problem
 from tidemark.receipt import ObjectKind, Receipt
 from tidemark.sinks.base import Contents, Expected, Sink, Work, WriteMode
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
 from tidemark.sinks.postgres.audit import differences_of_table
 from tidemark.sinks.postgres.columns import columns_for, names, staged_columns, type_of
@@ -124,7 +124,7 @@ class PostgresOutput(MarkedOutput):
         dead = row_count(self.parts(now, ObjectKind.DEAD_LETTER))
         return bool(row["lacking"] == 0 and self._table.dead_letters(now.manifest_id) == dead)
 
-    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Difference]:
+    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
         if deep:
             yield from differences_of_table(expected, contents, self.pipeline_name, self._table)
 

@@ -5,9 +5,9 @@ from functools import partial
 
 from tidemark.manifest import count_of
 from tidemark.paths import DEAD_LETTERS
+from tidemark.problem import Problem
 from tidemark.receipt import ObjectKind, PublishedObject
 from tidemark.sinks.base import Expected, Output
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.stored.dead_letter_files import rows_and_digest
 from tidemark.storage.base import ObjectStore
 
@@ -18,7 +18,7 @@ def file_difference(
     object_: PublishedObject,
     size: int | None,
     read: Callable[[], tuple[int, str]],
-) -> Difference | None:
+) -> Problem | None:
     """What is wrong with a published file, if anything: ``size`` is its own in bytes, None when it is not there.
 
     ``read`` gives the rows and the digest that it has; it is asked last, and may raise ``OSError``.
@@ -39,12 +39,12 @@ def file_difference(
             elif digest != object_.digest:
                 what = f"{object_.path} holds other rows than were written (digest {digest})"
     replay = f"tidemark replay {pipeline_name} --manifest {manifest_id}"
-    return None if what is None else Difference(manifest_id, what, replay)
+    return None if what is None else Problem(manifest_id, what, replay)
 
 
 def lost_dead_letters(
     expected: Expected, output: Output, store: ObjectStore, shown: Mapping[int, int], *, deep: bool
-) -> Iterator[Difference]:
+) -> Iterator[Problem]:
     """Dead letters that a sink keeps in Parquet files and that are not there any more; ``deep`` reads them.
 
     ``shown`` is the attempt that the sink shows of each manifest: where it is another one, the verdict tells that.

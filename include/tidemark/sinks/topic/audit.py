@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from tidemark.digest import Digest, row_digest
 from tidemark.partitions import Record
+from tidemark.problem import Problem
 from tidemark.sinks.base import Expected, Ledger
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.topic.appended import Appended, appended_of
 from tidemark.sinks.topic.headers import From, reason_of, source_of
 from tidemark.sinks.topic.messages import SinkTopics, messages_between
@@ -24,7 +24,7 @@ Sent = tuple[int, int]  # the manifest and the attempt of a message, by its head
 _BY_HAND = "nobody can take messages out of a topic: find who sends them, and tell the readers of the topic"
 
 
-def differences_of_topic(expected: Expected, ledger: Ledger, topics: SinkTopics) -> Iterator[Difference]:
+def differences_of_topic(expected: Expected, ledger: Ledger, topics: SinkTopics) -> Iterator[Problem]:
     """Compares all messages with all markers."""
     markers = dict(topics.markers.all())
     published = expected.published()
@@ -50,7 +50,7 @@ def differences_of_topic(expected: Expected, ledger: Ledger, topics: SinkTopics)
             _add(digests, chunk)
     for topic, number in others.items():
         place_of_first = f"{topic}-{first[topic].partition} offset {first[topic].offset}"
-        yield Difference(
+        yield Problem(
             None, f"{topic} has {number:,} messages that are not Tidemark's, first {place_of_first}", _BY_HAND
         )
     known = {manifest.id for manifest, _ in published}
@@ -58,7 +58,7 @@ def differences_of_topic(expected: Expected, ledger: Ledger, topics: SinkTopics)
     for manifest_id in sorted(unknown - markers.keys()):
         number = sum(digest.count for (of, _), digest in digests.items() if of == manifest_id)
         what = f"{ledger.target} has {number:,} messages of manifest {manifest_id}, and no marker of it"
-        yield Difference(None, what, _BY_HAND)
+        yield Problem(None, what, _BY_HAND)
     for manifest, publication in published:
         marker = markers.get(manifest.id)
         if marker is None or expected.given_up(manifest.id, publication.attempt):  # the caller has told the first
@@ -74,19 +74,19 @@ def _is_kept(part: Appended, kept: Mapping[tuple[str, int], int]) -> bool:
     return all(first >= kept.get((topic, partition), 0) for topic, partition, _, first, _ in part.delivered)
 
 
-def _unnamed(manifest_id: int, digests: Mapping[Sent, Digest], sent: Mapping[int, Appended]) -> Iterator[Difference]:
+def _unnamed(manifest_id: int, digests: Mapping[Sent, Digest], sent: Mapping[int, Appended]) -> Iterator[Problem]:
     for (of, attempt), digest in digests.items():
         if of == manifest_id and attempt not in sent:
             what = f"the topic has {digest.count:,} messages of its attempt {attempt}, which its marker does not name"
-            yield Difference(manifest_id, what, _BY_HAND)
+            yield Problem(manifest_id, what, _BY_HAND)
 
 
-def _manifest(manifest_id: int, expected: Digest, seen: Digest, *, whole: bool) -> Iterator[Difference]:
+def _manifest(manifest_id: int, expected: Digest, seen: Digest, *, whole: bool) -> Iterator[Problem]:
     if seen.count > expected.count or (whole and seen.count < expected.count):
         what = f"the topic has {seen.count:,} messages of it where {expected.count:,} were sent"
-        yield Difference(manifest_id, what, _BY_HAND)
+        yield Problem(manifest_id, what, _BY_HAND)
     elif whole and seen != expected:
-        yield Difference(manifest_id, f"the topic has other messages of it than were sent (digest {seen})", _BY_HAND)
+        yield Problem(manifest_id, f"the topic has other messages of it than were sent (digest {seen})", _BY_HAND)
 
 
 def _add(digests: dict[Sent, Digest], chunk: list[tuple[Record, From]]) -> None:

@@ -22,11 +22,11 @@ from tidemark.manifest import Manifest, Publication
 from tidemark.offsets import TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import RecordName, staging_folder
+from tidemark.problem import Problem
 from tidemark.receipt import ObjectKind, Receipt
 from tidemark.sinks.base import Contents, Expected, Fence, Ledger, Mark, Owner, Position, Record, Sink, WriteMode
 from tidemark.sinks.capabilities import WritesTopics
 from tidemark.sinks.dead_letters import DeadLetter
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
 from tidemark.sinks.stored.own_staging import OwnStaging
 from tidemark.sinks.topic.append import append
@@ -315,7 +315,7 @@ class TopicOutput(WritesTopics):
         topics = [self.settings.topic, self.settings.dead_letter_topic, self.settings.markers_topic]
         return {place.topic_id for place in self.cluster.partitions(topics)[0]}
 
-    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Difference]:
+    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
         del contents  # messages of unknown manifests have a next step of their own
         if deep:
             yield from differences_of_topic(expected, self._ledger, self._topics)

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tidemark.manifest import Manifest, Publication
+from tidemark.problem import Problem
 from tidemark.sinks.aggregates.stray_contributions import what_of_strays
 from tidemark.sinks.base import Expected, Ledger
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.postgres.totals.tables import Totals
 
 _BY_HAND = "no attempt of Tidemark has left them there: delete those rows by hand"
@@ -14,7 +14,7 @@ _BY_HAND = "no attempt of Tidemark has left them there: delete those rows by han
 _REPLAYS = "the manifests above may have contributed to them: replay those, then audit again"
 
 
-def differences_of_totals(expected: Expected, ledger: Ledger, totals: Totals) -> Iterator[Difference]:
+def differences_of_totals(expected: Expected, ledger: Ledger, totals: Totals) -> Iterator[Problem]:
     """What the tables hold and should not, or lack: combines all contributions again."""
     published = expected.published()
     contributions = {row["manifest"]: row for row in totals.ask("contributions")}
@@ -23,7 +23,7 @@ def differences_of_totals(expected: Expected, ledger: Ledger, totals: Totals) ->
     known = {manifest.id for manifest, _ in published} | ledger.evidence().keys()  # some were put since
     for stray, (why, step) in what_of_strays(expected, ledger, contributions.keys() - known, _BY_HAND).items():
         what = f"{totals.settings.contributions} has {contributions[stray]['keys']:,} rows of manifest {stray}, "
-        yield Difference(None, what + why, step)
+        yield Problem(None, what + why, step)
     yield from _totals(ledger.pipeline_name, totals, first=_REPLAYS if incomplete else "")
 
 
@@ -33,7 +33,7 @@ def _contributions(
     totals: Totals,
     published: list[tuple[Manifest, Publication]],
     contributions: Mapping[int, Mapping[str, Any]],
-) -> Iterator[Difference]:
+) -> Iterator[Problem]:
     """Compares the contributions of each manifest with its marker and its publication, except what a person has given
     up."""
     checksums = {row["manifest"]: row["checksum"] for row in totals.ask("checksums")}
@@ -45,21 +45,21 @@ def _contributions(
         replay, counts = f"tidemark replay {pipeline_name} --manifest {manifest.id}", publication.counts
         if held["rows"] != counts.written:
             what = f"the contributions of it count {held['rows']:,} records where {counts.written:,} were written"
-            yield Difference(manifest.id, what, replay)
+            yield Problem(manifest.id, what, replay)
         elif held["checksum"] != checksums.get(manifest.id, held["checksum"]):
-            yield Difference(manifest.id, "its contributions were changed by hand", replay)
+            yield Problem(manifest.id, "its contributions were changed by hand", replay)
         if (kept := dead.get(manifest.id, 0)) != counts.dead_lettered:
-            yield Difference(manifest.id, f"{kept:,} dead letters are kept where {counts.dead_lettered:,} were", replay)
+            yield Problem(manifest.id, f"{kept:,} dead letters are kept where {counts.dead_lettered:,} were", replay)
 
 
-def _totals(pipeline_name: str, totals: Totals, *, first: str) -> Iterator[Difference]:
+def _totals(pipeline_name: str, totals: Totals, *, first: str) -> Iterator[Problem]:
     """Compares all totals with all contributions; a replay of any manifest of a total combines it again."""
     for row in totals.ask("wrong_totals"):
         number = f"{row['totals']:,} totals of {totals.settings.table}"
         if row["manifest"] is None:
-            yield Difference(None, f"{number} have no contributions", first or _BY_HAND, f"({row['example']})")
+            yield Problem(None, f"{number} have no contributions", first or _BY_HAND, f"({row['example']})")
         else:
-            yield Difference(
+            yield Problem(
                 row["manifest"],
                 f"{number} are not the combination of their contributions",
                 f"tidemark replay {pipeline_name} --manifest {row['manifest']}",

@@ -21,10 +21,10 @@ from tidemark.findings import Finding, ok
 from tidemark.manifest import Manifest, Publication, count_of
 from tidemark.offsets import TopicPartition
 from tidemark.order import TransformOrder
+from tidemark.problem import Problem
 from tidemark.receipt import ObjectKind, Receipt
 from tidemark.sinks.base import Contents, Expected, Sink, Work, WriteMode
 from tidemark.sinks.capabilities import DerivesTotals
-from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
 from tidemark.sinks.postgres.marked import MarkedOutput, TableLedger, TableStaging, table_of, tasks_of
 from tidemark.sinks.postgres.session import translated
@@ -180,7 +180,7 @@ class TotalsOutput(MarkedOutput, DerivesTotals):
             and self._table.dead_letters(manifest_id) == dead
         )
 
-    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Difference]:
+    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
         del contents  # contributions of unknown manifests have a next step of their own
         if deep:
             yield from differences_of_totals(expected, self._ledger, self._totals)
