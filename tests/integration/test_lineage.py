@@ -13,7 +13,7 @@ from sandbox.bootstrap.apart import packages_of
 from tests.worlds.table_world import TableWorld
 from tests.worlds.world import World
 from tidemark.airflow import lineage
-from tidemark.airflow.lineage import PROVIDER, RANGES, Input, Lineage, Output, lineage_if_asked
+from tidemark.airflow.lineage import PROVIDER, RANGES, Input, Lineage, WrittenDataset, lineage_if_asked
 from tidemark.dataset import Dataset
 from tidemark.errors import Unavailable
 from tidemark.lifecycle.publish import Ending, Outcome
@@ -30,7 +30,7 @@ from tidemark.airflow.lineage import Input, Lineage, Output, facets
 from tidemark.dataset import Dataset
 given = json.load(sys.stdin)
 inputs = [Input(Dataset(**entry.pop("dataset")), **entry) for entry in given.pop("inputs")]
-outputs = [Output(Dataset(**entry.pop("dataset")), **entry) for entry in given.pop("outputs")]
+outputs = [WrittenDataset(Dataset(**entry.pop("dataset")), **entry) for entry in given.pop("outputs")]
 told = facets(Lineage(**given, inputs=inputs, outputs=outputs))
 print(json.dumps({"inputs": [Serde.to_dict(part) for part in told.inputs],
                   "outputs": [Serde.to_dict(part) for part in told.outputs]}))
@@ -52,10 +52,10 @@ def test_topics_have_their_exact_ranges_and_each_target_its_rows(make_table_worl
     assert told.inputs == [Input(topic, 60, size, ranges)]
     lake, table = told.outputs
     files = [path for path in world.lake.glob("**/*.parquet") if not path.is_relative_to(world.lake / "_staging")]
-    assert lake == Output(Dataset("file", str(world.lake)), 57, sum(path.stat().st_size for path in files), len(files))
+    assert lake == WrittenDataset(Dataset("file", str(world.lake)), 57, sum(path.stat().st_size for path in files), len(files))
     warehouse = conninfo_to_dict(world.targets["warehouse"])
     server = f"postgres://{warehouse['host']}:{warehouse['port']}"
-    assert table == Output(Dataset(server, f"{warehouse['dbname']}.public.latest"), 57, None, None)
+    assert table == WrittenDataset(Dataset(server, f"{warehouse['dbname']}.public.latest"), 57, None, None)
 
 
 def test_airflows_provider_takes_it_as_it_is() -> None:

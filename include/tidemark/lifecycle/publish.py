@@ -203,7 +203,8 @@ class Publisher:
                 fenced = not self.database.attempts.may_put(receipt.manifest_id, receipt.attempt, sink.name)
             except Unavailable:
                 if sink.ledger.has(receipt) and not sink.output.has(receipt):
-                    sink.output.remove([str(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))])
+                    name = RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt)
+                    sink.output.remove_record(name)
                 return
             if fenced or not sink.ledger.has(receipt):
                 self._take_back(sink, receipt)

@@ -62,12 +62,16 @@ class TakesBack(Output):
         """Write a record, complete and durable: from then on readers of records see the objects that it names."""
 
     @abstractmethod
+    def remove_record(self, name: RecordName) -> None:
+        """Remove a record; may be repeated."""
+
+    @abstractmethod
     def leftovers(self, expected: Expected) -> list[Leftover]:
         """What dead attempts left and nobody needs; ``remove`` takes the keys."""
 
     @abstractmethod
     def remove(self, keys: Sequence[str]) -> None:
-        """Remove records and leftovers by their keys; may be repeated."""
+        """Remove leftovers by their keys; may be repeated."""
 
 
 class KeepsDeadLetterFiles(Output):

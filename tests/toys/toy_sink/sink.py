@@ -71,6 +71,9 @@ class ToyOutput(TakesBack):
     def write_record(self, name: RecordName, record: Record) -> None:
         self._store.put(str(name), json.dumps(record).encode())
 
+    def remove_record(self, name: RecordName) -> None:
+        self.remove([str(name)])
+
     def has(self, receipt: Receipt) -> bool:
         return _sizes(self._content(receipt)) == self._expected(receipt)
 
@@ -78,8 +81,8 @@ class ToyOutput(TakesBack):
         return self.has(before)
 
     def discard(self, receipt: Receipt) -> None:
-        name = RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt)
-        self.remove([str(name), _key(receipt)])
+        self.remove_record(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))
+        self.remove([_key(receipt)])
 
     def remove(self, keys: Sequence[str]) -> None:
         self._store.delete(keys)

@@ -135,12 +135,15 @@ class FilesOutput(TakesBack, ShowsHours):
     def write_record(self, name: RecordName, record: Record) -> None:
         self.store.put(str(name), json.dumps(record, indent=1, sort_keys=True).encode())
 
+    def remove_record(self, name: RecordName) -> None:
+        self.store.delete([str(name)])
+
     def discard(self, receipt: Receipt) -> None:
         """Removes the record first, so that no record names a removed object. Uploads are stopped before objects are
         removed, so that a paused attempt completes none any more. The record of an attempt that put nothing here is of
         a retired sink."""
         if self.name in receipt.sinks:
-            self.remove([str(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))])
+            self.remove_record(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))
         self.store.stop_uploads(staging_folder(receipt.manifest_id, receipt.attempt))
         self.store.delete(object_.path for object_ in receipt.objects_of(self.name))
 
