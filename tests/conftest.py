@@ -84,7 +84,8 @@ ONE_BY_ONE = (
 
 class ByModule(LoadScopeScheduling):
     """A module's tests run in one worker, all that need Airflow in the same one, and all with a Spark session too. The
-    night on call is as long as half of the others that need Airflow, and has one of its own.
+    night on call is as long as half of the others that need Airflow, and has one of its own; canaries on the command
+    line need none.
 
     Hundreds of kills and traces go to the workers by function, and other long tests of one module one by one: a worker
     with all of them would be the last to end.
@@ -92,6 +93,8 @@ class ByModule(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         if needs_airflow(nodeid):
+            if "/test_canaries.py::test_secrets_are_nowhere_after_runs_on" in nodeid:
+                return "canaries"
             return "night" if "/test_night_of_faults.py" in nodeid else "airflow"
         if needs_session(nodeid):
             return "session"
