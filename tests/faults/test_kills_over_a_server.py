@@ -5,6 +5,7 @@ test_kills.py.
 """
 
 import os
+import random
 import signal
 from collections.abc import Callable
 
@@ -22,21 +23,24 @@ IN_ALL = ("table", "topic")  # kinds; over the others test_kills.py kills at all
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("world", "points"),
+    ("world", "points", "number"),
     [
-        ("table", POINTS[:1]),
+        ("table", POINTS[:1], 1),
         *(
-            pytest.param(kind, POINTS if kind in IN_ALL else POINTS[::2], marks=pytest.mark.exhaustive, id=kind)
+            pytest.param(
+                kind, *((POINTS, 4) if kind in IN_ALL else (POINTS[::2], 1)), marks=pytest.mark.exhaustive, id=kind
+            )
             for kind in KINDS
         ),
     ],
     indirect=["world"],
 )
 def test_killed_at_a_failpoint_nothing_is_missing_and_nothing_twice(
-    world: World, points: tuple[str, ...], spark_server: SparkServer
+    world: World, points: tuple[str, ...], number: int, spark_server: SparkServer
 ) -> None:
+    """At so many of the points, which are drawn."""
     on_server = {"TIDEMARK_SPARK_REMOTE": spark_server.remote}
-    for point in points:
+    for point in random.sample(points, number):
         world.produce(100, bad_every=9)
         killed = world.tidemark("run", "demo", spark=True, failpoint=f"{point}:kill9", env=on_server)
         assert killed.returncode == -signal.SIGKILL, (point, killed.stderr)
