@@ -71,31 +71,37 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-BY_FUNCTION = ("/test_traces.py", "/test_lost_answers_of_tables.py")
+BY_FUNCTION = ("/test_traces.py", "/test_lost_answers_of_tables.py", "/test_dynamodb.py")
+OTHER_AIRFLOW = ("/test_night_of_faults.py", "/test_own_topic.py")
 ONE_BY_ONE = (
     "/test_all_sinks.py",
+    "/test_iceberg_any_order.py",
     "/test_kills.py",
     "/test_slices_at_once.py",
     "/test_schedules.py",
     "/test_state_machine.py",
     "/test_generated_days.py",
+    "/test_ways_out.py",
 )
 
 
 class ByModule(LoadScopeScheduling):
     """A module's tests run in one worker, all that need Airflow in the same one, and all with a Spark session too. The
-    night on call is as long as half of the others that need Airflow, and has one of its own.
+    night on call is as long as half of the others that need Airflow, and shares one of its own with the how-to of one's
+    own topic; canaries on the command line need none.
 
     Hundreds of kills and traces go to the workers by function, and other long tests of one module one by one: a worker
     with all of them would be the last to end.
     """
 
     def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.partition("::")[0]
         if needs_airflow(nodeid):
-            return "night" if "/test_night_of_faults.py" in nodeid else "airflow"
+            if "::test_secrets_are_nowhere_after_runs_on" in nodeid:
+                return "canaries"
+            return "night" if module.endswith(OTHER_AIRFLOW) else "airflow"
         if needs_session(nodeid):
             return "session"
-        module = nodeid.partition("::")[0]
         if module.endswith(ONE_BY_ONE):
             return nodeid
         return nodeid.partition("[")[0] if module.endswith(BY_FUNCTION) else module

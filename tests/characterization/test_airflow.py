@@ -13,7 +13,7 @@ from sandbox.services.postgres import Postgres
 from sandbox.services.processes import wait_until
 from tests.worlds.airflow_world import Process
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from tidemark.sources.spark import open_reader
 from tidemark.spark import job
 
 pytestmark = [
-    pytest.mark.exhaustive,
+    pytest.mark.thorough,
     # PySpark 4.0 leaves the sockets of collect() to the garbage collector.
     pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning"),
 ]

@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition
 from sandbox.bootstrap.checkout import STATE
 from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres, remove_home
-from tests.worlds.forked_command import fork_server
+from tests.worlds.forked_command import stop_servers
 from tests.worlds.stored_dump import DUMPS, store
 from tests.worlds.table_world import TableWorld, table_sink
 from tidemark.database.migrate import migrate
@@ -69,7 +69,7 @@ def main() -> None:
             path = DUMPS / f"{VERSION}.tar.gz"
             store(world, postgres, path)
             world.stop()
-            fork_server().stop()
+            stop_servers()
         remove_home(state)
     print(f"{path.relative_to(DUMPS.parents[1])}: {path.stat().st_size:,} bytes")
 

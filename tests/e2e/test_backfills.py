@@ -20,7 +20,7 @@ PAGE = (CHECKOUT / "docs" / "backfills.md").read_text()
 COMMANDS = re.findall(r"^```sh\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 TIDEMARK = ("TIDEMARK_DB", "TIDEMARK_HOME", "TIDEMARK_PIPELINES", "TIDEMARK_SPARK_JARS", "AIRFLOW_CONN_KAFKA_DEFAULT")
-pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200)]
 
 
 def test_the_commands_of_the_page_fill_in_and_replay_days_that_one_manifest_holds(

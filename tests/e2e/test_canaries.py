@@ -127,10 +127,7 @@ def test_a_search_finds_what_is_planted(tmp_path: Path, database: str) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "way", ["SCRAM-SHA-512", pytest.param("mTLS", marks=pytest.mark.exhaustive),
-            pytest.param("OAUTHBEARER", marks=pytest.mark.exhaustive)],
-)  # fmt: skip
+@pytest.mark.parametrize("way", ["SCRAM-SHA-512", "mTLS", "OAUTHBEARER"])
 def test_secrets_are_nowhere_after_runs_on_the_command_line(
     make_secured_world: MakeWorld, secured: Secured, postgres: Postgres, warehouse: str, tmp_path: Path, way: str
 ) -> None:
@@ -170,7 +167,7 @@ def test_secrets_are_nowhere_after_runs_on_the_command_line(
     assert canaries.leaks == [], "I26 no secret"
 
 
-@pytest.mark.exhaustive
+@pytest.mark.thorough
 def test_secrets_are_nowhere_after_runs_on_a_spark_that_stays_up(
     make_secured_world: MakeWorld, secured: Secured, warehouse: str, spark_jars: Path, tmp_path: Path
 ) -> None:
@@ -196,7 +193,7 @@ def test_secrets_are_nowhere_after_runs_on_a_spark_that_stays_up(
     assert canaries.leaks == [], "I26 no secret"
 
 
-@pytest.mark.exhaustive
+@pytest.mark.thorough
 @pytest.mark.timeout(600)  # Spark takes 20 s a manifest, ten times that on a busy machine
 def test_secrets_are_nowhere_after_runs_in_airflow(
     airflow_world: AirflowWorld, make_secured_world: MakeWorld, secured: Secured, warehouse: str

@@ -166,7 +166,6 @@ def test_a_typo_in_the_pipeline_file_while_it_runs_stops_nothing_and_shows_where
     demo.world.assert_complete()
 
 
-@pytest.mark.thorough
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_a_pipeline_file_emptied_copied_renamed_and_deleted_while_it_runs_stops_nothing(
@@ -211,7 +210,6 @@ def test_a_pipeline_file_emptied_copied_renamed_and_deleted_while_it_runs_stops_
     demo.world.assert_complete()
 
 
-@pytest.mark.thorough
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_a_broker_that_is_silent_for_minutes_is_one_failed_run_with_its_cause_and_the_next_one_heals(
@@ -286,7 +284,6 @@ def test_without_a_spark_connection_the_run_says_so_and_plans_nothing(airflow_wo
     assert demo.world.json("manifests", DAG) == []
 
 
-@pytest.mark.thorough
 @pytest.mark.exhaustive
 def test_a_task_skipped_by_hand_does_not_let_close_pass_until_it_is_done(airflow_world: AirflowWorld) -> None:
     demo = airflow_world
@@ -377,7 +374,6 @@ def test_a_form_that_cannot_be_followed_fails_at_once_and_says_why_once(airflow_
 
 
 @pytest.mark.thorough
-@pytest.mark.exhaustive
 def test_the_form_foretells_in_a_dry_run_and_fills_a_sink_that_was_added(airflow_world: AirflowWorld) -> None:
     demo, world = airflow_world, airflow_world.world
     world.produce(20)
@@ -402,7 +398,6 @@ def test_the_form_foretells_in_a_dry_run_and_fills_a_sink_that_was_added(airflow
     world.broker.delete_topic(clean)
 
 
-@pytest.mark.thorough
 @pytest.mark.exhaustive
 def test_a_blocked_manifest_is_not_tried_again_and_says_what_a_person_must_decide(airflow_world: AirflowWorld) -> None:
     demo, world = airflow_world, airflow_world.world
@@ -426,7 +421,6 @@ def test_a_blocked_manifest_is_not_tried_again_and_says_what_a_person_must_decid
 
 
 @pytest.mark.thorough
-@pytest.mark.exhaustive
 def test_a_task_group_in_a_larger_dag_is_on_the_page_from_its_first_failed_plan_on_and_publishes_before_what_follows(
     airflow_world: AirflowWorld, browser: httpx.Client
 ) -> None:
@@ -501,7 +495,6 @@ def test_a_task_group_in_a_larger_dag_is_on_the_page_from_its_first_failed_plan_
 
 
 @pytest.mark.thorough
-@pytest.mark.exhaustive
 def test_a_dag_of_ones_own_runs_with_its_arguments_and_with_pauses_that_double(airflow_world: AirflowWorld) -> None:
     demo, world, airflow = airflow_world, airflow_world.world, airflow_world.airflow
     world.settings |= {"airflow": {"own_dag": True, "max_retry_delay": "2m"}, "retry_delay": "7s"}

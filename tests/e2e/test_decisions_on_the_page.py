@@ -14,7 +14,7 @@ from sandbox.services.processes import wait_until
 from tests.worlds.airflow_world import DAG, AirflowWorld
 from tests.worlds.cut_log import cut, segment
 
-pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(600)]  # Spark takes 20 s a manifest, more on a busy machine
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]  # Spark takes 20 s a manifest, more on a busy machine
 PIPELINE = f"/tidemark/pipelines/{DAG}"
 
 

@@ -10,7 +10,7 @@ from tests.worlds.airflow_world import DAG, AirflowWorld
 from tidemark.airflow.lineage import RANGES
 
 
-@pytest.mark.exhaustive  # test_lineage.py has its facets, in the provider's own words
+@pytest.mark.thorough  # test_lineage.py has its facets, in the provider's own words
 def test_a_task_tells_its_topic_with_the_ranges_of_its_manifest(airflow_world: AirflowWorld, tmp_path: Path) -> None:
     demo, airflow = airflow_world, airflow_world.airflow
     told = tmp_path / "events.jsonl"

@@ -22,7 +22,7 @@ TIDEMARK = ("TIDEMARK_DB", "TIDEMARK_HOME", "TIDEMARK_PIPELINES", "TIDEMARK_SPAR
 KAFKA = "AIRFLOW_CONN_KAFKA_DEFAULT"
 # The services of these tests stand for those of `make up`, and a run is due each minute, not every five.
 REPLACED = {"make up": "true", "make down": "true", "*/5 * * * *": "* * * * *"}
-pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1800)]
 
 
 class Newcomer:

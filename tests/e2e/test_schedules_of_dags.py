@@ -14,7 +14,7 @@ from tests.worlds.inbox import Inbox
 from tests.worlds.records_of_hours import last_hour, produce_at
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(600)]  # Spark takes 20 s a manifest, more on a busy machine
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]  # Spark takes 20 s a manifest, more on a busy machine
 
 
 def midnight() -> datetime:

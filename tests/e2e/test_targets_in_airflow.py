@@ -33,7 +33,7 @@ def test_a_sink_of_each_kind_is_filled_and_the_password_of_the_connection_is_see
     world.assert_complete()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.thorough
 def test_a_bucket_is_filled_and_the_keys_of_the_connection_are_seen_nowhere(
     airflow_world: AirflowWorld, make_s3_world: Callable[..., S3World]
 ) -> None:
@@ -45,7 +45,7 @@ def test_a_bucket_is_filled_and_the_keys_of_the_connection_are_seen_nowhere(
     world.assert_complete()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.thorough
 def test_avro_of_a_registry_beside_json_is_read_and_the_password_of_the_registry_is_seen_nowhere(
     airflow_world: AirflowWorld, make_world: Callable[..., World], registry: SchemaRegistry
 ) -> None:

@@ -24,15 +24,15 @@ def fails(world: World, *words: str) -> str:
     return done.stderr
 
 
-def lose_each(fresh: Fresh, proxy: Proxy, fault: Fault, *, every: bool, step: int = 1) -> list[str]:
+def lose_each(fresh: Fresh, proxy: Proxy, fault: Fault, *, every: bool, step: int = 1, having: str = "") -> list[str]:
     """Repeat a run, each time with a fault at the next COMMIT (or statement); returns those that were hit, in order.
 
-    ``step``: only every such COMMIT or statement, from a random first.
+    ``step``: only every such COMMIT or statement, from a random first. ``having``: only those with this text.
     """
     met: list[str] = []
     for at in range(1 + secrets.randbelow(step), MOST, step):
         with fresh() as world:
-            struck = lose(world, proxy, Armed(fault, at, every=every))
+            struck = lose(world, proxy, Armed(fault, at, having, every))
         if not struck:
             return met
         met.append(struck)

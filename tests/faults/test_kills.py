@@ -1,9 +1,12 @@
 """`kill -9` at every failpoint, over every kind of sink; then `retry` and `run` end in the rows of a fault-free run.
 
 One world of each kind has manifests for each failpoint in turn, and one deep audit in the end. What is seen of a target
-that had nothing before, test_guarantees.py and those like it ask at each failpoint.
+that had nothing before, test_guarantees.py and those like it ask at each failpoint. Where a kind is made of others that
+are killed at each failpoint, it takes every second one, and the others in another run.
 """
 
+import random
+import secrets
 import signal
 import subprocess
 import time
@@ -27,6 +30,8 @@ TELLING = ("publish.receipt", "publish.mid", "publish.before_mark", "publish.mar
 OF_ATTEMPTS = [point for point in FAILPOINTS if not point.startswith("plan.")]
 ONE_OF_EACH = ("lake", "bucket", "table", "topic", "iceberg", "totals", "dynamodb")
 ALONE = ("lake", "bucket")  # test_guarantees.py kills over these at the same failpoints, and looks closer
+COMBINED = ("lake and table", "lake and topic", "lake and totals")  # of kinds that are killed at each failpoint
+SAME = ("table in the manifest database", "totals in the manifest database")  # these share what they have of their own
 
 
 def at_each(
@@ -36,8 +41,10 @@ def at_each(
     but: Collection[str] = (),
     quick: Sequence[str] = (),
     once: Collection[str] = (),
+    in_turns: Collection[str] = (),
 ) -> pytest.MarkDecorator:
-    """The points over each kind of sinks ``but`` some; those where no sink is written to, over the ``first`` alone.
+    """The points over each kind of sinks ``but`` some; those where no sink is written to, over the ``first`` alone, and
+    every second one over kinds ``in_turns``.
 
     The ``quick`` points over the first one are in `make test-all`, and the kinds to kill ``once`` in `make test`; all
     others only in `make test-faults`.
@@ -48,14 +55,28 @@ def at_each(
         if kind not in but
     }
     cases = [
-        *(pytest.param(kind, ("publish.mid",), id=f"{kind}, once", marks=pytest.mark.road) for kind in once),
-        *([pytest.param(first, quick, id=f"{first}, quick", marks=pytest.mark.thorough)] if quick else ()),
-        *(pytest.param(kind, own, id=kind, marks=pytest.mark.exhaustive) for kind, own in later.items() if own),
+        *(pytest.param(kind, (("publish.mid",), 1), id=f"{kind}, once", marks=pytest.mark.road) for kind in once),
+        *([pytest.param(first, (quick, 1), id=f"{first}, quick", marks=pytest.mark.thorough)] if quick else ()),
+        *(
+            pytest.param(kind, (own, 2 if kind in in_turns else 1), id=kind, marks=pytest.mark.exhaustive)
+            for kind, own in later.items()
+            if own
+        ),
     ]
-    return pytest.mark.parametrize(("world", "points"), cases, indirect=["world"])
+    return pytest.mark.parametrize(("world", "points"), cases, indirect=True)
 
 
-@at_each(FAILPOINTS, "lake and table", but=ALONE, quick=("stage.mid", *TELLING), once=ONE_OF_EACH)
+@pytest.fixture
+def points(request: pytest.FixtureRequest) -> Sequence[str]:
+    """All of them, or each of so many, from a first one that is drawn."""
+    names, apart = request.param
+    chosen: Sequence[str] = names[secrets.randbelow(apart) :: apart]
+    return chosen
+
+
+@at_each(
+    FAILPOINTS, "lake and table", but=ALONE, quick=("stage.mid", *TELLING), once=ONE_OF_EACH, in_turns=COMBINED[1:]
+)
 def test_killed_at_a_failpoint_nothing_is_missing_and_nothing_twice(world: World, points: Sequence[str]) -> None:
     for point in points:
         before = len(world.manifests())
@@ -75,7 +96,8 @@ def test_killed_at_a_failpoint_nothing_is_missing_and_nothing_twice(world: World
     world.assert_complete()
 
 
-@at_each(OF_ATTEMPTS, "table", but=(*ALONE, "topic"))  # a topic has nothing to move: test_topic_sink.py appends again
+# A topic has nothing to move: test_topic_sink.py appends again.
+@at_each(OF_ATTEMPTS, "table", but=(*ALONE, "topic"), in_turns=(*COMBINED, *SAME))
 def test_killed_while_replaying_what_is_published_stays_whole(world: World, points: Sequence[str]) -> None:
     world.produce(60)
     world.ok("run", "demo")
@@ -97,7 +119,7 @@ def standing(world: World) -> object:
     return world.exact(), world.rows() if isinstance(world, TableWorld) else {}, published
 
 
-@at_each(OF_ATTEMPTS, "lake", quick=("stage.done", "publish.mid", "publish.before_mark"))
+@at_each(OF_ATTEMPTS, "lake", quick=("stage.done", "publish.mid", "publish.before_mark"), in_turns=(*COMBINED, *SAME))
 def test_a_paused_attempt_that_wakes_late_changes_nothing_readers_count(world: World, points: Sequence[str]) -> None:
     for point in points:
         world.produce(60)
@@ -150,7 +172,7 @@ def test_a_paused_planner_that_wakes_late_planned_what_nobody_else_did(
     world.assert_complete()
 
 
-@at_each(FAILPOINTS, "lake", quick=FAILPOINTS)
+@at_each(FAILPOINTS, "lake", quick=FAILPOINTS, in_turns=(*COMBINED, *SAME))
 def test_an_error_at_a_failpoint_is_one_message_and_leaves_nothing_half(world: World, points: Sequence[str]) -> None:
     for point in points:
         world.produce(60)
@@ -168,15 +190,19 @@ def test_an_error_at_a_failpoint_is_one_message_and_leaves_nothing_half(world: W
 
 
 @pytest.mark.parametrize(
-    ("world", "moments"),  # seconds; the work takes 0.4 over a folder, and up to 1 elsewhere: they lie all over it
+    ("world", "parts"),  # seconds; the work takes 0.4 over a folder, and up to 1 elsewhere: they lie all over it
     [
-        ("lake", (0.3,)),
-        *(pytest.param(kind, (0.1, 0.2, 0.3, 0.45, 0.7), marks=pytest.mark.exhaustive) for kind in KINDS),
+        ("lake", ((0.3, 0.3),)),
+        *(
+            pytest.param(kind, ((0.1, 0.25), (0.25, 0.45), (0.45, 0.8)), id=kind, marks=pytest.mark.exhaustive)
+            for kind in KINDS
+        ),
     ],
     indirect=["world"],
 )
-def test_killed_at_any_moment_a_retry_and_a_run_end_right(world: World, moments: Sequence[float]) -> None:
-    for seconds in moments:
+def test_killed_at_any_moment_a_retry_and_a_run_end_right(world: World, parts: Sequence[tuple[float, float]]) -> None:
+    """At a moment of each part of the work."""
+    for seconds in (random.uniform(*part) for part in parts):
         world.produce(80, bad_every=9)
         process = world.start("run", "demo", "--run-key", str(seconds))
         time.sleep(seconds)

@@ -5,6 +5,7 @@ test_kills.py.
 """
 
 import os
+import random
 import signal
 from collections.abc import Callable
 
@@ -22,26 +23,28 @@ IN_ALL = ("table", "topic")  # kinds; over the others test_kills.py kills at all
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("world", "points"),
+    ("world", "points", "number"),
     [
-        ("table", POINTS[:1]),
+        ("table", POINTS[:1], 1),
         *(
-            pytest.param(kind, POINTS if kind in IN_ALL else POINTS[::2], marks=pytest.mark.exhaustive, id=kind)
+            pytest.param(
+                kind, *((POINTS, 4) if kind in IN_ALL else (POINTS[::2], 1)), marks=pytest.mark.exhaustive, id=kind
+            )
             for kind in KINDS
         ),
     ],
     indirect=["world"],
 )
 def test_killed_at_a_failpoint_nothing_is_missing_and_nothing_twice(
-    world: World, points: tuple[str, ...], spark_server: SparkServer
+    world: World, points: tuple[str, ...], number: int, spark_server: SparkServer
 ) -> None:
-    on_server = {"TIDEMARK_SPARK_REMOTE": spark_server.remote}
-    for point in points:
+    """At so many of the points, which are drawn."""
+    for point in random.sample(points, number):
         world.produce(100, bad_every=9)
-        killed = world.tidemark("run", "demo", spark=True, failpoint=f"{point}:kill9", env=on_server)
+        killed = world.tidemark("run", "demo", failpoint=f"{point}:kill9", on=spark_server.remote)
         assert killed.returncode == -signal.SIGKILL, (point, killed.stderr)
         world.assert_whole()
-        done = world.tidemark("retry", "demo", spark=True, env=on_server)
+        done = world.tidemark("retry", "demo", on=spark_server.remote)
         assert done.returncode == 0, (point, done.stderr)
         world.ok("run", "demo")  # there is nothing left to read, so it needs no Spark
         world.assert_readers_complete()
@@ -52,11 +55,10 @@ def test_killed_at_a_failpoint_nothing_is_missing_and_nothing_twice(
 def test_a_client_and_its_server_killed_at_once_leave_nothing_half(
     make_table_world: Callable[..., World], spark_server: SparkServer
 ) -> None:
-    on_server = {"TIDEMARK_SPARK_REMOTE": spark_server.remote}
     world = make_table_world(has_lake=True)
     world.produce(40)
     slow(world, 120)
-    running = world.start("run", "demo", spark=True, env=on_server)
+    running = world.start("run", "demo", on=spark_server.remote)
     wait_until(lambda: at_work(world, 1), "a task to be at work", timeout=120)
     os.killpg(running.pid, signal.SIGKILL)
     spark_server.kill()
@@ -64,6 +66,6 @@ def test_a_client_and_its_server_killed_at_once_leave_nothing_half(
     world.assert_whole()
     slow(world, 0)
     spark_server.restart()
-    done = world.tidemark("retry", "demo", spark=True, env=on_server)
+    done = world.tidemark("retry", "demo", on=spark_server.remote)
     assert done.returncode == 0, done.stderr
     world.assert_complete()

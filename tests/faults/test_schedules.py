@@ -169,7 +169,7 @@ def all_operations(make: Callable[[], ModelWorld], step: Callable[[CheckedWorld,
     pytest.fail(f"it has more than {MOST} operations")
 
 
-@pytest.mark.parametrize("apart", [APART, pytest.param(7, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("apart", [APART, pytest.param(13, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("fault", HITS)
 @pytest.mark.parametrize("begin", BEGINNINGS)
 def test_hit_at_any_operation_nothing_is_missing_and_nothing_twice(
@@ -184,10 +184,10 @@ def test_hit_at_any_operation_nothing_is_missing_and_nothing_twice(
 def test_hit_over_a_bucket_nothing_is_missing_and_nothing_twice(
     make_bucket_world: Callable[[], ModelWorld], begin: Callable[[CheckedWorld], Actor], fault: Fault
 ) -> None:
-    all_operations(make_bucket_world, lambda checked, at: hit_at(checked, begin, fault, at), 29)
+    all_operations(make_bucket_world, lambda checked, at: hit_at(checked, begin, fault, at), 41)
 
 
-@pytest.mark.parametrize("apart", [APART, pytest.param(7, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("apart", [APART, pytest.param(13, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("begin", BEGINNINGS)
 def test_stopped_at_any_operation_while_another_goes_through_nothing_is_missing_and_nothing_twice(
     make_model_world: Callable[[], ModelWorld], begin: Callable[[CheckedWorld], Actor], apart: int

@@ -48,7 +48,7 @@ def test_a_commit_is_measured_with_as_many_snapshots_as_are_kept(postgres: Postg
     assert len(commits.measure(postgres, 7)["all_seconds"]) == commits.REPEATS
 
 
-@pytest.mark.exhaustive
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["tidemark", "streaming", "flink"])  # batch and noop have no line of their own
 def test_every_contender_reads_all_there_is(kind: str, tmp_path: Path, broker: Broker, postgres: Postgres) -> None:
     bench = Bench(tmp_path, broker, postgres)
@@ -59,7 +59,7 @@ def test_every_contender_reads_all_there_is(kind: str, tmp_path: Path, broker: B
     assert timing.files > 0
 
 
-@pytest.mark.exhaustive
+@pytest.mark.thorough
 def test_a_server_that_stays_up_does_one_run_after_the_other(
     tmp_path: Path, broker: Broker, postgres: Postgres
 ) -> None:

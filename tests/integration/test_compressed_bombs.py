@@ -16,7 +16,7 @@ def value(number: int, name: str) -> bytes:
     return json.dumps({"n": number, "at": EPOCH.isoformat(), "name": name}).encode()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.thorough
 @pytest.mark.parametrize("codec", ["gzip", "zstd"])
 def test_bombs_are_rows_or_dead_letters_and_the_records_beside_them_are_unharmed(
     make_world: MakeWorld, codec: str

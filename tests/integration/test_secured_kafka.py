@@ -84,7 +84,7 @@ def test_a_broker_that_its_certificate_does_not_name(secured: Secured, world: Wo
     assert "names this host" in message
 
 
-@pytest.mark.parametrize("how", ["none", pytest.param("of another authority", marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("how", ["none", pytest.param("of another authority", marks=pytest.mark.thorough)])
 def test_a_certificate_that_the_broker_does_not_take(secured: Secured, world: World, tmp_path: Path, how: str) -> None:
     changed: dict[str, Any] = dict.fromkeys(("ssl_certificate_location", "ssl_key_location", "ssl_key_password"))
     if how != "none":
@@ -102,7 +102,7 @@ def test_a_client_without_tls_on_a_port_with_tls(secured: Secured, world: World)
     assert "speaks TLS, and security.protocol is PLAINTEXT" in message
 
 
-@pytest.mark.exhaustive  # as long as the one above: librdkafka tries for 10 s
+@pytest.mark.thorough  # as long as the one above: librdkafka tries for 10 s
 def test_a_client_with_tls_on_a_port_without(secured: Secured, world: World) -> None:
     address = secured.broker.bootstrap_servers
     message = refused(PROMPTLY, AccessDenied, secured, world, "PLAIN", bootstrap_servers=address)

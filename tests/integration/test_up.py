@@ -76,7 +76,7 @@ def assert_nothing_runs(checkout: Path) -> None:
     assert not (checkout / ".tidemark" / "env").exists()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.thorough
 def test_interrupted_while_it_starts_it_leaves_nothing_running_and_starts_again_on_other_ports(
     checkout: Path, tmp_path: Path
 ) -> None:
@@ -106,7 +106,7 @@ def test_interrupted_while_it_starts_it_leaves_nothing_running_and_starts_again_
     assert_nothing_runs(checkout)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.thorough
 def test_a_run_that_was_killed_at_work_is_finished_by_the_next_one(checkout: Path, tmp_path: Path) -> None:
     command, output = [sys.executable, "-m", "sandbox", "run"], tmp_path / "output"
     with output.open("wb") as file, subprocess.Popen(command, cwd=checkout, stdout=file, stderr=file) as killed:

@@ -319,7 +319,7 @@ def test_a_receipt_whose_answer_was_lost_is_in_the_database(world: RecordedWorld
         Path(kind).follow([*world.events[:lost], Event(1, "unanswered", (False,)), *world.events[lost + 1 :]])
 
 
-@pytest.mark.parametrize("runs", [FEW, pytest.param(30, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("runs", [FEW, pytest.param(14, marks=pytest.mark.exhaustive)])
 def test_drawn_runs_are_paths_of_the_model(make_recorded: Callable[[], RecordedWorld], kind: Kind, runs: int) -> None:
     """The few are always the same, the others new each time; a failure prints the seed of its run."""
     first, lost = 0 if runs == FEW else secrets.randbelow(10**9), 0

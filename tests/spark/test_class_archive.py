@@ -49,7 +49,7 @@ def test_a_jvm_of_few_records_has_one_compiler_and_takes_most_of_sparks_classes_
     assert len(ours) > 1_000
 
 
-@pytest.mark.exhaustive
+@pytest.mark.thorough
 def test_the_command_makes_an_archive_once(spark_jars: Path, tmp_path: Path) -> None:
     jars = tmp_path / "jars" / "spark"
     jars.mkdir(parents=True)

@@ -135,7 +135,7 @@ def test_the_pipeline_goes_on_exactly_where_the_checkpoint_ended(mover: Mover) -
     ]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.thorough
 def test_a_trial_beside_the_job_has_its_rows_and_a_dead_letter_for_each_row_of_nulls(mover: Mover) -> None:
     mover.produce(60)
     mover.type(JOB)
@@ -149,7 +149,7 @@ def test_a_trial_beside_the_job_has_its_rows_and_a_dead_letter_for_each_row_of_n
     mover.type(END_TRIAL)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.thorough
 def test_a_batch_without_a_commit_is_ended_by_another_start_and_changes_no_offsets(mover: Mover) -> None:
     line = ended(mover)
     checkpoint = mover.folder / "old" / "checkpoint"
@@ -163,7 +163,7 @@ def test_a_batch_without_a_commit_is_ended_by_another_start_and_changes_no_offse
     assert json.loads(mover.type(ENDS)) == {"orders": {"0": 50, "1": 50}}
 
 
-@pytest.mark.exhaustive
+@pytest.mark.thorough
 def test_a_new_job_goes_on_where_the_pipeline_ended(mover: Mover) -> None:
     ended(mover)
     mover.produce(40)
@@ -184,7 +184,7 @@ def test_a_new_job_goes_on_where_the_pipeline_ended(mover: Mover) -> None:
     assert mover.of_job("old/orders") + mover.of_pipeline() + mover.of_job("new/orders") == mover.everything()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.thorough
 def test_spark_sees_no_file_that_others_put_into_the_folder_of_a_job(mover: Mover) -> None:
     mover.produce(20)
     mover.type(JOB)

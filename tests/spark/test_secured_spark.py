@@ -32,7 +32,7 @@ def secrets_of(secured: Secured) -> tuple[str, ...]:
     "way",
     [
         "SCRAM-SHA-512",
-        *(pytest.param(way, marks=pytest.mark.exhaustive) for way in ("mTLS", "OAUTHBEARER", "PLAIN", "SCRAM-SHA-256")),
+        *(pytest.param(way, marks=pytest.mark.thorough) for way in ("mTLS", "OAUTHBEARER", "PLAIN", "SCRAM-SHA-256")),
     ],
 )
 def test_every_way_in_plans_reads_and_publishes(

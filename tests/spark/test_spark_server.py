@@ -203,10 +203,10 @@ def test_a_client_that_is_killed_is_followed_by_one_that_finishes(
 ) -> None:
     world = make_world()
     world.produce(40)
-    killed = world.tidemark("run", "demo", spark=True, failpoint=f"{point}:kill9", env=remote(spark_server))
+    killed = world.tidemark("run", "demo", failpoint=f"{point}:kill9", on=spark_server.remote)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     world.assert_whole()
-    done = world.tidemark("retry", "demo", spark=True, env=remote(spark_server))
+    done = world.tidemark("retry", "demo", on=spark_server.remote)
     assert done.returncode == 0, done.stderr
     world.assert_complete()
 
@@ -217,9 +217,9 @@ def test_a_client_that_stands_still_while_another_finishes_does_nothing_more(
 ) -> None:
     world = make_world()
     world.produce(40)
-    older = world.start("run", "demo", spark=True, failpoint=f"{point}:stop", env=remote(spark_server))
+    older = world.start("run", "demo", failpoint=f"{point}:stop", on=spark_server.remote)
     wait_stopped(older)
-    done = world.tidemark("replay", "demo", "--manifest", "1", "--take-over", spark=True, env=remote(spark_server))
+    done = world.tidemark("replay", "demo", "--manifest", "1", "--take-over", on=spark_server.remote)
     assert done.returncode == 0, done.stderr
     wake(older)
     world.ok("retry", "demo")
@@ -229,7 +229,7 @@ def test_a_client_that_stands_still_while_another_finishes_does_nothing_more(
 def run_slowly(world: World, server: SparkServer, tasks: int = 1) -> Command:
     """A run, once so many tasks of it are in the middle of a batch."""
     slow(world, 120)
-    running = world.start("run", "demo", spark=True, env=remote(server))
+    running = world.start("run", "demo", on=server.remote)
     wait_until(lambda: at_work(world, tasks), "tasks to be at work", timeout=120)
     return running
 
@@ -244,7 +244,7 @@ def test_the_job_of_a_dead_client_is_ended_by_the_next_attempt(
     os.killpg(killed.pid, signal.SIGKILL)
     slow(world, 0)
     started = time.monotonic()
-    done = world.tidemark("retry", "demo", spark=True, env=remote(spark_server))
+    done = world.tidemark("retry", "demo", on=spark_server.remote)
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - started < 60
     world.assert_complete()
@@ -258,7 +258,7 @@ def test_ctrl_c_ends_the_job_on_the_server(spark_server: SparkServer, make_world
     assert wait_ended(interrupted).returncode == 130
     slow(world, 0)
     started = time.monotonic()
-    done = world.tidemark("retry", "demo", spark=True, env=remote(spark_server))
+    done = world.tidemark("retry", "demo", on=spark_server.remote)
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - started < 60
     world.assert_complete()
@@ -275,7 +275,7 @@ def test_ctrl_c_ends_the_jobs_of_all_slices_on_the_server(spark_server: SparkSer
     assert "Traceback" not in ended.stderr
     assert {(each["state"], each["alive"]) for each in world.manifests()} == {("failed", False)}
     started = time.monotonic()
-    done = world.tidemark("retry", "demo", spark=True, env=remote(spark_server))
+    done = world.tidemark("retry", "demo", on=spark_server.remote)
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - started < 60
     world.assert_complete()
@@ -287,10 +287,10 @@ def test_a_client_that_is_killed_in_the_middle_of_two_slices_is_followed_by_one_
 ) -> None:
     world = make_world(settings={"spark": {"parallel_slices": 2}})
     world.produce(160, bad_every=9)
-    killed = world.tidemark("run", "demo", spark=True, failpoint=f"{point}:kill9@2", env=remote(spark_server))
+    killed = world.tidemark("run", "demo", failpoint=f"{point}:kill9@2", on=spark_server.remote)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     world.assert_whole()
-    done = world.tidemark("retry", "demo", spark=True, env=remote(spark_server))
+    done = world.tidemark("retry", "demo", on=spark_server.remote)
     assert done.returncode == 0, done.stderr
     world.assert_complete()
 
@@ -310,7 +310,7 @@ def test_a_server_that_is_killed_fails_the_attempt_and_a_new_one_does_the_next(
     world.assert_whole()
     slow(world, 0)
     spark_server.restart()
-    done = world.tidemark("retry", "demo", spark=True, env=remote(spark_server))
+    done = world.tidemark("retry", "demo", on=spark_server.remote)
     assert done.returncode == 0, done.stderr
     world.assert_complete()
 

@@ -30,7 +30,7 @@ from tests.worlds.airflow_world import AirflowWorld
 from tests.worlds.table_world import TABLE_SCHEMA, TableWorld
 from tests.worlds.world import EPOCH, KEYS, wait_stopped
 
-pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200)]
 CONF = {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}
 START = 480  # seconds for a driver and two executors: 20 on two idle cores, 200 were seen on busy ones
 

@@ -1,4 +1,5 @@
-"""The command line without Spark, each time in a new process that has everything imported already.
+"""The command line without Spark, or on a Spark Connect server, each time in a new process that has everything imported
+already.
 
 A server imports once and forks for each command, which then begins at once: a new interpreter takes a second of
 processor time. The forked process leads a session and a process group of its own, has its own environment, standard
@@ -19,7 +20,6 @@ import tempfile
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from functools import cache
 from importlib import import_module
 from typing import IO
 
@@ -27,14 +27,15 @@ UPLOADS_FROM = "TESTS_UPLOADS_FROM"  # in the environment: from how many bytes o
 
 
 class ForkServer:
-    """Start it once per session; ``stop`` ends the server and not the commands."""
+    """Start it once per session; ``stop`` ends the server and not the commands. ``connects``: to a Spark server."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, connects: bool) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             theirs.set_inheritable(True)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.worlds.forked_command", str(theirs.fileno())], pass_fds=[theirs.fileno()]
+                [sys.executable, "-m", "tests.worlds.forked_command", str(theirs.fileno()), str(connects)],
+                pass_fds=[theirs.fileno()],
             )
         self._socket = ours
 
@@ -54,10 +55,20 @@ class ForkServer:
         self._process.wait(timeout=30)
 
 
-@cache
-def fork_server() -> ForkServer:
-    """The server of this process; it ends with it, or before by ``stop``."""
-    return ForkServer()
+SERVERS: dict[bool, ForkServer] = {}
+
+
+def fork_server(*, connects: bool = False) -> ForkServer:
+    """The server of this process; it ends with it, or before by ``stop_servers``."""
+    if connects not in SERVERS:
+        SERVERS[connects] = ForkServer(connects=connects)
+    return SERVERS[connects]
+
+
+def stop_servers() -> None:
+    """Stop those that have been started."""
+    while SERVERS:
+        SERVERS.popitem()[1].stop()
 
 
 class ForkedCommand:
@@ -162,7 +173,7 @@ def _reap(waiting: dict[int, socket.socket]) -> None:
 
 
 def _run(request: int, out: int, err: int) -> None:
-    """The forked process: become what ``python -m tests.worlds.command_without_spark`` would be."""
+    """The forked process: become what ``python -m tests.worlds.command_without_spark`` or ``tidemark`` would be."""
     code = 1
     try:
         os.setsid()
@@ -215,7 +226,10 @@ if __name__ == "__main__":
     of_sinks = ("tidemark.sinks.files.parquet", "pyiceberg.catalog.sql")
     for name in ("tidemark.sources.kafka.source", "sqlalchemy.dialects.postgresql.psycopg", *of_sinks):
         import_module(name)
-    engines.stage_in = without_spark
+    if sys.argv[2] == str(True):
+        import_module("tidemark.spark.connected")
+    else:
+        engines.stage_in = without_spark
     gc.freeze()  # else the collector of each forked process writes to, and so copies, every page of the server
     _serve(socket.socket(fileno=int(sys.argv[1])))
     os._exit(0)  # DuckDB's bindings would list on stderr what the end of the interpreter leaves

@@ -202,21 +202,30 @@ class World:
         return {**inherited, **own, **connections, **more}
 
     def tidemark(
-        self, *words: str, failpoint: str = "", spark: bool = False, **popen: Any
+        self, *words: str, failpoint: str = "", spark: bool = False, on: str = "", **popen: Any
     ) -> subprocess.CompletedProcess[str]:
-        """The command line in a new process (and group); without ``spark``, ``arrow_stage`` stages the orders."""
-        process = self.start(*words, failpoint=failpoint, spark=spark, **popen)
+        """The command line in a new process (and group); without ``spark``, ``arrow_stage`` stages the orders, or the
+        Spark Connect server ``on`` this address."""
+        process = self.start(*words, failpoint=failpoint, spark=spark, on=on, **popen)
         out, err = process.communicate(timeout=180)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def start(
-        self, *words: str, failpoint: str = "", spark: bool = False, env: dict[str, str] | None = None, **popen: Any
+        self,
+        *words: str,
+        failpoint: str = "",
+        spark: bool = False,
+        on: str = "",
+        env: dict[str, str] | None = None,
+        **popen: Any,
     ) -> Command:
-        """Start a command; without Spark and without options for ``Popen`` it is forked, and begins at once."""
+        """Start a command; with no Spark of its own and without options for ``Popen`` it is forked, and begins at
+        once."""
         armed = {"TIDEMARK_FAILPOINT": failpoint} if failpoint else {}
+        armed |= {"TIDEMARK_SPARK_REMOTE": on} if on else {}
         environment = self.environment(**armed, **(env or {}))
         if not spark and not popen:
-            forked = fork_server().start(words, environment)
+            forked = fork_server(connects=bool(on)).start(words, environment)
             self.started.append(forked)
             return forked
         module = "tidemark.cli" if spark else "tests.worlds.command_without_spark"
