@@ -30,7 +30,7 @@ from tidemark.lifecycle.work import Progress, refuse_left_out, work_through
 from tidemark.manifest import ALL_MANIFESTS, Counts, ManifestSelection, ManifestState, WithoutRows
 from tidemark.moments import with_zone
 from tidemark.operations.audit import audit as find_differences
-from tidemark.operations.audit import audit_between, compared
+from tidemark.operations.audit import audit_between, compared_and_kept
 from tidemark.operations.bring_back import bring_back
 from tidemark.operations.complete import completeness
 from tidemark.operations.dead_letters import DeadLetterSelection
@@ -221,7 +221,7 @@ def show(manifest_id: int, *, dsn: str | None = None) -> ManifestHistoryView:
 
 
 def compare(manifest_id: int, *, dsn: str | None = None, pipelines: Path | str | None = None) -> list[ComparedView]:
-    """What each sink shows of a manifest, against what is published; changes nothing.
+    """What each sink shows of a manifest, against what is published; what differs is kept as the last audit.
 
     A sink that does not answer has its error in its place. Needs the pipeline file and the sinks.
     """
@@ -229,7 +229,7 @@ def compare(manifest_id: int, *, dsn: str | None = None, pipelines: Path | str |
     with _database(environment) as database:
         manifest = database.manifest(manifest_id)
     with _opened(environment, manifest.pipeline_name) as context:
-        return compared_views(compared(context, manifest))
+        return compared_views(compared_and_kept(context, manifest))
 
 
 def plan(

@@ -424,8 +424,13 @@ class ManifestDatabase:
         self._rows("end_rename", pipeline_name=pipeline_name, new=new)
 
     def retire_sink(self, pipeline_name: str, name: str) -> None:
-        """From here on the sink's publications do not count."""
-        self._rows("retire_sink", pipeline_name=pipeline_name, sink=name)
+        """From here on the sink's publications do not count, also not as rows of an hour; what is archived stays."""
+        with self.transaction():
+            self.lock_hours(pipeline_name)
+            self._rows("retire_sink", pipeline_name=pipeline_name, sink=name)
+            counted = [row["id"] for row in self._rows("counted_by", pipeline_name=pipeline_name, sink=name)]
+            if counted:
+                self._count_hours(counted)
 
     def published_in(self, pipeline_name: str, sink: str) -> dict[int, bool]:
         """The manifests that are published in a sink, and of each whether they are published there alone."""
@@ -547,10 +552,15 @@ class ManifestDatabase:
             if not self._rows("publish", **values, counts=Jsonb(counts)):
                 return False
             self._rows("lock_hours_of", manifest_id=manifest_id)
-            hours = [row["hour"] for row in self._rows("count_hours", manifest_id=manifest_id)]
-            if hours:
-                self._rows("sum_hours", manifest_id=manifest_id, hours=hours)
+            self._count_hours([manifest_id])
             return True
+
+    def _count_hours(self, manifest_ids: Sequence[int]) -> None:
+        """By what the sinks show now; the caller has locked the hours of the pipeline, of which all of them are."""
+        changed = self._rows("count_hours", manifest_ids=list(manifest_ids))
+        if changed:
+            hours = [row["hour"] for row in changed]
+            self._rows("sum_hours", pipeline_name=changed[0]["pipeline"], hours=hours)
 
     def finish(self, manifest_id: int, attempt: int, sinks: Sequence[str]) -> bool:
         """Set the manifest done; False when a sink lacks a publication or the attempt is not the newest any more."""

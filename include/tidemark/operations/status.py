@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -162,7 +162,10 @@ def status(
         problems += _retired(database, pipeline_name)
         problems += _of_dead_letters(pipeline_name, newest)
         problems += _of_source(pipeline, heard, max_lag)
-        if max_age is not None and (late := _too_old(since or planned_at["first"], now, max_age)):
+        late = _too_old(since or planned_at["first"], now, max_age)
+        if planned_at["last"] is None and isinstance(deployed, Deployed):
+            late = _never_ran(deployed, now, max_age)
+        if late:
             problems.append(Problem(State.LATE, late, f"look at the runs of the DAG, or: tidemark run {pipeline_name}"))
     waits_for_decision = any(problem.place is not None for problem in problems)  # that is why plans are refused
     if not retired and wrong_file is not None:
@@ -344,13 +347,28 @@ def _max_age_by_schedule(pipeline: Pipeline, now: datetime) -> timedelta | None:
     return now - schedule.before(schedule.before(now - RUN))
 
 
-def _too_old(since: datetime | None, now: datetime, max_age: timedelta) -> str:
+def _too_old(since: datetime | None, now: datetime, max_age: timedelta | None) -> str:
     """What to say when it is longer than ``max_age`` since all was published, or since the first plan while no run says
     that; empty when it is not, and before the first plan."""
-    if since is None or now - since <= max_age:
+    if since is None or max_age is None or now - since <= max_age:
         return ""
-    age = timedelta(seconds=round((now - since).total_seconds()))
+    return f"not all is published that came after {since:%Y-%m-%d %H:%M:%S} UTC: {_ages(now - since, max_age)}"
+
+
+def _never_ran(deployed: Deployed, now: datetime, max_age: timedelta | None) -> str:
+    """What to say of a pipeline that Airflow has had for longer than ``max_age`` and that no run has planned: its DAG
+    is paused, or what runs it dies before it begins."""
+    if deployed.since is None:
+        return ""
+    since = max(deployed.since, datetime.combine(deployed.pipeline.start_date, time(), UTC))
+    if max_age is None or now - since <= max_age:
+        return ""
     return (
-        f"not all is published that came after {since:%Y-%m-%d %H:%M:%S} UTC: that is {age} ago, and at most "
-        f"{timedelta(seconds=round(max_age.total_seconds()))} are allowed"
+        f"no run has planned anything since Airflow has its file, from {since:%Y-%m-%d %H:%M:%S} UTC on: "
+        f"{_ages(now - since, max_age)}"
     )
+
+
+def _ages(age: timedelta, max_age: timedelta) -> str:
+    shown, most = (timedelta(seconds=round(each.total_seconds())) for each in (age, max_age))
+    return f"that is {shown} ago, and at most {most} are allowed"
