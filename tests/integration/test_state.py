@@ -16,17 +16,20 @@ import pytest
 from confluent_kafka import TopicPartition
 
 import tidemark
+from sandbox.services.processes import wait_until
 from tests.worlds.world import World
 from tidemark.airflow import shell
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Unavailable, WorkFailed
 from tidemark.lifecycle import close as closing
 from tidemark.lifecycle import plan as planning
+from tidemark.offsets import TopicPartition as TopicAt
 from tidemark.open_metrics import HELP
 from tidemark.operations import audit as auditing
-from tidemark.operations.lag import Lag
+from tidemark.operations.lag import Lag, Planned, behind
 from tidemark.operations.lags import AT_ONCE, Lags, ask_sources
 from tidemark.operations.status import PROBLEMS, State
+from tidemark.partitions import Bounds
 from tidemark.pipeline.deployed import deployed
 from tidemark.pipeline.loader import find
 
@@ -185,6 +188,77 @@ def test_a_closing_that_was_killed_is_told_too(world: World) -> None:
     assert reason(world)[0].startswith("close began ")
     world.ok("run", "demo")
     assert state(world) == "ok"
+
+
+def test_closings_that_are_killed_one_after_the_other_are_told_too(world: World) -> None:
+    world.produce(10)
+    for point in ("hours.before_commit", "hours.after_commit"):
+        assert world.tidemark("run", "demo", failpoint=f"{point}:kill9").returncode == -signal.SIGKILL
+        with psycopg.connect(world.dsn) as connection:
+            connection.execute("UPDATE tidemark.failed_task SET since = since - interval '6 minutes'")
+    assert state(world) == "failing"
+    world.ok("run", "demo")
+    assert state(world) == "ok"
+
+
+def hour_ago(world: World, *manifests: int) -> None:
+    """These manifests were planned, and done if they are, an hour ago."""
+    with psycopg.connect(world.dsn) as connection:
+        connection.execute("SET session_replication_role = replica")
+        connection.execute(
+            "UPDATE tidemark.manifest SET created_at = created_at - interval '1 hour', "
+            "done_at = done_at - interval '1 hour' WHERE id = ANY (%s)",
+            [list(manifests)],
+        )
+
+
+def test_what_no_attempt_has_started_waits_behind_its_run_and_earlier_ones_and_not_behind_later_ones(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(partitions=1, settings={"kafka": {"slice": {"max_records": 5}}})
+    world.produce(10)
+    world.ok("plan", "demo")
+    hour_ago(world, 1, 2)
+    assert state(world) == "unfinished"
+    world.ok("retry", "demo", "--manifest", "2")
+    assert state(world) == "waiting", "it is of the run that is worked on"
+    hour_ago(world, 2)
+    world.produce(5)
+    world.ok("run", "demo")
+    assert state(world) == "unfinished", "a later run has overtaken it"
+    assert reason(world)[1] == "tidemark retry demo"
+    world.ok("retry", "demo")
+    assert state(world) == "ok"
+
+
+def test_a_topic_that_is_another_one_is_not_ok_before_a_plan_has_met_it(world: World) -> None:
+    world.administer("delete_topics", [world.topic])
+    wait_until(lambda: state(world) == "unknown", "the topic to be gone", timeout=30)
+    world.broker.create_topic(world.topic, 1)
+    for number in (0, 20):
+        world.produce(number)
+        assert state(world) == "unknown"
+        assert "was recreated: its id was " in reason(world)[0]
+        assert "was recreated: its id was " in world.ok("lag", "demo")
+    assert reason(world)[1] == "tidemark plan demo --dry-run"
+    refused = world.here("plan", "demo", "--dry-run").stderr
+    accept = f"tidemark accept-topic demo --topic {world.topic} --why TEXT"
+    assert accept in refused
+    assert world.here("run", "demo").exit_code == 1
+    assert (state(world), reason(world)[1]) == ("blocked", accept)
+    world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "a-test")
+    world.ok("run", "demo")
+    assert state(world) == "ok"
+
+
+def test_a_log_that_ends_before_what_is_planned_is_not_ok() -> None:
+    at = TopicAt("t", "id", 0)
+    source = mock.Mock()  # a broker whose log lost its end is in tests/faults/test_broker_dies.py
+    source.partitions.return_value = [at], []
+    source.bounds.return_value = {at: Bounds(0, 7, 7)}
+    source.open_transactions.return_value = {}
+    [part] = behind(source, Planned({at: 10}, {}))
+    assert (part.lag, part.changed) == (0, "t-0 was truncated: it ends at 7, the chain at 10")
 
 
 def failing_plan(world: World, run_key: str) -> None:

@@ -829,6 +829,10 @@ class ManifestDatabase:
         manifests = map(_manifest, self._rows("undone", pipeline_name=pipeline_name))
         return [manifest for manifest in manifests if manifest.state is not ManifestState.DONE]
 
+    def newest_done(self, pipeline_name: str) -> list[Row]:
+        """id, run_key, done_at of the newest 100 manifests that are done and not archived."""
+        return self._rows("newest_done", pipeline_name=pipeline_name)
+
     def newest_counts(self, pipeline_name: str) -> list[Counts]:
         """What the newest two manifests counted, of the newest 50 done ones that have read records."""
         return [Counts(**row["counts"]) for row in self._rows("newest_counts", pipeline_name=pipeline_name)]

@@ -779,10 +779,11 @@ SET at = now(), times = failed_task.times + 1, actor = excluded.actor, what = ex
     next_step = excluded.next_step, refused = excluded.refused;
 
 -- name: note_begun_task
+-- Since when none has succeeded stays: each may be killed.
 INSERT INTO failed_task (pipeline, task, times, actor, what, next_step, refused, run_key)
 VALUES (%(pipeline_name)s, %(task)s, 0, %(actor)s, '', '', false, %(run_key)s)
 ON CONFLICT (pipeline, task) DO UPDATE
-SET run_key = excluded.run_key, since = CASE WHEN failed_task.times = 0 THEN now() ELSE failed_task.since END;
+SET run_key = excluded.run_key;
 
 -- name: forget_begun_task
 DELETE FROM failed_task WHERE pipeline = %(pipeline_name)s AND task = %(task)s AND times = 0;
@@ -921,6 +922,12 @@ WHERE m.pipeline = %(pipeline_name)s AND m.state <> 'done'
 SELECT min(planned_up_to) AS planned_up_to FROM (
     SELECT planned_up_to FROM run WHERE pipeline = %(pipeline_name)s AND planned_up_to IS NOT NULL
     ORDER BY planned_up_to DESC LIMIT %(runs)s) newest;
+
+-- name: newest_done
+SELECT m.id, r.run_key, m.done_at
+FROM (SELECT m.id, m.run_id, m.done_at FROM manifest m
+      WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done' ORDER BY m.id DESC LIMIT 100) m
+JOIN run r ON r.id = m.run_id;
 
 -- name: newest_counts
 -- Of the newest manifests that are done, not archived, and have read records.

@@ -115,7 +115,7 @@ def ask_sources(
                 with about(pipeline=name):
                     refuse_out_of_use(name, database)
                     refuse_unlike(pipeline, database.sinks(name))
-                    asks[name] = _ask(pipeline, connection_of, planned(database, name))
+                    asks[name] = _ask(pipeline, connection_of, planned(database, pipeline))
             except TidemarkError as error:
                 refused[name] = Answer(None, error.what, error.next_step)
     return refused | lags.of(asks, {name: pipelines[name].source for name in asks})

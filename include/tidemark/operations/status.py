@@ -1,7 +1,7 @@
 """Computes the state of a pipeline: the one word that the page, ``status``, ``notify`` and the metrics show."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from enum import StrEnum
@@ -26,7 +26,8 @@ MOST_DEAD = 0.5  # the share of the records of each that may be dead letters
 
 
 class Retained(Protocol):
-    """A partition whose offsets below ``log_start`` are gone; those below ``planned`` have manifests."""
+    """A partition whose offsets below ``log_start`` are gone; those below ``planned`` have manifests. ``changed``: how
+    its log is not the one that was planned."""
 
     @property
     def topic(self) -> str: ...
@@ -36,6 +37,8 @@ class Retained(Protocol):
     def log_start(self) -> int: ...
     @property
     def planned(self) -> int: ...
+    @property
+    def changed(self) -> str: ...
 
 
 class State(StrEnum):
@@ -147,21 +150,21 @@ def status(
             max_age = _max_age_by_schedule(pipeline, now)
             since = max(filter(None, (published_up_to, planned_at["last_without_time"])), default=None)
     undone = database.undone(pipeline_name)
-    busy = any(manifest.alive for manifest in undone) or _was_done(database, pipeline_name, now)
-    waiting = [manifest for manifest in undone if _waits(manifest, now, busy=busy)]
+    waiting = _waiting(database, pipeline_name, undone, now)
     half_replayed = database.half_replayed(pipeline_name, database.standing_sinks(pipeline_name))
     stopped = [each for each in (*undone, *half_replayed) if not each.alive and each not in waiting]
     audits = database.last_audits(pipeline_name)
     retired = database.retired_at(pipeline_name) is not None
     dead_lettered = database.published_sums(pipeline_name)["dead_lettered"]
     newest = database.newest_counts(pipeline_name)
-    problems = [*_of_manifests(stopped), *_of_chains(database, pipeline_name, pipeline)]
+    refused = _of_chains(database, pipeline_name, pipeline)
+    problems = [*_of_manifests(stopped), *refused]
     if not retired or deployed is not None:
         problems += _of_audits(pipeline_name, audits)
     if pipeline is not None:
         problems += _retired(database, pipeline_name)
         problems += _of_dead_letters(pipeline_name, newest)
-        problems += _of_source(pipeline, heard, max_lag)
+        problems += _of_source(pipeline, heard, max_lag, {problem.place for problem in refused})
         late = _too_old(since or planned_at["first"], now, max_age)
         if planned_at["last"] is None and isinstance(deployed, Deployed):
             late = _never_ran(deployed, now, max_age)
@@ -212,16 +215,19 @@ def _retired(database: ManifestDatabase, pipeline_name: str) -> list[Problem]:
     return []
 
 
-def _was_done(database: ManifestDatabase, pipeline_name: str, now: datetime) -> bool:
-    """Whether a manifest was done a moment ago: others of its run may be next."""
-    done = database.states(pipeline_name).get(ManifestState.DONE)
-    return done is not None and done["last_done"] is not None and now - done["last_done"] < START
-
-
-def _waits(manifest: Manifest, now: datetime, *, busy: bool) -> bool:
-    """Whether no attempt has started yet, and none could be expected to; ``busy``: others are worked on."""
-    never_started = manifest.state is ManifestState.PLANNED and manifest.attempt == 0 and not manifest.alive
-    return never_started and (busy or now - manifest.created_at < START)
+def _waiting(
+    database: ManifestDatabase, pipeline_name: str, undone: Sequence[Manifest], now: datetime
+) -> list[Manifest]:
+    """The manifests that no attempt has started yet, and none could be expected to: they were planned a moment ago, or
+    others of their runs or of earlier ones are worked on, or were done a moment ago. Those that a later run has
+    overtaken wait for nobody."""
+    waiting = [each for each in undone if each.state is ManifestState.PLANNED and not each.attempt and not each.alive]
+    if all(now - each.created_at < START for each in waiting):
+        return waiting
+    done = [(row["id"], row["run_key"]) for row in database.newest_done(pipeline_name) if now - row["done_at"] < START]
+    worked_on = [*done, *((each.id, each.run_key) for each in undone if each.alive)]
+    runs, first = {run_key for _, run_key in worked_on}, min((manifest_id for manifest_id, _ in worked_on), default=0)
+    return [each for each in waiting if now - each.created_at < START or each.run_key in runs or 0 < first < each.id]
 
 
 def _of_tasks(
@@ -308,14 +314,16 @@ def _of_dead_letters(pipeline_name: str, newest: Sequence[Counts]) -> list[Probl
     return [Problem(State.DEAD_LETTERS, what, f"tidemark dead-letters {pipeline_name}")]
 
 
-def _of_source(pipeline: Pipeline, heard: Answer | None, max_lag: int | None) -> list[Problem]:
-    """What the source says, or that it is silent."""
+def _of_source(
+    pipeline: Pipeline, heard: Answer | None, max_lag: int | None, refused: Collection[str | None]
+) -> list[Problem]:
+    """What the source says, or that it is silent; without the partitions that were ``refused``."""
     if heard is None:
         return []
     if heard.parts is None:
         what = f"the lag is not known: {heard.why}"
         return [Problem(State.UNKNOWN, what, heard.next_step or f"tidemark lag {pipeline.name}")]
-    problems = _of_losses(pipeline, heard.parts)
+    problems = [*_of_losses(pipeline, heard.parts), *_of_changes(pipeline, heard.parts, refused)]
     offsets = sum(part.lag + part.unpublished for part in heard.parts)
     if max_lag is not None and offsets > max_lag:
         what = f"{count_of(offsets, 'offset')} not published, and at most {max_lag:,} are allowed"
@@ -335,7 +343,22 @@ def _of_losses(pipeline: Pipeline, parts: Sequence[Retained]) -> list[Problem]:
             place=f"{part.topic}-{part.partition}",
         )
         for part in parts
-        if part.planned < part.log_start
+        if part.planned < part.log_start and not part.changed
+    ]
+
+
+def _of_changes(pipeline: Pipeline, parts: Sequence[Retained], refused: Collection[str | None]) -> list[Problem]:
+    """What the next plan refuses, before it does. A broker may tell the end of a log too early for a moment, so nothing
+    is said to be cut before a plan has looked at its records."""
+    return [
+        Problem(
+            State.UNKNOWN,
+            f"{part.changed}; the next plan refuses it, and names the decision",
+            f"tidemark plan {pipeline.name} --dry-run",
+            place=f"{part.topic}-{part.partition}",
+        )
+        for part in parts
+        if part.changed and f"{part.topic}-{part.partition}" not in refused
     ]
 
 

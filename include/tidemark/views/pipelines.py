@@ -16,7 +16,10 @@ from tidemark.views.manifests import RangeView, range_view
 
 @dataclass(frozen=True)
 class LagView:
-    """One partition: ``lag`` offsets are not planned yet, ``unpublished`` are planned and not published."""
+    """One partition: ``lag`` offsets are not planned yet, ``unpublished`` are planned and not published.
+
+    ``changed``: how its log is not the one that was planned, so that the next plan refuses it; empty when it is.
+    """
 
     topic: str
     partition: int
@@ -26,6 +29,7 @@ class LagView:
     log_end: int
     unpublished: int
     open_transaction: str | None
+    changed: str
     lag: int
 
 
