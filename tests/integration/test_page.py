@@ -502,12 +502,9 @@ def test_a_manifest_is_compared_with_its_sinks_on_request_and_shows_its_receipt(
     assert "evidence missing" in told.stdout
     assert "compared" not in json.loads(printed(world, "show", "1", "--json"))
     view = client.get("/api/pipelines/demo").json()
-    found = [problem["what"] for problem in view["problems"] if problem["kind"] == "damaged"]
-    assert len(found) == 1, "whoever compares has looked as an audit does"
-    assert (
-        "found 1 difference, first manifest 1: the record _manifests/demo/0000000001.0001.json is missing" in found[0]
-    )
-    assert {audit["actor"].split()[0] for audit in view["audits"]} == {"cli"}, "the newest one"
+    [damage] = [problem["what"] for problem in view["problems"] if problem["kind"] == "damaged"]
+    assert "found 1 difference, first manifest 1: the record _manifests/demo/" in damage, "it looks as an audit does"
+    assert [audit["actor"].split()[0] for audit in view["audits"]] == ["cli"], "the newest one"
 
 
 def test_a_page_loads_nothing_from_elsewhere_and_is_framed_by_airflow_alone(ask: Callable[..., TestClient]) -> None:
