@@ -507,6 +507,21 @@ def test_a_manifest_is_compared_with_its_sinks_on_request_and_shows_its_receipt(
     assert [audit["actor"].split()[0] for audit in view["audits"]] == ["cli"], "the newest one"
 
 
+def test_a_manifest_that_one_sink_has_already_is_not_finished_and_says_who_sees_it(
+    ask: Callable[..., TestClient], world: ModelWorld
+) -> None:
+    with psycopg.connect(world.dsn) as connection:
+        connection.execute("SET session_replication_role = replica")
+        connection.execute(
+            "INSERT INTO tidemark.publication SELECT (jsonb_populate_record(p, '{\"manifest_id\": 3}')).* "
+            "FROM tidemark.publication p WHERE manifest_id = 1"
+        )
+    page = ask().get("/pipelines/demo/manifests/3").text
+    assert "readers of sink lake see attempt 1, those of the other sinks nothing of it" in page
+    assert "not finished" in page
+    assert "the numbers are of sink lake, which has it already" in page
+
+
 def test_a_page_loads_nothing_from_elsewhere_and_is_framed_by_airflow_alone(ask: Callable[..., TestClient]) -> None:
     client = ask()
     for path in ("/", "/pipelines/demo", "/pipelines/demo/manifests/3", "/where", f"{START}/retry", "/nowhere"):
