@@ -29,7 +29,7 @@ from tidemark.lifecycle.select import replayable
 from tidemark.lifecycle.work import Progress, refuse_left_out, work_through
 from tidemark.manifest import ALL_MANIFESTS, ManifestSelection, ManifestState
 from tidemark.moments import with_zone
-from tidemark.operations.audit import Compared, audit_between, compared
+from tidemark.operations.audit import Compared, audit_between, compared_and_kept
 from tidemark.operations.audit import audit as find_differences
 from tidemark.operations.bring_back import BroughtBack, bring_back
 from tidemark.operations.complete import Completeness, completeness
@@ -122,7 +122,7 @@ def show(manifest_id: int, *, dsn: str | None = None) -> ManifestHistoryView:
 
 
 def compare(manifest_id: int, *, dsn: str | None = None, pipelines: Path | str | None = None) -> list[Compared]:
-    """What each sink shows of a manifest, against what is published; changes nothing.
+    """What each sink shows of a manifest, against what is published; what differs is kept as the last audit.
 
     A sink that does not answer has its error in its place. Needs the pipeline file and the sinks.
     """
@@ -130,7 +130,7 @@ def compare(manifest_id: int, *, dsn: str | None = None, pipelines: Path | str |
     with _database(environment) as database:
         manifest = database.manifests.get(manifest_id)
     with _opened(environment, manifest.pipeline_name) as context:
-        return compared(context, manifest)
+        return compared_and_kept(context, manifest)
 
 
 def plan(

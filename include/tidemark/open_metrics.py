@@ -6,6 +6,7 @@ Every value is of now, as the manifest database has it, and may go down: a repla
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.operations.lag import Lag
@@ -57,12 +58,11 @@ def measured(database: ManifestDatabase, view: PipelineView, lag: Sequence[Lag] 
 
 def text(pipelines: Sequence[Measured]) -> str:
     """All gauges of these pipelines; samples of a gauge stand together, as the format asks."""
-    samples = [sample for pipeline in pipelines for sample in _samples(pipeline)]
-    lines = []
-    for name, help_ in HELP.items():
-        lines += [f"# TYPE {name} gauge", f"# HELP {name} {help_}"]
-        lines += [f"{name}{{{_labels(labels)}}} {value:.15g}" for of, labels, value in samples if of == name]
-    return "\n".join([*lines, "# EOF", ""])
+    gauges = {name: [f"# TYPE {name} gauge", f"# HELP {name} {help_}"] for name, help_ in HELP.items()}
+    for pipeline in pipelines:
+        for name, labels, value in _samples(pipeline):
+            gauges[name].append(f"{name}{{{_labels(labels)}}} {value:.15g}")
+    return "\n".join([*chain.from_iterable(gauges.values()), "# EOF", ""])
 
 
 def _samples(pipeline: Measured) -> Iterator[Sample]:

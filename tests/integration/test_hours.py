@@ -275,6 +275,30 @@ def test_each_sink_says_the_rows_that_it_has_when_another_is_filled_with_other_r
     assert world.ok("audit", "demo", "--deep") == ""
 
 
+def test_a_sink_that_is_retired_counts_for_no_hour_any_more(world: World) -> None:
+    fill_with_fewer_rows(world)
+    lake, _ = world.settings["sinks"]
+    world.settings["sinks"] = [lake]
+    world.write_pipeline()
+    world.ok("retire-sink", "demo", "added", "--why", "nobody reads it")
+    assert state(world)[0] == (7, 0, False, 2), "what the other sink shows is counted, and the hour is open again"
+    run(world, at(5))
+    assert (state(world)[0], shown(world, 0)) == ((7, 0, True, 3), (3, 7))
+    assert world.json("hours", "demo")[0]["without_rows"]["filtered"] == 0
+
+    add_sink(world)
+    lake, added = world.settings["sinks"]
+    added["files"] |= {"name": "third", "root": "third"}
+    world.settings["sinks"] = [added]
+    world.write_pipeline()
+    world.ok("retire-sink", "demo", "files", "--why", "nobody reads it either")
+    run(world, at(6))
+    assert state(world)[0] == (0, 0, True, 4), "it is in no sink"
+    world.ok("fill", "demo", "third", "--why", "it begins anew")
+    run(world, at(7))
+    assert (state(world)[0], shown(world, 0, "third")) == ((3, 0, True, 5), (5, 3))
+
+
 def test_each_sink_says_the_rows_of_an_hour_that_they_are_not_in_any_more_in_another_one(world: World) -> None:
     send(world, at(0.5), at(1.5), 7)
     run(world, at(3.5))

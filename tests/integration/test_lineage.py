@@ -26,7 +26,7 @@ DONE = Outcome(1, 1, Ending.PUBLISHED, Counts())
 TOLD = """
 import json, sys
 from openlineage.client.serde import Serde
-from tidemark.airflow.lineage import Input, Lineage, Output, facets
+from tidemark.airflow.lineage import Input, Lineage, WrittenDataset, facets
 from tidemark.dataset import Dataset
 given = json.load(sys.stdin)
 inputs = [Input(Dataset(**entry.pop("dataset")), **entry) for entry in given.pop("inputs")]
@@ -52,7 +52,9 @@ def test_topics_have_their_exact_ranges_and_each_target_its_rows(make_table_worl
     assert told.inputs == [Input(topic, 60, size, ranges)]
     lake, table = told.outputs
     files = [path for path in world.lake.glob("**/*.parquet") if not path.is_relative_to(world.lake / "_staging")]
-    assert lake == WrittenDataset(Dataset("file", str(world.lake)), 57, sum(path.stat().st_size for path in files), len(files))
+    assert lake == WrittenDataset(
+        Dataset("file", str(world.lake)), 57, sum(path.stat().st_size for path in files), len(files)
+    )
     warehouse = conninfo_to_dict(world.targets["warehouse"])
     server = f"postgres://{warehouse['host']}:{warehouse['port']}"
     assert table == WrittenDataset(Dataset(server, f"{warehouse['dbname']}.public.latest"), 57, None, None)

@@ -288,8 +288,8 @@ def test_dedupe_within_drops_what_an_earlier_manifest_has_in_any_order_and_in_a_
     send_at(world, (27, 1), (40, 9))
     world.ok("plan", "demo")
     assert [manifest["id"] for manifest in world.manifests()] == [1, 2, 3, 4]
-    for manifest in (4, 2, 3, 1):
-        world.ok("retry", "demo", "--manifest", str(manifest))
+    told = [world.here("retry", "demo", "--manifest", str(manifest)).stderr for manifest in (4, 2, 3, 1)]
+    assert ["deduplicated 1" in text for text in told] == [True, True, True, False], told
     # 1 at 5 and 14 follow on it within 10 minutes, at 25 it does not, and at 27 it does; 3 came 11 minutes before.
     assert rows(world, "_offset, n") == [(0, 1), (1, 2), (5, 3), (7, 3), (8, 1)]
     assert counts(world) == (12, 5, 1, 3, 3)

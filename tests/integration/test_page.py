@@ -500,6 +500,25 @@ def test_a_manifest_is_compared_with_its_sinks_on_request_and_shows_its_receipt(
     assert "compared with the sinks" in told.stdout
     assert "evidence missing" in told.stdout
     assert "compared" not in json.loads(printed(world, "show", "1", "--json"))
+    view = client.get("/api/pipelines/demo").json()
+    [damage] = [problem["what"] for problem in view["problems"] if problem["kind"] == "damaged"]
+    assert "found 1 difference, first manifest 1: the record _manifests/demo/" in damage, "it looks as an audit does"
+    assert [audit["actor"].split()[0] for audit in view["audits"]] == ["cli"], "the newest one"
+
+
+def test_a_manifest_that_one_sink_has_already_is_not_finished_and_says_who_sees_it(
+    ask: Callable[..., TestClient], world: ModelWorld
+) -> None:
+    with psycopg.connect(world.dsn) as connection:
+        connection.execute("SET session_replication_role = replica")
+        connection.execute(
+            "INSERT INTO tidemark.publication SELECT (jsonb_populate_record(p, '{\"manifest_id\": 3}')).* "
+            "FROM tidemark.publication p WHERE manifest_id = 1"
+        )
+    page = ask().get("/pipelines/demo/manifests/3").text
+    assert "readers of sink lake see attempt 1, those of the other sinks nothing of it" in page
+    assert "not finished" in page
+    assert "the numbers are of sink lake, which has it already" in page
 
 
 def test_a_page_loads_nothing_from_elsewhere_and_is_framed_by_airflow_alone(ask: Callable[..., TestClient]) -> None:
@@ -913,8 +932,15 @@ def deployed_in(dag_id: str, pipeline: str, close: str) -> None:
 
 def ran(dag_id: str, run_id: str, task_id: str, state: str, run_type: str = "manual") -> None:
     """A run of a DAG, and how its task has ended."""
-    row = {"dag_id": dag_id, "run_id": run_id, "run_type": run_type, "run_after": datetime.now(UTC)}
+    now = datetime.now(UTC)
+    row = {"dag_id": dag_id, "run_id": run_id, "run_type": run_type, "run_after": now}
+    row["logical_date"] = now if run_type == "scheduled" else None
     settings.Session.execute(DagRun.__table__.insert().values(**row, span_status="ended", log_template_id=None))
+    also_ran(dag_id, run_id, task_id, state)
+
+
+def also_ran(dag_id: str, run_id: str, task_id: str, state: str) -> None:
+    """How a task of a run has ended."""
     ended_at = None if state == "running" else datetime.now(UTC)
     row = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id, "map_index": -1, "try_number": 2, "state": state}
     row["end_date"] = ended_at
@@ -958,6 +984,49 @@ def test_the_newest_run_that_nobody_asked_for_is_told_when_its_plan_failed_also_
         ran("first", f"run_{number}", "plan", state, of_type)
         failed = plan_tasks.failed_runs(tasks, asked_for=False).get("first")
         assert (failed and failed.what) == (told and f"task plan of DAG run run_{told} is failed")
+
+
+def test_more_pipelines_are_no_more_statements(ask: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Rights, "is_authorized_dag", lambda *_, **__: True)
+    client = ask()
+    statements: list[object] = []
+    execute = psycopg.Connection.execute
+
+    def counted(session: Any, statement: Any, *rest: Any, **more: Any) -> Any:
+        statements.append(statement)
+        return execute(session, statement, *rest, **more)
+
+    monkeypatch.setattr(psycopg.Connection, "execute", counted)
+
+    def asked() -> dict[str, int]:
+        numbers = {}
+        for path in ("/", "/api/pipelines", "/api/metrics"):
+            statements.clear()
+            assert "demo" in client.get(path).text
+            numbers[path] = len(statements)
+        return numbers
+
+    of_one = asked()
+    for number in range(5):
+        deployed_in(f"new{number}", f"new{number}", "close")
+    assert "new4" in client.get("/api/metrics").text
+    assert asked() == of_one
+
+
+def test_of_two_pipelines_in_one_dag_each_is_told_by_its_own_plan(ask: Callable[..., TestClient]) -> None:
+    ask()
+    tasks = {name: plan_tasks.PlanTask("both", f"{name}.plan") for name in ("one", "two")}
+    deployed_in("both", "one", "one.close")
+    deployed_in("both", "two", "two.close")
+    ran("both", "run_0", "one.plan", "success", "scheduled")
+    also_ran("both", "run_0", "two.plan", "failed")
+    ran("both", "run_1", "one.plan", "failed", "scheduled")
+    also_ran("both", "run_1", "two.plan", "running")
+    failed = plan_tasks.failed_runs(tasks, asked_for=False)
+    assert {name: told.what for name, told in failed.items()} == {
+        "one": "task one.plan of DAG run run_1 is failed",
+        "two": "task two.plan of DAG run run_0 is failed",
+    }
 
 
 def test_the_list_of_pipelines_can_be_narrowed_by_name_and_state(ask: Callable[..., TestClient]) -> None:

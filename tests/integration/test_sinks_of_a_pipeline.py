@@ -5,6 +5,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -292,6 +293,7 @@ def test_retiring_the_only_sink_that_has_a_manifest_says_which_are_published_now
     assert "2 manifests published nowhere else: 1, 2" in retired
     assert "is done without a publication" in world.here("audit", "demo").stdout
     assert [view["unfilled"] for view in world.manifests()] == [["other"], ["other"], []]
+    assert world.here("complete", "demo", "--until", f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}").exit_code == 1
     world.ok("fill", "demo", "other", *WHY)
     assert world.exact() == world.everything()
     assert world.ok("audit", "demo", "--deep") == ""

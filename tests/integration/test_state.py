@@ -16,15 +16,20 @@ import pytest
 from confluent_kafka import TopicPartition
 
 import tidemark
+from sandbox.services.processes import wait_until
 from tests.worlds.world import World
+from tidemark.airflow import shell
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Unavailable, WorkFailed
 from tidemark.lifecycle import close as closing
 from tidemark.lifecycle import plan as planning
+from tidemark.offsets import TopicPartition as TopicAt
 from tidemark.open_metrics import HELP
-from tidemark.operations.lag import Lag
+from tidemark.operations import audit as auditing
+from tidemark.operations.lag import Lag, Planned, behind
 from tidemark.operations.lags import AT_ONCE, Lags, ask_sources
 from tidemark.operations.status import PROBLEMS, State
+from tidemark.partitions import Bounds
 from tidemark.pipeline.deployed import deployed
 from tidemark.pipeline.loader import find
 
@@ -79,6 +84,31 @@ def test_a_pipeline_that_nothing_runs_is_late_by_its_schedule_and_before_its_fir
     world.write_pipeline()
     assert state(world) == "late"
     assert reason(world)[1] == "look at the runs of the DAG, or: tidemark run demo"
+    world.ok("run", "demo")
+    assert state(world) == "ok"
+
+
+def test_a_pipeline_that_airflow_has_and_that_no_run_has_planned_is_late_after_two_runs_of_its_schedule(
+    make_world: MakeWorld,
+) -> None:
+    """As when its DAG is paused, or what runs a plan is killed before it can leave a note."""
+    world = make_world(partitions=1, settings={"schedule": "@hourly"})
+    deployed(world.pipelines, world.environment())  # as Airflow reads it
+    kept = world.folder / "_pipelines" / "demo.json"
+    for hours, start_date, word in (
+        (0, None, "never planned"), (1, None, "never planned"), (3, None, "late"),
+        (3, "2099-01-01", "never planned"), (3, None, "late"),
+    ):  # fmt: skip
+        world.settings["start_date"] = start_date or "2024-01-01"
+        world.write_pipeline()
+        deployed(world.pipelines, world.environment())
+        os.utime(kept, (time.time(), time.time() - 3600 * hours))
+        printed = world.here("status")
+        assert printed.stdout.startswith(f"demo: {word}")
+        assert printed.exit_code == (word == "late")
+    assert "late: no run has planned anything since Airflow has its file, from " in printed.stdout
+    assert "next: look at the runs of the DAG, or: tidemark run demo" in printed.stdout
+    assert "demo: late: " in world.ok("notify", "--dry-run", "--after", "0s")
     world.ok("run", "demo")
     assert state(world) == "ok"
 
@@ -158,6 +188,77 @@ def test_a_closing_that_was_killed_is_told_too(world: World) -> None:
     assert reason(world)[0].startswith("close began ")
     world.ok("run", "demo")
     assert state(world) == "ok"
+
+
+def test_closings_that_are_killed_one_after_the_other_are_told_too(world: World) -> None:
+    world.produce(10)
+    for point in ("hours.before_commit", "hours.after_commit"):
+        assert world.tidemark("run", "demo", failpoint=f"{point}:kill9").returncode == -signal.SIGKILL
+        with psycopg.connect(world.dsn) as connection:
+            connection.execute("UPDATE tidemark.failed_task SET since = since - interval '6 minutes'")
+    assert state(world) == "failing"
+    world.ok("run", "demo")
+    assert state(world) == "ok"
+
+
+def hour_ago(world: World, *manifests: int) -> None:
+    """These manifests were planned, and done if they are, an hour ago."""
+    with psycopg.connect(world.dsn) as connection:
+        connection.execute("SET session_replication_role = replica")
+        connection.execute(
+            "UPDATE tidemark.manifest SET created_at = created_at - interval '1 hour', "
+            "done_at = done_at - interval '1 hour' WHERE id = ANY (%s)",
+            [list(manifests)],
+        )
+
+
+def test_what_no_attempt_has_started_waits_behind_its_run_and_earlier_ones_and_not_behind_later_ones(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(partitions=1, settings={"kafka": {"slice": {"max_records": 5}}})
+    world.produce(10)
+    world.ok("plan", "demo")
+    hour_ago(world, 1, 2)
+    assert state(world) == "unfinished"
+    world.ok("retry", "demo", "--manifest", "2")
+    assert state(world) == "waiting", "it is of the run that is worked on"
+    hour_ago(world, 2)
+    world.produce(5)
+    world.ok("run", "demo")
+    assert state(world) == "unfinished", "a later run has overtaken it"
+    assert reason(world)[1] == "tidemark retry demo"
+    world.ok("retry", "demo")
+    assert state(world) == "ok"
+
+
+def test_a_topic_that_is_another_one_is_not_ok_before_a_plan_has_met_it(world: World) -> None:
+    world.administer("delete_topics", [world.topic])
+    wait_until(lambda: state(world) == "unknown", "the topic to be gone", timeout=30)
+    world.broker.create_topic(world.topic, 1)
+    for number in (0, 20):
+        world.produce(number)
+        assert state(world) == "unknown"
+        assert "was recreated: its id was " in reason(world)[0]
+        assert "was recreated: its id was " in world.ok("lag", "demo")
+    assert reason(world)[1] == "tidemark plan demo --dry-run"
+    refused = world.here("plan", "demo", "--dry-run").stderr
+    accept = f"tidemark accept-topic demo --topic {world.topic} --why TEXT"
+    assert accept in refused
+    assert world.here("run", "demo").exit_code == 1
+    assert (state(world), reason(world)[1]) == ("blocked", accept)
+    world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "a-test")
+    world.ok("run", "demo")
+    assert state(world) == "ok"
+
+
+def test_a_log_that_ends_before_what_is_planned_is_not_ok() -> None:
+    at = TopicAt("t", "id", 0)
+    source = mock.Mock()  # a broker whose log lost its end is in tests/faults/test_broker_dies.py
+    source.partitions.return_value = [at], []
+    source.bounds.return_value = {at: Bounds(0, 7, 7)}
+    source.open_transactions.return_value = {}
+    [part] = behind(source, Planned({at: 10}, {}))
+    assert (part.lag, part.changed) == (0, "t-0 was truncated: it ends at 7, the chain at 10")
 
 
 def failing_plan(world: World, run_key: str) -> None:
@@ -276,6 +377,35 @@ def test_what_an_audit_has_found_stands_until_one_finds_nothing(world: World) ->
     assert state(world) == "ok"
 
 
+def test_what_a_comparison_of_one_manifest_has_found_stands_too_and_a_silent_sink_is_nothing_found(
+    world: World,
+) -> None:
+    file = world.data_paths()[0]
+    away = file.with_name("away")
+    assert world.here("show", "1", "--compare").exit_code == 0
+    with mock.patch.object(auditing, "judgement", side_effect=Unavailable("the store is silent", next_step="-")):
+        assert world.here("show", "1", "--compare").exit_code == 1
+    assert state(world) == "ok"
+    file.rename(away)
+    assert world.here("show", "1", "--compare").exit_code == 1
+    assert state(world) == "damaged"
+    assert "first manifest 1: " in reason(world)[0]
+    away.rename(file)
+    assert world.here("show", "1", "--compare").exit_code == 0
+    assert state(world) == "damaged", "it looks at a part"
+    world.ok("audit", "demo")
+    assert state(world) == "ok"
+
+
+def test_a_comparison_of_what_is_unfinished_says_nothing_about_damage(world: World) -> None:
+    world.produce(10)
+    assert world.tidemark("run", "demo", failpoint="publish.mid:kill9").returncode == -signal.SIGKILL
+    world.here("show", "2", "--compare")
+    assert [problem["kind"] for problem in world.status()[0]["problems"]] == ["unfinished"]
+    world.ok("retry", "demo")
+    assert state(world) == "ok"
+
+
 def test_a_run_that_publishes_dead_letters_alone_is_not_ok(make_world: MakeWorld) -> None:
     world = make_world(partitions=1, settings={"max_dead_letters": None})
     world.produce(10, bad_every=1)
@@ -310,6 +440,26 @@ def test_silent_sources_are_asked_side_by_side_and_are_never_ok(world: World, si
     assert printed.stdout.count(": unknown\n  unknown: the lag is not known: ") == 5, printed.stdout
     assert printed.exit_code == 1
     assert "unknown" not in world.here("status", "--no-source").stdout
+
+
+def test_an_airflow_whose_database_is_silent_holds_nobody_up_and_is_never_ok(
+    world: World, silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (world.pipelines / "demo.yaml").read_text().replace("pipeline: demo", "pipeline: other")
+    here = f"bootstrap_servers: {world.broker.bootstrap_servers}"
+    assert here in text
+    text = text.replace(here, "connection: of_airflow").replace("/lake", "/other")
+    (world.pipelines / "other.yaml").write_text(text)
+    monkeypatch.setenv(shell.DATABASE, f"postgresql+psycopg2://airflow:canary@{silent}/airflow")
+    began = time.monotonic()
+    printed = world.here("status")
+    assert time.monotonic() - began < 20
+    assert printed.stdout.startswith("demo: ok")
+    assert "other: unknown" in printed.stdout
+    assert "next: " in printed.stdout.partition("other: unknown")[2]
+    assert f"Airflow ({shell.DATABASE} of this shell) cannot be asked for connections of_airflow" in printed.stderr
+    assert "canary" not in printed.stdout + printed.stderr
+    assert printed.exit_code == 1
 
 
 def test_many_pipelines_are_as_known_as_each_alone_and_no_more_statements_are_needed(
@@ -430,6 +580,39 @@ def test_a_slow_source_is_known_by_its_last_answer() -> None:
     with mock.patch("tidemark.operations.lags.FRESH", -1.0):
         assert lags.of({"demo": slow})["demo"].parts == ()
     assert len(asked) == 2
+
+
+def test_the_answer_of_a_source_that_the_file_does_not_name_any_more_is_none() -> None:
+    end = threading.Event()
+
+    def silent() -> tuple[Lag, ...]:
+        end.wait(30)
+        return ()
+
+    lags = Lags(limit=0.1)
+    try:
+        assert lags.of({"demo": lambda: ()}, {"demo": "topic a"})["demo"].parts == ()
+        assert lags.of({"demo": silent}, {"demo": "topic a"})["demo"].parts == (), "it was asked a moment ago"
+        assert lags.of({"demo": silent}, {"demo": "topic b"})["demo"].parts is None
+    finally:
+        end.set()
+
+
+def test_a_changed_file_is_asked_about_at_once(world: World) -> None:
+    lags = Lags()
+    with ManifestDatabase(world.dsn, "test") as database, mock.patch.dict(os.environ, world.environment()):
+
+        def asked() -> set[str]:
+            answers = ask_sources(database, {"demo": find(world.pipelines, "demo")}, lambda _: None, lags)
+            parts = answers["demo"].parts
+            assert parts is not None
+            return {part.topic for part in parts}
+
+        assert asked() == {world.topic}
+        other = f"{world.topic}-other"
+        world.broker.create_topic(other, 1)
+        world.write_pipeline(topics=[world.topic, other])
+        assert asked() == {world.topic, other}
 
 
 def test_one_that_answers_is_heard_behind_many_that_are_silent() -> None:

@@ -16,7 +16,7 @@ from tidemark.lifecycle.known_sinks import not_in_file
 from tidemark.manifest import ALL_MANIFESTS, COUNTED, ManifestSelection, ManifestState, counted
 from tidemark.moments import with_zone
 from tidemark.operations.audit import audit as find_differences
-from tidemark.operations.audit import audit_between, compared
+from tidemark.operations.audit import audit_between, compared_and_kept
 from tidemark.operations.complete import completeness
 from tidemark.operations.hours import hours as hours_of
 from tidemark.operations.lag import lag as measure_lag
@@ -105,7 +105,7 @@ def show(command: click.Context, manifest_id: int, compare: bool, as_json: bool)
         output.shown(view, None, as_json)
         return
     with opened(environment, manifest.pipeline_name) as context:
-        comparisons = compared(context, manifest)
+        comparisons = compared_and_kept(context, manifest)
     output.shown(view, comparisons, as_json)
     command.exit(1 if any(comparison.differs for comparison in comparisons) else 0)
 

@@ -328,8 +328,8 @@ def lag(views: Sequence[Lag]) -> None:
         table.add_row(view.topic, str(view.partition), *(f"{value:,}" for value in numbers))
     open_console().print(table)
     for view in views:
-        if view.open_transaction:
-            open_console().print(view.open_transaction, markup=False)
+        for line in filter(None, (view.open_transaction, view.changed)):
+            open_console().print(line, markup=False)
     open_console().print(
         f"lag {sum(view.lag for view in views):,} offsets, {sum(view.unpublished for view in views):,} unpublished"
     )

@@ -54,6 +54,10 @@ class Manifests(Part):
         manifests = map(_manifest, self._sql.rows("undone", pipeline_name=pipeline_name))
         return [manifest for manifest in manifests if manifest.state is not ManifestState.DONE]
 
+    def newest_done(self, pipeline_name: str) -> list[Row]:
+        """id, run_key, done_at of the newest 100 manifests that are done and not archived."""
+        return self._sql.rows("newest_done", pipeline_name=pipeline_name)
+
     def half_replayed(self, pipeline_name: str, sinks: Sequence[str]) -> list[Manifest]:
         """The done manifests where one of the sinks shows an older attempt than it was to show."""
         behind = self._sql.ids("behind", pipeline_name=pipeline_name, sinks=list(sinks)) if len(sinks) > 1 else []

@@ -21,10 +21,23 @@ class Publications(Part):
             if not self._sql.rows("publish", **values, counts=Jsonb(counts)):
                 return False
             self._sql.rows("lock_hours_of", manifest_id=manifest_id)
-            hours = [row["hour"] for row in self._sql.rows("count_hours", manifest_id=manifest_id)]
-            if hours:
-                self._sql.rows("sum_hours", manifest_id=manifest_id, hours=hours)
+            self._count_hours([manifest_id])
             return True
+
+    def retire_sink(self, pipeline_name: str, name: str) -> None:
+        """From here on the sink's publications do not count, also not as rows of an hour; what is archived stays. The
+        caller has locked the hours of the pipeline, in the open transaction."""
+        self._sql.rows("retire_sink", pipeline_name=pipeline_name, sink=name)
+        counted = self._sql.ids("counted_by", pipeline_name=pipeline_name, sink=name)
+        if counted:
+            self._count_hours(counted)
+
+    def _count_hours(self, manifest_ids: Sequence[int]) -> None:
+        """By what the sinks show now; the caller has locked the hours of the pipeline, of which all of them are."""
+        changed = self._sql.rows("count_hours", manifest_ids=list(manifest_ids))
+        if changed:
+            hours = [row["hour"] for row in changed]
+            self._sql.rows("sum_hours", pipeline_name=changed[0]["pipeline"], hours=hours)
 
     def any_in(self, pipeline_name: str, sink: str) -> bool:
         """Whether a manifest of the pipeline is published in the sink."""

@@ -108,6 +108,14 @@ UPDATE sink SET renamed_from = NULL WHERE pipeline = %(pipeline_name)s AND name 
 -- name: retire_sink
 UPDATE sink SET retired_at = now() WHERE pipeline = %(pipeline_name)s AND name = %(sink)s AND retired_at IS NULL;
 
+-- name: counted_by
+-- The manifests whose hours count what a sink shows: no sink that stands, but it, shows as new an attempt.
+SELECT p.manifest_id AS id FROM publication p JOIN manifest m ON m.id = p.manifest_id
+WHERE m.pipeline = %(pipeline_name)s AND p.sink = %(sink)s AND NOT EXISTS (
+    SELECT FROM standing_publication o
+    WHERE o.manifest_id = p.manifest_id AND o.sink <> p.sink AND o.attempt >= p.attempt)
+ORDER BY 1;
+
 -- name: published_in
 -- The manifests with a publication in a sink, and whether no other sink that stands has one.
 SELECT p.manifest_id AS id, NOT EXISTS (
@@ -761,10 +769,11 @@ SET at = now(), times = failed_task.times + 1, actor = excluded.actor, what = ex
     next_step = excluded.next_step, refused = excluded.refused;
 
 -- name: note_begun_task
+-- Since when none has succeeded stays: each may be killed.
 INSERT INTO failed_task (pipeline, task, times, actor, what, next_step, refused, run_key)
 VALUES (%(pipeline_name)s, %(task)s, 0, %(actor)s, '', '', false, %(run_key)s)
 ON CONFLICT (pipeline, task) DO UPDATE
-SET run_key = excluded.run_key, since = CASE WHEN failed_task.times = 0 THEN now() ELSE failed_task.since END;
+SET run_key = excluded.run_key;
 
 -- name: forget_begun_task
 DELETE FROM failed_task WHERE pipeline = %(pipeline_name)s AND task = %(task)s AND times = 0;
@@ -904,11 +913,18 @@ SELECT min(planned_up_to) AS planned_up_to FROM (
     SELECT planned_up_to FROM run WHERE pipeline = %(pipeline_name)s AND planned_up_to IS NOT NULL
     ORDER BY planned_up_to DESC LIMIT %(runs)s) newest;
 
+-- name: newest_done
+SELECT m.id, r.run_key, m.done_at
+FROM (SELECT m.id, m.run_id, m.done_at FROM manifest m
+      WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done' ORDER BY m.id DESC LIMIT 100) m
+JOIN run r ON r.id = m.run_id;
+
 -- name: newest_counts
 -- Of the newest manifests that are done, not archived, and have read records.
 SELECT p.counts
 FROM (SELECT m.id FROM manifest m WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done' ORDER BY m.id DESC LIMIT 50) m
-CROSS JOIN LATERAL (SELECT p.counts FROM publication p WHERE p.manifest_id = m.id ORDER BY p.sink LIMIT 1) p
+CROSS JOIN LATERAL (
+    SELECT p.counts FROM standing_publication p WHERE p.manifest_id = m.id ORDER BY p.attempt DESC LIMIT 1) p
 WHERE (p.counts ->> 'read')::bigint > 0 ORDER BY m.id DESC LIMIT 2;
 
 -- name: published_sums
@@ -1112,47 +1128,48 @@ WHERE m.id = %(manifest_id)s
   AND h.pipeline = m.pipeline AND h.hour = (key || ':00Z')::timestamptz AND h.complete_at IS NOT NULL;
 
 -- name: count_hours
--- The rows by hour of the newest attempt that a sink shows, in place of those before; none of the hours in which only an
--- older attempt has rows, that another sink still shows. What changes an hour reopens it.
+-- The rows by hour of the newest attempt of each manifest that a sink shows, in place of those before; none of the hours
+-- in which only an older attempt has rows, that another sink still shows. What changes an hour reopens it.
 WITH shown AS (
-    SELECT p.attempt, p.attempt = max(p.attempt) OVER () AS newest
-    FROM (SELECT DISTINCT attempt FROM standing_publication WHERE manifest_id = %(manifest_id)s) p),
+    SELECT p.manifest_id, p.attempt, p.attempt = max(p.attempt) OVER (PARTITION BY p.manifest_id) AS newest
+    FROM (SELECT DISTINCT manifest_id, attempt FROM standing_publication
+          WHERE manifest_id = ANY (%(manifest_ids)s::bigint[])) p),
 fresh AS (
-    SELECT (part.key || ':00Z')::timestamptz AS hour,
+    SELECT shown.manifest_id, (part.key || ':00Z')::timestamptz AS hour,
            coalesce(sum((part.value ->> 0)::bigint) FILTER (WHERE shown.newest), 0) AS rows,
            coalesce(sum((part.value ->> 1)::bigint) FILTER (WHERE shown.newest), 0) AS late
-    FROM shown JOIN attempt a ON a.manifest_id = %(manifest_id)s AND a.attempt = shown.attempt
+    FROM shown JOIN attempt a ON a.manifest_id = shown.manifest_id AND a.attempt = shown.attempt
     CROSS JOIN LATERAL jsonb_each(a.receipt -> 'hours') AS part
-    GROUP BY 1),
+    GROUP BY 1, 2),
 changed AS (
-    SELECT hour, f.rows, f.late
+    SELECT manifest_id, hour, f.rows, f.late
     FROM fresh f
-    FULL JOIN (SELECT hour, rows, late FROM manifest_hour WHERE manifest_id = %(manifest_id)s) b USING (hour)
+    FULL JOIN (SELECT manifest_id, hour, rows, late FROM manifest_hour
+               WHERE manifest_id = ANY (%(manifest_ids)s::bigint[])) b USING (manifest_id, hour)
     WHERE (f.rows, f.late) IS DISTINCT FROM (b.rows, b.late)),
 removed AS (
     DELETE FROM manifest_hour h USING changed c
-    WHERE h.manifest_id = %(manifest_id)s AND h.hour = c.hour AND c.rows IS NULL),
+    WHERE h.manifest_id = c.manifest_id AND h.hour = c.hour AND c.rows IS NULL),
 counted AS (
     INSERT INTO manifest_hour (manifest_id, pipeline, hour, rows, late)
     SELECT m.id, m.pipeline, c.hour, c.rows, c.late
-    FROM changed c JOIN manifest m ON m.id = %(manifest_id)s WHERE c.rows IS NOT NULL
+    FROM changed c JOIN manifest m ON m.id = c.manifest_id WHERE c.rows IS NOT NULL
     ON CONFLICT (manifest_id, hour) DO UPDATE SET rows = EXCLUDED.rows, late = EXCLUDED.late)
 INSERT INTO hour (pipeline, hour)
-SELECT m.pipeline, c.hour FROM changed c JOIN manifest m ON m.id = %(manifest_id)s
+SELECT DISTINCT m.pipeline, c.hour FROM changed c JOIN manifest m ON m.id = c.manifest_id
 ON CONFLICT (pipeline, hour) DO UPDATE SET complete_at = NULL
-RETURNING hour;
+RETURNING pipeline, hour;
 
 -- name: sum_hours
 UPDATE hour h SET rows = summed.rows, late = summed.late
-FROM manifest m
-CROSS JOIN LATERAL (
+FROM (
     SELECT part.hour, coalesce(sum(c.rows), 0) AS rows, coalesce(sum(c.late), 0) AS late
     FROM unnest(%(hours)s::timestamptz[]) AS part (hour)
     LEFT JOIN (SELECT pipeline, hour, rows, late FROM manifest_hour
                UNION ALL SELECT pipeline, hour, rows, late FROM archived_hour) c
-        ON c.pipeline = m.pipeline AND c.hour = part.hour
+        ON c.pipeline = %(pipeline_name)s AND c.hour = part.hour
     GROUP BY part.hour) summed
-WHERE m.id = %(manifest_id)s AND h.pipeline = m.pipeline AND h.hour = summed.hour;
+WHERE h.pipeline = %(pipeline_name)s AND h.hour = summed.hour;
 
 -- name: fill_hours
 -- A row for every hour from the first day since a time up to another time, also for hours without records.
@@ -1235,8 +1252,8 @@ CROSS JOIN LATERAL (
                max((p.counts ->> 'deduplicated')::bigint) AS deduplicated
         FROM (SELECT DISTINCT unnest(r.manifests || r.covered_by) AS id FROM run r WHERE r.id = ANY (runs.ids)) stands
         CROSS JOIN LATERAL (
-            SELECT sink, counts FROM publication WHERE manifest_id = stands.id
-            UNION ALL SELECT sink, counts FROM archived_publication WHERE manifest_id = stands.id) p
+            SELECT sink, counts FROM standing_publication WHERE manifest_id = stands.id
+            UNION ALL SELECT sink, counts FROM standing_archived WHERE manifest_id = stands.id) p
         WHERE p.sink = coalesce(%(sink)s::text, p.sink)
         GROUP BY stands.id) part) counted
 CROSS JOIN LATERAL (

@@ -48,10 +48,6 @@ class Sinks(Part):
     def end_rename(self, pipeline_name: str, new: str) -> None:
         self._sql.rows("end_rename", pipeline_name=pipeline_name, new=new)
 
-    def retire(self, pipeline_name: str, name: str) -> None:
-        """From here on the sink's publications do not count."""
-        self._sql.rows("retire_sink", pipeline_name=pipeline_name, sink=name)
-
     def kept_of_retired(self, pipeline_name: str) -> list[Row]:
         """Each publication in a retired sink: root, manifest_id, attempt, paths."""
         return self._sql.rows("kept_of_retired_sinks", pipeline_name=pipeline_name)

@@ -115,6 +115,20 @@ class Compared:
         return bool(self.next_step) and self.verdict is not Verdict.UNSTARTED
 
 
+def compared_and_kept(context: Context, manifest: Manifest) -> list[Compared]:
+    """``compared``, for a person who asks about one manifest. What it finds of one that is done is kept as the last
+    audit, as ``audit_between`` does; the others are unfinished in any case, and that a sink does not answer is nothing
+    that was found."""
+    began = datetime.now(UTC)
+    sinks = compared(context, manifest)
+    if manifest.state is ManifestState.DONE and not _changed(context, manifest):
+        differing = [in_sink for in_sink in sinks if in_sink.differs and in_sink.verdict is not None]
+        differences = [Problem(manifest.id, in_sink.what, in_sink.next_step) for in_sink in differing]
+        if differences:
+            _keep(context, began, differences, deep=False)
+    return sinks
+
+
 def compared(context: Context, manifest: Manifest) -> list[Compared]:
     """What each sink shows of a manifest, all of its objects or rows included."""
     return [_compared(context, manifest, sink) for sink in context.sinks]

@@ -9,12 +9,16 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.json_values import in_json
 from tidemark.lifecycle.context import Context
 from tidemark.offsets import TopicPartition
+from tidemark.pipeline.settings import Pipeline
 from tidemark.sources.base import Source
 
 
 @dataclass(frozen=True)
 class Lag:
-    """One partition: ``lag`` offsets are not planned yet, ``unpublished`` are planned and not published."""
+    """One partition: ``lag`` offsets are not planned yet, ``unpublished`` are planned and not published.
+
+    ``changed``: how its log is not the one that was planned; the next plan refuses it then. Empty when it is.
+    """
 
     topic: str
     partition: int
@@ -24,6 +28,7 @@ class Lag:
     log_end: int
     unpublished: int
     open_transaction: str | None  # what holds ``last_stable`` below ``log_end``, and since when
+    changed: str = ""
 
     @property
     @in_json
@@ -39,22 +44,25 @@ class Planned:
     unpublished: Mapping[TopicPartition, int]
 
 
-def planned(database: ManifestDatabase, pipeline_name: str) -> Planned:
+def planned(database: ManifestDatabase, pipeline: Pipeline) -> Planned:
+    """Of the topics that the pipeline file selects."""
     unpublished: Counter[TopicPartition] = Counter()
-    for manifest in database.manifests.undone(pipeline_name):
+    for manifest in database.manifests.undone(pipeline.name):
         for range_ in manifest.ranges:
             unpublished[range_.at] += range_.span
-    return Planned({chain.at: chain.end for chain in database.chains.of_pipeline(pipeline_name)}, unpublished)
+    chains = [chain for chain in database.chains.of_pipeline(pipeline.name) if pipeline.source.reads(chain.at.topic)]
+    return Planned({chain.at: chain.end for chain in chains}, unpublished)
 
 
 def lag(context: Context) -> list[Lag]:
     """How far each partition's chain is behind the source; without a chain all offsets from the log start count."""
-    return behind(context.source, planned(context.database, context.pipeline_name))
+    return behind(context.source, planned(context.database, context.pipeline))
 
 
 def behind(source: Source, known: Planned) -> list[Lag]:
     """The same, with what the database has said before: only the source is asked."""
-    places, missing = source.partitions(source.selected())
+    ids = {place.topic: place.topic_id for place in known.ends}
+    places, missing = source.partitions(source.selected(*sorted(ids)))
     if missing:
         raise source.missing_topic(missing[0])
     bounds = source.bounds(places)
@@ -64,6 +72,15 @@ def behind(source: Source, known: Planned) -> list[Lag]:
         Lag(
             place.topic, place.partition, log.log_start, known.ends.get(place, log.log_start), log.last_stable,
             log.log_end, known.unpublished.get(place, 0), held.get(place),
+            _change(place, ids.get(place.topic, place.topic_id), log.log_end, known.ends.get(place)),
         )
         for place, log in sorted(bounds.items())
     ]  # fmt: skip
+
+
+def _change(place: TopicPartition, planned_id: str, log_end: int, planned_end: int | None) -> str:
+    if place.topic_id != planned_id:
+        return f"topic {place.topic} was recreated: its id was {planned_id} and is {place.topic_id} now"
+    if planned_end is not None and log_end < planned_end:
+        return f"{place.name} was truncated: it ends at {log_end}, the chain at {planned_end}"
+    return ""

@@ -26,6 +26,7 @@ STUCK = 0.5  # seconds without any answer, after which as many threads are added
 
 Ask = Callable[[], tuple[Lag, ...]]
 _Answering = Future[tuple[Lag, ...]]
+ANY_SOURCE: Mapping[str, object] = {}
 
 
 @dataclass(frozen=True)
@@ -43,34 +44,39 @@ class Lags:
     def __init__(self, limit: float = LIMIT) -> None:
         self._limit = limit
         self._lock = threading.Lock()
-        self._asked: dict[str, tuple[float, _Answering]] = {}
-        self._heard: dict[str, tuple[float, tuple[Lag, ...]]] = {}
-        self._waiting: deque[tuple[str, Ask, _Answering]] = deque()
+        self._asked: dict[str, tuple[object, float, _Answering]] = {}
+        self._heard: dict[str, tuple[object, float, tuple[Lag, ...]]] = {}
+        self._waiting: deque[tuple[str, object, Ask, _Answering]] = deque()
 
-    def of(self, asks: Mapping[str, Ask]) -> dict[str, Answer]:
-        """The answers that are there within ``limit`` seconds, or were a minute ago; the others say they are not."""
-        asked = {name: self._begun(name, ask) for name, ask in asks.items()}
+    def of(self, asks: Mapping[str, Ask], sources: Mapping[str, object] = ANY_SOURCE) -> dict[str, Answer]:
+        """The answers that are there within ``limit`` seconds, or were a minute ago; the others say they are not.
+
+        ``sources``: what the files say of each source now. What another one has answered is no answer.
+        """
+        asked = {name: self._begun(name, sources.get(name), ask) for name, ask in asks.items()}
         self._add_threads()
         waited_for, deadline = set(asked.values()), time.monotonic() + self._limit
         while waited_for and (left := deadline - time.monotonic()) > 0:
             done, waited_for = wait(waited_for, timeout=min(STUCK, left), return_when=FIRST_COMPLETED)
             if not done:
                 self._add_threads()
-        return {name: self._answer(name, future) for name, future in asked.items()}
+        return {name: self._answer(name, sources.get(name), future) for name, future in asked.items()}
 
-    def _answer(self, name: str, future: _Answering) -> Answer:
-        heard_at, parts = self._heard.get(name, (0.0, ()))
-        if not future.done() and heard_at and time.monotonic() - heard_at < OLD:
-            return Answer(parts)
+    def _answer(self, name: str, source: object, future: _Answering) -> Answer:
+        if not future.done() and name in self._heard:
+            of_source, heard_at, parts = self._heard[name]
+            if of_source == source and time.monotonic() - heard_at < OLD:
+                return Answer(parts)
         return _answer(future, self._limit)
 
-    def _begun(self, name: str, ask: Ask) -> _Answering:
+    def _begun(self, name: str, source: object, ask: Ask) -> _Answering:
         with self._lock:
-            began, future = self._asked.get(name, (0.0, None))
-            if future is None or (future.done() and time.monotonic() - began > FRESH):
+            of_source, began, future = self._asked.get(name, (None, 0.0, None))
+            is_old = future is not None and future.done() and time.monotonic() - began > FRESH
+            if future is None or is_old or of_source != source:
                 future = Future()
-                self._asked[name] = time.monotonic(), future
-                self._waiting.append((name, ask, future))
+                self._asked[name] = source, time.monotonic(), future
+                self._waiting.append((name, source, ask, future))
             return future
 
     def _add_threads(self) -> None:
@@ -83,10 +89,10 @@ class Lags:
             with self._lock:
                 if not self._waiting:
                     return
-                name, ask, future = self._waiting.popleft()
+                name, source, ask, future = self._waiting.popleft()
             try:
                 parts = ask()
-                self._heard[name] = time.monotonic(), parts
+                self._heard[name] = source, time.monotonic(), parts
                 future.set_result(parts)
             except Exception as error:  # it belongs to whoever asked
                 self._heard.pop(name, None)
@@ -109,10 +115,10 @@ def ask_sources(
                 with about(pipeline=name):
                     refuse_out_of_use(name, database)
                     refuse_unlike(pipeline, database.sinks.known(name))
-                    asks[name] = _ask(pipeline, connection_of, planned(database, name))
+                    asks[name] = _ask(pipeline, connection_of, planned(database, pipeline))
             except TidemarkError as error:
                 refused[name] = Answer(None, error.what, error.next_step)
-    return refused | lags.of(asks)
+    return refused | lags.of(asks, {name: pipelines[name].source for name in asks})
 
 
 def _ask(pipeline: Pipeline, lookup: Lookup, known: Planned) -> Ask:

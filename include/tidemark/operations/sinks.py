@@ -85,7 +85,8 @@ def retire_sink(context: Context, name: str, why: str, *, dry_run: bool) -> Deci
         decision = Decision(tuple(lines), (), dry_run)
         if not dry_run:
             database.attempts.fence_open(open_attempts, f"sink {name} was retired")
-            database.sinks.retire(pipeline_name, name)
+            database.hours.lock(pipeline_name)
+            database.publications.retire_sink(pipeline_name, name)
             database.decisions.note(pipeline_name, "retire-sink", decision)
     return decision
 

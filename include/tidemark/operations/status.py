@@ -1,9 +1,9 @@
 """Computes the state of a pipeline: the one word that the page, ``status``, ``notify`` and the metrics show."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from enum import StrEnum
 from typing import Protocol
 
@@ -29,7 +29,8 @@ MOST_DEAD = 0.5  # the share of the records of each that may be dead letters
 
 
 class Retained(Protocol):
-    """A partition whose offsets below ``log_start`` are gone; those below ``planned`` have manifests."""
+    """A partition whose offsets below ``log_start`` are gone; those below ``planned`` have manifests. ``changed``: how
+    its log is not the one that was planned."""
 
     @property
     def topic(self) -> str: ...
@@ -39,6 +40,8 @@ class Retained(Protocol):
     def log_start(self) -> int: ...
     @property
     def planned(self) -> int: ...
+    @property
+    def changed(self) -> str: ...
 
 
 class State(StrEnum):
@@ -181,22 +184,25 @@ def status(
             max_age = _max_age_by_schedule(pipeline, now)
             since = max(filter(None, (published_up_to, planned_at["last_without_time"])), default=None)
     undone = database.manifests.undone(pipeline_name)
-    busy = any(manifest.alive for manifest in undone) or _was_done(database, pipeline_name, now)
-    waiting = [manifest for manifest in undone if _waits(manifest, now, busy=busy)]
+    waiting = _waiting(database, pipeline_name, undone, now)
     half_replayed = database.manifests.half_replayed(pipeline_name, database.sinks.standing(pipeline_name))
     stopped = [each for each in (*undone, *half_replayed) if not each.alive and each not in waiting]
     audits = _last_audits(database, pipeline_name)
     retired = database.pipelines.retired_at(pipeline_name) is not None
     dead_lettered = database.publications.sums(pipeline_name)["dead_lettered"]
     newest = database.publications.newest_counts(pipeline_name)
-    problems = [*_of_manifests(stopped), *_of_chains(database, pipeline_name, pipeline)]
+    refused = _of_chains(database, pipeline_name, pipeline)
+    problems = [*_of_manifests(stopped), *refused]
     if not retired or deployed is not None:
         problems += _of_audits(pipeline_name, audits)
     if pipeline is not None:
         problems += _retired(database, pipeline_name)
         problems += _of_dead_letters(pipeline_name, newest)
-        problems += _of_source(pipeline, heard, max_lag)
-        if max_age is not None and (late := _too_old(since or planned_at["first"], now, max_age)):
+        problems += _of_source(pipeline, heard, max_lag, {problem.place for problem in refused})
+        late = _too_old(since or planned_at["first"], now, max_age)
+        if planned_at["last"] is None and isinstance(deployed, Deployed):
+            late = _never_ran(deployed, now, max_age)
+        if late:
             look = f"look at the runs of the DAG, or: tidemark run {pipeline_name}"
             problems.append(PipelineProblem(None, late, look, kind=State.LATE))
     waits_for_decision = any(problem.place is not None for problem in problems)  # that is why plans are refused
@@ -247,16 +253,23 @@ def _retired(database: ManifestDatabase, pipeline_name: str) -> list[PipelinePro
     return []
 
 
-def _was_done(database: ManifestDatabase, pipeline_name: str, now: datetime) -> bool:
-    """Whether a manifest was done a moment ago: others of its run may be next."""
-    done = database.manifests.states(pipeline_name).get(ManifestState.DONE)
-    return done is not None and done["last_done"] is not None and now - done["last_done"] < START
-
-
-def _waits(manifest: Manifest, now: datetime, *, busy: bool) -> bool:
-    """Whether no attempt has started yet, and none could be expected to; ``busy``: others are worked on."""
-    never_started = manifest.state is ManifestState.PLANNED and manifest.attempt == 0 and not manifest.alive
-    return never_started and (busy or now - manifest.created_at < START)
+def _waiting(
+    database: ManifestDatabase, pipeline_name: str, undone: Sequence[Manifest], now: datetime
+) -> list[Manifest]:
+    """The manifests that no attempt has started yet, and none could be expected to: they were planned a moment ago, or
+    others of their runs or of earlier ones are worked on, or were done a moment ago. Those that a later run has
+    overtaken wait for nobody."""
+    waiting = [each for each in undone if each.state is ManifestState.PLANNED and not each.attempt and not each.alive]
+    if all(now - each.created_at < START for each in waiting):
+        return waiting
+    done = [
+        (row["id"], row["run_key"])
+        for row in database.manifests.newest_done(pipeline_name)
+        if now - row["done_at"] < START
+    ]
+    worked_on = [*done, *((each.id, each.run_key) for each in undone if each.alive)]
+    runs, first = {run_key for _, run_key in worked_on}, min((manifest_id for manifest_id, _ in worked_on), default=0)
+    return [each for each in waiting if now - each.created_at < START or each.run_key in runs or 0 < first < each.id]
 
 
 def _of_tasks(
@@ -353,15 +366,17 @@ def _of_dead_letters(pipeline_name: str, newest: Sequence[Counts]) -> list[Pipel
     return [PipelineProblem(None, what, f"tidemark dead-letters {pipeline_name}", kind=State.DEAD_LETTERS)]
 
 
-def _of_source(pipeline: Pipeline, heard: Answer | None, max_lag: int | None) -> list[PipelineProblem]:
-    """What the source says, or that it is silent."""
+def _of_source(
+    pipeline: Pipeline, heard: Answer | None, max_lag: int | None, refused: Collection[str | None]
+) -> list[PipelineProblem]:
+    """What the source says, or that it is silent; without the partitions that were ``refused``."""
     if heard is None:
         return []
     if heard.parts is None:
         what = f"the lag is not known: {heard.why}"
         ask = heard.next_step or f"tidemark lag {pipeline.name}"
         return [PipelineProblem(None, what, ask, kind=State.UNKNOWN)]
-    problems = _of_losses(pipeline, heard.parts)
+    problems = [*_of_losses(pipeline, heard.parts), *_of_changes(pipeline, heard.parts, refused)]
     offsets = sum(part.lag + part.unpublished for part in heard.parts)
     if max_lag is not None and offsets > max_lag:
         what = f"{count_of(offsets, 'offset')} not published, and at most {max_lag:,} are allowed"
@@ -382,7 +397,25 @@ def _of_losses(pipeline: Pipeline, parts: Sequence[Retained]) -> list[PipelinePr
             place=f"{part.topic}-{part.partition}",
         )
         for part in parts
-        if part.planned < part.log_start
+        if part.planned < part.log_start and not part.changed
+    ]
+
+
+def _of_changes(
+    pipeline: Pipeline, parts: Sequence[Retained], refused: Collection[str | None]
+) -> list[PipelineProblem]:
+    """What the next plan refuses, before it does. A broker may tell the end of a log too early for a moment, so nothing
+    is said to be cut before a plan has looked at its records."""
+    return [
+        PipelineProblem(
+            None,
+            f"{part.changed}; the next plan refuses it, and names the decision",
+            f"tidemark plan {pipeline.name} --dry-run",
+            kind=State.UNKNOWN,
+            place=f"{part.topic}-{part.partition}",
+        )
+        for part in parts
+        if part.changed and f"{part.topic}-{part.partition}" not in refused
     ]
 
 
@@ -394,13 +427,28 @@ def _max_age_by_schedule(pipeline: Pipeline, now: datetime) -> timedelta | None:
     return now - schedule.before(schedule.before(now - RUN))
 
 
-def _too_old(since: datetime | None, now: datetime, max_age: timedelta) -> str:
+def _too_old(since: datetime | None, now: datetime, max_age: timedelta | None) -> str:
     """What to say when it is longer than ``max_age`` since all was published, or since the first plan while no run says
     that; empty when it is not, and before the first plan."""
-    if since is None or now - since <= max_age:
+    if since is None or max_age is None or now - since <= max_age:
         return ""
-    age = timedelta(seconds=round((now - since).total_seconds()))
+    return f"not all is published that came after {since:%Y-%m-%d %H:%M:%S} UTC: {_ages(now - since, max_age)}"
+
+
+def _never_ran(deployed: Deployed, now: datetime, max_age: timedelta | None) -> str:
+    """What to say of a pipeline that Airflow has had for longer than ``max_age`` and that no run has planned: its DAG
+    is paused, or what runs it dies before it begins."""
+    if deployed.since is None:
+        return ""
+    since = max(deployed.since, datetime.combine(deployed.pipeline.start_date, time(), UTC))
+    if max_age is None or now - since <= max_age:
+        return ""
     return (
-        f"not all is published that came after {since:%Y-%m-%d %H:%M:%S} UTC: that is {age} ago, and at most "
-        f"{timedelta(seconds=round(max_age.total_seconds()))} are allowed"
+        f"no run has planned anything since Airflow has its file, from {since:%Y-%m-%d %H:%M:%S} UTC on: "
+        f"{_ages(now - since, max_age)}"
     )
+
+
+def _ages(age: timedelta, max_age: timedelta) -> str:
+    shown, most = (timedelta(seconds=round(each.total_seconds())) for each in (age, max_age))
+    return f"that is {shown} ago, and at most {most} are allowed"

@@ -4,6 +4,7 @@ import os
 import shlex
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from tidemark.errors import ConfigurationError, NotFound
@@ -25,10 +26,14 @@ from tidemark.pipeline.settings import Pipeline
 
 @dataclass(frozen=True)
 class Deployed:
-    """A pipeline, and what is wrong with its file now; then the pipeline is the one of the last right text."""
+    """A pipeline, and what is wrong with its file now; then the pipeline is the one of the last right text.
+
+    ``since``: from when on Airflow runs it by this text; None when Airflow has not read it.
+    """
 
     pipeline: Pipeline
     problem: ConfigurationError | None = None
+    since: datetime | None = None
 
 
 def deployed(folder: Path | str, env: Mapping[str, str] = os.environ) -> list[Deployed]:
@@ -49,7 +54,8 @@ def deployed_named(folder: Path | str, name: str, env: Mapping[str, str] = os.en
         for file in load_files(files, env)[0]:
             if file.pipeline.name == name:
                 _keep(file, env)
-                return Deployed(file.pipeline)
+                kept = kept_file(name, folder, env)
+                return Deployed(file.pipeline, since=kept.since if kept else None)
     _, pipelines, _ = _survey(folder, env)
     own = [pipeline for pipeline in pipelines if pipeline.pipeline.name == name]
     return own[0] if own else Deployed(find(folder, name, env))
@@ -135,9 +141,11 @@ def _survey(
         right, problems = load_files(pipeline_files(folder), env)
     except ConfigurationError as no_folder:
         return [], _last_right(kept_files(folder, env), no_folder, env), no_folder
-    pipelines = [Deployed(file.pipeline) for file in right]
+    every = kept_files(folder, env)
+    since = {kept.pipeline_name: kept.since for kept in every}
+    pipelines = [Deployed(file.pipeline, since=since.get(file.pipeline.name)) for file in right]
     names = {file.pipeline.name for file in right}
-    for kept in kept_files(folder, env):
+    for kept in every:
         if kept.pipeline_name not in names:
             own = [problem for problem in problems if Path(problem.file).absolute() == kept.file]
             if not own:

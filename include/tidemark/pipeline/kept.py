@@ -12,7 +12,8 @@ import logging
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -22,12 +23,16 @@ LOG: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class KeptFile:
-    """``file`` is absolute. ``named``: the texts of the files that it names, such as a schema, by these names."""
+    """``file`` is absolute. ``named``: the texts of the files that it names, such as a schema, by these names.
+
+    ``since``: when this text was kept first; None before that.
+    """
 
     pipeline_name: str
     file: Path
     text: str
     named: Mapping[str, str]
+    since: datetime | None = field(default=None, compare=False)
 
 
 def kept_path(pipeline_name: str, pipelines: Path | str, env: Mapping[str, str]) -> Path:
@@ -97,6 +102,7 @@ def _name(path: Path) -> str:
 def _read(path: Path) -> KeptFile | None:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return KeptFile(content["pipeline"], Path(content["file"]), content["text"], content["named"])
+        since = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        return KeptFile(content["pipeline"], Path(content["file"]), content["text"], content["named"], since)
     except (OSError, ValueError, LookupError, TypeError):
         return None

@@ -12,7 +12,7 @@ from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.manifest import Manifest
-from tidemark.operations.audit import Compared, compared
+from tidemark.operations.audit import Compared, compared_and_kept
 from tidemark.operations.dead_letters import DeadLetters, DeadLetterSelection, dead_letters
 from tidemark.operations.hours import Hour, hours
 from tidemark.operations.lags import Answer, Lags, ask_sources
@@ -115,7 +115,7 @@ def letters_of(database: ManifestDatabase, name: str, manifest_id: int | None, l
 def compared_of(database: ManifestDatabase, manifest: Manifest) -> list[Compared]:
     """Opens the sinks, one after the other."""
     with context_of(database, manifest.pipeline_name) as context:
-        return compared(context, manifest)
+        return compared_and_kept(context, manifest)
 
 
 def receipt_of(database: ManifestDatabase, manifest_id: int, attempt: int | None) -> dict[str, Any] | None:

@@ -153,5 +153,6 @@ def where(database: Database, readable: ReadablePipelines, topic: str, partition
 def metrics(database: Database, listed: ListedPipelines, failed: FailedRuns) -> Response:
     """Gauges in the text format of OpenMetrics, of pipelines whose DAG you may read."""
     views = content.pipelines_of(database, listed, failed)
-    pipelines = [open_metrics.measured(database, view, lag.parts) for view, lag in views]
+    with database.reading_ahead(listed):
+        pipelines = [open_metrics.measured(database, view, lag.parts) for view, lag in views]
     return Response(open_metrics.text(pipelines), media_type=open_metrics.CONTENT_TYPE)

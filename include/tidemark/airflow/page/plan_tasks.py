@@ -1,7 +1,7 @@
 """In which DAG a pipeline is planned, by the asset that its task ``close`` has as an outlet: also in a larger DAG, and
 also when no plan has ever succeeded, of which the manifest database knows nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -12,6 +12,7 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
 from airflow.utils.types import DagRunType
 from sqlalchemy import ColumnElement, and_, func, select
+from sqlalchemy.orm import Session
 
 from tidemark.airflow import addresses
 from tidemark.airflow.addresses import TaskTry, run_path
@@ -21,6 +22,7 @@ OF_A_PIPELINE = "tidemark://pipeline/"
 CLOSE, PLAN = "close", "plan"
 FAILED = ("failed", "upstream_failed")
 ENDED = ("success", "skipped", *FAILED)
+BY_ITSELF = DagRunType.SCHEDULED, DagRunType.ASSET_TRIGGERED
 
 
 @dataclass(frozen=True)
@@ -85,33 +87,61 @@ class _Try:
         return tried.log_path if self.number else run_path(*tried.run)
 
 
+OF_RUN = and_(TaskInstance.dag_id == DagRun.dag_id, TaskInstance.run_id == DagRun.run_id)
+
+
 def _newest_tries(tasks: Mapping[str, PlanTask], *is_true: ColumnElement[bool]) -> dict[PlanTask, _Try]:
-    """What the newest DAG run, of those of which this ``is_true``, did for these pipelines."""
-    of_run = and_(TaskInstance.dag_id == DagRun.dag_id, TaskInstance.run_id == DagRun.run_id)
-    of_tasks = and_(
-        DagRun.dag_id.in_({task.dag_id for task in tasks.values()}),
-        TaskInstance.task_id.in_({task.task_id for task in tasks.values()}),
-    )
+    """What the newest DAG run, of those of which this ``is_true``, did for these pipelines; reads all of their runs."""
     newest = (
-        select(func.max(DagRun.id).label("id"), TaskInstance.task_id)
-        .join(TaskInstance, of_run)
-        .where(of_tasks, *is_true)
-        .group_by(DagRun.dag_id, TaskInstance.task_id)
-        .subquery()
-    )
-    query = (
-        select(
-            DagRun.dag_id, DagRun.run_id, TaskInstance.task_id, TaskInstance.state, TaskInstance.try_number,
-            TaskInstance.end_date,
+        select(func.max(DagRun.id), TaskInstance.task_id)
+        .join(TaskInstance, OF_RUN)
+        .where(
+            DagRun.dag_id.in_({task.dag_id for task in tasks.values()}),
+            TaskInstance.task_id.in_({task.task_id for task in tasks.values()}),
+            *is_true,
         )
-        .join(TaskInstance, of_run)
-        .join(newest, and_(newest.c.id == DagRun.id, newest.c.task_id == TaskInstance.task_id))
-    )  # fmt: skip
+        .group_by(DagRun.dag_id, TaskInstance.task_id)
+    )
     with create_session() as session:
-        rows = list(session.execute(query))
+        return _tries(session, {(run, task_id) for run, task_id in session.execute(newest)})
+
+
+def _newest_ended(tasks: Mapping[str, PlanTask]) -> dict[PlanTask, _Try]:
+    """What the newest DAG run did that nobody asked for, and whose plan has ended. By Airflow's index it reads one run
+    of each DAG, however many there are: those of a schedule have a date each, those by an asset have none."""
+    dags: dict[str, set[str]] = {}
+    for task in tasks.values():
+        dags.setdefault(task.task_id, set()).add(task.dag_id)
+    newest: set[tuple[int, str]] = set()
+    with create_session() as session:
+        for task_id, dag_ids in dags.items():
+            ended = (
+                select(DagRun.id)
+                .join(TaskInstance, OF_RUN)
+                .where(DagRun.dag_id == DagModel.dag_id, DagRun.run_type.in_(BY_ITSELF))
+                .where(TaskInstance.task_id == task_id, TaskInstance.state.in_(ENDED))
+                .limit(1)
+                .correlate(DagModel)
+            )
+            dated = ended.where(DagRun.logical_date.is_not(None)).order_by(DagRun.logical_date.desc())
+            undated = ended.where(DagRun.logical_date.is_(None)).order_by(DagRun.id.desc())
+            query = select(dated.scalar_subquery(), undated.scalar_subquery()).where(DagModel.dag_id.in_(dag_ids))
+            newest |= {(max(filter(None, row)), task_id) for row in session.execute(query) if any(row)}
+        return _tries(session, newest)
+
+
+def _tries(session: Session, newest: Collection[tuple[int, str]]) -> dict[PlanTask, _Try]:
+    """What these runs, by their number, did in these tasks."""
+    columns = DagRun.run_id, TaskInstance.state, TaskInstance.try_number, TaskInstance.end_date
+    query = (
+        select(DagRun.id, TaskInstance.task_id, DagRun.dag_id, *columns)
+        .join(TaskInstance, OF_RUN)
+        .where(DagRun.id.in_({run for run, _ in newest}), TaskInstance.task_id.in_({task_id for _, task_id in newest}))
+    )
     return {
         PlanTask(dag_id, task_id): _Try(run_id, state and str(state), number, ended_at)
-        for dag_id, run_id, task_id, state, number, ended_at in rows
+        for run, task_id, dag_id, run_id, state, number, ended_at in session.execute(query)
+        if (run, task_id) in newest
     }
 
 
@@ -130,8 +160,7 @@ def _unplanned(name: str, task: PlanTask, newest: _Try | None) -> Unplanned:
 def failed_runs(tasks: Mapping[str, PlanTask], *, asked_for: bool) -> dict[str, FailedRun]:
     """By pipeline: the newest run whose plan has ended, when that has failed; with ``asked_for`` also of runs that
     somebody asked for."""
-    by_itself = DagRun.run_type.in_((DagRunType.SCHEDULED, DagRunType.ASSET_TRIGGERED))
-    tries = _newest_tries(tasks, TaskInstance.state.in_(ENDED), *([] if asked_for else [by_itself]))
+    tries = _newest_tries(tasks, TaskInstance.state.in_(ENDED)) if asked_for else _newest_ended(tasks)
     failed = {name: (task, tries[task]) for name, task in tasks.items() if task in tries}
     return {
         name: FailedRun(
