@@ -25,11 +25,11 @@ JUDGES: list[Words] = [  # each is asked in a dry run, or changes nothing
     ("plan", "demo", "--dry-run"),
     AUDIT,
     ("repair", "demo", *WHY, "--dry-run"),
-    ("adopt", "demo", *WHY, "--dry-run"),
-    ("accept-loss", "demo", *WHY, "--dry-run"),
-    ("accept-damage", "demo", "--manifest", "1", *WHY, "--dry-run"),
+    ("db", "adopt", "demo", *WHY, "--dry-run"),
+    ("accept", "loss", "demo", *WHY, "--dry-run"),
+    ("accept", "damage", "demo", "--manifest", "1", *WHY, "--dry-run"),
 ]
-COMMAND = re.compile(r"tidemark ([a-z]+(?:-[a-z]+)* demo[^;,.:\n]*?)(?=[;,.:\n]| then| and |$)")
+COMMAND = re.compile(r"tidemark ([a-z-]+(?: [a-z]+)? demo[^;,.:\n]*?)(?=[;,.:\n]| then| and |$)")
 MESSAGE = re.compile(r"next: (.*)")
 
 

@@ -28,19 +28,24 @@ commands = Commands()
 topic_option = click.option("--topic", required=True, help="The topic it is about.")
 
 
-def _deciding(command: Command) -> click.Command:
+def _deciding(words: str) -> Callable[[Command], click.Command]:
     """A command that decides: PIPELINE, --why, --dry-run and --json come from here."""
-    for option in (
-        common_options,
-        click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing."),
-        click.option("--why", required=True, help="Your reason, for the history."),
-        pipeline_argument(),
-    ):
-        command = option(command)
-    return commands.command()(click.pass_obj(command))
+
+    def made(command: Command) -> click.Command:
+        for option in (
+            common_options,
+            click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing."),
+            click.option("--why", required=True, help="Your reason, for the history."),
+            pipeline_argument(),
+        ):
+            command = option(command)
+        return commands.command(words)(click.pass_obj(command))
+
+    return made
 
 
 def _decide(
+    decision_name: str,
     environment: Environment,
     pipeline_name: str,
     as_json: bool,
@@ -48,22 +53,29 @@ def _decide(
     *,
     renaming: Renaming | None = None,
 ) -> None:
+    """``decision_name``: as the history has it."""
     with opened(environment, pipeline_name, renaming=renaming) as context:
-        _show(decide(context), pipeline_name, as_json)
+        _show(decision_name, decide(context), pipeline_name, as_json)
 
 
-def _show(decision: Decision, pipeline_name: str, as_json: bool) -> None:
-    log.tell(events.decided(pipeline_name, str(click.get_current_context().info_name), decision))
+def _show(decision_name: str, decision: Decision, pipeline_name: str, as_json: bool) -> None:
+    log.tell(events.decided(pipeline_name, decision_name, decision))
     output.decided(decision, pipeline_name, as_json)
 
 
-@_deciding
+@_deciding("accept loss")
 def accept_loss(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool) -> None:
     """Give up offsets that retention took unread."""
-    _decide(environment, pipeline_name, as_json, lambda context: decisions.accept_loss(context, why, dry_run=dry_run))
+    _decide(
+        "accept-loss",
+        environment,
+        pipeline_name,
+        as_json,
+        lambda context: decisions.accept_loss(context, why, dry_run=dry_run),
+    )
 
 
-@_deciding
+@_deciding("accept topic")
 @topic_option
 def accept_topic(
     environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, topic: str
@@ -74,6 +86,7 @@ def accept_topic(
     topic is back, its chain goes on.
     """
     _decide(
+        "accept-topic",
         environment,
         pipeline_name,
         as_json,
@@ -81,7 +94,7 @@ def accept_topic(
     )
 
 
-@_deciding
+@_deciding("accept truncation")
 @topic_option
 @click.option("--partition", type=int, required=True, help="The partition it is about.")
 @click.option(
@@ -99,6 +112,7 @@ def accept_truncation(
 ) -> None:
     """Go on with a partition whose log was cut."""
     _decide(
+        "accept-truncation",
         environment,
         pipeline_name,
         as_json,
@@ -106,7 +120,7 @@ def accept_truncation(
     )
 
 
-@_deciding
+@_deciding("extend-back")
 @click.option(
     "--from",
     "start",
@@ -122,6 +136,7 @@ def extend_back(
     """
     moment = start and with_zone(start)
     _decide(
+        "extend-back",
         environment,
         pipeline_name,
         as_json,
@@ -129,7 +144,7 @@ def extend_back(
     )
 
 
-@_deciding
+@_deciding("accept damage")
 @click.option("--manifest", "manifest_id", type=int, required=True, help="The manifest it is about.")
 def accept_damage(
     environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, manifest_id: int
@@ -139,6 +154,7 @@ def accept_damage(
     Only when the source has lost the records too; else a replay writes them again.
     """
     _decide(
+        "accept-damage",
         environment,
         pipeline_name,
         as_json,
@@ -146,7 +162,7 @@ def accept_damage(
     )
 
 
-@_deciding
+@_deciding("db archive")
 @click.option("--before", type=TIMES, metavar="TIME", help="What was done before this time (UTC).")
 @click.option("--keep", type=click.IntRange(min=1), metavar="DAYS", help="What was done longer than this ago.")
 @click.option("--batch", type=click.IntRange(min=1), default=BATCH, show_default=True,
@@ -179,22 +195,22 @@ def archive(
         output.archived(archive_view(pipeline_name, archived), as_json)
 
 
-@_deciding
+@_deciding("db adopt")
 def adopt(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool) -> None:
     """Read the targets' records back into the database.
 
     After a restore of database or target from an older copy, or into an empty database.
     """
-    _decide(environment, pipeline_name, as_json, lambda context: adopt_lake(context, why, dry_run=dry_run))
+    _decide("adopt", environment, pipeline_name, as_json, lambda context: adopt_lake(context, why, dry_run=dry_run))
 
 
-@_deciding
+@_deciding("repair")
 def repair(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool) -> None:
     """Remove leftovers of dead attempts."""
-    _decide(environment, pipeline_name, as_json, lambda context: repair_lake(context, why, dry_run=dry_run))
+    _decide("repair", environment, pipeline_name, as_json, lambda context: repair_lake(context, why, dry_run=dry_run))
 
 
-@_deciding
+@_deciding("rename pipeline")
 @click.argument("new")
 def rename(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, new: str) -> None:
     """Go on with a pipeline under its NEW name.
@@ -205,6 +221,7 @@ def rename(environment: Environment, pipeline_name: str, why: str, dry_run: bool
     """
     refuse_files(pipeline_name, files_of(environment.pipelines, pipeline_name))
     _decide(
+        "rename",
         environment,
         new,
         as_json,
@@ -213,7 +230,7 @@ def rename(environment: Environment, pipeline_name: str, why: str, dry_run: bool
     )
 
 
-@_deciding
+@_deciding("rename sink")
 @click.argument("old")
 @click.argument("new")
 def rename_sink(
@@ -225,6 +242,7 @@ def rename_sink(
     answer, other commands are refused until it is repeated.
     """
     _decide(
+        "rename-sink",
         environment,
         pipeline_name,
         as_json,
@@ -233,7 +251,7 @@ def rename_sink(
     )
 
 
-@_deciding
+@_deciding("retire sink")
 @click.argument("name")
 def retire_sink(
     environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, name: str
@@ -242,10 +260,16 @@ def retire_sink(
 
     Its publications do not count any more. Its output stays where it is, and nobody removes it.
     """
-    _decide(environment, pipeline_name, as_json, lambda context: sinks.retire_sink(context, name, why, dry_run=dry_run))
+    _decide(
+        "retire-sink",
+        environment,
+        pipeline_name,
+        as_json,
+        lambda context: sinks.retire_sink(context, name, why, dry_run=dry_run),
+    )
 
 
-@_deciding
+@_deciding("retire pipeline")
 @click.option("--undo", is_flag=True, help="Bring a retired pipeline back.")
 def retire(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, undo: bool) -> None:
     """Take a pipeline without a file off the lists.
@@ -258,4 +282,4 @@ def retire(environment: Environment, pipeline_name: str, why: str, dry_run: bool
         else:
             files = files_of(environment.pipelines, pipeline_name)
             decision = retire_pipeline(database, pipeline_name, files, why, dry_run=dry_run)
-    _show(decision, pipeline_name, as_json)
+    _show("retire", decision, pipeline_name, as_json)

@@ -1,4 +1,4 @@
-"""Computes the state of a pipeline: the one word that the page, ``status``, ``notify`` and the metrics show."""
+"""Computes the state of a pipeline: the one word that the page, ``status``, the notices and the metrics show."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -173,7 +173,9 @@ def status(
         problems += _of_tasks(database, pipeline_name, failed, planned_at["last"], now, decided=not waits_for_decision)
     if not retired and deployed is None:
         what = "it has no pipeline file here, so nothing is known of its next run"
-        restore = f"put its file back; or, when nobody needs it any more: tidemark retire {pipeline_name} --why TEXT"
+        restore = (
+            f"put its file back; or, when nobody needs it any more: tidemark retire pipeline {pipeline_name} --why TEXT"
+        )
         problems.append(Problem(State.UNKNOWN, what, restore))
     return Status(
         pipeline_name=pipeline_name,
@@ -328,7 +330,7 @@ def _of_losses(pipeline: Pipeline, parts: Sequence[Retained]) -> list[Problem]:
             State.LOST,
             f"retention took offsets [{part.planned:,}, {part.log_start:,}) of {part.topic}-{part.partition} before "
             "they were planned; no run plans anything until a person decides",
-            f"tidemark accept-loss {pipeline.name} --why TEXT",
+            f"tidemark accept loss {pipeline.name} --why TEXT",
             place=f"{part.topic}-{part.partition}",
         )
         for part in parts

@@ -339,7 +339,7 @@ class Sink(ABC):
             f"{self.target} belongs to another manifest database ({owner and owner.database}), this one is "
             f"{database_id}",
             next_step="check TIDEMARK_DB and where the sink writes; two databases in one target would mix. "
-            f"To bring the records into an empty database: tidemark adopt {self.pipeline_name} --why TEXT",
+            f"To bring the records into an empty database: tidemark db adopt {self.pipeline_name} --why TEXT",
             pipeline=self.pipeline_name,
             sink=self.name,
         )

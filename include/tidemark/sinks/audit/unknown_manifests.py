@@ -15,7 +15,7 @@ def unknown_manifests(
         kinds = " and ".join(kind for kind, manifest_ids in present.items() if unknown in manifest_ids)
         next_step = "no attempt of Tidemark has left them there: delete those rows by hand"
         if unknown in evidence:
-            next_step = f"tidemark adopt {sink.pipeline_name} --why TEXT"
+            next_step = f"tidemark db adopt {sink.pipeline_name} --why TEXT"
         yield Difference(
             None, f"{sink.target} has {kinds} of manifest {unknown}, which this database does not know", next_step
         )

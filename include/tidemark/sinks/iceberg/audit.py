@@ -60,7 +60,7 @@ def differences_of_iceberg(
     unvouched = sink.unvouched(database)
     for manifest_id in unvouched:
         what = f"{sink.target} has rows of manifest {manifest_id}, which this database does not know: another program "
-        adopt = f"tidemark adopt {sink.pipeline_name} --why TEXT"
+        adopt = f"tidemark db adopt {sink.pipeline_name} --why TEXT"
         yield Difference(None, f"{what}rolled it back", adopt)
     yield from unknown_manifests(database, sink, {"rows": present - unvouched.keys()}, shown)
 

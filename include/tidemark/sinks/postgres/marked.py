@@ -220,12 +220,12 @@ class MarkedSink(Sink):
 
     def rename(self, old: str) -> None:
         """Markers have the name in their key, and staging tables in their tag: those of dead attempts are dropped."""
-        self._drop_all(self._named(old), f"tidemark rename-sink {self.pipeline_name} {old} {self.name} --why TEXT")
+        self._drop_all(self._named(old), f"tidemark rename sink {self.pipeline_name} {old} {self.name} --why TEXT")
         self._table.kept("rename_markers", from_pipeline=self.pipeline_name, from_sink=old)
 
     def rename_pipeline(self, old: str) -> None:
         """As ``rename``, for the markers of all sinks that the table ever was."""
-        again = f"tidemark rename {old} {self.pipeline_name} --why TEXT"
+        again = f"tidemark rename pipeline {old} {self.pipeline_name} --why TEXT"
         self._drop_all(self._named(self.name, pipeline_name=old), again)
         self._table.kept("rename_markers", from_pipeline=old, from_sink=None)
 
