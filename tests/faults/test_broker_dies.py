@@ -321,7 +321,7 @@ def test_P10_a_log_cut_after_its_pipeline_was_renamed_is_noticed_by_the_last_rec
     (world.pipelines / "demo.yaml").unlink()
     world.name = "orders"
     world.write_pipeline()
-    world.ok("rename", "pipeline", "pipeline", "demo", "orders", "--why", "a better word")
+    world.ok("rename", "pipeline", "demo", "orders", "--why", "a better word")
     broker.kill()
     cut(segment(world), size)
     broker.start()

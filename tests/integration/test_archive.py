@@ -449,14 +449,14 @@ def test_a_sink_is_renamed_and_retired_with_what_is_archived_of_it(make_world: M
     entry["files"]["name"] = "lake"
     world.settings["sinks"] = [entry]
     world.write_pipeline()
-    world.ok("rename", "pipeline", "sink", "demo", "files", "lake", "--why", "a better word")
+    world.ok("rename", "sink", "demo", "files", "lake", "--why", "a better word")
     assert world.exact() == exact
     assert world.ok("audit", "demo", "--deep") == ""
     world.settings["sinks"] = [
         {"files": {"root": str(world.folder / "second"), "name": "second", "layout": "raw/{stream}/%Y/%m/%d/%H"}}
     ]
     world.write_pipeline()
-    would = world.ok("retire", "pipeline", "sink", "demo", "lake", "--why", "moved")
+    would = world.ok("retire", "sink", "demo", "lake", "--why", "moved")
     assert "2 manifests published nowhere else: 1, 2" in would
     assert world.exact() == Counter()
 

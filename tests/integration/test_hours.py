@@ -410,7 +410,7 @@ def test_a_pipeline_that_shares_folders_names_the_files_of_one_that_closes_nothi
     assert marks(world, 0) == {"_SUCCESS": 1}
     write_again(world)
     (world.pipelines / "demo.yaml").unlink()
-    world.ok("retire", "pipeline", "pipeline", "demo", "--why", "again does its work")
+    world.ok("retire", "pipeline", "demo", "--why", "again does its work")
     world.ok("plan", "again", "--until", at(3).isoformat())
     assert marks(world, 0) == {"_SUCCESS.demo": 1}, "before a row of the second one is there"
     assert foreign.read_text() == "", "what Tidemark has not put stays"
@@ -468,7 +468,7 @@ def test_a_renamed_pipeline_has_its_new_name_in_shared_folders(world: World) -> 
     (world.pipelines / "demo.yaml").unlink()
     world.name = "orders"
     world.write_pipeline()
-    world.ok("rename", "pipeline", "pipeline", "demo", "orders", "--why", "a better word")
+    world.ok("rename", "pipeline", "demo", "orders", "--why", "a better word")
     world.ok("run", "orders", "--until", at(3).isoformat())
     assert marks(world, 0) == {"_SUCCESS.orders": 1, "_SUCCESS.again": 1}
 
@@ -479,7 +479,7 @@ def test_a_renamed_sink_keeps_its_files(world: World) -> None:
     [lake] = world.settings["sinks"]
     world.settings["sinks"] = [{"files": {**lake["files"], "name": "lake"}}]
     world.write_pipeline()
-    world.ok("rename", "pipeline", "sink", "demo", "files", "lake", "--why", "a better word")
+    world.ok("rename", "sink", "demo", "files", "lake", "--why", "a better word")
     run(world, at(3))
     assert marks(world, 0) == {"_SUCCESS": 1}
 

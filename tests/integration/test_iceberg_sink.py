@@ -147,7 +147,7 @@ def test_an_empty_database_adopts_what_the_table_says_and_a_renamed_sink_has_wha
     world.settings["sinks"] = world.sinks(name="lakehouse")
     world.write_pipeline()
     assert "tidemark rename sink demo iceberg lakehouse" in world.here("run", "demo").stderr
-    world.ok("rename", "pipeline", "sink", "demo", "iceberg", "lakehouse", *WHY)
+    world.ok("rename", "sink", "demo", "iceberg", "lakehouse", *WHY)
     assert world.ok("audit", "demo", "--deep") == ""
     assert "unchanged" in world.here("replay", "demo", "--manifest", "1").stderr
     world.produce(10)

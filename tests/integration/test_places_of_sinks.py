@@ -119,7 +119,7 @@ def test_a_sink_that_comes_to_the_place_of_another_by_another_name_is_refused_in
         world.settings["sinks"] = first
         world.write_pipeline()
         for name in names:
-            world.ok("retire", "pipeline", "sink", "demo", name, *WHY)
+            world.ok("retire", "sink", "demo", name, *WHY)
         world.ok("retry", "demo")
         world.assert_readers_complete()
         assert world.ok("audit", "demo", "--deep") == ""
@@ -192,7 +192,7 @@ def test_dead_letters_of_totals_outlive_a_renaming_beside_a_topic_of_their_name(
     if layout == OLD:
         as_in_0_3_0(totals)
     name_file(world, "orders")
-    world.ok("rename", "pipeline", "pipeline", "demo", "orders", *WHY)
+    world.ok("rename", "pipeline", "demo", "orders", *WHY)
     assert totals.dead_letters() == len(world.bad)
     assert world.ok("audit", "orders", "--deep") == ""
     assert {path.name for path in (world.folder / "staging").iterdir()} <= {"orders.dynamodb", "orders.topic"}
@@ -202,7 +202,7 @@ def test_dead_letters_of_totals_go_on_with_a_renamed_sink(dynamo: DynamoWorld) -
     before = dynamo.ok("dead-letters", "demo")
     dynamo.settings["sinks"][0]["dynamodb"]["name"] = "sums"
     dynamo.write_pipeline()
-    dynamo.ok("rename", "pipeline", "sink", "demo", "dynamodb", "sums", *WHY)
+    dynamo.ok("rename", "sink", "demo", "dynamodb", "sums", *WHY)
     assert dynamo.ok("dead-letters", "demo") == before
     assert dynamo.ok("audit", "demo", "--deep") == ""
     assert [path.name for path in (dynamo.folder / "staging").iterdir()] == ["demo.sums"]
@@ -439,7 +439,7 @@ def test_a_place_that_is_lost_with_its_owner_is_given_up_as_adopt_says_and_not_a
         assert f"tidemark retire sink demo {sink} --why TEXT and tidemark fill demo NAME" in refused.stderr
     world.settings["sinks"] = [again]
     world.write_pipeline()
-    world.ok("retire", "pipeline", "sink", "demo", sink, *WHY)
+    world.ok("retire", "sink", "demo", sink, *WHY)
     world.ok("fill", "demo", "again", *WHY)
     assert world.ok("audit", "demo", "--deep") == ""
     world.produce(10)

@@ -99,7 +99,7 @@ def test_a_group_of_another_pipeline_is_not_told_until_a_person_forgets_its_offs
     (world.pipelines / "demo.yaml").unlink()
     world.name = "orders"
     world.write_pipeline(progress_group=group)
-    world.ok("rename", "pipeline", "pipeline", "demo", "orders", "--why", "a test")
+    world.ok("rename", "pipeline", "demo", "orders", "--why", "a test")
     world.ok("run", "orders")
     assert committed(world, group) == {0: 40}
     admin = AdminClient({"bootstrap.servers": world.broker.bootstrap_servers})

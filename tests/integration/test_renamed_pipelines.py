@@ -89,8 +89,8 @@ def test_a_renamed_pipeline_goes_on_where_it_ended_and_keeps_all_it_has(world: W
 
 def test_what_was_decided_under_the_old_name_is_in_the_history_of_the_new_one(world: World) -> None:
     (world.pipelines / "demo.yaml").unlink()
-    world.ok("retire", "pipeline", "pipeline", "demo", *WHY)
-    world.ok("retire", "pipeline", "pipeline", "demo", "--undo", *WHY)
+    world.ok("retire", "pipeline", "demo", *WHY)
+    world.ok("retire", "pipeline", "demo", "--undo", *WHY)
     world.write_pipeline()
     before = world.json("history", "demo")
     assert before
@@ -168,13 +168,13 @@ def test_what_must_be_right_before_is_refused_by_name_and_changes_nothing(world:
     world.write_pipeline()
     assert "is known and not in the file of orders" in world.here(*RENAME).stderr
     (world.pipelines / "orders.yaml").unlink()
-    world.ok("retire", "pipeline", "pipeline", "demo", *WHY)
+    world.ok("retire", "pipeline", "demo", *WHY)
     del world.settings["sinks"]
     world.write_pipeline()
     refused = world.here(*RENAME)
     assert (refused.exit_code, "tidemark retire pipeline demo --undo" in refused.stderr) == (1, True), refused.stderr
     (world.pipelines / "orders.yaml").unlink()
-    world.ok("retire", "pipeline", "pipeline", "demo", "--undo", *WHY)
+    world.ok("retire", "pipeline", "demo", "--undo", *WHY)
     file.write_text(text)
     world.name = "demo"
     world.assert_complete()
@@ -189,7 +189,7 @@ def test_a_name_that_another_pipeline_has_or_had_is_refused(world: World) -> Non
     (world.pipelines / "other.yaml").write_text(
         (world.pipelines / "other.yaml").read_text().replace("orders", "late", 1)
     )
-    world.ok("rename", "pipeline", "pipeline", "orders", "late", *WHY)
+    world.ok("rename", "pipeline", "orders", "late", *WHY)
     world.name = "orders"
     world.write_pipeline()
     assert "the pipeline was renamed" in world.here("plan", "orders").stderr
@@ -200,7 +200,7 @@ def test_a_name_that_another_pipeline_has_or_had_is_refused(world: World) -> Non
 def test_back_to_its_first_name_and_on_to_a_third(world: World) -> None:
     for old, new in (("demo", "orders"), ("orders", "demo"), ("demo", "third")):
         name_file(world, new)
-        world.ok("rename", "pipeline", "pipeline", old, new, *WHY)
+        world.ok("rename", "pipeline", old, new, *WHY)
         goes_on(world)
     assert [row["decision"] for row in world.json("history", "third")] == ["rename"] * 3
     assert "it is third now" in world.here("manifests", "orders").stderr

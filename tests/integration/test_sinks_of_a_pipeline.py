@@ -90,7 +90,7 @@ def test_a_target_is_adopted_by_the_name_that_its_sink_had_and_renamed_after_tha
     write_sinks(world, lake_sink(world.lake), table_sink())
     world.ok("db", "adopt", "demo", *WHY)
     renamed(world)
-    world.ok("rename", "pipeline", "sink", "demo", "postgres", "ledger", *WHY)
+    world.ok("rename", "sink", "demo", "postgres", "ledger", *WHY)
     world.produce(20)
     world.ok("run", "demo")
     world.assert_complete()
@@ -100,14 +100,14 @@ def test_a_target_is_adopted_by_the_name_that_its_sink_had_and_renamed_after_tha
 def test_a_name_that_is_wrong_is_not_taken_for_a_renamed_sink(world: TableWorld) -> None:
     write_sinks(world, lake_sink(world.lake), table_sink(name="ledger", table="other"))
     assert "the pipeline file has connection warehouse, table public.other" in (
-        refusal := world.here("rename", "pipeline", "sink", "demo", "postgres", "ledger", *WHY).stderr
+        refusal := world.here("rename", "sink", "demo", "postgres", "ledger", *WHY).stderr
     ), refusal
     for old, new, message in (
         ("nobody", "ledger", "the database knows no sink nobody of this pipeline; it knows: files, postgres"),
         ("files", "postgres", "the pipeline file has no sink postgres; it has: files, ledger"),
         ("postgres", "files", "sink files is known already"),
     ):
-        refused = world.here("rename", "pipeline", "sink", "demo", old, new, *WHY)
+        refused = world.here("rename", "sink", "demo", old, new, *WHY)
         assert (refused.exit_code, message in refused.stderr) == (2, True), refused.stderr
     write_sinks(world, lake_sink(world.lake), table_sink())
     assert world.ok("audit", "demo", "--deep") == ""
@@ -151,7 +151,7 @@ def test_what_only_lacks_its_mark_is_recovered_under_the_new_name(make_table_wor
     world.produce(60)
     assert world.tidemark("run", "demo", failpoint="publish.before_mark:kill9@2").returncode == -signal.SIGKILL
     renamed(world)
-    world.ok("rename", "pipeline", "sink", "demo", "postgres", "ledger", *WHY)
+    world.ok("rename", "sink", "demo", "postgres", "ledger", *WHY)
     world.administer("delete_records", [TopicPartition(world.topic, at, 30) for at in range(2)])
     world.ok("retry", "demo")
     world.assert_complete()
@@ -202,11 +202,8 @@ def test_a_sink_taken_out_of_the_file_stays_known_until_it_is_retired(world: Tab
     write_sinks(world, lake_sink(world.lake / "raw", name="second"), table_sink())
     assert "tidemark retire sink demo files --why TEXT" in world.here("plan", "demo").stderr
     write_sinks(world, table_sink())
-    assert (
-        "sink postgres is in the pipeline file"
-        in world.here("retire", "pipeline", "sink", "demo", "postgres", *WHY).stderr
-    )
-    assert "no sink nobody" in world.here("retire", "pipeline", "sink", "demo", "nobody", *WHY).stderr
+    assert "sink postgres is in the pipeline file" in world.here("retire", "sink", "demo", "postgres", *WHY).stderr
+    assert "no sink nobody" in world.here("retire", "sink", "demo", "nobody", *WHY).stderr
     retire = ("retire", "sink", "demo", "files", *WHY)
     lines = world.ok(*retire, "--dry-run").splitlines()
     assert lines == [
@@ -225,7 +222,7 @@ def test_a_sink_taken_out_of_the_file_stays_known_until_it_is_retired(world: Tab
 def test_the_target_of_a_retired_sink_is_used_again_and_what_lies_there_is_no_stray(world: TableWorld) -> None:
     kept = world.object_keys()
     write_sinks(world, table_sink())
-    world.ok("retire", "pipeline", "sink", "demo", "files", *WHY)
+    world.ok("retire", "sink", "demo", "files", *WHY)
     write_sinks(world, lake_sink(world.lake), table_sink())
     assert "give the sink another name" in world.here("plan", "demo").stderr
     write_sinks(world, lake_sink(world.lake, name="second"), table_sink())
@@ -256,7 +253,7 @@ def test_a_folder_without_a_note_that_another_path_leads_to_is_that_of_the_sink_
     standing = [] if retired else [lake_sink(world.lake)]
     if retired:
         write_sinks(world, table_sink())
-        world.ok("retire", "pipeline", "sink", "demo", "files", *WHY)
+        world.ok("retire", "sink", "demo", "files", *WHY)
     write_sinks(world, *standing, lake_sink(link, name="second"), table_sink())
     for words in (("plan", "demo"), ("repair", "demo", *WHY)):
         world.here(*words)
@@ -267,7 +264,7 @@ def test_a_folder_without_a_note_that_another_path_leads_to_is_that_of_the_sink_
     assert f"{link} and {world.lake} are one place, which sink files of pipeline demo writes" in refused.stderr
     assert not note.exists() or json.loads(note.read_text())["target"] == str(world.lake)
     write_sinks(world, *standing, table_sink())
-    world.here("retire", "pipeline", "sink", "demo", "second", *WHY)
+    world.here("retire", "sink", "demo", "second", *WHY)
     if retired:
         write_sinks(world, lake_sink(world.lake, name="third"), table_sink())
     world.produce(20)
@@ -278,7 +275,7 @@ def test_a_folder_without_a_note_that_another_path_leads_to_is_that_of_the_sink_
 
 def test_the_table_of_a_retired_sink_is_used_again(world: TableWorld) -> None:
     write_sinks(world, lake_sink(world.lake))
-    world.ok("retire", "pipeline", "sink", "demo", "postgres", *WHY)
+    world.ok("retire", "sink", "demo", "postgres", *WHY)
     write_sinks(world, lake_sink(world.lake), table_sink(name="ledger"))
     world.produce(20)
     world.ok("run", "demo")
@@ -290,8 +287,8 @@ def test_retiring_the_only_sink_that_has_a_manifest_says_which_are_published_now
     write_sinks(world, lake_sink(world.folder / "other", name="other"))
     world.produce(20)
     world.ok("run", "demo")
-    world.ok("retire", "pipeline", "sink", "demo", "postgres", *WHY)
-    retired = world.ok("retire", "pipeline", "sink", "demo", "files", *WHY)
+    world.ok("retire", "sink", "demo", "postgres", *WHY)
+    retired = world.ok("retire", "sink", "demo", "files", *WHY)
     assert "2 manifests published nowhere else: 1, 2" in retired
     assert "is done without a publication" in world.here("audit", "demo").stdout
     assert [view["unfilled"] for view in world.manifests()] == [["other"], ["other"], []]
@@ -372,7 +369,7 @@ def test_a_fill_that_died_is_repeated(make_table_world: MakeTableWorld) -> None:
 
 def test_a_target_that_is_lost_is_told_once_and_given_up_for_one_in_another_place(world: TableWorld) -> None:
     write_sinks(world, lake_sink(world.lake))
-    world.ok("retire", "pipeline", "sink", "demo", "postgres", *WHY)
+    world.ok("retire", "sink", "demo", "postgres", *WHY)
     shutil.rmtree(world.lake)
     audit = world.here("audit", "demo").stdout.splitlines()
     [told] = [line for line in audit if "is empty, and manifests are published there" in line]
@@ -381,7 +378,7 @@ def test_a_target_that_is_lost_is_told_once_and_given_up_for_one_in_another_plac
     assert (replay.exit_code, "tidemark retire sink demo files --why TEXT" in replay.stderr) == (1, True), told
     world.settings["sinks"] = [lake_sink(world.lake.with_name("again"), name="again")]
     world.write_pipeline()
-    world.ok("retire", "pipeline", "sink", "demo", "files", *WHY)
+    world.ok("retire", "sink", "demo", "files", *WHY)
     world.ok("fill", "demo", "again", *WHY)
     assert len(world.data_paths()) > 0
     assert world.ok("audit", "demo", "--deep") == ""

@@ -159,7 +159,7 @@ def retired_and_added(world: TopicWorld) -> None:
     topic, lake = world.settings["sinks"]
     world.settings["sinks"] = [lake]
     world.write_pipeline()
-    retired = world.ok("retire", "pipeline", "sink", "demo", "topic", *WHY)
+    retired = world.ok("retire", "sink", "demo", "topic", *WHY)
     assert f"topic {world.out} can be used again by a sink of another name" in retired
     world.settings["sinks"] = [{"topic": {**topic["topic"], "name": "stream"}}, lake]
     world.write_pipeline()

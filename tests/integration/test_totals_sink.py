@@ -447,7 +447,7 @@ def test_what_a_retired_sink_of_the_same_table_has_contributed_is_not_added_a_se
     lake = [entry for entry in world.settings["sinks"] if "totals" not in entry]
     world.settings["sinks"] = lake
     world.write_pipeline()
-    world.ok("retire", "pipeline", "sink", "demo", "totals", "--why", "a test")
+    world.ok("retire", "sink", "demo", "totals", "--why", "a test")
     world.settings["sinks"] = [*lake, totals_sink(name="sums")]
     world.write_pipeline()
     audit = world.here("audit", "demo", "--deep").stdout
