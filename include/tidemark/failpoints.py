@@ -36,9 +36,9 @@ FAILPOINTS = (
 )
 # Not of one manifest: a run that ends passes them once, or once for each success file.
 FAILPOINTS_OF_HOURS = ("hours.before_commit", "hours.after_commit", "hours.before_success")
-# Before each version of the tables that `tidemark migrate` makes.
+# Before each version of the tables that `tidemark db migrate` makes.
 FAILPOINTS_OF_TABLES = ("migrate.before_commit",)
-# Not of one manifest: `tidemark rename` passes them.
+# Not of one manifest: `tidemark rename pipeline` passes them.
 FAILPOINTS_OF_RENAMES = (
     "rename.before_commit",
     "rename.after_commit",

@@ -292,8 +292,8 @@ def _refuse_truncated(pipeline_name: str, state: PartitionState, chain: Chain) -
 def acceptance(pipeline_name: str, topic: str, *, cut: int | None) -> str:
     """The command that accepts what has become of a topic: the partition ``cut`` was, or it is another topic now."""
     if cut is not None:
-        return f"tidemark accept-truncation {pipeline_name} --topic {topic} --partition {cut} --why TEXT"
-    return f"tidemark accept-topic {pipeline_name} --topic {topic} --why TEXT"
+        return f"tidemark accept truncation {pipeline_name} --topic {topic} --partition {cut} --why TEXT"
+    return f"tidemark accept topic {pipeline_name} --topic {topic} --why TEXT"
 
 
 def acceptance_of(pipeline_name: str, chain: Chain) -> str:
@@ -325,11 +325,11 @@ def _refuse_unreached_start(pipeline_name: str, state: PartitionState) -> None:
 def _loss(
     pipeline_name: str, state: PartitionState, covered: int, *, chain: Chain | None, first_plan: bool
 ) -> DataLost:
-    if chain is None:  # accept-loss needs a chain
+    if chain is None:  # accept loss needs a chain
         remedy = "on_data_loss: record in the pipeline file, at least for this plan"
         remedy += ", or another starting_offsets" if first_plan else ""
     else:
-        remedy = f"tidemark accept-loss {pipeline_name} --why TEXT, or on_data_loss: record in the pipeline file"
+        remedy = f"tidemark accept loss {pipeline_name} --why TEXT, or on_data_loss: record in the pipeline file"
     return DataLost(
         f"retention took offsets [{covered}, {state.log_start}) of {state.at.name} before they were read",
         next_step=f"nothing was planned; to continue without them: {remedy}; and give the topic a longer retention",

@@ -1,7 +1,7 @@
 """Compares what the manifest database and a target say of one manifest and one sink.
 
 ``judge`` is the only place that decides whether the two agree. Planning, attempts, ``retry``, ``audit``, ``repair``,
-``adopt`` and ``accept-loss`` ask it, so no two of them can differ. Every case has one verdict, and every verdict has
+``db adopt`` and ``accept loss`` ask it, so no two of them can differ. Every case has one verdict, and every verdict has
 one next step; ``docs/verdicts.md`` is the table.
 """
 
@@ -127,7 +127,7 @@ def command(step: NextStep, pipeline_name: str, manifest_id: int | None, sink_na
         case NextStep.REPLAY:
             return f"tidemark replay {pipeline_name} --manifest {manifest_id}"
         case NextStep.ADOPT:
-            return f"tidemark adopt {pipeline_name} --why TEXT"
+            return f"tidemark db adopt {pipeline_name} --why TEXT"
         case NextStep.FILL:
             return f"tidemark fill {pipeline_name} {sink_name} --why TEXT"
         case _:

@@ -67,7 +67,7 @@ def store_classes() -> None:
     stamp = Stamp(STATE / "jars" / "classes-stamp", REQUIREMENTS / "tidemark.lock")
     if stamp.is_current() and any((STATE / "jars").glob("spark-classes-*.jsa")):
         return
-    command = [str(VENV / "bin" / "tidemark"), "spark-classes"]
+    command = [str(VENV / "bin" / "tidemark"), "spark", "classes"]
     environment = {**os.environ, "TIDEMARK_SPARK_JARS": str(STATE / "jars" / "spark")}
     if subprocess.run(command, cwd=STATE, env=environment, stdout=subprocess.DEVNULL).returncode == 0:
         stamp.write()  # else it is tried again: nothing needs the archive

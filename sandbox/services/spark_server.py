@@ -1,4 +1,4 @@
-"""A Spark Connect server that stays up, started as users start it: ``tidemark spark-server``, on a free port."""
+"""A Spark Connect server that stays up, started as users start it: ``tidemark spark serve``, on a free port."""
 
 import os
 import sys
@@ -35,7 +35,7 @@ class SparkServer(Service):
     def begin(self, environment: Mapping[str, str] | None = None) -> None:
         """Start it without waiting until it answers; with more variables, if any."""
         self._environment |= environment or {}
-        command = [sys.executable, "-m", "tidemark.cli", "spark-server", "--port", str(self.port)]
+        command = [sys.executable, "-m", "tidemark.cli", "spark", "serve", "--port", str(self.port)]
         variables = {**os.environ, **self._environment, "TMPDIR": str(self.state)}
         name = "the Spark Connect server"
         self._child = Child(name, [*command, "--master", self._master], self.log, env=variables, cwd=self.state)

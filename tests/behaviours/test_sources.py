@@ -252,7 +252,7 @@ def test_what_retention_took_is_named_with_the_way_out(example: Example, source:
     with pytest.raises(DataLost) as lost:
         source.check(7, planned, before_reading=True)
     assert lost.value.what == f"retention took offsets [2, 5) of {topic}-0 before they were read"
-    assert "tidemark accept-loss demo --why TEXT" in lost.value.next_step
+    assert "tidemark accept loss demo --why TEXT" in lost.value.next_step
     assert lost.value.context["manifest"] == 7
     assert lost.value.context["offsets"] == "[2,8)"
     source.check(7, planned, before_reading=False)  # what was read before it went is right

@@ -32,13 +32,13 @@ def live(world: TableWorld) -> None:
     failed(world, "publish.mid")
     world.ok("retry", "demo")
     world.ok("replay", "demo", "--manifest", str(world.manifests()[-1]["id"]))
-    assert world.json("archive", "demo", "--before", until, "--why", "it grows")["manifests"] > 0
+    assert world.json("db", "archive", "demo", "--before", until, "--why", "it grows")["manifests"] > 0
 
     end = world.broker.log_end(world.topic, 0)
     world.produce(60)
     world.administer("delete_records", [TopicPartition(world.topic, 0, end + 5)])
     assert world.here("plan", "demo").exit_code == 1
-    world.ok("accept-loss", "demo", "--why", "retention was too short")
+    world.ok("accept", "loss", "demo", "--why", "retention was too short")
     world.ok("run", "demo")
     assert world.ok("audit", "demo", "--deep") == ""
 

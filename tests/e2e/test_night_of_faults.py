@@ -155,7 +155,7 @@ def topic_made_again(struck: Nightly) -> Fault:
     struck.produce(10)
     assert "topic-changed" in struck.fails()
     problem = yield State.BLOCKED, "nothing of "
-    struck.type(problem["next_step"], "accept-topic")
+    struck.type(problem["next_step"], "accept topic")
 
 
 @strikes(*PIPELINES)
@@ -167,7 +167,7 @@ def retention(struck: Nightly) -> Fault:
     if struck.night.dice.random() < 0.5:
         assert "data-lost" in struck.fails()
     problem = yield State.LOST, "retention took offsets "
-    struck.type(problem["next_step"], "accept-loss")
+    struck.type(problem["next_step"], "accept loss")
 
 
 @strikes("payments")
@@ -310,13 +310,13 @@ def spark_server_killed(struck: Nightly) -> Fault:
         server.kill()
         struck.fails()
         problem = yield State.UNFINISHED, "the Spark Connect server cannot be reached"
-        assert f"tidemark spark-server --port {server.port}" in problem["next_step"]
+        assert f"tidemark spark serve --port {server.port}" in problem["next_step"]
     else:
         run_id = at_work(struck)
         server.kill()
         assert struck.ended(run_id) == "failed"
         problem = yield State.UNFINISHED, "Spark"
-        assert f"tidemark spark-server --port {server.port}" in problem["next_step"], problem
+        assert f"tidemark spark serve --port {server.port}" in problem["next_step"], problem
     server.restart()
     struck.type(problem["next_step"], "retry")
 

@@ -115,7 +115,7 @@ def _retried(world: ModelWorld, own: Context, manifest: int) -> TidemarkError | 
 def _decide(world: ModelWorld, own: Context, error: TidemarkError) -> None:
     """Do what the error's next step says."""
     match error:
-        case DataLost() | TopicChanged() | IllegalTransition() if "tidemark accept-damage" in error.next_step:
+        case DataLost() | TopicChanged() | IllegalTransition() if "tidemark accept damage" in error.next_step:
             damage.accept_damage(own, int(str(error.context["manifest"])), WHY, dry_run=False)
         case DataLost():
             _accept_loss(world, own)

@@ -14,7 +14,7 @@ from tidemark.operations import adopt
 from tidemark.operations.audit import audit
 
 ROUNDS = 8
-PRINTED = re.compile(rf"tidemark ([a-z-]+) {NAME}(?: --manifest (\d+))?")
+PRINTED = re.compile(rf"tidemark ([a-z-]+(?: [a-z]+)?) {NAME}(?: --manifest (\d+))?")
 
 
 def may_go_back(world: ModelWorld) -> bool:
@@ -85,7 +85,7 @@ def _do(world: ModelWorld, verb: str, manifest: int) -> None:
     world.reached[f"after a target went back: {verb}"] += 1
     try:
         match verb:
-            case "adopt":
+            case "db adopt":
                 world.surgery = True
                 for line in adopt.adopt(own, WHY, dry_run=False).lines:
                     for printed, number in PRINTED.findall(line):

@@ -157,13 +157,13 @@ def test_R11_records_deleted_while_spark_reads_fail_the_attempt_and_a_person_giv
     ended = wake(process)
     assert ended.returncode == 1
     assert f"retention took offsets [0, 15) of {world.topic}-" in ended.stderr
-    assert "tidemark accept-loss demo --why TEXT" in ended.stderr
+    assert "tidemark accept loss demo --why TEXT" in ended.stderr
     assert "Traceback" not in ended.stderr
     world.assert_nothing_is_seen()
     refused = world.here("retry", "demo")
     assert refused.exit_code == 1
     assert f"retention took offsets [0, 15) of {world.topic}-" in refused.stderr
-    world.ok("accept-loss", "demo", "--why", "deleted while it was read")
+    world.ok("accept", "loss", "demo", "--why", "deleted while it was read")
     world.ok("retry", "demo")
     gone = Counter((world.topic, at, offset) for at in range(8) for offset in range(15))
     assert world.exact() == world.everything() - gone
@@ -223,9 +223,19 @@ def test_P10_a_log_that_really_lost_its_tail_is_refused_until_a_person_accepts_i
     replay = world.here("replay", "demo", "--manifest", "2")
     assert replay.exit_code == 1
     assert "the log that it was planned on ended at 30; its offsets above that hold other records now" in replay.stderr
-    assert f"tidemark accept-truncation demo --topic {world.topic} --partition 0 --why TEXT" in replay.stderr
+    assert f"tidemark accept truncation demo --topic {world.topic} --partition 0 --why TEXT" in replay.stderr
     world.assert_whole()
-    accept = ("accept-truncation", "demo", "--topic", world.topic, "--partition", "0", "--why", "the disk was restored")
+    accept = (
+        "accept",
+        "truncation",
+        "demo",
+        "--topic",
+        world.topic,
+        "--partition",
+        "0",
+        "--why",
+        "the disk was restored",
+    )
     assert "incarnation 1 ends at 50, the next starts at 30" in world.ok(*accept, "--dry-run")
     refused(world)
     assert "the next starts at 30, and its offsets [30, 35) are lost" in world.ok(*accept, "--from", "35")
@@ -248,7 +258,7 @@ def test_P10_a_log_cut_where_a_transaction_was_aborted_is_read_from_there_on(mak
     broker.start()
     world.produce(10)
     assert "from offset 30 on it holds other records than those that are published" in refused(world)
-    accept = ("accept-truncation", "demo", "--topic", world.topic, "--partition", "0", "--why", "a disk")
+    accept = ("accept", "truncation", "demo", "--topic", world.topic, "--partition", "0", "--why", "a disk")
     assert "incarnation 1 ends at 34, the next starts at 30\n" in world.ok(*accept)
     world.ok("run", "demo")
     assert world.exact() == old + Counter((world.topic, 0, offset) for offset in range(30, 40))
@@ -282,7 +292,17 @@ def test_P10_a_log_cut_from_50_to_30_that_has_grown_before_anybody_looks_is_read
         assert f"{world.topic}-{partition} was truncated" in refusal
         assert "has grown again: from offset 30 on it holds other records than those that are published" in refusal
         assert "planning was refused before" in refused(world)
-        accept = ("accept-truncation", "demo", "--topic", world.topic, "--partition", str(partition), "--why", "a disk")
+        accept = (
+            "accept",
+            "truncation",
+            "demo",
+            "--topic",
+            world.topic,
+            "--partition",
+            str(partition),
+            "--why",
+            "a disk",
+        )
         assert "incarnation 1 ends at 50, the next starts at 30\n" in world.ok(*accept)
     world.ok("run", "demo")
     again = [(0, offset) for offset in range(30, 40)] + [(1, offset) for offset in range(30, 70)]
@@ -301,7 +321,7 @@ def test_P10_a_log_cut_after_its_pipeline_was_renamed_is_noticed_by_the_last_rec
     (world.pipelines / "demo.yaml").unlink()
     world.name = "orders"
     world.write_pipeline()
-    world.ok("rename", "demo", "orders", "--why", "a better word")
+    world.ok("rename", "pipeline", "demo", "orders", "--why", "a better word")
     broker.kill()
     cut(segment(world), size)
     broker.start()

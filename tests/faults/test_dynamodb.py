@@ -167,7 +167,7 @@ def test_tables_restored_each_from_its_own_moment_are_noticed_and_end_right_in_a
         assert refused.exit_code == 1
         assert "is another one than this database has published to" in refused.stderr
     assert world.here("audit", "demo").exit_code == 1
-    lines = world.ok("adopt", "demo", "--why", "restored").splitlines()
+    lines = world.ok("db", "adopt", "demo", "--why", "restored").splitlines()
     steps = [line.partition("next: tidemark ")[2].split() for line in lines if "next: tidemark replay" in line]
     done = 2 if half else 3
     assert [int(step[-1]) for step in steps] == list(range(contributions + 1, done + 1))
@@ -324,8 +324,8 @@ def test_what_was_put_half_is_taken_out_when_a_person_gives_the_manifest_up(
     [manifest] = world.manifests()
     gone = [TopicPartition(world.topic, part["partition"], part["end"]) for part in manifest["ranges"]]
     world.administer("delete_records", gone)
-    assert "tidemark accept-damage demo --manifest 1 --why TEXT" in world.here("retry", "demo").stderr
-    accept = ("accept-damage", "demo", "--manifest", "1", "--why", "too late")
+    assert "tidemark accept damage demo --manifest 1 --why TEXT" in world.here("retry", "demo").stderr
+    accept = ("accept", "damage", "demo", "--manifest", "1", "--why", "too late")
     world.ok(*accept, "--dry-run")
     assert len(world.contributions()) == 49
     killed = world.tidemark(*accept, failpoint="publish.mid:kill9")

@@ -123,8 +123,8 @@ def test_F8_an_older_life_of_the_database_that_commits_with_the_same_number_is_n
         assert woken.returncode == 1
         assert "another attempt of this number has put other rows" in woken.stderr
         assert world.shown() == {1: 1}
-        assert "Read the records back with: tidemark adopt demo --why TEXT" in world.here("retry", "demo").stderr
-        world.ok("adopt", "demo", "--why", "restored")
+        assert "Read the records back with: tidemark db adopt demo --why TEXT" in world.here("retry", "demo").stderr
+        world.ok("db", "adopt", "demo", "--why", "restored")
         world.assert_complete()
         world.ok("replay", "demo", "--manifest", "1")
         world.produce(20)
@@ -148,7 +148,7 @@ def test_F8_a_table_rolled_back_while_an_attempt_is_at_work_is_refused_before_it
     woken = wake(paused)
     assert woken.returncode == 1
     assert "went back: it stands at position 1, and this database has published up to position 2" in woken.stderr
-    assert "next: tidemark replay demo --manifest 2" in world.ok("adopt", "demo", "--why", "rolled back")
+    assert "next: tidemark replay demo --manifest 2" in world.ok("db", "adopt", "demo", "--why", "rolled back")
     world.ok("replay", "demo", "--manifest", "2")
     world.ok("retry", "demo")
     world.assert_complete()

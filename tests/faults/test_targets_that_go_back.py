@@ -28,7 +28,7 @@ from tidemark.sinks.base import Sink
 from tidemark.sinks.files.sink import FilesOutput
 
 OTHER_ROWS = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL"}
-ADOPT = "tidemark adopt demo --why TEXT"
+ADOPT = "tidemark db adopt demo --why TEXT"
 
 
 def change_rows(world: World) -> None:
@@ -64,7 +64,7 @@ def test_T2_a_target_restored_from_an_older_copy_is_noticed_and_what_it_lacks_is
             assert "went back: it stands at position 1, and this database has published up to position 2" in printed
             assert ADOPT in printed
         assert "went back" in refused(world, "audit", "demo")
-        adopted = world.ok("adopt", "demo", "--why", "restored")
+        adopted = world.ok("db", "adopt", "demo", "--why", "restored")
         assert "manifest 2 is published and not in" in adopted
         assert "next: tidemark replay demo --manifest 2" in adopted
         assert "tidemark replay demo --manifest 2" in refused(world, "audit", "demo")
@@ -90,14 +90,14 @@ def test_T3_output_that_a_failed_over_database_has_no_receipt_of_is_refused_and_
     for words in (
         ("plan", "demo"),
         ("retry", "demo"),
-        ("accept-loss", "demo", "--why", "t"),
+        ("accept", "loss", "demo", "--why", "t"),
         ("repair", "demo", "--why", "t"),
     ):
         printed = refused(world, *words)
         assert "holds a record of attempt 1, and this database has no receipt of it" in printed
         assert ADOPT in printed
     assert f"next: {ADOPT}" in refused(world, "audit", "demo")
-    world.ok("adopt", "demo", "--why", "failed over")
+    world.ok("db", "adopt", "demo", "--why", "failed over")
     world.assert_complete()
 
 
@@ -109,11 +109,11 @@ def test_T3_a_replay_that_a_failed_over_database_has_no_receipt_of_is_refused_by
     with psycopg.connect(world.dsn, autocommit=True) as sql:
         sql.execute("SET session_replication_role = replica")
         sql.execute("UPDATE tidemark.attempt SET receipt = NULL WHERE attempt = 2")
-    for words in (("plan", "demo"), ("retry", "demo"), ("accept-loss", "demo", "--why", "t")):
+    for words in (("plan", "demo"), ("retry", "demo"), ("accept", "loss", "demo", "--why", "t")):
         printed = refused(world, *words)
         assert "holds a record of attempt 2, and this database has no receipt of it" in printed
         assert ADOPT in printed
-    world.ok("adopt", "demo", "--why", "it failed over")
+    world.ok("db", "adopt", "demo", "--why", "it failed over")
     world.ok("retry", "demo")
     world.assert_complete()
 
@@ -133,7 +133,7 @@ def test_T3_what_only_a_second_sink_shows_is_not_given_up_and_a_sink_that_is_sil
     [record] = world.lake.glob("_manifests/demo/*.json")
     record.unlink()
     drop_records(world)
-    give_up = ("accept-loss", "demo", "--why", "t")
+    give_up = ("accept", "loss", "demo", "--why", "t")
     warehouse = world.targets["warehouse"]
     world.targets["warehouse"] = "postgresql://nobody@127.0.0.1:1/none"
     assert "cannot be reached" in refused(world, *give_up)
@@ -208,7 +208,7 @@ def test_T7_adopt_falls_back_to_the_newest_whole_record_and_retry_removes_the_ot
     record = json.loads((world.lake / "_manifests/demo/0000000001.0002.json").read_text())
     (world.lake / record["objects"][0]["path"]).unlink()
     world.lose_manifest_database()
-    world.ok("adopt", "demo", "--why", "lost the database")
+    world.ok("db", "adopt", "demo", "--why", "lost the database")
     assert world.exact() == world.everything()
     assert world.manifests()[0]["published_attempt"] == 1
     assert "next: tidemark retry demo" in refused(world, "audit", "demo")
@@ -226,7 +226,7 @@ def test_T7_a_record_that_cannot_be_read_is_named_by_adopt_and_its_way_out_ends_
     record.write_text(record.read_text()[:40])
     world.lose_manifest_database()
     assert ADOPT in refused(world, "plan", "demo")
-    printed = refused(world, "adopt", "demo", "--why", "lost the database")
+    printed = refused(world, "db", "adopt", "demo", "--why", "lost the database")
     assert "_manifests/demo/0000000001.0001.json cannot be read as a record" in printed
     assert "move it and its output out of the target, and its offsets are planned again" in printed
     assert "without a copy" in printed
@@ -234,7 +234,7 @@ def test_T7_a_record_that_cannot_be_read_is_named_by_adopt_and_its_way_out_ends_
     record.unlink()
     for path in world.lake.glob("raw/**/*.parquet"):
         path.unlink()
-    world.ok("adopt", "demo", "--why", "lost the database and the record")
+    world.ok("db", "adopt", "demo", "--why", "lost the database and the record")
     world.ok("run", "demo")
     world.assert_complete()
 
@@ -244,7 +244,7 @@ def test_T7_a_manifest_without_a_whole_record_is_adopted_as_damaged_and_replayed
     world.ok("run", "demo")
     world.damage(world.manifests()[0])
     world.lose_manifest_database()
-    adopted = world.ok("adopt", "demo", "--why", "lost the database")
+    adopted = world.ok("db", "adopt", "demo", "--why", "lost the database")
     assert "some of them are missing in files; next: tidemark replay demo --manifest 1" in adopted
     assert "next: tidemark replay demo --manifest 1" in refused(world, "audit", "demo")
     world.ok("plan", "demo")
@@ -258,13 +258,13 @@ def test_T8_damage_that_the_source_cannot_mend_is_accepted_once_and_not_missed_a
     manifest = world.manifests()[0]
     gone = Path(manifest["objects"][0]["path"])
     world.damage(manifest)
-    accept = ("accept-damage", "demo", "--manifest", "1", "--why", "the disk died")
+    accept = ("accept", "damage", "demo", "--manifest", "1", "--why", "the disk died")
     assert "still holds its offsets" in refused(world, *accept)
     drop_records(world)
     assert "next: tidemark replay demo --manifest 1" in refused(world, "audit", "demo")
     printed = refused(world, "replay", "demo", "--manifest", "1")
-    assert "tidemark accept-damage demo --manifest 1 --why TEXT" in printed
-    assert "accept-loss" not in printed
+    assert "tidemark accept damage demo --manifest 1 --why TEXT" in printed
+    assert "accept loss" not in printed
     told = world.json(*accept, "--dry-run")
     assert f"{gone.relative_to(world.lake)} is lost" in told["lines"][0]
     assert world.json(*accept)["lines"] == told["lines"]
@@ -288,7 +288,7 @@ def test_T8_rows_of_a_table_whose_marker_is_gone_are_accepted_as_lost(
     world.execute("DELETE FROM public.latest WHERE k > 4")
     drop_records(world)
     assert "next: tidemark replay demo --manifest 1" in refused(world, "audit", "demo")
-    lines = world.json("accept-damage", "demo", "--manifest", "1", "--why", "restored")["lines"]
+    lines = world.json("accept", "damage", "demo", "--manifest", "1", "--why", "restored")["lines"]
     assert "rows are lost" in lines[0]
     assert world.ok("audit", "demo", "--deep") == "", "nor does one miss them that counts the rows"
 
@@ -302,15 +302,15 @@ def test_T9_a_lake_adopted_by_a_second_database_refuses_the_first_at_its_next_ve
     with postgres.temporary_database("second") as second:
         world.dsn = second
         migrate(second)
-        world.ok("adopt", "demo", "--why", "moved")
+        world.ok("db", "adopt", "demo", "--why", "moved")
         world.produce(30)
         world.ok("run", "demo", "--run-key", "two")
         world.assert_complete()
         before = world.files()
         world.dsn = first
         for words in (("plan", "demo"), ("run", "demo"), ("replay", "demo", "--manifest", "1"),
-                      ("accept-loss", "demo", "--why", "t"), ("repair", "demo", "--why", "t"),
-                      ("adopt", "demo", "--why", "t")):  # fmt: skip
+                      ("accept", "loss", "demo", "--why", "t"), ("repair", "demo", "--why", "t"),
+                      ("db", "adopt", "demo", "--why", "t")):  # fmt: skip
             assert "was adopted by the manifest database" in refused(world, *words)
         assert "was adopted by the manifest database" in refused(world, "audit", "demo")
         world.here("retry", "demo")

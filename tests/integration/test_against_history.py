@@ -102,7 +102,7 @@ def test_a_new_sink_is_told_with_the_command_that_fills_it_and_is_no_change_of_r
     world.write_pipeline()
     [change] = changes(world)
     assert "is known and not in the pipeline file" in change["what"]
-    assert "tidemark retire-sink demo copy" in change["next_step"]
+    assert "tidemark retire sink demo copy" in change["next_step"]
 
 
 def test_topics_that_come_and_go_are_told(world: World) -> None:
@@ -122,7 +122,7 @@ def test_a_renamed_pipeline_is_told_what_its_name_is_for(world: World) -> None:
     told = world.here("validate", "--against-history")
     assert "pipeline demo was planned and has no file" in told.stderr
     assert "was never planned" in told.stdout
-    assert "if it was renamed: tidemark rename demo other --why TEXT" in told.stdout
+    assert "if it was renamed: tidemark rename pipeline demo other --why TEXT" in told.stdout
     file.write_text(file.read_text().replace("other", "demo", 1))
     assert changes(world) == []
 

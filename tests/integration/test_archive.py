@@ -1,4 +1,4 @@
-"""``tidemark archive``: old manifests are folded away, readers see what they saw, and the proof is kept."""
+"""``tidemark db archive``: old manifests are folded away, readers see what they saw, and the proof is kept."""
 
 import getpass
 import json
@@ -35,7 +35,7 @@ def now() -> str:
 
 
 def archived(world: World, *words: str, before: str = "") -> dict[str, Any]:
-    done: dict[str, Any] = world.json("archive", "demo", "--before", before or now(), *WHY, *words)
+    done: dict[str, Any] = world.json("db", "archive", "demo", "--before", before or now(), *WHY, *words)
     return done
 
 
@@ -87,7 +87,7 @@ def test_readers_see_what_they_saw_and_audits_plans_and_replays_go_on(any_world:
     world.ok("replay", "demo", "--manifest", str(late[0]["id"]))
     world.ok("retry", "demo")
     world.assert_complete()
-    refused = world.here("archive", "demo", "--before", before_replay, *WHY)
+    refused = world.here("db", "archive", "demo", "--before", before_replay, *WHY)
     assert refused.exit_code == 1
     assert f"manifest {late[0]['id']} was replayed, or tried again, since" in refused.stderr
     again = archived(world)
@@ -231,7 +231,7 @@ def fold(world: World, manifests: tuple[int, ...], before: datetime) -> None:
 def test_killed_between_two_batches_readers_see_all_and_the_same_command_goes_on(world: World) -> None:
     runs(world)
     before, exact = world.manifests(), world.exact()
-    command = ("archive", "demo", "--before", now(), *WHY, "--batch", "1")
+    command = ("db", "archive", "demo", "--before", now(), *WHY, "--batch", "1")
     killed = world.tidemark(*command, failpoint="archive.batch:kill9@2")
     assert killed.returncode == -signal.SIGKILL
     left = world.manifests()
@@ -249,7 +249,9 @@ def test_killed_between_two_batches_readers_see_all_and_the_same_command_goes_on
 
 def test_a_plan_a_run_and_a_replay_between_two_batches_are_not_disturbed(world: World) -> None:
     runs(world)
-    at_work = world.start("archive", "demo", "--before", now(), *WHY, "--batch", "1", failpoint="archive.batch:stop")
+    at_work = world.start(
+        "db", "archive", "demo", "--before", now(), *WHY, "--batch", "1", failpoint="archive.batch:stop"
+    )
     wait_stopped(at_work)
     world.produce(80)
     world.ok("run", "demo")
@@ -295,7 +297,7 @@ def test_what_is_archived_says_so_and_cannot_be_replayed(archived_in_part: tuple
     assert {number for hour in hours for number in hour["manifests"]} == {5, 6}
     [status] = world.json("status")
     assert status["healthy"]
-    assert world.ok("adopt", "demo", "--why", "nothing is unknown") == ""
+    assert world.ok("db", "adopt", "demo", "--why", "nothing is unknown") == ""
     assert world.ok("repair", "demo", "--why", "nothing is left") == ""
     assert world.json("plan", "demo", "--dry-run")["slices"] == []
     [decision] = world.json("history", "demo")
@@ -313,18 +315,18 @@ def test_late_rows_of_an_archived_hour_are_added_to_its_rows(archived_in_part: t
 
 def test_refusals_name_pipeline_manifest_and_next_step(make_table_world: MakeTable) -> None:
     world = make_table_world(has_lake=True)
-    never = world.here("archive", "demo", "--keep", "1", *WHY)
+    never = world.here("db", "archive", "demo", "--keep", "1", *WHY)
     assert never.exit_code == 2
     assert "never planned" in never.stderr
-    assert world.here("archive", "nosuch", "--keep", "1", *WHY).exit_code == 2
-    assert world.here("archive", "demo", *WHY).exit_code == 2
-    assert world.here("archive", "demo", "--keep", "1", "--before", now(), *WHY).exit_code == 2
+    assert world.here("db", "archive", "nosuch", "--keep", "1", *WHY).exit_code == 2
+    assert world.here("db", "archive", "demo", *WHY).exit_code == 2
+    assert world.here("db", "archive", "demo", "--keep", "1", "--before", now(), *WHY).exit_code == 2
     world.produce(40)
     world.ok("run", "demo")
-    future = world.here("archive", "demo", "--before", "2999-01-01", *WHY)
+    future = world.here("db", "archive", "demo", "--before", "2999-01-01", *WHY)
     assert future.exit_code == 2
     assert "is in the future" in future.stderr
-    recent = world.here("archive", "demo", "--keep", "1", *WHY)
+    recent = world.here("db", "archive", "demo", "--keep", "1", *WHY)
     assert (recent.exit_code, recent.stdout) == (0, "")
     assert "nothing that is not archived yet was done before" in recent.stderr
     middle = now()
@@ -336,7 +338,7 @@ def test_refusals_name_pipeline_manifest_and_next_step(make_table_world: MakeTab
     assert done["stops"] == [{"manifest_id": 2, "what": "manifest 2 is planned", "next_step": "tidemark retry demo"}], (
         "it stops on each chain at the first that may not be"
     )
-    refused = world.here("archive", "demo", "--before", now(), *WHY)
+    refused = world.here("db", "archive", "demo", "--before", now(), *WHY)
     assert refused.exit_code == 1
     assert "nothing can be archived: manifest 2 is planned [error=illegal-transition" in refused.stderr
     assert "pipeline=demo" in refused.stderr
@@ -347,7 +349,7 @@ def test_refusals_name_pipeline_manifest_and_next_step(make_table_world: MakeTab
     world.write_pipeline()
     world.produce(40)
     world.ok("run", "demo")
-    unfilled = world.here("archive", "demo", "--before", now(), *WHY)
+    unfilled = world.here("db", "archive", "demo", "--before", now(), *WHY)
     assert unfilled.exit_code == 1
     assert "manifest 2 is not in second" in unfilled.stderr
     assert "tidemark fill demo second --why TEXT" in unfilled.stderr
@@ -370,7 +372,7 @@ def test_a_manifest_that_its_target_does_not_show_is_not_archived(world: World) 
     [record, *_] = sorted((world.lake / "_manifests" / "demo").glob("*.json"))
     content = record.read_text()
     record.unlink()
-    refused = world.here("archive", "demo", "--before", now(), *WHY)
+    refused = world.here("db", "archive", "demo", "--before", now(), *WHY)
     assert refused.exit_code == 1
     assert "a target does not show what is published of manifest 1" in refused.stderr
     assert "tidemark show 1 --compare" in refused.stderr
@@ -393,7 +395,7 @@ def test_archived_output_that_is_gone_is_named_restored_or_given_up(world: World
     assert world.ok("audit", "demo", "--deep") == ""
     path.unlink()
     manifest = str(int(path.name[:10]))
-    world.ok("accept-damage", "demo", "--manifest", manifest, "--why", "no copy")
+    world.ok("accept", "damage", "demo", "--manifest", manifest, "--why", "no copy")
     assert world.ok("audit", "demo", "--deep") == ""
     assert path not in world.data_paths()
 
@@ -450,14 +452,14 @@ def test_a_sink_is_renamed_and_retired_with_what_is_archived_of_it(make_world: M
     entry["files"]["name"] = "lake"
     world.settings["sinks"] = [entry]
     world.write_pipeline()
-    world.ok("rename-sink", "demo", "files", "lake", "--why", "a better word")
+    world.ok("rename", "sink", "demo", "files", "lake", "--why", "a better word")
     assert world.exact() == exact
     assert world.ok("audit", "demo", "--deep") == ""
     world.settings["sinks"] = [
         {"files": {"root": str(world.folder / "second"), "name": "second", "layout": "raw/{stream}/%Y/%m/%d/%H"}}
     ]
     world.write_pipeline()
-    would = world.ok("retire-sink", "demo", "lake", "--why", "moved")
+    would = world.ok("retire", "sink", "demo", "lake", "--why", "moved")
     assert "2 manifests published nowhere else: 1, 2" in would
     assert world.exact() == Counter()
 
@@ -467,7 +469,7 @@ def test_a_database_that_was_lost_adopts_what_was_archived_as_live(make_world: M
     runs(world, 1)
     archived(world)
     world.dsn = empty_database
-    world.ok("adopt", "demo", "--why", "the database is lost")
+    world.ok("db", "adopt", "demo", "--why", "the database is lost")
     assert [manifest["archived"] for manifest in world.manifests()] == [None, None]
     world.assert_complete()
 
@@ -481,7 +483,7 @@ def empty_database(postgres: Postgres) -> Iterator[str]:
 
 def test_two_who_archive_at_once_archive_each_manifest_once(world: World) -> None:
     runs(world)
-    command = ("archive", "demo", "--before", now(), *WHY, "--batch", "1")
+    command = ("db", "archive", "demo", "--before", now(), *WHY, "--batch", "1")
     both = [world.start(*command), world.start(*command)]
     ended = [wait_ended(process) for process in both]
     assert {process.returncode for process in ended} == {0}, ended
@@ -512,7 +514,7 @@ def test_every_kind_of_sink_is_read_and_audited_as_before(make_all_sinks_world: 
         assert row["standing"] in ("held", "replaced"), row
     assert archived(world)["manifests"] == 4
     assert world.ok("audit", "demo", "--deep") == ""
-    assert world.ok("adopt", "demo", "--why", "nothing is unknown") == ""
+    assert world.ok("db", "adopt", "demo", "--why", "nothing is unknown") == ""
 
 
 def test_a_topic_that_is_recreated_after_all_was_archived_is_refused_and_accepted(world: World, broker: Broker) -> None:
@@ -524,8 +526,8 @@ def test_a_topic_that_is_recreated_after_all_was_archived_is_refused_and_accepte
     world.produce(100)
     refused = world.here("run", "demo")
     assert refused.exit_code == 1
-    assert f"tidemark accept-topic demo --topic {world.topic}" in refused.stderr
-    world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "migrated")
+    assert f"tidemark accept topic demo --topic {world.topic}" in refused.stderr
+    world.ok("accept", "topic", "demo", "--topic", world.topic, "--why", "migrated")
     world.ok("run", "demo")
     assert world.exact() == old + Counter((world.topic, at, offset) for at in (0, 1) for offset in range(50))
     assert world.ok("audit", "demo", "--deep") == ""

@@ -204,12 +204,12 @@ def test_a_database_restored_from_before_a_replay_does_not_repair_the_replays_ou
         sql.execute("SELECT tidemark.count_done()")
     printed = world.here("audit", "demo").stdout
     assert "has a record of attempt 2 that this database has no receipt of" in printed
-    assert "next: tidemark adopt demo --why TEXT" in printed
+    assert "next: tidemark db adopt demo --why TEXT" in printed
     lake = sorted(path for path in world.lake.rglob("*") if path.is_file())
     repaired = world.here("repair", "demo", "--why", "the audit says leftovers")
-    assert "tidemark adopt demo --why TEXT" in repaired.stdout + repaired.stderr
+    assert "tidemark db adopt demo --why TEXT" in repaired.stdout + repaired.stderr
     assert sorted(path for path in world.lake.rglob("*") if path.is_file()) == lake
-    world.ok("adopt", "demo", "--why", "restored")
+    world.ok("db", "adopt", "demo", "--why", "restored")
     assert world.exact() == whole
     world.assert_complete()
 

@@ -101,7 +101,7 @@ def test_a_topic_that_is_not_there(world: World) -> None:
 # the manifest database
 
 
-COMMANDS = [("run", "demo"), ("manifests",), ("migrate",)]
+COMMANDS = [("run", "demo"), ("manifests",), ("db", "migrate")]
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
@@ -138,8 +138,8 @@ def test_a_database_without_our_tables(world: World, postgres: Postgres) -> None
     with postgres.temporary_database("empty") as dsn:
         for words in (("run", "demo"), ("manifests",), ("audit", "demo")):
             done = within(PROMPTLY, world, *words, env={"TIDEMARK_DB": dsn})
-            told(done, 2, "this database has no Tidemark tables", "tidemark migrate")
-        assert world.tidemark("migrate", env={"TIDEMARK_DB": dsn}).returncode == 0
+            told(done, 2, "this database has no Tidemark tables", "tidemark db migrate")
+        assert world.tidemark("db", "migrate", env={"TIDEMARK_DB": dsn}).returncode == 0
         world.dsn = dsn
         world.produce(10)
         finished(world)
@@ -150,7 +150,7 @@ def test_airflows_own_database(world: World, postgres: Postgres) -> None:
         with psycopg.connect(dsn) as connection:
             connection.execute("CREATE TABLE dag_run (id int)")
         told(
-            world.tidemark("migrate", env={"TIDEMARK_DB": dsn}),
+            world.tidemark("db", "migrate", env={"TIDEMARK_DB": dsn}),
             2,
             "Airflow's own metadata database",
             "create a database",
@@ -162,7 +162,7 @@ def test_a_user_without_rights(world: World, postgres: Postgres) -> None:
         connection.execute(f"DROP ROLE IF EXISTS guest; CREATE ROLE guest LOGIN PASSWORD '{PASSWORD}'")
     dsn = f"postgresql://guest:{PASSWORD}@127.0.0.1:{postgres.port}/{world.dsn.rpartition('/')[2]}"
     told(
-        world.tidemark("migrate", env={"TIDEMARK_DB": dsn}),
+        world.tidemark("db", "migrate", env={"TIDEMARK_DB": dsn}),
         1,
         "permission denied for schema tidemark",
         "grant the user",

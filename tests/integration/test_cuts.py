@@ -195,13 +195,13 @@ def test_a_topic_that_vanished_stops_the_plan_of_all_until_a_person_accepts_it(m
         done = world.here("run", "demo")
         assert done.exit_code == 1
         assert message in done.stderr
-        assert f"tidemark accept-topic demo --topic {other.topic}" in done.stderr
+        assert f"tidemark accept topic demo --topic {other.topic}" in done.stderr
     assert (world.chain(), other.chain()) == before
     with psycopg.connect(world.dsn) as connection:
         blocked = connection.execute("SELECT topic, blocked IS NOT NULL FROM tidemark.chain ORDER BY id").fetchall()
     assert blocked == [(world.topic, False), (other.topic, True), (other.topic, True)]
     world.write_pipeline()
-    world.ok("accept-topic", "demo", "--topic", other.topic, "--why", "it was shut down")
+    world.ok("accept", "topic", "demo", "--topic", other.topic, "--why", "it was shut down")
     world.ok("run", "demo")
     assert world.chain()[-1] == (0, "data", 1, 2)
 
@@ -220,7 +220,7 @@ def test_retention_that_took_all_there_was_past_the_chains_end_is_loss_too(
     world.administer("delete_records", [TopicPartition(world.topic, 0, 10)])
     if on_data_loss == "fail":
         assert f"retention took offsets [4, 10) of {world.topic}-0" in world.here("run", "demo").stderr
-        world.ok("accept-loss", "demo", "--why", "it was a test")
+        world.ok("accept", "loss", "demo", "--why", "it was a test")
     world.ok("run", "demo")
     assert world.chain()[-1] == (0, "lost", 4, 10)
     world.send(record(10))

@@ -41,7 +41,7 @@ def drop_records(world: TableWorld) -> None:
 def test_what_only_lacks_the_mark_of_the_second_sink_is_not_lost(world: TableWorld) -> None:
     killed(world, "run", "demo", failpoint=OF_THE_TABLE)
     drop_records(world)
-    refused = world.here("accept-loss", "demo", "--why", "retention")
+    refused = world.here("accept", "loss", "demo", "--why", "retention")
     assert refused.exit_code == 1
     assert "only its publication is missing" in refused.stderr
     world.ok("retry", "demo")
@@ -53,11 +53,11 @@ def test_what_only_lacks_the_mark_of_the_second_sink_outlives_its_topic(world: T
     world.broker.delete_topic(world.topic)
     world.create_topic()
     assert "was recreated" in world.here("plan", "demo").stderr
-    refused = world.here("accept-topic", "demo", "--topic", world.topic, "--why", "created again")
+    refused = world.here("accept", "topic", "demo", "--topic", world.topic, "--why", "created again")
     assert "only its publication is missing" in refused.stderr
     world.ok("retry", "demo")
     world.assert_complete()
-    world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "created again")
+    world.ok("accept", "topic", "demo", "--topic", world.topic, "--why", "created again")
 
 
 def test_output_of_one_sink_is_found_after_an_attempt_that_worked_for_the_other_only(world: TableWorld) -> None:
@@ -78,7 +78,7 @@ def test_a_sink_that_never_had_it_and_is_down_does_not_keep_a_person_from_decidi
     assert world.here("run", "demo").exit_code == 1
     assert world.exact() == world.everything()
     drop_records(world)
-    refused = world.here("accept-loss", "demo", "--why", "retention")
+    refused = world.here("accept", "loss", "demo", "--why", "retention")
     assert "it is published in files, and the source has lost what postgres lacks" in refused.stderr
 
 
@@ -90,7 +90,7 @@ def test_rows_that_are_merged_are_found_after_an_attempt_of_other_code(make_tabl
     world.write_pipeline()
     killed(world, "retry", "demo", failpoint="attempt.started:kill9")
     drop_records(world)
-    assert "only its publication is missing" in world.here("accept-loss", "demo", "--why", "retention").stderr
+    assert "only its publication is missing" in world.here("accept", "loss", "demo", "--why", "retention").stderr
     world.ok("retry", "demo")
     world.assert_complete()
 
@@ -100,7 +100,7 @@ def test_an_empty_database_adopts_a_lake_of_one_manifest_and_goes_on(make_world:
     world.produce(20)
     world.ok("run", "demo")
     world.lose_manifest_database()
-    world.ok("adopt", "demo", "--why", "the database is gone")
+    world.ok("db", "adopt", "demo", "--why", "the database is gone")
     world.produce(20)
     world.ok("run", "demo")
     world.assert_complete()
@@ -113,7 +113,7 @@ def test_adopting_what_one_sink_published_forgets_nothing_of_the_other(world: Ta
     with psycopg.connect(world.dsn, autocommit=True) as connection:
         connection.execute("SET session_replication_role = replica")  # no triggers, as a failover has none
         connection.execute("UPDATE tidemark.attempt SET receipt = NULL WHERE attempt = 2")
-    world.ok("adopt", "demo", "--why", "the lake knows more")
+    world.ok("db", "adopt", "demo", "--why", "the lake knows more")
     published = {publication["sink"]: publication["attempt"] for publication in world.json("show", "1")["publications"]}
     assert published == {"files": 2, "postgres": 1}
     world.ok("retry", "demo")
@@ -140,7 +140,7 @@ def test_a_merge_whose_process_lost_its_session_does_not_commit_after_a_decision
             "WHERE l.locktype = 'advisory' AND d.datname = current_database() AND l.objsubid = 1"
         )
     drop_records(world)
-    world.ok("accept-loss", "demo", "--why", "retention")
+    world.ok("accept", "loss", "demo", "--why", "retention")
     assert wake(paused).returncode == 1
     assert world.rows() == {}
     assert world.ok("audit", "demo", "--deep") == ""
@@ -149,7 +149,7 @@ def test_a_merge_whose_process_lost_its_session_does_not_commit_after_a_decision
 def test_a_pipeline_that_adopted_nothing_still_begins_where_its_file_says(make_table_world: MakeTableWorld) -> None:
     world = make_table_world(settings={"kafka": {"starting_offsets": "latest"}})
     world.produce(40)
-    assert world.ok("adopt", "demo", "--why", "by mistake") == ""
+    assert world.ok("db", "adopt", "demo", "--why", "by mistake") == ""
     world.ok("run", "demo")
     assert world.rows() == {}
 
@@ -165,7 +165,7 @@ def test_a_restored_database_names_the_pipeline_whose_records_it_lacks(
     with postgres.temporary_database("older", world.dsn.rpartition("/")[2]) as older:
         other.ok("run", "other")
         world.dsn = older
-        assert "tidemark adopt other --why TEXT" in world.here("plan", "demo").stderr
+        assert "tidemark db adopt other --why TEXT" in world.here("plan", "demo").stderr
 
 
 def test_schedule_13_of_two_sinks_of_files_the_exact_reader_names_one(make_world: Callable[..., World]) -> None:

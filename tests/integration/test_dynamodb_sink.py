@@ -49,7 +49,7 @@ def test_a_run_counts_every_record_once_and_people_can_ask_for_it(world: DynamoW
     world.lose_manifest_database()
     refused = world.here("run", "demo", "--run-key", "three")
     assert (refused.exit_code, "belongs to another manifest database" in refused.stderr) == (1, True)
-    assert world.json("adopt", "demo", "--why", "a test")["manifests"] == [1, 2, 3]
+    assert world.json("db", "adopt", "demo", "--why", "a test")["manifests"] == [1, 2, 3]
     world.assert_complete()
 
 

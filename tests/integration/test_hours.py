@@ -139,7 +139,7 @@ def test_hours_and_completeness_say_what_was_read_with_them_and_is_no_row(world:
     send(world, at(2.6), at(2.6), 3)
     world.administer("delete_records", [TopicPartition(world.topic, 0, 7)])
     assert world.here("run", "demo", "--until", at(3.5).isoformat()).exit_code == 1
-    world.ok("accept-loss", "demo", "--why", "a test")
+    world.ok("accept", "loss", "demo", "--why", "a test")
     run(world, at(3.5))
     run(world, at(4.5))
 
@@ -318,7 +318,7 @@ def test_each_sink_says_the_rows_of_an_hour_that_they_are_not_in_any_more_in_ano
     assert [shown(world, hour, "lake") for hour in range(2)] == [(4, 2), (3, 7)]
     assert world.json("hours", "demo")[0]["manifests"] == [2]
 
-    world.ok("archive", "demo", "--before", datetime.now(UTC).isoformat(), "--why", "it is old")
+    world.ok("db", "archive", "demo", "--before", datetime.now(UTC).isoformat(), "--why", "it is old")
     send(world, at(0.6), at(0.6), 2)
     run(world, at(8))
     assert [shown(world, 0, lake) for lake in ("lake", "added")] == [(5, 4), (5, 4)]
@@ -348,7 +348,7 @@ def test_a_sink_that_shows_other_archived_rows_than_are_counted_says_nothing_new
     world: World,
 ) -> None:
     fill_with_fewer_rows(world)
-    world.ok("archive", "demo", "--before", datetime.now(UTC).isoformat(), "--why", "it is old")
+    world.ok("db", "archive", "demo", "--before", datetime.now(UTC).isoformat(), "--why", "it is old")
     send(world, at(0.5), at(3.5), 5)
     run(world, at(5))
     assert marks(world, 0) == {"_SUCCESS": 2}
@@ -363,7 +363,7 @@ def test_a_sink_that_will_never_have_a_manifest_shows_no_hour_of_it(world: World
     run(world, at(4))
     assert [marks(world, hour, "added") for hour in (0, 2)] == [{}, {"_SUCCESS": 1}]
     world.administer("delete_records", [TopicPartition(world.topic, 0, 7)])
-    world.ok("accept-damage", "demo", "--manifest", "1", "--why", "the records are gone")
+    world.ok("accept", "damage", "demo", "--manifest", "1", "--why", "the records are gone")
     run(world, at(5))
     assert [marks(world, hour, "added") for hour in (0, 2)] == [{}, {"_SUCCESS": 1}]
     assert [shown(world, hour) for hour in (0, 2)] == [(2, 7), (1, 2)]
@@ -382,9 +382,9 @@ def test_files_that_a_person_gives_up_take_the_hour_with_them_and_no_other_one(w
     for path in folder(world, 0).glob("*.parquet"):
         path.unlink()
     if archived:
-        world.ok("archive", "demo", "--before", datetime.now(UTC).isoformat(), "--why", "it is old")
+        world.ok("db", "archive", "demo", "--before", datetime.now(UTC).isoformat(), "--why", "it is old")
     world.administer("delete_records", [TopicPartition(world.topic, 0, 7)])
-    world.ok("accept-damage", "demo", "--manifest", "1", "--why", "gone for good")
+    world.ok("accept", "damage", "demo", "--manifest", "1", "--why", "gone for good")
     assert not state(world)[0][2], "an hour that lost rows is open until a run closes it"
     run(world, at(5))
     assert [shown(world, hour) for hour in range(3)] == [None, (2, 2), (1, 0)]
@@ -400,7 +400,7 @@ def test_files_that_a_person_gives_up_take_the_hour_with_them_and_no_other_one(w
 def test_a_sink_that_lacks_what_is_archived_shows_no_hour_with_archived_rows(world: World) -> None:
     send(world, at(0.5), at(0.5), 3)
     run(world, at(2.5))
-    world.ok("archive", "demo", "--before", datetime.now(UTC).isoformat(), "--why", "it is old")
+    world.ok("db", "archive", "demo", "--before", datetime.now(UTC).isoformat(), "--why", "it is old")
     add_sink(world)
     run(world, at(4))
     assert [marks(world, hour, "added") for hour in range(3)] == [{}, {"_SUCCESS": 1}, {"_SUCCESS": 1}]
@@ -434,7 +434,7 @@ def test_a_pipeline_that_shares_folders_names_the_files_of_one_that_closes_nothi
     assert marks(world, 0) == {"_SUCCESS": 1}
     write_again(world)
     (world.pipelines / "demo.yaml").unlink()
-    world.ok("retire", "demo", "--why", "again does its work")
+    world.ok("retire", "pipeline", "demo", "--why", "again does its work")
     world.ok("plan", "again", "--until", at(3).isoformat())
     assert marks(world, 0) == {"_SUCCESS.demo": 1}, "before a row of the second one is there"
     assert foreign.read_text() == "", "what Tidemark has not put stays"
@@ -492,7 +492,7 @@ def test_a_renamed_pipeline_has_its_new_name_in_shared_folders(world: World) -> 
     (world.pipelines / "demo.yaml").unlink()
     world.name = "orders"
     world.write_pipeline()
-    world.ok("rename", "demo", "orders", "--why", "a better word")
+    world.ok("rename", "pipeline", "demo", "orders", "--why", "a better word")
     world.ok("run", "orders", "--until", at(3).isoformat())
     assert marks(world, 0) == {"_SUCCESS.orders": 1, "_SUCCESS.again": 1}
 
@@ -503,7 +503,7 @@ def test_a_renamed_sink_keeps_its_files(world: World) -> None:
     [lake] = world.settings["sinks"]
     world.settings["sinks"] = [{"files": {**lake["files"], "name": "lake"}}]
     world.write_pipeline()
-    world.ok("rename-sink", "demo", "files", "lake", "--why", "a better word")
+    world.ok("rename", "sink", "demo", "files", "lake", "--why", "a better word")
     run(world, at(3))
     assert marks(world, 0) == {"_SUCCESS": 1}
 

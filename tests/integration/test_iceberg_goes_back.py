@@ -51,7 +51,7 @@ def other_rows(world: IcebergWorld, schema: str = MORE_COLUMNS) -> None:
 
 
 def adopt_and_do_what_it_prints(world: IcebergWorld) -> list[str]:
-    steps = NEXT.findall(world.ok("adopt", "demo", *WHY))
+    steps = NEXT.findall(world.ok("db", "adopt", "demo", *WHY))
     for step in steps:
         world.ok(*step.split())
     return steps
@@ -175,7 +175,7 @@ def test_a_table_rolled_back_and_committed_to_whose_past_has_expired_is_refused(
         refused = world.here(*words)
         assert refused.exit_code == 1
         assert f"table {TABLE} went back: it stands at position 3, and this database has published" in refused.stderr
-        assert "tidemark adopt demo --why TEXT" in refused.stderr
+        assert "tidemark db adopt demo --why TEXT" in refused.stderr
     audited = world.here("audit", "demo")
     assert audited.exit_code == 1
     assert "went back" in audited.stdout
@@ -345,7 +345,7 @@ def test_files_of_a_snapshot_are_not_written_over_by_an_attempt_that_has_their_n
     roll_back(world, first)
     world.lose_manifest_database()
     other_rows(world, FEWER_COLUMNS)
-    world.ok("adopt", "demo", *WHY)
+    world.ok("db", "adopt", "demo", *WHY)
     world.ok("run", "demo")
     assert world.shown() == {1: 1, 2: 1}
     assert_right(world)
@@ -378,7 +378,7 @@ def assert_refused_and_red(world: IcebergWorld, what: str) -> None:
         refused = world.here(*words)
         assert refused.exit_code == 1
         assert what in refused.stderr
-        assert "tidemark adopt demo --why TEXT" in refused.stderr
+        assert "tidemark db adopt demo --why TEXT" in refused.stderr
     audited = world.here("audit", "demo")
     assert audited.exit_code == 1
     assert "which this database does not know" in audited.stdout
@@ -437,13 +437,13 @@ def test_rows_that_nobody_vouches_for_and_that_have_no_record_must_be_deleted_be
     for record in world.folder.glob("**/_manifests/demo/0000000001*"):
         record.unlink()
     world.lose_manifest_database()
-    refused = world.here("adopt", "demo", *WHY)
+    refused = world.here("db", "adopt", "demo", *WHY)
     assert refused.exit_code == 1
     assert "has rows of manifest 1, which this database does not know, and no record of it is left" in refused.stderr
     assert "delete the rows WHERE _manifest_id = 1" in refused.stderr
     with world.catalog() as catalog:
         catalog.load_table(TABLE).delete("_manifest_id = 1")
-    world.ok("adopt", "demo", *WHY)
+    world.ok("db", "adopt", "demo", *WHY)
     world.ok("retry", "demo")
     assert_right(world)
 
@@ -458,20 +458,20 @@ def test_offsets_that_an_earlier_version_planned_twice_are_told_apart_and_the_wa
     world.lose_manifest_database()
     with monkeypatch.context() as earlier:
         earlier.setattr(IcebergOutput, "unvouched", lambda *_: {})
-        world.ok("adopt", "demo", *WHY)
+        world.ok("db", "adopt", "demo", *WHY)
         world.ok("retry", "demo")
     assert max(world.rows().values()) == 2
     if lost_again:
         world.lose_manifest_database()
     else:
         assert_refused_and_red(world, "has rows of the manifests 1, which this database does not know")
-    refused = world.here("adopt", "demo", *WHY)
+    refused = world.here("db", "adopt", "demo", *WHY)
     assert refused.exit_code == 1
     assert "offsets that they cover were planned once more: their records are there twice" in refused.stderr
     assert "delete the rows WHERE _manifest_id = 1 from it" in refused.stderr
     with world.catalog() as catalog:
         catalog.load_table(TABLE).delete("_manifest_id = 1")
-    world.ok("adopt", "demo", *WHY)
+    world.ok("db", "adopt", "demo", *WHY)
     world.assert_readers_complete()
     world.produce(10)
     world.ok("run", "demo")

@@ -91,7 +91,7 @@ def test_a_table_that_was_rolled_back_is_refused_until_a_person_adopts_it(world:
     assert refused.exit_code == 1
     assert "went back: it stands at position 2, and this database has published up to position 3" in refused.stderr
     assert "does not show all of attempt 1, which is published" in world.here("audit", "demo").stdout
-    adopted = world.ok("adopt", "demo", *WHY)
+    adopted = world.ok("db", "adopt", "demo", *WHY)
     assert "manifest 3 is published and not in" in adopted
     assert "next: tidemark replay demo --manifest 3" in adopted
     world.ok("replay", "demo", "--manifest", "3")
@@ -112,7 +112,7 @@ def test_a_table_that_was_rolled_back_to_a_compaction_whose_past_was_expired_is_
     roll_back(world, compacted)
     assert world.shown() == {1: 1, 2: 1, 3: 1}
     assert "went back: it stands at position 3, and this database has published" in world.here("run", "demo").stderr
-    adopted = world.ok("adopt", "demo", *WHY)
+    adopted = world.ok("db", "adopt", "demo", *WHY)
     for manifest in ("4", "5"):
         assert f"next: tidemark replay demo --manifest {manifest}" in adopted
         world.ok("replay", "demo", "--manifest", manifest)
@@ -133,7 +133,7 @@ def test_a_catalog_that_was_restored_from_an_older_copy_is_refused_at_plan(world
         refused = world.here(*words)
         assert refused.exit_code == 1
         assert "went back: it stands at position 2, and this database has published up to position 3" in refused.stderr
-    assert "next: tidemark replay demo --manifest 3" in world.ok("adopt", "demo", *WHY)
+    assert "next: tidemark replay demo --manifest 3" in world.ok("db", "adopt", "demo", *WHY)
     world.ok("replay", "demo", "--manifest", "3")
     world.assert_complete()
 
@@ -142,12 +142,12 @@ def test_an_empty_database_adopts_what_the_table_says_and_a_renamed_sink_has_wha
     world.lose_manifest_database()
     refused = world.here("run", "demo")
     assert "belongs to another manifest database" in refused.stderr
-    assert world.json("adopt", "demo", *WHY)["manifests"] == [1, 2, 3]
+    assert world.json("db", "adopt", "demo", *WHY)["manifests"] == [1, 2, 3]
     world.assert_complete()
     world.settings["sinks"] = world.sinks(name="lakehouse")
     world.write_pipeline()
-    assert "tidemark rename-sink demo iceberg lakehouse" in world.here("run", "demo").stderr
-    world.ok("rename-sink", "demo", "iceberg", "lakehouse", *WHY)
+    assert "tidemark rename sink demo iceberg lakehouse" in world.here("run", "demo").stderr
+    world.ok("rename", "sink", "demo", "iceberg", "lakehouse", *WHY)
     assert world.ok("audit", "demo", "--deep") == ""
     assert "unchanged" in world.here("replay", "demo", "--manifest", "1").stderr
     world.produce(10)

@@ -61,7 +61,7 @@ def test_a_planned_topic_that_left_the_file_and_the_source_is_given_up_by_a_pers
     assert plan(context, now_by_hand("two")).manifests == (), "no plan looks at the topic any more"
     with pytest.raises(TopicChanged, match="was recreated" if created_again else "topic b no longer exists") as refused:
         attempt.process(context, planned, world.stage)
-    assert "tidemark accept-topic demo --topic b --why TEXT, then tidemark retry demo" in refused.value.next_step
+    assert "tidemark accept topic demo --topic b --why TEXT, then tidemark retry demo" in refused.value.next_step
     decided = decisions.accept_topic(context, "b", WHY, dry_run=False)
     assert decided.lines[0] == "b-0: planned and unread offsets [0, 4) are lost"
     attempt.process(context, planned, world.stage)
@@ -83,7 +83,7 @@ def test_what_retention_took_of_a_planned_topic_that_left_the_file_is_given_up_b
     context = world.onlooker()
     with pytest.raises(DataLost, match=r"took offsets \[0, 4\) of b-0") as refused:
         attempt.process(context, planned, world.stage)
-    assert "tidemark accept-loss demo --why TEXT" in refused.value.next_step
+    assert "tidemark accept loss demo --why TEXT" in refused.value.next_step
     decided = decisions.accept_loss(context, WHY, dry_run=False)
     assert decided.lines == ("b-0: offsets [0, 4) are given up",), "what was never planned of it stays as it is"
     attempt.process(context, planned, world.stage)

@@ -38,7 +38,7 @@ def begin_another_life(world: World, broker: Broker, count: int) -> None:
     recreate(world, broker)
     world.produce(count)
     assert world.here("plan", "demo").exit_code == 1
-    world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "migrated")
+    world.ok("accept", "topic", "demo", "--topic", world.topic, "--why", "migrated")
 
 
 def test_a_database_from_before_an_extension_adopts_the_older_region(make_world: Make, postgres: Postgres) -> None:
@@ -54,8 +54,8 @@ def test_a_database_from_before_an_extension_adopts_the_older_region(make_world:
         world.dsn = older
         refused = world.here("extend-back", "demo", "--why", "again")
         assert refused.exit_code == 1
-        assert "tidemark adopt demo" in refused.stderr, "it would give out ids that the lake knows"
-        world.ok("adopt", "demo", "--why", "restored")
+        assert "tidemark db adopt demo" in refused.stderr, "it would give out ids that the lake knows"
+        world.ok("db", "adopt", "demo", "--why", "restored")
         world.produce(10)
         world.ok("run", "demo")
         world.assert_complete()
@@ -73,7 +73,7 @@ def test_a_part_of_the_older_region_that_left_no_record_is_planned_again(make_wo
         world.ok("retry", "demo", "--manifest", str(first))
         world.ok("retry", "demo", "--manifest", str(last))
         world.dsn = older
-        printed = world.ok("adopt", "demo", "--why", "restored")
+        printed = world.ok("db", "adopt", "demo", "--why", "restored")
         assert f"{world.topic}-0: offsets [33, 66) are planned again" in printed
         world.ok("retry", "demo")
         world.assert_complete()
@@ -106,7 +106,7 @@ def test_a_table_goes_on_after_a_database_adopted_two_lives_of_its_topic(
         world.dsn = older
         if not copied:
             migrate(older)
-        world.ok("adopt", "demo", "--why", "the manifest database is another one")
+        world.ok("db", "adopt", "demo", "--why", "the manifest database is another one")
         world.produce(60)
         world.ok("run", "demo")
         with psycopg.connect(older) as connection:
@@ -126,7 +126,7 @@ def test_the_unread_beginning_of_a_second_life_is_planned_again(make_world: Make
     world.ok("plan", "demo")
     world.ok("retry", "demo", "--manifest", "3")
     world.lose_manifest_database()
-    printed = world.ok("adopt", "demo", "--why", "the manifest database is gone")
+    printed = world.ok("db", "adopt", "demo", "--why", "the manifest database is gone")
     assert f"{world.topic}-0: offsets [0, 35) are planned again" in printed
     world.ok("retry", "demo")
     world.ok("run", "demo")
@@ -145,7 +145,7 @@ def test_what_a_copy_planned_on_a_life_that_is_over_is_given_up_when_it_adopts(
         begin_another_life(world, broker, 20)
         world.ok("run", "demo")
         world.dsn = older
-        printed = world.ok("adopt", "demo", "--why", "restored")
+        printed = world.ok("db", "adopt", "demo", "--why", "restored")
         assert f"{world.topic}-0: planned and unread offsets [0, 30) are lost" in printed
         world.ok("retry", "demo")
         world.ok("run", "demo", "--run-key", "one")
@@ -164,7 +164,7 @@ def test_a_copy_that_knows_a_manifest_as_blocked_adopts_it(make_world: Make, pos
         world.ok("retry", "demo", "--manifest", "1")
         world.dsn = older
         assert world.manifests()[0]["state"] == "blocked"
-        world.ok("adopt", "demo", "--why", "restored")
+        world.ok("db", "adopt", "demo", "--why", "restored")
         assert world.manifests()[0]["state"] == "done"
         assert sum(world.exact().values()) == 1
 
@@ -177,10 +177,10 @@ def test_offsets_whose_rows_are_in_a_table_are_not_given_up(make_table_world: Ma
     world.administer("delete_records", [TopicPartition(world.topic, 0, 5)])
     alive = world.targets["warehouse"]
     world.targets["warehouse"] = "postgresql://nobody:secret@127.0.0.1:1/none"
-    down = world.here("accept-loss", "demo", "--why", "too late")
+    down = world.here("accept", "loss", "demo", "--why", "too late")
     assert (down.exit_code, "cannot be reached" in down.stderr) == (1, True)
     world.targets["warehouse"] = alive
-    refused = world.here("accept-loss", "demo", "--why", "too late")
+    refused = world.here("accept", "loss", "demo", "--why", "too late")
     assert refused.exit_code == 1
     assert "only its publication is missing" in refused.stderr
     world.ok("retry", "demo")
@@ -193,7 +193,7 @@ def test_a_record_that_cannot_be_read_is_named_and_nothing_is_adopted(world: Wor
     [record] = world.lake.glob("_manifests/demo/*.json")
     record.write_text(json.dumps({**json.loads(record.read_text()), "ranges": [{"start": 0}]}))
     world.lose_manifest_database()
-    refused = world.here("adopt", "demo", "--why", "the manifest database is gone")
+    refused = world.here("db", "adopt", "demo", "--why", "the manifest database is gone")
     assert refused.exit_code == 1
     assert f"_manifests/demo/{record.name} cannot be read as a record" in refused.stderr
     assert world.json("manifests", "demo") == []
@@ -207,15 +207,15 @@ def test_what_one_sink_has_and_kafka_lost_is_ended_without_the_other_sink(make_t
     assert world.here("run", "demo").exit_code == 1
     world.targets["warehouse"] = alive
     world.administer("delete_records", [TopicPartition(world.topic, 0, 5)])
-    accept = "tidemark accept-damage demo --manifest 1 --why TEXT"
+    accept = "tidemark accept damage demo --manifest 1 --why TEXT"
     failed = world.here("retry", "demo")
     assert failed.exit_code == 1
     assert f"is given up by: {accept}, then finish it with tidemark retry demo" in failed.stderr
-    refused = world.here("accept-loss", "demo", "--why", "too late")
+    refused = world.here("accept", "loss", "demo", "--why", "too late")
     assert refused.exit_code == 1
     assert "it is published in files, and the source has lost what postgres lacks" in refused.stderr
     assert f"accept that with {accept}, then finish it with tidemark retry demo" in refused.stderr
-    told = world.json("accept-damage", "demo", "--manifest", "1", "--why", "too late")["lines"]
+    told = world.json("accept", "damage", "demo", "--manifest", "1", "--why", "too late")["lines"]
     [manifest] = [manifest for manifest in world.json("manifests", "demo") if manifest["id"] == 1]
     ranges = [f"{part['topic']}-{part['partition']} [{part['start']}, {part['end']})" for part in manifest["ranges"]]
     assert told == [f"sink postgres stays without {', '.join(ranges)}"]
@@ -235,7 +235,7 @@ def test_what_lies_below_a_truncation_and_one_sink_lacks_is_still_read(make_tabl
     assert world.here("run", "demo").exit_code == 1
     world.truncated_at(25)
     world.truncated_at(25, partition=1)
-    accept = ("accept-truncation", "demo", "--topic", world.topic, "--why", "the disk was restored", "--partition")
+    accept = ("accept", "truncation", "demo", "--topic", world.topic, "--why", "the disk was restored", "--partition")
     assert "lost" not in world.ok(*accept, "0")
     world.ok(*accept, "1")
     world.targets["warehouse"] = alive
@@ -267,15 +267,17 @@ def test_what_one_sink_lacks_of_a_topic_that_was_cut_and_then_recreated_is_given
     world.produce(10)
     world.ok("plan", "demo")
     world.truncated_at(25)
-    world.ok("accept-truncation", "demo", "--topic", world.topic, "--partition", "0", "--why", "the disk was restored")
+    world.ok(
+        "accept", "truncation", "demo", "--topic", world.topic, "--partition", "0", "--why", "the disk was restored"
+    )
     begin_another_life(world, broker, 15)
     failed = world.here("retry", "demo")
     assert failed.exit_code == 1
     assert "was recreated" in failed.stderr
-    accept = "tidemark accept-damage demo --manifest 1 --why TEXT"
+    accept = "tidemark accept damage demo --manifest 1 --why TEXT"
     assert f"is given up by: {accept}, then finish it with tidemark retry demo" in failed.stderr
-    assert "accept-topic" not in failed.stderr, "that is done"
-    told = world.json("accept-damage", "demo", "--manifest", "1", "--why", "the old topic is gone")["lines"]
+    assert "accept topic" not in failed.stderr, "that is done"
+    told = world.json("accept", "damage", "demo", "--manifest", "1", "--why", "the old topic is gone")["lines"]
     assert told == [f"sink postgres stays without {world.topic}-0 [0, 20)"]
     world.ok("retry", "demo")
     world.ok("run", "demo")
@@ -288,7 +290,7 @@ def test_a_truncation_accepted_from_elsewhere_says_what_is_lost_and_what_may_be_
     world.produce(50)
     world.ok("run", "demo")
     world.truncated_at(40)
-    accept = ("accept-truncation", "demo", "--topic", world.topic, "--partition", "0", "--why", "restored", "--from")
+    accept = ("accept", "truncation", "demo", "--topic", world.topic, "--partition", "0", "--why", "restored", "--from")
     beyond = world.here(*accept, "51")
     assert beyond.exit_code == 1
     assert f"{world.topic}-0 ends at 50: nothing can be read from offset 51 on" in beyond.stderr
@@ -308,7 +310,9 @@ def test_a_topic_gets_what_lies_below_a_cut_before_what_came_after_it(make_topic
     world.produce(25)
     world.ok("plan", "demo")
     world.truncated_at(15)
-    world.ok("accept-truncation", "demo", "--topic", world.topic, "--partition", "0", "--why", "the disk was restored")
+    world.ok(
+        "accept", "truncation", "demo", "--topic", world.topic, "--partition", "0", "--why", "the disk was restored"
+    )
     world.ok("plan", "demo")  # the ten after the cut
     refused = world.here("retry", "demo", "--manifest", "2")
     assert refused.exit_code == 1
@@ -324,8 +328,8 @@ def test_the_history_says_who_decided_what_and_why(world: World) -> None:
     world.produce(40)
     world.ok("plan", "demo")
     world.administer("delete_records", [TopicPartition(world.topic, 0, 5)])
-    world.ok("accept-loss", "demo", "--why", "too late", "--dry-run")
-    world.ok("accept-loss", "demo", "--why", "too late")
+    world.ok("accept", "loss", "demo", "--why", "too late", "--dry-run")
+    world.ok("accept", "loss", "demo", "--why", "too late")
     [decision] = world.json("history", "demo")
     assert (decision["decision"], decision["why"], decision["manifests"]) == ("accept-loss", "too late", [1])
     assert decision["actor"].startswith("cli ")

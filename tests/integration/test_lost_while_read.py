@@ -65,7 +65,7 @@ def test_offsets_that_retention_took_meanwhile_are_named_with_the_way_out(
     with pytest.raises(DataLost) as lost:
         do(world, submitted(world, partial(delete, world, 3), failure))
     assert lost.value.what == f"retention took offsets [0, 3) of {world.topic}-0 before they were read"
-    assert "tidemark accept-loss demo --why TEXT" in lost.value.next_step
+    assert "tidemark accept loss demo --why TEXT" in lost.value.next_step
     [manifest] = world.json("manifests", "demo")
     assert manifest["state"] == "failed"
     assert manifest["reason"].startswith(lost.value.what)

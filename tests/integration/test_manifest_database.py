@@ -425,11 +425,11 @@ EVERY_COMMAND_WITH_THE_DATABASE = [
     ("plan", "demo"), ("plan", "demo", "--dry-run"), ("run", "demo"), ("retry", "demo"),
     ("replay", "demo", "--manifest", "1"),
     ("manifests",), ("show", "1"), ("objects", "demo"), ("lag", "demo"), ("audit", "demo"), ("where", "t", "0", "1"),
-    ("history", "demo"), ("migrate",),
+    ("history", "demo"), ("db", "migrate"),
     *((*words, "--why", "a test") for words in [
-        ("accept-loss", "demo"), ("accept-topic", "demo", "--topic", "t"),
-        ("accept-truncation", "demo", "--topic", "t", "--partition", "0"), ("extend-back", "demo"),
-        ("adopt", "demo"), ("repair", "demo"),
+        ("accept", "loss", "demo"), ("accept", "topic", "demo", "--topic", "t"),
+        ("accept", "truncation", "demo", "--topic", "t", "--partition", "0"), ("extend-back", "demo"),
+        ("db", "adopt", "demo"), ("repair", "demo"),
     ]),
 ]  # fmt: skip
 

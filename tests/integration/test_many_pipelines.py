@@ -70,7 +70,7 @@ def test_the_pipelines_of_the_page_are_made_watched_audited_archived_and_retired
     away.unlink()
     done = typed(world, EACH, status=1)
     assert done.count(f"pipeline {names[0]} was planned and has no file in {world.pipelines}") == 2
-    assert f"tidemark retire {names[0]} --why TEXT" in done
+    assert f"tidemark retire pipeline {names[0]} --why TEXT" in done
     assert done.count(": see above") == done.count(": not archived") == 1
     assert done.count("1 of 1 manifest done, 20 rows; 0 differences") == 5, "the others are done"
     assert done.count("nothing that is not archived yet was done before") == 5

@@ -1,4 +1,4 @@
-"""``tidemark metrics --listen``: what a scraper gets, also while the database does not answer."""
+"""``tidemark monitor metrics --listen``: what a scraper gets, also while the database does not answer."""
 
 import signal
 import urllib.error
@@ -25,11 +25,11 @@ def test_each_scrape_measures_again_and_ctrl_c_ends_it(make_world: Callable[...,
     world.produce(10)
     world.ok("run", "demo")
     port = free_port()
-    serving = world.start("metrics", "demo", "--listen", str(port))
+    serving = world.start("monitor", "metrics", "demo", "--listen", str(port))
     wait_until(lambda: port_answers(port), "the port", timeout=60)
     status, kind, text = scraped(port)
     assert (status, kind) == (200, "application/openmetrics-text; version=1.0.0; charset=utf-8")
-    assert text == world.ok("metrics", "demo")
+    assert text == world.ok("monitor", "metrics", "demo")
     assert 'tidemark_records_read{pipeline="demo"} 10' in text
     world.produce(5)
     world.ok("run", "demo")
@@ -44,7 +44,7 @@ def test_a_database_that_is_gone_is_a_503_with_its_reason(make_world: Callable[.
     world = make_world()
     port = free_port()
     world.dsn += "-gone"
-    serving = world.start("metrics", "--listen", f"127.0.0.1:{port}")
+    serving = world.start("monitor", "metrics", "--listen", f"127.0.0.1:{port}")
     wait_until(lambda: port_answers(port), "the port", timeout=60)
     status, _, text = scraped(port)
     assert status == 503
@@ -66,6 +66,6 @@ def test_a_database_that_is_gone_is_a_503_with_its_reason(make_world: Callable[.
 def test_what_cannot_be_listened_on_is_said(
     make_world: Callable[..., World], words: tuple[str, ...], message: str
 ) -> None:
-    refused = make_world().here("metrics", *words)
+    refused = make_world().here("monitor", "metrics", *words)
     assert refused.exit_code != 0
     assert message in refused.stderr

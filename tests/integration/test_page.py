@@ -261,7 +261,7 @@ def test_the_json_is_what_the_commands_print(ask: Callable[..., TestClient], wor
     assert client.get(f"{api}/manifests/3").json() == command("show", "3")
     assert client.get(f"{api}/hours").json() == command("hours", "demo")
     assert client.get(f"{api}/dead-letters?limit=20").json() == command("dead-letters", "demo", "--show")
-    assert client.get("/api/metrics").text == printed(world, "metrics")
+    assert client.get("/api/metrics").text == printed(world, "monitor", "metrics")
     pipeline, [status] = client.get(api).json(), command("status", "demo", "--no-source")
     *problems, unheard = pipeline["problems"]
     assert {key: pipeline[key] for key in status} | {"problems": problems} == status

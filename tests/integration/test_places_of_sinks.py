@@ -111,7 +111,7 @@ def test_a_sink_that_comes_to_the_place_of_another_by_another_name_is_refused_in
         refused = world.here("run", "demo")
         assert refused.exit_code == 1
         assert "are one place, which sink files of pipeline demo writes: the output of two would mix" in refused.stderr
-        assert "tidemark retire-sink demo files2 --why TEXT" in refused.stderr
+        assert "tidemark retire sink demo files2 --why TEXT" in refused.stderr
         notes = world.here("plan", "demo").stderr
         for name in names:
             [note] = [line for line in notes.splitlines() if line.startswith(f"sink {name} could not be compared")]
@@ -119,7 +119,7 @@ def test_a_sink_that_comes_to_the_place_of_another_by_another_name_is_refused_in
         world.settings["sinks"] = first
         world.write_pipeline()
         for name in names:
-            world.ok("retire-sink", "demo", name, *WHY)
+            world.ok("retire", "sink", "demo", name, *WHY)
         world.ok("retry", "demo")
         world.assert_readers_complete()
         assert world.ok("audit", "demo", "--deep") == ""
@@ -192,7 +192,7 @@ def test_dead_letters_of_totals_outlive_a_renaming_beside_a_topic_of_their_name(
     if layout == OLD:
         as_in_0_3_0(totals)
     name_file(world, "orders")
-    world.ok("rename", "demo", "orders", *WHY)
+    world.ok("rename", "pipeline", "demo", "orders", *WHY)
     assert totals.dead_letters() == len(world.bad)
     assert world.ok("audit", "orders", "--deep") == ""
     assert {path.name for path in (world.folder / "staging").iterdir()} <= {"orders.dynamodb", "orders.topic"}
@@ -202,7 +202,7 @@ def test_dead_letters_of_totals_go_on_with_a_renamed_sink(dynamo: DynamoWorld) -
     before = dynamo.ok("dead-letters", "demo")
     dynamo.settings["sinks"][0]["dynamodb"]["name"] = "sums"
     dynamo.write_pipeline()
-    dynamo.ok("rename-sink", "demo", "dynamodb", "sums", *WHY)
+    dynamo.ok("rename", "sink", "demo", "dynamodb", "sums", *WHY)
     assert dynamo.ok("dead-letters", "demo") == before
     assert dynamo.ok("audit", "demo", "--deep") == ""
     assert [path.name for path in (dynamo.folder / "staging").iterdir()] == ["demo.sums"]
@@ -249,7 +249,7 @@ def test_a_staging_folder_of_another_database_is_refused_and_handed_over_with_it
         other.ok("run", "demo")
         other.assert_complete()
     world.lose_manifest_database()
-    world.ok("adopt", "demo", *WHY)
+    world.ok("db", "adopt", "demo", *WHY)
     world.produce(20)
     world.ok("run", "demo")
     world.assert_complete()
@@ -305,7 +305,7 @@ def test_what_another_database_has_staged_for_a_topic_of_its_own_is_not_listed_a
         assert staged.exists()
 
 
-@pytest.mark.parametrize("verb", ["rename", "rename-sink"])
+@pytest.mark.parametrize("verb", ["rename pipeline", "rename sink"])
 def test_a_renaming_into_the_staging_folder_of_another_database_is_refused_before_the_first_step(
     make_dynamo_world: MakeDynamo, verb: str
 ) -> None:
@@ -314,7 +314,7 @@ def test_a_renaming_into_the_staging_folder_of_another_database_is_refused_befor
     world.ok("run", "demo")
     staging = world.folder / "staging"
     ours = next((staging / "demo.dynamodb" / "_dead_letters").rglob("*.parquet"))
-    theirs = staging / ("orders.dynamodb" if verb == "rename" else "demo.sums")
+    theirs = staging / ("orders.dynamodb" if verb == "rename pipeline" else "demo.sums")
     owned_by_another(theirs)
     owner = (theirs / "_manifests" / "_owner.json").read_bytes()
     dead = put(theirs / ours.relative_to(staging / "demo.dynamodb"))
@@ -338,18 +338,18 @@ def test_a_renaming_leaves_the_staging_folder_of_its_old_name_to_the_database_th
     root = dynamo.folder / "staging" / "demo.dynamodb"
     owned_by_another(root)
     theirs = [put(root / "_staging" / "0000000001" / "0001" / "x"), put(root / "_dead_letters" / "of" / "x.parquet")]
-    dynamo.here(*rename_in_file(dynamo, "rename"), *WHY)
+    dynamo.here(*rename_in_file(dynamo, "rename pipeline"), *WHY)
     assert [file.read_bytes() for file in theirs] == [b"of the other database"] * 2
     assert "the-other" in (root / "_manifests" / "_owner.json").read_text()
 
 
 def rename_in_file(world: DynamoWorld, verb: str) -> tuple[str, ...]:
-    if verb == "rename":
+    if verb == "rename pipeline":
         name_file(world, "orders")
-        return ("rename", "demo", "orders")
+        return ("rename", "pipeline", "demo", "orders")
     world.settings["sinks"][0]["dynamodb"]["name"] = "sums"
     world.write_pipeline()
-    return ("rename-sink", "demo", "dynamodb", "sums")
+    return ("rename", "sink", "demo", "dynamodb", "sums")
 
 
 def test_a_folder_in_the_folder_of_another_sink_is_refused(make_topic_world: MakeTopic) -> None:
@@ -431,15 +431,15 @@ def test_a_place_that_is_lost_with_its_owner_is_given_up_as_adopt_says_and_not_a
     world.produce(40)
     world.ok("run", "demo")
     again = lose(world)
-    for words in (("adopt", "demo", *WHY), ("run", "demo")):
+    for words in (("db", "adopt", "demo", *WHY), ("run", "demo")):
         refused = world.here(*words)
         assert refused.exit_code == 1
         assert "is empty, and manifests are published there" in refused.stderr
         [sink] = (settings.get("name", kind) for entry in world.settings["sinks"] for kind, settings in entry.items())
-        assert f"tidemark retire-sink demo {sink} --why TEXT and tidemark fill demo NAME" in refused.stderr
+        assert f"tidemark retire sink demo {sink} --why TEXT and tidemark fill demo NAME" in refused.stderr
     world.settings["sinks"] = [again]
     world.write_pipeline()
-    world.ok("retire-sink", "demo", sink, *WHY)
+    world.ok("retire", "sink", "demo", sink, *WHY)
     world.ok("fill", "demo", "again", *WHY)
     assert world.ok("audit", "demo", "--deep") == ""
     world.produce(10)

@@ -285,7 +285,7 @@ def test_records_lost_after_planning_fail_the_attempt_and_name_the_offsets(make_
     world.administer("delete_records", [TopicPartition(world.topic, 0, 2)])
     message = refused(world, "retry", "demo")
     assert f"retention took offsets [0, 2) of {world.topic}-0 before they were read" in message
-    assert "tidemark accept-loss demo --why TEXT" in message
+    assert "tidemark accept loss demo --why TEXT" in message
     [manifest] = world.json("manifests", "demo")
     assert (manifest["state"], manifest["published_attempt"]) == ("failed", None)
     assert not list(world.lake.rglob("*.parquet"))

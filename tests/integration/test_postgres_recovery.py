@@ -24,11 +24,11 @@ def test_an_empty_database_adopts_what_markers_say(world: TableWorld) -> None:
     refused = world.here("run", "demo", "--run-key", "two")
     assert refused.exit_code == 1
     assert "belongs to another manifest database" in refused.stderr
-    before = world.json("adopt", "demo", "--why", "a test", "--dry-run")
+    before = world.json("db", "adopt", "demo", "--why", "a test", "--dry-run")
     assert before["manifests"] == [1, 2]
-    assert world.json("adopt", "demo", "--why", "a test")["manifests"] == [1, 2]
+    assert world.json("db", "adopt", "demo", "--why", "a test")["manifests"] == [1, 2]
     world.assert_complete()
-    assert world.ok("adopt", "demo", "--why", "again") == ""
+    assert world.ok("db", "adopt", "demo", "--why", "again") == ""
     world.produce(20)
     world.ok("run", "demo", "--run-key", "two")
     world.assert_complete()
@@ -42,7 +42,7 @@ def test_a_database_restored_from_an_older_copy_is_refused_until_it_adopts(world
     refused = world.here("run", "demo", "--run-key", "three")
     assert refused.exit_code == 1
     assert "holds a record of manifest 3, this database ends at 2" in refused.stderr
-    assert world.json("adopt", "demo", "--why", "restored")["manifests"] == [3]
+    assert world.json("db", "adopt", "demo", "--why", "restored")["manifests"] == [3]
     world.ok("run", "demo", "--run-key", "three")
     world.assert_complete()
 
@@ -139,6 +139,6 @@ def test_a_database_that_forgot_a_replay_plans_nothing_and_adopts_it(world: Tabl
     refused = world.here("plan", "demo", "--run-key", "two")
     assert refused.exit_code == 1
     assert "holds a record of attempt 2, and this database has no receipt of it" in refused.stderr
-    world.ok("adopt", "demo", "--why", "restored")
+    world.ok("db", "adopt", "demo", "--why", "restored")
     world.ok("run", "demo", "--run-key", "two")
     world.assert_complete()

@@ -99,7 +99,7 @@ def test_a_group_of_another_pipeline_is_not_told_until_a_person_forgets_its_offs
     (world.pipelines / "demo.yaml").unlink()
     world.name = "orders"
     world.write_pipeline(progress_group=group)
-    world.ok("rename", "demo", "orders", "--why", "a test")
+    world.ok("rename", "pipeline", "demo", "orders", "--why", "a test")
     world.ok("run", "orders")
     assert committed(world, group) == {0: 40}
     admin = AdminClient({"bootstrap.servers": world.broker.bootstrap_servers})
@@ -135,7 +135,9 @@ def test_what_is_unpublished_below_a_cut_holds_its_partition_back(make_world: Ma
     world.produce(30)
     world.ok("plan", "demo")
     world.truncated_at(15)
-    world.ok("accept-truncation", "demo", "--topic", world.topic, "--partition", "0", "--why", "the disk was restored")
+    world.ok(
+        "accept", "truncation", "demo", "--topic", world.topic, "--partition", "0", "--why", "the disk was restored"
+    )
     world.ok("plan", "demo")
     world.ok("retry", "demo", "--manifest", "2")
     assert committed(world, group) == {0: 0}
@@ -172,6 +174,6 @@ def test_a_topic_that_was_recreated_and_one_that_is_gone_are_no_hindrance(make_w
     world.administer("delete_topics", [world.topic])
     world.create_topic()
     world.produce(4)
-    world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "a test")
+    world.ok("accept", "topic", "demo", "--topic", world.topic, "--why", "a test")
     world.ok("run", "demo")
     assert committed(world, group) == {0: 4}

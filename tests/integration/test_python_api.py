@@ -91,7 +91,7 @@ def test_looking_from_python_shows_what_commands_print(here: World) -> None:
     assert as_json(tidemark.lag("demo")) == here.json("lag", "demo")
     assert sum(view.lag for view in tidemark.lag("demo")) == 10
     here.ok("plan", "demo")
-    here.ok("archive", "demo", "--before", datetime.now(UTC).isoformat(), "--why", "old")
+    here.ok("db", "archive", "demo", "--before", datetime.now(UTC).isoformat(), "--why", "old")
     for manifest in tidemark.manifests("demo"):
         assert as_json(tidemark.show(manifest.id)) == here.json("show", str(manifest.id))
     assert [attempt.state for attempt in tidemark.show(1).attempts] == ["published"]

@@ -25,11 +25,11 @@ from tidemark.pipeline.loader import find
 
 MakeWorld = Callable[..., World]
 WHY = ("--why", "a better word")
-RENAME = ("rename", "demo", "orders", *WHY)
+RENAME = ("rename", "pipeline", "demo", "orders", *WHY)
 REFUSED = [
     ("plan",), ("run",), ("retry",), ("replay", "--manifest", "1"), ("lag",), ("audit",), ("repair", *WHY),
-    ("adopt", *WHY), ("accept-loss", *WHY), ("extend-back", *WHY), ("rename-sink", "files", "lake", *WHY),
-    ("retire-sink", "files", *WHY), ("fill", "files", *WHY),
+    ("db adopt", *WHY), ("accept loss", *WHY), ("extend-back", *WHY), ("rename sink", "files", "lake", *WHY),
+    ("retire sink", "files", *WHY), ("fill", "files", *WHY),
 ]  # fmt: skip
 
 
@@ -89,8 +89,8 @@ def test_a_renamed_pipeline_goes_on_where_it_ended_and_keeps_all_it_has(world: W
 
 def test_what_was_decided_under_the_old_name_is_in_the_history_of_the_new_one(world: World) -> None:
     (world.pipelines / "demo.yaml").unlink()
-    world.ok("retire", "demo", *WHY)
-    world.ok("retire", "demo", "--undo", *WHY)
+    world.ok("retire", "pipeline", "demo", *WHY)
+    world.ok("retire", "pipeline", "demo", "--undo", *WHY)
     world.write_pipeline()
     before = world.json("history", "demo")
     assert before
@@ -104,10 +104,10 @@ def test_the_old_name_is_refused_wherever_somebody_still_uses_it(world: World) -
     name_file(world)
     world.ok(*RENAME)
     (world.pipelines / "old.yaml").write_text(text)
-    for verb, *words in (*REFUSED, ("manifests",), ("retire", *WHY)):
-        refused = world.here(verb, "demo", *words)
+    for verb, *words in (*REFUSED, ("manifests",), ("retire pipeline", *WHY)):
+        refused = world.here(*verb.split(), "demo", *words)
         assert refused.exit_code == 2, (verb, refused.stderr)
-        if verb != "retire":
+        if verb != "retire pipeline":
             assert "it is orders now" in refused.stderr, (verb, refused.stderr)
     checked = world.here("validate")
     assert (checked.exit_code, "it is orders now" in checked.stdout + checked.stderr) == (2, True)
@@ -146,7 +146,7 @@ def test_what_must_be_right_before_is_refused_by_name_and_changes_nothing(world:
     text = file.read_text()
     for words, message in (
         (RENAME, "the pipeline has a file under its old name"),
-        (("rename", "demo", "demo", *WHY), "the pipeline has a file under its old name"),
+        (("rename", "pipeline", "demo", "demo", *WHY), "the pipeline has a file under its old name"),
     ):
         refused = world.here(*words)
         assert (refused.exit_code, message in refused.stderr) == (2, True), refused.stderr
@@ -156,8 +156,8 @@ def test_what_must_be_right_before_is_refused_by_name_and_changes_nothing(world:
     assert f"rm {kept_path('demo', world.pipelines, world.environment())}" in refused.stderr
     kept_path("demo", world.pipelines, world.environment()).unlink()
     for words, message in (
-        (("rename", "demp", "orders", *WHY), 'no pipeline demp was ever planned; did you mean "demo"?'),
-        (("rename", "demo", "nobody", *WHY), "nobody"),
+        (("rename", "pipeline", "demp", "orders", *WHY), 'no pipeline demp was ever planned; did you mean "demo"?'),
+        (("rename", "pipeline", "demo", "nobody", *WHY), "nobody"),
     ):
         refused = world.here(*words)
         assert (refused.exit_code, message in refused.stderr) == (2, True), refused.stderr
@@ -168,13 +168,13 @@ def test_what_must_be_right_before_is_refused_by_name_and_changes_nothing(world:
     world.write_pipeline()
     assert "is known and not in the file of orders" in world.here(*RENAME).stderr
     (world.pipelines / "orders.yaml").unlink()
-    world.ok("retire", "demo", *WHY)
+    world.ok("retire", "pipeline", "demo", *WHY)
     del world.settings["sinks"]
     world.write_pipeline()
     refused = world.here(*RENAME)
-    assert (refused.exit_code, "tidemark retire demo --undo" in refused.stderr) == (1, True), refused.stderr
+    assert (refused.exit_code, "tidemark retire pipeline demo --undo" in refused.stderr) == (1, True), refused.stderr
     (world.pipelines / "orders.yaml").unlink()
-    world.ok("retire", "demo", "--undo", *WHY)
+    world.ok("retire", "pipeline", "demo", "--undo", *WHY)
     file.write_text(text)
     world.name = "demo"
     world.assert_complete()
@@ -189,7 +189,7 @@ def test_a_name_that_another_pipeline_has_or_had_is_refused(world: World) -> Non
     (world.pipelines / "other.yaml").write_text(
         (world.pipelines / "other.yaml").read_text().replace("orders", "late", 1)
     )
-    world.ok("rename", "orders", "late", *WHY)
+    world.ok("rename", "pipeline", "orders", "late", *WHY)
     world.name = "orders"
     world.write_pipeline()
     assert "the pipeline was renamed" in world.here("plan", "orders").stderr
@@ -200,7 +200,7 @@ def test_a_name_that_another_pipeline_has_or_had_is_refused(world: World) -> Non
 def test_back_to_its_first_name_and_on_to_a_third(world: World) -> None:
     for old, new in (("demo", "orders"), ("orders", "demo"), ("demo", "third")):
         name_file(world, new)
-        world.ok("rename", old, new, *WHY)
+        world.ok("rename", "pipeline", old, new, *WHY)
         goes_on(world)
     assert [row["decision"] for row in world.json("history", "third")] == ["rename"] * 3
     assert "it is third now" in world.here("manifests", "orders").stderr
@@ -209,11 +209,13 @@ def test_back_to_its_first_name_and_on_to_a_third(world: World) -> None:
 def test_a_file_that_was_renamed_by_hand_alone_is_not_planned_from_the_first_record_on(world: World) -> None:
     name_file(world)
     told = world.here("validate", "--against-history")
-    assert "tidemark rename demo orders --why TEXT" in told.stdout
-    assert "tidemark rename demo NEW --why TEXT" in told.stderr
+    assert "tidemark rename pipeline demo orders --why TEXT" in told.stdout
+    assert "tidemark rename pipeline demo NEW --why TEXT" in told.stderr
     for words in (("plan", "orders", "--dry-run"), ("plan", "orders"), ("run", "orders")):
         refused = world.here(*words)
-        assert (refused.exit_code, "tidemark rename demo orders --why TEXT" in refused.stderr) == (1, True), refused
+        assert (refused.exit_code, "tidemark rename pipeline demo orders --why TEXT" in refused.stderr) == (1, True), (
+            refused
+        )
     assert planned(world) == ["demo"]
     world.ok(*RENAME)
     goes_on(world)
@@ -227,7 +229,7 @@ def test_a_topic_that_is_recreated_after_the_renaming_is_noticed(world: World) -
     world.produce(80)
     refused = world.here("plan", "orders")
     assert (refused.exit_code, "was recreated" in refused.stderr) == (1, True), refused.stderr
-    assert "tidemark accept-topic orders" in refused.stderr
+    assert "tidemark accept topic orders" in refused.stderr
 
 
 @pytest.mark.parametrize("point", FAILPOINTS_OF_RENAMES)
@@ -238,9 +240,9 @@ def test_killed_anywhere_it_is_repeated_and_until_then_nothing_else_is_allowed(w
     begun = point != "rename.before_commit"
     if begun:
         for verb, *words in REFUSED:
-            refused = world.here(verb, "orders", *words)
+            refused = world.here(*verb.split(), "orders", *words)
             assert refused.exit_code == 2, (verb, refused.stderr)
-            assert "end it: tidemark rename demo orders --why TEXT" in refused.stderr, (verb, refused.stderr)
+            assert "end it: tidemark rename pipeline demo orders --why TEXT" in refused.stderr, (verb, refused.stderr)
     else:
         assert planned(world) == ["demo"]
     world.ok(*RENAME)
@@ -295,7 +297,7 @@ def test_a_sink_of_every_kind_goes_on(make_all_sinks_world: Callable[..., AllSin
     replayed = world.here("replay", "demo", "--manifest", "1").stderr
     name_file(world)
     refused = world.here("plan", "orders")
-    assert "tidemark rename demo orders --why TEXT" in refused.stderr
+    assert "tidemark rename pipeline demo orders --why TEXT" in refused.stderr
     world.ok(*RENAME)
     assert world.ok("audit", "orders", "--deep") == ""
     again = world.here("replay", "orders", "--manifest", "1").stderr
@@ -312,13 +314,13 @@ def test_what_is_archived_goes_on_under_the_new_name(world: World) -> None:
     """Readers, the audit and the archive itself, which a second one extends."""
     objects = sorted(world.data_paths())
     before = ("--before", datetime.now(UTC).isoformat(), "--why", "it grows")
-    world.ok("archive", "demo", *before)
+    world.ok("db", "archive", "demo", *before)
     name_file(world)
     world.ok(*RENAME)
     assert sorted(world.data_paths()) == objects
     goes_on(world)
     assert world.json("show", "1")["archived"]["why"] == "it grows"
-    world.ok("archive", "orders", "--before", datetime.now(UTC).isoformat(), "--why", "it grows on")
+    world.ok("db", "archive", "orders", "--before", datetime.now(UTC).isoformat(), "--why", "it grows on")
     assert world.manifests() == []
     goes_on(world)
     assert set(objects) < set(world.data_paths())
@@ -339,5 +341,5 @@ def test_killed_again_and_again_a_sink_of_every_kind_has_the_new_name_in_the_end
     world.ok("run", "orders")
     world.assert_complete()
     world.lose_manifest_database()
-    world.ok("adopt", "orders", *WHY)
+    world.ok("db", "adopt", "orders", *WHY)
     goes_on(world)

@@ -34,29 +34,29 @@ def names(world: World) -> list[str]:
 
 def test_it_is_refused_while_there_is_a_file_and_done_without_one(world: World) -> None:
     file = world.pipelines / "demo.yaml"
-    refused = world.here("retire", "demo", *WHY)
+    refused = world.here("retire", "pipeline", "demo", *WHY)
     assert refused.exit_code == 2
     assert "the pipeline has a file" in refused.stderr
     text = file.read_text()
     file.unlink()
     objects = world.object_keys()
-    assert "2 manifests done" in world.ok("retire", "demo", *WHY, "--dry-run")
+    assert "2 manifests done" in world.ok("retire", "pipeline", "demo", *WHY, "--dry-run")
     assert names(world) == ["demo"], "a dry run changes nothing"
-    assert world.json("retire", "demo", *WHY)["lines"]
+    assert world.json("retire", "pipeline", "demo", *WHY)["lines"]
     assert names(world) == []
     assert world.object_keys() == objects
-    assert "demo" not in world.ok("metrics")
+    assert "demo" not in world.ok("monitor", "metrics")
     [decision] = world.json("history", "demo")
     assert (decision["decision"], decision["why"]) == ("retire", WHY[1])
-    again = world.here("retire", "demo", *WHY)
+    again = world.here("retire", "pipeline", "demo", *WHY)
     assert "the pipeline was retired on" in again.stderr
     file.write_text(text)
     for verb in ("plan", "run", "retry", "audit"):
         refused = world.here(verb, "demo")
         assert refused.exit_code == 2, verb
-        assert "tidemark retire demo --undo --why TEXT" in refused.stderr, verb
-    world.ok("retire", "demo", "--undo", *WHY)
-    assert "is not retired" in world.here("retire", "demo", "--undo", *WHY).stderr
+        assert "tidemark retire pipeline demo --undo --why TEXT" in refused.stderr, verb
+    world.ok("retire", "pipeline", "demo", "--undo", *WHY)
+    assert "is not retired" in world.here("retire", "pipeline", "demo", "--undo", *WHY).stderr
     world.produce(20)
     world.ok("run", "demo")
     world.assert_complete()
@@ -67,16 +67,16 @@ def test_a_file_that_is_wrong_or_only_kept_and_a_folder_that_is_not_there_refuse
     file = world.pipelines / "demo.yaml"
     text = file.read_text()
     file.write_text(f"{text}\nunknown_key: 1\n")
-    refused = world.here("retire", "demo", *WHY)
+    refused = world.here("retire", "pipeline", "demo", *WHY)
     assert (refused.exit_code, f"the pipeline has a file: {file}" in refused.stderr) == (2, True), refused.stderr
     file.write_text(text)
     deployed(world.pipelines, world.environment())  # as Airflow reads it
     file.unlink()
-    refused = world.here("retire", "demo", *WHY)
+    refused = world.here("retire", "pipeline", "demo", *WHY)
     kept = kept_path("demo", world.pipelines, world.environment())
     assert (refused.exit_code, f"rm {kept}" in refused.stderr) == (2, True), refused.stderr
     kept.unlink()
-    refused = world.here("retire", "demo", *WHY, "--pipelines", f"{world.pipelines}-elsewhere")
+    refused = world.here("retire", "pipeline", "demo", *WHY, "--pipelines", f"{world.pipelines}-elsewhere")
     assert (refused.exit_code, "there is no folder of pipelines" in refused.stderr) == (2, True), refused.stderr
     assert names(world) == ["demo"], "nothing of this has retired it"
 
@@ -85,10 +85,10 @@ def test_a_retired_pipeline_whose_file_is_back_is_a_problem_wherever_somebody_lo
     file = world.pipelines / "demo.yaml"
     text = file.read_text()
     file.unlink()
-    world.ok("retire", "demo", *WHY)
-    assert "demo" in world.ok("metrics", "demo"), "by its name it is still measured"
+    world.ok("retire", "pipeline", "demo", *WHY)
+    assert "demo" in world.ok("monitor", "metrics", "demo"), "by its name it is still measured"
     file.write_text(text)
-    step = "tidemark retire demo --undo --why TEXT"
+    step = "tidemark retire pipeline demo --undo --why TEXT"
     checked = world.here("validate")
     assert (checked.exit_code, step in checked.stdout + checked.stderr) == (2, True), checked
     looked = world.here("status", "demo", "--json")
@@ -97,7 +97,7 @@ def test_a_retired_pipeline_whose_file_is_back_is_a_problem_wherever_somebody_lo
     assert [(problem["kind"], step in problem["next_step"]) for problem in view["problems"]] == [("blocked", True)]
     file.write_text(text.replace("demo", "other", 1))
     told = world.here("validate", "--against-history").stdout
-    assert f"if it was renamed: {step}, then: tidemark rename demo other --why TEXT" in told
+    assert f"if it was renamed: {step}, then: tidemark rename pipeline demo other --why TEXT" in told
 
 
 def test_a_plan_that_began_before_the_pipeline_was_retired_stores_nothing(
@@ -134,10 +134,10 @@ def test_a_comment_with_its_name_in_the_file_of_another_pipeline_is_no_file_of_i
     other.write_text(file.read_text().replace("demo", "other", 1) + "\n# made like pipeline: demo\n")
     file.unlink()
     (world.pipelines / "empty.yaml").write_text("")
-    refused = world.here("retire", "demo", *WHY)
+    refused = world.here("retire", "pipeline", "demo", *WHY)
     assert (refused.exit_code, "empty.yaml: is empty" in refused.stderr) == (2, True), refused.stderr
     (world.pipelines / "empty.yaml").unlink()
-    world.ok("retire", "demo", *WHY)
+    world.ok("retire", "pipeline", "demo", *WHY)
 
 
 def test_manifests_that_are_not_done_are_named_and_an_attempt_at_work_refuses(make_world: MakeWorld) -> None:
@@ -147,15 +147,15 @@ def test_manifests_that_are_not_done_are_named_and_an_attempt_at_work_refuses(ma
     attempt = world.start("retry", "demo", failpoint="stage.done:stop")
     wait_stopped(attempt)
     (world.pipelines / "demo.yaml").unlink()
-    refused = world.here("retire", "demo", *WHY)
+    refused = world.here("retire", "pipeline", "demo", *WHY)
     assert (refused.exit_code, "at work" in refused.stderr) == (1, True), refused.stderr
     attempt.kill()
     attempt.wait()
-    assert "1 manifest not done, which nothing processes any more: 1" in world.ok("retire", "demo", *WHY)
+    assert "1 manifest not done, which nothing processes any more: 1" in world.ok("retire", "pipeline", "demo", *WHY)
     assert not world.listing(), "nothing became visible"
 
 
 def test_a_name_that_was_never_planned_is_told_with_the_nearest(world: World) -> None:
-    refused = world.here("retire", "demp", *WHY)
+    refused = world.here("retire", "pipeline", "demp", *WHY)
     assert refused.exit_code == 2
     assert 'no pipeline demp was ever planned; did you mean "demo"?' in refused.stderr

@@ -21,8 +21,8 @@ MakeTableWorld = Callable[..., TableWorld]
 WHY = ("--why", "the schedule says so")
 REFUSED = [
     ("plan",), ("run",), ("retry",), ("replay", "--manifest", "1"), ("lag",), ("audit",), ("repair", *WHY),
-    ("adopt", *WHY), ("accept-loss", *WHY), ("accept-topic", "--topic", "t", *WHY), ("extend-back", *WHY),
-    ("accept-truncation", "--topic", "t", "--partition", "0", *WHY), ("retire-sink", "postgres", *WHY),
+    ("db adopt", *WHY), ("accept loss", *WHY), ("accept topic", "--topic", "t", *WHY), ("extend-back", *WHY),
+    ("accept truncation", "--topic", "t", "--partition", "0", *WHY), ("retire sink", "postgres", *WHY),
     ("fill", "ledger", *WHY),
 ]  # fmt: skip
 
@@ -58,12 +58,12 @@ def renamed(world: TableWorld) -> None:
 
 def test_a_renamed_sink_is_refused_by_every_verb_until_it_is_renamed_in_the_database(world: TableWorld) -> None:
     renamed(world)
-    command = "tidemark rename-sink demo postgres ledger --why TEXT"
+    command = "tidemark rename sink demo postgres ledger --why TEXT"
     for verb, *words in (*REFUSED, ("validate",)):
-        refused = world.here(verb, *([] if verb == "validate" else ["demo"]), *words)
+        refused = world.here(*verb.split(), *([] if verb == "validate" else ["demo"]), *words)
         assert refused.exit_code == 2, (verb, refused.stderr)
         assert command in refused.stderr, verb
-    rename = ("rename-sink", "demo", "postgres", "ledger", *WHY)
+    rename = ("rename", "sink", "demo", "postgres", "ledger", *WHY)
     assert "sink postgres is ledger from here on: 2 published manifests" in world.ok(*rename, "--dry-run")
     assert command in world.here("plan", "demo").stderr, "a dry run changes nothing"
     assert world.json(*rename)["lines"]
@@ -85,13 +85,13 @@ def test_a_renamed_sink_is_refused_by_every_verb_until_it_is_renamed_in_the_data
 def test_a_target_is_adopted_by_the_name_that_its_sink_had_and_renamed_after_that(world: TableWorld) -> None:
     world.lose_manifest_database()
     renamed(world)
-    refused = world.here("adopt", "demo", *WHY)
+    refused = world.here("db", "adopt", "demo", *WHY)
     assert refused.exit_code == 1
-    assert "then rename it: tidemark rename-sink demo OLD ledger --why TEXT" in refused.stderr
+    assert "then rename it: tidemark rename sink demo OLD ledger --why TEXT" in refused.stderr
     write_sinks(world, lake_sink(world.lake), table_sink())
-    world.ok("adopt", "demo", *WHY)
+    world.ok("db", "adopt", "demo", *WHY)
     renamed(world)
-    world.ok("rename-sink", "demo", "postgres", "ledger", *WHY)
+    world.ok("rename", "sink", "demo", "postgres", "ledger", *WHY)
     world.produce(20)
     world.ok("run", "demo")
     world.assert_complete()
@@ -101,14 +101,14 @@ def test_a_target_is_adopted_by_the_name_that_its_sink_had_and_renamed_after_tha
 def test_a_name_that_is_wrong_is_not_taken_for_a_renamed_sink(world: TableWorld) -> None:
     write_sinks(world, lake_sink(world.lake), table_sink(name="ledger", table="other"))
     assert "the pipeline file has connection warehouse, table public.other" in (
-        refusal := world.here("rename-sink", "demo", "postgres", "ledger", *WHY).stderr
+        refusal := world.here("rename", "sink", "demo", "postgres", "ledger", *WHY).stderr
     ), refusal
     for old, new, message in (
         ("nobody", "ledger", "the database knows no sink nobody of this pipeline; it knows: files, postgres"),
         ("files", "postgres", "the pipeline file has no sink postgres; it has: files, ledger"),
         ("postgres", "files", "sink files is known already"),
     ):
-        refused = world.here("rename-sink", "demo", old, new, *WHY)
+        refused = world.here("rename", "sink", "demo", old, new, *WHY)
         assert (refused.exit_code, message in refused.stderr) == (2, True), refused.stderr
     write_sinks(world, lake_sink(world.lake), table_sink())
     assert world.ok("audit", "demo", "--deep") == ""
@@ -118,7 +118,7 @@ def test_a_renaming_killed_between_database_and_target_is_repeated_and_nothing_e
     world: TableWorld,
 ) -> None:
     renamed(world)
-    rename = ("rename-sink", "demo", "postgres", "ledger", *WHY)
+    rename = ("rename", "sink", "demo", "postgres", "ledger", *WHY)
     with psycopg.connect(world.targets["warehouse"]) as holder:
         holder.execute("LOCK TABLE tidemark_target.marker IN SHARE MODE")
         killed = world.start(*rename)
@@ -131,9 +131,9 @@ def test_a_renaming_killed_between_database_and_target_is_repeated_and_nothing_e
         killed.kill()
         killed.wait()
         world.query("SELECT pg_terminate_backend(%s)", waiting[0]["pid"])
-    end = "end it: tidemark rename-sink demo postgres ledger --why TEXT"
+    end = "end it: tidemark rename sink demo postgres ledger --why TEXT"
     for verb, *words in (*REFUSED, ("validate",)):
-        assert end in world.here(verb, *([] if verb == "validate" else ["demo"]), *words).stderr, verb
+        assert end in world.here(*verb.split(), *([] if verb == "validate" else ["demo"]), *words).stderr, verb
     renamed_before = dict(world.settings)
     write_sinks(world, lake_sink(world.lake), table_sink())
     assert end in world.here("plan", "demo").stderr, "also under the old name: the database has the new one"
@@ -152,7 +152,7 @@ def test_what_only_lacks_its_mark_is_recovered_under_the_new_name(make_table_wor
     world.produce(60)
     assert world.tidemark("run", "demo", failpoint="publish.before_mark:kill9@2").returncode == -signal.SIGKILL
     renamed(world)
-    world.ok("rename-sink", "demo", "postgres", "ledger", *WHY)
+    world.ok("rename", "sink", "demo", "postgres", "ledger", *WHY)
     world.administer("delete_records", [TopicPartition(world.topic, at, 30) for at in range(2)])
     world.ok("retry", "demo")
     world.assert_complete()
@@ -167,7 +167,7 @@ def test_an_attempt_without_its_session_publishes_nothing_under_the_old_name(
     paused = world.start("run", "demo", failpoint="publish.receipt:stop")
     wait_stopped(paused)
     renamed(world)
-    rename = ("rename-sink", "demo", "postgres", "ledger", *WHY)
+    rename = ("rename", "sink", "demo", "postgres", "ledger", *WHY)
     assert "attempt 1 is alive and at work" in world.here(*rename).stderr
     with psycopg.connect(world.dsn, autocommit=True) as connection:
         connection.execute(
@@ -199,13 +199,13 @@ def test_a_sink_taken_out_of_the_file_stays_known_until_it_is_retired(world: Tab
     assert world.object_keys() == kept, "and so does its output"
     assert world.json("show", "3")["unfilled"] == ["files"]
     write_sinks(world, lake_sink(world.lake, name="second"), table_sink())
-    assert "tidemark rename-sink demo files second --why TEXT" in world.here("plan", "demo").stderr
+    assert "tidemark rename sink demo files second --why TEXT" in world.here("plan", "demo").stderr
     write_sinks(world, lake_sink(world.lake / "raw", name="second"), table_sink())
-    assert "tidemark retire-sink demo files --why TEXT" in world.here("plan", "demo").stderr
+    assert "tidemark retire sink demo files --why TEXT" in world.here("plan", "demo").stderr
     write_sinks(world, table_sink())
-    assert "sink postgres is in the pipeline file" in world.here("retire-sink", "demo", "postgres", *WHY).stderr
-    assert "no sink nobody" in world.here("retire-sink", "demo", "nobody", *WHY).stderr
-    retire = ("retire-sink", "demo", "files", *WHY)
+    assert "sink postgres is in the pipeline file" in world.here("retire", "sink", "demo", "postgres", *WHY).stderr
+    assert "no sink nobody" in world.here("retire", "sink", "demo", "nobody", *WHY).stderr
+    retire = ("retire", "sink", "demo", "files", *WHY)
     lines = world.ok(*retire, "--dry-run").splitlines()
     assert lines == [
         "sink files: 2 published manifests do not count any more",
@@ -223,7 +223,7 @@ def test_a_sink_taken_out_of_the_file_stays_known_until_it_is_retired(world: Tab
 def test_the_target_of_a_retired_sink_is_used_again_and_what_lies_there_is_no_stray(world: TableWorld) -> None:
     kept = world.object_keys()
     write_sinks(world, table_sink())
-    world.ok("retire-sink", "demo", "files", *WHY)
+    world.ok("retire", "sink", "demo", "files", *WHY)
     write_sinks(world, lake_sink(world.lake), table_sink())
     assert "give the sink another name" in world.here("plan", "demo").stderr
     write_sinks(world, lake_sink(world.lake, name="second"), table_sink())
@@ -232,7 +232,7 @@ def test_the_target_of_a_retired_sink_is_used_again_and_what_lies_there_is_no_st
     for line in world.here("audit", "demo", "--deep").stdout.splitlines():
         assert line.endswith("next: tidemark fill demo second --why TEXT"), "no record there is taken for its own"
     assert world.here("repair", "demo", *WHY).stdout == ""
-    assert world.here("adopt", "demo", *WHY).stdout == ""
+    assert world.here("db", "adopt", "demo", *WHY).stdout == ""
     world.ok("fill", "demo", "second", *WHY)
     assert world.exact() == world.everything()
     assert set(kept) < set(world.object_keys()), "nobody removes what the retired sink had"
@@ -254,7 +254,7 @@ def test_a_folder_without_a_note_that_another_path_leads_to_is_that_of_the_sink_
     standing = [] if retired else [lake_sink(world.lake)]
     if retired:
         write_sinks(world, table_sink())
-        world.ok("retire-sink", "demo", "files", *WHY)
+        world.ok("retire", "sink", "demo", "files", *WHY)
     write_sinks(world, *standing, lake_sink(link, name="second"), table_sink())
     for words in (("plan", "demo"), ("repair", "demo", *WHY)):
         world.here(*words)
@@ -265,7 +265,7 @@ def test_a_folder_without_a_note_that_another_path_leads_to_is_that_of_the_sink_
     assert f"{link} and {world.lake} are one place, which sink files of pipeline demo writes" in refused.stderr
     assert not note.exists() or json.loads(note.read_text())["target"] == str(world.lake)
     write_sinks(world, *standing, table_sink())
-    world.here("retire-sink", "demo", "second", *WHY)
+    world.here("retire", "sink", "demo", "second", *WHY)
     if retired:
         write_sinks(world, lake_sink(world.lake, name="third"), table_sink())
     world.produce(20)
@@ -276,7 +276,7 @@ def test_a_folder_without_a_note_that_another_path_leads_to_is_that_of_the_sink_
 
 def test_the_table_of_a_retired_sink_is_used_again(world: TableWorld) -> None:
     write_sinks(world, lake_sink(world.lake))
-    world.ok("retire-sink", "demo", "postgres", *WHY)
+    world.ok("retire", "sink", "demo", "postgres", *WHY)
     write_sinks(world, lake_sink(world.lake), table_sink(name="ledger"))
     world.produce(20)
     world.ok("run", "demo")
@@ -288,8 +288,8 @@ def test_retiring_the_only_sink_that_has_a_manifest_says_which_are_published_now
     write_sinks(world, lake_sink(world.folder / "other", name="other"))
     world.produce(20)
     world.ok("run", "demo")
-    world.ok("retire-sink", "demo", "postgres", *WHY)
-    retired = world.ok("retire-sink", "demo", "files", *WHY)
+    world.ok("retire", "sink", "demo", "postgres", *WHY)
+    retired = world.ok("retire", "sink", "demo", "files", *WHY)
     assert "2 manifests published nowhere else: 1, 2" in retired
     assert "is done without a publication" in world.here("audit", "demo").stdout
     assert [view["unfilled"] for view in world.manifests()] == [["other"], ["other"], []]
@@ -350,7 +350,7 @@ def test_filling_says_what_the_source_lost_and_goes_on_with_the_others(make_tabl
         [lost] = result["not_filled"]
         assert lost["manifest_id"] == 1
         assert "retention took offsets [0, 5)" in lost["what"]
-        assert "accept-loss" not in lost["next_step"], "nothing of it is unpublished in the lake"
+        assert "accept loss" not in lost["next_step"], "nothing of it is unpublished in the lake"
     assert world.merged_spans() == world.published_spans("postgres")
     assert publications(world, 2) == {"files": 1, "postgres": 2}
     assert world.exact() == world.everything()
@@ -371,16 +371,16 @@ def test_a_fill_that_died_is_repeated(make_table_world: MakeTableWorld) -> None:
 
 def test_a_target_that_is_lost_is_told_once_and_given_up_for_one_in_another_place(world: TableWorld) -> None:
     write_sinks(world, lake_sink(world.lake))
-    world.ok("retire-sink", "demo", "postgres", *WHY)
+    world.ok("retire", "sink", "demo", "postgres", *WHY)
     shutil.rmtree(world.lake)
     audit = world.here("audit", "demo").stdout.splitlines()
     [told] = [line for line in audit if "is empty, and manifests are published there" in line]
     assert not any("tidemark replay" in line for line in audit), audit
     replay = world.here("replay", "demo", "--manifest", "1")
-    assert (replay.exit_code, "tidemark retire-sink demo files --why TEXT" in replay.stderr) == (1, True), told
+    assert (replay.exit_code, "tidemark retire sink demo files --why TEXT" in replay.stderr) == (1, True), told
     world.settings["sinks"] = [lake_sink(world.lake.with_name("again"), name="again")]
     world.write_pipeline()
-    world.ok("retire-sink", "demo", "files", *WHY)
+    world.ok("retire", "sink", "demo", "files", *WHY)
     world.ok("fill", "demo", "again", *WHY)
     assert len(world.data_paths()) > 0
     assert world.ok("audit", "demo", "--deep") == ""

@@ -256,7 +256,7 @@ def test_what_retention_took_before_the_first_plan_is_refused_or_recorded(
     message = refused(world)
     assert f"retention took offsets [3, 6) of {world.topic}-0" in message
     assert "on_data_loss: record in the pipeline file" in message
-    assert "accept-loss" not in message, "there is no chain to accept it on"
+    assert "accept loss" not in message, "there is no chain to accept it on"
     start_at(world, start, on_data_loss="record")
     done = world.json("run", "demo")
     assert world.chain() == [(0, "anchor", None, 3), (0, "lost", 3, 6), (0, "data", 6, 10)]

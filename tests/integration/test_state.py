@@ -61,7 +61,7 @@ def state(world: World, *words: str) -> str:
     assert printed.exit_code == (1 if view.state in PROBLEMS else 0)
     assert view.healthy == (view.state not in PROBLEMS) == (not view.problems)
     assert not view.problems or view.problems[0].kind is view.state
-    assert f'tidemark_state{{pipeline="demo",state="{view.state}"}} 1' in world.ok("metrics", "demo")
+    assert f'tidemark_state{{pipeline="demo",state="{view.state}"}} 1' in world.ok("monitor", "metrics", "demo")
     return view.state.value
 
 
@@ -242,7 +242,7 @@ def test_a_topic_that_is_another_one_is_not_ok_before_a_plan_has_met_it(world: W
         assert "was recreated: its id was " in world.ok("lag", "demo")
     assert reason(world)[1] == "tidemark plan demo --dry-run"
     refused = world.here("plan", "demo", "--dry-run").stderr
-    accept = f"tidemark accept-topic demo --topic {world.topic} --why TEXT"
+    accept = f"tidemark accept topic demo --topic {world.topic} --why TEXT"
     assert accept in refused
     assert world.here("run", "demo").exit_code == 1
     assert (state(world), reason(world)[1]) == ("blocked", accept)
@@ -291,13 +291,13 @@ def test_an_older_run_that_is_done_again_says_nothing_about_a_newer_plan_that_fa
 def test_a_decision_answers_the_refusal_and_no_other_failure(world: World) -> None:
     world.produce(20)
     failing_plan(world, "two")
-    told = ("notify", "--command", "true", "--after", "0s")
+    told = ("monitor", "notify", "--command", "true", "--after", "0s")
     assert "the lake is read-only" in world.ok(*told)
     world.administer("delete_records", [TopicPartition(world.topic, 0, 15)])
     [view] = world.status()
     assert [problem["kind"] for problem in view["problems"]] == ["lost", "failing"]
     assert "no longer" not in world.ok(*told)
-    world.ok("accept-loss", "demo", "--why", "a test")
+    world.ok("accept", "loss", "demo", "--why", "a test")
     assert (state(world), reason(world)[0].endswith("the lake is read-only")) == ("failing", True)
     world.ok("run", "demo")
     assert state(world) == "ok"
@@ -310,7 +310,7 @@ def test_dead_letters_are_not_over_when_the_file_breaks(world: World) -> None:
         world.produce(20, bad_every=1)
         world.ok("run", "demo")
     assert state(world) == "dead letters"
-    told = ("notify", "--command", "true", "--after", "0s")
+    told = ("monitor", "notify", "--command", "true", "--after", "0s")
     assert "dead letters" in world.ok(*told)
     (world.pipelines / "demo.yaml").unlink()
     shutil.rmtree(world.folder / "_pipelines", ignore_errors=True)
@@ -357,10 +357,10 @@ def test_what_retention_took_is_told_by_partition_without_being_asked(make_world
     ends = [TopicPartition(world.topic, 0, 15), TopicPartition(world.topic, 1, 15)]
     world.administer("delete_records", ends)
     assert state(world) == "lost"
-    told = world.ok("notify", "--dry-run", "--after", "0s")
+    told = world.ok("monitor", "notify", "--dry-run", "--after", "0s")
     assert [f"{world.topic}-{partition} before they were planned" in told for partition in (0, 1)] == [True, True]
-    assert reason(world)[1] == "tidemark accept-loss demo --why TEXT"
-    world.ok("accept-loss", "demo", "--why", "a test")
+    assert reason(world)[1] == "tidemark accept loss demo --why TEXT"
+    world.ok("accept", "loss", "demo", "--why", "a test")
     world.ok("run", "demo")
     assert state(world) == "ok"
 
@@ -529,7 +529,7 @@ def test_a_file_that_airflow_has_read_and_that_is_gone_or_emptied_is_why_plans_f
         assert f"  failing: {file}: {why}" in printed
         assert "demo.yaml: failing" not in printed.replace(str(file), "")
     file.write_text(right)
-    world.ok("accept-loss", "demo", "--why", "a test")
+    world.ok("accept", "loss", "demo", "--why", "a test")
     assert state(world) == "ok"
 
 
@@ -660,6 +660,6 @@ def test_a_thousand_sources_are_asked_by_a_few_threads() -> None:
 
 
 def test_every_word_is_a_gauge_and_is_explained(world: World) -> None:
-    printed = world.ok("metrics", "demo")
+    printed = world.ok("monitor", "metrics", "demo")
     assert [word for word in State if f'tidemark_state{{pipeline="demo",state="{word}"}}' not in printed] == []
     assert "tidemark_state" in HELP

@@ -159,7 +159,7 @@ def retired_and_added(world: TopicWorld) -> None:
     topic, lake = world.settings["sinks"]
     world.settings["sinks"] = [lake]
     world.write_pipeline()
-    retired = world.ok("retire-sink", "demo", "topic", *WHY)
+    retired = world.ok("retire", "sink", "demo", "topic", *WHY)
     assert f"topic {world.out} can be used again by a sink of another name" in retired
     world.settings["sinks"] = [{"topic": {**topic["topic"], "name": "stream"}}, lake]
     world.write_pipeline()
@@ -226,7 +226,7 @@ def test_a_database_that_was_lost_adopts_the_topic(make_topic_world: Make) -> No
     refused = world.here("run", "demo")
     assert refused.exit_code == 1
     assert "belongs to another manifest database" in refused.stderr
-    world.ok("adopt", "demo", "--why", "the server burned")
+    world.ok("db", "adopt", "demo", "--why", "the server burned")
     world.produce(40)
     world.ok("run", "demo")
     world.assert_complete()
@@ -321,9 +321,9 @@ def test_a_topic_that_was_created_again_is_refused_until_a_person_accepts_it(mak
     refused = world.here("run", "demo")
     assert refused.exit_code == 1
     assert "is another one than this database has published to" in refused.stderr
-    assert "tidemark adopt demo" in refused.stderr
+    assert "tidemark db adopt demo" in refused.stderr
     assert world.seen() == Counter()
-    world.ok("adopt", "demo", "--why", "it was created again")
+    world.ok("db", "adopt", "demo", "--why", "it was created again")
     world.ok("run", "demo")
     assert world.seen() == Counter((world.topic, at, offset) for at in (0, 1) for offset in range(20, 40))
 

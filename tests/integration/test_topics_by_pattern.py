@@ -64,8 +64,8 @@ def test_a_planned_topic_that_is_gone_is_refused_until_a_person_accepts_it(make_
     done = world.here("plan", "demo")
     assert done.exit_code == 1
     assert f"topic {prefix}-a no longer exists" in done.stderr
-    assert f"tidemark accept-topic demo --topic {prefix}-a --why TEXT" in done.stderr
-    world.ok("accept-topic", "demo", "--topic", f"{prefix}-a", "--why", "test")
+    assert f"tidemark accept topic demo --topic {prefix}-a --why TEXT" in done.stderr
+    world.ok("accept", "topic", "demo", "--topic", f"{prefix}-a", "--why", "test")
     world.add_topic(f"{prefix}-c", b"1")
     world.ok("run", "demo")
     assert set(rows(world)) == {f"{prefix}-{name}" for name in "abc"}

@@ -369,7 +369,7 @@ def test_an_empty_database_adopts_what_markers_say(world: TotalsWorld) -> None:
     refused = world.here("run", "demo", "--run-key", "two")
     assert refused.exit_code == 1
     assert "belongs to another manifest database" in refused.stderr
-    assert world.json("adopt", "demo", "--why", "a test")["manifests"] == [1, 2]
+    assert world.json("db", "adopt", "demo", "--why", "a test")["manifests"] == [1, 2]
     world.assert_complete()
     world.produce(20)
     world.ok("run", "demo", "--run-key", "two")
@@ -395,10 +395,10 @@ def test_adopting_a_target_combines_all_totals_again_as_its_tables_may_be_of_dif
     world.execute("INSERT INTO public.totals (k, window_start, _rows) VALUES (99, now(), 1)")
     world.lose_manifest_database()
     wrong = world.rows()
-    told = world.json("adopt", "demo", "--why", "a test", "--dry-run")["lines"]
+    told = world.json("db", "adopt", "demo", "--why", "a test", "--dry-run")["lines"]
     assert "totals combined again from what the manifests have contributed" in told[-1]
     assert world.rows() == wrong
-    assert world.json("adopt", "demo", "--why", "a test")["lines"] == told
+    assert world.json("db", "adopt", "demo", "--why", "a test")["lines"] == told
     assert world.rows() == right
     world.assert_complete()
 
@@ -423,14 +423,14 @@ def test_totals_are_not_combined_by_another_aggregate_than_they_were_made_by(eit
     either.write_pipeline()
     either.lose_manifest_database()
     for dry_run in (["--dry-run"], []):
-        refused = either.here("adopt", "demo", "--why", "a test", *dry_run)
+        refused = either.here("db", "adopt", "demo", "--why", "a test", *dry_run)
         assert refused.exit_code == 1
         assert "the table holds totals by another aggregate than this one" in refused.stderr
         assert "put the aggregate that they were made by back into the pipeline file" in refused.stderr
         assert either.rows() == right
     either.settings["sinks"][-1] = {kind: own}
     either.write_pipeline()
-    assert either.json("adopt", "demo", "--why", "a test")["manifests"] == [1]
+    assert either.json("db", "adopt", "demo", "--why", "a test")["manifests"] == [1]
     either.produce(20)
     either.ok("run", "demo")
     either.assert_complete()
@@ -447,7 +447,7 @@ def test_what_a_retired_sink_of_the_same_table_has_contributed_is_not_added_a_se
     lake = [entry for entry in world.settings["sinks"] if "totals" not in entry]
     world.settings["sinks"] = lake
     world.write_pipeline()
-    world.ok("retire-sink", "demo", "totals", "--why", "a test")
+    world.ok("retire", "sink", "demo", "totals", "--why", "a test")
     world.settings["sinks"] = [*lake, totals_sink(name="sums")]
     world.write_pipeline()
     audit = world.here("audit", "demo", "--deep").stdout

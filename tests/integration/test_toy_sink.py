@@ -115,7 +115,7 @@ def test_adopt_brings_an_empty_database_up_to_the_folder(
         refused = world.here("plan", "demo")
         assert refused.exit_code == 1
         assert f"{folder} holds a record of manifest 2, this database ends at 0" in refused.stderr
-        world.ok("adopt", "demo", "--why", "a test")
+        world.ok("db", "adopt", "demo", "--why", "a test")
         assert [manifest["state"] for manifest in world.json("manifests", "demo")] == ["done", "done"]
         assert world.ok("audit", "demo", "--deep") == ""
         world.produce(20)
@@ -169,7 +169,7 @@ def test_what_the_kind_refuses_is_said_with_its_line(world: World, folder: Path)
 
 def test_its_settings_are_in_the_schema_for_editors() -> None:
     registered = "from tests.toys.toy_sink import TOY; from tidemark.sinks.kinds import SINKS; SINKS['toy'] = TOY"
-    command = f"{registered}; from tidemark.cli.main import main; main(['schema'])"
+    command = f"{registered}; from tidemark.cli.main import main; main(['print', 'schema'])"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
     schema = json.loads(done.stdout)
     assert set(schema["$defs"]["SinkEntry"]["properties"]) == {*SINKS, "toy"}

@@ -86,7 +86,7 @@ def test_what_retention_took_is_refused_and_given_up(world: World, topic: ToyTop
     refused = world.here("retry", "demo")
     assert refused.exit_code == 1
     assert "retention took offsets [0, 4) of toys-0 before they were read" in refused.stderr
-    world.ok("accept-loss", "demo", "--why", "a test")
+    world.ok("accept", "loss", "demo", "--why", "a test")
     world.ok("retry", "demo")
     assert world.exact() == topic.everything()
     assert world.ok("audit", "demo", "--deep") == ""
@@ -100,7 +100,7 @@ def test_a_topic_that_was_made_again_needs_a_person(world: World, topic: ToyTopi
     refused = world.here("run", "demo")
     assert refused.exit_code == 1
     assert "topic toys was recreated" in refused.stderr
-    world.ok("accept-topic", "demo", "--topic", "toys", "--why", "a test")
+    world.ok("accept", "topic", "demo", "--topic", "toys", "--why", "a test")
     world.ok("run", "demo")
     assert sum(world.exact().values()) == 30
     assert world.ok("audit", "demo", "--deep") == ""
@@ -139,6 +139,6 @@ def test_gaps_that_nobody_announced_block_with_the_key_to_write(world: World, to
 
 def test_its_settings_are_in_the_schema_for_editors() -> None:
     registered = "from tidemark.sources.kinds import SOURCES; SOURCES['toy'] = 'tests.toys.toy_source'"
-    command = f"{registered}; from tidemark.cli.main import main; main(['schema'])"
+    command = f"{registered}; from tidemark.cli.main import main; main(['print', 'schema'])"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
     assert set(json.loads(done.stdout)["$defs"]["SourceEntry"]["properties"]) == {"kafka", "toy"}

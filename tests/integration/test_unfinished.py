@@ -109,12 +109,12 @@ def test_max_age_of_the_file_is_what_status_and_metrics_go_by(make_world: MakeWo
     assert "and at most 2:00:00 are allowed" in late.stdout
     [view] = tidemark.status(dsn=world.dsn, pipelines=world.pipelines)
     assert view.max_age_s == 7200
-    printed = world.ok("metrics", "--no-lag")
+    printed = world.ok("monitor", "metrics", "--no-lag")
     assert 'tidemark_problems{pipeline="demo",kind="late"} 1' in printed
     assert 'tidemark_max_age_seconds{pipeline="demo"} 7200' in printed
     world.ok("run", "demo")
     assert world.here("status").exit_code == 0
-    assert 'kind="late"} 0' in world.ok("metrics", "--no-lag")
+    assert 'kind="late"} 0' in world.ok("monitor", "metrics", "--no-lag")
     assert world.here("status", "--max-age", "0s").exit_code == 1, "the option goes before the file"
 
 

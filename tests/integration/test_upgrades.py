@@ -1,4 +1,4 @@
-"""`tidemark migrate` upgrades what older releases made: stored dumps of them, and a made-up version 2 and 3."""
+"""`tidemark db migrate` upgrades what older releases made: stored dumps of them, and a made-up version 2 and 3."""
 
 import json
 import os
@@ -93,11 +93,11 @@ def works_on(world: RestoredWorld) -> None:
     of_release = version(world.dsn)
     if of_release < NEWEST:
         refused = world.here("manifests", "demo")
-        assert (refused.exit_code, "tidemark migrate" in refused.stderr) == (2, True), refused.stderr
+        assert (refused.exit_code, "tidemark db migrate" in refused.stderr) == (2, True), refused.stderr
     before = content(world.dsn)
-    assert world.json("migrate")["versions"] == list(range(of_release + 1, NEWEST + 1))
+    assert world.json("db", "migrate")["versions"] == list(range(of_release + 1, NEWEST + 1))
     assert content(world.dsn) == before, "the same manifests, attempts, publications and history"
-    assert world.json("migrate")["versions"] == []
+    assert world.json("db", "migrate")["versions"] == []
 
     assert {manifest["state"] for manifest in world.manifests()} == {"done", "failed", "planned"}
     first = world.manifests()[0]["id"]
@@ -139,7 +139,7 @@ def content(dsn: str) -> list[tuple[Any, ...]]:
             UNION ALL SELECT 'archived', pipeline, count(*) FROM tidemark.archived_manifest GROUP BY pipeline
             UNION ALL SELECT 'former name', name, count(*) FROM tidemark.former_name GROUP BY name
             UNION ALL SELECT 'publication', sink, count(*) FROM tidemark.publication GROUP BY sink
-            UNION ALL SELECT 'history', subject, count(*) FROM tidemark.event WHERE actor <> 'tidemark migrate'
+            UNION ALL SELECT 'history', subject, count(*) FROM tidemark.event WHERE actor <> 'tidemark db migrate'
                 GROUP BY subject
             ORDER BY 1, 2
             """
@@ -193,7 +193,7 @@ def test_each_version_is_made_once_and_told_in_the_history(older: str, newer: Pa
         owners = connection.execute("SELECT DISTINCT owner FROM tidemark.manifest").fetchall()
         actors = connection.execute("SELECT actor FROM tidemark.event WHERE what ? 'owner'").fetchall()
     assert owners == [("nobody, 100 %",)]
-    assert set(actors) == {("tidemark migrate",)}
+    assert set(actors) == {("tidemark db migrate",)}
 
 
 @pytest.mark.parametrize("start", ["nothing", "older tables"])
@@ -221,7 +221,7 @@ def test_killed_in_the_middle_nothing_is_half_done(
 
 def test_killed_while_it_creates_tables_there_are_none(world: World, postgres: Postgres) -> None:
     with postgres.temporary_database("new") as dsn:
-        killed = world.tidemark("migrate", failpoint="migrate.before_commit:kill9", env={"TIDEMARK_DB": dsn})
+        killed = world.tidemark("db", "migrate", failpoint="migrate.before_commit:kill9", env={"TIDEMARK_DB": dsn})
         assert killed.returncode == -signal.SIGKILL, killed.stderr
         with psycopg.connect(dsn) as connection:
             assert connection.execute("SELECT to_regnamespace('tidemark')").fetchall() == [(None,)]
@@ -307,17 +307,19 @@ def newer_tidemark(tmp_path: Path, newer: Path) -> Callable[..., list[Answer]]:
 def test_every_command_over_older_tables_says_migrate(
     world: World, newer_tidemark: Callable[..., list[Answer]]
 ) -> None:
-    refused = newer_tidemark(world, "manifests", "plan demo", "status", "run demo", "doctor demo", "migrate --dry-run")
+    refused = newer_tidemark(
+        world, "manifests", "plan demo", "status", "run demo", "doctor demo", "db migrate --dry-run"
+    )
     for code, out, err in refused[:-1]:
         assert code == (1 if "PostgreSQL" in out else 2), (out, err)
         assert f"the tables are of version {NEWEST}, this Tidemark needs {NEWEST + 2}" in out + err
-        assert "upgrade them with: tidemark migrate" in out + err
+        assert "upgrade them with: tidemark db migrate" in out + err
     code, out, err = refused[-1]
     assert (code, out.rpartition(" ")[0]) == (0, f"would be upgraded to version {NEWEST + 2}: manifest database"), err
     assert "nothing was changed (dry run)" in err
     assert version(world.dsn) == NEWEST
 
-    upgraded, repeated, listed = newer_tidemark(world, "migrate --json", "migrate", "manifests")
+    upgraded, repeated, listed = newer_tidemark(world, "db migrate --json", "db migrate", "manifests")
     shown = json.loads(upgraded[1])
     assert (shown["created"], shown["versions"], shown["dry_run"]) == (False, list(MADE_UP), False)
     assert repeated[1] == f"nothing to do: manifest database {shown['database']}\n"

@@ -111,10 +111,10 @@ def test_notices_wait_for_another_process_and_not_for_ever(
     monkeypatch.setattr(notify, "WAIT_S", 0.2)
     with (world.folder / "_notified.lock").open("a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        done = world.here("notify", "--dry-run")
+        done = world.here("monitor", "notify", "--dry-run")
     assert done.exit_code == 1
-    assert "another tidemark notify has been at work for more than" in " ".join(done.stderr.split())
-    world.ok("notify", "--dry-run")
+    assert "another tidemark monitor notify has been at work for more than" in " ".join(done.stderr.split())
+    world.ok("monitor", "notify", "--dry-run")
 
 
 # what is stored was seen before

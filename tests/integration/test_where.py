@@ -90,7 +90,7 @@ def test_a_record_of_a_topic_that_was_recreated_is_told_from_the_new_one(world: 
     broker.create_topic(world.topic, 2, {"retention.ms": "-1"})
     world.produce(20)
     world.here("run", "demo")
-    world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "new")
+    world.ok("accept", "topic", "demo", "--topic", world.topic, "--why", "new")
     world.ok("run", "demo")
     old, new = where(world, 5)
     assert [(answer["incarnation"], answer["retired"], answer["standing"]) for answer in (old, new)] == [

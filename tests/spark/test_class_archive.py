@@ -1,5 +1,5 @@
 """How the JVM of a driver starts that nobody else gave options to; with the archive of classes that `make setup` and
-``tidemark spark-classes`` make."""
+``tidemark spark classes`` make."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def test_the_command_makes_an_archive_once(spark_jars: Path, tmp_path: Path) -> 
     jars.mkdir(parents=True)
     for jar in spark_jars.glob("*.jar"):
         (jars / jar.name).symlink_to(jar)
-    command = [sys.executable, "-m", "tidemark.cli", "spark-classes", "--json"]
+    command = [sys.executable, "-m", "tidemark.cli", "spark", "classes", "--json"]
     variables = {**os.environ, "TIDEMARK_SPARK_JARS": str(jars), "TIDEMARK_HOME": str(tmp_path)}
     made = [subprocess.run(command, capture_output=True, text=True, check=True, env=variables) for _ in range(2)]
     [archive] = jars.parent.glob("spark-classes-*")

@@ -215,7 +215,7 @@ def test_an_installed_wheel_copies_a_topic_from_an_empty_folder(
         module, path = run(installed("") / "python", "-c", where, env=env, cwd=folder).splitlines()
         assert Path(module).is_relative_to(installed("").parent)
         assert not {str(CHECKOUT), str(PACKAGE.parent)} & set(path.split())
-        run(installed("") / "tidemark", "migrate", env=env, cwd=folder)
+        run(installed("") / "tidemark", "db", "migrate", env=env, cwd=folder)
         run(installed("") / "tidemark", "run", "demo", "--master", "local[2]", env=env, cwd=folder)
         world.assert_complete()
 

@@ -184,11 +184,11 @@ def test_offsets_that_go_while_spark_starts_are_named_as_a_plan_names_them(
     with pytest.raises(DataLost) as lost:
         process(context, manifest, too_late)
     assert lost.value.what == f"retention took offsets [0, 4) of {world.topic}-1 before they were read"
-    assert "tidemark accept-loss demo --why TEXT" in lost.value.next_step
+    assert "tidemark accept loss demo --why TEXT" in lost.value.next_step
     assert isinstance(lost.value.__cause__, WorkFailed)
     after = context.database.manifests.get(manifest)
     assert (after.state, after.reason) == (ManifestState.FAILED, str(lost.value))
-    world.ok("accept-loss", "demo", "--why", "a test")
+    world.ok("accept", "loss", "demo", "--why", "a test")
     assert process(context, manifest, partial(job.stage, session)).counts.read == 16
 
 

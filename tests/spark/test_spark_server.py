@@ -186,7 +186,7 @@ def test_no_server_is_said_at_once(make_world: MakeWorld) -> None:
     assert time.monotonic() - started < 30
     assert refused.returncode == 1
     assert "the Spark Connect server cannot be reached (Connection refused)" in refused.stderr
-    assert "start it: tidemark spark-server --port 9;" in refused.stderr
+    assert "start it: tidemark spark serve --port 9;" in refused.stderr
     assert "spark: {engine: submit}" in refused.stderr
 
 
@@ -321,8 +321,9 @@ def test_the_command_that_the_docs_give_a_supervisor_becomes_the_server_itself(s
     [unit] = re.findall(r"^```ini\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     settings = configparser.ConfigParser()
     settings.read_string(unit)
-    program, command, *options = settings["Service"]["ExecStart"].split()
-    assert (Path(program).name, command, settings["Service"]["Restart"]) == ("tidemark", "spark-server", "always")
+    program, group, command, *options = settings["Service"]["ExecStart"].split()
+    assert (Path(program).name, group, command) == ("tidemark", "spark", "serve")
+    assert settings["Service"]["Restart"] == "always"
     assert spark_server_command.make_context(command, options).params["port"] == DEFAULT_PORT
     assert Path(f"/proc/{spark_server.pid}/exe").readlink().name == "java"
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.unit.pipeline_text import GOOD
-from tidemark.cli.main import COMMANDS, main
+from tidemark.cli.main import COMMANDS, GROUPS, NAMED, main
 
 SLOW = {
     "airflow",
@@ -25,11 +26,14 @@ SLOW = {
     "rich",
     "yaml",
 }
-NAMES = [name for texts in COMMANDS.values() for name in texts]
 
 
 def called(*words: str) -> Result:
     return CliRunner().invoke(main, words)
+
+
+def usage(*words: str) -> str:
+    return CliRunner().invoke(main, [*words, "--help"], prog_name="tidemark").stdout
 
 
 def imported_by(*words: str) -> set[str]:
@@ -65,29 +69,50 @@ def test_completing_the_name_of_a_command_imports_no_command() -> None:
     assert [line.partition(",")[2] for line in done.stdout.split()] == [
         "retry",
         "replay",
-        "repair",
         "rename",
-        "rename-sink",
-        "retire-sink",
         "retire",
+        "repair",
     ]
     assert {name.partition(".")[0] for name in done.stderr.split()} & SLOW == set()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_list_of_commands_says_of_each_what_its_own_help_says_first(name: str) -> None:
-    listed, own = main.commands[name], main.commands[name].load()
+@pytest.mark.parametrize("words", NAMED)
+def test_the_list_of_commands_says_of_each_what_its_own_help_says_first(words: str) -> None:
+    listed, own = NAMED[words], NAMED[words].load()
     assert isinstance(own, click.Command)
-    assert own.name == name
+    assert own.name == words
     assert own.help is not None
     assert own.help.partition("\n\n")[0] == listed.short_help
 
 
 def test_every_command_of_a_module_is_in_the_list() -> None:
-    for module, texts in COMMANDS.items():
-        loaded = main.commands[next(iter(texts))]
-        loaded.load()
-        assert sorted(sys.modules[f"tidemark.cli.{module}"].commands.commands) == sorted(texts)
+    for module in {named.module for named in NAMED.values()}:
+        listed = [words for words, named in NAMED.items() if named.module == module]
+        NAMED[listed[0]].load()
+        assert sorted(sys.modules[f"tidemark.cli.{module}"].commands.commands) == sorted(listed)
+
+
+def test_each_command_is_in_one_section_on_one_line_of_80_columns_and_a_group_names_what_it_has() -> None:
+    text = CliRunner().invoke(main, ["--help"], terminal_width=80).stdout
+    sections = re.findall(r"^([A-Z][^:\n]*):\n((?:  .*\n)+)", text, re.MULTILINE)
+    assert [title for title, _ in sections] == ["Options", *COMMANDS]
+    lines = [line for title, block in sections if title in COMMANDS for line in block.splitlines()]
+    assert [line.split()[0] for line in lines] == list(main.commands)
+    for group, about in GROUPS.items():
+        within = main.commands[group]
+        assert isinstance(within, click.Group)
+        assert about.partition(": ")[2] == ", ".join(within.commands) + "."
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_help_of_a_group_has_a_line_for_each_of_its_commands(group: str) -> None:
+    text = CliRunner().invoke(main, [group, "--help"], terminal_width=80).stdout
+    listed = text.partition("Commands:\n")[2].splitlines()
+    assert [f"{group} {line.split()[0]}" for line in listed] == [
+        words for words in NAMED if words.startswith(f"{group} ")
+    ]
+    assert f"tidemark {group} {listed[0].split()[0]} [OPTIONS]" in usage(group, listed[0].split()[0])
+    assert called(group).exit_code == 2
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -178,6 +203,15 @@ def test_an_unknown_command_is_wrong_use_and_names_the_nearest() -> None:
     done = called("rum", "demo")
     assert done.exit_code == 2
     assert "No such command 'rum'. Did you mean 'run'?" in done.stderr
+    assert "No such command 'los'. Did you mean 'loss'?" in called("accept", "los", "demo").stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"), [("migrate", "db migrate"), ("accept-loss", "accept loss"), ("spark-server", "spark serve")]
+)
+def test_a_command_without_its_group_is_unknown_and_led_to_it(typed: str, words: str) -> None:
+    done = called(typed, "demo")
+    assert (done.exit_code, f"'{words}'" in done.stderr) == (2, True), done.stderr
 
 
 def test_an_error_of_ours_is_two_lines_and_no_traceback(tmp_path: Path) -> None:
@@ -189,4 +223,4 @@ def test_an_error_of_ours_is_two_lines_and_no_traceback(tmp_path: Path) -> None:
 
 
 def test_the_schema_is_json_with_and_without_the_option() -> None:
-    assert json.loads(called("schema").stdout) == json.loads(called("schema", "--json").stdout)
+    assert json.loads(called("print", "schema").stdout) == json.loads(called("print", "schema", "--json").stdout)

@@ -37,8 +37,8 @@ def asked(typed: str, **env: str) -> list[str]:
 
 def takes_a_pipeline() -> list[str]:
     return [
-        name
-        for name, command in main.main.commands.items()
+        words
+        for words, command in main.NAMED.items()
         if any(parameter.name == "pipeline_name" for parameter in command.load().params)
     ]
 
@@ -59,14 +59,15 @@ def test_the_folder_given_on_the_line_counts_and_one_that_is_not_there_is_silent
 
 
 def test_commands_and_options_complete() -> None:
-    assert asked("tidemark re") == ["retry", "replay", "repair", "rename", "rename-sink", "retire-sink", "retire"]
-    assert asked("tidemark completion ") == ["bash", "zsh", "fish"]
+    assert asked("tidemark re") == ["retry", "replay", "rename", "retire", "repair"]
+    assert asked("tidemark rename ") == ["pipeline", "sink"]
+    assert asked("tidemark print completion ") == ["bash", "zsh", "fish"]
     assert "--take-over" in asked("tidemark replay --")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_is_one_of_its_shell_and_asks_for_tidemark(shell: str) -> None:
-    done = CliRunner().invoke(main.main, ["completion", shell])
+    done = CliRunner().invoke(main.main, ["print", "completion", shell])
     assert done.exit_code == 0
     assert f"{COMPLETE}={shell}_complete" in done.stdout
     assert "tidemark" in done.stdout
@@ -79,7 +80,7 @@ def test_bash_completes_with_the_printed_script(pipelines: Path, tmp_path: Path)
     command = tmp_path / "tidemark"
     command.write_text(f"#!{sys.executable}\nfrom tidemark.cli.main import main\nmain(prog_name='tidemark')\n")
     command.chmod(0o755)
-    script = CliRunner().invoke(main.main, ["completion", "bash"]).stdout
+    script = CliRunner().invoke(main.main, ["print", "completion", "bash"]).stdout
     press = 'COMP_WORDS=(tidemark run fl) COMP_CWORD=2; _tidemark_completion tidemark; printf "%s\\n" "${COMPREPLY[@]}"'
     env = {**os.environ, "TIDEMARK_PIPELINES": str(pipelines), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(

@@ -261,9 +261,7 @@ def test_the_python_of_prepare_is_python(compose: Any) -> None:
 
 def test_the_doctor_that_is_named_is_the_one_there_is() -> None:
     assert "python -m tidemark.cli doctor --airflow" in COMPOSE
-    assert "--airflow" in {
-        option for parameter in main.main.commands["doctor"].load().params for option in parameter.opts
-    }
+    assert "--airflow" in {option for parameter in main.NAMED["doctor"].load().params for option in parameter.opts}
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "docker-compose.yaml"])

@@ -33,6 +33,7 @@ LIFE = [
     "include/tidemark/lifecycle/publish.py",
 ]
 ALLOWED_HOSTS = {"ant.apache.org", "json-schema.org", "openlineage.io", "yaml.org", "example.com", "example.org"}
+GROUPS = rf"(?:{'|'.join(main.GROUPS)}) [a-z][a-z-]*"  # with one of its commands
 each_document = pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(REPOSITORY)))
 
 
@@ -85,18 +86,22 @@ def test_every_make_target_that_is_named_exists(path: Path) -> None:
 @each_document
 def test_every_command_and_option_that_is_named_exists(path: Path) -> None:
     for line in code(path.read_text()):
-        for name, words in re.findall(r"(?<![-\w/])tidemark ([a-z][a-z-]*)\b([^;#|]*)", line):
-            assert name in main.main.commands, line
-            params = main.main.commands[name].load().params
+        for name, words in re.findall(rf"(?<![-\w/])tidemark ({GROUPS}|[a-z][a-z-]*)\b([^;#|]*)", line):
+            if name in main.GROUPS:  # all of its commands are meant
+                assert words.strip() in ("", "--help"), line
+                continue
+            assert name in main.NAMED, line
+            params = main.NAMED[name].load().params
             options = {option for parameter in params for option in (*parameter.opts, *parameter.secondary_opts)}
             options.add("--help")
             assert set(re.findall(r"(?<!\S)--[a-z-]+", words)) <= options, line
 
 
-def test_the_page_of_commands_names_each() -> None:
-    rows = re.findall(r"^\| `tidemark ([\w-]+)` \|", text("docs/commands.md"), re.MULTILINE)
-    assert sorted(rows) == sorted(main.main.commands)
-    assert all(any("--json" in option.opts for option in main.main.commands[name].load().params) for name in rows)
+def test_the_page_of_commands_has_the_sections_of_the_help_and_names_each() -> None:
+    sections = re.findall(r"^## (.*)\n\n((?:\|.*\n)+)", text("docs/commands.md"), re.MULTILINE)
+    rows = {title: re.findall(r"^\| `tidemark ([\w -]+)` \|", table, re.MULTILINE) for title, table in sections}
+    assert rows == {title: list(commands) for title, commands in main.COMMANDS.items()}
+    assert all(any("--json" in option.opts for option in named.load().params) for named in main.NAMED.values())
 
 
 def test_the_pipeline_of_the_readme_loads_and_one_of_the_configuration_has_every_kind_of_sink(
@@ -239,7 +244,7 @@ def test_no_file_names_a_registry_or_a_path_of_some_machine() -> None:
 
 
 def test_every_command_and_every_option_has_a_help_text() -> None:
-    for name, named in main.main.commands.items():
+    for name, named in main.NAMED.items():
         command = named.load()
         assert command.help, name
         for parameter in command.params:

@@ -66,7 +66,9 @@ def test_each_alert_names_the_pipeline_and_a_command() -> None:
     for rule in rules():
         told = rule["annotations"]
         assert told["summary"].startswith("{{ $labels.pipeline }}: ")
-        assert re.search(r"tidemark [a-z-]+ \{\{ \$labels\.pipeline \}\}", told["description"]), rule["alert"]
+        assert re.search(r"tidemark [a-z-]+(?: [a-z]+)? \{\{ \$labels\.pipeline \}\}", told["description"]), rule[
+            "alert"
+        ]
 
 
 def test_each_gauge_is_watched() -> None:

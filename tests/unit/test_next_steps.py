@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemark.cli.main import COMMANDS, main
+from tidemark.cli.main import GROUPS, NAMED
 from tidemark.errors import TidemarkError, Unavailable, about
 
 CHECKOUT = Path(__file__).parents[2]
@@ -16,41 +16,39 @@ PACKAGE = CHECKOUT / "include" / "tidemark"
 DASHBOARD = CHECKOUT / "docs" / "monitoring" / "grafana.json"
 PLACEHOLDERS = re.compile(r"\b(?:PIPELINE|MANIFEST|ID)\b(?!\w)")
 WANT_A_NAME = [
-    name
-    for texts in COMMANDS.values()
-    for name in texts
+    words
+    for words, command in NAMED.items()
     if any(
-        parameter.name in ("pipeline_name", "manifest_id") and parameter.required
-        for parameter in main.commands[name].load().params
+        parameter.name in ("pipeline_name", "manifest_id") and parameter.required for parameter in command.load().params
     )
 ]
 COMMAND = re.compile(rf"\btidemark ({'|'.join(WANT_A_NAME)})\b(?!-)(?! \{{| \d)")
-NAMES = {name for texts in COMMANDS.values() for name in texts}
-STEP = re.compile(r"\btidemark ([a-z][a-z-]*+)((?: (?:\{\w*\}|--[a-z-]+|[A-Z]+|\d+)(?![\w-]))*+)(?!`)")
+WORDS = rf"(?:{'|'.join(GROUPS)}) [a-z][a-z-]*+|[a-z][a-z-]*+"  # a group is no command without one of its own
+STEP = re.compile(rf"\btidemark ({WORDS})((?: (?:\{{\w*\}}|--[a-z-]+|[A-Z]+|\d+)(?![\w-]))*+)(?!`)")
 VALUES = {"TIME": "2024-03-01T10:00Z"}
 # Each step that messages name, and a test that takes it where they lead there; words in capitals are a person's.
 TAKEN_BY = {
-    "accept-damage {} --manifest {} --why TEXT": (
+    "accept damage {} --manifest {} --why TEXT": (
         "faults/test_targets_that_go_back.py",
         "test_T8_damage_that_the_source_cannot_mend_is_accepted_once_and_not_missed_again",
     ),
-    "accept-loss {} --why TEXT": (
+    "accept loss {} --why TEXT": (
         "faults/test_broker_dies.py",
         "test_R11_records_deleted_while_spark_reads_fail_the_attempt_and_a_person_gives_them_up",
     ),
-    "accept-topic {} --topic {} --why TEXT": (
+    "accept topic {} --topic {} --why TEXT": (
         "integration/test_decisions.py",
         "test_a_recreated_topic_is_refused_until_accepted_and_then_read_from_its_beginning",
     ),
-    "accept-truncation {} --topic {} --partition {} --why TEXT": (
+    "accept truncation {} --topic {} --partition {} --why TEXT": (
         "faults/test_broker_dies.py",
         "test_P10_a_log_that_really_lost_its_tail_is_refused_until_a_person_accepts_it",
     ),
-    "adopt {} --why TEXT": (
+    "db adopt {} --why TEXT": (
         "faults/test_targets_that_go_back.py",
         "test_T3_output_that_a_failed_over_database_has_no_receipt_of_is_refused_and_adopted",
     ),
-    "archive {} --before TIME --why TEXT": (
+    "db archive {} --before TIME --why TEXT": (
         "integration/test_archive.py",
         "test_killed_between_two_batches_readers_see_all_and_the_same_command_goes_on",
     ),
@@ -81,8 +79,8 @@ TAKEN_BY = {
     "lag {}": ("integration/test_planning.py", "test_an_open_transaction_caps_the_plan_until_it_ends"),
     "manifests": ("integration/test_upgrades.py", "test_every_command_over_older_tables_says_migrate"),
     "manifests {}": ("integration/test_upgrades.py", "test_what_a_release_made_works_on"),
-    "migrate": ("integration/test_upgrades.py", "test_every_command_over_older_tables_says_migrate"),
-    "notify": (
+    "db migrate": ("integration/test_upgrades.py", "test_every_command_over_older_tables_says_migrate"),
+    "monitor notify": (
         "integration/test_notify.py",
         "test_what_cannot_be_delivered_is_told_by_the_next_call_and_the_address_is_no_secret_told",
     ),
@@ -100,19 +98,19 @@ TAKEN_BY = {
     ),
     "plan {}": ("integration/test_planning.py", "test_a_recreated_topic_is_refused_and_the_refusal_stands"),
     "plan {} --dry-run": ("integration/test_planning.py", "test_a_dry_run_shows_the_ranges_and_stores_nothing"),
-    "rename {} NEW --why TEXT": (
+    "rename pipeline {} NEW --why TEXT": (
         "integration/test_renamed_pipelines.py",
         "test_the_old_name_is_refused_wherever_somebody_still_uses_it",
     ),
-    "rename {} {} --why TEXT": (
+    "rename pipeline {} {} --why TEXT": (
         "integration/test_renamed_pipelines.py",
         "test_killed_anywhere_it_is_repeated_and_until_then_nothing_else_is_allowed",
     ),
-    "rename-sink {} OLD {} --why TEXT": (
+    "rename sink {} OLD {} --why TEXT": (
         "integration/test_sinks_of_a_pipeline.py",
         "test_a_target_is_adopted_by_the_name_that_its_sink_had_and_renamed_after_that",
     ),
-    "rename-sink {} {} {} --why TEXT": (
+    "rename sink {} {} {} --why TEXT": (
         "integration/test_sinks_of_a_pipeline.py",
         "test_a_renamed_sink_is_refused_by_every_verb_until_it_is_renamed_in_the_database",
     ),
@@ -136,15 +134,15 @@ TAKEN_BY = {
         "integration/test_at_work.py",
         "test_an_attempt_at_work_is_taken_over_only_when_a_person_says_so",
     ),
-    "retire {} --undo --why TEXT": (
+    "retire pipeline {} --undo --why TEXT": (
         "integration/test_retired_pipelines.py",
         "test_a_retired_pipeline_whose_file_is_back_is_a_problem_wherever_somebody_looks",
     ),
-    "retire {} --why TEXT": (
+    "retire pipeline {} --why TEXT": (
         "integration/test_retired_pipelines.py",
         "test_it_is_refused_while_there_is_a_file_and_done_without_one",
     ),
-    "retire-sink {} {} --why TEXT": (
+    "retire sink {} {} --why TEXT": (
         "integration/test_sinks_of_a_pipeline.py",
         "test_a_sink_taken_out_of_the_file_stays_known_until_it_is_retired",
     ),
@@ -159,11 +157,11 @@ TAKEN_BY = {
         "integration/test_page.py",
         "test_a_manifest_is_compared_with_its_sinks_on_request_and_shows_its_receipt",
     ),
-    "spark-server": (
+    "spark serve": (
         "spark/test_spark_server.py",
         "test_the_command_that_the_docs_give_a_supervisor_becomes_the_server_itself",
     ),
-    "spark-server --port {}": (
+    "spark serve --port {}": (
         "spark/test_spark_server.py",
         "test_a_server_that_is_killed_fails_the_attempt_and_a_new_one_does_the_next",
     ),
@@ -255,9 +253,14 @@ def steps() -> dict[str, list[str]]:
     where_of: dict[str, list[str]] = {}
     for where, text in all_messages():
         for command, words in STEP.findall(text):
-            if command in NAMES:
+            if command in NAMED:
                 where_of.setdefault(re.sub(r"\{\w*\}|\b\d+\b", "{}", command + words), []).append(where)
     return where_of
+
+
+def test_no_message_names_a_command_that_is_not_there() -> None:
+    named = {command for _, text in all_messages() for command, _ in STEP.findall(text)}
+    assert named - NAMED.keys() == {"manifest", "page", "pipeline", "sink"}, "names of sessions and jobs"
 
 
 def test_every_step_that_a_message_names_is_in_the_table_with_a_test_that_takes_it() -> None:
@@ -266,11 +269,17 @@ def test_every_step_that_a_message_names_is_in_the_table_with_a_test_that_takes_
     assert sorted(named) == sorted(TAKEN_BY)
 
 
+def split(step: str) -> tuple[str, list[str]]:
+    """The command, and the words behind it."""
+    first, *words = step.split()
+    return (f"{first} {words[0]}", words[1:]) if first in GROUPS else (first, words)
+
+
 @pytest.mark.parametrize("step", TAKEN_BY)
 def test_a_step_is_possible_as_it_is_written(step: str) -> None:
-    command, *words = step.split()
+    command, words = split(step)
     given = ["1" if word == "{}" else VALUES.get(word, word) for word in words]
-    main.commands[command].load().make_context(command, given)
+    NAMED[command].load().make_context(command, given)
 
 
 @pytest.mark.parametrize("step", TAKEN_BY)
@@ -278,6 +287,7 @@ def test_a_step_is_taken_by_the_test_that_the_table_names(step: str) -> None:
     path, name = TAKEN_BY[step]
     text = (CHECKOUT / "tests" / path).read_text()
     assert re.search(rf"^def {name}\(", text, re.MULTILINE), f"no test {name}"
-    command, *words = step.split()
-    assert re.search(rf"\b{command}\b", text), command
+    command, words = split(step)
+    typed = command.replace(" ", '", "')  # by a test, word by word
+    assert re.search(rf"\b(?:{command}|{typed})\b", text), command
     assert [word for word in words if word.startswith("--") and word not in text and word != "--why"] == []

@@ -97,7 +97,7 @@ def test_a_first_start_that_retention_took_fails_by_default_and_names_a_remedy_t
         planned([kafka(start=60, begin=40)], [])
     assert "[40, 60) of flights-0" in str(refused.value)
     assert "on_data_loss: record in the pipeline file" in refused.value.next_step
-    assert "accept-loss" not in refused.value.next_step, "there is no chain to accept it on"
+    assert "accept loss" not in refused.value.next_step, "there is no chain to accept it on"
 
 
 def test_a_first_start_that_retention_took_is_recorded_as_lost_when_the_pipeline_says_so() -> None:

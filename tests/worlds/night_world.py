@@ -132,10 +132,10 @@ class Nightly:
         [manifest] = json.loads(self.night.ok("manifests", self.name, "--limit", "1", "--json"))
         return dict(manifest)
 
-    def type(self, step: str, word: str) -> str:
-        """Type the command of a next step that begins with this word, as it stands there; returns what it prints."""
-        commands = [match[0] for match in COMMAND.finditer(step) if match[0].split()[1] == word]
-        assert commands, f"no tidemark {word} in: {step}"
+    def type(self, step: str, words: str) -> str:
+        """Type the command of a next step that begins with these words, as it stands there; returns what it prints."""
+        commands = [match[0] for match in COMMAND.finditer(step) if match[0].startswith(f"tidemark {words} ")]
+        assert commands, f"no tidemark {words} in: {step}"
         return self.night.type(commands[0].replace("TEXT", "a-fault-of-the-night"))
 
 
@@ -236,7 +236,7 @@ class Night:
 
     def notices(self) -> list[dict[str, Any]]:
         """What people are told now, without a wait for what may end by itself."""
-        self.ok("notify", "--after", "0s")
+        self.ok("monitor", "notify", "--after", "0s")
         messages = [*self.inbox.got]
         self.inbox.got.clear()
         for message in messages:

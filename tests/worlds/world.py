@@ -298,7 +298,7 @@ class World:
         self.assert_complete()
         settings["name"] = to
         self.write_pipeline()
-        self.ok("rename-sink", self.name, kind, to, "--why", "a better word")
+        self.ok("rename", "sink", self.name, kind, to, "--why", "a better word")
         self.produce(40)
         self.ok("run", self.name)
 
@@ -307,7 +307,7 @@ class World:
         old, self.name = self.name, name
         (self.pipelines / f"{old}.yaml").unlink()
         self.write_pipeline()
-        self.ok("rename", old, name, "--why", "a better word")
+        self.ok("rename", "pipeline", old, name, "--why", "a better word")
 
     def manifests(self) -> list[dict[str, Any]]:
         """What ``tidemark manifests`` lists, oldest first."""

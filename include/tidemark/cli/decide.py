@@ -29,29 +29,39 @@ commands = Commands()
 topic_option = click.option("--topic", required=True, help="The topic it is about.")
 
 
-def _with_why(command: Command) -> click.Command:
-    """A command with PIPELINE, --why, --dry-run and --json."""
-    for option in (
-        common_options,
-        click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing."),
-        click.option("--why", required=True, help="Your reason, for the history."),
-        pipeline_argument(),
-    ):
-        command = option(command)
-    return commands.command()(click.pass_obj(command))
+def _with_why(words: str) -> Callable[[Command], click.Command]:
+    """A command of these words with PIPELINE, --why, --dry-run and --json."""
+
+    def made(command: Command) -> click.Command:
+        for option in (
+            common_options,
+            click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing."),
+            click.option("--why", required=True, help="Your reason, for the history."),
+            pipeline_argument(),
+        ):
+            command = option(command)
+        return commands.command(words)(click.pass_obj(command))
+
+    return made
 
 
-def _deciding(decide: Callable[..., Decision]) -> click.Command:
-    """A command that decides by calling this with the pipeline's context, ``why``, ``dry_run`` and its own options."""
+def _deciding(words: str, decision_name: str | None = None) -> Callable[[Callable[..., Decision]], click.Command]:
+    """A command of these words that decides by calling a function with the pipeline's context, ``why``, ``dry_run`` and
+    its own options. ``decision_name``: as the history has it, if not by its words."""
+    name = decision_name or words.replace(" ", "-")
 
-    @wraps(decide)
-    def command(environment: Environment, pipeline_name: str, as_json: bool, **options: Any) -> None:
-        _decide(environment, pipeline_name, as_json, partial(decide, **options))
+    def made(decide: Callable[..., Decision]) -> click.Command:
+        @wraps(decide)
+        def command(environment: Environment, pipeline_name: str, as_json: bool, **options: Any) -> None:
+            _decide(name, environment, pipeline_name, as_json, partial(decide, **options))
 
-    return _with_why(command)
+        return _with_why(words)(command)
+
+    return made
 
 
 def _decide(
+    decision_name: str,
     environment: Environment,
     pipeline_name: str,
     as_json: bool,
@@ -60,21 +70,21 @@ def _decide(
     renaming: Renaming | None = None,
 ) -> None:
     with opened(environment, pipeline_name, renaming=renaming) as context:
-        _show(decide(context), pipeline_name, as_json)
+        _show(decision_name, decide(context), pipeline_name, as_json)
 
 
-def _show(decision: Decision, pipeline_name: str, as_json: bool) -> None:
-    log.tell(events.decided(pipeline_name, str(click.get_current_context().info_name), decision))
+def _show(decision_name: str, decision: Decision, pipeline_name: str, as_json: bool) -> None:
+    log.tell(events.decided(pipeline_name, decision_name, decision))
     output.decided(decision, as_json, pipeline_name)
 
 
-@_deciding
+@_deciding("accept loss")
 def accept_loss(context: Context, *, why: str, dry_run: bool) -> Decision:
     """Give up offsets that retention took unread."""
     return decisions.accept_loss(context, why, dry_run=dry_run)
 
 
-@_deciding
+@_deciding("accept topic")
 @topic_option
 def accept_topic(context: Context, *, why: str, dry_run: bool, topic: str) -> Decision:
     """Go on with a topic that was recreated, or vanished.
@@ -85,7 +95,7 @@ def accept_topic(context: Context, *, why: str, dry_run: bool, topic: str) -> De
     return decisions.accept_topic(context, topic, why, dry_run=dry_run)
 
 
-@_deciding
+@_deciding("accept truncation")
 @topic_option
 @click.option("--partition", type=int, required=True, help="The partition it is about.")
 @click.option(
@@ -98,7 +108,7 @@ def accept_truncation(
     return decisions.accept_truncation(context, topic, partition, why, start=start, dry_run=dry_run)
 
 
-@_deciding
+@_deciding("extend-back")
 @click.option(
     "--from",
     "start",
@@ -113,7 +123,7 @@ def extend_back(context: Context, *, why: str, dry_run: bool, start: datetime | 
     return decisions.extend_back(context, start and with_zone(start), why, dry_run=dry_run)
 
 
-@_deciding
+@_deciding("accept damage")
 @click.option("--manifest", "manifest_id", type=int, required=True, help="The manifest it is about.")
 def accept_damage(context: Context, *, why: str, dry_run: bool, manifest_id: int) -> Decision:
     """Give up published output that is gone for good.
@@ -123,7 +133,7 @@ def accept_damage(context: Context, *, why: str, dry_run: bool, manifest_id: int
     return damage.accept_damage(context, manifest_id, why, dry_run=dry_run)
 
 
-@_with_why
+@_with_why("db archive")
 @click.option("--before", type=TIMES, metavar="TIME", help="What was done before this time (UTC).")
 @click.option("--keep", type=click.IntRange(min=1), metavar="DAYS", help="What was done longer than this ago.")
 @click.option("--batch", type=click.IntRange(min=1), default=BATCH, show_default=True,
@@ -156,7 +166,7 @@ def archive(
         output.archived(archived, as_json)
 
 
-@_deciding
+@_deciding("db adopt", "adopt")
 def adopt(context: Context, *, why: str, dry_run: bool) -> Decision:
     """Read the targets' records back into the database.
 
@@ -165,13 +175,13 @@ def adopt(context: Context, *, why: str, dry_run: bool) -> Decision:
     return adopt_lake(context, why, dry_run=dry_run)
 
 
-@_deciding
+@_deciding("repair")
 def repair(context: Context, *, why: str, dry_run: bool) -> Decision:
     """Remove leftovers of dead attempts."""
     return repair_lake(context, why, dry_run=dry_run)
 
 
-@_with_why
+@_with_why("rename pipeline")
 @click.argument("new")
 def rename(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, new: str) -> None:
     """Go on with a pipeline under its NEW name.
@@ -182,6 +192,7 @@ def rename(environment: Environment, pipeline_name: str, why: str, dry_run: bool
     """
     refuse_files(pipeline_name, files_of(environment.pipelines, pipeline_name))
     _decide(
+        "rename",
         environment,
         new,
         as_json,
@@ -190,7 +201,7 @@ def rename(environment: Environment, pipeline_name: str, why: str, dry_run: bool
     )
 
 
-@_with_why
+@_with_why("rename sink")
 @click.argument("old")
 @click.argument("new")
 def rename_sink(
@@ -202,6 +213,7 @@ def rename_sink(
     answer, other commands are refused until it is repeated.
     """
     _decide(
+        "rename-sink",
         environment,
         pipeline_name,
         as_json,
@@ -210,7 +222,7 @@ def rename_sink(
     )
 
 
-@_deciding
+@_deciding("retire sink")
 @click.argument("name")
 def retire_sink(context: Context, *, why: str, dry_run: bool, name: str) -> Decision:
     """Give up a sink that left the pipeline file.
@@ -220,7 +232,7 @@ def retire_sink(context: Context, *, why: str, dry_run: bool, name: str) -> Deci
     return sinks.retire_sink(context, name, why, dry_run=dry_run)
 
 
-@_with_why
+@_with_why("retire pipeline")
 @click.option("--undo", is_flag=True, help="Bring a retired pipeline back.")
 def retire(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, undo: bool) -> None:
     """Take a pipeline without a file off the lists.
@@ -233,4 +245,4 @@ def retire(environment: Environment, pipeline_name: str, why: str, dry_run: bool
         else:
             files = files_of(environment.pipelines, pipeline_name)
             decision = retire_pipeline(database, pipeline_name, files, why, dry_run=dry_run)
-    _show(decision, pipeline_name, as_json)
+    _show("retire", decision, pipeline_name, as_json)

@@ -202,9 +202,10 @@ def lag(environment: Environment, pipeline_name: str, as_json: bool) -> None:
 def complete(
     command: click.Context, pipeline_name: str, until: datetime, since: datetime | None, as_json: bool
 ) -> None:
-    """Say whether all before a time is published; exit 1 if not, 3 where some is no rows.
+    """Say whether all before a time is published; exit 1 if not.
 
-    Over all runs and for each sink. TIME is the time of a cut, not of events: what comes later counts for later runs.
+    Over all runs and for each sink. Exit 3 when all is published, with dead letters or losses. TIME is the time of a
+    cut, not of events: what comes later counts for later runs.
     """
     with opened(command.obj, pipeline_name) as context:
         view = completeness(context, with_zone(until), with_zone(since) if since else None)
@@ -218,10 +219,11 @@ def complete(
 @common_options
 @click.pass_obj
 def hours(environment: Environment, pipeline_name: str, incomplete: bool, as_json: bool) -> None:
-    """List event hours: rows, late rows, complete or waiting for what.
+    """List event hours: rows, late rows, complete or not.
 
-    Hours are in UTC. One is complete when everything planned up to its end plus the allowed lateness is published. Late
-    rows or a replay open it again, and its next revision follows. A run that ends decides that.
+    Of those that are not: what they wait for. Hours are in UTC. One is complete when everything planned up to its end
+    plus the allowed lateness is published. Late rows or a replay open it again, and its next revision follows. A run
+    that ends decides that.
     """
     lateness = find(environment.pipelines, pipeline_name).event_time.allowed_lateness
     with database_of(environment) as database:
@@ -276,7 +278,7 @@ def audit(
 @common_options
 @click.pass_obj
 def history(environment: Environment, pipeline_name: str, as_json: bool) -> None:
-    """Show what people decided about a pipeline: who, when, why.
+    """Show what people decided: who, when, why.
 
     Losses, topics and truncations accepted, chains extended back, lakes adopted and repaired, sinks renamed, retired
     and filled, retries and replays from the page, the pipeline itself retired and brought back. For what happened to

@@ -11,6 +11,7 @@ from io import TextIOWrapper
 from typing import Any
 
 import click
+from click.exceptions import NoSuchCommand
 
 from tidemark import __version__
 from tidemark.cli.log_format import LogFormat
@@ -19,80 +20,91 @@ from tidemark.errors import TidemarkError
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells say it
 
-# By the module that has the commands; in the order of a run's life, decisions last. The words are the first ones of a
-# command's own help, for lists of commands.
+# By section and by the words that call them: the module that has a command, and the first line of its own help. Daily
+# work comes first; what belongs together and is seldom needed is a group, whose line names what it has.
 COMMANDS = {
-    "run": {
-        "plan": "Record the next ranges of a pipeline as manifests.",
-        "run": "Plan, process and close one run without Airflow.",
-        "retry": "Finish what is planned, failed or abandoned.",
-        "replay": "Do a manifest or run once more, replacing its output.",
-        "fill": "Give a sink the manifests done before it was added.",
+    "See what is there": {
+        "status": ("inspect", "Say which pipelines need a person; exit 1 when one does."),
+        "manifests": ("inspect", "List manifests, newest first: ranges, states, counts."),
+        "show": ("inspect", "Show one manifest with its attempts and history."),
+        "lag": ("inspect", "Show how far each chain is behind the source."),
+        "hours": ("inspect", "List event hours: rows, late rows, complete or not."),
+        "complete": ("inspect", "Say whether all before a time is published; exit 1 if not."),
+        "objects": ("inspect", "Print the published paths: the exact reader."),
+        "where": ("records", "Say which file or row holds a record; exit 1 if none."),
+        "dead-letters": ("records", "Group what could not be read, or bring it back."),
+        "history": ("inspect", "Show what people decided: who, when, why."),
     },
-    "inspect": {
-        "manifests": "List manifests, newest first: ranges, states, counts.",
-        "show": "Show one manifest with its attempts and history.",
-        "objects": "Print the published paths: the exact reader.",
-        "status": "Say which pipelines need a person; exit 1 when one does.",
-        "lag": "Show how far each chain is behind the source.",
-        "complete": "Say whether all before a time is published; exit 1 if not, 3 where some is no rows.",
-        "hours": "List event hours: rows, late rows, complete or waiting for what.",
-        "audit": "Compare database and sinks; exit 1 on any difference.",
-        "history": "Show what people decided about a pipeline: who, when, why.",
+    "Process": {
+        "plan": ("run", "Record the next ranges of a pipeline as manifests."),
+        "run": ("run", "Plan, process and close one run without Airflow."),
+        "retry": ("run", "Finish what is planned, failed or abandoned."),
+        "replay": ("run", "Do a manifest or run once more, replacing its output."),
+        "fill": ("run", "Give a sink the manifests done before it was added."),
+        "extend-back": ("decide", "Plan what lies before the chains' anchors."),
     },
-    "metrics": {
-        "metrics": "Print gauges for monitoring, as OpenMetrics text.",
+    "Check": {
+        "validate": ("prepare", "Check pipeline files; exit 2 when one is wrong."),
+        "doctor": ("doctor", "Check all that pipelines need; exit 1 when a check fails."),
+        "audit": ("inspect", "Compare database and sinks; exit 1 on any difference."),
+        "peek": ("records", "Decode real records and show them; write nothing."),
     },
-    "notify": {
-        "notify": "Send notices: one when a problem begins, one when it is over.",
+    "Decide, with a reason": {
+        "accept loss": ("decide", "Give up offsets that retention took unread."),
+        "accept topic": ("decide", "Go on with a topic that was recreated, or vanished."),
+        "accept truncation": ("decide", "Go on with a partition whose log was cut."),
+        "accept damage": ("decide", "Give up published output that is gone for good."),
+        "rename pipeline": ("decide", "Go on with a pipeline under its NEW name."),
+        "rename sink": ("decide", "Go on with a sink under its new name."),
+        "retire pipeline": ("decide", "Take a pipeline without a file off the lists."),
+        "retire sink": ("decide", "Give up a sink that left the pipeline file."),
+        "repair": ("decide", "Remove leftovers of dead attempts."),
     },
-    "records": {
-        "where": "Say which file or row holds a record; exit 1 when none does.",
-        "peek": "Decode real records and show them; write nothing.",
-        "dead-letters": "Group what could not be read, or bring it back.",
+    "Set up and keep running": {
+        "db migrate": ("prepare", "Create or upgrade Tidemark's tables; safe to repeat."),
+        "db archive": ("decide", "Fold old manifests away, and keep the proof."),
+        "db adopt": ("decide", "Read the targets' records back into the database."),
+        "monitor metrics": ("metrics", "Print gauges for monitoring, as OpenMetrics text."),
+        "monitor notify": ("notify", "Send notices: when a problem begins, and when it is over."),
+        "spark serve": ("prepare", "Run a Spark Connect server for manifests."),
+        "spark classes": ("prepare", "Store Spark's classes: each Spark starts sooner."),
+        "print schema": ("prepare", "Print the JSON Schema of pipeline files."),
+        "print completion": ("prepare", "Print the script for completion in a shell."),
     },
-    "prepare": {
-        "validate": "Check pipeline files; exit 2 when one is wrong.",
-        "schema": "Print the JSON Schema of pipeline files.",
-        "migrate": "Create or upgrade Tidemark's tables; safe to repeat.",
-        "completion": "Print the script for completion in a shell.",
-        "spark-server": "Run a Spark Connect server for manifests.",
-        "spark-classes": "Store Spark's classes: each Spark starts sooner.",
-    },
-    "doctor": {
-        "doctor": "Check all that pipelines need; exit 1 when a check fails.",
-    },
-    "decide": {
-        "accept-loss": "Give up offsets that retention took unread.",
-        "accept-topic": "Go on with a topic that was recreated, or vanished.",
-        "accept-truncation": "Go on with a partition whose log was cut.",
-        "accept-damage": "Give up published output that is gone for good.",
-        "extend-back": "Plan what lies before the chains' anchors.",
-        "archive": "Fold old manifests away, and keep the proof.",
-        "adopt": "Read the targets' records back into the database.",
-        "repair": "Remove leftovers of dead attempts.",
-        "rename": "Go on with a pipeline under its NEW name.",
-        "rename-sink": "Go on with a sink under its new name.",
-        "retire-sink": "Give up a sink that left the pipeline file.",
-        "retire": "Take a pipeline without a file off the lists.",
-    },
+}
+GROUPS = {
+    "accept": "Accept what cannot be mended: loss, topic, truncation, damage.",
+    "rename": "Go on under another name: pipeline, sink.",
+    "retire": "Give up what the files no longer have: pipeline, sink.",
+    "db": "Care for the manifest database: migrate, archive, adopt.",
+    "monitor": "Tell other programs the state of pipelines: metrics, notify.",
+    "spark": "Have Spark ready sooner: serve, classes.",
+    "print": "Print what editors and shells read: schema, completion.",
 }
 
 
 class NamedCommand(click.Command):
-    """A command by its name and one line of help; ``load`` imports the module that has it."""
+    """A command by its words and one line of help; ``load`` imports the module that has it."""
 
-    def __init__(self, name: str, short_help: str, module: str) -> None:
-        super().__init__(name, short_help=short_help)
+    def __init__(self, words: str, module: str, short_help: str) -> None:
+        super().__init__(words.split()[-1], short_help=short_help)
+        self.words = words
         self.module = module
 
     def load(self) -> click.Command:
         commands: click.Group = import_module(f"tidemark.cli.{self.module}").commands
-        return commands.commands[str(self.name)]
+        return commands.commands[self.words]
+
+
+NAMED = {
+    words: NamedCommand(words, *module_and_text)
+    for section in COMMANDS.values()
+    for words, module_and_text in section.items()
+}
 
 
 class _Group(click.Group):
-    """Imports a command when it is used, and prints our errors as the two lines they are, without a traceback."""
+    """Imports a command when it is used."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -104,6 +116,26 @@ class _Group(click.Group):
         """In the order in which they were added, not by their letters."""
         del ctx
         return list(self.commands)
+
+
+class _Sections(_Group):
+    """All commands, in sections; prints our errors as the two lines they are, without a traceback."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except NoSuchCommand as unknown:  # click has compared it with the words of this group alone
+            raise NoSuchCommand(unknown.command_name, possibilities=NAMED, ctx=ctx) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        width = max(map(len, self.commands))
+        for title, section in COMMANDS.items():
+            with formatter.section(title):
+                names = dict.fromkeys(words.split()[0] for words in section)
+                formatter.write_dl([(f"{name:{width}}", self.commands[name].get_short_help_str(99)) for name in names])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -117,9 +149,21 @@ class _Group(click.Group):
             ctx.exit(INTERRUPTED)
 
 
+def _tree() -> dict[str, click.Command]:
+    """By their first word: the commands that have no other, and the groups."""
+    groups = {name: _Group(name, help=text) for name, text in GROUPS.items()}
+    tree: dict[str, click.Command] = {}
+    for words, command in NAMED.items():
+        first, _, second = words.partition(" ")
+        if second:
+            groups[first].add_command(command)
+        tree[first] = groups[first] if second else command
+    return tree
+
+
 @click.group(
-    cls=_Group,
-    commands=[NamedCommand(name, text, module) for module, texts in COMMANDS.items() for name, text in texts.items()],
+    cls=_Sections,
+    commands=_tree(),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="tidemark")

@@ -37,7 +37,7 @@ def _address(context: click.Context, option: click.Parameter, value: str | None)
     return host.strip("[]") or LOOPBACK, int(port)
 
 
-@commands.command()
+@commands.command("monitor metrics")
 @pipeline_argument(required=False)
 @click.option("--lag/--no-lag", default=True, show_default=True, help="Ask how far each partition is behind.")
 @click.option(

@@ -22,7 +22,7 @@ commands = Commands()
 MEMORY = "_notified.json"
 
 
-@commands.command()
+@commands.command("monitor notify")
 @pipeline_argument(required=False)
 @click.option("--command", metavar="PROGRAM", help="Run this for each notice, with the message as JSON on its input.")
 @click.option("--after", type=DurationType(), default="5m", show_default=True,
@@ -43,7 +43,7 @@ def notify(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Send notices: one when a problem begins, one when it is over.
+    """Send notices: when a problem begins, and when it is over.
 
     Of what `tidemark status` shows with exit status 1. Run it each minute, by cron or in Airflow.
     It tells the address in TIDEMARK_WEBHOOK (POST of JSON), or PROGRAM. Without PIPELINE: all of them.

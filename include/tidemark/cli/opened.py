@@ -46,7 +46,7 @@ def _pipeline_named(environment: Environment, pipeline_name: str) -> Pipeline:
             raise
         raise NotFound(
             f"pipeline {pipeline_name} was planned and has no file in {environment.pipelines}",
-            next_step=f"put its file back, or, when nobody needs it any more: tidemark retire {pipeline_name} "
+            next_step=f"put its file back, or, when nobody needs it any more: tidemark retire pipeline {pipeline_name} "
             "--why TEXT",
             **error.context,
         ) from None

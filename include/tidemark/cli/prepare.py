@@ -123,7 +123,7 @@ def _warnings(loaded: Sequence[tuple[Path, Pipeline | InvalidPipelines]]) -> dic
     }
 
 
-@commands.command()
+@commands.command("print schema")
 @common_options
 def schema(as_json: bool) -> None:
     """Print the JSON Schema of pipeline files."""
@@ -131,7 +131,7 @@ def schema(as_json: bool) -> None:
     click.echo(json.dumps(json_schema(), indent=2))
 
 
-@commands.command()
+@commands.command("db migrate")
 @click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")
 @common_options
 @click.pass_obj
@@ -146,7 +146,7 @@ def migrate(environment: Environment, dry_run: bool, as_json: bool) -> None:
     output.migrated(versions, health(dsn).id, dry_run, as_json)
 
 
-@commands.command()
+@commands.command("print completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @common_options
 @click.pass_context
@@ -154,9 +154,9 @@ def completion(command: click.Context, shell: str, as_json: bool) -> None:
     """Print the script for completion in a shell.
 
     \b
-    bash   eval "$(tidemark completion bash)" in ~/.bashrc
-    zsh    eval "$(tidemark completion zsh)" in ~/.zshrc, after compinit
-    fish   tidemark completion fish > ~/.config/fish/completions/tidemark.fish
+    bash   eval "$(tidemark print completion bash)" in ~/.bashrc
+    zsh    eval "$(tidemark print completion zsh)" in ~/.zshrc, after compinit
+    fish   tidemark print completion fish > ~/.config/fish/completions/tidemark.fish
     """
     kind = get_completion_class(shell)
     assert kind is not None, "click knows the three shells"
@@ -164,7 +164,7 @@ def completion(command: click.Context, shell: str, as_json: bool) -> None:
     click.echo(json.dumps({"shell": shell, "script": script}) if as_json else script)
 
 
-@commands.command()
+@commands.command("spark serve")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", default=15002, show_default=True, type=click.IntRange(1, 65535), help="The port to listen on.")
 @master_option
@@ -202,7 +202,7 @@ def spark_server(
     os.execve(arguments[0], arguments, variables)  # noqa: S606 - no shell is meant
 
 
-@commands.command()
+@commands.command("spark classes")
 @common_options
 @click.pass_obj
 def spark_classes(environment: Environment, as_json: bool) -> None:

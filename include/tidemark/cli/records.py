@@ -36,7 +36,7 @@ commands = Commands()
 def where(
     command: click.Context, topic: str, partition: int, offset: int, pipeline_name: str | None, as_json: bool
 ) -> None:
-    """Say which file or row holds a record; exit 1 when none does.
+    """Say which file or row holds a record; exit 1 if none.
 
     Names the manifest that covers the offset, or says why there is none: lost, not planned yet, before the anchor, or
     of another life of the topic.

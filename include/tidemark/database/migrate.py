@@ -111,7 +111,7 @@ def check(tables: Mapping[str, Any], **context: object) -> None:
     if version < len(steps):
         raise ConfigurationError(
             f"the tables are of version {version}, this Tidemark needs {len(steps)}",
-            next_step="upgrade them with: tidemark migrate",
+            next_step="upgrade them with: tidemark db migrate",
             **context,
         )
 

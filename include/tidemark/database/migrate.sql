@@ -6,7 +6,7 @@ SELECT pg_advisory_xact_lock(1414089812, 0);
 
 -- name: actor
 -- Who stands in the history of the rows that a migration changes.
-SELECT set_config('tidemark.actor', 'tidemark migrate', true);
+SELECT set_config('tidemark.actor', 'tidemark db migrate', true);
 
 -- name: databases
 SELECT to_regclass('tidemark.database') AS ours, to_regclass('public.dag_run') AS airflow;

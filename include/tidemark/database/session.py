@@ -109,7 +109,7 @@ def _translate(error: PostgresError, context: dict[str, object]) -> TidemarkErro
     match error.cause:
         case Cause.TABLE_MISSING:
             return ConfigurationError(
-                "this database has no Tidemark tables", next_step="create them with: tidemark migrate", **context
+                "this database has no Tidemark tables", next_step="create them with: tidemark db migrate", **context
             )
         case Cause.VALUE | Cause.OURS:
             return IllegalTransition(

@@ -32,7 +32,7 @@ def _tables(status: Health) -> Iterator[Finding]:
             "create a database for Tidemark and set TIDEMARK_DB to it",
         )
     elif status.version is None:
-        yield failed(NAME, "it has no Tidemark tables", "create them with: tidemark migrate")
+        yield failed(NAME, "it has no Tidemark tables", "create them with: tidemark db migrate")
     elif status.wrong is not None:
         yield failed(NAME, status.wrong.what, status.wrong.next_step)
     elif status.read_only:

@@ -143,7 +143,7 @@ def _refuse_done_before(manifest: Manifest) -> None:
         raise TopicChanged(
             "the manifest was planned on a chain that has ended: its topic was recreated, or its log was truncated",
             next_step="what is published of it stays, and it cannot be replayed; when a sink lacks it, accept that: "
-            f"tidemark accept-damage {manifest.pipeline_name} --manifest {manifest.id} --why TEXT",
+            f"tidemark accept damage {manifest.pipeline_name} --manifest {manifest.id} --why TEXT",
             pipeline=manifest.pipeline_name,
             manifest=manifest.id,
         )
@@ -159,7 +159,7 @@ def reading_again(manifest: Manifest) -> Iterator[None]:
         if manifest.publications and (manifest.retired or isinstance(gone, DataLost)):
             gone.next_step = (
                 f"{'restore the topic; ' if isinstance(gone, DataLost) else ''}what is published stays, and what is "
-                f"damaged or missing in a sink is given up by: tidemark accept-damage {manifest.pipeline_name} "
+                f"damaged or missing in a sink is given up by: tidemark accept damage {manifest.pipeline_name} "
                 f"--manifest {manifest.id} --why TEXT"
             )
             if manifest.state is not ManifestState.DONE:

@@ -82,7 +82,7 @@ def refuse_out_of_use(pipeline_name: str, database: ManifestDatabase) -> None:
     if since is not None:
         raise ConfigurationError(
             f"the pipeline was retired on {since:%Y-%m-%d}; it is not planned any more",
-            next_step=f"to go on with it: tidemark retire {pipeline_name} --undo --why TEXT; if it is another one, "
-            "give it another name",
+            next_step=f"to go on with it: tidemark retire pipeline {pipeline_name} --undo --why TEXT; if it is "
+            "another one, give it another name",
             pipeline=pipeline_name,
         )

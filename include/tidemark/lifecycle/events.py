@@ -85,7 +85,7 @@ def hours_complete(pipeline_name: str, hours: Iterable[datetime]) -> LogLine:
 
 
 def decided(pipeline_name: str, decision_name: str, decision: Decision) -> LogLine:
-    """``decision_name``: the command's, such as ``accept-loss``."""
+    """``decision_name``: as the history has it, such as ``accept-loss``."""
     values = {
         "pipeline": pipeline_name,
         "decision": decision_name,

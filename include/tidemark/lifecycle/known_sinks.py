@@ -30,7 +30,7 @@ def not_in_file(pipeline: Pipeline, database: ManifestDatabase) -> list[str]:
     in_file = {sink.name for sink in pipeline.sinks}
     return [
         f"sink {sink.name} ({sink.target}) is known and not in the pipeline file: what is published there stays; "
-        f"put it back, or: tidemark retire-sink {pipeline.name} {sink.name} --why TEXT"
+        f"put it back, or: tidemark retire sink {pipeline.name} {sink.name} --why TEXT"
         for sink in database.sinks.known(pipeline.name)
         if sink.stands and sink.name not in in_file
     ]
@@ -52,7 +52,7 @@ def refuse_unlike(pipeline: Pipeline, sinks: Sequence[KnownSink]) -> None:
         if sink.renamed_from is not None:
             raise ConfigurationError(
                 f"sink {sink.name} is being renamed from {sink.renamed_from}, and its target has the old name still",
-                next_step=f"end it: tidemark rename-sink {pipeline.name} {sink.renamed_from} {sink.name} --why TEXT",
+                next_step=f"end it: tidemark rename sink {pipeline.name} {sink.renamed_from} {sink.name} --why TEXT",
                 pipeline=pipeline.name,
                 sink=sink.name,
             )
@@ -69,7 +69,7 @@ def _refuse_known_target(pipeline: Pipeline, settings: SinkSettings, known: Sequ
         if sink.target == settings.target:
             raise ConfigurationError(
                 f"sink {settings.name} writes to {sink.target}, which is known as sink {sink.name}",
-                next_step=f"if that is its new name: tidemark rename-sink {pipeline.name} {sink.name} {settings.name} "
+                next_step=f"if that is its new name: tidemark rename sink {pipeline.name} {sink.name} {settings.name} "
                 f"--why TEXT; else set the name back to {sink.name}",
                 pipeline=pipeline.name,
                 sink=settings.name,
@@ -79,7 +79,7 @@ def _refuse_known_target(pipeline: Pipeline, settings: SinkSettings, known: Sequ
                 f"sink {settings.name} would write to {settings.target}, and {sink.target} is known as sink "
                 f"{sink.name}: one lies in the other",
                 next_step=f"give {settings.name} a target of its own; or take {sink.name} out of the pipeline file and "
-                f"give it up: tidemark retire-sink {pipeline.name} {sink.name} --why TEXT",
+                f"give it up: tidemark retire sink {pipeline.name} {sink.name} --why TEXT",
                 pipeline=pipeline.name,
                 sink=settings.name,
             )

@@ -140,7 +140,7 @@ def _refuse_records_beyond(sink: Sink, manifest_id: int, names: Iterable[RecordN
         raise DatabaseBehindLake(
             f"{sink.target} holds a record of manifest {last.manifest_id}, this database ends at {manifest_id}",
             next_step="nothing was planned; the database was restored from an older copy. Read the records back "
-            f"with: tidemark adopt {last.pipeline_name} --why TEXT",
+            f"with: tidemark db adopt {last.pipeline_name} --why TEXT",
             pipeline=sink.pipeline_name,
             sink=sink.name,
         )
@@ -154,7 +154,7 @@ def _refuse_unvouched(database: ManifestDatabase, sink: Sink) -> None:
             f"{sink.target} has rows of the manifests {listed(unvouched)}, which this database does not know: they "
             "came back when another program rolled it back",
             next_step="nothing was planned, as their offsets would be there twice. Enter them, or learn how to "
-            f"remove their rows: tidemark adopt {sink.pipeline_name} --why TEXT",
+            f"remove their rows: tidemark db adopt {sink.pipeline_name} --why TEXT",
             pipeline=sink.pipeline_name,
             sink=sink.name,
         )
@@ -211,7 +211,7 @@ def vanished(pipeline_name: str, sink: Sink) -> LakeConflict:
         f"{sink.target} is empty, and manifests are published there",
         next_step="nothing was written; check that the disk is mounted and that this is the right folder or "
         "database. If the output is lost: restore a copy; or give it up: write another place and another name of "
-        f"the sink into the pipeline file, then tidemark retire-sink {pipeline_name} {sink.name} --why TEXT and "
+        f"the sink into the pipeline file, then tidemark retire sink {pipeline_name} {sink.name} --why TEXT and "
         f"tidemark fill {pipeline_name} NAME --why TEXT",
         pipeline=pipeline_name,
         sink=sink.name,
@@ -253,7 +253,7 @@ def refuse_other_name(
             f"{sink.target} and {target} are one place, which sink {name} of pipeline {other_pipeline} writes: the "
             "output of two would mix",
             next_step="nothing was written; take this sink out of the pipeline file, and add one of another name, with "
-            f"a place of its own; then: tidemark retire-sink {sink.pipeline_name} {sink.name} --why TEXT and tidemark "
+            f"a place of its own; then: tidemark retire sink {sink.pipeline_name} {sink.name} --why TEXT and tidemark "
             f"fill {sink.pipeline_name} NAME --why TEXT. When sink {name} is retired, this place can be used again by "
             f"the name {target}",
             pipeline=sink.pipeline_name,
@@ -277,7 +277,7 @@ def refuse_outlived(pipeline_name: str, database: ManifestDatabase, manifest_id:
         )
     else:
         next_step = (
-            "what is published of it stays; when a sink lacks it, accept that with tidemark accept-damage "
+            "what is published of it stays; when a sink lacks it, accept that with tidemark accept damage "
             f"{pipeline_name} --manifest {manifest_id} --why TEXT, then finish it with tidemark retry {pipeline_name}"
         )
     raise TopicChanged(

@@ -108,5 +108,5 @@ def next_step(manifest: Manifest, step: NextStep, sink_name: str) -> str:
         return manifest.retry
     if manifest.archived is None or step not in (NextStep.REPLAY, NextStep.FILL):
         return command(step, manifest.pipeline_name, manifest.id, sink_name)
-    give_up = f"tidemark accept-damage {manifest.pipeline_name} --manifest {manifest.id} --why TEXT"
+    give_up = f"tidemark accept damage {manifest.pipeline_name} --manifest {manifest.id} --why TEXT"
     return f"restore it from a copy of the target; without a copy give it up: {give_up}"

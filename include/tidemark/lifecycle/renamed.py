@@ -23,7 +23,7 @@ def refuse_renamed(pipeline_name: str, database: ManifestDatabase) -> None:
         if row["in_targets"]:
             raise ConfigurationError(
                 f"the pipeline is being renamed from {old}, and its targets have the old name still",
-                next_step=f"end it: tidemark rename {old} {new} --why TEXT",
+                next_step=f"end it: tidemark rename pipeline {old} {new} --why TEXT",
                 pipeline=pipeline_name,
             )
 
@@ -36,8 +36,8 @@ def refuse_looks_renamed(pipeline: Pipeline, database: ManifestDatabase) -> None
         raise PlanRefused(
             f"the pipeline was never planned, and its topics, settings and sinks are those of pipeline {other}: every "
             "record that the topics still have would be read and written once more",
-            next_step=f"nothing was planned; if it was renamed: tidemark rename {other} {pipeline.name} --why TEXT; if "
-            "it is another one, give its sinks other names or targets",
+            next_step=f"nothing was planned; if it was renamed: tidemark rename pipeline {other} {pipeline.name} --why "
+            "TEXT; if it is another one, give its sinks other names or targets",
             pipeline=pipeline.name,
         )
 

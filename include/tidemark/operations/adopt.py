@@ -186,7 +186,7 @@ def _enter_unvouched(sink: Sink, manifest_id: int, content: dict[str, Any] | Non
             f"{sink.target} has rows of manifest {manifest_id}, which this database does not know, and no record of it "
             "is left: nobody can say which offsets they cover",
             next_step=f"nothing was adopted; delete the rows WHERE _manifest_id = {manifest_id} from it with an "
-            f"engine, such as Spark, then repeat: tidemark adopt {sink.pipeline_name} --why TEXT. Their offsets "
+            f"engine, such as Spark, then repeat: tidemark db adopt {sink.pipeline_name} --why TEXT. Their offsets "
             "are planned again",
             pipeline=sink.pipeline_name,
             manifest=manifest_id,
@@ -210,7 +210,7 @@ def _refuse_other_name(context: Context, sink: Sink) -> None:
         raise LakeConflict(
             f"{sink.target} holds records of this pipeline under another name of the sink than {sink.name}",
             next_step="give the sink in the pipeline file the name that it had, adopt, and then rename it: "
-            f"tidemark rename-sink {context.pipeline_name} OLD {sink.name} --why TEXT",
+            f"tidemark rename sink {context.pipeline_name} OLD {sink.name} --why TEXT",
             pipeline=context.pipeline_name,
             sink=sink.name,
         )
@@ -322,7 +322,7 @@ def _refuse_changed(context: Context, unknown: Sequence[_Entry]) -> None:
             if sink.ledger.recorded_attempt(entry.manifest_id) != shown or moved:
                 raise Unavailable(
                     f"{sink.target} changed while its records were read",
-                    next_step=f"nothing was adopted; repeat: tidemark adopt {sink.pipeline_name} --why TEXT",
+                    next_step=f"nothing was adopted; repeat: tidemark db adopt {sink.pipeline_name} --why TEXT",
                     pipeline=sink.pipeline_name,
                     manifest=entry.manifest_id,
                     sink=sink.name,
@@ -351,7 +351,7 @@ def _refuse_covered_twice(context: Context, unknown: Sequence[_Entry]) -> None:
             f"{sink.target} has rows of manifest {entry.manifest_id}, which this database does not know, and offsets "
             "that they cover were planned once more: their records are there twice",
             next_step=f"nothing was adopted; delete the rows WHERE {rows} from it with an engine, such as Spark, then "
-            f"repeat: tidemark adopt {sink.pipeline_name} --why TEXT{_never_planned(beside, rows)}",
+            f"repeat: tidemark db adopt {sink.pipeline_name} --why TEXT{_never_planned(beside, rows)}",
             pipeline=sink.pipeline_name,
             manifest=entry.manifest_id,
             sink=sink.name,
@@ -404,7 +404,7 @@ def _went_back(context: Context) -> list[tuple[Sink, str]]:
             raise LakeConflict(
                 why,
                 next_step="nothing was adopted; restore it, or create it again empty, then repeat: "
-                f"tidemark adopt {context.pipeline_name} --why TEXT",
+                f"tidemark db adopt {context.pipeline_name} --why TEXT",
                 pipeline=context.pipeline_name,
                 sink=sink.name,
             )

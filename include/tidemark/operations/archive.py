@@ -82,7 +82,7 @@ def archive(context: Context, before: datetime, why: str, *, batch: int = BATCH,
     if before > datetime.now(UTC):
         raise ConfigurationError(
             f"{before.isoformat()} is in the future",
-            next_step=f"nothing was archived; name a time that has passed: tidemark archive {context.pipeline_name} "
+            next_step=f"nothing was archived; name a time that has passed: tidemark db archive {context.pipeline_name} "
             "--before TIME --why TEXT",
             pipeline=context.pipeline_name,
         )

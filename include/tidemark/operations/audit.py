@@ -245,7 +245,7 @@ def _unknown_manifests(
         kinds = " and ".join(kind for kind, manifest_ids in contents.items() if unknown in manifest_ids)
         next_step = "no attempt of Tidemark has left them there: delete those rows by hand"
         if unknown in evidence:
-            next_step = f"tidemark adopt {sink.pipeline_name} --why TEXT"
+            next_step = f"tidemark db adopt {sink.pipeline_name} --why TEXT"
         yield Problem(
             None, f"{sink.target} has {kinds} of manifest {unknown}, which this database does not know", next_step
         )

@@ -32,8 +32,8 @@ def forgotten(database: ManifestDatabase, names: Collection[str]) -> list[str]:
     """A line for each pipeline that was planned and has no file any more."""
     return [
         f"pipeline {name} was planned and has no file: nothing plans or retries it any more; what it published stays. "
-        f"Take it off the lists: tidemark retire {name} --why TEXT; or, when its file has another name now: tidemark "
-        f"rename {name} NEW --why TEXT"
+        f"Take it off the lists: tidemark retire pipeline {name} --why TEXT; or, when its file has another name now: "
+        f"tidemark rename pipeline {name} NEW --why TEXT"
         for name in database.pipelines.names()
         if name not in names
     ]
@@ -46,15 +46,19 @@ def _never_planned(pipeline: Pipeline, database: ManifestDatabase, names: Collec
     for name in database.pipelines.names(retired=True):
         shared = sorted(targets & {sink.target for sink in database.sinks.known(name) if sink.stands})
         if name == alike or (name not in names and shared):
-            undo = f"tidemark retire {name} --undo --why TEXT, then: " if database.pipelines.retired_at(name) else ""
+            undo = (
+                f"tidemark retire pipeline {name} --undo --why TEXT, then: "
+                if database.pipelines.retired_at(name)
+                else ""
+            )
             gone = ", which has no file any more" if name not in names else ""
             return [
                 Change(
                     f"pipeline {pipeline.name} was never planned, and {shared[0]} has output of pipeline {name}{gone}: "
                     "under the new name every record that the topics still have is written once more, beside what is "
                     "there, or the plan is refused",
-                    f"if it was renamed: {undo}tidemark rename {name} {pipeline.name} --why TEXT; if it is another "
-                    "one, give its sinks other names and targets",
+                    f"if it was renamed: {undo}tidemark rename pipeline {name} {pipeline.name} --why TEXT; if it is "
+                    "another one, give its sinks other names and targets",
                 )
             ]
     return [Change("it was never planned: the first run starts where source.starting_offsets says")]

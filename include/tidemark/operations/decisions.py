@@ -165,7 +165,7 @@ def _half_published(context: Context, manifest: Manifest) -> IllegalTransition:
         )
     return IllegalTransition(
         f"it is published in {', '.join(have)}, and the source has lost what {', '.join(lack)} lacks",
-        next_step=f"accept that with tidemark accept-damage {manifest.pipeline_name} --manifest {manifest.id} --why "
+        next_step=f"accept that with tidemark accept damage {manifest.pipeline_name} --manifest {manifest.id} --why "
         f"TEXT, then finish it with {manifest.retry}",
         pipeline=manifest.pipeline_name,
         manifest=manifest.id,

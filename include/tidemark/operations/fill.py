@@ -38,7 +38,7 @@ class Filled:
 
 def alone(context: Context, sink_name: str) -> Context:
     """The context with this sink only; raises ``NotFound`` when the pipeline file does not have it."""
-    give_up = f"tidemark retire-sink {context.pipeline_name} {sink_name} --why TEXT"
+    give_up = f"tidemark retire sink {context.pipeline_name} {sink_name} --why TEXT"
     sink = sink_of_file(context, sink_name, f"put it into the pipeline file; or, if it is given up: {give_up}")
     return replace(context, sinks=(sink,))
 

@@ -99,7 +99,7 @@ def by_webhook(url: str) -> Deliver:
 
 def _not_delivered(why: str) -> NotDone:
     return NotDone(
-        f"a notice was not delivered: {why}", next_step="correct it; the next tidemark notify sends it again"
+        f"a notice was not delivered: {why}", next_step="correct it; the next tidemark monitor notify sends it again"
     )
 
 
@@ -175,7 +175,7 @@ def _only_one(memory: Path) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise Unavailable(
-                        f"another tidemark notify has been at work for more than {WAIT_S:.0f} s",
+                        f"another tidemark monitor notify has been at work for more than {WAIT_S:.0f} s",
                         next_step="nothing was told; look for a process that hangs, end it, then repeat the command",
                     ) from None
             time.sleep(0.1)

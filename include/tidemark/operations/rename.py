@@ -114,7 +114,7 @@ def _refuse_renaming(context: Context, old: str) -> None:
     if since:
         raise IllegalTransition(
             f"the pipeline was retired on {since:%Y-%m-%d}",
-            next_step=f"bring it back first: tidemark retire {old} --undo --why TEXT",
+            next_step=f"bring it back first: tidemark retire pipeline {old} --undo --why TEXT",
             pipeline=old,
         )
     had = {row["name"] for row in database.pipelines.former_names(old)}
@@ -130,7 +130,7 @@ def _refuse_renaming(context: Context, old: str) -> None:
         if sink.stands and sink.name not in context.sink_names():
             raise ConfigurationError(
                 f"sink {sink.name} ({sink.target}) is known and not in the file of {new}",
-                next_step=f"put it back; or set the name back, then: tidemark retire-sink {old} {sink.name} --why TEXT",
+                next_step=f"put it back; or set the name back, then: tidemark retire sink {old} {sink.name} --why TEXT",
                 pipeline=old,
                 sink=sink.name,
             )

@@ -66,7 +66,7 @@ def retire_sink(context: Context, name: str, why: str, *, dry_run: bool) -> Deci
     if name in context.sink_names():
         raise ConfigurationError(
             f"sink {name} is in the pipeline file",
-            next_step=f"take it out of the file first; then: tidemark retire-sink {pipeline_name} {name} --why TEXT",
+            next_step=f"take it out of the file first; then: tidemark retire sink {pipeline_name} {name} --why TEXT",
             pipeline=pipeline_name,
             sink=name,
         )

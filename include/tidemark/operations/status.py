@@ -1,4 +1,4 @@
-"""Computes the state of a pipeline: the one word that the page, ``status``, ``notify`` and the metrics show."""
+"""Computes the state of a pipeline: the one word that the page, ``status``, the notices and the metrics show."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -215,7 +215,9 @@ def status(
         problems += _of_tasks(database, pipeline_name, failed, planned_at["last"], now, decided=not waits_for_decision)
     if not retired and deployed is None:
         what = "it has no pipeline file here, so nothing is known of its next run"
-        restore = f"put its file back; or, when nobody needs it any more: tidemark retire {pipeline_name} --why TEXT"
+        restore = (
+            f"put its file back; or, when nobody needs it any more: tidemark retire pipeline {pipeline_name} --why TEXT"
+        )
         problems.append(PipelineProblem(None, what, restore, kind=State.UNKNOWN))
     return Status(
         pipeline_name=pipeline_name,
@@ -392,7 +394,7 @@ def _of_losses(pipeline: Pipeline, parts: Sequence[Retained]) -> list[PipelinePr
             None,
             f"retention took offsets [{part.planned:,}, {part.log_start:,}) of {part.topic}-{part.partition} before "
             "they were planned; no run plans anything until a person decides",
-            f"tidemark accept-loss {pipeline.name} --why TEXT",
+            f"tidemark accept loss {pipeline.name} --why TEXT",
             kind=State.LOST,
             place=f"{part.topic}-{part.partition}",
         )

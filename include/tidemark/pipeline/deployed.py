@@ -170,7 +170,7 @@ def _lost(kept: KeptFile, env: Mapping[str, str]) -> FileProblem:
     name = kept.pipeline_name
     give_up = f"or, to remove pipeline {name}: rm {shlex.quote(str(kept_path(name, kept.file.parent, env)))}"
     if kept.file.exists():
-        rename = f"or, to rename it, remove what is kept of it and: tidemark rename {name} NEW --why TEXT"
+        rename = f"or, to rename it, remove what is kept of it and: tidemark rename pipeline {name} NEW --why TEXT"
         return FileProblem(str(kept.file), None, "pipeline", f'was "{name}" before; set it back, {rename}; {give_up}')
     return FileProblem(str(kept.file), None, "", f"does not exist any more; put it back, {give_up}")
 

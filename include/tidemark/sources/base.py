@@ -190,7 +190,7 @@ class Source(ABC):
                     f"retention took offsets [{covered.start}, {min(bound.log_start, covered.end)}) of "
                     f"{covered.at.topic}-{covered.at.partition} before they were read",
                     next_step="restore the topic, or give up what is not published: "
-                    f"tidemark accept-loss {self.pipeline_name} --why TEXT; what is published stays",
+                    f"tidemark accept loss {self.pipeline_name} --why TEXT; what is published stays",
                     **context,
                 )
             if bound.last_stable < covered.end:

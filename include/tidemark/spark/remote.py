@@ -49,7 +49,7 @@ class Remote:
             where, listens = ("", "") if self.is_here else (f" on {self.host}", " --host ADDRESS")
             raise Unavailable(
                 f"the Spark Connect server cannot be reached ({why})",
-                next_step=f"start it{where}: tidemark spark-server --port {self.port}{listens}; or let this machine "
+                next_step=f"start it{where}: tidemark spark serve --port {self.port}{listens}; or let this machine "
                 "connect to it. Nothing was read. Without it: spark: {engine: submit} in the pipeline file",
                 server=self.address,
             )

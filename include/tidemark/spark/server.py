@@ -1,4 +1,4 @@
-"""The command line that starts a Spark Connect server with all that manifests need, for ``tidemark spark-server``."""
+"""The command line that starts a Spark Connect server with all that manifests need, for ``tidemark spark serve``."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ def server_properties(environment: Environment, host: str, port: int) -> dict[st
     """The properties of the server; what the pipeline files say for a session comes from them."""
     return {
         **spark_configuration(environment.spark_jars),
-        "spark.app.name": "tidemark spark-server",
+        "spark.app.name": "tidemark spark serve",
         "spark.connect.grpc.binding.address": host,
         "spark.connect.grpc.binding.port": str(port),
         "spark.connect.execute.manager.detachedTimeout": ABANDONED,

@@ -42,14 +42,14 @@ def findings(
         session.client.set_retry_policies([RETRIES])
         if session.version != ours:
             message = f"{remote.address} is Spark {session.version}, this machine has PySpark {ours}"
-            yield warning(NAME, message, "start it with the same version: tidemark spark-server")
+            yield warning(NAME, message, "start it with the same version: tidemark spark serve")
         else:
             yield ok(NAME, f"{remote.address} answers, Spark {session.version}")
         if not _has_connector(session):
             yield failed(
                 NAME,
                 "it has no Kafka connector",
-                "start it with: tidemark spark-server, which takes TIDEMARK_SPARK_JARS; or with --packages "
+                "start it with: tidemark spark serve, which takes TIDEMARK_SPARK_JARS; or with --packages "
                 f"org.apache.spark:spark-sql-kafka-0-10_2.13:{ours}",
             )
         send_package(session, home)

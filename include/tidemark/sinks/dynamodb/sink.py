@@ -259,7 +259,7 @@ class DynamoOutput(DerivesTotals, EndsHalfWay, KeepsDeadLetterFiles):
             raise SinkRefused(
                 str(refused),
                 next_step="one of its contributions was changed by hand: correct or delete that item, then repeat: "
-                f"tidemark adopt {self.pipeline_name} --why TEXT",
+                f"tidemark db adopt {self.pipeline_name} --why TEXT",
                 **self.context,
             ) from refused
         if not dry_run:

@@ -43,7 +43,7 @@ def differences_of_iceberg(
         what = (
             f"{ledger.target} has rows of manifest {manifest_id}, which this database does not know: another program "
         )
-        adopt = f"tidemark adopt {ledger.pipeline_name} --why TEXT"
+        adopt = f"tidemark db adopt {ledger.pipeline_name} --why TEXT"
         yield Problem(None, f"{what}rolled it back", adopt)
 
 

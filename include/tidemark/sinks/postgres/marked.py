@@ -123,9 +123,9 @@ class TableStaging(Staging):
             before.drop_staging(manifest_id, attempt)
         used = list(before.staged())
         if used:
-            again = f"tidemark rename-sink {pipeline_name} {sink_name} {self._settings.name} --why TEXT"
+            again = f"tidemark rename sink {pipeline_name} {sink_name} {self._settings.name} --why TEXT"
             if pipeline_name != self._pipeline_name:
-                again = f"tidemark rename {pipeline_name} {self._pipeline_name} --why TEXT"
+                again = f"tidemark rename pipeline {pipeline_name} {self._pipeline_name} --why TEXT"
             raise Unavailable(
                 f"a task still uses the staging of manifest {used[0][0]} attempt {used[0][1]}",
                 next_step=f"find it in pg_stat_activity and end it; then repeat: {again}",

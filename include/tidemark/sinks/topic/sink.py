@@ -238,7 +238,7 @@ class TopicOutput(WritesTopics):
                 "the messages may be lost with the old one",
                 next_step="the manifest is not marked as published; give the sink another topic and name, and fill it: "
                 f"tidemark fill {self.pipeline_name} NAME --why TEXT; or accept the topic as it is, without these "
-                f"messages: tidemark adopt {self.pipeline_name} --why TEXT",
+                f"messages: tidemark db adopt {self.pipeline_name} --why TEXT",
                 manifest=manifest_id,
                 **self.context,
             )
