@@ -280,7 +280,7 @@ def test_a_sink_that_is_retired_counts_for_no_hour_any_more(world: World) -> Non
     lake, _ = world.settings["sinks"]
     world.settings["sinks"] = [lake]
     world.write_pipeline()
-    world.ok("retire-sink", "demo", "added", "--why", "nobody reads it")
+    world.ok("retire", "sink", "demo", "added", "--why", "nobody reads it")
     assert state(world)[0] == (7, 0, False, 2), "what the other sink shows is counted, and the hour is open again"
     run(world, at(5))
     assert (state(world)[0], shown(world, 0)) == ((7, 0, True, 3), (3, 7))
@@ -291,7 +291,7 @@ def test_a_sink_that_is_retired_counts_for_no_hour_any_more(world: World) -> Non
     added["files"] |= {"name": "third", "root": "third"}
     world.settings["sinks"] = [added]
     world.write_pipeline()
-    world.ok("retire-sink", "demo", "files", "--why", "nobody reads it either")
+    world.ok("retire", "sink", "demo", "files", "--why", "nobody reads it either")
     run(world, at(6))
     assert state(world)[0] == (0, 0, True, 4), "it is in no sink"
     world.ok("fill", "demo", "third", "--why", "it begins anew")
