@@ -108,7 +108,7 @@ def test_a_pipeline_that_airflow_has_and_that_no_run_has_planned_is_late_after_t
         assert printed.exit_code == (word == "late")
     assert "late: no run has planned anything since Airflow has its file, from " in printed.stdout
     assert "next: look at the runs of the DAG, or: tidemark run demo" in printed.stdout
-    assert "demo: late: " in world.ok("notify", "--dry-run", "--after", "0s")
+    assert "demo: late: " in world.ok("monitor", "notify", "--dry-run", "--after", "0s")
     world.ok("run", "demo")
     assert state(world) == "ok"
 
@@ -246,7 +246,7 @@ def test_a_topic_that_is_another_one_is_not_ok_before_a_plan_has_met_it(world: W
     assert accept in refused
     assert world.here("run", "demo").exit_code == 1
     assert (state(world), reason(world)[1]) == ("blocked", accept)
-    world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "a-test")
+    world.ok("accept", "topic", "demo", "--topic", world.topic, "--why", "a-test")
     world.ok("run", "demo")
     assert state(world) == "ok"
 
