@@ -14,6 +14,7 @@ import boto3
 import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 from pyiceberg.catalog.sql import SqlCatalog
@@ -21,6 +22,7 @@ from pyiceberg.table import Table
 
 from sandbox.services.s3 import Bucket
 from tests.sink_faces import prepare
+from tests.toys.delta_sink.settings import Settings as DeltaSettings
 from tests.toys.toy_sink.settings import Settings as ToySettings
 from tests.worlds.s3_world import Prefix
 from tests.worlds.topic_world import committed, delete_records, headers
@@ -334,17 +336,33 @@ class IcebergExample(Example):
         return {letter["_offset"] for path in self._dead_letters() for letter in pq.read_table(path).to_pylist()}
 
     def _dead_letters(self) -> list[Path]:
-        """By the record of each attempt that the sink shows, as a reader without a database takes them."""
-        location = self.folder / "warehouse" / "sales" / "orders"
-        names = [location / str(name) for name in self.sink.ledger.records()]
-        objects = [part for name in names for part in json.loads(name.read_text())["objects"]]
-        return [location / part["path"] for part in objects if part["kind"] == "dead_letter"]
+        return dead_letter_files(self.sink, self.folder / "warehouse" / "sales" / "orders")
 
     def lose_a_row(self) -> None:
         table = self.table()
         assert table is not None
         table.delete("_offset = 11")
         table.catalog.engine.dispose()  # type: ignore[attr-defined]
+
+
+class DeltaExample(Example):
+    """A Delta table; a reader goes by its log."""
+
+    def settings(self) -> SinkSettings:
+        return DeltaSettings.model_validate({"folder": "delta"}, context=LoadContext(self.folder, self.folder))
+
+    def seen(self) -> dict[int, tuple[int, str | None]]:
+        root = str(self.folder / "delta")
+        rows = DeltaTable(root).to_pyarrow_table().to_pylist() if DeltaTable.is_deltatable(root) else []
+        assert len({row["_offset"] for row in rows}) == len(rows), "nothing twice"
+        return {row["_offset"]: (row["_manifest_id"], row["also"]) for row in rows}
+
+    def dead(self) -> set[int]:
+        files = dead_letter_files(self.sink, self.folder / "delta")
+        return {letter["_offset"] for file in files for letter in pq.read_table(file, partitioning=None).to_pylist()}
+
+    def lose_a_row(self) -> None:
+        DeltaTable(self.folder / "delta").delete("_offset = 11")
 
 
 class ToyExample(Example):
@@ -373,6 +391,13 @@ class ToyExample(Example):
         names = [record.name.split(".")[:2] for record in sorted((toys / "_manifests" / self.pipeline).glob("*.json"))]
         newest = {int(manifest): int(attempt) for manifest, attempt in names}
         return [toys / "rows" / f"{manifest}.{attempt}.json" for manifest, attempt in newest.items()]
+
+
+def dead_letter_files(sink: Sink, location: Path) -> list[Path]:
+    """By the record of each attempt that the sink shows, as a reader without a database takes them."""
+    names = [location / str(name) for name in sink.ledger.records()]
+    objects = [part for name in names for part in json.loads(name.read_text())["objects"]]
+    return [location / part["path"] for part in objects if part["kind"] == "dead_letter"]
 
 
 def agree() -> None:

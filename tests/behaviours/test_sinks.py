@@ -15,6 +15,7 @@ from tests.behaviours import sink_examples
 from tests.behaviours.sink_examples import (
     CONNECTION,
     RANGES,
+    DeltaExample,
     DynamoExample,
     Example,
     FilesExample,
@@ -29,6 +30,7 @@ from tests.behaviours.sink_examples import (
     plan_two_manifests,
 )
 from tests.sink_faces import holds, put_into, same_output
+from tests.toys.delta_sink import DELTA
 from tests.toys.toy_sink import TOY
 from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
@@ -57,6 +59,7 @@ EXAMPLES: dict[str, type[Example]] = {
     "topic": TopicExample,
     "totals": TotalsExample,
     "toy": ToyExample,
+    "delta": DeltaExample,
 }
 GOOD = {at for at in range(10, 40) if at % 10}
 BAD = {10, 20, 30}
@@ -81,6 +84,7 @@ def example(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Example]:
     monkeypatch.setitem(SINKS, "toy", TOY)
+    monkeypatch.setitem(SINKS, "delta", DELTA)
     if request.param == LARGE:
         monkeypatch.setattr(S3Store, "uploads_from", 1)
     with postgres.temporary_database("warehouse") as warehouse, ManifestDatabase(database, "test") as manifests:
