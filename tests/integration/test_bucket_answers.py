@@ -361,7 +361,7 @@ def with_success_files(example: S3Example) -> Sink:
 @pytest.fixture
 def takes_quotes(make: Callable[[], S3Example]) -> None:
     """The store that a proxy shall make strict must take an ETag with its quotes itself."""
-    store = with_success_files(make()).store
+    store = with_success_files(make()).output.store
     store.put("quoted", b"1")
     taken = store._put_where("quoted", b"2", IfMatch=store._head("quoted")["ETag"])
     store.delete(["quoted"])
@@ -406,7 +406,7 @@ def test_the_other_form_of_an_etag_is_not_sent_when_the_object_has_changed(
     make: Callable[[], S3Example], proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     example = make()
-    store = with_success_files(example).store
+    store = with_success_files(example).output.store
     store.put("raw/h/_SUCCESS", b"1")
     rule = proxy.arm(replace(REFUSED, having="_SUCCESS"))
     monkeypatch.setattr(S3Store, "_is_still", lambda *_: False)
@@ -447,11 +447,11 @@ def test_a_store_without_if_match_is_refused_where_success_files_need_it(
     example.remove(OWNER)
     proxy.arm(replace(rule))
     with pytest.raises(SinkRefused, match=what) as refused:
-        with_success_files(example).claim(example.database.id())
+        claim(with_success_files(example), example.database.id())
     assert "take success_files out of the sink" in refused.value.next_step
     assert example.keys("") == [], "nothing is left, and the lake is not taken"
     with pytest.raises(SinkRefused, match=what):
-        list(with_success_files(example).rehearse({}, []))  # as the doctor does
+        list(with_success_files(example).output.rehearse({}, []))  # as the doctor does
     claim(example.sink, example.database.id())  # without success_files nothing replaces anything
 
 
@@ -464,13 +464,13 @@ def test_a_store_without_if_match_is_refused_when_success_files_come_into_a_lake
     proxy.arm(replace(rule))
     for _ in range(2):
         with pytest.raises(SinkRefused, match=what):
-            with_success_files(example).claim(example.database.id())
+            claim(with_success_files(example), example.database.id())
         with pytest.raises(SinkRefused, match=what):  # a close whose pipeline file got them after the plan
             show(with_success_files(example), 1)
     assert (example.keys(""), example.content(OWNER)) == ([OWNER], owner), "nothing is written, and the owner stays"
     claim(example.sink, example.database.id())
     proxy.disarm()
-    with_success_files(example).claim(example.database.id())  # another version of the store, say
+    claim(with_success_files(example), example.database.id())  # another version of the store, say
 
 
 def test_a_lake_that_is_taken_is_tried_once_when_success_files_come(
@@ -486,19 +486,19 @@ def test_a_lake_that_is_taken_is_tried_once_when_success_files_come(
     monkeypatch.setattr(S3Store, "check", checked)
     for _ in range(3):
         claim(example.sink, example.database.id())
-        with_success_files(example).claim(example.database.id())
+        claim(with_success_files(example), example.database.id())
         show(with_success_files(example), 1)
     assert tried == [True]
     assert example.sink.ledger.owner() == before
 
     hand_over(example.sink, Owner("another", (example.database.id(),)))
     for _ in range(2):
-        with_success_files(example).claim("another")
+        claim(with_success_files(example), "another")
     assert (tried, example.sink.ledger.owner()) == ([True, True], Owner("another", (example.database.id(),)))
 
     example.remove(OWNER)
     for _ in range(2):
-        with_success_files(example).claim("a-third")
+        claim(with_success_files(example), "a-third")
     assert tried == [True, True, True], "what a first claim tries it need not try again"
 
 
@@ -515,7 +515,7 @@ def test_an_owner_that_changes_while_a_store_is_tried_stays(
         return put_where(store, key, content, **condition)
 
     monkeypatch.setattr(S3Store, "_put_where", put_late)
-    with_success_files(example).claim(example.database.id())
+    claim(with_success_files(example), example.database.id())
     assert example.sink.ledger.owner() == adopted
 
 

@@ -63,6 +63,10 @@ class FilesWriter(PartitionedWriter):
         del target
         return f"{self._folder}/{self._task}-{number:05d}.{self._format.suffix}"
 
+    def _made(self) -> list[str]:
+        """Also what stands for an upload."""
+        return [*self._store.names(self._folder, beginning=f"{self._task}-")]
+
     def _create(self, target: Target, number: int, key: str, rows: pa.Table) -> FormattedFile:
         sample = rows.slice(0, SAMPLE_ROWS).drop_columns(HASH_COLUMNS.names)
         return FormattedFile(self._store, key, self._final(target, number), self._format, sample.schema, sample)

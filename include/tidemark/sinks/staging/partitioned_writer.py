@@ -98,7 +98,11 @@ class PartitionedWriter(SinkWriter):
         self._open.clear()
         self._finished.abandon()
         with suppress(TidemarkError):  # files that stay do no harm: no receipt names them
-            self._store.delete(self._keys)
+            self._store.delete(self._made())
+
+    def _made(self) -> list[str]:
+        """The keys of all that this task may have staged."""
+        return self._keys
 
     def _hold(self, target: Target, piece: pa.Table) -> None:
         for due, rows in self._held.add(target, piece):
