@@ -15,6 +15,7 @@ from tidemark.errors import ConfigurationError, WorkFailed
 from tidemark.pipeline.loader import InvalidPipelines, load
 from tidemark.pipeline.settings import Pipeline
 from tidemark.transforms.base import Transformed
+from tidemark.transforms.python.code import Code
 from tidemark.transforms.python.transform import PythonTransform
 
 
@@ -127,6 +128,20 @@ def pipeline(folder: Path, transform: str, **code: str) -> Path:
         changed(("pipeline: flights", f"pipeline: flights\ncode: code\ntransform: [{{python: {transform}}}]"))
     )
     return file
+
+
+def test_a_module_that_another_thread_imports_meanwhile_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Importing(set[str]):
+        """Is asked for each module, and lets another one be imported meanwhile."""
+
+        def __contains__(self, name: object) -> bool:
+            monkeypatch.setitem(sys.modules, f"meanwhile_{name}", sys)
+            return False
+
+    code = Code({"prices.py": ""})
+    code._roots = Importing()
+    with code.importable():
+        pass
 
 
 def test_the_fingerprint_covers_every_module_and_its_function_and_no_code_runs(tmp_path: Path) -> None:

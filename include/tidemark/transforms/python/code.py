@@ -92,5 +92,5 @@ class Code(MetaPathFinder, InspectLoader):
         return filename.startswith(PREFIX) and filename.removeprefix(PREFIX) in self._texts
 
     def _taken_out(self) -> dict[str, ModuleType]:
-        own = [name for name in sys.modules if name.partition(".")[0] in self._roots]
+        own = [name for name in list(sys.modules) if name.partition(".")[0] in self._roots]  # others may import
         return {name: sys.modules.pop(name) for name in own}
