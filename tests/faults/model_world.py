@@ -300,7 +300,7 @@ class ModelWorld:
             for sink in own.sinks:
                 if isinstance(sink.output, FilesOutput):
                     share_store(sink, MortalStore(sink.output.store, actor.life))
-                else:
+                elif self.others:  # beside a lake: a recorded table stops inside its transaction too
                     make_mortal(sink, actor.life)
             try:
                 return verb(own)
