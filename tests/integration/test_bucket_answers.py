@@ -180,7 +180,7 @@ def test_a_large_file_is_sent_once_and_takes_four_requests_to_publish(
         asked = [request for request in proxy.requests if object_.staged in request or object_.path in request]
         note, key = f"{asked_of(example, object_.staged)}.upload", asked_of(example, object_.path)
         assert [request.partition("Id=")[0] for request in asked] == [
-            f"POST {key}?uploads", f"PUT {note}", f"PUT {key}?upload", f"PUT {note}",
+            f"PUT {note}", f"POST {key}?uploads", f"PUT {key}?upload", f"PUT {note}",
             f"PUT {key}", f"GET {note}", f"POST {key}?upload", f"HEAD {key}",
         ]  # fmt: skip
     assert set(example.seen()) == GOOD

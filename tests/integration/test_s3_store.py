@@ -144,6 +144,29 @@ def test_parts_of_an_upload_that_another_has_stopped_are_told_as_that(
     assert uploads(s3, store) == []
 
 
+@pytest.mark.parametrize("stop", ["stop_uploads", "delete_folder"])
+def test_an_upload_whose_id_died_with_its_process_is_found_by_its_key(
+    store: S3Store, s3: Bucket, monkeypatch: pytest.MonkeyPatch, stop: str
+) -> None:
+    """Also in a store that lists uploads by their whole key only, as MinIO does."""
+    listed = S3Store._uploads
+
+    def dies(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("tidemark.storage.s3.send_parts", dies)
+        with pytest.raises(KeyboardInterrupt):
+            upload(store)
+    assert uploads(s3, store) == ["a"]
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            S3Store, "_uploads", lambda self, key: iter([one for one in listed(self, key) if one["Key"] == key])
+        )
+        getattr(store, stop)(STAGING)
+    assert uploads(s3, store) == []
+
+
 def test_to_remove_a_note_stops_its_upload_and_no_other(
     store: S3Store, s3: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:

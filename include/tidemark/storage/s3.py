@@ -231,13 +231,13 @@ class S3Store:
                 self._settle(unknown, lambda: self.size(key) == size)
 
     def _upload(self, staged: str, key: str, file: BinaryIO, size: int) -> None:
-        """Begin an upload, note it, and send its parts; after an error it is aborted, if possible."""
+        """Note an upload, begin it, and send its parts; after an error it is aborted, if possible."""
+        first = Note(key).content()
+        if not self.put_if_absent(note_of(staged), first):  # a task that a database restored since knows nothing of
+            self._abort_noted([note_of(staged)])
+            self.put(note_of(staged), first)
         begun = self._begin(key)
         try:
-            first = Note(key, begun).content()
-            if not self.put_if_absent(note_of(staged), first):  # a task that a database restored since knows nothing of
-                self._abort_noted([note_of(staged)])
-                self.put(note_of(staged), first)
             with translated("upload", self._uri(key)):
                 parts = send_parts(self._client, self._at(key), begun, file, size)
             self.put(note_of(staged), Note(key, begun, parts).content())
@@ -404,7 +404,9 @@ class S3Store:
         def abort(key: str) -> None:
             note = Note.parse(self.get(key))
             if note is not None:
-                self._abort(self._at(note.key)["Key"], note.upload_id)
+                name = self._at(note.key)["Key"]
+                for upload_id in [note.upload_id] if note.upload_id else self._begun(name):
+                    self._abort(name, upload_id)
 
         notes = [key for key in keys if is_note(key)]
         with ThreadPoolExecutor(COPIES) as pool:
@@ -426,6 +428,10 @@ class S3Store:
             pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=self._bucket, Prefix=prefix)
             for page in pages:
                 yield from page.get("Uploads", ())
+
+    def _begun(self, name: str) -> list[str]:
+        """The ids of the unfinished uploads to one key."""
+        return [upload["UploadId"] for upload in self._uploads(name) if upload["Key"] == name]
 
     def _abort_uploads(self, prefix: str, is_meant: Callable[[str], bool]) -> None:
         """Abort unfinished multipart uploads: until then S3 keeps and charges for parts that no list shows."""

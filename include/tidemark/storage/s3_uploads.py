@@ -1,7 +1,8 @@
 """Uploads in parts that publishing completes: a large file is sent once, to its final key, and no byte of it is copied.
 
-In the place of the staged object lies a note that names the upload. It is there before the first part, so the staging
-folder of a dead attempt tells what to abort, in stores too that list uploads by their whole key only.
+In the place of the staged object lies a note that names the key, and once all parts are there also the upload. It is
+there before the upload is, so the staging folder of a dead attempt tells what to abort, in stores too that list uploads
+by their whole key only.
 """
 
 import json
@@ -20,10 +21,10 @@ _NOTE = ".upload"
 
 @dataclass(frozen=True)
 class Note:
-    """An upload to ``key``, relative to the root; its parts as S3 wants them, once all of them are there."""
+    """An upload to ``key``, relative to the root; its id and its parts as S3 wants them, once all of them are there."""
 
     key: str
-    upload_id: str
+    upload_id: str = ""
     parts: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
