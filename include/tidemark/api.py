@@ -46,7 +46,7 @@ from tidemark.operations.status import status as status_of
 from tidemark.operations.timeline import Step, Timeline
 from tidemark.operations.timeline import timeline as timeline_of
 from tidemark.pipeline.deployed import Deployed, known_files
-from tidemark.pipeline.loader import find, load_each, pipeline_files
+from tidemark.pipeline.loader import InvalidPipelines, find, load_each, name_in, pipeline_files
 from tidemark.pipeline.settings import Pipeline
 from tidemark.problem import Problem
 from tidemark.sinks.base import Sink
@@ -425,7 +425,8 @@ def statuses(
 def known_pipelines(
     environment: Environment, database: ManifestDatabase, pipeline_name: str | None, *, needs_files: bool = False
 ) -> dict[str, Deployed | ConfigurationError | None]:
-    """By name what the files say, as ``known_files`` has it, of one pipeline or all.
+    """By name what the files say, as ``known_files`` has it, of one pipeline or all; of one also the files that are
+    wrong and say its name, such as a second one.
 
     With ``needs_files`` a folder of pipeline files that is not there is an error.
     """
@@ -434,7 +435,15 @@ def known_pipelines(
     if needs_files:
         pipeline_files(environment.pipelines)
     known = known_files(environment.pipelines, database.pipelines.names(retired=pipeline_name is not None))
-    return {name: deployed for name, deployed in sorted(known.items()) if pipeline_name in (None, name)}
+    return {
+        name: deployed
+        for name, deployed in sorted(known.items())
+        if pipeline_name in (None, name, _name_in_wrong_file(deployed))
+    }
+
+
+def _name_in_wrong_file(deployed: Deployed | ConfigurationError | None) -> str | None:
+    return name_in(Path(deployed.problems[0].file)) if isinstance(deployed, InvalidPipelines) else None
 
 
 def asked_sources(

@@ -512,6 +512,42 @@ def test_without_its_file_a_pipeline_is_not_ok_and_a_file_is_charged_to_no_other
     assert state(world) == "ok"
 
 
+def test_what_only_a_retired_sink_showed_is_unfinished_until_another_sink_is_filled(world: World) -> None:
+    entry = world.lake_entry()["files"]
+    world.settings["sinks"] = [{"files": {**entry, "name": "second", "root": f"{world.lake}2"}}]
+    world.write_pipeline()
+    world.ok("retire", "sink", "demo", "files", "--why", "a test")
+    assert state(world) == "unfinished"
+    assert reason(world) == (
+        "no sink shows these manifests, which are done; those that did are retired: 1",
+        "tidemark fill demo second --why TEXT",
+    )
+    world.produce(10)
+    world.ok("run", "demo")
+    assert state(world) == "unfinished", "the new sink is known and lacks it"
+    world.ok("fill", "demo", "second", "--why", "a test")
+    assert state(world) == "ok"
+
+
+@pytest.mark.parametrize("airflow_has_read_it", [False, True])
+def test_of_two_files_with_one_name_the_second_is_told_with_the_pipeline_too(
+    world: World, airflow_has_read_it: bool
+) -> None:
+    if airflow_has_read_it:
+        deployed(world.pipelines, world.environment())
+    copy = world.pipelines / "demo2.yaml"
+    copy.write_text((world.pipelines / "demo.yaml").read_text())
+    for words in ((), ("demo",)):
+        printed = world.here("status", *words)
+        assert printed.exit_code == 1
+        assert "demo: ok" in printed.stdout
+        assert "demo2.yaml: failing" in printed.stdout
+        assert 'is "demo", as in ' in printed.stdout
+        assert "demo2.yaml: failing" in world.ok("monitor", "notify", *words, "--dry-run", "--after", "0s")
+    copy.unlink()
+    assert state(world) == "ok"
+
+
 def test_a_file_that_airflow_has_read_and_that_is_gone_or_emptied_is_why_plans_fail(world: World) -> None:
     """As on the page: the DAG is still there, and each plan fails."""
     file = world.pipelines / "demo.yaml"

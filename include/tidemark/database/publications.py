@@ -56,6 +56,10 @@ class Publications(Part):
         """How many ``lacking`` there are."""
         return int(self._sql.rows("count_lacking", pipeline_name=pipeline_name, sink=sink)[0]["manifests"])
 
+    def nowhere(self, pipeline_name: str) -> list[int]:
+        """The done manifests that no sink shows any more, since those that did are retired; the oldest 101."""
+        return self._sql.ids("published_nowhere", pipeline_name=pipeline_name)
+
     def out_of_step(
         self, pipeline_name: str, sink: str, evidence: Mapping[int, int], above: int = 0
     ) -> dict[int, bool]:

@@ -827,6 +827,24 @@ SELECT (coalesce((
     WHERE g.sink = %(sink)s AND m.pipeline = %(pipeline_name)s AND m.state = 'done'
       AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = %(sink)s)))::int AS manifests;
 
+-- name: published_nowhere
+-- The done manifests that no sink shows and no person has given up, since the sinks that showed them are retired. In the
+-- parts where no sink shows all; nearly always none.
+SELECT m.id
+FROM (
+    SELECT c.part FROM (
+        SELECT s.part, s.sink, sum(s.manifests) AS manifests FROM done_sum s
+        LEFT JOIN sink k ON k.pipeline = s.pipeline AND k.name = s.sink
+        WHERE s.pipeline = %(pipeline_name)s AND k.retired_at IS NULL GROUP BY s.part, s.sink) c
+    GROUP BY c.part
+    HAVING max(c.manifests) FILTER (WHERE c.sink IS NULL)
+         > coalesce(max(c.manifests) FILTER (WHERE c.sink IS NOT NULL), 0)) AS lacking
+JOIN manifest m ON m.id >= lacking.part AND m.id < lacking.part + 100000
+WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done'
+  AND NOT EXISTS (SELECT FROM standing_publication p WHERE p.manifest_id = m.id)
+  AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id)
+ORDER BY m.id LIMIT 101;
+
 -- name: lanes
 -- Each chain from its anchor to its end. No range is read but the first ones and the last, however long its history is.
 SELECT c.id, c.topic, c.topic_id, c.partition, c.incarnation, c.retired_at IS NOT NULL AS retired, c.blocked,

@@ -13,7 +13,7 @@ from tidemark.json_values import NOT_IN_JSON, in_json
 from tidemark.lifecycle.context import refuse_out_of_use
 from tidemark.lifecycle.failed_tasks import Task
 from tidemark.lifecycle.older import described, next_step_of
-from tidemark.manifest import Counts, Manifest, ManifestState, count_of
+from tidemark.manifest import Counts, Manifest, ManifestState, count_of, listed
 from tidemark.offsets import Range
 from tidemark.operations.lags import Answer
 from tidemark.pipeline.deployed import Deployed
@@ -197,6 +197,7 @@ def status(
         problems += _of_audits(pipeline_name, audits)
     if pipeline is not None:
         problems += _retired(database, pipeline_name)
+        problems += _of_retired_sinks(database, pipeline)
         problems += _of_dead_letters(pipeline_name, newest)
         problems += _of_source(pipeline, heard, max_lag, {problem.place for problem in refused})
         late = _too_old(since or planned_at["first"], now, max_age)
@@ -357,6 +358,16 @@ def _of_audits(pipeline_name: str, audits: Sequence[LastAudit]) -> list[Pipeline
         cause = _cause(first.what)
         problems.append(PipelineProblem(first.manifest_id, what, next_step, kind=State.DAMAGED, cause=cause))
     return problems[:1]
+
+
+def _of_retired_sinks(database: ManifestDatabase, pipeline: Pipeline) -> list[PipelineProblem]:
+    """Manifests that are done, and that nobody sees any more."""
+    nowhere = database.publications.nowhere(pipeline.name)
+    if not nowhere:
+        return []
+    what = f"no sink shows these manifests, which are done; those that did are retired: {listed(nowhere)}"
+    fill = f"tidemark fill {pipeline.name} {pipeline.sinks[0].name} --why TEXT"
+    return [PipelineProblem(None, what, fill, kind=State.UNFINISHED, cause="retired sinks")]
 
 
 def _of_dead_letters(pipeline_name: str, newest: Sequence[Counts]) -> list[PipelineProblem]:
