@@ -201,6 +201,38 @@ def test_closings_that_are_killed_one_after_the_other_are_told_too(world: World)
     assert state(world) == "ok"
 
 
+def hours_older(world: World, hours: int) -> None:
+    """All that was planned and done was so many hours earlier, up to the same time."""
+    with psycopg.connect(world.dsn) as connection:
+        connection.execute("SET session_replication_role = replica")
+        for table, columns in (
+            ("run", ("planned_at",)), ("manifest", ("created_at", "done_at")), ("attempt", ("started_at", "ended_at")),
+        ):  # fmt: skip
+            earlier = ", ".join(f"{column} = {column} - interval '{hours} hours'" for column in columns)
+            connection.execute(f"UPDATE tidemark.{table} SET {earlier}")
+
+
+def test_hours_that_no_closing_closes_since_it_dies_before_it_begins_are_told(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1, settings={"schedule": "@hourly"})
+    world.produce(10)
+    world.ok("run", "demo")
+    hours_older(world, 5)
+    assert state(world) == "ok"
+    world.produce(10)
+    world.ok("plan", "demo")
+    world.ok("retry", "demo")
+    assert state(world) == "ok", "its closing may be about to begin"
+    hours_older(world, 3)
+    assert state(world) == "failing"
+    what, next_step = reason(world)
+    assert what.startswith("2 event hours could be complete since ")
+    assert next_step == "look at the task close of the DAG, or: tidemark run demo"
+    world.ok("run", "demo")
+    assert state(world) == "ok"
+    world.ok("replay", "demo", "--manifest", "1")
+    assert state(world) == "ok", "the next run closes what a replay has opened"
+
+
 def hour_ago(world: World, *manifests: int) -> None:
     """These manifests were planned, and done if they are, an hour ago."""
     with psycopg.connect(world.dsn) as connection:
@@ -509,6 +541,32 @@ def test_without_its_file_a_pipeline_is_not_ok_and_a_file_is_charged_to_no_other
     assert world.here("status").exit_code == 1
     (world.folder / "elsewhere").rename(world.pipelines)
     (world.folder / "away.yaml").rename(file)
+    assert state(world) == "ok"
+
+
+def test_a_transaction_that_hangs_is_told_by_the_schedule_since_its_partition_last_grew(make_world: MakeWorld) -> None:
+    world = make_world(partitions=2, settings={"schedule": "@hourly", "kafka": {"gaps": "transactions"}})
+    world.produce(10)
+    world.ok("run", "demo")
+    hanging = world.broker.producer(transactional_id=f"{world.topic}-hangs")
+    hanging.init_transactions(30)
+    hanging.begin_transaction()
+    hanging.produce(world.topic, '{"n": 1, "at": "2024-03-01T00:00:00"}', partition=0)
+    assert hanging.flush(30) == 0
+    assert state(world) == "ok", "it may have begun a moment ago"
+    world.produce(10)
+    for hours, word in ((1, "ok"), (2, "late")):
+        world.ok("run", "demo")
+        hours_older(world, hours)
+        world.ok("run", "demo")
+        assert state(world) == word
+    what, next_step = reason(world)
+    assert what.startswith(f"{world.topic}-0: an open transaction holds back ")
+    assert " from offset 5 on, " in what
+    assert f"; nothing of {world.topic}-0 was planned since " in what
+    assert next_step.startswith("when its producer hangs, stop it, or end the transaction at the broker; ")
+    hanging.abort_transaction(30)
+    wait_until(lambda: world.json("lag", "demo")[0]["open_transaction"] is None, "the end of it", timeout=30)
     assert state(world) == "ok"
 
 

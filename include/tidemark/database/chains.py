@@ -1,6 +1,7 @@
 """Keeps the chains of partitions, one for each life."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from tidemark.database.statements import Part, Row
@@ -16,6 +17,12 @@ class Chains(Part):
     def of_manifest(self, manifest_id: int) -> list[Chain]:
         """The chain of each range of a manifest, as if it ended where that range does."""
         return [_chain(row) for row in self._sql.rows("chains_of", manifest_id=manifest_id)]
+
+    def held_since(self, pipeline_name: str) -> dict[tuple[str, int], datetime]:
+        """By topic and partition, since when an open transaction may hold its chain: when that last grew, or later a
+        run met no open transaction."""
+        rows = self._sql.rows("chains_held_since", pipeline_name=pipeline_name)
+        return {(row["topic"], row["partition"]): row["since"] for row in rows}
 
     def ended(self, pipeline_name: str) -> dict[TopicPartition, int]:
         """The end of the newest retired chain of each partition."""

@@ -1,6 +1,6 @@
 """Closes event hours, and notes who was told. Times are aware: the first moment of an hour in UTC."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from tidemark.database.statements import Part, Row
@@ -24,6 +24,17 @@ class Hours(Part):
         """Close the open hours up to ``last``, except those ``held``; returns them in order."""
         rows = self._sql.rows("close_hours", pipeline_name=pipeline_name, last=last, held=list(held))
         return sorted(row["hour"] for row in rows)
+
+    def open(self, pipeline_name: str) -> list[datetime]:
+        """The oldest 100 hours that are not complete."""
+        return [row["hour"] for row in self._sql.rows("open_hours", pipeline_name=pipeline_name)]
+
+    def closable_since(self, pipeline_name: str, dues: Mapping[datetime, datetime]) -> datetime | None:
+        """Since when a run could have closed the hour that waits longest; ``dues``: from which cut on each may be
+        complete. None without hours."""
+        values = {"hours": list(dues), "dues": list(dues.values())}
+        row = self._sql.row("closable_since", pipeline_name=pipeline_name, **values)
+        return None if row is None else row["since"]
 
     def find(
         self,

@@ -179,6 +179,17 @@ JOIN manifest_range anchor ON anchor.chain_id = c.id AND anchor.kind = 'anchor'
 WHERE c.pipeline = %(pipeline_name)s AND c.retired_at IS NULL
 ORDER BY c.topic, c.partition, c.incarnation DESC;
 
+-- name: chains_held_since
+-- Since when an open transaction may hold a chain: its newest range was planned then, or later a run stood for a time,
+-- which none does beside an open transaction.
+SELECT c.topic, c.partition, greatest(
+    coalesce(
+        (SELECT m.created_at FROM manifest_range r JOIN manifest m ON m.id = r.manifest_id
+         WHERE r.chain_id = c.id ORDER BY r.end_offset DESC LIMIT 1),
+        (SELECT min(r.planned_at) FROM run r WHERE r.pipeline = c.pipeline)),
+    (SELECT max(r.planned_at) FROM run r WHERE r.pipeline = c.pipeline AND r.planned_up_to IS NOT NULL)) AS since
+FROM chain c WHERE c.pipeline = %(pipeline_name)s AND c.retired_at IS NULL;
+
 -- name: last_published
 -- For each chain the newest published range that ends at or below an offset, and its last record by the receipt.
 -- By index probes, and each receipt is unpacked once: a manifest has a range on many chains.
@@ -1219,6 +1230,29 @@ UPDATE hour SET revision = revision + 1, complete_at = clock_timestamp()
 WHERE pipeline = %(pipeline_name)s AND complete_at IS NULL AND hour <= %(last)s
   AND hour <> ALL (%(held)s::timestamptz[])
 RETURNING hour;
+
+-- name: open_hours
+-- By an index that has only them; the oldest first.
+SELECT hour FROM hour WHERE pipeline = %(pipeline_name)s AND complete_at IS NULL ORDER BY hour LIMIT 100;
+
+-- name: closable_since
+-- Of hours that are published whole and could be complete with a cut at "due": since when the one that waits longest is
+-- so. Not before the first run that was planned as far, the last attempt at a manifest with rows of it, the last
+-- manifest of runs up to that one, and the last decision, which may have opened hours.
+WITH waiting AS (
+    SELECT r.id AS run_id, greatest(r.planned_at, (
+        SELECT max(coalesce(a.ended_at, a.started_at)) FROM manifest_hour h JOIN attempt a ON a.manifest_id = h.manifest_id
+        WHERE h.pipeline = %(pipeline_name)s AND h.hour = due.hour)) AS since
+    FROM unnest(%(hours)s::timestamptz[], %(dues)s::timestamptz[]) AS due (hour, at)
+    CROSS JOIN LATERAL (
+        SELECT id, planned_at FROM run WHERE pipeline = %(pipeline_name)s AND planned_up_to >= due.at
+        ORDER BY planned_up_to, id LIMIT 1) r
+    ORDER BY since LIMIT 1)
+SELECT greatest(
+    w.since,
+    (SELECT max(m.done_at) FROM manifest m WHERE m.pipeline = %(pipeline_name)s AND m.run_id <= w.run_id),
+    (SELECT max(e.at) FROM event e WHERE e.subject = 'decision' AND e.what ->> 'pipeline' = %(pipeline_name)s)) AS since
+FROM waiting w;
 
 -- name: hours
 -- With "newest" only so many, and those that are open. With "limit" at most so many: the newest of them. Those that are

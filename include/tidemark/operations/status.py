@@ -7,6 +7,7 @@ from datetime import UTC, datetime, time, timedelta
 from enum import StrEnum
 from typing import Protocol
 
+from tidemark import event_hours
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.json_values import NOT_IN_JSON, in_json
@@ -200,13 +201,15 @@ def status(
         problems += _of_retired_sinks(database, pipeline)
         problems += _of_dead_letters(pipeline_name, newest)
         problems += _of_source(pipeline, heard, max_lag, {problem.place for problem in refused})
+        problems += _of_open_transactions(database, pipeline, heard, now, max_age)
         late = _too_old(since or planned_at["first"], now, max_age)
         if planned_at["last"] is None and isinstance(deployed, Deployed):
             late = _never_ran(deployed, now, max_age)
         if late:
             look = f"look at the runs of the DAG, or: tidemark run {pipeline_name}"
             problems.append(PipelineProblem(None, late, look, kind=State.LATE))
-    waits_for_decision = any(problem.place is not None for problem in problems)  # that is why plans are refused
+    # that is why plans are refused
+    waits_for_decision = any(problem.place is not None and problem.kind is not State.LATE for problem in problems)
     if not retired and wrong_file is not None:
         cause = _cause(wrong_file.what)
         wrong = PipelineProblem(None, wrong_file.what, wrong_file.next_step, kind=State.FAILING, cause=cause)
@@ -214,6 +217,8 @@ def status(
     elif not retired:
         failed = None if waits_for_decision else failed_run
         problems += _of_tasks(database, pipeline_name, failed, planned_at["last"], now, decided=not waits_for_decision)
+        if pipeline is not None and not any(problem.kind is State.FAILING for problem in problems):
+            problems += _of_open_hours(database, pipeline, published_up_to, half_replayed, now, max_age)
     if not retired and deployed is None:
         what = "it has no pipeline file here, so nothing is known of its next run"
         restore = (
@@ -244,7 +249,8 @@ def _unseen(pipeline: Pipeline | None, heard: Answer | None, max_age: timedelta 
     if pipeline is None:
         return (State.LOST, State.DEAD_LETTERS, State.LATE, State.UNKNOWN)
     of_source = (State.LOST, State.UNKNOWN) if heard is None else (State.LOST,) if heard.parts is None else ()
-    return (*of_source, State.LATE) if max_age is None else of_source
+    silent = heard is not None and heard.parts is None  # an open transaction may make it late
+    return (*of_source, State.LATE) if silent or max_age is None else of_source
 
 
 def _retired(database: ManifestDatabase, pipeline_name: str) -> list[PipelineProblem]:
@@ -305,6 +311,36 @@ def _of_tasks(
     if not problems and failed_run is not None and (last_planned_at is None or last_planned_at < failed_run.at):
         return [PipelineProblem(None, failed_run.what, failed_run.next_step, kind=State.FAILING)]
     return problems
+
+
+def _of_open_hours(
+    database: ManifestDatabase,
+    pipeline: Pipeline,
+    published_up_to: datetime | None,
+    half_replayed: Sequence[Manifest],
+    now: datetime,
+    max_age: timedelta | None,
+) -> list[PipelineProblem]:
+    """Hours that runs could have closed for longer than ``max_age``: a closing that dies before it begins leaves no
+    note."""
+    if published_up_to is None or max_age is None:
+        return []
+    lateness = pipeline.event_time.allowed_lateness
+    last = event_hours.last_due(published_up_to, lateness)
+    hours = [hour for hour in database.hours.open(pipeline.name) if hour <= last]
+    if not hours:
+        return []
+    held = {row["hour"] for row in database.hours.held(pipeline.name, [manifest.id for manifest in half_replayed])}
+    dues = {hour: event_hours.due(hour, lateness) for hour in hours if hour not in held}
+    since = database.hours.closable_since(pipeline.name, dues)
+    if since is None or now - since <= max_age:
+        return []
+    what = (
+        f"{count_of(len(dues), 'event hour')} could be complete since {since:%Y-%m-%d %H:%M} UTC, and no run has "
+        f"closed them: {_ages(now - since, max_age)}"
+    )
+    run = f"look at the task {Task.CLOSE} of the DAG, or: tidemark run {pipeline.name}"
+    return [PipelineProblem(None, what, run, kind=State.FAILING, cause="open hours")]
 
 
 def _cause(what: str) -> str:
@@ -430,6 +466,31 @@ def _of_changes(
         for part in parts
         if part.changed and f"{part.topic}-{part.partition}" not in refused
     ]
+
+
+def _of_open_transactions(
+    database: ManifestDatabase, pipeline: Pipeline, heard: Answer | None, now: datetime, max_age: timedelta | None
+) -> list[PipelineProblem]:
+    """The partitions of which nothing could be planned for longer than ``max_age``, since a transaction is open. Its
+    own age is no help: the producer sets the timestamp of its first record."""
+    parts = heard.parts or () if heard is not None else ()
+    held = [part for part in parts if part.open_transaction and part.planned >= part.last_stable and not part.changed]
+    if not held or max_age is None:
+        return []
+    held_since = database.chains.held_since(pipeline.name)
+    problems = []
+    for part in held:
+        since = held_since.get((part.topic, part.partition))
+        if since is None or now - since <= max_age:
+            continue
+        what = (
+            f"{part.open_transaction}; nothing of {part.topic}-{part.partition} was planned since "
+            f"{since:%Y-%m-%d %H:%M:%S} UTC: {_ages(now - since, max_age)}"
+        )
+        end = "when its producer hangs, stop it, or end the transaction at the broker; docs/operations.md says how"
+        place = f"{part.topic}-{part.partition}"
+        problems.append(PipelineProblem(None, what, end, kind=State.LATE, place=place))
+    return problems
 
 
 def _max_age_by_schedule(pipeline: Pipeline, now: datetime) -> timedelta | None:
