@@ -52,7 +52,7 @@ from tidemark.errors import TopicChanged, WorkFailed
 from tidemark.json_values import json_value
 from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.plan import Tick, plan
-from tidemark.manifest import ManifestState, RunKind
+from tidemark.manifest import ManifestState, RunKind, count_of
 from tidemark.operations.lag import Lag
 from tidemark.operations.lags import Answer, Lags
 from tidemark.order import Order
@@ -329,6 +329,7 @@ def test_the_pages_say_what_is_wrong_where_and_what_to_do(ask: Callable[..., Tes
     pipeline = client.get("/pipelines/demo").text
     assert "Retry what is unfinished" in pipeline
     assert re.search(r"<dt>oldest unfinished</dt><dd><a [^>]+>manifest 2</a>, planned \d+ s ago:<br>", pipeline)
+    assert "<dt>given up</dt><dd>0 offsets</dd>" in pipeline
     oldest = pipeline.partition("<dt>oldest unfinished</dt>")[2].partition("</dd>")[0]
     assert "a-0 [5, 10)<br>a-1 [5, 10)" in oldest
     assert pipeline.count("the last published record is of") == 2
@@ -910,6 +911,8 @@ def test_a_manifest_with_more_files_than_its_page_shows_says_how_many_there_are(
     assert "The first" not in client.get(f"{MANIFESTS}/1").text
     view = json.loads(printed(world, "show", "1", "--json"))
     every = len(view["objects"]) + len(view["dead_letter_objects"])
+    row_files = count_of(len(view["objects"]), "row file")
+    assert f"<summary>{row_files}, 1 dead-letter file</summary>" in client.get(f"{MANIFESTS}/1").text
     with mock.patch.object(pages, "OBJECTS", 1):
         page = client.get(f"{MANIFESTS}/1").text
     assert f"The first 1 of {every}: <code>tidemark show 1 --json</code> has all of them." in page

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,13 +24,19 @@ from tests.worlds.slow_batches import at_work, slow
 from tests.worlds.table_world import TableWorld
 from tests.worlds.world import Command, World, wait_ended, wait_stopped, wake
 from tidemark.cli.prepare import spark_server as spark_server_command
+from tidemark.connections import from_environment
+from tidemark.doctor.checks import examine
+from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, DataLost, Unavailable, UndecodableRecord, WorkFailed
+from tidemark.findings import Severity
 from tidemark.lifecycle.attempt import order_of, process
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.lifecycle.publish import Ending
 from tidemark.manifest import RunKind
 from tidemark.order import Order
+from tidemark.pipeline.loader import find
 from tidemark.receipt import Receipt
+from tidemark.spark import doctor as spark_doctor
 from tidemark.spark.connected import stage_on
 from tidemark.spark.remote import DEFAULT_PORT, parsed
 
@@ -232,6 +239,32 @@ def run_slowly(world: World, server: SparkServer, tasks: int = 1) -> Command:
     running = world.start("run", "demo", on=server.remote)
     wait_until(lambda: at_work(world, tasks), "tasks to be at work", timeout=120)
     return running
+
+
+def test_doctor_answers_in_time_when_a_server_is_only_busy_and_says_so(
+    spark_server: SparkServer, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(partitions=2)
+    world.produce(40)
+    at_work_on_all_cores = run_slowly(world, spark_server, tasks=2)
+    monkeypatch.setattr(spark_doctor, "SERVER_S", 15.0)
+    for name, value in world.environment(**remote(spark_server)).items():
+        monkeypatch.setenv(name, value)
+    environment = Environment.from_variables()
+    checks = spark_doctor.checks(environment, None, [find(world.pipelines, "demo")], [], from_environment)
+    started = time.monotonic()
+    answers, late = examine(checks, begin=lambda _: None)
+    assert time.monotonic() - started < 30
+    assert (answers.severity, late.severity) == (Severity.OK, Severity.FAILED)
+    assert " answers, Spark " in answers.message
+    assert late.message == "no answer within 15 s"
+    assert "its cores are busy with other jobs" in late.next_step
+    assert "firewall" not in late.next_step
+    at_work_on_all_cores.send_signal(signal.SIGINT)
+    assert wait_ended(at_work_on_all_cores).returncode == 130
+    [asking] = [thread for thread in threading.enumerate() if thread.name == "check spark server"]
+    asking.join(60)
+    assert not asking.is_alive(), "the job of the doctor got the cores, and ended"
 
 
 def test_the_job_of_a_dead_client_is_ended_by_the_next_attempt(

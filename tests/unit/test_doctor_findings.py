@@ -41,6 +41,15 @@ def test_a_check_that_fails_or_hangs_hides_neither_its_own_findings_nor_other_ch
     assert "no answer within 0 s" in findings_of_checks[3].message
 
 
+def test_a_check_that_is_late_says_what_to_do_of_its_own() -> None:
+    def hangs() -> Iterator[Finding]:
+        time.sleep(60)
+        yield ok("server", "it answers")
+
+    [server] = run(Check("server", hangs, 0.1, "wait for its jobs"))
+    assert (server.message, server.next_step) == ("no answer within 0 s", "wait for its jobs")
+
+
 def test_an_error_that_is_not_ours_is_named_by_its_kind_and_never_quoted() -> None:
     def broken() -> Iterator[Finding]:
         raise ValueError("postgresql://user:canary@host")

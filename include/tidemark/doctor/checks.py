@@ -9,15 +9,17 @@ from tidemark.errors import TidemarkError
 from tidemark.findings import Finding, failed
 
 TIMEOUT_S = 15.0  # longer than a broker (10 s) and a database (5 s) may take to answer
+UNREACHED = "the service is overloaded, or a firewall drops packets; try to connect from this machine by hand"
 
 
 @dataclass(frozen=True)
 class Check:
-    """A function that yields findings, and its time limit in seconds."""
+    """A function that yields findings, its time limit in seconds, and what to do when that is over."""
 
     name: str
     run: Callable[[], Iterable[Finding]]
     timeout: float = TIMEOUT_S
+    when_late: str = UNREACHED
 
 
 def examine(checks: Iterable[Check], begin: Callable[[Check], None]) -> Iterator[Finding]:
@@ -36,12 +38,7 @@ def _examine(check: Check) -> list[Finding]:
     worker.start()
     worker.join(check.timeout)
     if worker.is_alive():
-        late = failed(
-            check.name,
-            f"no answer within {check.timeout:.0f} s",
-            "the service is overloaded, or a firewall drops packets; try to connect from this machine by hand",
-        )
-        return [*findings, late]
+        return [*findings, failed(check.name, f"no answer within {check.timeout:.0f} s", check.when_late)]
     return findings
 
 

@@ -30,6 +30,12 @@ NAME = "spark"
 EXECUTORS_S = 30.0  # a worker with a free core starts an executor in 3 s
 SETTLED_S = 2.0  # no new executor for so long: all have registered
 JOB_S = 300.0  # for session, executors and job together: 25 s on idle cores, more than 200 s on busy ones
+SERVER_S = 90.0  # for a small job on a server that is up: 5 s on idle cores
+BUSY = (
+    "it takes connections: its cores are busy with other jobs, or it hangs. Look at its page or its log, and repeat "
+    "the command when its jobs have ended"
+)
+NO_CORES = "the cluster or this machine is busy; look at the master's page, and repeat the command"
 TASKS = 1000
 
 
@@ -44,7 +50,7 @@ def checks(
     engines = {pipeline.name: engine_of(pipeline, environment) for pipeline in pipelines}
     on_server = [pipeline for pipeline in pipelines if master is None and engines[pipeline.name] is Engine.CONNECT]
     others = [pipeline for pipeline in pipelines if pipeline not in on_server]
-    of_server = [Check("spark server", lambda: _server(environment, on_server, addresses, lookup), JOB_S)]
+    of_server = [Check("spark server", lambda: _server(environment, on_server, addresses, lookup), SERVER_S, BUSY)]
     of_master = _of_master(environment, master or environment.spark_master, others, addresses)
     return [*(of_server if on_server else []), *(of_master if others or not on_server else [])]
 
@@ -65,7 +71,7 @@ def _of_master(
         return [Check(NAME, lambda: [ok(NAME, f"{master}: tasks run in the driver, on this machine")])]
     return [
         Check(NAME, lambda: _master(master)),
-        Check("executors", lambda: executors(environment, master, pipelines, addresses), JOB_S),
+        Check("executors", lambda: executors(environment, master, pipelines, addresses), JOB_S, NO_CORES),
     ]
 
 
