@@ -387,7 +387,8 @@ def status(
     dsn: str | None = None,
     pipelines: Path | str | None = None,
 ) -> list[Status]:
-    """What needs a person, of one pipeline or of all that the database or a file knows, by name.
+    """What needs a person, of one pipeline or of all that the database or a file knows, by name. Beside one stands each
+    wrong file that says its name, such as a second one of that name.
 
     A pipeline is late when more than ``max_lag`` offsets are not published, and when what is published ends longer ago
     than ``max_age``; one without a file is never late. The sources are asked side by side, for 8 s at most; a silent

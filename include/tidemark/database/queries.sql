@@ -841,7 +841,7 @@ SELECT (coalesce((
 -- name: published_nowhere
 -- The done manifests that no sink shows and no person has given up, since the sinks that showed them are retired. In the
 -- parts where no sink shows all; nearly always none.
-SELECT m.id
+SELECT nowhere.id
 FROM (
     SELECT c.part FROM (
         SELECT s.part, s.sink, sum(s.manifests) AS manifests FROM done_sum s
@@ -850,11 +850,13 @@ FROM (
     GROUP BY c.part
     HAVING max(c.manifests) FILTER (WHERE c.sink IS NULL)
          > coalesce(max(c.manifests) FILTER (WHERE c.sink IS NOT NULL), 0)) AS lacking
-JOIN manifest m ON m.id >= lacking.part AND m.id < lacking.part + 100000
-WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done'
-  AND NOT EXISTS (SELECT FROM standing_publication p WHERE p.manifest_id = m.id)
-  AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id)
-ORDER BY m.id LIMIT 101;
+CROSS JOIN LATERAL (
+    SELECT m.id FROM manifest m
+    WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done' AND m.id >= lacking.part AND m.id < lacking.part + 100000
+      AND NOT EXISTS (SELECT FROM standing_publication p WHERE p.manifest_id = m.id)
+      AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id)
+    ORDER BY m.id LIMIT 101) nowhere
+ORDER BY nowhere.id LIMIT 101;
 
 -- name: lanes
 -- Each chain from its anchor to its end. No range is read but the first ones and the last, however long its history is.
