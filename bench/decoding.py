@@ -24,8 +24,8 @@ from bench.records import SCHEMA, messages
 from tidemark.decoders.protobuf_schema.descriptors import message_descriptor
 from tidemark.decoders.registry import DECODERS, open_decoder
 from tidemark.event_time import INSTANT
-from tidemark.offsets import Range, TopicPartition
-from tidemark.order import Order, SourceOrder
+from tidemark.model.offsets import Range, TopicPartition
+from tidemark.model.order import Order, SourceOrder
 from tidemark.pipeline.event_time import EventTimeSettings
 from tidemark.processing.processor import INPUT, BatchProcessor
 

@@ -37,7 +37,7 @@ from tidemark.database.migrate import migrate
 from tidemark.environment import set_variables
 from tidemark.lifecycle.context import open_context
 from tidemark.lifecycle.plan import Tick, plan
-from tidemark.manifest import ManifestState, RunKind
+from tidemark.model.manifest import ManifestState, RunKind
 from tidemark.pipeline.loader import load
 
 PIPELINES = 200

@@ -37,8 +37,10 @@ from tidemark.lifecycle.plan import Tick, plan
 from tidemark.lifecycle.publish import Publisher
 from tidemark.lifecycle.select import unfinished
 from tidemark.lifecycle.work import Progress
-from tidemark.manifest import COUNTED, ManifestSelection, ManifestState, RunKind
-from tidemark.offsets import Range
+from tidemark.model.manifest import COUNTED, ManifestSelection, ManifestState, RunKind
+from tidemark.model.offsets import Range
+from tidemark.model.order import Order
+from tidemark.model.receipt import Receipt, receipt_of_tasks
 from tidemark.open_metrics import measured
 from tidemark.operations.archive import archive
 from tidemark.operations.audit import audit_between, compared
@@ -50,11 +52,9 @@ from tidemark.operations.lags import Answer
 from tidemark.operations.locate import locate
 from tidemark.operations.status import status
 from tidemark.operations.timeline import timeline
-from tidemark.order import Order
 from tidemark.pipeline.deployed import Deployed
 from tidemark.pipeline.settings import Pipeline
 from tidemark.processing.processor import INPUT, BatchProcessor
-from tidemark.receipt import Receipt, receipt_of_tasks
 from tidemark.sinks.registry import open_sink
 from tidemark.views.lanes import lane_views
 from tidemark.views.manifests import manifest_history_view, manifest_views

@@ -25,7 +25,7 @@ from tidemark.database.migrate import migrate
 from tidemark.environment import set_variables
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.plan import Tick, plan
-from tidemark.manifest import RunKind
+from tidemark.model.manifest import RunKind
 from tidemark.operations.lag import Lag
 from tidemark.operations.lags import Answer
 from tidemark.sinks.registry import open_sink

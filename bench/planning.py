@@ -19,13 +19,13 @@ from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate
 from tidemark.database.statements import QUERIES
-from tidemark.dataset import Dataset
-from tidemark.digest import record_digest
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.plan import Tick, plan
-from tidemark.manifest import RunKind
-from tidemark.offsets import Range, TopicPartition
-from tidemark.partitions import Bounds, Record
+from tidemark.model.dataset import Dataset
+from tidemark.model.digest import record_digest
+from tidemark.model.manifest import RunKind
+from tidemark.model.offsets import Range, TopicPartition
+from tidemark.model.partitions import Bounds, Record
 from tidemark.paths import RecordName
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.base import Sink

@@ -28,10 +28,10 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.expected import work_of
 from tidemark.lifecycle.in_target import record_of
 from tidemark.lifecycle.plan import Tick, plan
-from tidemark.manifest import RunKind
+from tidemark.model.manifest import RunKind
+from tidemark.model.receipt import receipt_of_tasks
 from tidemark.pipeline.settings import Pipeline
 from tidemark.processing.processor import BatchProcessor
-from tidemark.receipt import receipt_of_tasks
 from tidemark.sinks.registry import open_sink
 
 BATCH = 20_000

@@ -13,7 +13,7 @@ import psutil
 
 from bench.timed import Timing, family
 from sandbox.services.spark_cluster import SparkCluster
-from tidemark.manifest import count_of
+from tidemark.model.manifest import count_of
 
 SMALL, MIDDLE, LARGE = 1_000_000, 2_000_000, 20_000_000
 SLICES = 8

@@ -6,8 +6,8 @@ from typing import Any
 from tidemark.database.client import ManifestDatabase
 from tidemark.lifecycle.expected import work_of
 from tidemark.lifecycle.in_target import record_of
-from tidemark.offsets import Range
-from tidemark.receipt import Receipt
+from tidemark.model.offsets import Range
+from tidemark.model.receipt import Receipt
 from tidemark.sinks.base import Fence, Mark, Sink
 from tidemark.storage.base import ObjectStore
 

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from tidemark.errors import TidemarkError
     from tidemark.json_values import json_value
     from tidemark.lifecycle.plan import End, PlannedRun
-    from tidemark.manifest import Archived, Counts, ManifestState, Publication, WithoutRows
-    from tidemark.offsets import Range, TopicPartition
+    from tidemark.model.manifest import Archived, Counts, ManifestState, Publication, WithoutRows
+    from tidemark.model.offsets import Range, TopicPartition
+    from tidemark.model.problem import Problem
     from tidemark.operations.audit import Compared
     from tidemark.operations.bring_back import BroughtBack, Returned
     from tidemark.operations.complete import Completeness, MissingPart
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from tidemark.operations.locate import ChainOffset, CoveringManifest, Span
     from tidemark.operations.status import LastAudit, PipelineProblem, Status
     from tidemark.operations.timeline import Period, Timeline
-    from tidemark.problem import Problem
     from tidemark.sinks.located import Located
     from tidemark.views.lanes import LaneView, LettersPartView, PartView
     from tidemark.views.manifests import AttemptView, EventView, ManifestHistoryView, ManifestView
@@ -114,9 +114,9 @@ __all__ = [
 ]
 # The modules that have these names; after the first they have parts of what the functions return.
 _HOMES = (
-    "api", "json_values", "manifest", "offsets", "lifecycle.plan", "operations.bring_back", "operations.complete",
-    "operations.dead_letters", "operations.locate", "operations.status", "operations.timeline", "sinks.located",
-    "views.lanes", "views.manifests",
+    "api", "json_values", "model.manifest", "model.offsets", "lifecycle.plan", "operations.bring_back",
+    "operations.complete", "operations.dead_letters", "operations.locate", "operations.status", "operations.timeline",
+    "sinks.located", "views.lanes", "views.manifests",
 )  # fmt: skip
 
 

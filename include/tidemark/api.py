@@ -27,7 +27,8 @@ from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.renamed import refuse_renamed
 from tidemark.lifecycle.select import replayable
 from tidemark.lifecycle.work import Progress, refuse_left_out, work_through
-from tidemark.manifest import ALL_MANIFESTS, ManifestSelection, ManifestState
+from tidemark.model.manifest import ALL_MANIFESTS, ManifestSelection, ManifestState
+from tidemark.model.problem import Problem
 from tidemark.moments import with_zone
 from tidemark.operations.audit import Compared, audit_between, compared_and_kept
 from tidemark.operations.audit import audit as find_differences
@@ -48,7 +49,6 @@ from tidemark.operations.timeline import timeline as timeline_of
 from tidemark.pipeline.deployed import Deployed, known_files
 from tidemark.pipeline.loader import InvalidPipelines, find, load_each, name_in, pipeline_files
 from tidemark.pipeline.settings import Pipeline
-from tidemark.problem import Problem
 from tidemark.sinks.base import Sink
 from tidemark.sinks.registry import open_sink
 from tidemark.spark import engines

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.errors import ConfigurationError
-from tidemark.order import OnInvalid, TimeUnit
+from tidemark.model.order import OnInvalid, TimeUnit
 from tidemark.positions import positions
 from tidemark.time_pattern import MONTHS, TimePattern
 

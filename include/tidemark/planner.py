@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from tidemark.errors import DataLost, PlanRefused, TopicChanged
-from tidemark.offsets import Range, TopicPartition, split
+from tidemark.model.offsets import Range, TopicPartition, split
 
 CLOCK_TOLERANCE = timedelta(hours=1)  # a timestamp that is further ahead of now is wrong
 

@@ -33,11 +33,11 @@ from tidemark.decoders.base import HEADERS
 from tidemark.errors import Fenced
 from tidemark.kafka.cluster import KafkaCluster
 from tidemark.lifecycle.ownership import claim
-from tidemark.manifest import RangeKind, RunKind
-from tidemark.offsets import Range, TopicPartition
-from tidemark.order import Order, SinkOrder, SourceOrder
+from tidemark.model.manifest import RangeKind, RunKind
+from tidemark.model.offsets import Range, TopicPartition
+from tidemark.model.order import Order, SinkOrder, SourceOrder
+from tidemark.model.receipt import Receipt, receipt_of_tasks
 from tidemark.processing.processor import BatchProcessor
-from tidemark.receipt import Receipt, receipt_of_tasks
 from tidemark.sinks.base import Sink
 from tidemark.sinks.dynamodb.settings import Settings as DynamoSettings
 from tidemark.sinks.files.settings import Settings as FilesSettings

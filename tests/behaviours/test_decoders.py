@@ -17,7 +17,7 @@ from tidemark.decoders.base import HEADERS, REASON_LIMIT, Decoded, Decoder
 from tidemark.decoders.registry import DECODERS, open_decoder
 from tidemark.decoders.schema_registry import schemas
 from tidemark.decoders.schema_registry.registered_schema import UnknownSchema
-from tidemark.digest import row_digest
+from tidemark.model.digest import row_digest
 
 
 @dataclass(frozen=True)

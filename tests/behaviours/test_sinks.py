@@ -37,10 +37,10 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Fenced, ForeignLake, LakeConflict, WorkFailed
 from tidemark.lifecycle.in_target import discard, record_of
 from tidemark.lifecycle.ownership import claim, hand_over, take_over
-from tidemark.offsets import range_from
+from tidemark.model.offsets import range_from
+from tidemark.model.reasons import ReasonCount
+from tidemark.model.receipt import Receipt
 from tidemark.paths import RecordName
-from tidemark.reasons import ReasonCount
-from tidemark.receipt import Receipt
 from tidemark.sinks.base import Owner, WriteMode
 from tidemark.sinks.capabilities import TakesBack
 from tidemark.sinks.dead_letters import DeadLetter

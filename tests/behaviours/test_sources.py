@@ -11,8 +11,8 @@ import pytest
 from sandbox.services.broker import Broker
 from tests.source_examples import SECRET, Example, KafkaExample, ModelExample, ToyExample
 from tidemark.errors import DataLost, NotFound, TopicChanged, Unavailable
-from tidemark.offsets import Range, TopicPartition
-from tidemark.partitions import Bounds, Record
+from tidemark.model.offsets import Range, TopicPartition
+from tidemark.model.partitions import Bounds, Record
 from tidemark.sources.base import Source
 from tidemark.sources.kinds import SOURCES
 

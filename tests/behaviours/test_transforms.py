@@ -12,7 +12,7 @@ import pytest
 
 from tidemark.decoders.base import ErrorClass
 from tidemark.errors import ConfigurationError
-from tidemark.order import TransformOrder
+from tidemark.model.order import TransformOrder
 from tidemark.processing.processor import METADATA
 from tidemark.processing.rows import DELETED
 from tidemark.transforms.base import Transform, Transformed

@@ -20,7 +20,7 @@ from sandbox.services.broker import Broker
 from tests.worlds.world import World
 from tidemark.lifecycle.attempt import order_of
 from tidemark.lifecycle.plan import Tick, plan
-from tidemark.manifest import RunKind
+from tidemark.model.manifest import RunKind
 from tidemark.sources.spark import open_reader
 from tidemark.spark import job
 

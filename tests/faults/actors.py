@@ -20,7 +20,7 @@ from tidemark.database.attempts import Attempts
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.statements import Row
 from tidemark.errors import TidemarkError, Unavailable, WorkFailed
-from tidemark.receipt import Receipt
+from tidemark.model.receipt import Receipt
 from tidemark.sinks.base import Fence, Mark, Record, Sink
 from tidemark.storage.base import Move, ObjectStore
 

@@ -21,7 +21,7 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.lifecycle.publish import Publisher
 from tidemark.lifecycle.select import unfinished
-from tidemark.manifest import ManifestState, RunKind
+from tidemark.model.manifest import ManifestState, RunKind
 from tidemark.operations import adopt, damage, decisions, repair
 from tidemark.operations.audit import differences_of_sink
 

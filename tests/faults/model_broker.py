@@ -12,10 +12,10 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from tidemark.dataset import Dataset
 from tidemark.errors import Unavailable, WorkFailed
-from tidemark.offsets import Range, TopicPartition
-from tidemark.partitions import Bounds, OpenTransaction, Record
+from tidemark.model.dataset import Dataset
+from tidemark.model.offsets import Range, TopicPartition
+from tidemark.model.partitions import Bounds, OpenTransaction, Record
 from tidemark.processing.processor import INPUT
 from tidemark.sources.base import Source
 from tidemark.sources.kafka.settings import Settings as KafkaSettings

@@ -41,12 +41,12 @@ from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.lifecycle.publish import Publisher
-from tidemark.manifest import RunKind
+from tidemark.model.manifest import RunKind
+from tidemark.model.order import Order
+from tidemark.model.receipt import Receipt, receipt_of_tasks
 from tidemark.operations import adopt, decisions, repair
-from tidemark.order import Order
 from tidemark.pipeline.settings import Pipeline
 from tidemark.processing.processor import BatchProcessor
-from tidemark.receipt import Receipt, receipt_of_tasks
 from tidemark.sinks.base import Sink
 from tidemark.sinks.files.sink import FilesOutput
 from tidemark.sinks.postgres.marked import MarkedOutput

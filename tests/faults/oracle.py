@@ -19,12 +19,12 @@ from tests.faults.model_broker import Entry, Fate, Log
 from tests.faults.model_world import NAME, ModelWorld
 from tests.faults.other_sinks import OtherSink
 from tidemark.lifecycle.progress import published_ends
-from tidemark.manifest import Manifest, ManifestState, Publication
-from tidemark.offsets import Range, TopicPartition, range_from
+from tidemark.model.manifest import Manifest, ManifestState, Publication
+from tidemark.model.offsets import Range, TopicPartition, range_from
+from tidemark.model.receipt import ObjectKind, PublishedObject
 from tidemark.operations.audit import audit
 from tidemark.paths import RecordName, manifest_staging
 from tidemark.planner import Chain
-from tidemark.receipt import ObjectKind, PublishedObject
 from tidemark.sinks.base import Sink
 
 Piece = tuple[int | None, int, str, int | None]  # start, end, kind, manifest

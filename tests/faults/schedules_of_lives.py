@@ -6,7 +6,7 @@ from tests.faults.oracle import Violated
 from tests.faults.restored_database import restored
 from tidemark.errors import DatabaseBehindLake, DataLost, IllegalTransition, TopicChanged, WorkFailed
 from tidemark.lifecycle.publish import Ending
-from tidemark.manifest import ManifestState
+from tidemark.model.manifest import ManifestState
 
 
 def recreated_while_it_is_read(checked: CheckedWorld) -> None:

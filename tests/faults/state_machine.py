@@ -18,7 +18,7 @@ from tests.faults.other_sinks import OtherSinks
 from tests.faults.restored_database import restored
 from tests.faults.target_goes_back import gone_back, may_go_back
 from tidemark.errors import IllegalTransition, LakeConflict
-from tidemark.manifest import ManifestState
+from tidemark.model.manifest import ManifestState
 
 LIVE = 4  # processes at the same time
 PICK = st.integers(0, 7)

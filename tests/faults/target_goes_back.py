@@ -9,7 +9,7 @@ from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.lifecycle.publish import Publisher
 from tidemark.lifecycle.select import unfinished
-from tidemark.manifest import RunKind
+from tidemark.model.manifest import RunKind
 from tidemark.operations import adopt
 from tidemark.operations.audit import audit
 

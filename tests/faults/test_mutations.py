@@ -25,7 +25,7 @@ from tidemark.database.statements import QUERIES
 from tidemark.errors import Blocked
 from tidemark.lifecycle import attempt, divergence, expected, turns
 from tidemark.lifecycle.publish import Publisher
-from tidemark.offsets import Range
+from tidemark.model.offsets import Range
 from tidemark.planner import Plan
 from tidemark.sinks.dynamodb.sink import DynamoOutput
 from tidemark.sinks.files.sink import FilesOutput

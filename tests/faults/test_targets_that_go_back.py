@@ -22,8 +22,8 @@ from tidemark.lifecycle import publish
 from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.in_target import discard, record_of
 from tidemark.lifecycle.publish import Publisher
+from tidemark.model.receipt import Receipt
 from tidemark.paths import RecordName
-from tidemark.receipt import Receipt
 from tidemark.sinks.base import Sink
 from tidemark.sinks.files.sink import FilesOutput
 

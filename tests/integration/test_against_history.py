@@ -9,7 +9,7 @@ import pytest
 
 from tests.worlds.world import World
 from tidemark.lifecycle.plan import Tick, plan
-from tidemark.manifest import RunKind
+from tidemark.model.manifest import RunKind
 
 MakeWorld = Callable[..., World]
 

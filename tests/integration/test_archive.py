@@ -20,9 +20,9 @@ from tests.worlds.table_world import TableWorld
 from tests.worlds.world import World, wait_ended, wait_stopped, wake
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate
-from tidemark.digest import Digest
 from tidemark.errors import IllegalTransition, TidemarkError
 from tidemark.lifecycle.plan import manifests_between
+from tidemark.model.digest import Digest
 from tidemark.views.lanes import lane_views
 
 Make = Callable[..., World]

@@ -15,7 +15,7 @@ from tests.worlds.file_of_rows import file_of
 from tests.worlds.table_world import TableWorld
 from tests.worlds.world import World
 from tidemark.lifecycle.in_target import record_of
-from tidemark.manifest import Counts
+from tidemark.model.manifest import Counts
 from tidemark.paths import ObjectName, RecordName
 
 MakeWorld = Callable[..., World]

@@ -23,9 +23,9 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable
 from tidemark.lifecycle.in_target import discard
 from tidemark.lifecycle.ownership import claim, hand_over
-from tidemark.manifest import WithoutRows
+from tidemark.model.manifest import WithoutRows
+from tidemark.model.receipt import Receipt
 from tidemark.paths import OWNER
-from tidemark.receipt import Receipt
 from tidemark.sinks.base import Owner, Sink
 from tidemark.sinks.capabilities import CompleteHour
 from tidemark.sinks.files.settings import Settings as FilesSettings

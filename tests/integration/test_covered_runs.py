@@ -18,7 +18,7 @@ from tidemark.lifecycle import attempt
 from tidemark.lifecycle.close import close
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.plan import PlannedRun, Tick, manifests_between, plan
-from tidemark.manifest import RunKind
+from tidemark.model.manifest import RunKind
 from tidemark.operations.complete import Completeness, completeness
 from tidemark.operations.decisions import accept_truncation
 

@@ -14,7 +14,7 @@ from sandbox.services.postgres import Postgres
 from tests.worlds.world import World
 from tidemark.errors import ForeignLake
 from tidemark.lifecycle.plan import Tick, plan
-from tidemark.manifest import RunKind
+from tidemark.model.manifest import RunKind
 
 MakeWorld = Callable[..., World]
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)

@@ -27,7 +27,7 @@ from tidemark.airflow import run_conf
 from tidemark.airflow.dag import build_dag, pipeline_dag
 from tidemark.airflow.deadline import missed, missed_in_triggerer
 from tidemark.errors import ConfigurationError, NotFound
-from tidemark.manifest import RunKind
+from tidemark.model.manifest import RunKind
 from tidemark.pipeline.deployed import deployed_named
 from tidemark.pipeline.loader import InvalidPipelines, load_each
 

@@ -14,7 +14,7 @@ from tidemark.airflow import deadline
 from tidemark.errors import NotDone
 from tidemark.lifecycle import attempt
 from tidemark.lifecycle.plan import Tick, plan
-from tidemark.manifest import RunKind
+from tidemark.model.manifest import RunKind
 
 LATE = {"dag_run": {"dag_run_id": "late run"}}
 TEXT = (

@@ -21,9 +21,9 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.errors import PlanRefused
 from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.plan import Tick, plan
-from tidemark.manifest import RunKind
-from tidemark.order import Order
-from tidemark.receipt import Receipt
+from tidemark.model.manifest import RunKind
+from tidemark.model.order import Order
+from tidemark.model.receipt import Receipt
 
 Make = Callable[..., World]
 

@@ -14,8 +14,8 @@ from bench.ledger import Explained
 from tests.worlds.world import World
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.statements import NamedStatements
-from tidemark.manifest import Manifest, ManifestState, RunKind
-from tidemark.offsets import TopicPartition
+from tidemark.model.manifest import Manifest, ManifestState, RunKind
+from tidemark.model.offsets import TopicPartition
 
 NAME, SINKS = "demo", ("files", "table")
 MANIFESTS = 6

@@ -13,7 +13,7 @@ from tests.sink_faces import holds, put_into, same_output
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Fenced
 from tidemark.lifecycle.in_target import discard
-from tidemark.receipt import ObjectKind, Receipt
+from tidemark.model.receipt import ObjectKind, Receipt
 from tidemark.sinks.files.sink import READERS, FilesOutput
 from tidemark.storage.base import ObjectStore
 

@@ -21,13 +21,13 @@ import yaml
 from tests.unit.pipeline_text import changed
 from tidemark.config.base import LoadContext
 from tidemark.database.client import ManifestDatabase
-from tidemark.event_hours import HOUR, key
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.hours import close_hours, hours_to_tell
-from tidemark.manifest import AttemptState, RangeKind, RunKind
-from tidemark.offsets import TopicPartition
+from tidemark.model.event_hours import HOUR, key
+from tidemark.model.manifest import AttemptState, RangeKind, RunKind
+from tidemark.model.offsets import TopicPartition
+from tidemark.model.receipt import Receipt
 from tidemark.pipeline.settings import Pipeline
-from tidemark.receipt import Receipt
 
 START = datetime(2024, 3, 1, tzinfo=UTC)
 DAY = [START + number * HOUR for number in range(24)]

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.test_connections import pipeline
 from tidemark.connections import from_environment
 from tidemark.errors import WorkFailed
-from tidemark.order import Order, SourceOrder
+from tidemark.model.order import Order, SourceOrder
 from tidemark.spark.submitted import write_order
 
 ORDER = Order("demo", 7, 1, (), SourceOrder("kafka", {}), {}, {}, "fail", ())

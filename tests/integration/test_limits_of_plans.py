@@ -16,7 +16,7 @@ from tests.faults.model_world import WHY, ModelWorld, ScheduleSettings
 from tidemark.errors import DataLost, NotFound, TopicChanged
 from tidemark.lifecycle import attempt
 from tidemark.lifecycle.plan import Tick, plan
-from tidemark.manifest import ManifestState, RunKind
+from tidemark.model.manifest import ManifestState, RunKind
 from tidemark.operations import decisions
 from tidemark.operations.complete import completeness
 

@@ -14,10 +14,10 @@ from tests.worlds.table_world import TableWorld
 from tests.worlds.world import World
 from tidemark.airflow import lineage
 from tidemark.airflow.lineage import PROVIDER, RANGES, Input, Lineage, WrittenDataset, lineage_if_asked
-from tidemark.dataset import Dataset
 from tidemark.errors import Unavailable
 from tidemark.lifecycle.publish import Ending, Outcome
-from tidemark.manifest import Counts
+from tidemark.model.dataset import Dataset
+from tidemark.model.manifest import Counts
 from tidemark.sinks.files.sink import FilesOutput
 
 DONE = Outcome(1, 1, Ending.PUBLISHED, Counts())
@@ -27,7 +27,7 @@ TOLD = """
 import json, sys
 from openlineage.client.serde import Serde
 from tidemark.airflow.lineage import Input, Lineage, WrittenDataset, facets
-from tidemark.dataset import Dataset
+from tidemark.model.dataset import Dataset
 given = json.load(sys.stdin)
 inputs = [Input(Dataset(**entry.pop("dataset")), **entry) for entry in given.pop("inputs")]
 outputs = [WrittenDataset(Dataset(**entry.pop("dataset")), **entry) for entry in given.pop("outputs")]

@@ -11,8 +11,8 @@ from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.world import World
 from tidemark.errors import DataLost, TidemarkError, TopicChanged, UndecodableRecord, WorkFailed
 from tidemark.lifecycle.attempt import Stage, process
-from tidemark.order import Order
-from tidemark.receipt import Receipt
+from tidemark.model.order import Order
+from tidemark.model.receipt import Receipt
 from tidemark.spark.job import failure_of
 from tidemark.spark.submitted import FAILURE, read_receipt, write_order
 from tidemark.storage.local import LocalStore

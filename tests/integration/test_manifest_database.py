@@ -21,10 +21,10 @@ from tidemark.database.migrate import migrate, migrations
 from tidemark.database.statements import QUERIES
 from tidemark.errors import ConfigurationError, IllegalTransition, PlanRefused
 from tidemark.lifecycle.plan import Tick, plan
-from tidemark.manifest import ManifestState, RangeKind, RunKind, StagedRecord
-from tidemark.offsets import TopicPartition
-from tidemark.partitions import LastRecord
-from tidemark.receipt import PartitionCount, Receipt
+from tidemark.model.manifest import ManifestState, RangeKind, RunKind, StagedRecord
+from tidemark.model.offsets import TopicPartition
+from tidemark.model.partitions import LastRecord
+from tidemark.model.receipt import PartitionCount, Receipt
 
 AT = TopicPartition("orders", "topic-id", 0)
 NEWEST = len(migrations())

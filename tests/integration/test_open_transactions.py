@@ -24,8 +24,8 @@ from confluent_kafka import Producer, TopicPartition
 from sandbox.services.processes import wait_until
 from tests.worlds.world import World
 from tidemark.kafka.cluster import KafkaCluster
-from tidemark.offsets import Range
-from tidemark.partitions import OpenTransaction
+from tidemark.model.offsets import Range
+from tidemark.model.partitions import OpenTransaction
 
 MakeWorld = Callable[..., World]
 LONG_AGO = timedelta(minutes=14, seconds=20)

@@ -52,10 +52,10 @@ from tidemark.errors import TopicChanged, WorkFailed
 from tidemark.json_values import json_value
 from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.plan import Tick, plan
-from tidemark.manifest import ManifestState, RunKind, count_of
+from tidemark.model.manifest import ManifestState, RunKind, count_of
+from tidemark.model.order import Order
 from tidemark.operations.lag import Lag
 from tidemark.operations.lags import Answer, Lags
-from tidemark.order import Order
 
 RIGHTS = {"operator": {"GET", "POST"}, "reader": {"GET"}, "stranger": set[str]()}
 ROUTES = [route for route in build_app().routes if isinstance(route, APIRoute)]
@@ -880,7 +880,7 @@ def test_a_time_at_the_edge_of_the_years_is_answered_or_told_as_wrong(
 
 
 def test_a_long_list_says_that_it_has_more_than_it_counts(ask: Callable[..., TestClient], world: ModelWorld) -> None:
-    with mock.patch.object(pages, "PAGE", 1), mock.patch("tidemark.manifest.COUNTED", 1):
+    with mock.patch.object(pages, "PAGE", 1), mock.patch("tidemark.model.manifest.COUNTED", 1):
         page = ask().get("/pipelines/demo").text
     assert "1 of more than 1, newest first" in page
     assert "older: more than 1</a>" in page

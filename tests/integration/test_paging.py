@@ -10,7 +10,7 @@ import pytest
 
 from tests.worlds.world import World
 from tidemark.database.statements import QUERIES
-from tidemark.manifest import ALL_MANIFESTS
+from tidemark.model.manifest import ALL_MANIFESTS
 
 START = datetime(2024, 3, 1, tzinfo=UTC)
 MANY = 420  # of demo; every seventh failed, and as many of another pipeline between them

@@ -21,12 +21,12 @@ from tidemark.lifecycle import attempt
 from tidemark.lifecycle.older import TAKEN_ALONG
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.lifecycle.publish import Ending
-from tidemark.manifest import ManifestState, RunKind
+from tidemark.model.manifest import ManifestState, RunKind
+from tidemark.model.order import Order
+from tidemark.model.receipt import Receipt
 from tidemark.operations.archive import archive
 from tidemark.operations.rename import rename_pipeline
-from tidemark.order import Order
 from tidemark.pipeline.settings import Pipeline, Unfinished
-from tidemark.receipt import Receipt
 
 HOUR = timedelta(hours=1)
 Task = Callable[..., contextlib.AbstractContextManager[dict[str, Any]]]

@@ -18,9 +18,9 @@ from tests.worlds.world import World
 from tidemark.errors import Blocked, ConfigurationError
 from tidemark.lifecycle.attempt import Stage, process
 from tidemark.lifecycle.publish import Outcome
-from tidemark.manifest import Counts, ManifestState
-from tidemark.order import Order, SourceOrder, TransformOrder
-from tidemark.receipt import Receipt
+from tidemark.model.manifest import Counts, ManifestState
+from tidemark.model.order import Order, SourceOrder, TransformOrder
+from tidemark.model.receipt import Receipt
 from tidemark.transforms.base import Transformed
 from tidemark.transforms.registry import TRANSFORMS
 

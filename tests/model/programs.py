@@ -2,7 +2,7 @@
 
 Each phase is a generator of steps, to which the answers are sent; it ends with the next phase. So what a process
 remembers from one phase to the next is in the phase's arguments, and inside a phase in the answers. The verdict is that
-of ``tidemark.verdict`` itself.
+of ``tidemark.model.verdict`` itself.
 """
 
 from collections.abc import Callable, Generator
@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from tests.model.world import PARTS, Answer, Kind, Rules, Step
-from tidemark.verdict import Known, Shown, Verdict, judge
+from tidemark.model.verdict import Known, Shown, Verdict, judge
 
 
 class Gone(Exception):

@@ -22,10 +22,10 @@ from tidemark.database.statements import Row
 from tidemark.errors import TidemarkError
 from tidemark.lifecycle import in_target, reconcile
 from tidemark.lifecycle.context import Context
-from tidemark.manifest import Manifest, ManifestState
-from tidemark.order import Order
+from tidemark.model.manifest import Manifest, ManifestState
+from tidemark.model.order import Order
+from tidemark.model.receipt import Receipt, StoredReceipt
 from tidemark.paths import STAGING, ObjectName, RecordName
-from tidemark.receipt import Receipt, StoredReceipt
 from tidemark.sinks.base import Expected, Sink
 from tidemark.sinks.capabilities import Leftover, TakesBack
 from tidemark.sinks.postgres.sink import PostgresOutput

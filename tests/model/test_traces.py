@@ -21,7 +21,7 @@ from tests.model.traces import Path
 from tests.model.world import Kind
 from tests.worlds.s3_world import CONNECTION
 from tidemark.connections import variable_of
-from tidemark.manifest import ManifestState
+from tidemark.model.manifest import ManifestState
 from tidemark.sinks.postgres import marked
 
 FEW = 4

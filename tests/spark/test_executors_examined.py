@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tidemark
-from tidemark.findings import Severity
+from tidemark.model.findings import Severity
 from tidemark.spark.executor_answers import findings_of
 from tidemark.spark.probe import Questions, look
 

@@ -21,8 +21,8 @@ from tests.unit.test_declared_imports import bare, brought_by, declared, of_extr
 from tests.worlds.world import World
 from tidemark.extras import EXTRAS
 from tidemark.lifecycle.attempt import process
-from tidemark.order import Order
-from tidemark.receipt import Receipt
+from tidemark.model.order import Order
+from tidemark.model.receipt import Receipt
 from tidemark.spark.session import spark_configuration
 from tidemark.spark.submitted import read_receipt, write_order
 

@@ -24,9 +24,9 @@ from tidemark.errors import DataLost, UndecodableRecord, WorkFailed
 from tidemark.lifecycle.attempt import order_of, process
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.lifecycle.publish import Ending
-from tidemark.manifest import ManifestState, RunKind
-from tidemark.order import Order
-from tidemark.receipt import PublishedObject, Receipt
+from tidemark.model.manifest import ManifestState, RunKind
+from tidemark.model.order import Order
+from tidemark.model.receipt import PublishedObject, Receipt
 from tidemark.sources.kafka.spark import KafkaReader
 from tidemark.sources.spark import open_reader
 from tidemark.spark import job

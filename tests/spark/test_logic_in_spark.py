@@ -14,7 +14,7 @@ from tests.spark.test_job import assert_same_receipt, elsewhere, orders
 from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.world import World
 from tidemark.errors import Blocked, UndecodableRecord
-from tidemark.order import TransformOrder
+from tidemark.model.order import TransformOrder
 from tidemark.spark import job
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning")

@@ -15,7 +15,7 @@ from tidemark.lifecycle.attempt import order_of, process
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.lifecycle.publish import Ending
 from tidemark.lifecycle.select import unfinished
-from tidemark.manifest import RunKind
+from tidemark.model.manifest import RunKind
 from tidemark.spark import job
 
 # PySpark 4.0 leaves the sockets of collect() to the garbage collector.

@@ -28,14 +28,14 @@ from tidemark.connections import from_environment
 from tidemark.doctor.checks import examine
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, DataLost, Unavailable, UndecodableRecord, WorkFailed
-from tidemark.findings import Severity
 from tidemark.lifecycle.attempt import order_of, process
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.lifecycle.publish import Ending
-from tidemark.manifest import RunKind
-from tidemark.order import Order
+from tidemark.model.findings import Severity
+from tidemark.model.manifest import RunKind
+from tidemark.model.order import Order
+from tidemark.model.receipt import Receipt
 from tidemark.pipeline.loader import find
-from tidemark.receipt import Receipt
 from tidemark.spark import doctor as spark_doctor
 from tidemark.spark.connected import stage_on
 from tidemark.spark.remote import DEFAULT_PORT, parsed

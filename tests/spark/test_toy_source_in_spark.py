@@ -15,9 +15,9 @@ from tidemark.errors import DataLost
 from tidemark.lifecycle.attempt import order_of, process
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.lifecycle.publish import Ending
-from tidemark.manifest import RunKind
-from tidemark.order import Order
-from tidemark.receipt import Receipt
+from tidemark.model.manifest import RunKind
+from tidemark.model.order import Order
+from tidemark.model.receipt import Receipt
 from tidemark.sources.kinds import SOURCES
 from tidemark.spark import job
 

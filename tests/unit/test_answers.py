@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tidemark.offsets import TopicPartition
-from tidemark.partitions import OpenTransaction, rounded_duration
+from tidemark.model.offsets import TopicPartition
+from tidemark.model.partitions import OpenTransaction, rounded_duration
 
 NOW = datetime(2024, 1, 1, 12, tzinfo=UTC)
 

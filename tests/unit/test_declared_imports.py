@@ -24,7 +24,7 @@ from tests.unit.test_architecture import MODULES, PACKAGE, short
 from tidemark import extras
 from tidemark.errors import ConfigurationError
 from tidemark.extras import EXTRAS
-from tidemark.order import TransformOrder
+from tidemark.model.order import TransformOrder
 from tidemark.pipeline.loader import load
 from tidemark.transforms.registry import open_transform
 

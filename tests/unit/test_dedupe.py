@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemark.errors import Blocked, ConfigurationError
-from tidemark.offsets import Range, TopicPartition
-from tidemark.order import Order, SourceOrder, TransformOrder
+from tidemark.model.offsets import Range, TopicPartition
+from tidemark.model.order import Order, SourceOrder, TransformOrder
+from tidemark.model.receipt import receipt_of_tasks
 from tidemark.processing.processor import INPUT, BatchProcessor
-from tidemark.receipt import receipt_of_tasks
 from tidemark.sinks.writer import StagedPart
 from tidemark.transforms.sequence import Transforms
 

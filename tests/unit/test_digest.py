@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemark.digest import SHORT, Digest, row_digest, row_hashes
+from tidemark.model.digest import SHORT, Digest, row_digest, row_hashes
 
 ROWS = pa.table(
     {

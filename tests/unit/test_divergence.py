@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.faults.model_broker import Fate, Log, ModelBroker, Transaction
-from tidemark.digest import record_digest
 from tidemark.errors import Unavailable
 from tidemark.lifecycle.divergence import Search, differs
-from tidemark.manifest import PublishedRange
-from tidemark.offsets import TopicPartition
-from tidemark.partitions import LastRecord, Record
+from tidemark.model.digest import record_digest
+from tidemark.model.manifest import PublishedRange
+from tidemark.model.offsets import TopicPartition
+from tidemark.model.partitions import LastRecord, Record
 from tidemark.planner import PartitionState
 from tidemark.sources.kafka.settings import Settings
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tidemark import findings
 from tidemark.doctor import machine
 from tidemark.doctor.checks import Check, examine
 from tidemark.errors import Unavailable
-from tidemark.findings import Finding, Severity, clock, ok
+from tidemark.model import findings
+from tidemark.model.findings import Finding, Severity, clock, ok
 
 
 def run(*checks: Check) -> list[Finding]:

@@ -19,9 +19,9 @@ from tidemark.lifecycle import events
 from tidemark.lifecycle.events import Event, LogLine
 from tidemark.lifecycle.plan import PlannedRun
 from tidemark.lifecycle.publish import Ending, Outcome
-from tidemark.manifest import Counts, Decision, Manifest, ManifestState
-from tidemark.offsets import Range, TopicPartition
-from tidemark.order import Order, SinkOrder, SourceOrder
+from tidemark.model.manifest import Counts, Decision, Manifest, ManifestState
+from tidemark.model.offsets import Range, TopicPartition
+from tidemark.model.order import Order, SinkOrder, SourceOrder
 
 CHECKOUT = Path(__file__).parents[2]
 PACKAGE = CHECKOUT / "include" / "tidemark"

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.draws import draws
-from tidemark.order import Order, SourceOrder, TransformOrder
+from tidemark.model.order import Order, SourceOrder, TransformOrder
 from tidemark.processing.processor import INPUT, BatchProcessor
 from tidemark.sinks.writer import StagedPart
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tidemark.order import Order, SourceOrder
+from tidemark.model.order import Order, SourceOrder
 from tidemark.pipeline.loader import load
 from tidemark.processing.processor import INPUT, BatchProcessor
 from tidemark.sinks.writer import StagedPart

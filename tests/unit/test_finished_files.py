@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tidemark.errors import Unavailable
-from tidemark.receipt import ObjectKind
+from tidemark.model.receipt import ObjectKind
 from tidemark.sinks.staging.finished_files import SMALL_BYTES, FinishedFiles
 from tidemark.sinks.writer import StagedPart
 

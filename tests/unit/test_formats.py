@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.worlds.file_of_rows import file_of
-from tidemark.digest import row_digest
 from tidemark.errors import ConfigurationError, Unavailable
+from tidemark.model.digest import row_digest
 from tidemark.paths import SUFFIXES, ObjectName
 from tidemark.pipeline.loader import InvalidPipelines, load
 from tidemark.processing.processor import DEAD_LETTERS, METADATA

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tidemark.cli import output
-from tidemark.manifest import WithoutRows
+from tidemark.model.manifest import WithoutRows
 from tidemark.operations.hours import Hour
 
 START = datetime(2026, 3, 1, 8, tzinfo=UTC)

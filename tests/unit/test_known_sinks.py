@@ -9,7 +9,7 @@ import pytest
 from tests.unit.pipeline_text import GOOD, changed
 from tidemark.errors import ConfigurationError
 from tidemark.lifecycle.known_sinks import refuse_unlike
-from tidemark.manifest import KnownSink
+from tidemark.model.manifest import KnownSink
 from tidemark.pipeline.loader import load
 
 DAY = datetime(2024, 3, 1, tzinfo=UTC)

@@ -2,8 +2,8 @@
 
 from tidemark.airflow.log_lines import begins, label
 from tidemark.airflow.run_notes import LONGEST_NOTE, note_of
-from tidemark.offsets import Range, TopicPartition
-from tidemark.order import Order, SourceOrder
+from tidemark.model.offsets import Range, TopicPartition
+from tidemark.model.order import Order, SourceOrder
 
 
 def ranges(topic: str, count: int) -> list[Range]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemark.offsets import Range, TopicPartition, split
+from tidemark.model.offsets import Range, TopicPartition, split
 
 PLACE = TopicPartition("t", "id", 0)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidemark.offsets import TopicPartition
+from tidemark.model.offsets import TopicPartition
 from tidemark.operations.peek import spread
 
 

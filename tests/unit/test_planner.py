@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from tidemark.errors import DataLost, PlanRefused, TopicChanged
-from tidemark.offsets import Range, TopicPartition
+from tidemark.model.offsets import Range, TopicPartition
 from tidemark.planner import Chain, Limits, OnDataLoss, PartitionState, Plan, Refused, SpanStarts, plan
 
 NOW = datetime(2024, 1, 1, 12, tzinfo=UTC)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidemark.reasons import (
+from tidemark.model.reasons import (
     COUNTED_REASONS,
     OTHER_REASONS,
     DeadLetterLimit,

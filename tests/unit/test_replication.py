@@ -4,7 +4,7 @@ import pytest
 
 from tidemark.database.health import Health
 from tidemark.doctor.database import replication
-from tidemark.findings import Severity
+from tidemark.model.findings import Severity
 
 
 @pytest.mark.parametrize(

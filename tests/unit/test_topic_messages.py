@@ -12,11 +12,11 @@ from pydantic import ValidationError
 
 from tidemark.config.base import LoadContext
 from tidemark.errors import Unavailable
-from tidemark.order import Order, SinkOrder, SourceOrder
-from tidemark.partitions import Record
+from tidemark.model.order import Order, SinkOrder, SourceOrder
+from tidemark.model.partitions import Record
+from tidemark.model.receipt import receipt_of_tasks
 from tidemark.pipeline.loader import load
 from tidemark.processing.processor import INPUT, BatchProcessor
-from tidemark.receipt import receipt_of_tasks
 from tidemark.sinks.topic.headers import source_of
 from tidemark.sinks.topic.markers import transactional_id
 from tidemark.sinks.topic.settings import Settings

@@ -6,7 +6,7 @@ from graphlib import TopologicalSorter
 from itertools import chain, combinations, product
 from pathlib import Path
 
-from tidemark.verdict import Known, NextStep, Shown, Verdict, command, judge, next_step_of
+from tidemark.model.verdict import Known, NextStep, Shown, Verdict, command, judge, next_step_of
 
 TABLE = Path(__file__).parents[2] / "docs" / "verdicts.md"
 ATTEMPTS = (1, 2, 3)

@@ -14,10 +14,10 @@ from tidemark.failpoints import failpoint, watching
 from tidemark.kafka.connection import named_connection
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.work import SharedStage
-from tidemark.offsets import Range
-from tidemark.order import Order
+from tidemark.model.offsets import Range
+from tidemark.model.order import Order
+from tidemark.model.receipt import Receipt, receipt_of_tasks
 from tidemark.processing.processor import INPUT, BatchProcessor
-from tidemark.receipt import Receipt, receipt_of_tasks
 from tidemark.sinks.writers import writer_of
 
 

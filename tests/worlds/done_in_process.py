@@ -18,8 +18,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 from tidemark.connections import from_environment
-from tidemark.offsets import Range, TopicPartition
-from tidemark.order import Order, SinkOrder, SourceOrder
+from tidemark.model.offsets import Range, TopicPartition
+from tidemark.model.order import Order, SinkOrder, SourceOrder
 from tidemark.pipeline.loader import load
 from tidemark.pipeline.settings import Pipeline
 from tidemark.processing.processor import INPUT, BatchProcessor

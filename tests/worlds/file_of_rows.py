@@ -4,7 +4,7 @@ import io
 
 import pyarrow as pa
 
-from tidemark.digest import Digest, row_digest
+from tidemark.model.digest import Digest, row_digest
 from tidemark.sinks.files.formats import open_format
 
 

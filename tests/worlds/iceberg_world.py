@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 
 from tests.worlds.world import Place, World
 from tidemark.database.client import ManifestDatabase
-from tidemark.receipt import ObjectKind
+from tidemark.model.receipt import ObjectKind
 from tidemark.sinks.iceberg.evidence import Evidence
 
 TABLE = "sales.latest"

@@ -23,8 +23,8 @@ from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres
 from tests.worlds.arrow_stage import messages
 from tests.worlds.world import Place, World
-from tidemark.offsets import Range
-from tidemark.offsets import TopicPartition as Partition
+from tidemark.model.offsets import Range
+from tidemark.model.offsets import TopicPartition as Partition
 
 DUMPS = Path(__file__).parents[1] / "dumps"
 FOLDER, BROKER, TOPIC_ID = "/the/folder/of/the/world", "the-broker:9092", "the-id-of-the-topic"

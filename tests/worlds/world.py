@@ -36,7 +36,7 @@ from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate
 from tidemark.lifecycle.context import Context, open_context
-from tidemark.manifest import Manifest
+from tidemark.model.manifest import Manifest
 from tidemark.pipeline.loader import find
 from tidemark.spark import engines
 

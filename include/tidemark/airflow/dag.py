@@ -41,7 +41,7 @@ from tidemark.lifecycle.plan import PlannedRun, Tick, covered, manifests_between
 from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.select import refuse_at_work
 from tidemark.lifecycle.turns import in_turn
-from tidemark.manifest import ManifestState, RunKind
+from tidemark.model.manifest import ManifestState, RunKind
 from tidemark.pipeline.deployed import Deployed, deployed_named
 from tidemark.pipeline.settings import Engine, Pipeline
 from tidemark.spark.engines import engine_of

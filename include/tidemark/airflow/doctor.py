@@ -12,7 +12,7 @@ from tidemark.airflow.lookup import as_mapping, master_of
 from tidemark.connections import variable_of
 from tidemark.doctor.checks import Check
 from tidemark.environment import Environment
-from tidemark.findings import Finding, failed, ok, warning
+from tidemark.model.findings import Finding, failed, ok, warning
 from tidemark.pipeline.settings import Engine, Pipeline
 from tidemark.spark.engines import engine_of
 from tidemark.spark.remote import remote_of

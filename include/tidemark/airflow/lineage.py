@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Final
 
-from tidemark.dataset import Dataset
 from tidemark.errors import TidemarkError
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.publish import Outcome
+from tidemark.model.dataset import Dataset
 
 PROVIDER: Final = "airflow.providers.openlineage"
 RANGES: Final = "tidemark_offsetRanges"  # the name of our facet

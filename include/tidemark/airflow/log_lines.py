@@ -6,11 +6,11 @@ from tidemark.airflow.run_notes import cut
 from tidemark.errors import TidemarkError
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.publish import Outcome
-from tidemark.manifest import count_of
-from tidemark.offsets import Range
+from tidemark.model.manifest import count_of
+from tidemark.model.offsets import Range
+from tidemark.model.order import Order
+from tidemark.model.receipt import ObjectKind
 from tidemark.operations.lag import lag
-from tidemark.order import Order
-from tidemark.receipt import ObjectKind
 
 LABEL = 200  # characters; Airflow stores 250
 RANGES = 8  # of a manifest in its log; a topic may have a thousand partitions

@@ -5,7 +5,7 @@ import time
 from datetime import datetime
 
 from tidemark.lifecycle.context import Context
-from tidemark.manifest import AttemptState, ManifestState
+from tidemark.model.manifest import AttemptState, ManifestState
 
 log = logging.getLogger(__name__)
 OTHERS_POLL = 3.0  # seconds; a manifest takes from 15 s to minutes

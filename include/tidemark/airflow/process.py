@@ -27,9 +27,9 @@ from tidemark.lifecycle import events
 from tidemark.lifecycle.attempt import Stage
 from tidemark.lifecycle.attempt import process as process_manifest
 from tidemark.lifecycle.context import Context
-from tidemark.order import Order
+from tidemark.model.order import Order
+from tidemark.model.receipt import Receipt
 from tidemark.pipeline.settings import Engine, Pipeline
-from tidemark.receipt import Receipt
 from tidemark.spark.engines import engine_of, on_server
 from tidemark.spark.session import check_master, of_driver, spark_configuration
 from tidemark.spark.shipped import is_local, package_zip

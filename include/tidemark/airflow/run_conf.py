@@ -13,7 +13,7 @@ from tidemark.errors import ConfigurationError, NotDone
 from tidemark.lifecycle.close import require_done
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.select import is_unfinished, own_manifest, refuse_archived, refuse_at_work, unfinished
-from tidemark.manifest import Decision, Manifest, count_of
+from tidemark.model.manifest import Decision, Manifest, count_of
 from tidemark.moments import with_zone
 from tidemark.operations import decisions
 from tidemark.operations.fill import alone

@@ -13,7 +13,7 @@ from tidemark.cli.options import TIMES, Command, Commands, common_options, pipel
 from tidemark.environment import Environment
 from tidemark.lifecycle import events
 from tidemark.lifecycle.context import Context, Renaming
-from tidemark.manifest import Decision, count_of
+from tidemark.model.manifest import Decision, count_of
 from tidemark.moments import with_zone
 from tidemark.operations import damage, decisions, sinks
 from tidemark.operations.adopt import adopt as adopt_lake

@@ -18,7 +18,7 @@ from tidemark.doctor import database, machine, registry, source, targets
 from tidemark.doctor.checks import TIMEOUT_S, Check, examine
 from tidemark.environment import Environment, set_variables
 from tidemark.errors import TidemarkError
-from tidemark.findings import Finding, Severity, failed, ok
+from tidemark.model.findings import Finding, Severity, failed, ok
 from tidemark.pipeline.loader import find, load_each
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sources.registry import open_source

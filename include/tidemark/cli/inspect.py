@@ -13,7 +13,7 @@ from tidemark.cli.opened import connections_of, database_of, opened
 from tidemark.cli.options import TIMES, Commands, common_options, pipeline_argument
 from tidemark.environment import Environment
 from tidemark.lifecycle.known_sinks import not_in_file
-from tidemark.manifest import ALL_MANIFESTS, COUNTED, ManifestSelection, ManifestState, counted
+from tidemark.model.manifest import ALL_MANIFESTS, COUNTED, ManifestSelection, ManifestState, counted
 from tidemark.moments import with_zone
 from tidemark.operations.audit import audit as find_differences
 from tidemark.operations.audit import audit_between, compared_and_kept

@@ -14,7 +14,7 @@ from tidemark.lifecycle import events
 from tidemark.lifecycle.events import Event, LogLine
 from tidemark.lifecycle.publish import Outcome
 from tidemark.lifecycle.work import Progress
-from tidemark.manifest import Manifest, count_of
+from tidemark.model.manifest import Manifest, count_of
 
 
 def open_console(stderr: bool = False) -> Console:

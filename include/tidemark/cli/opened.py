@@ -13,10 +13,10 @@ from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, NotFound, TidemarkError, Unavailable, about
 from tidemark.lifecycle import events
 from tidemark.lifecycle.context import Context, Renaming, open_context
-from tidemark.order import Order
+from tidemark.model.order import Order
+from tidemark.model.receipt import Receipt
 from tidemark.pipeline.loader import find
 from tidemark.pipeline.settings import Pipeline
-from tidemark.receipt import Receipt
 from tidemark.spark import engines
 
 

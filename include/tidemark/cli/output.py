@@ -21,8 +21,9 @@ from tidemark.json_values import json_value
 from tidemark.lifecycle.close import Closing
 from tidemark.lifecycle.known_sinks import is_not_filled
 from tidemark.lifecycle.plan import PlannedRun, nothing_new
-from tidemark.manifest import Archive, AttemptState, Decision, Manifest, ManifestState, Publication, count_of
-from tidemark.offsets import Range
+from tidemark.model.manifest import Archive, AttemptState, Decision, Manifest, ManifestState, Publication, count_of
+from tidemark.model.offsets import Range
+from tidemark.model.problem import Problem
 from tidemark.operations.archive import NewArchive
 from tidemark.operations.audit import Compared
 from tidemark.operations.change import Change
@@ -32,7 +33,6 @@ from tidemark.operations.hours import Hour
 from tidemark.operations.lag import Lag
 from tidemark.operations.status import Status
 from tidemark.pipeline.settings import Pipeline
-from tidemark.problem import Problem
 from tidemark.views.manifests import ManifestHistoryView, ManifestView
 from tidemark.views.objects import ObjectView
 from tidemark.views.pipelines import DecisionView

@@ -22,7 +22,7 @@ from tidemark.lifecycle.publish import Publisher
 from tidemark.lifecycle.select import at_work, replayable, unfinished
 from tidemark.lifecycle.turns import in_turn
 from tidemark.lifecycle.work import refuse_left_out, work_through
-from tidemark.manifest import Manifest
+from tidemark.model.manifest import Manifest
 from tidemark.operations.append_again import note_append_again
 from tidemark.operations.damage import note_shrunken
 from tidemark.operations.fill import fill as fill_sink

@@ -27,7 +27,7 @@ from pydantic_core import InitErrorDetails, ValidationError, core_schema
 from tidemark.config import values
 from tidemark.config.values import wrong
 from tidemark.extras import object_of_kind
-from tidemark.reasons import SHARE_PATTERN
+from tidemark.model.reasons import SHARE_PATTERN
 
 
 @dataclass(frozen=True)

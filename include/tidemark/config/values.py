@@ -13,7 +13,7 @@ from croniter import CroniterBadCronError, CroniterBadDateError, croniter  # typ
 from pydantic import ByteSize, TypeAdapter
 from pydantic_core import PydanticCustomError
 
-from tidemark.reasons import SHARE_PATTERN
+from tidemark.model.reasons import SHARE_PATTERN
 from tidemark.storage.base import is_address
 from tidemark.suggestion import with_nearest
 

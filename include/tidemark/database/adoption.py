@@ -6,8 +6,8 @@ from psycopg.types.json import Jsonb
 
 from tidemark.database.chains import arrays_of, place_from
 from tidemark.database.statements import Part, Row
-from tidemark.offsets import TopicPartition
-from tidemark.receipt import Receipt
+from tidemark.model.offsets import TopicPartition
+from tidemark.model.receipt import Receipt
 
 
 class Adoption(Part):

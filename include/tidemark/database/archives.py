@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from tidemark.database.statements import Part, Row
-from tidemark.manifest import Archive
+from tidemark.model.manifest import Archive
 
 
 class Archives(Part):

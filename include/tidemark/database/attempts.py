@@ -7,8 +7,8 @@ from psycopg.types.json import Jsonb
 
 from tidemark.database.manifests import no_such_manifest
 from tidemark.database.statements import Part, Row
-from tidemark.manifest import AttemptState
-from tidemark.receipt import Receipt, StoredReceipt
+from tidemark.model.manifest import AttemptState
+from tidemark.model.receipt import Receipt, StoredReceipt
 
 
 class Attempts(Part):

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from tidemark.database.statements import Part, Row
-from tidemark.offsets import TopicPartition
+from tidemark.model.offsets import TopicPartition
 from tidemark.planner import Chain
 
 

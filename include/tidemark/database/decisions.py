@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from psycopg.types.json import Jsonb
 
 from tidemark.database.statements import Part, Row
-from tidemark.manifest import Decision
+from tidemark.model.manifest import Decision
 
 
 class Decisions(Part):

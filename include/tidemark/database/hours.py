@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from tidemark.database.statements import Part, Row
-from tidemark.manifest import WithoutRows
+from tidemark.model.manifest import WithoutRows
 
 
 class Hours(Part):

@@ -6,9 +6,17 @@ from itertools import islice
 
 from tidemark.database.statements import Part, Row
 from tidemark.errors import NotFound
-from tidemark.manifest import ALL_MANIFESTS, Archived, Counts, Manifest, ManifestSelection, ManifestState, Publication
+from tidemark.model.manifest import (
+    ALL_MANIFESTS,
+    Archived,
+    Counts,
+    Manifest,
+    ManifestSelection,
+    ManifestState,
+    Publication,
+)
+from tidemark.model.offsets import range_from
 from tidemark.moments import with_zone
-from tidemark.offsets import range_from
 
 
 class Manifests(Part):

@@ -6,8 +6,8 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from tidemark.database.statements import Part, Row
-from tidemark.manifest import Counts
-from tidemark.receipt import PublishedObject, object_from
+from tidemark.model.manifest import Counts
+from tidemark.model.receipt import PublishedObject, object_from
 
 
 class Publications(Part):

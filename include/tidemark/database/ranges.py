@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from tidemark.database.chains import place_from
 from tidemark.database.statements import Part, Row
-from tidemark.manifest import PublishedRange, RangeKind, StagedRecord
-from tidemark.offsets import Range, range_from
-from tidemark.partitions import LastRecord
+from tidemark.model.manifest import PublishedRange, RangeKind, StagedRecord
+from tidemark.model.offsets import Range, range_from
+from tidemark.model.partitions import LastRecord
 
 
 class Ranges(Part):

@@ -5,8 +5,8 @@ from datetime import datetime
 
 from tidemark.database.chains import place_from
 from tidemark.database.statements import Part, Row
-from tidemark.manifest import RunKind
-from tidemark.offsets import TopicPartition
+from tidemark.model.manifest import RunKind
+from tidemark.model.offsets import TopicPartition
 
 
 class Runs(Part):

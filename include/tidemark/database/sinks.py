@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidemark.database.statements import Part, Row
-from tidemark.manifest import KnownSink
+from tidemark.model.manifest import KnownSink
 
 
 class Sinks(Part):

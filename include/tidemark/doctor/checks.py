@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tidemark.errors import TidemarkError
-from tidemark.findings import Finding, failed
+from tidemark.model.findings import Finding, failed
 
 TIMEOUT_S = 15.0  # longer than a broker (10 s) and a database (5 s) may take to answer
 UNREACHED = "the service is overloaded, or a firewall drops packets; try to connect from this machine by hand"

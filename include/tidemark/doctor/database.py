@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tidemark.database.health import Health, health
 from tidemark.doctor.checks import Check
 from tidemark.environment import Environment
-from tidemark.findings import Finding, clock, failed, ok, warning
+from tidemark.model.findings import Finding, clock, failed, ok, warning
 
 DURABLE = {"fsync": "on", "full_page_writes": "on"}
 NAME = "manifest database"

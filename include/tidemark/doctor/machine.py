@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tidemark.doctor.checks import Check
 from tidemark.environment import Environment
-from tidemark.findings import Finding, disk_space, failed, ok, warning
+from tidemark.model.findings import Finding, disk_space, failed, ok, warning
 
 PYTHON = ((3, 11), (3, 14))  # [first, end), as requires-python in pyproject.toml
 JAVA = ("17", "21")

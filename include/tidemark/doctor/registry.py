@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tidemark.connections import Lookup
 from tidemark.doctor.checks import TIMEOUT_S, Check
-from tidemark.findings import Finding, ok
+from tidemark.model.findings import Finding, ok
 from tidemark.pipeline.pinned import pinned
 from tidemark.pipeline.settings import Pipeline
 

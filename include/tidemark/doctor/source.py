@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 from tidemark.connections import Lookup
 from tidemark.doctor.checks import TIMEOUT_S, Check
-from tidemark.findings import Finding, failed, ok, warning
-from tidemark.manifest import count_of
-from tidemark.offsets import TopicPartition
-from tidemark.partitions import Bounds
+from tidemark.model.findings import Finding, failed, ok, warning
+from tidemark.model.manifest import count_of
+from tidemark.model.offsets import TopicPartition
+from tidemark.model.partitions import Bounds
 from tidemark.pipeline.decoded_topics import next_step
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sources.base import Source

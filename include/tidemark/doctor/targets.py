@@ -9,10 +9,10 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.doctor.checks import TIMEOUT_S, Check
 from tidemark.environment import Environment
 from tidemark.errors import TidemarkError, about
-from tidemark.findings import Finding, ok, warning
 from tidemark.lifecycle.known_sinks import refuse_unlike
 from tidemark.lifecycle.ownership import refuse_foreign
 from tidemark.lifecycle.preflight import refuse_other_name, refuse_vanished, refuse_went_back
+from tidemark.model.findings import Finding, ok, warning
 from tidemark.pipeline.pinned import pinned
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.registry import open_sink

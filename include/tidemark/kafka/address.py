@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pydantic import ValidationInfo
 
 from tidemark.config.values import wrong
-from tidemark.dataset import Dataset
+from tidemark.model.dataset import Dataset
 
 
 @dataclass(frozen=True)

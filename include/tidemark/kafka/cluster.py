@@ -36,8 +36,8 @@ from tidemark.errors import (
 from tidemark.kafka.options import AT_THE_END_MS
 from tidemark.kafka.refusals import REFUSALS, denied
 from tidemark.kafka.tls_cause import tls_cause
-from tidemark.offsets import Range, TopicPartition
-from tidemark.partitions import Bounds, OpenTransaction, Record
+from tidemark.model.offsets import Range, TopicPartition
+from tidemark.model.partitions import Bounds, OpenTransaction, Record
 
 TIMEOUT_S = 10.0
 NO_TOPIC_ID = "A" * 22  # zeros, in the base64 of topic ids

@@ -32,13 +32,13 @@ from tidemark.lifecycle.progress import tell_progress
 from tidemark.lifecycle.publish import Ending, Outcome, Publisher, published_counts
 from tidemark.lifecycle.select import own_manifest, refuse_archived
 from tidemark.lifecycle.turns import refuse_before_turn
-from tidemark.manifest import AttemptState, Counts, Manifest, ManifestState
-from tidemark.order import Order, SinkOrder, SourceOrder
+from tidemark.model.manifest import AttemptState, Counts, Manifest, ManifestState
+from tidemark.model.order import Order, SinkOrder, SourceOrder
+from tidemark.model.receipt import Receipt, receipt_of_tasks
+from tidemark.model.verdict import Verdict
 from tidemark.pipeline.decoded_topics import refuse_undecoded
 from tidemark.pipeline.pinned import pinned
-from tidemark.receipt import Receipt, receipt_of_tasks
 from tidemark.sinks.base import Sink, WriteMode
-from tidemark.verdict import Verdict
 
 Stage = Callable[[Order], Receipt]
 

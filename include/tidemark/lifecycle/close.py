@@ -22,9 +22,9 @@ from tidemark.lifecycle.older import (
 from tidemark.lifecycle.preflight import recent_manifests
 from tidemark.lifecycle.progress import tell_progress
 from tidemark.lifecycle.publish import Publisher, published_counts
-from tidemark.manifest import Counts, Manifest, ManifestState
+from tidemark.model.manifest import Counts, Manifest, ManifestState
+from tidemark.model.receipt import sum_of_hours
 from tidemark.pipeline.settings import Unfinished
-from tidemark.receipt import sum_of_hours
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError
 from tidemark.lifecycle.known_sinks import refuse_unlike
 from tidemark.lifecycle.renamed import refuse_renamed
-from tidemark.manifest import Manifest, ManifestState
+from tidemark.model.manifest import Manifest, ManifestState
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.base import Sink
 from tidemark.sinks.registry import open_sink

@@ -4,11 +4,11 @@ filtered + deduplicated``. Every term is measured; when a sum is wrong, the mani
 from collections.abc import Sequence
 
 from tidemark.errors import Blocked
-from tidemark.manifest import Manifest
-from tidemark.offsets import Range
+from tidemark.model.manifest import Manifest
+from tidemark.model.offsets import Range
+from tidemark.model.reasons import DeadLetterLimit, too_many_dead_letters
+from tidemark.model.receipt import ObjectKind, PartitionCount, Receipt
 from tidemark.pipeline.settings import Pipeline
-from tidemark.reasons import DeadLetterLimit, too_many_dead_letters
-from tidemark.receipt import ObjectKind, PartitionCount, Receipt
 from tidemark.sources.base import Source
 from tidemark.sources.settings import Gaps
 

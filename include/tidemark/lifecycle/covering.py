@@ -13,8 +13,8 @@ from datetime import datetime
 from tidemark.errors import DataLost, IllegalTransition, TopicChanged
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.lives import Life, Logs, lives_of, parts_of, start_of
-from tidemark.manifest import LISTED, ManifestState, RunKind, listed
-from tidemark.offsets import TopicPartition
+from tidemark.model.manifest import LISTED, ManifestState, RunKind, listed
+from tidemark.model.offsets import TopicPartition
 from tidemark.planner import Chain, Plan
 
 Begins = Mapping[TopicPartition, int | None]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tidemark.receipt import PartitionCount, Receipt, StoredReceipt
+from tidemark.model.receipt import PartitionCount, Receipt, StoredReceipt
 
 
 def note_of(receipt: Receipt, fingerprint: str, stored: Sequence[StoredReceipt]) -> str | None:

@@ -10,15 +10,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tidemark.database.client import ManifestDatabase
-from tidemark.digest import record_digest
 from tidemark.errors import TopicChanged, Unavailable
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.lives import lives_of
-from tidemark.manifest import Manifest, PublishedRange, StagedRecord
-from tidemark.offsets import TopicPartition
-from tidemark.partitions import LastRecord, Record
+from tidemark.model.digest import record_digest
+from tidemark.model.manifest import Manifest, PublishedRange, StagedRecord
+from tidemark.model.offsets import TopicPartition
+from tidemark.model.partitions import LastRecord, Record
+from tidemark.model.receipt import Receipt
 from tidemark.planner import Chain, PartitionState
-from tidemark.receipt import Receipt
 from tidemark.sources.base import Source
 from tidemark.sources.settings import Gaps
 

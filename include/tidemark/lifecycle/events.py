@@ -13,8 +13,8 @@ from tidemark.errors import TidemarkError
 from tidemark.lifecycle.close import ranges_of_hours
 from tidemark.lifecycle.plan import PlannedRun
 from tidemark.lifecycle.publish import Outcome
-from tidemark.manifest import Decision, Manifest
-from tidemark.order import Order
+from tidemark.model.manifest import Decision, Manifest
+from tidemark.model.order import Order
 
 
 class Event(StrEnum):

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from tidemark.database.client import ManifestDatabase
-from tidemark.manifest import Manifest, Publication
-from tidemark.order import TransformOrder
+from tidemark.model.manifest import Manifest, Publication
+from tidemark.model.order import TransformOrder
+from tidemark.model.receipt import PublishedObject, Receipt
 from tidemark.paths import RecordName
-from tidemark.receipt import PublishedObject, Receipt
 from tidemark.sinks.base import MarkSession, Sink, Work
 
 

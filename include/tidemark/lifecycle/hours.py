@@ -8,12 +8,12 @@ more is its next revision.
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
-from tidemark import event_hours
 from tidemark.database.client import ManifestDatabase
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.folders import name_success_files, with_shared_folders
-from tidemark.manifest import WithoutRows
+from tidemark.model import event_hours
+from tidemark.model.manifest import WithoutRows
 from tidemark.sinks.capabilities import CompleteHour, ShowsHours
 
 

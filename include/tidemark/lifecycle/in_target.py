@@ -4,14 +4,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from tidemark.digest import Digest
-from tidemark.manifest import Manifest
-from tidemark.offsets import Range, range_from
+from tidemark.model.digest import Digest
+from tidemark.model.manifest import Manifest
+from tidemark.model.offsets import Range, range_from
+from tidemark.model.receipt import MALFORMED, Receipt
+from tidemark.model.verdict import Shown
 from tidemark.paths import RecordName
-from tidemark.receipt import MALFORMED, Receipt
 from tidemark.sinks.base import Sink
 from tidemark.sinks.capabilities import EndsHalfWay
-from tidemark.verdict import Shown
 
 
 def record_of(

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError
-from tidemark.manifest import KnownSink, count_of, listed
+from tidemark.model.manifest import KnownSink, count_of, listed
+from tidemark.model.verdict import NextStep, command
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.settings import SinkSettings
-from tidemark.verdict import NextStep, command
 
 
 def know_sinks(pipeline: Pipeline, database: ManifestDatabase) -> None:

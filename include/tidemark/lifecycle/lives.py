@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tidemark.database.client import ManifestDatabase
-from tidemark.offsets import TopicPartition
+from tidemark.model.offsets import TopicPartition
 from tidemark.planner import Chain
 
 

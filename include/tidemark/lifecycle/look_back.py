@@ -14,9 +14,9 @@ from tidemark.database.statements import Row
 from tidemark.errors import DataLost, Unavailable
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.lives import lives_of, start_of
-from tidemark.manifest import Manifest
-from tidemark.offsets import Range
-from tidemark.partitions import rounded_duration
+from tidemark.model.manifest import Manifest
+from tidemark.model.offsets import Range
+from tidemark.model.partitions import rounded_duration
 
 
 def looked_back(context: Context, manifest: Manifest) -> tuple[Range, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from tidemark.errors import NotPublished
 from tidemark.lifecycle.context import Context
-from tidemark.manifest import Manifest, ManifestState, count_of
+from tidemark.model.manifest import Manifest, ManifestState, count_of
 from tidemark.pipeline.settings import Unfinished
 
 TAKEN_ALONG = 20  # manifests at most: the run is to be in time for its own

@@ -6,7 +6,7 @@ from contextlib import suppress
 from tidemark.errors import PlanRefused
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.preflight import OF_ONE_SINK
-from tidemark.offsets import TopicPartition
+from tidemark.model.offsets import TopicPartition
 from tidemark.sinks.capabilities import WritesTopics
 
 

@@ -21,10 +21,10 @@ from tidemark.lifecycle.lives import lives_of, start_of
 from tidemark.lifecycle.own_output import refuse_own_output
 from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.lifecycle.renamed import refuse_looks_renamed
-from tidemark.manifest import Manifest, RangeKind, RunKind
+from tidemark.model.manifest import Manifest, RangeKind, RunKind
+from tidemark.model.offsets import Range, TopicPartition
+from tidemark.model.partitions import Bounds, OpenTransaction
 from tidemark.moments import with_zone
-from tidemark.offsets import Range, TopicPartition
-from tidemark.partitions import Bounds, OpenTransaction
 from tidemark.pipeline.decoded_topics import refuse_undecoded
 from tidemark.pipeline.settings import Pipeline
 from tidemark.planner import Chain, Limits, PartitionState, Plan

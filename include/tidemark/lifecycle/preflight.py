@@ -20,12 +20,12 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.expected import ExpectedByDatabase
 from tidemark.lifecycle.ownership import claim, refuse_foreign
 from tidemark.lifecycle.reconcile import step_without_evidence, unknown_evidence
-from tidemark.manifest import listed
+from tidemark.model.manifest import listed
+from tidemark.model.verdict import NextStep, command
 from tidemark.paths import RecordName
 from tidemark.planner import acceptance
 from tidemark.sinks.base import Sink, WriteMode, newest
 from tidemark.sinks.capabilities import MayBeRolledBack, TakesBack
-from tidemark.verdict import NextStep, command
 
 # So many newest manifests are compared with their records at each plan, so a plan takes the same time after years; an
 # attempt compares its own manifest.

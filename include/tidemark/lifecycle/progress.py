@@ -2,7 +2,7 @@
 
 from tidemark.errors import TidemarkError
 from tidemark.lifecycle.context import Context
-from tidemark.offsets import TopicPartition
+from tidemark.model.offsets import TopicPartition
 
 
 def tell_progress(context: Context) -> str | None:

@@ -31,12 +31,12 @@ from tidemark.lifecycle.ownership import belongs_to, refuse_foreign
 from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_outlived, refuse_went_back, went_back
 from tidemark.lifecycle.reconcile import Judgement, judgement
 from tidemark.lifecycle.turns import wait_for_turn
-from tidemark.manifest import AttemptState, Counts, Manifest, ManifestState
+from tidemark.model.manifest import AttemptState, Counts, Manifest, ManifestState
+from tidemark.model.receipt import Receipt
+from tidemark.model.verdict import Verdict
 from tidemark.paths import RecordName
-from tidemark.receipt import Receipt
 from tidemark.sinks.base import Sink, WriteMode
 from tidemark.sinks.capabilities import TakesBack
-from tidemark.verdict import Verdict
 
 MENDED_AGAIN = 20  # times that a target may be as before after it was mended, since others change it too
 

@@ -1,15 +1,15 @@
-"""Asks the database and a target about one manifest, and judges: ``tidemark.verdict`` says what the answers mean."""
+"""Asks the database and a target about one manifest, and judges by ``tidemark.model.verdict``."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.lifecycle.in_target import shown
-from tidemark.manifest import Manifest, ManifestState
-from tidemark.receipt import StoredReceipt
+from tidemark.model.manifest import Manifest, ManifestState
+from tidemark.model.receipt import StoredReceipt
+from tidemark.model.verdict import Known, NextStep, Shown, Verdict, command, judge, next_step_of
 from tidemark.sinks.base import Sink
 from tidemark.sinks.capabilities import TakesBack
-from tidemark.verdict import Known, NextStep, Shown, Verdict, command, judge, next_step_of
 
 
 @dataclass(frozen=True)

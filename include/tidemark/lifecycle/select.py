@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tidemark.errors import IllegalTransition, NotFound
 from tidemark.lifecycle.context import Context
-from tidemark.manifest import Manifest, ManifestState
+from tidemark.model.manifest import Manifest, ManifestState
 
 
 def own_manifest(context: Context, manifest_id: int) -> Manifest:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from tidemark.lifecycle.context import Context
-from tidemark.offsets import TopicPartition
+from tidemark.model.offsets import TopicPartition
 from tidemark.planner import Chain, PartitionState, SpanStarts
 
 ASKED = 2_000  # times that one plan asks for at most; an answer takes some milliseconds

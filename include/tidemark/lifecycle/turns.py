@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from tidemark.errors import Unavailable, WorkFailed
 from tidemark.lifecycle.context import Context
-from tidemark.manifest import Manifest
+from tidemark.model.manifest import Manifest
 from tidemark.sinks.base import Sink, WriteMode
 
 WAIT_S = 900.0  # for attempts at earlier records that are at work

@@ -15,9 +15,9 @@ from tidemark.lifecycle.allowed import NOTHING, Allowed
 from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.lifecycle.publish import Outcome
-from tidemark.manifest import Manifest
-from tidemark.order import Order
-from tidemark.receipt import Receipt
+from tidemark.model.manifest import Manifest
+from tidemark.model.order import Order
+from tidemark.model.receipt import Receipt
 
 END_AGAIN_S = 0.5  # a job may begin just after all that were there have been ended
 

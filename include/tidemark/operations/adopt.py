@@ -17,15 +17,15 @@ from tidemark.lifecycle.preflight import unvouched_of, vanished, went_back
 from tidemark.lifecycle.publish import Publisher
 from tidemark.lifecycle.reconcile import judgement, step_without_evidence
 from tidemark.lifecycle.select import at_work, refuse_archived, refuse_at_work
-from tidemark.manifest import Decision, Manifest, RangeKind, RunKind
-from tidemark.offsets import Range, TopicPartition, range_from
+from tidemark.model.manifest import Decision, Manifest, RangeKind, RunKind
+from tidemark.model.offsets import Range, TopicPartition, range_from
+from tidemark.model.receipt import MALFORMED, Receipt
+from tidemark.model.verdict import NextStep, Verdict, command
 from tidemark.operations.decisions import deciding, give_up_outlived
 from tidemark.paths import RecordName
 from tidemark.planner import Chain
-from tidemark.receipt import MALFORMED, Receipt
 from tidemark.sinks.base import Owner, Sink
 from tidemark.sinks.capabilities import DerivesTotals
-from tidemark.verdict import NextStep, Verdict, command
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tidemark.errors import NotFound
 from tidemark.lifecycle.context import Context
-from tidemark.manifest import Decision, Manifest
+from tidemark.model.manifest import Decision, Manifest
 from tidemark.sinks.base import WriteMode
 
 

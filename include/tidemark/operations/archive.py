@@ -15,9 +15,9 @@ from tidemark.errors import ConfigurationError, IllegalTransition, NotFound
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.preflight import check_for_plan
-from tidemark.manifest import Decision, Manifest
-from tidemark.problem import Problem
-from tidemark.verdict import NextStep, command
+from tidemark.model.manifest import Decision, Manifest
+from tidemark.model.problem import Problem
+from tidemark.model.verdict import NextStep, command
 
 BATCH = 5_000  # ranges of all chains in one transaction: half a second, in which nobody plans
 NAMED = 10  # manifests at which it stops, in a message

@@ -13,13 +13,13 @@ from tidemark.lifecycle.expected import ExpectedByDatabase
 from tidemark.lifecycle.ownership import refuse_foreign
 from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_vanished, went_back
 from tidemark.lifecycle.reconcile import Judgement, judgement, next_step
-from tidemark.manifest import Manifest, ManifestSelection, ManifestState
+from tidemark.model.manifest import Manifest, ManifestSelection, ManifestState
+from tidemark.model.problem import Problem
+from tidemark.model.verdict import NextStep, Verdict, command
 from tidemark.paths import RecordName
-from tidemark.problem import Problem
 from tidemark.sinks.base import Contents, Expected, Sink, WriteMode
 from tidemark.sinks.capabilities import KeepsDeadLetterFiles
 from tidemark.sinks.stored.published_files import lost_dead_letters
-from tidemark.verdict import NextStep, Verdict, command
 
 KEPT = 20  # differences that the database keeps of an audit, for the page; the audit itself tells all
 KEPT_CHARACTERS = 500  # of each line of them

@@ -12,10 +12,10 @@ from tidemark.json_values import NOT_IN_JSON, in_json
 from tidemark.lifecycle.attempt import Stage
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.work import Progress
-from tidemark.manifest import Decision, Manifest, count_of
+from tidemark.model.manifest import Decision, Manifest, count_of
+from tidemark.model.problem import Problem
 from tidemark.operations.dead_letters import DeadLetterSelection, dead_letters, with_dead_letters
 from tidemark.operations.replays import problems_of, replay_each
-from tidemark.problem import Problem
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from tidemark.database.client import ManifestDatabase
 from tidemark.lifecycle.known_sinks import is_not_filled, not_in_file
 from tidemark.lifecycle.renamed import looks_renamed_from
-from tidemark.manifest import listed
+from tidemark.model.manifest import listed
 from tidemark.operations.change import Change
 from tidemark.operations.next_runs import changes_of_runs
 from tidemark.pipeline.folders import stream_folders

@@ -12,8 +12,8 @@ from typing import Any
 
 from tidemark.json_values import INLINE, in_json
 from tidemark.lifecycle.context import Context
-from tidemark.manifest import ManifestState, WithoutRows
-from tidemark.offsets import Range, TopicPartition
+from tidemark.model.manifest import ManifestState, WithoutRows
+from tidemark.model.offsets import Range, TopicPartition
 from tidemark.planner import CLOCK_TOLERANCE
 
 BEGIN = datetime(1, 1, 2, tzinfo=UTC)

@@ -8,13 +8,13 @@ from tidemark.lifecycle.in_target import record_of
 from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.lifecycle.reconcile import Judgement, judgement
 from tidemark.lifecycle.select import own_manifest, refuse_at_work
-from tidemark.manifest import Decision, Manifest, count_of
+from tidemark.model.manifest import Decision, Manifest, count_of
+from tidemark.model.receipt import PublishedObject
+from tidemark.model.verdict import NextStep, Verdict, command
 from tidemark.operations.audit import differences_of_sink
 from tidemark.operations.decisions import deciding
 from tidemark.paths import RecordName
-from tidemark.receipt import PublishedObject
 from tidemark.sinks.capabilities import EndsHalfWay, TakesBack
-from tidemark.verdict import NextStep, Verdict, command
 
 LOSSES = (Verdict.DAMAGED, Verdict.UNFILLED, Verdict.BEHIND)
 

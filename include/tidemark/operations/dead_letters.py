@@ -12,8 +12,8 @@ from tidemark.errors import NotFound, WorkFailed
 from tidemark.event_time import EARLIEST
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.select import own_manifest
-from tidemark.manifest import Manifest
-from tidemark.reasons import OTHER_REASONS, template
+from tidemark.model.manifest import Manifest
+from tidemark.model.reasons import OTHER_REASONS, template
 from tidemark.sinks.base import Sink
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.suggestion import with_nearest

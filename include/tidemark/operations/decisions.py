@@ -15,11 +15,11 @@ from tidemark.lifecycle.plan import limits
 from tidemark.lifecycle.preflight import check_for_plan, not_known
 from tidemark.lifecycle.reconcile import judgement
 from tidemark.lifecycle.renamed import refuse_renamed
-from tidemark.manifest import Decision, Manifest, RangeKind, RunKind, count_of
-from tidemark.offsets import Range, TopicPartition
-from tidemark.partitions import Bounds
+from tidemark.model.manifest import Decision, Manifest, RangeKind, RunKind, count_of
+from tidemark.model.offsets import Range, TopicPartition
+from tidemark.model.partitions import Bounds
+from tidemark.model.verdict import Verdict
 from tidemark.planner import Chain, sliced
-from tidemark.verdict import Verdict
 
 
 @dataclass(frozen=True)

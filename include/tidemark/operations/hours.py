@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tidemark.database.client import ManifestDatabase
-from tidemark.event_hours import due
 from tidemark.json_values import in_json
 from tidemark.lifecycle.hours import without_rows_of
-from tidemark.manifest import WithoutRows
+from tidemark.model.event_hours import due
+from tidemark.model.manifest import WithoutRows
 
 MOST_NAMED = 10  # manifests in one text
 

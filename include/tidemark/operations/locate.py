@@ -10,9 +10,9 @@ from typing import Any
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import TidemarkError
 from tidemark.json_values import INLINE
-from tidemark.manifest import Manifest, ManifestState, Publication, RangeKind
-from tidemark.offsets import TopicPartition
-from tidemark.receipt import Receipt
+from tidemark.model.manifest import Manifest, ManifestState, Publication, RangeKind
+from tidemark.model.offsets import TopicPartition
+from tidemark.model.receipt import Receipt
 from tidemark.sinks.base import Sink
 from tidemark.sinks.located import Located, Standing
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from tidemark.connections import from_environment
 from tidemark.errors import ConfigurationError, NotFound, UndecodableRecord
-from tidemark.offsets import Range, TopicPartition
-from tidemark.order import OnError, OnInvalid, Order, SourceOrder
-from tidemark.partitions import Bounds, Record
+from tidemark.model.offsets import Range, TopicPartition
+from tidemark.model.order import OnError, OnInvalid, Order, SourceOrder
+from tidemark.model.partitions import Bounds, Record
 from tidemark.pipeline.decoded_topics import refuse_undecoded
 from tidemark.pipeline.event_time import EventTimeSettings
 from tidemark.pipeline.pinned import pinned

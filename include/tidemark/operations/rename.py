@@ -21,7 +21,7 @@ from tidemark.lifecycle.known_sinks import refuse_unlike
 from tidemark.lifecycle.ownership import refuse_foreign, take_over
 from tidemark.lifecycle.renamed import refuse_renamed
 from tidemark.lifecycle.select import refuse_at_work
-from tidemark.manifest import Decision, count_of, listed
+from tidemark.model.manifest import Decision, count_of, listed
 from tidemark.sinks.base import Sink
 from tidemark.suggestion import with_nearest
 

@@ -9,12 +9,12 @@ from tidemark.lifecycle.ownership import belongs_to
 from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.lifecycle.publish import Publisher
 from tidemark.lifecycle.reconcile import judgement
-from tidemark.manifest import Decision
+from tidemark.model.manifest import Decision
+from tidemark.model.verdict import Verdict
 from tidemark.operations.audit import described
 from tidemark.paths import RecordName
 from tidemark.sinks.base import Sink
 from tidemark.sinks.capabilities import Leftover, TakesBack
-from tidemark.verdict import Verdict
 
 
 def repair(context: Context, why: str, *, dry_run: bool) -> Decision:

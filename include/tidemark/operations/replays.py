@@ -7,8 +7,8 @@ from tidemark.lifecycle.attempt import Stage, process, reading_again
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.select import refuse_at_work
 from tidemark.lifecycle.work import Progress
-from tidemark.manifest import Manifest
-from tidemark.problem import Problem
+from tidemark.model.manifest import Manifest
+from tidemark.model.problem import Problem
 
 
 def replay_each(

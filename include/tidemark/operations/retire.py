@@ -7,7 +7,7 @@ from pathlib import Path
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, IllegalTransition, NotFound
 from tidemark.lifecycle.renamed import refuse_renamed
-from tidemark.manifest import Decision, ManifestState, count_of, listed
+from tidemark.model.manifest import Decision, ManifestState, count_of, listed
 from tidemark.operations.sinks import nobody_at_work
 from tidemark.suggestion import with_nearest
 

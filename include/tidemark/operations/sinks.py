@@ -17,7 +17,7 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.ownership import refuse_foreign, take_over
 from tidemark.lifecycle.renamed import refuse_renamed
 from tidemark.lifecycle.select import refuse_at_work
-from tidemark.manifest import Decision, KnownSink, count_of, listed
+from tidemark.model.manifest import Decision, KnownSink, count_of, listed
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.base import Sink
 

@@ -7,21 +7,21 @@ from datetime import UTC, datetime, time, timedelta
 from enum import StrEnum
 from typing import Protocol
 
-from tidemark import event_hours
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.json_values import NOT_IN_JSON, in_json
 from tidemark.lifecycle.context import refuse_out_of_use
 from tidemark.lifecycle.failed_tasks import Task
 from tidemark.lifecycle.older import described, next_step_of
-from tidemark.manifest import Counts, Manifest, ManifestState, count_of, listed
-from tidemark.offsets import Range
+from tidemark.model import event_hours
+from tidemark.model.manifest import Counts, Manifest, ManifestState, count_of, listed
+from tidemark.model.offsets import Range
+from tidemark.model.problem import Problem
 from tidemark.operations.lags import Answer
 from tidemark.pipeline.deployed import Deployed
 from tidemark.pipeline.schedule import Schedule
 from tidemark.pipeline.settings import Pipeline
 from tidemark.planner import OnDataLoss, acceptance_of
-from tidemark.problem import Problem
 
 START = timedelta(minutes=10)  # that a planned manifest may wait for its first attempt: other tasks are before it
 LONGEST_PLAN = timedelta(minutes=10)  # half of it may go by until its cut has come

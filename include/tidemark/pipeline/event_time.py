@@ -12,7 +12,7 @@ from tidemark.config.base import Duration, Section, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
 from tidemark.decoders.topic_settings import DecodeByTopic
-from tidemark.order import OnInvalid, TimeUnit
+from tidemark.model.order import OnInvalid, TimeUnit
 from tidemark.suggestion import with_nearest
 from tidemark.time_pattern import TimePattern
 

@@ -7,7 +7,7 @@ from tidemark.config.base import wrong_at
 from tidemark.decoders.settings import RowSettings
 from tidemark.decoders.topic_settings import RecordSettings
 from tidemark.errors import ConfigurationError
-from tidemark.order import TransformOrder
+from tidemark.model.order import TransformOrder
 from tidemark.transforms.settings import TransformSettings
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ from tidemark.decoders.registry import DECODERS
 from tidemark.decoders.settings import DecodeSettings, RowSettings
 from tidemark.decoders.topic_settings import DecodeByTopic, RecordSettings, TopicSettings
 from tidemark.extras import why_absent
-from tidemark.order import OnError, TransformOrder
+from tidemark.model.order import OnError, TransformOrder
 from tidemark.paths import one_lies_in_the_other
 from tidemark.pipeline.airflow_tasks import AirflowTasks
 from tidemark.pipeline.code import CodeFolder

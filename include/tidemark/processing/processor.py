@@ -34,14 +34,14 @@ import pyarrow.compute as pc
 
 from tidemark.decoders.base import HEADERS, BadRecord, ErrorClass, schemas_of
 from tidemark.decoders.registry import open_decoder
-from tidemark.digest import record_digest
 from tidemark.errors import UndecodableRecord
 from tidemark.event_time import INSTANT, EventTime, Placed
-from tidemark.order import OnError, OnInvalid, Order
+from tidemark.model.digest import record_digest
+from tidemark.model.order import OnError, OnInvalid, Order
+from tidemark.model.reasons import DeadLetterLimit, ReasonCount, reasons_together, template, too_many_dead_letters
 from tidemark.processing.nul import rows_with_nul
 from tidemark.processing.rows import Rows
 from tidemark.processing.spool import Spool
-from tidemark.reasons import DeadLetterLimit, ReasonCount, reasons_together, template, too_many_dead_letters
 from tidemark.sinks.writer import RowTaker
 from tidemark.sinks.writers import open_writer
 from tidemark.transforms.base import Memory

@@ -14,14 +14,14 @@ from enum import StrEnum
 from typing import Any, ClassVar, Protocol
 
 from tidemark.database.session import Session
-from tidemark.dataset import Dataset
-from tidemark.findings import Finding
-from tidemark.manifest import Counts, Manifest, Publication
-from tidemark.offsets import Range, TopicPartition
-from tidemark.order import TransformOrder
+from tidemark.model.dataset import Dataset
+from tidemark.model.findings import Finding
+from tidemark.model.manifest import Counts, Manifest, Publication
+from tidemark.model.offsets import Range, TopicPartition
+from tidemark.model.order import TransformOrder
+from tidemark.model.problem import Problem
+from tidemark.model.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.paths import RecordName
-from tidemark.problem import Problem
-from tidemark.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.located import Located
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from tidemark.manifest import Publication, WithoutRows
-from tidemark.offsets import TopicPartition
+from tidemark.model.manifest import Publication, WithoutRows
+from tidemark.model.offsets import TopicPartition
+from tidemark.model.receipt import ObjectKind, Receipt
 from tidemark.paths import RecordName
-from tidemark.receipt import ObjectKind, Receipt
 from tidemark.sinks.base import Expected, Output, Record, WriteMode
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.located import Located, Standing

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from tidemark.receipt import ObjectKind
+from tidemark.model.receipt import ObjectKind
 
 
 class Standing(StrEnum):

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemark.order import Order, SinkOrder
-from tidemark.receipt import ObjectKind
+from tidemark.model.order import Order, SinkOrder
+from tidemark.model.receipt import ObjectKind
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Finds the writers of the sinks of an order in a Spark task, by the registry in ``kinds.py``."""
 
 from tidemark.errors import ConfigurationError
-from tidemark.order import Order, SinkOrder
+from tidemark.model.order import Order, SinkOrder
 from tidemark.sinks.kinds import SINKS
 from tidemark.sinks.writer import SinkWriter
 

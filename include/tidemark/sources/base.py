@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 
-from tidemark.dataset import Dataset
 from tidemark.errors import DataLost, NotFound, TopicChanged, Unavailable
-from tidemark.offsets import Range, TopicPartition
-from tidemark.partitions import Bounds, OpenTransaction, Record
+from tidemark.model.dataset import Dataset
+from tidemark.model.offsets import Range, TopicPartition
+from tidemark.model.partitions import Bounds, OpenTransaction, Record
 from tidemark.planner import acceptance
 from tidemark.sources.settings import SourceSettings
 from tidemark.suggestion import with_nearest

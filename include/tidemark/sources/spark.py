@@ -6,7 +6,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.errors import TidemarkError
-from tidemark.order import Order
+from tidemark.model.order import Order
 from tidemark.sources.kinds import SOURCES
 
 

@@ -23,8 +23,8 @@ from pyspark.sql.connect.shell.progress import ProgressHandler
 
 from tidemark.connections import in_memory
 from tidemark.errors import ConfigurationError, Unavailable
-from tidemark.order import Order
-from tidemark.receipt import Receipt
+from tidemark.model.order import Order
+from tidemark.model.receipt import Receipt
 from tidemark.sources.spark import open_reader
 from tidemark.spark.batches import arrow_batches
 from tidemark.spark.executors import PATIENCE_S

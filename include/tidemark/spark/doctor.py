@@ -15,7 +15,7 @@ from tidemark.connections import Lookup
 from tidemark.doctor.checks import Check
 from tidemark.environment import Environment
 from tidemark.extras import require
-from tidemark.findings import Finding, failed, ok, warning
+from tidemark.model.findings import Finding, failed, ok, warning
 from tidemark.pipeline.settings import Engine, Pipeline
 from tidemark.spark.engines import engine_of
 from tidemark.spark.executor_answers import findings_of, nonce_files, questions_of, roots_of

@@ -12,9 +12,9 @@ from tidemark.environment import Environment
 from tidemark.extras import require
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.work import SharedStage
-from tidemark.order import Order
+from tidemark.model.order import Order
+from tidemark.model.receipt import Receipt
 from tidemark.pipeline.settings import Engine, Pipeline
-from tidemark.receipt import Receipt
 from tidemark.spark.remote import remote_of
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from tidemark.findings import Finding, clock, failed, warning
+from tidemark.model.findings import Finding, clock, failed, warning
 from tidemark.pipeline.settings import Pipeline
 from tidemark.spark.probe import Questions
 from tidemark.version import VERSION

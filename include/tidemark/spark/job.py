@@ -23,9 +23,9 @@ from tidemark import errors
 from tidemark.connections import of_process
 from tidemark.errors import TidemarkError, WorkFailed
 from tidemark.failpoints import failpoint, watching
-from tidemark.order import Order
+from tidemark.model.order import Order
+from tidemark.model.receipt import Receipt, receipt_of_tasks
 from tidemark.processing.processor import BatchProcessor
-from tidemark.receipt import Receipt, receipt_of_tasks
 from tidemark.sinks.writers import writer_of
 from tidemark.sources.spark import SparkReader, open_reader
 from tidemark.spark import ended, executors

@@ -15,7 +15,7 @@ from pyspark.sql.connect.session import SparkSession
 
 from tidemark.connections import Lookup, in_memory, of_process
 from tidemark.errors import TidemarkError
-from tidemark.findings import Finding, failed, ok, warning
+from tidemark.model.findings import Finding, failed, ok, warning
 from tidemark.pipeline.settings import Pipeline
 from tidemark.spark.connected import ERRORS, RETRIES, send_package
 from tidemark.spark.executor_answers import findings_of, nonce_files, questions_of

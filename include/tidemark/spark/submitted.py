@@ -10,9 +10,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tidemark.errors import TidemarkError, WorkFailed
-from tidemark.order import Order
+from tidemark.model.order import Order
+from tidemark.model.receipt import Receipt
 from tidemark.paths import staging_folder
-from tidemark.receipt import Receipt
 from tidemark.spark import ended
 from tidemark.spark.job import ABOVE, failure_from, failure_of, stage
 from tidemark.spark.progress import told

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.errors import ConfigurationError, WorkFailed
+from tidemark.model.reasons import without_values
 from tidemark.positions import positions
-from tidemark.reasons import without_values
 from tidemark.transforms.base import NO_ROWS, Transformed, others
 from tidemark.transforms.halving import Halving, LogicFailed
 from tidemark.transforms.statement import METADATA, ORDINAL, VIEW, Statement, connect, prepared

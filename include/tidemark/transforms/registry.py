@@ -7,7 +7,7 @@ from typing import Final
 
 from tidemark.errors import ConfigurationError
 from tidemark.extras import module_of_kind
-from tidemark.order import TransformOrder
+from tidemark.model.order import TransformOrder
 from tidemark.transforms.base import Transform
 
 TRANSFORMS: Final[dict[str, str]] = {

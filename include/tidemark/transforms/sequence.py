@@ -11,7 +11,7 @@ import pyarrow as pa
 from tidemark.decoders.base import REASON_LIMIT, BadRecord
 from tidemark.decoders.registry import open_decoder, tombstone_fields
 from tidemark.errors import ConfigurationError
-from tidemark.order import TransformOrder
+from tidemark.model.order import TransformOrder
 from tidemark.transforms.base import Memory, Remembering, Transform, Transformed
 from tidemark.transforms.registry import open_transform
 

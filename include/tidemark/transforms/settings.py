@@ -10,7 +10,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from tidemark.config.base import OneKind, Section
-from tidemark.order import TransformOrder
+from tidemark.model.order import TransformOrder
 from tidemark.transforms.registry import TRANSFORMS
 
 

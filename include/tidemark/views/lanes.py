@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tidemark.database.client import ManifestDatabase
-from tidemark.manifest import PublishedRange
+from tidemark.model.manifest import PublishedRange
 
 WITH_LETTERS = 100  # manifests whose dead letters the page shows: receipts, and files, must be read
 

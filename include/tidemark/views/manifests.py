@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from tidemark.database.client import ManifestDatabase
-from tidemark.manifest import Manifest
-from tidemark.receipt import ObjectKind
+from tidemark.model.manifest import Manifest
+from tidemark.model.receipt import ObjectKind
 from tidemark.views.objects import ObjectView, object_view
 
 

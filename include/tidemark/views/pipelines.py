@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tidemark.database.client import ManifestDatabase
-from tidemark.manifest import ManifestState
+from tidemark.model.manifest import ManifestState
 from tidemark.operations.lags import Answer
 from tidemark.operations.status import Status
 

@@ -21,17 +21,17 @@ from deltalake.transaction import AddAction
 from tests.toys.delta_sink.settings import Settings
 from tests.toys.delta_sink.writer import PARTITION
 from tidemark.connections import Lookup
-from tidemark.dataset import Dataset
 from tidemark.errors import Fenced, Unavailable
 from tidemark.failpoints import failpoint
-from tidemark.findings import Finding, ok
-from tidemark.manifest import Manifest, Publication
-from tidemark.offsets import TopicPartition
-from tidemark.order import TransformOrder
+from tidemark.model.dataset import Dataset
+from tidemark.model.findings import Finding, ok
+from tidemark.model.manifest import Manifest, Publication
+from tidemark.model.offsets import TopicPartition
+from tidemark.model.order import TransformOrder
+from tidemark.model.problem import Problem
+from tidemark.model.receipt import ObjectKind, Receipt
 from tidemark.paths import RecordName
-from tidemark.problem import Problem
 from tidemark.processing.processor import METADATA
-from tidemark.receipt import ObjectKind, Receipt
 from tidemark.sinks.base import Contents, Expected, Fence, Mark, Record, Sink, Work, WriteMode
 from tidemark.sinks.capabilities import KeepsDeadLetterFiles
 from tidemark.sinks.located import Located, Standing

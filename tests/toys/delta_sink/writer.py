@@ -6,9 +6,9 @@ import pyarrow as pa
 
 from tidemark.errors import SinkRefused
 from tidemark.event_time import INSTANT
-from tidemark.order import Order, SinkOrder
+from tidemark.model.order import Order, SinkOrder
+from tidemark.model.receipt import ObjectKind
 from tidemark.paths import dead_letter_folder
-from tidemark.receipt import ObjectKind
 from tidemark.sinks.staging.grouping import HASH_COLUMNS, grouped
 from tidemark.sinks.staging.partitioned_writer import PartitionedWriter, Target
 from tidemark.sinks.staging.staged_file import StagedFile, has_complete_file, staging_of

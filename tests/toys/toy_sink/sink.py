@@ -13,16 +13,16 @@ from typing import Any
 
 from tests.toys.toy_sink.settings import Settings
 from tidemark.connections import Lookup
-from tidemark.dataset import Dataset
 from tidemark.errors import Fenced, WorkFailed
 from tidemark.failpoints import failpoint
-from tidemark.findings import Finding, ok
-from tidemark.manifest import Manifest, ManifestState, Publication
-from tidemark.offsets import TopicPartition
-from tidemark.order import TransformOrder
+from tidemark.model.dataset import Dataset
+from tidemark.model.findings import Finding, ok
+from tidemark.model.manifest import Manifest, ManifestState, Publication
+from tidemark.model.offsets import TopicPartition
+from tidemark.model.order import TransformOrder
+from tidemark.model.problem import Problem
+from tidemark.model.receipt import ObjectKind, Receipt
 from tidemark.paths import RecordName, staging_folder
-from tidemark.problem import Problem
-from tidemark.receipt import ObjectKind, Receipt
 from tidemark.sinks.base import Contents, Expected, Fence, Mark, Record, Sink
 from tidemark.sinks.capabilities import Leftover, TakesBack
 from tidemark.sinks.dead_letters import DeadLetter, dead_letter

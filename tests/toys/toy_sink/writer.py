@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.event_time import INSTANT
-from tidemark.order import Order, SinkOrder
-from tidemark.receipt import ObjectKind
+from tidemark.model.order import Order, SinkOrder
+from tidemark.model.receipt import ObjectKind
 from tidemark.sinks.staging.grouping import HASH_COLUMNS, digest_of, grouped
 from tidemark.sinks.writer import SinkWriter, StagedPart
 

@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tidemark.partitions import Bounds
+from tidemark.model.partitions import Bounds
 
 COMMITTED, ABORTED, OPEN = "committed", "aborted", "open"
 _IDS = count(1)

@@ -8,10 +8,10 @@ from typing import Any
 from tests.toys.toy_source.log import COMMITTED, PartitionLog
 from tests.toys.toy_source.settings import Settings
 from tidemark.connections import Lookup
-from tidemark.dataset import Dataset
 from tidemark.errors import Unavailable
-from tidemark.offsets import Range, TopicPartition
-from tidemark.partitions import Bounds, OpenTransaction, Record
+from tidemark.model.dataset import Dataset
+from tidemark.model.offsets import Range, TopicPartition
+from tidemark.model.partitions import Bounds, OpenTransaction, Record
 from tidemark.sources.base import Source
 
 

@@ -8,8 +8,8 @@ from pyspark.sql.functions import array, col, lit, timestamp_millis
 
 from tests.toys.toy_source.log import COMMITTED, PartitionLog
 from tidemark.errors import TidemarkError, WorkFailed
-from tidemark.offsets import Range
-from tidemark.order import Order
+from tidemark.model.offsets import Range
+from tidemark.model.order import Order
 from tidemark.sources.spark import SparkReader
 
 _LINE = "offset long, timestamp long, key string, value string, fate string"

@@ -5,11 +5,11 @@ import pyarrow as pa
 from tests.toys.toy_source.settings import Settings
 from tests.toys.toy_source.source import ToySource
 from tidemark.failpoints import failpoint
-from tidemark.offsets import Range
-from tidemark.order import Order
-from tidemark.partitions import Record
+from tidemark.model.offsets import Range
+from tidemark.model.order import Order
+from tidemark.model.partitions import Record
+from tidemark.model.receipt import Receipt, receipt_of_tasks
 from tidemark.processing.processor import INPUT, BatchProcessor
-from tidemark.receipt import Receipt, receipt_of_tasks
 
 
 def records_stage(order: Order) -> Receipt:

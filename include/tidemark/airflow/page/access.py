@@ -21,7 +21,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import NotFound
 from tidemark.lifecycle.context import refuse_out_of_use
-from tidemark.manifest import Manifest
+from tidemark.model.manifest import Manifest
 from tidemark.operations.status import FailedRun
 
 FORM_LIFE = 3600  # seconds that a preview may be confirmed; what it shows may be old then

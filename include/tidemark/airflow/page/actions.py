@@ -22,7 +22,7 @@ from tidemark.airflow.run_notes import note_of
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, NotDone, Unavailable
 from tidemark.lifecycle.context import Context
-from tidemark.manifest import Decision, Manifest, ManifestSelection, ManifestState
+from tidemark.model.manifest import Decision, Manifest, ManifestSelection, ManifestState
 
 
 class Action(StrEnum):

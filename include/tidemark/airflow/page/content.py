@@ -11,7 +11,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
-from tidemark.manifest import Manifest
+from tidemark.model.manifest import Manifest
 from tidemark.operations.audit import Compared, compared_and_kept
 from tidemark.operations.dead_letters import DeadLetters, DeadLetterSelection, dead_letters
 from tidemark.operations.hours import Hour, hours

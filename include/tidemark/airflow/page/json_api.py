@@ -21,7 +21,7 @@ from tidemark.airflow.page.access import (
     UnplannedPipelines,
 )
 from tidemark.json_values import json_value
-from tidemark.manifest import ManifestSelection, ManifestState
+from tidemark.model.manifest import ManifestSelection, ManifestState
 from tidemark.moments import in_utc
 from tidemark.operations.timeline import Step
 from tidemark.operations.timeline import timeline as timeline_of

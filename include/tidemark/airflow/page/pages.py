@@ -47,7 +47,7 @@ from tidemark.airflow.page.plan_tasks import dag_of
 from tidemark.airflow.page.render import page
 from tidemark.airflow.page.timeline import drawn
 from tidemark.errors import DataLost, TidemarkError
-from tidemark.manifest import COUNTED, ManifestSelection, ManifestState
+from tidemark.model.manifest import COUNTED, ManifestSelection, ManifestState
 from tidemark.operations.hours import Hour
 from tidemark.operations.status import State
 from tidemark.operations.timeline import Step, timeline

@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tidemark.airflow.addresses import MOUNT, run_path
-from tidemark.manifest import count_of, counted
+from tidemark.model.manifest import count_of, counted
 
 SHOWN = 200  # characters of a key or a value
 

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 
-from tidemark.manifest import count_of
+from tidemark.model.manifest import count_of
 from tidemark.operations.timeline import Period, Step, Timeline
 
 COLUMN, GAP, HEIGHT = 20, 2, 48  # in the units of the drawing; a gap is a part of its column

@@ -6,8 +6,8 @@ Pages of a scan are read at different moments. What seems wrong is therefore loo
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tidemark.manifest import Manifest, Publication, count_of
-from tidemark.problem import Problem
+from tidemark.model.manifest import Manifest, Publication, count_of
+from tidemark.model.problem import Problem
 from tidemark.sinks.aggregates.stray_contributions import what_of_strays
 from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.dynamodb.items import KeyGroup, combined, key_text

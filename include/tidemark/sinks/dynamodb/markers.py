@@ -22,7 +22,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import uuid4
 
-from tidemark.receipt import MALFORMED
+from tidemark.model.receipt import MALFORMED
 from tidemark.sinks.base import Owner, Position
 from tidemark.sinks.dynamodb.client import Action, Changed, Dynamo, MissingTable
 from tidemark.sinks.dynamodb.items import KEY, MANIFEST, Item, value_of

@@ -23,17 +23,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidemark.connections import Lookup
-from tidemark.dataset import Dataset
-from tidemark.digest import Digest, row_digest
 from tidemark.errors import Fenced, SinkRefused, Unavailable, WorkFailed
 from tidemark.failpoints import failpoint
-from tidemark.findings import Finding, ok
-from tidemark.manifest import Manifest, Publication, count_of
-from tidemark.offsets import TopicPartition
-from tidemark.order import TransformOrder
+from tidemark.model.dataset import Dataset
+from tidemark.model.digest import Digest, row_digest
+from tidemark.model.findings import Finding, ok
+from tidemark.model.manifest import Manifest, Publication, count_of
+from tidemark.model.offsets import TopicPartition
+from tidemark.model.order import TransformOrder
+from tidemark.model.problem import Problem
+from tidemark.model.receipt import ObjectKind, Receipt
 from tidemark.paths import ObjectName, RecordName, staging_folder
-from tidemark.problem import Problem
-from tidemark.receipt import ObjectKind, Receipt
 from tidemark.sinks.aggregates.groups import combined
 from tidemark.sinks.aggregates.value_columns import WINDOW
 from tidemark.sinks.base import Contents, Expected, Fence, Ledger, Mark, Owner, Position, Record, Sink, Work, WriteMode

@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager, suppress
 
 import pyarrow as pa
 
-from tidemark.digest import Digest, row_digest
 from tidemark.errors import TidemarkError
-from tidemark.order import Order, SinkOrder
-from tidemark.receipt import ObjectKind
+from tidemark.model.digest import Digest, row_digest
+from tidemark.model.order import Order, SinkOrder
+from tidemark.model.receipt import ObjectKind
 from tidemark.sinks.aggregates.groups import groups_of
 from tidemark.sinks.staging.grouping import HASH_COLUMNS, grouped
 from tidemark.sinks.staging.measures import Measures

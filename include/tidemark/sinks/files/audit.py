@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import PurePosixPath
 
-from tidemark.manifest import Manifest, ManifestState, Publication, count_of
+from tidemark.model.manifest import Manifest, ManifestState, Publication, count_of
+from tidemark.model.problem import Problem
+from tidemark.model.receipt import PublishedObject, Receipt
 from tidemark.paths import OWNER, RECORDS, STAGING, SUFFIXES, ObjectName, RecordName
-from tidemark.problem import Problem
-from tidemark.receipt import PublishedObject, Receipt
 from tidemark.sinks.base import Expected, Output
 from tidemark.sinks.files.formats import Unreadable, format_of
 from tidemark.sinks.stored.published_files import file_difference

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 import fastavro
 import pyarrow as pa
 
-from tidemark.digest import Digest, row_digest
+from tidemark.model.digest import Digest, row_digest
 from tidemark.sinks.encoding.avro_types import avro_schema, avro_values
 from tidemark.sinks.files.formats import PLACES, Format, FormatWriter, unreadable
 

@@ -12,9 +12,9 @@ from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
 
-from tidemark.digest import Digest
 from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.extras import module_of_kind
+from tidemark.model.digest import Digest
 from tidemark.paths import ObjectName
 
 PLACES = pa.schema([("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64())])

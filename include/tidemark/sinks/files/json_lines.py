@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.digest import Digest, digest_of_texts
+from tidemark.model.digest import Digest, digest_of_texts
 from tidemark.sinks.encoding.json_text import json_lines, refuse_unwritable
 from tidemark.sinks.files.formats import PLACES, Format, FormatWriter, Unreadable, unreadable
 

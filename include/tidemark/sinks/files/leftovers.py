@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tidemark.manifest import Manifest, ManifestState
+from tidemark.model.manifest import Manifest, ManifestState
 from tidemark.paths import ObjectName, RecordName
 from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.capabilities import Leftover

@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.manifest import Publication
-from tidemark.offsets import TopicPartition
-from tidemark.receipt import ObjectKind, PublishedObject, Receipt
+from tidemark.model.manifest import Publication
+from tidemark.model.offsets import TopicPartition
+from tidemark.model.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.files.formats import Unreadable, format_of
 from tidemark.sinks.located import Located, Standing
 from tidemark.storage.base import ObjectStore

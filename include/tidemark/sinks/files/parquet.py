@@ -6,7 +6,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidemark.digest import Digest, row_digest
+from tidemark.model.digest import Digest, row_digest
 from tidemark.sinks.files.formats import PLACES, Format, FormatWriter, unreadable
 from tidemark.sinks.files.repetition import repeating_columns
 

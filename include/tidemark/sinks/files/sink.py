@@ -14,16 +14,16 @@ from typing import Any
 from uuid import uuid4
 
 from tidemark.connections import Lookup
-from tidemark.dataset import Dataset
-from tidemark.digest import Digest
 from tidemark.failpoints import failpoint
-from tidemark.findings import Finding, disk_space, existing, failed, ok
-from tidemark.manifest import Manifest, Publication
-from tidemark.offsets import TopicPartition
-from tidemark.order import TransformOrder
+from tidemark.model.dataset import Dataset
+from tidemark.model.digest import Digest
+from tidemark.model.findings import Finding, disk_space, existing, failed, ok
+from tidemark.model.manifest import Manifest, Publication
+from tidemark.model.offsets import TopicPartition
+from tidemark.model.order import TransformOrder
+from tidemark.model.problem import Problem
+from tidemark.model.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.paths import Layout, ObjectName, RecordName, staging_folder
-from tidemark.problem import Problem
-from tidemark.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.base import Contents, Expected, Fence, Mark, Record, Sink
 from tidemark.sinks.capabilities import CompleteHour, Leftover, ShowsHours, TakesBack
 from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, DeadLetter, columns_of, dead_letter

@@ -6,8 +6,8 @@ import time
 from collections.abc import Collection, Sequence
 
 from tidemark.errors import SinkRefused, Unavailable
-from tidemark.event_hours import key
 from tidemark.failpoints import failpoint
+from tidemark.model.event_hours import key
 from tidemark.paths import Layout, success_file
 from tidemark.sinks.capabilities import CompleteHour
 from tidemark.storage.base import ObjectStore

@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 
 from tidemark.errors import SinkRefused
 from tidemark.event_time import EARLIEST, INSTANT
-from tidemark.order import Order, SinkOrder
+from tidemark.model.order import Order, SinkOrder
+from tidemark.model.receipt import ObjectKind, final_key
 from tidemark.paths import Layout, dead_letter_folder, first_part
-from tidemark.receipt import ObjectKind, final_key
 from tidemark.sinks.files.formats import open_format
 from tidemark.sinks.files.formatted_file import FormattedFile
 from tidemark.sinks.files.repetition import SAMPLE_ROWS

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.manifest import Manifest, Publication
-from tidemark.problem import Problem
+from tidemark.model.manifest import Manifest, Publication
+from tidemark.model.problem import Problem
 from tidemark.sinks.base import Contents, Expected, Ledger
 from tidemark.sinks.capabilities import MayBeRolledBack
 from tidemark.sinks.iceberg.columns import NUMBER, TOPIC_PARTITION

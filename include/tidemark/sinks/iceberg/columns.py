@@ -15,7 +15,7 @@ from pyiceberg.types import DecimalType, DoubleType, FloatType, IcebergType, Int
 from tidemark.decoders.registry import tombstone_fields
 from tidemark.errors import SinkRefused
 from tidemark.event_time import INSTANT
-from tidemark.order import TransformOrder
+from tidemark.model.order import TransformOrder
 from tidemark.sinks.iceberg.partitioning import EVENT_TIME, Term
 from tidemark.transforms.sequence import columns_after
 

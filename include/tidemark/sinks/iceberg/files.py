@@ -25,7 +25,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 
 from tidemark.errors import SinkRefused, WorkFailed
-from tidemark.offsets import TopicPartition
+from tidemark.model.offsets import TopicPartition
 from tidemark.sinks.capabilities import NamedFile
 from tidemark.sinks.iceberg.columns import TOPIC_PARTITION
 from tidemark.sinks.iceberg.staged import PARTITION, SPEC, root_of

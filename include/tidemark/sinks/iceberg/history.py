@@ -17,9 +17,9 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from tidemark.digest import Digest, row_digest
+from tidemark.model.digest import Digest, row_digest
+from tidemark.model.receipt import MALFORMED
 from tidemark.paths import RecordName
-from tidemark.receipt import MALFORMED
 from tidemark.sinks.iceberg.files import bounds, live_files, rows_of_tasks, tasks_of
 from tidemark.sinks.iceberg.staged import attempt_of
 

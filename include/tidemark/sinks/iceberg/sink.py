@@ -13,17 +13,17 @@ from uuid import uuid4
 import pyarrow as pa
 
 from tidemark.connections import Lookup
-from tidemark.dataset import Dataset
-from tidemark.digest import Digest, row_digest
 from tidemark.errors import SinkRefused
 from tidemark.failpoints import failpoint
-from tidemark.findings import Finding, ok, warning
-from tidemark.manifest import Manifest, Publication
-from tidemark.offsets import TopicPartition, range_from
-from tidemark.order import TransformOrder
+from tidemark.model.dataset import Dataset
+from tidemark.model.digest import Digest, row_digest
+from tidemark.model.findings import Finding, ok, warning
+from tidemark.model.manifest import Manifest, Publication
+from tidemark.model.offsets import TopicPartition, range_from
+from tidemark.model.order import TransformOrder
+from tidemark.model.problem import Problem
+from tidemark.model.receipt import ObjectKind, Receipt
 from tidemark.paths import STAGING, RecordName, staging_folder
-from tidemark.problem import Problem
-from tidemark.receipt import ObjectKind, Receipt
 from tidemark.sinks.base import (
     Contents,
     Expected,

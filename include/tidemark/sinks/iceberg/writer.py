@@ -17,9 +17,9 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 
 from tidemark.errors import SinkRefused
-from tidemark.order import Order, SinkOrder
-from tidemark.reasons import without_values
-from tidemark.receipt import ObjectKind
+from tidemark.model.order import Order, SinkOrder
+from tidemark.model.reasons import without_values
+from tidemark.model.receipt import ObjectKind
 from tidemark.sinks.iceberg.columns import stored_names
 from tidemark.sinks.iceberg.partitioning import EVENT_TIME
 from tidemark.sinks.iceberg.staged import PARTITION, SPEC, data_folder

@@ -8,8 +8,8 @@ had keys.
 from collections.abc import Iterator
 from typing import Any
 
-from tidemark.manifest import Manifest, Publication
-from tidemark.problem import Problem
+from tidemark.model.manifest import Manifest, Publication
+from tidemark.model.problem import Problem
 from tidemark.sinks.base import Contents, Expected
 from tidemark.sinks.postgres.target import PostgresTarget
 

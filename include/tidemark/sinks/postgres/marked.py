@@ -17,11 +17,11 @@ from psycopg.types.json import Jsonb
 from tidemark.connections import Lookup
 from tidemark.database.postgres_errors import CANCELLED
 from tidemark.database.session import Session
-from tidemark.dataset import Dataset
 from tidemark.errors import AccessDenied, Fenced, Unavailable, WorkFailed
 from tidemark.failpoints import failpoint
+from tidemark.model.dataset import Dataset
+from tidemark.model.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.paths import RecordName
-from tidemark.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.base import Fence, Ledger, Mark, MarkSession, Output, Owner, Position, Record, Staging, Work
 from tidemark.sinks.dead_letters import DeadLetter, dead_letter
 from tidemark.sinks.postgres.columns import headers_of

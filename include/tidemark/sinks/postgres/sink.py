@@ -13,12 +13,12 @@ from psycopg import sql
 
 from tidemark.connections import Lookup
 from tidemark.database.session import Session
-from tidemark.findings import Finding, ok
-from tidemark.manifest import Counts, Manifest, Publication
-from tidemark.offsets import Range, TopicPartition
-from tidemark.order import TransformOrder
-from tidemark.problem import Problem
-from tidemark.receipt import ObjectKind, Receipt
+from tidemark.model.findings import Finding, ok
+from tidemark.model.manifest import Counts, Manifest, Publication
+from tidemark.model.offsets import Range, TopicPartition
+from tidemark.model.order import TransformOrder
+from tidemark.model.problem import Problem
+from tidemark.model.receipt import ObjectKind, Receipt
 from tidemark.sinks.base import Contents, Expected, Sink, Work, WriteMode
 from tidemark.sinks.located import Located, Standing
 from tidemark.sinks.postgres.audit import differences_of_table

@@ -18,8 +18,8 @@ from tidemark.connections import from_environment
 from tidemark.database.postgres_errors import NO_TABLE
 from tidemark.errors import WorkFailed
 from tidemark.event_time import INSTANT
-from tidemark.order import Order, SinkOrder
-from tidemark.receipt import ObjectKind
+from tidemark.model.order import Order, SinkOrder
+from tidemark.model.receipt import ObjectKind
 from tidemark.sinks.postgres.session import connect, conninfo, translated
 from tidemark.sinks.staging.grouping import HASH_COLUMNS, grouped
 from tidemark.sinks.staging.measures import Measures

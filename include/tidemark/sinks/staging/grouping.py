@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.digest import Digest, row_hashes
+from tidemark.model.digest import Digest, row_hashes
 
 _HASH_A, _HASH_B = "_hash_a", "_hash_b"  # beside the columns of the rows; names of data columns never begin with _
 HASH_COLUMNS = pa.schema({_HASH_A: pa.uint64(), _HASH_B: pa.uint64()})

@@ -5,8 +5,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.digest import Digest
-from tidemark.receipt import ObjectKind
+from tidemark.model.digest import Digest
+from tidemark.model.receipt import ObjectKind
 from tidemark.sinks.staging.grouping import digest_of
 from tidemark.sinks.writer import StagedPart
 

@@ -16,8 +16,8 @@ from functools import partial
 import pyarrow as pa
 
 from tidemark.errors import SinkRefused, TidemarkError
-from tidemark.order import Order, SinkOrder
-from tidemark.receipt import ObjectKind
+from tidemark.model.order import Order, SinkOrder
+from tidemark.model.receipt import ObjectKind
 from tidemark.sinks.staging.finished_files import FinishedFiles
 from tidemark.sinks.staging.held_rows import HeldRows
 from tidemark.sinks.staging.staged_file import StagedFile

@@ -11,9 +11,9 @@ from typing import BinaryIO, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.digest import Digest
 from tidemark.errors import AccessDenied, TidemarkError, Unavailable
-from tidemark.receipt import ObjectKind
+from tidemark.model.digest import Digest
+from tidemark.model.receipt import ObjectKind
 from tidemark.sinks.writer import StagedPart
 from tidemark.storage.base import ObjectStore
 from tidemark.storage.local import of_disk

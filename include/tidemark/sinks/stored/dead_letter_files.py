@@ -6,9 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidemark.digest import Digest, row_digest
-from tidemark.offsets import TopicPartition
-from tidemark.receipt import PublishedObject
+from tidemark.model.digest import Digest, row_digest
+from tidemark.model.offsets import TopicPartition
+from tidemark.model.receipt import PublishedObject
 from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, DeadLetter, columns_of, dead_letter
 from tidemark.storage.base import ObjectStore
 

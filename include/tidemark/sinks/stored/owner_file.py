@@ -3,8 +3,8 @@ which name its sinks come there."""
 
 import json
 
+from tidemark.model.receipt import MALFORMED
 from tidemark.paths import OWNER, TARGET
-from tidemark.receipt import MALFORMED
 from tidemark.sinks.base import Owner
 from tidemark.storage.base import ObjectStore
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from tidemark.manifest import count_of
+from tidemark.model.manifest import count_of
+from tidemark.model.problem import Problem
+from tidemark.model.receipt import ObjectKind, PublishedObject
 from tidemark.paths import DEAD_LETTERS
-from tidemark.problem import Problem
-from tidemark.receipt import ObjectKind, PublishedObject
 from tidemark.sinks.base import Expected, Output
 from tidemark.sinks.stored.dead_letter_files import rows_and_digest
 from tidemark.storage.base import ObjectStore

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.digest import Digest, row_digest
 from tidemark.errors import SinkRefused, WorkFailed
 from tidemark.kafka.transaction import Headers, Transaction
-from tidemark.receipt import ObjectKind, PublishedObject
+from tidemark.model.digest import Digest, row_digest
+from tidemark.model.receipt import ObjectKind, PublishedObject
 from tidemark.sinks.base import Fence
 from tidemark.sinks.topic.headers import ATTEMPT, MANIFEST, OFFSET, PARTITION, REASON, ROW, TOPIC
 from tidemark.sinks.topic.staged import staged_messages

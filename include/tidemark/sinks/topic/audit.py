@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from tidemark.digest import Digest, row_digest
-from tidemark.partitions import Record
-from tidemark.problem import Problem
+from tidemark.model.digest import Digest, row_digest
+from tidemark.model.partitions import Record
+from tidemark.model.problem import Problem
 from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.topic.appended import Appended, appended_of
 from tidemark.sinks.topic.headers import From, reason_of, source_of

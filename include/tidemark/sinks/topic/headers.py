@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tidemark.partitions import Record
-from tidemark.receipt import MALFORMED
+from tidemark.model.partitions import Record
+from tidemark.model.receipt import MALFORMED
 from tidemark.sinks.dead_letters import DeadLetter
 
 TOPIC, PARTITION, OFFSET = "tidemark.topic", "tidemark.partition", "tidemark.offset"  # of the source

@@ -13,8 +13,8 @@ from typing import Any
 from tidemark.errors import SinkRefused, Unavailable
 from tidemark.kafka.cluster import KafkaCluster
 from tidemark.kafka.transaction import Interrupted, Transaction, uninterrupted
-from tidemark.offsets import Range, TopicPartition
-from tidemark.receipt import MALFORMED
+from tidemark.model.offsets import Range, TopicPartition
+from tidemark.model.receipt import MALFORMED
 from tidemark.sinks.base import Owner
 
 # The markers of a manifest always lie in the same one of so many: a transaction that nobody ends yet hides one of them,

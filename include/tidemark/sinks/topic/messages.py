@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemark.kafka.cluster import KafkaCluster
-from tidemark.offsets import Range, TopicPartition
-from tidemark.partitions import Record
+from tidemark.model.offsets import Range, TopicPartition
+from tidemark.model.partitions import Record
 from tidemark.sinks.topic.headers import From, source_of
 from tidemark.sinks.topic.markers import Markers
 

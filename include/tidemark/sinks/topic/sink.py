@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from tidemark.connections import Lookup
-from tidemark.dataset import Dataset
 from tidemark.errors import Fenced, LakeConflict, SinkRefused, Unavailable
 from tidemark.failpoints import failpoint
-from tidemark.findings import Finding, ok
 from tidemark.kafka.address import dataset_of_topic
 from tidemark.kafka.cluster import KafkaCluster
 from tidemark.kafka.connection import KafkaConnection, named_connection
 from tidemark.kafka.transaction import BATCH_BYTES, TRIES, Interrupted, Transaction, uninterrupted
-from tidemark.manifest import Manifest, Publication
-from tidemark.offsets import TopicPartition
-from tidemark.order import TransformOrder
+from tidemark.model.dataset import Dataset
+from tidemark.model.findings import Finding, ok
+from tidemark.model.manifest import Manifest, Publication
+from tidemark.model.offsets import TopicPartition
+from tidemark.model.order import TransformOrder
+from tidemark.model.problem import Problem
+from tidemark.model.receipt import ObjectKind, Receipt
 from tidemark.paths import RecordName, staging_folder
-from tidemark.problem import Problem
-from tidemark.receipt import ObjectKind, Receipt
 from tidemark.sinks.base import Contents, Expected, Fence, Ledger, Mark, Owner, Position, Record, Sink, WriteMode
 from tidemark.sinks.capabilities import WritesTopics
 from tidemark.sinks.dead_letters import DeadLetter

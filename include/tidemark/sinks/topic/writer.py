@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.event_time import INSTANT
-from tidemark.order import Order, SinkOrder
-from tidemark.receipt import ObjectKind
+from tidemark.model.order import Order, SinkOrder
+from tidemark.model.receipt import ObjectKind
 from tidemark.sinks.encoding.json_text import json_object, json_texts
 from tidemark.sinks.staging.grouping import grouped
 from tidemark.sinks.staging.staged_file import has_complete_file, staging_of

@@ -5,13 +5,13 @@ from datetime import datetime
 from typing import Any
 
 from tidemark.connections import Lookup, from_environment
-from tidemark.dataset import Dataset
 from tidemark.errors import ConfigurationError
 from tidemark.kafka.address import dataset_of_topic
 from tidemark.kafka.cluster import shared_cluster
 from tidemark.kafka.connection import KafkaConnection, named_connection
-from tidemark.offsets import Range, TopicPartition
-from tidemark.partitions import Bounds, OpenTransaction, Record
+from tidemark.model.dataset import Dataset
+from tidemark.model.offsets import Range, TopicPartition
+from tidemark.model.partitions import Bounds, OpenTransaction, Record
 from tidemark.sources.base import Source
 from tidemark.sources.kafka.settings import Settings
 from tidemark.sources.kafka.starting import starting_offsets

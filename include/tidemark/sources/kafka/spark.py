@@ -11,8 +11,8 @@ from tidemark.connections import masked, revealed
 from tidemark.errors import AccessDenied, TidemarkError, Unavailable
 from tidemark.kafka.connection import java_options
 from tidemark.kafka.options import AT_THE_END_MS
-from tidemark.offsets import Range
-from tidemark.order import Order
+from tidemark.model.offsets import Range
+from tidemark.model.order import Order
 from tidemark.sources.spark import SparkReader
 
 # As text, which a Spark Connect server takes too.

@@ -9,8 +9,8 @@ from typing import assert_never
 
 from tidemark.errors import PlanRefused
 from tidemark.kafka.cluster import KafkaCluster
-from tidemark.offsets import TopicPartition
-from tidemark.partitions import Bounds
+from tidemark.model.offsets import TopicPartition
+from tidemark.model.partitions import Bounds
 from tidemark.sources.kafka.starting_offsets import CommittedOffsets, ExplicitOffsets, StartingOffsets
 
 AllBounds = Mapping[TopicPartition, Bounds]

@@ -13,8 +13,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.digest import row_hashes
 from tidemark.errors import ConfigurationError, WorkFailed
+from tidemark.model.digest import row_hashes
 from tidemark.named_sql import named_queries
 from tidemark.positions import positions
 from tidemark.suggestion import with_nearest

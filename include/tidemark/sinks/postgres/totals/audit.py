@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tidemark.manifest import Manifest, Publication
-from tidemark.problem import Problem
+from tidemark.model.manifest import Manifest, Publication
+from tidemark.model.problem import Problem
 from tidemark.sinks.aggregates.stray_contributions import what_of_strays
 from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.postgres.totals.tables import Totals

@@ -17,12 +17,12 @@ from psycopg import sql
 from tidemark.connections import Lookup
 from tidemark.database.session import Session
 from tidemark.errors import SinkRefused
-from tidemark.findings import Finding, ok
-from tidemark.manifest import Manifest, Publication, count_of
-from tidemark.offsets import TopicPartition
-from tidemark.order import TransformOrder
-from tidemark.problem import Problem
-from tidemark.receipt import ObjectKind, Receipt
+from tidemark.model.findings import Finding, ok
+from tidemark.model.manifest import Manifest, Publication, count_of
+from tidemark.model.offsets import TopicPartition
+from tidemark.model.order import TransformOrder
+from tidemark.model.problem import Problem
+from tidemark.model.receipt import ObjectKind, Receipt
 from tidemark.sinks.base import Contents, Expected, Sink, Work, WriteMode
 from tidemark.sinks.capabilities import DerivesTotals
 from tidemark.sinks.located import Located, Standing

@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
-from tidemark.order import Order, SinkOrder
-from tidemark.receipt import ObjectKind
+from tidemark.model.order import Order, SinkOrder
+from tidemark.model.receipt import ObjectKind
 from tidemark.sinks.aggregates.groups import groups_of
 from tidemark.sinks.postgres.writer import Copy, PostgresWriter, StagingTableWriter
 from tidemark.sinks.staging.measures import Measures

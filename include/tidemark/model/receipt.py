@@ -8,14 +8,14 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
-from tidemark.digest import Digest
 from tidemark.errors import Blocked
-from tidemark.manifest import Counts
-from tidemark.offsets import Range
-from tidemark.order import Order
-from tidemark.partitions import LastRecord
+from tidemark.model.digest import Digest
+from tidemark.model.manifest import Counts
+from tidemark.model.offsets import Range
+from tidemark.model.order import Order
+from tidemark.model.partitions import LastRecord
+from tidemark.model.reasons import ReasonCount, reasons_together
 from tidemark.paths import ObjectName, dead_letter_folder
-from tidemark.reasons import ReasonCount, reasons_together
 
 
 class ObjectKind(StrEnum):

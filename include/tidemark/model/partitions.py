@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from tidemark.offsets import TopicPartition
+from tidemark.model.offsets import TopicPartition
 
 
 @dataclass(frozen=True)

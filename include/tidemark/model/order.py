@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from tidemark.offsets import Range, range_from
+from tidemark.model.offsets import Range, range_from
 from tidemark.paths import staging_folder
 
 

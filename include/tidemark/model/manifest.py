@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import Self
 
 from tidemark.json_values import NOT_IN_JSON, in_json
-from tidemark.offsets import Range, TopicPartition
-from tidemark.partitions import LastRecord
+from tidemark.model.offsets import Range, TopicPartition
+from tidemark.model.partitions import LastRecord
 
 
 class ManifestState(StrEnum):

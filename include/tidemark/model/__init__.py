@@ -1,0 +1,1 @@
+"""The nouns of the glossary, frozen and plain: offsets, manifests, orders, receipts, digests, verdicts, problems."""
