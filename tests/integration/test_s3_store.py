@@ -161,7 +161,9 @@ def test_an_upload_whose_id_died_with_its_process_is_found_by_its_key(
     assert uploads(s3, store) == ["a"]
     with monkeypatch.context() as patched:
         patched.setattr(
-            S3Store, "_uploads", lambda self, key: iter([one for one in listed(self, key) if one["Key"] == key])
+            S3Store,
+            "_uploads",
+            lambda self, key: iter([upload for upload in listed(self, key) if upload["Key"] == key]),
         )
         getattr(store, stop)(STAGING)
     assert uploads(s3, store) == []
