@@ -39,6 +39,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import scoped_session, sessionmaker
 
 import tidemark
+from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres
 from sandbox.services.processes import wait_until
 from tests.faults.model_world import SCHEMAS, ModelWorld, ScheduleSettings
@@ -1045,6 +1046,35 @@ def test_the_list_of_pipelines_can_be_narrowed_by_name_and_state(ask: Callable[.
         assert (row in text, none in text) == (shown, not shown), words
         assert ("all 1</a>" in text) == bool(words)
     assert client.get("/?state=green").status_code == 422
+
+
+def test_of_sixty_pipelines_those_that_need_a_person_are_counted_in_the_title_and_stand_first_with_their_reason(
+    ask: Callable[..., TestClient], world: ModelWorld, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Rights, "is_authorized_dag", lambda *_, **__: True)
+    client = ask()
+    monkeypatch.setattr(content, "lags", Lags())
+    topic = f"sixty-{uuid4()}"
+    broker.create_topic(topic)
+    text = (world.folder / "pipelines" / "demo.yaml").read_text()
+    for number in range(59):
+        name = f"of{number:02}"
+        deployed_in(name, name, "close")
+        file = text.replace("pipeline: demo", f"pipeline: {name}").replace("127.0.0.1:1", broker.bootstrap_servers)
+        (world.folder / "pipelines" / f"{name}.yaml").write_text(file.replace("- a\n", f"- {topic}\n"))
+    ran("of41", "manual__1", "plan", "failed")
+    text = client.get("/").text
+    head, _, body = text.partition("</title>")
+    assert "2 of 60 need a person" in head
+    assert "2 of 60 need a person" in body.partition("<table")[0]
+    rows = re.findall(r'<th scope="row">(?:<a [^>]*>)?(\w+)', body)
+    assert len(rows) == 60
+    assert set(rows[:2]) == {"demo", "of41"}
+    [at] = [found.start() for found in re.finditer('<th scope="row">of41', body)]
+    row, reason, *_ = body[at:].split("<tr>", 2)
+    assert "failing" in row
+    assert "task plan of DAG run manual__1 is failed" in reason.partition("</tr>")[0]
+    assert re.findall(r'<th scope="row">(\w+)', client.get("/?state=failing").text) == ["of41"]
 
 
 def test_a_pipeline_whose_first_plan_failed_is_listed_with_the_log_of_that_task(
