@@ -1070,7 +1070,7 @@ def test_of_sixty_pipelines_those_that_need_a_person_are_counted_in_the_title_an
     rows = re.findall(r'<th scope="row">(?:<a [^>]*>)?(\w+)', body)
     assert len(rows) == 60
     assert set(rows[:2]) == {"demo", "of41"}
-    [at] = [found.start() for found in re.finditer('<th scope="row">of41', body)]
+    [at] = [hit.start() for hit in re.finditer('<th scope="row">of41', body)]
     row, reason, *_ = body[at:].split("<tr>", 2)
     assert "failing" in row
     assert "task plan of DAG run manual__1 is failed" in reason.partition("</tr>")[0]

@@ -1,25 +1,24 @@
 """``sinks: [{dynamodb: ..}]``."""
 
-import os
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, StrictBool, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, StrictBool, field_validator
 
 from tidemark.config import values
-from tidemark.config.base import LoadContext, Name
+from tidemark.config.base import Name
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
-from tidemark.paths import DEAD_LETTERS, sink_folder
+from tidemark.paths import DEAD_LETTERS
 from tidemark.sinks.aggregates.aggregate import CONTRIBUTIONS, Aggregate
 from tidemark.sinks.aggregates.value_columns import Function
 from tidemark.sinks.settings import SinkSettings
-from tidemark.storage.base import is_s3
+from tidemark.sinks.stored.staging_settings import StagingSettings
 
 TABLE_PATTERN = "^[a-zA-Z0-9_.-]{3,241}$"  # DynamoDB has 255 characters, and the second table a suffix
 
 
-class Settings(SinkSettings):
+class Settings(StagingSettings):
     """A DynamoDB table of totals, one item per key, and beside it what each manifest has contributed to each key."""
 
     kind = "dynamodb"
@@ -42,13 +41,6 @@ class Settings(SinkSettings):
     max_keys: int = Field(
         default=1_000_000, ge=1, strict=True, description="Most keys that one manifest may contribute to."
     )
-    staging: Annotated[str, AfterValidator(values.root)] = Field(
-        default="staging",
-        validate_default=True,
-        description="Folder that executors and the publishing process share, or s3://bucket/prefix, with the keys of "
-        "the connection; a relative folder lies below TIDEMARK_HOME. Dead letters stay there.",
-        examples=["staging", "s3://bucket/staging"],
-    )
 
     @field_validator("table")
     @classmethod
@@ -56,11 +48,6 @@ class Settings(SinkSettings):
         if table.endswith(CONTRIBUTIONS):
             raise wrong(f"must not end with {CONTRIBUTIONS}: that is the suffix of the table beside the totals")
         return table
-
-    @field_validator("staging")
-    @classmethod
-    def _absolute(cls, staging: str, info: ValidationInfo) -> str:
-        return staging if is_s3(staging) else os.path.normpath(LoadContext.of(info).home / staging)
 
     @property
     def contributions(self) -> str:
@@ -79,9 +66,6 @@ class Settings(SinkSettings):
     def decides_output(self) -> str:
         return self.model_dump_json(exclude_defaults=True, include={"aggregate"})
 
-    def own_folder(self, pipeline_name: str) -> str:
-        return f"{self.staging}/{sink_folder(pipeline_name, self.name)}"
-
     def former_folder(self, pipeline_name: str) -> str:
         """Where older versions left dead letters, below ``staging``: not of this sink alone."""
         return f"{pipeline_name}/{self.table}"
@@ -92,7 +76,6 @@ class Settings(SinkSettings):
         return {name: value for name, value in access.items() if value}
 
     def store_settings(self) -> dict[str, Any]:
-        """Access to a staging folder in ``s3://``, without secrets."""
         return {"connection": self.connection} if self.connection else {}
 
     def order(self) -> dict[str, Any]:
@@ -115,6 +98,3 @@ class Settings(SinkSettings):
 
     def connections(self) -> set[str]:
         return {self.connection} if self.connection else set()
-
-    def folders(self) -> set[str]:
-        return set() if is_s3(self.staging) else {self.staging}

@@ -1,6 +1,5 @@
 """``sinks: [{topic: ..}]``."""
 
-import os
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -9,7 +8,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, PrivateAttr, StrictBool, ValidationInfo, field_validator, model_validator
 
 from tidemark.config import values
-from tidemark.config.base import Duration, LoadContext, Name, Topic, wrong_at
+from tidemark.config.base import Duration, Name, Topic, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.pins import Pins
 from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
@@ -17,8 +16,8 @@ from tidemark.decoders.schema_registry.registry_settings import RegistrySettings
 from tidemark.decoders.settings import RowSettings
 from tidemark.errors import ConfigurationError
 from tidemark.kafka.address import Address, one_address
-from tidemark.paths import sink_folder
 from tidemark.sinks.settings import SinkSettings
+from tidemark.sinks.stored.staging_settings import StagingSettings
 from tidemark.storage.base import is_s3
 from tidemark.suggestion import with_nearest
 
@@ -53,7 +52,7 @@ class Compression(StrEnum):
     NONE = "none"
 
 
-class Settings(SinkSettings):
+class Settings(StagingSettings):
     """A Kafka topic to which each manifest is appended in one transaction, with headers that say where it is from.
 
     Exactly one of ``connection`` and ``bootstrap_servers`` is set; the cluster need not be that of the source.
@@ -109,13 +108,6 @@ class Settings(SinkSettings):
         "have to wait so long.",
         json_schema_extra={"default": "5m"},
     )
-    staging: Annotated[str, AfterValidator(values.root)] = Field(
-        default="staging",
-        validate_default=True,
-        description="Folder that executors and the publishing process share, or s3://bucket/prefix; a relative folder "
-        "lies below TIDEMARK_HOME.",
-        examples=["staging", "s3://bucket/staging"],
-    )
     staging_connection: Annotated[str, AfterValidator(values.connection_id)] | None = Field(
         default=None, description="Id of an Airflow connection of type aws, for staging in s3://."
     )
@@ -152,11 +144,6 @@ class Settings(SinkSettings):
         if not SHORTEST <= timeout <= LONGEST:
             raise wrong("must be from 10s to 1h")
         return timeout
-
-    @field_validator("staging")
-    @classmethod
-    def _absolute(cls, staging: str, info: ValidationInfo) -> str:
-        return staging if is_s3(staging) else os.path.normpath(LoadContext.of(info).home / staging)
 
     @model_validator(mode="after")
     def _separate_topics(self) -> Self:
@@ -204,9 +191,6 @@ class Settings(SinkSettings):
         return self.model_dump_json(
             exclude_defaults=True, include={"key", "format", "value", "partitioner", "subject", "auto_register"}
         )
-
-    def own_folder(self, pipeline_name: str) -> str:
-        return f"{self.staging}/{sink_folder(pipeline_name, self.name)}"
 
     def store_settings(self) -> Mapping[str, Any]:
         return {"connection": self.staging_connection} if self.staging_connection else {}
@@ -265,6 +249,3 @@ class Settings(SinkSettings):
     def connections(self) -> set[str]:
         named = {name for name in (self.connection, self.staging_connection) if name}
         return named | (self.registry.connections() if self.registry else set())
-
-    def folders(self) -> set[str]:
-        return set() if is_s3(self.staging) else {self.staging}
