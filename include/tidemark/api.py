@@ -47,7 +47,7 @@ from tidemark.operations.status import status as status_of
 from tidemark.operations.timeline import Step, Timeline
 from tidemark.operations.timeline import timeline as timeline_of
 from tidemark.pipeline.deployed import Deployed, known_files
-from tidemark.pipeline.loader import InvalidPipelines, find, load_each, name_in, pipeline_files
+from tidemark.pipeline.loader import InvalidPipelines, find, name_in, pipeline_files
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.base import Sink
 from tidemark.sinks.registry import open_sink
@@ -465,14 +465,14 @@ def asked_sources(
 
 
 def check_pipeline(environment: Environment, database: ManifestDatabase, pipeline_name: str) -> None:
-    """Raise ``NotFound`` with the names there are, when neither the database nor a file knows a pipeline, and
-    ``ConfigurationError`` with its name for one that was renamed."""
+    """Raise ``NotFound`` with the names there are, when neither the database nor a file knows a pipeline, also one that
+    is wrong or gone, and ``ConfigurationError`` with its name for one that was renamed."""
     planned = database.pipelines.names(retired=True)
     if pipeline_name in planned:
         return
     refuse_renamed(pipeline_name, database)
-    files = load_each(environment.pipelines) if environment.pipelines.is_dir() else []
-    of_files = [pipeline.name for _, pipeline in files if isinstance(pipeline, Pipeline)]
+    files = known_files(environment.pipelines, ())
+    of_files = {_name_in_wrong_file(deployed) or name for name, deployed in files.items()}
     if pipeline_name in of_files:
         return
     known = sorted({*planned, *of_files})

@@ -606,6 +606,26 @@ def test_of_two_files_with_one_name_the_second_is_told_with_the_pipeline_too(
     assert state(world) == "ok"
 
 
+def test_a_file_that_is_wrong_before_the_first_plan_is_told_by_its_name_too(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1)
+    file = world.pipelines / "demo.yaml"
+    right = file.read_text()
+    for name in ("demo.yaml", "demo"):  # Airflow has kept it the second time
+        file.write_text(f"{right}sinkz: 1\n")
+        for words in ((), ("demo",)):
+            printed = world.here("status", *words)
+            assert printed.exit_code == 1
+            assert printed.stdout.startswith(f"{name}: failing")
+            assert "sinkz: unknown key" in printed.stdout
+            told = world.ok("monitor", "notify", *words, "--dry-run", "--after", "0s")
+            assert f"{name}: failing" in told
+        file.write_text(right)
+        deployed(world.pipelines, world.environment())
+    file.unlink()
+    assert "demo: failing" in world.here("status", "demo").stdout
+    assert world.here("status", "other").exit_code == 2
+
+
 def test_a_file_that_airflow_has_read_and_that_is_gone_or_emptied_is_why_plans_fail(world: World) -> None:
     """As on the page: the DAG is still there, and each plan fails."""
     file = world.pipelines / "demo.yaml"
