@@ -570,6 +570,57 @@ def test_a_transaction_that_hangs_is_told_by_the_schedule_since_its_partition_la
     assert state(world) == "ok"
 
 
+def test_a_transaction_of_a_moment_in_a_quiet_partition_is_not_late_beside_busy_ones_elsewhere(
+    make_world: MakeWorld,
+) -> None:
+    """No run stands for a time, since a transaction of the other partition is open at each cut."""
+    world = make_world(partitions=2, settings={"schedule": "@hourly", "kafka": {"gaps": "transactions"}})
+    world.produce(10)
+    world.ok("run", "demo")
+    busy, quiet = (world.broker.producer(transactional_id=f"{world.topic}-{name}") for name in ("busy", "quiet"))
+
+    def begin(producer: Any, partition: int) -> None:
+        producer.begin_transaction()
+        producer.produce(world.topic, '{"n": 1, "at": "2024-03-01T00:00:00"}', partition=partition)
+        assert producer.flush(30) == 0
+
+    for producer in (busy, quiet):
+        producer.init_transactions(30)
+    begin(busy, 1)
+    for _ in range(3):
+        world.ok("run", "demo")
+        hours_older(world, 1)
+        busy.commit_transaction(30)
+        begin(busy, 1)
+    world.ok("run", "demo")
+    begin(quiet, 0)
+    assert state(world) == "ok", "it began a moment ago"
+    hours_older(world, 3)
+    world.ok("run", "demo")
+    assert state(world) == "late", "it has been open for three hours"
+    assert reason(world)[0].startswith(f"{world.topic}-0: an open transaction holds back ")
+    for producer in (busy, quiet):
+        producer.abort_transaction(30)
+
+
+def test_what_only_a_retired_sink_showed_and_the_source_has_lost_is_given_up_as_fill_says(world: World) -> None:
+    entry = world.lake_entry()["files"]
+    world.settings["sinks"] = [{"files": {**entry, "name": "second", "root": f"{world.lake}2"}}]
+    world.write_pipeline()
+    world.ok("retire", "sink", "demo", "files", "--why", "a test")
+    world.administer("delete_records", [TopicPartition(world.topic, 0, 10)])
+    world.produce(10)
+    world.ok("run", "demo")
+    _, next_step = reason(world)
+    assert next_step == "tidemark fill demo second --why TEXT"
+    refused = world.here(*next_step.removeprefix("tidemark ").split())
+    assert refused.exit_code == 1
+    give_up = "tidemark accept damage demo --manifest 1 --why TEXT"
+    assert refused.stdout.splitlines()[0].endswith(f"is given up by: {give_up}")
+    world.ok(*give_up.removeprefix("tidemark ").split())
+    assert state(world) == "ok"
+
+
 def test_what_only_a_retired_sink_showed_is_unfinished_until_another_sink_is_filled(world: World) -> None:
     entry = world.lake_entry()["files"]
     world.settings["sinks"] = [{"files": {**entry, "name": "second", "root": f"{world.lake}2"}}]

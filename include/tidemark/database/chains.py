@@ -20,7 +20,7 @@ class Chains(Part):
 
     def held_since(self, pipeline_name: str) -> dict[tuple[str, int], datetime]:
         """By topic and partition, since when an open transaction may hold its chain: when that last grew, or later a
-        run met no open transaction."""
+        run met none there."""
         rows = self._sql.rows("chains_held_since", pipeline_name=pipeline_name)
         return {(row["topic"], row["partition"]): row["since"] for row in rows}
 

@@ -180,15 +180,21 @@ WHERE c.pipeline = %(pipeline_name)s AND c.retired_at IS NULL
 ORDER BY c.topic, c.partition, c.incarnation DESC;
 
 -- name: chains_held_since
--- Since when an open transaction may hold a chain: its newest range was planned then, or later a run stood for a time,
--- which none does beside an open transaction.
-SELECT c.topic, c.partition, greatest(
-    coalesce(
+-- Since when an open transaction may hold a chain: its newest range was planned then, or later a run read up to there
+-- beside no open transaction of this partition. Such a run stands for a time, or notes only those of other partitions.
+SELECT c.topic, c.partition, greatest(grown.at, (
+    SELECT max(least(r.planned_at, coalesce(r.planned_up_to, r.cut_at, r.planned_at))) FROM run r
+    WHERE r.pipeline = c.pipeline AND r.planned_at > grown.at AND (r.planned_up_to IS NOT NULL OR (
+        EXISTS (SELECT FROM run_end e WHERE e.run_id = r.id AND e.chain_id = c.id) AND NOT EXISTS (
+            SELECT FROM unnest(r.notes) AS note
+            WHERE starts_with(note, c.topic || '-' || c.partition || ': an open transaction ')))))) AS since
+FROM chain c
+CROSS JOIN LATERAL (
+    SELECT coalesce(
         (SELECT m.created_at FROM manifest_range r JOIN manifest m ON m.id = r.manifest_id
          WHERE r.chain_id = c.id ORDER BY r.end_offset DESC LIMIT 1),
-        (SELECT min(r.planned_at) FROM run r WHERE r.pipeline = c.pipeline)),
-    (SELECT max(r.planned_at) FROM run r WHERE r.pipeline = c.pipeline AND r.planned_up_to IS NOT NULL)) AS since
-FROM chain c WHERE c.pipeline = %(pipeline_name)s AND c.retired_at IS NULL;
+        (SELECT min(r.planned_at) FROM run r WHERE r.pipeline = c.pipeline)) AS at) grown
+WHERE c.pipeline = %(pipeline_name)s AND c.retired_at IS NULL;
 
 -- name: last_published
 -- For each chain the newest published range that ends at or below an offset, and its last record by the receipt.

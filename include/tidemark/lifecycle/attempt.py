@@ -156,7 +156,8 @@ def reading_again(manifest: Manifest) -> Iterator[None]:
     try:
         yield
     except (DataLost, TopicChanged) as gone:
-        if manifest.publications and (manifest.retired or isinstance(gone, DataLost)):
+        shown = manifest.publications or manifest.state is ManifestState.DONE  # also where every sink of it is retired
+        if shown and (manifest.retired or isinstance(gone, DataLost)):
             gone.next_step = (
                 f"{'restore the topic; ' if isinstance(gone, DataLost) else ''}what is published stays, and what is "
                 f"damaged or missing in a sink is given up by: tidemark accept damage {manifest.pipeline_name} "
