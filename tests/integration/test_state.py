@@ -207,6 +207,7 @@ def hours_older(world: World, hours: int) -> None:
         connection.execute("SET session_replication_role = replica")
         for table, columns in (
             ("run", ("planned_at",)), ("manifest", ("created_at", "done_at")), ("attempt", ("started_at", "ended_at")),
+            ("hour", ("complete_at",)),
         ):  # fmt: skip
             earlier = ", ".join(f"{column} = {column} - interval '{hours} hours'" for column in columns)
             connection.execute(f"UPDATE tidemark.{table} SET {earlier}")
@@ -231,6 +232,35 @@ def test_hours_that_no_closing_closes_since_it_dies_before_it_begins_are_told(ma
     assert state(world) == "ok"
     world.ok("replay", "demo", "--manifest", "1")
     assert state(world) == "ok", "the next run closes what a replay has opened"
+
+
+@pytest.mark.parametrize("closed_before", [False, True])
+def test_hours_that_a_shorter_lateness_makes_due_at_once_wait_for_the_next_run(
+    make_world: MakeWorld, closed_before: bool
+) -> None:
+    """Known by the last closing, or by when Airflow read the file."""
+    lateness = "24h" if closed_before else "200h"
+    world = make_world(
+        partitions=1, settings={"schedule": "@hourly", "event_time": {"field": "at", "allowed_lateness": lateness}}
+    )
+    now = datetime.now(UTC).replace(tzinfo=None)
+    for ages in (range(5, 11), (0,)):
+        world.send(*(f'{{"n": {age}, "at": "{(now - timedelta(hours=age)).isoformat()}"}}' for age in ages))
+        world.ok("run", "demo")
+        if ages != (0,):
+            hours_older(world, 4)
+    assert any(hour["complete"] for hour in world.json("hours", "demo")) == closed_before
+    if closed_before:  # as the last run of the schedule did
+        with psycopg.connect(world.dsn) as connection:
+            connection.execute("UPDATE tidemark.hour SET complete_at = now() WHERE complete_at IS NOT NULL")
+    world.settings["event_time"] = {"field": "at", "allowed_lateness": "1h"}
+    world.write_pipeline()
+    if not closed_before:
+        assert state(world) == "failing", "nobody knows since when the file says so"
+        deployed(world.pipelines, world.environment())  # as Airflow reads it
+    assert world.ok("status").startswith("demo: ok")
+    world.ok("run", "demo")
+    assert state(world) == "ok"
 
 
 def hour_ago(world: World, *manifests: int) -> None:

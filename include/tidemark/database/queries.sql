@@ -1246,7 +1246,8 @@ SELECT hour FROM hour WHERE pipeline = %(pipeline_name)s AND complete_at IS NULL
 -- name: closable_since
 -- Of hours that are published whole and could be complete with a cut at "due": since when the one that waits longest is
 -- so. Not before the first run that was planned as far, the last attempt at a manifest with rows of it, the last
--- manifest of runs up to that one, and the last decision, which may have opened hours.
+-- manifest of runs up to that one, the last decision, which may have opened hours, and the last closing that succeeded:
+-- what that left open was not due then, by another lateness.
 WITH waiting AS (
     SELECT r.id AS run_id, greatest(r.planned_at, (
         SELECT max(coalesce(a.ended_at, a.started_at)) FROM manifest_hour h JOIN attempt a ON a.manifest_id = h.manifest_id
@@ -1259,7 +1260,9 @@ WITH waiting AS (
 SELECT greatest(
     w.since,
     (SELECT max(m.done_at) FROM manifest m WHERE m.pipeline = %(pipeline_name)s AND m.run_id <= w.run_id),
-    (SELECT max(e.at) FROM event e WHERE e.subject = 'decision' AND e.what ->> 'pipeline' = %(pipeline_name)s)) AS since
+    (SELECT max(e.at) FROM event e WHERE e.subject = 'decision' AND e.what ->> 'pipeline' = %(pipeline_name)s),
+    (SELECT max(newest.complete_at) FROM (
+        SELECT complete_at FROM hour WHERE pipeline = %(pipeline_name)s ORDER BY hour DESC LIMIT 1000) newest)) AS since
 FROM waiting w;
 
 -- name: hours

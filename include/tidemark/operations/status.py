@@ -218,7 +218,8 @@ def status(
         failed = None if waits_for_decision else failed_run
         problems += _of_tasks(database, pipeline_name, failed, planned_at["last"], now, decided=not waits_for_decision)
         if pipeline is not None and not any(problem.kind is State.FAILING for problem in problems):
-            problems += _of_open_hours(database, pipeline, published_up_to, half_replayed, now, max_age)
+            file_since = deployed.since if isinstance(deployed, Deployed) else None
+            problems += _of_open_hours(database, pipeline, file_since, published_up_to, half_replayed, now, max_age)
     if not retired and deployed is None:
         what = "it has no pipeline file here, so nothing is known of its next run"
         restore = (
@@ -316,13 +317,14 @@ def _of_tasks(
 def _of_open_hours(
     database: ManifestDatabase,
     pipeline: Pipeline,
+    file_since: datetime | None,
     published_up_to: datetime | None,
     half_replayed: Sequence[Manifest],
     now: datetime,
     max_age: timedelta | None,
 ) -> list[PipelineProblem]:
     """Hours that runs could have closed for longer than ``max_age``: a closing that dies before it begins leaves no
-    note."""
+    note. Not before the file said what it says: another lateness makes other hours due."""
     if published_up_to is None or max_age is None:
         return []
     lateness = pipeline.event_time.allowed_lateness
@@ -333,7 +335,10 @@ def _of_open_hours(
     held = {row["hour"] for row in database.hours.held(pipeline.name, [manifest.id for manifest in half_replayed])}
     dues = {hour: event_hours.due(hour, lateness) for hour in hours if hour not in held}
     since = database.hours.closable_since(pipeline.name, dues)
-    if since is None or now - since <= max_age:
+    if since is None:
+        return []
+    since = max(since, file_since or since)
+    if now - since <= max_age:
         return []
     what = (
         f"{count_of(len(dues), 'event hour')} could be complete since {since:%Y-%m-%d %H:%M} UTC, and no run has "
