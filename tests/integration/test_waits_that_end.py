@@ -129,7 +129,7 @@ def test_notices_are_of_what_was_seen_after_the_other_process_had_ended(tmp_path
         return []
 
     tell = mock.Mock(name="nothing is told")
-    told = notify.notify(look, memory, tell, after=notify.timedelta(), all_of_them=True, dry_run=False)
+    told = notify.notify(look, memory, tell, after=notify.timedelta(), is_gone=lambda _: True, dry_run=False)
     assert told == []
 
 

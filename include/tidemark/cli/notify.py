@@ -15,8 +15,9 @@ from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError
 from tidemark.operations import notify as operation
 from tidemark.operations.lags import LOOK_UP
-from tidemark.operations.notify import WEBHOOK
+from tidemark.operations.notify import WEBHOOK, Notice
 from tidemark.operations.status import Status
+from tidemark.pipeline.deployed import known_files
 
 commands = Commands()
 MEMORY = "_notified.json"
@@ -63,9 +64,14 @@ def notify(
                 connections=lambda pipelines: connections_of(*pipelines, limit=LOOK_UP),
             )  # fmt: skip
 
-    told = operation.notify(
-        look, environment.home / MEMORY, deliver, after=after, all_of_them=pipeline_name is None, dry_run=dry_run
-    )
+    def is_gone(notice: Notice) -> bool:
+        """Of one pipeline also a wrong file is told, such as a second one of its name: by now it may be right."""
+        if pipeline_name is None:
+            return True
+        of_file = notice.what.startswith(f"{environment.pipelines / notice.pipeline}:")
+        return of_file and notice.pipeline not in known_files(environment.pipelines, ())
+
+    told = operation.notify(look, environment.home / MEMORY, deliver, after=after, is_gone=is_gone, dry_run=dry_run)
     if as_json:
         click.echo(json.dumps([notice.message() for notice in told], indent=2))
         return

@@ -109,13 +109,13 @@ def notify(
     deliver: Deliver,
     *,
     after: timedelta,
-    all_of_them: bool,
+    is_gone: Callable[[Notice], bool],
     dry_run: bool,
 ) -> list[Notice]:
     """Tell what is new and what is over of these pipelines; returns what was told, or in a dry run would be.
 
     ``look`` is called when no other process tells: what it sees is newer than all that was told before.
-    ``all_of_them``: there are no others, so that one that is missing has no problems any more.
+    ``is_gone``: whether what a notice is about, which was not looked at, is there no more.
     A problem that may end by itself is told when it has lasted for ``after``. Raises ``NotDone`` when a notice is not
     delivered; what was told before stays told. Raises ``Unavailable`` when another process does not end.
     """
@@ -137,7 +137,7 @@ def notify(
         if not dry_run:
             _write(memory, known)  # since when each is known, also when a delivery fails
         for key, kept in list(known.items()):
-            if key not in problems and _is_over(kept, looked_at, all_of_them=all_of_them):
+            if key not in problems and _is_over(kept, looked_at, is_gone):
                 if kept.told:
                     tell(replace(kept, over=True), None)
                 known.pop(key, None)
@@ -150,11 +150,11 @@ def notify(
     return told
 
 
-def _is_over(notice: Notice, looked_at: Mapping[str, Status], *, all_of_them: bool) -> bool:
+def _is_over(notice: Notice, looked_at: Mapping[str, Status], is_gone: Callable[[Notice], bool]) -> bool:
     """Whether a problem that is not there any more was looked for: the source may not answer, or a file wrong."""
     status = looked_at.get(notice.pipeline)
     if status is None:
-        return all_of_them
+        return is_gone(notice)
     return notice.kind not in status.unseen
 
 
