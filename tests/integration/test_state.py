@@ -213,8 +213,11 @@ def hours_older(world: World, hours: int) -> None:
             connection.execute(f"UPDATE tidemark.{table} SET {earlier}")
 
 
-def test_hours_that_no_closing_closes_since_it_dies_before_it_begins_are_told(make_world: MakeWorld) -> None:
-    world = make_world(partitions=1, settings={"schedule": "@hourly"})
+@pytest.mark.parametrize("unfinished", ["retry", "fail", "report"])
+def test_hours_that_no_closing_closes_since_it_dies_before_it_begins_are_told(
+    make_world: MakeWorld, unfinished: str
+) -> None:
+    world = make_world(partitions=1, settings={"schedule": "@hourly", "unfinished": unfinished})
     world.produce(10)
     world.ok("run", "demo")
     hours_older(world, 5)
@@ -232,6 +235,31 @@ def test_hours_that_no_closing_closes_since_it_dies_before_it_begins_are_told(ma
     assert state(world) == "ok"
     world.ok("replay", "demo", "--manifest", "1")
     assert state(world) == "ok", "the next run closes what a replay has opened"
+
+
+@pytest.mark.parametrize("unfinished", ["retry", "fail"])
+def test_hours_that_stay_open_since_a_manifest_fails_again_and_again_are_told_as_that(
+    make_world: MakeWorld, unfinished: str
+) -> None:
+    world = make_world(
+        partitions=1, settings={"schedule": "@hourly", "on_error": "fail", "unfinished": unfinished, "max_age": "30m"}
+    )
+    world.produce(1)
+    world.ok("run", "demo")
+    world.produce(1, bad_every=1)
+    for count in (0, 3):
+        world.produce(count)
+        assert world.here("run", "demo").exit_code == 1
+    hours_older(world, 1)
+    assert state(world) == "unfinished"
+    next_step = reason(world)[1]
+    assert next_step.endswith("or write dead_letter in the pipeline file; then: tidemark retry demo")
+    world.settings |= {"on_error": "dead_letter", "max_dead_letters": None}
+    world.write_pipeline()
+    world.ok("retry", "demo")
+    assert [hour["complete"] for hour in world.json("hours", "demo", "--incomplete")] == [False]
+    world.ok("run", "demo")
+    assert state(world) == "ok"
 
 
 @pytest.mark.parametrize("closed_before", [False, True])
@@ -683,6 +711,14 @@ def test_of_two_files_with_one_name_the_second_is_told_with_the_pipeline_too(
         assert "demo2.yaml: failing" in printed.stdout
         assert 'is "demo", as in ' in printed.stdout
         assert "demo2.yaml: failing" in world.ok("monitor", "notify", *words, "--dry-run", "--after", "0s")
+        told = ("monitor", "notify", *words, "--after", "0s", "--command", "true")
+        for _ in range(2):  # it is over in between
+            copy.write_text((world.pipelines / "demo.yaml").read_text())
+            assert "demo2.yaml: failing" in world.ok(*told)
+            assert world.ok(*told) == ""
+            copy.unlink()
+            assert "demo2.yaml: no longer failing" in world.ok(*told)
+        copy.write_text((world.pipelines / "demo.yaml").read_text())
     copy.unlink()
     assert state(world) == "ok"
 

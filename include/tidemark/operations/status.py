@@ -20,7 +20,7 @@ from tidemark.model.problem import Problem
 from tidemark.operations.lags import Answer
 from tidemark.pipeline.deployed import Deployed
 from tidemark.pipeline.schedule import Schedule
-from tidemark.pipeline.settings import Pipeline
+from tidemark.pipeline.settings import Pipeline, Unfinished
 from tidemark.planner import OnDataLoss, acceptance_of
 
 START = timedelta(minutes=10)  # that a planned manifest may wait for its first attempt: other tasks are before it
@@ -217,7 +217,8 @@ def status(
     elif not retired:
         failed = None if waits_for_decision else failed_run
         problems += _of_tasks(database, pipeline_name, failed, planned_at["last"], now, decided=not waits_for_decision)
-        if pipeline is not None and not any(problem.kind is State.FAILING for problem in problems):
+        explained = any(problem.kind is State.FAILING for problem in problems) or _keep_runs_open(pipeline, stopped)
+        if pipeline is not None and not explained:
             file_since = deployed.since if isinstance(deployed, Deployed) else None
             problems += _of_open_hours(database, pipeline, file_since, published_up_to, half_replayed, now, max_age)
     if not retired and deployed is None:
@@ -346,6 +347,14 @@ def _of_open_hours(
     )
     run = f"look at the task {Task.CLOSE} of the DAG, or: tidemark run {pipeline.name}"
     return [PipelineProblem(None, what, run, kind=State.FAILING, cause="open hours")]
+
+
+def _keep_runs_open(pipeline: Pipeline | None, stopped: Sequence[Manifest]) -> bool:
+    """Whether no run comes to its closing before these manifests are finished, by ``unfinished`` of the file."""
+    if pipeline is None or pipeline.unfinished is Unfinished.REPORT:
+        return False
+    of_all = pipeline.unfinished is Unfinished.FAIL  # else what is blocked keeps no later run open
+    return any(of_all or each.state is not ManifestState.BLOCKED for each in stopped)
 
 
 def _cause(what: str) -> str:
