@@ -252,7 +252,7 @@ def _unknown_manifests(
 
 
 def _equations(manifest: Manifest) -> Iterator[Problem]:
-    if manifest.state is ManifestState.DONE and not manifest.publications:
+    if manifest.state is ManifestState.DONE and not manifest.publications and not manifest.given_up:
         yield Problem(
             manifest.id,
             "is done without a publication",
