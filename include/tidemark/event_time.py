@@ -1,4 +1,4 @@
-"""Event time: the moment a record belongs to, from a field of its data, a header, or Kafka's timestamp.
+"""Event time: the moment a record belongs to, from a field of its data, a header, or the source's timestamp.
 
 A field is a column, or a path into structs such as ``meta.created.at``. A text is RFC 3339, or fits a pattern
 (``time_pattern.py``), or is a whole number when a unit is given. A header is such a text; of several with the name the
@@ -134,10 +134,10 @@ class Placed:
 
 @dataclass(frozen=True)
 class EventTime:
-    """Where the event time of a pipeline's records comes from: a ``field``, a ``header``, or the Kafka timestamp.
+    """Where the event time of a pipeline's records comes from: a ``field``, a ``header``, or the source.
 
     ``unit`` is that of whole numbers, milliseconds without one; a text is a whole number only when it is set. A time is
-    invalid before ``earliest``, from 2200-01-01 on, and more than ``max_ahead`` after the record's Kafka timestamp, by
+    invalid before ``earliest``, from 2200-01-01 on, and more than ``max_ahead`` after the source's timestamp, by
     which a replay judges as the first attempt did.
     """
 
@@ -193,34 +193,34 @@ class EventTime:
                 next_step="use a timestamp, date, text or integer field, or declare this one as such",
             )
 
-    def place(self, rows: pa.RecordBatch, kafka_timestamps: pa.Array, headers: pa.Array | None = None) -> Placed:
+    def place(self, rows: pa.RecordBatch, source_timestamps: pa.Array, headers: pa.Array | None = None) -> Placed:
         """The event time of each row; all arguments have one entry per row, in the same order.
 
         ``headers`` are needed only when a header holds the time.
         """
-        source = self._source(rows, kafka_timestamps, headers)
+        source = self._source(rows, source_timestamps, headers)
         parsed = self._parsed(source)
-        when = self._within_bounds(parsed, kafka_timestamps)
+        when = self._within_bounds(parsed, source_timestamps)
         if not when.null_count:
             return Placed(when, ())
         if self.on_invalid is OnInvalid.SOURCE_TIMESTAMP:
-            when = pc.coalesce(when, self._within_bounds(kafka_timestamps, kafka_timestamps))
+            when = pc.coalesce(when, self._within_bounds(source_timestamps, source_timestamps))
         reasons = tuple((index, self._why(source, parsed, index)) for index in _nulls(when))
         return Placed(when, reasons)
 
-    def _source(self, rows: pa.RecordBatch, kafka_timestamps: pa.Array, headers: pa.Array | None) -> pa.Array:
+    def _source(self, rows: pa.RecordBatch, source_timestamps: pa.Array, headers: pa.Array | None) -> pa.Array:
         if self.header is not None:
             assert headers is not None, "the caller has the headers"
             return last_header(headers, self.header)
-        return kafka_timestamps if self.field is None else _column_at(rows, self.field)
+        return source_timestamps if self.field is None else _column_at(rows, self.field)
 
-    def _within_bounds(self, moments: pa.Array, kafka_timestamps: pa.Array) -> pa.Array:
+    def _within_bounds(self, moments: pa.Array, source_timestamps: pa.Array) -> pa.Array:
         earliest, latest = pa.scalar(self.earliest, INSTANT), pa.scalar(LATEST, INSTANT)
         inside = pc.and_(pc.greater_equal(moments, earliest), pc.less(moments, latest))
         within = pc.if_else(inside, moments, None)
         if self.max_ahead is None:
             return within
-        ahead = pc.subtract(within, kafka_timestamps.cast(INSTANT))
+        ahead = pc.subtract(within, source_timestamps.cast(INSTANT))
         return pc.if_else(pc.less_equal(ahead, pa.scalar(self.max_ahead, pa.duration("us"))), within, None)
 
     def _parsed(self, source: pa.Array) -> pa.Array:

@@ -13,6 +13,7 @@ from tidemark.doctor.checks import Check, examine
 from tidemark.errors import Unavailable
 from tidemark.model import findings
 from tidemark.model.findings import Finding, Severity, clock, ok
+from tidemark.sources.registry import connectors
 
 
 def run(*checks: Check) -> list[Finding]:
@@ -119,7 +120,8 @@ def test_a_java_that_is_not_there_is_said_with_the_place(tmp_path: Path, monkeyp
 def test_jars_must_have_the_version_of_pyspark(
     tmp_path: Path, versions: list[str], severity: Severity, text: str
 ) -> None:
-    for name in machine.CONNECTOR:
+    [connector] = connectors()
+    for name in connector.jars:
         for version in versions:
             (tmp_path / f"{name}-{version}.jar").touch()
     jar_findings = list(machine.jars(tmp_path))

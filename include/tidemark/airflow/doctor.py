@@ -55,7 +55,7 @@ def spark_connections(pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
 
 
 def other_connections(pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
-    """The connections that pipelines name exist; the checks of Kafka and of the targets use what they hold."""
+    """The connections that pipelines name exist; the checks of the source and of the targets use what they hold."""
     for conn_id in sorted({conn_id for pipeline in pipelines for conn_id in pipeline.connections()}):
         if stored(conn_id) is None:
             step = f"create it in Admin > Connections, or set {variable_of(conn_id)} for the workers"

@@ -1,8 +1,8 @@
 """The command line ``tidemark``: the same verbs as Airflow's tasks, by the same functions.
 
 Exit status: 0 done, 1 work failed or a difference was found, 2 wrong use, 130 interrupted. Results go to standard
-output (as JSON with ``--json``), progress and errors to standard error. A command is imported when it is used: Kafka's,
-PostgreSQL's and Arrow's libraries take longer to import than most commands take to work.
+output (as JSON with ``--json``), progress and errors to standard error. A command is imported when it is used: the
+libraries of sources, of PostgreSQL and of Arrow take longer to import than most commands take to work.
 """
 
 import sys

@@ -1,7 +1,7 @@
 """The types of single values of a pipeline file: durations, sizes, schedules, times, servers, layouts.
 
 Each function takes a value as the file has it, and returns it checked or raises an error of ``wrong``. The message
-continues a line such as "source.kafka.slice.max_bytes:", so it starts with "must", "is" or "has".
+continues a line such as "event_time.allowed_lateness:", so it starts with "must", "is" or "has".
 """
 
 import re

@@ -12,11 +12,11 @@ from pathlib import Path
 from tidemark.doctor.checks import Check
 from tidemark.environment import Environment
 from tidemark.model.findings import Finding, disk_space, failed, ok, warning
+from tidemark.sources.registry import connectors
 
 PYTHON = ((3, 11), (3, 14))  # [first, end), as requires-python in pyproject.toml
 JAVA = ("17", "21")
 VECTORS = "jdk.incubator.vector"  # Spark loads this module when it starts, and some small Java runtimes lack it
-CONNECTOR = ("spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13")
 JAVA_TIMEOUT_S = 10
 
 
@@ -81,16 +81,18 @@ def packages() -> Iterator[Finding]:
 
 
 def jars(folder: Path | None) -> Iterator[Finding]:
-    """Spark's Kafka connector must have the version of PySpark; another version fails in the middle of a job."""
+    """Spark's connectors must have the version of PySpark; another version fails in the middle of a job."""
     wanted = version("pyspark")
+    needed = connectors()
     if folder is None:
+        names = " and the ".join(connector.name for connector in needed)
         yield warning(
             "spark jars",
-            "TIDEMARK_SPARK_JARS is not set: then Spark's own class path must have the Kafka connector",
+            f"TIDEMARK_SPARK_JARS is not set: then Spark's own class path must have the {names}",
             "set it to a folder with the connector; make setup fills .tidemark/jars/spark",
         )
         return
-    for name in CONNECTOR:
+    for name in (name for connector in needed for name in connector.jars):
         files = folder.glob(f"{name}-*.jar")
         versions = sorted(file.name.removeprefix(f"{name}-").removesuffix(".jar") for file in files)
         if versions == [wanted]:

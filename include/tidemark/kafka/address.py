@@ -1,6 +1,4 @@
-"""The address of Kafka, as a pipeline file says it (a connection or servers) and as tools for lineage say it."""
-
-from dataclasses import dataclass
+"""Checks where a pipeline file says that Kafka is, and names topics as tools for lineage do."""
 
 from pydantic import ValidationInfo
 
@@ -8,32 +6,9 @@ from tidemark.config.values import wrong
 from tidemark.model.dataset import Dataset
 
 
-@dataclass(frozen=True)
-class Address:
-    """One of the two is set; it holds no secret."""
-
-    connection: str | None
-    servers: str | None
-
-    def __str__(self) -> str:
-        return f"connection {self.connection}" if self.connection else str(self.servers)
-
-    def is_same(self, other: "Address | None") -> bool:
-        """Whether both have the same connection, or a server in common. Only Kafka knows whether two others are one."""
-        if other is None:
-            return False
-        if self.connection is not None:
-            return self.connection == other.connection
-        return bool(_servers(self.servers) & _servers(other.servers))
-
-
 def dataset_of_topic(servers: str, topic: str) -> Dataset:
     """What tools for lineage call a topic, by the first of the cluster's servers (``host:port,host:port``)."""
     return Dataset(f"kafka://{servers.split(',')[0].strip()}", topic)
-
-
-def _servers(text: str | None) -> set[str]:
-    return {server.strip() for server in (text or "").split(",") if server.strip()}
 
 
 def one_address(servers: str | None, info: ValidationInfo) -> str | None:

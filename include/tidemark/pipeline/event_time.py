@@ -39,7 +39,7 @@ def _earliest(value: object) -> datetime:
 
 
 class EventTimeSettings(Section):
-    """When a record happened: Kafka's timestamp when neither ``field``, ``header`` nor ``source`` is set."""
+    """When a record happened: the source's timestamp when neither ``field``, ``header`` nor ``source`` is set."""
 
     field: str | None = Field(
         default=None,
@@ -95,7 +95,7 @@ class EventTimeSettings(Section):
         return self
 
     def order(self) -> dict[str, Any]:
-        """What the executors need; without ``field`` and ``header`` it is Kafka's timestamp."""
+        """What the executors need; without ``field`` and ``header`` it is the source's timestamp."""
         return {
             "field": self.field,
             "header": self.header,

@@ -327,7 +327,7 @@ def _description(loc: Place) -> str:
 
 
 def _section(loc: Place) -> type[Section]:
-    """The model at the place of a pydantic error, such as ``Slice`` for source, kafka, slice."""
+    """The model at the place of a pydantic error, such as ``Slice`` for the ``slice`` of a source."""
     models: list[type[Section]] = [Pipeline]
     if _in_list(loc):
         models, loc = [*OF_TOPICS], loc[1:]

@@ -9,7 +9,7 @@ from pydantic import Field
 from tidemark.config.base import Name, OneKind, Section
 from tidemark.decoders.pins import Pins
 from tidemark.decoders.settings import RowSettings
-from tidemark.kafka.address import Address
+from tidemark.model.address import Address
 from tidemark.sinks.kinds import SINKS
 
 

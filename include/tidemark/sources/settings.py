@@ -2,6 +2,7 @@
 
 import re
 from abc import abstractmethod
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, ClassVar
@@ -10,7 +11,7 @@ from pydantic import Field, StrictInt, ValidationInfo, field_validator
 
 from tidemark.config.base import Duration, OneKind, Pattern, Section, Size, Topic
 from tidemark.config.values import wrong
-from tidemark.kafka.address import Address
+from tidemark.model.address import Address
 from tidemark.planner import OnDataLoss
 from tidemark.sources.kinds import SOURCES
 
@@ -57,10 +58,27 @@ class Slice(Section):
         return span
 
 
+@dataclass(frozen=True)
+class Connector:
+    """What Spark needs to read a kind of source. ``jars`` lack their version, which is PySpark's.
+
+    ``format`` is what Spark reads by; the first of ``jars`` has it, and ``group`` publishes that jar.
+    """
+
+    name: str
+    format: str
+    group: str
+    jars: tuple[str, ...]
+
+
 class SourceSettings(Section):
-    """The topics that a pipeline reads, and how. ``kind`` is the name of the source in the registry."""
+    """The topics that a pipeline reads, and how. ``kind`` is the name of the source in the registry.
+
+    ``connector`` is None for a source that Spark reads with what it has.
+    """
 
     kind: ClassVar[str]
+    connector: ClassVar[Connector | None] = None
 
     topics: tuple[Topic, ...] = Field(default=(), description="Names of the topics.", examples=[["flights"]])
     topics_regex: Pattern | None = Field(

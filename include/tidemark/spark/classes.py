@@ -62,7 +62,7 @@ def make_class_archive(jars: Path, open_session: OpenSession) -> Path:
 
 
 def _use(session: "SparkSession") -> None:
-    """Do what a manifest's job does, but from no source: Kafka's jars have a class loader that is never archived."""
+    """Do what a manifest's job does, but from no source: connectors have a class loader that is never archived."""
     from pyspark import SparkContext
 
     columns = (

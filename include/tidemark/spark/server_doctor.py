@@ -17,6 +17,8 @@ from tidemark.connections import Lookup, in_memory, of_process
 from tidemark.errors import TidemarkError
 from tidemark.model.findings import Finding, failed, ok, warning
 from tidemark.pipeline.settings import Pipeline
+from tidemark.sources.registry import connectors
+from tidemark.sources.settings import Connector
 from tidemark.spark.connected import ERRORS, RETRIES, send_package
 from tidemark.spark.executor_answers import findings_of, nonce_files, questions_of
 from tidemark.spark.job import cause_of
@@ -31,7 +33,7 @@ NO_SOURCE = "DATA_SOURCE_NOT_FOUND"
 def findings(
     remote: Remote, home: Path, pipelines: Sequence[Pipeline], addresses: Sequence[str], lookup: Lookup
 ) -> Iterator[Finding]:
-    """Whether the server answers, has Kafka's connector, and a Python in which our tasks run.
+    """Whether the server answers, has the connectors of the sources, and a Python in which our tasks run.
 
     Its tasks get the connections of ``lookup`` as those of a manifest do.
     """
@@ -45,13 +47,14 @@ def findings(
             yield warning(NAME, message, "start it with the same version: tidemark spark serve")
         else:
             yield ok(NAME, f"{remote.address} answers, Spark {session.version}")
-        if not _has_connector(session):
-            yield failed(
-                NAME,
-                "it has no Kafka connector",
-                "start it with: tidemark spark serve, which takes TIDEMARK_SPARK_JARS; or with --packages "
-                f"org.apache.spark:spark-sql-kafka-0-10_2.13:{ours}",
-            )
+        for connector in connectors():
+            if not _has(session, connector):
+                yield failed(
+                    NAME,
+                    f"it has no {connector.name}",
+                    "start it with: tidemark spark serve, which takes TIDEMARK_SPARK_JARS; or with --packages "
+                    f"{connector.group}:{connector.jars[0]}:{ours}",
+                )
         send_package(session, home)
         with nonce_files(pipelines) as nonces, in_memory(_connections(pipelines, lookup)) as file:
             asked = questions_of(pipelines, addresses, nonces)
@@ -62,9 +65,9 @@ def findings(
         session.stop()
 
 
-def _has_connector(session: SparkSession) -> bool:
+def _has(session: SparkSession, connector: Connector) -> bool:
     try:
-        session.read.format("kafka").load().schema  # noqa: B018 - asks the server
+        session.read.format(connector.format).load().schema  # noqa: B018 - asks the server
     except PySparkException as error:
         return error.getCondition() != NO_SOURCE  # it has one, which lacks options
     return True

@@ -29,7 +29,7 @@ from tidemark.spark.java import java_options
 from tidemark.spark.reach import why_unreachable
 from tidemark.spark.shipped import is_local, package_zip
 
-# Spark's default words and those of Kafka's keys: Spark shows such options as stars in plans and debug logs.
+# Spark's default words and those of the keys of sources: Spark shows such options as stars in plans and debug logs.
 REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key|private key"
 DEFAULT_MASTER_PORT = 7077
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -39,7 +39,7 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def spark_configuration(jars: Path | None) -> dict[str, str]:
-    """The properties of every job. ``jars`` is the folder with the Kafka connector; None: the cluster has it."""
+    """The properties of every job. ``jars`` is the folder with the sources' connectors; None: the cluster has them."""
     settings = {
         "spark.sql.session.timeZone": "UTC",
         **arrow_batches(None),

@@ -15,7 +15,7 @@ from tidemark.suggestion import with_nearest
 # with the next incarnation.
 PLACE_COLUMNS = ("_topic", "_partition", "_offset", "_incarnation")
 NUMBER = "_row"  # of a row among those of its record; a table has it in its key or not at all
-KAFKA_TIMESTAMP = "_timestamp"
+SOURCE_TIMESTAMP = "_timestamp"
 
 
 class Settings(TableSettings):
@@ -74,17 +74,17 @@ class Settings(TableSettings):
 
     def _why_not_order(self, rows: RowSettings, never_null: set[str]) -> str:
         types = rows.field_types()
-        if self.order_by in (None, KAFKA_TIMESTAMP):
+        if self.order_by in (None, SOURCE_TIMESTAMP):
             return ""
         if self.order_by not in types:
-            return f"has no column {self.order_by} to order by; allowed: {', '.join([KAFKA_TIMESTAMP, *types])}"
+            return f"has no column {self.order_by} to order by; allowed: {', '.join([SOURCE_TIMESTAMP, *types])}"
         if self.order_by not in never_null:
             return f"may not order by {self.order_by}: {NULLABLE}"
         if types[self.order_by].startswith(("list", "struct", "map")):
             return f"may not order by {self.order_by}: it is {types[self.order_by]}"
         if rows.tombstone_fields() and self.order_by not in rows.tombstone_fields():
             return (
-                f"may not order by {self.order_by}: a tombstone has no such field; write order_by: {KAFKA_TIMESTAMP}, "
+                f"may not order by {self.order_by}: a tombstone has no such field; write order_by: {SOURCE_TIMESTAMP}, "
                 "or leave it out"
             )
         return ""

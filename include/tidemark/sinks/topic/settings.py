@@ -15,7 +15,8 @@ from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.decoders.schema_registry.registry_settings import RegistrySettings
 from tidemark.decoders.settings import RowSettings
 from tidemark.errors import ConfigurationError
-from tidemark.kafka.address import Address, one_address
+from tidemark.kafka.address import one_address
+from tidemark.model.address import Address
 from tidemark.sinks.settings import SinkSettings
 from tidemark.sinks.stored.staging_settings import StagingSettings
 from tidemark.storage.base import is_s3

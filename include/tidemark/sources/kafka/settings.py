@@ -6,10 +6,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 
 from tidemark.config import values
 from tidemark.config.base import wrong_at
-from tidemark.kafka.address import Address, one_address
+from tidemark.kafka.address import one_address
 from tidemark.kafka.options import KafkaOptions
+from tidemark.model.address import Address
 from tidemark.sources.kafka.starting_offsets import ExplicitOffsets, StartingOffsets
-from tidemark.sources.settings import SourceSettings
+from tidemark.sources.settings import Connector, SourceSettings
 from tidemark.suggestion import with_nearest
 
 
@@ -21,6 +22,12 @@ class Settings(SourceSettings):
     """Topics of one Kafka cluster. Exactly one of ``connection`` and ``bootstrap_servers`` is set."""
 
     kind = "kafka"
+    connector = Connector(
+        "Kafka connector",
+        "kafka",
+        "org.apache.spark",
+        ("spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13"),
+    )
 
     connection: Annotated[str, AfterValidator(values.connection_id)] | None = Field(
         default=None, description="Id of an Airflow connection.", examples=["kafka_default"]

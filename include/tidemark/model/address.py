@@ -1,0 +1,26 @@
+"""The address of topics, as a pipeline file says it: a connection or servers."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Address:
+    """One of the two is set; it holds no secret."""
+
+    connection: str | None
+    servers: str | None
+
+    def __str__(self) -> str:
+        return f"connection {self.connection}" if self.connection else str(self.servers)
+
+    def is_same(self, other: "Address | None") -> bool:
+        """Whether both have the same connection, or a server in common. Only they know if two others are one."""
+        if other is None:
+            return False
+        if self.connection is not None:
+            return self.connection == other.connection
+        return bool(_servers(self.servers) & _servers(other.servers))
+
+
+def _servers(text: str | None) -> set[str]:
+    return {server.strip() for server in (text or "").split(",") if server.strip()}
