@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidemark.spark.ended import advice, how
+from tidemark.spark.ended import advice, describe_end
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from tidemark.spark.ended import advice, how
     ],
 )
 def test_an_end_is_named_by_its_signal_or_its_exit_status(status: int, words: str) -> None:
-    assert how(status) == words
+    assert describe_end(status) == words
 
 
 @pytest.mark.parametrize(("status", "of_memory"), [(-9, True), (137, True), (52, True), (-15, False), (1, False)])

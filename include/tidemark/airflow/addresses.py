@@ -17,7 +17,7 @@ def of_airflow() -> str:
     return str(conf.get("api", "base_url", fallback="")).rstrip("/")
 
 
-def of_page(pipeline_name: str, manifest_id: int | None = None) -> str | None:
+def page_address(pipeline_name: str, manifest_id: int | None = None) -> str | None:
     """The page of a pipeline or a manifest, for who reads a log or a note; None when Airflow's address is not set."""
     airflow = of_airflow()
     manifest = "" if manifest_id is None else f"/manifests/{manifest_id}"
@@ -26,8 +26,8 @@ def of_page(pipeline_name: str, manifest_id: int | None = None) -> str | None:
 
 def links(pipeline_name: str, manifests: list[int]) -> list[str]:
     """Lines for the note of a DAG run: the page of the pipeline, then those of the first manifests."""
-    named = [(f"pipeline {pipeline_name}", of_page(pipeline_name))]
-    named += [(f"manifest {each}", of_page(pipeline_name, each)) for each in manifests[:LINKED]]
+    named = [(f"pipeline {pipeline_name}", page_address(pipeline_name))]
+    named += [(f"manifest {each}", page_address(pipeline_name, each)) for each in manifests[:LINKED]]
     return [f"{name}: {address}" for name, address in named if address]
 
 

@@ -31,7 +31,7 @@ from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
 from tidemark.pipeline.settings import Engine, Pipeline
 from tidemark.spark.engines import engine_of, on_server
-from tidemark.spark.session import check_master, of_driver, spark_configuration
+from tidemark.spark.session import check_master, driver_configuration, spark_configuration
 from tidemark.spark.shipped import is_local, package_zip
 from tidemark.spark.submitted import read_receipt, remove_order, write_order
 
@@ -99,7 +99,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
         return self._label
 
     def _page(self) -> str | None:
-        return addresses.of_page(self.pipeline.name, int(self.manifest_id))
+        return addresses.page_address(self.pipeline.name, int(self.manifest_id))
 
     def _tell(self, lines: list[str]) -> None:
         for line in lines:
@@ -178,7 +178,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
         try:
             with TemporaryDirectory(prefix="tidemark-spark-") as folder, in_environment(self.pipeline, lookup):
                 master, jars = spark_master(self._conn_id), Environment.from_variables().spark_jars
-                self.conf = of_driver(master, Path(folder), self.conf or {}, order.span, jars)
+                self.conf = driver_configuration(master, Path(folder), self.conf or {}, order.span, jars)
                 super().execute(context)
         except AirflowException as failed:
             self._raise_reason(file, order)

@@ -54,7 +54,7 @@ def _page(error: TidemarkError) -> list[str]:
     pipeline, manifest = error.context.get("pipeline"), error.context.get("manifest")
     if not isinstance(pipeline, str) or isinstance(error, NotFound):
         return []
-    page = addresses.of_page(pipeline, manifest if isinstance(manifest, int) else None)
+    page = addresses.page_address(pipeline, manifest if isinstance(manifest, int) else None)
     return [f"page: {page}"] if page else []
 
 

@@ -19,7 +19,7 @@ from tidemark.operations.peek import RecordSelection
 from tidemark.operations.peek import peek as decode_records
 from tidemark.pipeline.loader import find
 from tidemark.sinks.dead_letters import ERROR_CLASSES
-from tidemark.sinks.located import Standing
+from tidemark.sinks.located import RecordStatus
 from tidemark.sources.registry import open_source
 from tidemark.suggestion import nearest
 
@@ -50,7 +50,7 @@ def where(
         if not chains:
             log.note(_unknown(topic, partition, database.chains.topics(pipeline_name), pipeline_name))
     output_records.located(chains, as_json)
-    command.exit(0 if any(chain.standing is Standing.HELD for chain in chains) else 1)
+    command.exit(0 if any(chain.standing is RecordStatus.HELD for chain in chains) else 1)
 
 
 def _unknown(topic: str, partition: int, topics: Sequence[str], pipeline_name: str | None) -> str:

@@ -28,7 +28,7 @@ from tidemark.lifecycle.known_sinks import know_sinks
 from tidemark.lifecycle.look_back import looked_back
 from tidemark.lifecycle.ownership import belongs_to
 from tidemark.lifecycle.preflight import OF_ONE_SINK, check_for_attempt, not_known, refuse_other_name, refuse_outlived
-from tidemark.lifecycle.progress import tell_progress
+from tidemark.lifecycle.progress import report_progress
 from tidemark.lifecycle.publish import Ending, Outcome, Publisher, published_counts
 from tidemark.lifecycle.select import own_manifest, refuse_archived
 from tidemark.lifecycle.turns import refuse_before_turn
@@ -55,7 +55,7 @@ def process(
     manifest = own_manifest(context, manifest_id)
     if manifest.state is ManifestState.DONE and not replay and not context.sinks_to_finish(manifest):
         done = Outcome(manifest_id, manifest.attempt, Ending.ALREADY_DONE, published_counts(manifest))
-        return done.noting(tell_progress(context))
+        return done.noting(report_progress(context))
     refuse_archived([manifest])
     if manifest.retired:
         _refuse_done_before(manifest)
@@ -65,7 +65,7 @@ def process(
         context, pipeline=pinned(context.pipeline, context.lookup, _schemas(context, manifest_id), register=True)
     )
     outcome = _Attempt(context, manifest, stage, replay=replay, allowed=allowed).run()
-    return outcome.noting(tell_progress(context))
+    return outcome.noting(report_progress(context))
 
 
 def _schemas(context: Context, manifest_id: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from tidemark.lifecycle.older import (
     refuse_older,
 )
 from tidemark.lifecycle.preflight import recent_manifests
-from tidemark.lifecycle.progress import tell_progress
+from tidemark.lifecycle.progress import report_progress
 from tidemark.lifecycle.publish import Publisher, published_counts
 from tidemark.model.manifest import Counts, Manifest, ManifestState
 from tidemark.model.receipt import sum_of_hours
@@ -78,7 +78,7 @@ def require_run_done(
     manifests = require_done(context, sorted({*own, *processed}))
     Publisher(context).sweep(above=recent_manifests(context.database))
     context.database.manifests.add_up_sums(context.pipeline_name)
-    tell_progress(context)  # also of losses that a person accepted, and so that the group's offsets do not expire
+    report_progress(context)  # also of losses that a person accepted, and so that the group's offsets do not expire
     if context.pipeline.unfinished is Unfinished.FAIL:
         refuse_older(context, older_unfinished(context, own, held))
     return run, manifests

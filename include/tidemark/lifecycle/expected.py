@@ -1,4 +1,4 @@
-"""What the manifest database says that one target holds, for sinks that compare it with the target."""
+"""Lists what one target must hold by the manifest database, for sinks that compare it with the target."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""What a target shows of a manifest: the record of an attempt, and the objects that it names."""
+"""Reads what a target shows of a manifest: the record of an attempt, and the objects that it names."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace

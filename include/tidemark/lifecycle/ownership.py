@@ -1,4 +1,4 @@
-"""Whose a target is: two manifest databases in one target would give their manifests the same ids."""
+"""Checks who owns a target: two manifest databases in one target would give their manifests the same ids."""
 
 from tidemark.errors import ForeignLake
 from tidemark.sinks.base import Owner, Sink

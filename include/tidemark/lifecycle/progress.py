@@ -1,14 +1,14 @@
-"""The source's own tools are told up to where all is published. Tidemark itself never reads that again."""
+"""Reports to the source's own tools up to where all is published. Tidemark itself never reads that again."""
 
 from tidemark.errors import TidemarkError
 from tidemark.lifecycle.context import Context
 from tidemark.model.offsets import TopicPartition
 
 
-def tell_progress(context: Context) -> str | None:
+def report_progress(context: Context) -> str | None:
     """Tell the source, where the pipeline file asks for it; what to say when that failed, since no manifest depends
     on it."""
-    if not context.source.tells_progress:
+    if not context.source.reports_progress:
         return None
     told: dict[TopicPartition, int] | None = None
     try:
@@ -17,7 +17,7 @@ def tell_progress(context: Context) -> str | None:
         database_id = context.database.id()
         # Of two that tell at once, the last asks again, and has then told what is newest.
         while (now := published_ends(context)) != told:
-            context.source.tell_progress(now, database_id, former)
+            context.source.report_progress(now, database_id, former)
             told = now
     except TidemarkError as error:
         return f"the source is not told how far all is published: {error.what}; {error.next_step}"

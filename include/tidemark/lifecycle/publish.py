@@ -1,8 +1,8 @@
-"""How one attempt becomes visible (the numbers are those of docs/guarantees.md):
+"""Makes one attempt visible (the numbers are those of docs/guarantees.md):
 
-1. ``publish.receipt``        the receipt is stored, if this attempt is the newest; then the log is looked at once more
-                              (divergence.py); what lower attempts put and nobody published is declared taken back
-                              with the receipt, and now removed
+1. ``publish.receipt``        the receipt is stored, if this attempt is the newest; then the last record read is
+                              compared with the topic again (divergence.py); what lower attempts put and nobody
+                              published is declared taken back with the receipt, and now removed
 2. ``publish.mid``            files: each object moves to its key, which belongs to this attempt alone;
                               tables: the attempt takes the marker row, and no lower attempt can take it any more
 3. ``publish.before_record``  files: all objects are made durable, then the record of this attempt is written into the

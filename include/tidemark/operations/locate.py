@@ -14,7 +14,7 @@ from tidemark.model.manifest import Manifest, ManifestState, Publication, RangeK
 from tidemark.model.offsets import TopicPartition
 from tidemark.model.receipt import Receipt
 from tidemark.sinks.base import Sink
-from tidemark.sinks.located import Located, Standing
+from tidemark.sinks.located import Located, RecordStatus
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class ChainOffset:
     offset: int
     incarnation: int
     retired: bool
-    standing: Standing
+    standing: RecordStatus
     message: str
     range: Span | None
     manifest: CoveringManifest | None
@@ -94,7 +94,7 @@ def _chain_offset(
         held = tuple(_in_sinks(database, manifest, at, offset, sinks))
         standing, message = _overall(manifest, held)
     else:
-        standing, message = Standing.LOST, "retention took it before it was read"
+        standing, message = RecordStatus.LOST, "retention took it before it was read"
         message += ", and its range is archived" if archived else ""
     if manifest is not None and manifest.archived is not None:
         message = f"{message}; manifest {manifest.id} is {manifest.archived}"
@@ -111,25 +111,28 @@ def _covering(manifest: Manifest) -> CoveringManifest:
     )
 
 
-def _outside(row: dict[str, Any], offset: int, *, first: bool) -> tuple[Standing, str]:
+def _outside(row: dict[str, Any], offset: int, *, first: bool) -> tuple[RecordStatus, str]:
     """What to say of an offset that no range of the chain covers."""
     if offset < row["anchor"] and not first:
-        return Standing.BEFORE_ANCHOR, f"the chain begins at {row['anchor']:,}, where the log of the one before was cut"
+        return (
+            RecordStatus.BEFORE_ANCHOR,
+            f"the chain begins at {row['anchor']:,}, where the log of the one before was cut",
+        )
     if offset < row["anchor"]:
         extend = f"tidemark extend-back {row['pipeline']} --why TEXT"
-        return Standing.BEFORE_ANCHOR, f"the chain begins at {row['anchor']:,}: {extend} reads older records"
+        return RecordStatus.BEFORE_ANCHOR, f"the chain begins at {row['anchor']:,}: {extend} reads older records"
     end = f"the chain ends at {row['chain_end']:,}"
     if row["retired"]:
-        return Standing.NOT_PLANNED, end
-    return Standing.NOT_PLANNED, f"{end}: tidemark run {row['pipeline']} reads new records"
+        return RecordStatus.NOT_PLANNED, end
+    return RecordStatus.NOT_PLANNED, f"{end}: tidemark run {row['pipeline']} reads new records"
 
 
-def _overall(manifest: Manifest, held: Sequence[Located]) -> tuple[Standing, str]:
-    """The first standing, in the order of ``Standing``, that some sink has, and what that sink says."""
+def _overall(manifest: Manifest, held: Sequence[Located]) -> tuple[RecordStatus, str]:
+    """The first standing, in the order of ``RecordStatus``, that some sink has, and what that sink says."""
     if not manifest.publications:
         next_step = "an attempt is at work" if manifest.alive else f"next: {manifest.retry}"
-        return Standing.UNPUBLISHED, f"planned, not published; {next_step}"
-    order = list(Standing)
+        return RecordStatus.UNPUBLISHED, f"planned, not published; {next_step}"
+    order = list(RecordStatus)
     first = min(held, key=lambda located: order.index(located.standing))
     return first.standing, first.message
 
@@ -156,7 +159,7 @@ def _in_sinks(
 
 
 def _unread(publication: Publication, why: str) -> Located:
-    return Located(publication.sink, publication.attempt, Standing.UNREAD, f"not looked at: {why}")
+    return Located(publication.sink, publication.attempt, RecordStatus.UNREAD, f"not looked at: {why}")
 
 
 def _in_sink(
@@ -169,7 +172,7 @@ def _in_sink(
 ) -> Located:
     gap = _gap(receipt, at, offset)
     if gap:
-        return Located(publication.sink, publication.attempt, Standing.NO_RECORD, gap)
+        return Located(publication.sink, publication.attempt, RecordStatus.NO_RECORD, gap)
     return sink.output.locate(manifest, publication, receipt, at, offset)
 
 

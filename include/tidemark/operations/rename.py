@@ -1,4 +1,4 @@
-"""A pipeline gets another name. Everything it has goes on: manifests, chains, hours, sinks, and what targets say of it.
+"""Renames a pipeline. Everything it has goes on: manifests, chains, hours, sinks, and what targets say of it.
 
 A renaming has three steps, and may be repeated after it died anywhere:
 

@@ -1,4 +1,4 @@
-"""A pipeline that has no file any more is taken off the lists, and brought back."""
+"""Takes a pipeline that has no file any more off the lists, and brings it back."""
 
 import shlex
 from collections.abc import Sequence

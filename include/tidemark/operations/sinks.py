@@ -1,4 +1,4 @@
-"""A sink gets another name, or is given up. The manifest database knows every sink that a pipeline ever had.
+"""Renames a sink, or gives it up. The manifest database knows every sink that a pipeline ever had.
 
 A renaming has three steps, and may be repeated after it died between any two of them:
 

@@ -1,4 +1,4 @@
-"""Two pipelines that write one topic into the same folders: whoever lists these folders sees its records twice."""
+"""Finds two pipelines that write one topic into the same folders: who lists these folders sees its records twice."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A topic that a pipeline writes to and reads, or another pipeline reads.
+"""Finds a topic that a pipeline writes to and reads, or another pipeline reads.
 
 Here topics are compared by name and address, as the files have them; a plan compares the ids of the topics.
 """

@@ -12,7 +12,7 @@ from tidemark.model.receipt import ObjectKind, Receipt
 from tidemark.paths import RecordName
 from tidemark.sinks.base import Expected, Output, Record, WriteMode
 from tidemark.sinks.dead_letters import DeadLetter
-from tidemark.sinks.located import Located, Standing
+from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.stored.dead_letter_files import dead_letters_in, file_with_offset
 from tidemark.storage.base import ObjectStore
 
@@ -93,7 +93,7 @@ class KeepsDeadLetterFiles(Output):
         if file is None:
             return None
         place = f"{store.root}/{file.path}"
-        return Located(self.name, published.attempt, Standing.HELD, "a dead letter", ObjectKind.DEAD_LETTER, place)
+        return Located(self.name, published.attempt, RecordStatus.HELD, "a dead letter", ObjectKind.DEAD_LETTER, place)
 
 
 class EndsHalfWay(Output):

@@ -7,7 +7,7 @@ from typing import Any
 from tidemark.model.receipt import ObjectKind
 
 
-class Standing(StrEnum):
+class RecordStatus(StrEnum):
     """What became of an offset, in one sink or in all: in all sinks it is the first of these that is true in one."""
 
     HELD = "held"  # the sink has a row or a dead letter
@@ -27,7 +27,7 @@ class Located:
 
     sink: str
     attempt: int | None
-    standing: Standing
+    standing: RecordStatus
     message: str
     kind: ObjectKind | None = None
     place: str | None = None

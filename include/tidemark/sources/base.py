@@ -121,11 +121,11 @@ class Source(ABC):
         return {}
 
     @property
-    def tells_progress(self) -> bool:
-        """Whether the pipeline file asks to ``tell_progress``."""
+    def reports_progress(self) -> bool:
+        """Whether the pipeline file asks to ``report_progress``."""
         return False
 
-    def tell_progress(
+    def report_progress(
         self, ends: Mapping[TopicPartition, int], database_id: str, former_names: Collection[str] = ()
     ) -> None:
         """Let tools of the source see up to which offset of each partition all is published; raises when another

@@ -11,7 +11,7 @@ MEMORY = (
 WORKER_DIED = "Python worker exited unexpectedly"  # of every Spark: the worker of a task was gone before its answer
 
 
-def how(status: int, process: str = "Spark") -> str:
+def describe_end(status: int, process: str = "Spark") -> str:
     """``status`` as ``subprocess`` gives it: negative is a signal."""
     number = -status if status < 0 else status - KILLED_CHILD
     name = _name(number)

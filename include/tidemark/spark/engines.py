@@ -51,7 +51,7 @@ class _OnServer:
         require("connect", "a Spark Connect server")
         self._context, self._environment = context, environment
         self._remote = remote_of(environment, context.lookup)
-        self._tell = _told_of(context, tell)
+        self._tell = _reporter(context, tell)
 
     def start(self, records: int) -> None:
         """The server is there already."""
@@ -82,7 +82,7 @@ class _InSession:
         self._context, self._environment = context, environment
         self._master = master
         self._log = environment.home / "_logs" / "spark.log"
-        self._tell = _told_of(context, tell)
+        self._tell = _reporter(context, tell)
         self._session: SparkSession | None = None
         self._tags: set[str] = set()  # of the jobs at work
 
@@ -107,7 +107,7 @@ class _InSession:
             self.start(order.span)
         assert self._session is not None
         from tidemark.spark.job import stage
-        from tidemark.spark.progress import told
+        from tidemark.spark.progress import report_jobs
         from tidemark.spark.session import with_own_properties
         from tidemark.spark.tags import tag_of
 
@@ -117,13 +117,13 @@ class _InSession:
             session = with_own_properties(session)
         self._tags.add(tag)
         try:
-            with told(session, tag, self._tell(order)) if self._tell else nullcontext():
+            with report_jobs(session, tag, self._tell(order)) if self._tell else nullcontext():
                 return stage(session, order, self._log)
         finally:
             self._tags.discard(tag)
 
 
-def _told_of(context: Context, tell: Tell | None) -> Callable[[Order], Tell] | None:
+def _reporter(context: Context, tell: Tell | None) -> Callable[[Order], Tell] | None:
     """By order what to call with a line about its job; where several slices work at once, it names the manifest."""
     if tell is None:
         return None

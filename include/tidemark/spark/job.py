@@ -130,7 +130,7 @@ def failure(order: Order, error: Exception, reader: SparkReader, more: str) -> T
     status = _status_of_jvm(error)
     if status is not None:
         look = ended.advice(status) or more
-        what = f"Spark failed: {ended.how(status, 'its JVM')}"
+        what = f"Spark failed: {ended.describe_end(status, 'its JVM')}"
         return WorkFailed(what, next_step=f"nothing is published; {look}; then: {retry}", **where)
     if ended.WORKER_DIED in str(error):
         what = "Spark failed: a Python worker was killed, often because the machine had no memory left"

@@ -12,7 +12,9 @@ EVERY_S = 30.0
 
 
 @contextmanager
-def told(session: SparkSession, tag: str, tell: Callable[[str], object], every: float = EVERY_S) -> Iterator[None]:
+def report_jobs(
+    session: SparkSession, tag: str, tell: Callable[[str], object], every: float = EVERY_S
+) -> Iterator[None]:
     """Call ``tell`` with a line about the jobs with a tag every so many seconds, in a thread, until the block ends."""
     ended = threading.Event()
     teller = threading.Thread(target=_tell, args=(session, tag, tell, every, ended), daemon=True)

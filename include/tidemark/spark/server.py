@@ -9,7 +9,7 @@ from pathlib import Path
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError
 from tidemark.spark.connected import PACKAGE
-from tidemark.spark.session import of_driver, spark_configuration
+from tidemark.spark.session import driver_configuration, spark_configuration
 from tidemark.spark.shipped import is_local, package_hash, package_zip
 from tidemark.version import PACKAGE as FOLDER
 
@@ -48,7 +48,7 @@ def server_command(
     home = Path(spec.origin).parent
     properties = {
         **server_properties(environment, host, port),
-        **of_driver(master, folder, conf, None, environment.spark_jars),
+        **driver_configuration(master, folder, conf, None, environment.spark_jars),
     }
     settings = [word for name, value in properties.items() for word in ("--conf", f"{name}={value}")]
     if not is_local(master):

@@ -61,7 +61,7 @@ def spark_configuration(jars: Path | None) -> dict[str, str]:
     return settings
 
 
-def of_driver(
+def driver_configuration(
     master: str, folder: Path, conf: Mapping[str, str], records: int | None, jars: Path | None
 ) -> dict[str, str]:
     """The properties of a driver on this machine, beside ``conf``: where it listens, its working folder, its JVM.
@@ -108,7 +108,9 @@ def open_session(
     with _interruptible(), _standard_error_to(log):
         folder = Path(tempfile.mkdtemp(prefix="tidemark-spark-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        session = _session(master, {**spark_configuration(jars), **of_driver(master, folder, conf, records, jars)}, log)
+        session = _session(
+            master, {**spark_configuration(jars), **driver_configuration(master, folder, conf, records, jars)}, log
+        )
         if not is_local(master):
             session.sparkContext.addPyFile(str(package_zip(home)))
         return session

@@ -15,7 +15,7 @@ from tidemark.model.receipt import Receipt
 from tidemark.paths import staging_folder
 from tidemark.spark import ended
 from tidemark.spark.job import ABOVE, failure_from, failure_of, stage
-from tidemark.spark.progress import told
+from tidemark.spark.progress import report_jobs
 from tidemark.spark.tags import tag_of
 from tidemark.storage.local import LocalStore
 
@@ -49,7 +49,7 @@ def read_receipt(file: Path, order: Order, status: int = 0) -> Receipt:
         raise failure_from(json.loads(failure))
     if receipt is None:
         raise WorkFailed(
-            ended.how(status) if status else "Spark ended without a receipt",
+            ended.describe_end(status) if status else "Spark ended without a receipt",
             next_step=f"nothing is published; {ended.advice(status) or ABOVE}; a retry starts a new attempt: "
             f"tidemark retry {order.pipeline_name} --manifest {order.manifest_id}",
             pipeline=order.pipeline_name,
@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> int:
     folder = LocalStore(str(file.parent))
     session = SparkSession.builder.getOrCreate()
     try:
-        with told(session, tag_of(order.manifest_id, order.attempt), partial(print, flush=True)):
+        with report_jobs(session, tag_of(order.manifest_id, order.attempt), partial(print, flush=True)):
             receipt = stage(session, order)
     except TidemarkError as error:
         folder.put(FAILURE, json.dumps(failure_of(error)).encode())

@@ -34,7 +34,7 @@ from tidemark.paths import RecordName
 from tidemark.processing.processor import METADATA
 from tidemark.sinks.base import Contents, Expected, Fence, Mark, Record, Sink, Work, WriteMode
 from tidemark.sinks.capabilities import KeepsDeadLetterFiles
-from tidemark.sinks.located import Located, Standing
+from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.stored.dead_letter_files import are_as_written, file_with_offset
 from tidemark.sinks.stored.folder_staging import FolderStaging
 from tidemark.sinks.stored.store_ledger import StoreLedger
@@ -181,9 +181,9 @@ class DeltaOutput(KeepsDeadLetterFiles):
             return dead_letter
         file = file_with_offset(self._store, self.parts(receipt, ObjectKind.DATA), at, offset)
         if file is None or file.path not in self._files(manifest.id):
-            return Located(self.name, published.attempt, Standing.MISSING, "the table does not hold it")
+            return Located(self.name, published.attempt, RecordStatus.MISSING, "the table does not hold it")
         place = f"{self._store.root}/{file.path}"
-        return Located(self.name, published.attempt, Standing.HELD, "a row", ObjectKind.DATA, place)
+        return Located(self.name, published.attempt, RecordStatus.HELD, "a row", ObjectKind.DATA, place)
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         self._store.put("_staging/doctor", b"probe")

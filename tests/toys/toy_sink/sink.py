@@ -26,7 +26,7 @@ from tidemark.paths import RecordName, staging_folder
 from tidemark.sinks.base import Contents, Expected, Fence, Mark, Record, Sink
 from tidemark.sinks.capabilities import Leftover, TakesBack
 from tidemark.sinks.dead_letters import DeadLetter, dead_letter
-from tidemark.sinks.located import Located, Standing
+from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.stored.folder_staging import FolderStaging
 from tidemark.sinks.stored.store_ledger import StoreLedger
 from tidemark.storage.open import open_store
@@ -116,8 +116,8 @@ class ToyOutput(TakesBack):
         for kind, rows in self._content(receipt).items():
             if (at.topic, at.partition, offset) in ((row["_topic"], row["_partition"], row["_offset"]) for row in rows):
                 what = "a row" if kind == ObjectKind.DATA else "a dead letter"
-                return Located(self.name, published.attempt, Standing.HELD, what, ObjectKind(kind), place)
-        return Located(self.name, published.attempt, Standing.MISSING, f"{place} does not hold it")
+                return Located(self.name, published.attempt, RecordStatus.HELD, what, ObjectKind(kind), place)
+        return Located(self.name, published.attempt, RecordStatus.MISSING, f"{place} does not hold it")
 
     def dead_letters(self, receipt: Receipt, *, values: bool) -> Iterator[DeadLetter]:
         if self._store.size(_key(receipt)) is None:

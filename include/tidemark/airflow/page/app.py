@@ -39,7 +39,7 @@ def build_app() -> FastAPI:
     app.include_router(not_found.router)  # last: it takes what no other route does
     app.add_exception_handler(TidemarkError, _ours)
     app.add_exception_handler(HTTPException, _refused)
-    app.add_exception_handler(Renamed, _led_on)
+    app.add_exception_handler(Renamed, _redirect_renamed)
     app.add_exception_handler(RequestValidationError, _not_understood)
     app.middleware("http")(_with_headers)
     return app
@@ -53,13 +53,13 @@ async def _with_headers(request: Request, handle: Callable[[Request], Awaitable[
 
 def _ours(request: Request, error: Any) -> Response:
     status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), A_PERSON_MUST_ACT)
-    return _told(request, status, error.what, error.next_step)
+    return _error_page(request, status, error.what, error.next_step)
 
 
 def _refused(request: Request, error: Any) -> Response:
     if error.status_code != 401:
-        return _told(request, error.status_code, str(error.detail), "")
-    return _told(
+        return _error_page(request, error.status_code, str(error.detail), "")
+    return _error_page(
         request,
         401,
         "You are not logged in, or no longer.",
@@ -78,7 +78,7 @@ def _login(request: Request) -> str:
     return f"{root.removesuffix(MOUNT)}/api/v2/auth/login?{urlencode({'next': back})}"
 
 
-def _led_on(request: Request, error: Any) -> Response:
+def _redirect_renamed(request: Request, error: Any) -> Response:
     old, new = f"/pipelines/{request.path_params['dag_id']}", f"/pipelines/{quote(error.name, safe='')}"
     query = f"?{request.url.query}" if request.url.query else ""
     return RedirectResponse(request.url.path.replace(old, new, 1) + query, 307)
@@ -86,10 +86,10 @@ def _led_on(request: Request, error: Any) -> Response:
 
 def _not_understood(request: Request, error: Any) -> Response:
     wrong = [f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors()]
-    return _told(request, 422, "; ".join(wrong), "go back and correct it")
+    return _error_page(request, 422, "; ".join(wrong), "go back and correct it")
 
 
-def _told(request: Request, status: int, what: str, next_step: str, login: str = "") -> Response:
+def _error_page(request: Request, status: int, what: str, next_step: str, login: str = "") -> Response:
     path = request.url.path.removeprefix(str(request.scope.get("root_path", "")))
     if path.startswith("/api/"):
         return JSONResponse({"detail": what, "next": next_step}, status)

@@ -1,4 +1,4 @@
-"""In which DAG a pipeline is planned, by the asset that its task ``close`` has as an outlet: also in a larger DAG, and
+"""Finds the DAG that plans a pipeline, by the asset that its task ``close`` has as an outlet: also in a larger DAG, and
 also when no plan has ever succeeded, of which the manifest database knows nothing."""
 
 from collections.abc import Collection, Mapping

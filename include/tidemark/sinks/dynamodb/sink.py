@@ -55,7 +55,7 @@ from tidemark.sinks.dynamodb.settings import Settings
 from tidemark.sinks.dynamodb.tables import Tables
 from tidemark.sinks.dynamodb.totals import KEYS_OF_A_CALL, Putting, TooManyDigits, Totals
 from tidemark.sinks.dynamodb.writer import WITH_DIGEST
-from tidemark.sinks.located import Located, Standing
+from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.stored.dead_letter_files import are_as_written
 from tidemark.sinks.stored.own_staging import OwnStaging
 from tidemark.storage.base import Move, ObjectStore
@@ -568,12 +568,12 @@ class DynamoOutput(DerivesTotals, EndsHalfWay, KeepsDeadLetterFiles):
         marker = self.markers.of(manifest.id)
         if marker is None:
             what = f"{self.settings.contributions} has no contribution of the manifest"
-            return Located(self.name, published.attempt, Standing.MISSING, what, place=self.target)
+            return Located(self.name, published.attempt, RecordStatus.MISSING, what, place=self.target)
         what = (
             f"one of the {marker.rows:,} records that the manifest has contributed to {marker.keys:,} totals; "
             f"they are the items of {self.settings.contributions} with _manifest_id = {manifest.id}"
         )
-        return Located(self.name, published.attempt, Standing.HELD, what, ObjectKind.DATA, self.target)
+        return Located(self.name, published.attempt, RecordStatus.HELD, what, ObjectKind.DATA, self.target)
 
     def dead_letter_store(self) -> ObjectStore:
         return self._staging.kept

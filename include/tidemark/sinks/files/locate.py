@@ -7,7 +7,7 @@ from tidemark.model.manifest import Publication
 from tidemark.model.offsets import TopicPartition
 from tidemark.model.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.files.formats import Unreadable, format_of
-from tidemark.sinks.located import Located, Standing
+from tidemark.sinks.located import Located, RecordStatus
 from tidemark.storage.base import ObjectStore
 
 
@@ -28,12 +28,12 @@ def locate(
             continue
         if _holds(places, at, offset):
             path = f"{store.root}/{object_.path}"
-            return Located(sink_name, attempt, Standing.HELD, _what(object_), object_.kind, path)
+            return Located(sink_name, attempt, RecordStatus.HELD, _what(object_), object_.kind, path)
     if not damaged and any(partition.gap_count > len(partition.gaps) for partition in receipt.partitions):
         what = "no file holds it, and the manifest has more gaps than its receipt lists"
-        return Located(sink_name, attempt, Standing.NO_RECORD, what)
+        return Located(sink_name, attempt, RecordStatus.NO_RECORD, what)
     what = "; ".join(damaged) or "no published file holds it"
-    return Located(sink_name, attempt, Standing.MISSING, f"{what}; next: tidemark audit {pipeline_name} --deep")
+    return Located(sink_name, attempt, RecordStatus.MISSING, f"{what}; next: tidemark audit {pipeline_name} --deep")
 
 
 def _may_hold(object_: PublishedObject, at: TopicPartition, offset: int) -> bool:

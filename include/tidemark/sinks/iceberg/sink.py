@@ -47,7 +47,7 @@ from tidemark.sinks.iceberg.files import has_row, manifests_in, named_files, row
 from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.staged import data_folder, root_of
 from tidemark.sinks.iceberg.table import IcebergTarget
-from tidemark.sinks.located import Located, Standing
+from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.stored.dead_letter_files import are_as_written
 from tidemark.sinks.stored.folder_staging import staged_attempts, staged_manifests
 from tidemark.sinks.stored.owner_file import note_target_in, noted_targets_in
@@ -352,15 +352,15 @@ class IcebergOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         attempt = published.attempt
         with self.table.reading(manifest=manifest.id) as table:
             if has_row(table, manifest.id, at, offset):
-                return Located(self.name, attempt, Standing.HELD, "a row", ObjectKind.DATA, self.place.target)
+                return Located(self.name, attempt, RecordStatus.HELD, "a row", ObjectKind.DATA, self.place.target)
         dead_letter = self.located_dead_letter(published, receipt, at, offset)
         if dead_letter is not None:
             return dead_letter
         if any(partition.gap_count > len(partition.gaps) for partition in receipt.partitions):
             what = "the table does not hold it, and the manifest has more gaps than its receipt lists"
-            return Located(self.name, attempt, Standing.NO_RECORD, what)
+            return Located(self.name, attempt, RecordStatus.NO_RECORD, what)
         what = f"the table does not hold it; next: tidemark audit {self.pipeline_name} --deep"
-        return Located(self.name, attempt, Standing.MISSING, what)
+        return Located(self.name, attempt, RecordStatus.MISSING, what)
 
     def dead_letter_store(self) -> ObjectStore:
         return self.place.existing_store()

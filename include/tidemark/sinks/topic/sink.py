@@ -27,7 +27,7 @@ from tidemark.paths import RecordName, staging_folder
 from tidemark.sinks.base import Contents, Expected, Fence, Ledger, Mark, Owner, Position, Record, Sink, WriteMode
 from tidemark.sinks.capabilities import WritesTopics
 from tidemark.sinks.dead_letters import DeadLetter
-from tidemark.sinks.located import Located, Standing
+from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.stored.own_staging import OwnStaging
 from tidemark.sinks.topic.append import append
 from tidemark.sinks.topic.appended import sent_before, sent_now
@@ -331,9 +331,9 @@ class TopicOutput(WritesTopics):
                 kind = topics[message.topic]
                 what = "a message" if kind is ObjectKind.DATA else "a dead letter"
                 place = f"{self.settings.cluster}, {message.topic}-{message.partition} offset {message.offset}"
-                return Located(self.name, published.attempt, Standing.HELD, what, kind, place)
+                return Located(self.name, published.attempt, RecordStatus.HELD, what, kind, place)
         what = f"no message of it is in {self._ledger.target} any more: retention or compaction may have taken it"
-        return Located(self.name, published.attempt, Standing.MISSING, what)
+        return Located(self.name, published.attempt, RecordStatus.MISSING, what)
 
     def dead_letters(self, receipt: Receipt, *, values: bool) -> Iterator[DeadLetter]:
         marker = self.markers.of(receipt.manifest_id) or {}

@@ -77,10 +77,10 @@ class KafkaSource(Source):
         return self.cluster.open_transactions(bounds)
 
     @property
-    def tells_progress(self) -> bool:
+    def reports_progress(self) -> bool:
         return self.settings.progress_group is not None
 
-    def tell_progress(
+    def report_progress(
         self, ends: Mapping[TopicPartition, int], database_id: str, former_names: Collection[str] = ()
     ) -> None:
         """Each offset has the name of the pipeline beside it, and the id of its manifest database; Tidemark 0.2.0 wrote

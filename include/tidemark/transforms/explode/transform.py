@@ -1,4 +1,4 @@
-"""Each element of an array column gives a row; the other columns are repeated."""
+"""Makes a row of each element of an array column; the other columns are repeated."""
 
 from collections.abc import Mapping
 from typing import Any

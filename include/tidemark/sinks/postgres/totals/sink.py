@@ -25,7 +25,7 @@ from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind, Receipt
 from tidemark.sinks.base import Contents, Expected, Sink, Work, WriteMode
 from tidemark.sinks.capabilities import DerivesTotals
-from tidemark.sinks.located import Located, Standing
+from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.postgres.marked import MarkedOutput, TableLedger, TableStaging, table_of, tasks_of
 from tidemark.sinks.postgres.session import translated
 from tidemark.sinks.postgres.table_settings import DEAD_LETTERS
@@ -193,16 +193,16 @@ class TotalsOutput(MarkedOutput, DerivesTotals):
         reason = self._table.dead_letter_at(manifest.id, at.topic, at.partition, offset)
         if reason is not None:
             what = f"a dead letter: {reason}"
-            return Located(self.name, published.attempt, Standing.HELD, what, ObjectKind.DEAD_LETTER, DEAD_LETTERS)
+            return Located(self.name, published.attempt, RecordStatus.HELD, what, ObjectKind.DEAD_LETTER, DEAD_LETTERS)
         rows = self._totals.ask("contributions", manifest.id) if self._totals.exist() else []
         if not rows:
             what = f"{self.settings.contributions} has no contribution of the manifest"
-            return Located(self.name, published.attempt, Standing.MISSING, what, place=self.target)
+            return Located(self.name, published.attempt, RecordStatus.MISSING, what, place=self.target)
         what = (
             f"one of the {rows[0]['rows']:,} records that the manifest has contributed to {rows[0]['keys']:,} totals; "
             f"they are the rows of {self.settings.contributions} with _manifest_id = {manifest.id}"
         )
-        return Located(self.name, published.attempt, Standing.HELD, what, ObjectKind.DATA, self.target)
+        return Located(self.name, published.attempt, RecordStatus.HELD, what, ObjectKind.DATA, self.target)
 
 
 def run(table: PostgresTarget, query: str, **values: object) -> list[dict[str, Any]]:
