@@ -1,40 +1,10 @@
-"""What Tidemark adds to Airflow: its page in the navigation bar, notes of DAG runs, labels of tasks that wait.
+"""Tidemark's plugin, where the package is on Airflow's path and not installed, as in the image of the Dockerfile.
 
-All of Airflow's processes import this. The API server shows the page; the scheduler calls the hooks.
+An installed package, as in the environment of `make setup`, has an entry point by which Airflow loads the plugin. It
+would take a second one of that name, from this folder, for an import error.
 """
 
-from typing import Any
-from urllib.parse import urlsplit
+from importlib.metadata import entry_points
 
-from airflow.plugins_manager import AirflowPlugin
-from airflow.settings import get_policy_plugin_manager
-
-from tidemark.airflow import addresses, in_scheduler
-
-ROOT = urlsplit(addresses.of_airflow()).path
-
-
-async def page(scope: Any, receive: Any, send: Any) -> None:
-    """The app, imported with its first request: tasks and the scheduler load plugins too, and have no use for it."""
-    from tidemark.airflow.page.app import app
-
-    await app(scope, receive, send)
-
-
-class Tidemark(AirflowPlugin):
-    name = "tidemark"
-    fastapi_apps = [{"name": "tidemark", "app": page, "url_prefix": addresses.MOUNT}]  # noqa: RUF012
-    external_views = [  # noqa: RUF012
-        {
-            "name": "Tidemark",
-            "href": f"{ROOT}{addresses.MOUNT}/",
-            "url_route": "tidemark",
-            "destination": "nav",
-            "nav_top_level": True,
-        }
-    ]
-    listeners = [in_scheduler]  # noqa: RUF012
-
-
-if not get_policy_plugin_manager().is_registered(in_scheduler):
-    get_policy_plugin_manager().register(in_scheduler)
+if not entry_points(group="airflow.plugins", name="tidemark"):
+    from tidemark.airflow.plugin import Tidemark as Tidemark

@@ -73,7 +73,7 @@ PURE = ("planner", "paths", "errors", "processing/processor")
 
 # Below include/tidemark, unless the path begins with another folder of the checkout.
 MAY_IMPORT = {
-    "airflow": ("airflow/", "dags/", "plugins/"),
+    "airflow": ("airflow/",),
     "fastapi": ("airflow/page/",),
     "jinja2": ("airflow/page/",),
     "pyspark": ("spark/", "sources/spark.py", "sources/kafka/spark.py"),

@@ -1,14 +1,26 @@
-"""Tidemark in Airflow: a DAG for each pipeline file. Only this folder and ``dags/`` import Airflow.
+"""Tidemark in Airflow: a DAG for each pipeline file. Only this folder imports Airflow.
 
-``pipeline_dag`` and ``pipeline_tasks`` are for DAG files of your own; ``tidemark.airflow.dag`` describes them.
+What DAG files use: ``dags`` and ``require_right_files`` for all pipelines, as in ``dags/``; ``pipeline_dag`` and
+``pipeline_tasks`` for a DAG of your own.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tidemark.airflow.dag import pipeline_dag, pipeline_tasks
+    from tidemark.airflow.dag import dags, pipeline_dag, pipeline_tasks
 
-__all__ = ["pipeline_dag", "pipeline_tasks"]
+__all__ = ["dags", "pipeline_dag", "pipeline_tasks", "require_right_files"]
+
+
+def require_right_files() -> None:
+    """Raise what is wrong with the pipeline files, for Airflow to show as the import error of a DAG file.
+
+    That file must have no DAG: Airflow stops every DAG of a file with an import error.
+    """
+    from tidemark.environment import Environment
+    from tidemark.pipeline.deployed import refuse_wrong_files
+
+    refuse_wrong_files(Environment.from_variables().pipelines)
 
 
 def __getattr__(name: str) -> Any:

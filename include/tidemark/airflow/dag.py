@@ -15,7 +15,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from airflow.sdk import DAG, Asset, TaskGroup, get_current_context, task
+from airflow.sdk import DAG, Asset, TaskGroup, get_current_context, get_parsing_context, task
 from airflow.sdk.definitions.param import ParamsDict
 from croniter import croniter  # type: ignore[import-untyped]
 
@@ -42,7 +42,7 @@ from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.select import refuse_at_work
 from tidemark.lifecycle.turns import in_turn
 from tidemark.model.manifest import ManifestState, RunKind
-from tidemark.pipeline.deployed import Deployed, deployed_named
+from tidemark.pipeline.deployed import Deployed, deployed, deployed_named
 from tidemark.pipeline.settings import Engine, Pipeline
 from tidemark.spark.engines import engine_of
 from tidemark.spark.remote import remote_of
@@ -61,6 +61,22 @@ def hours_asset_of(pipeline: Pipeline) -> Asset:
     return Asset(name=f"tidemark_{pipeline.name}_hours", uri=f"tidemark://pipeline/{pipeline.name}/hours")
 
 
+def dags() -> dict[str, DAG]:
+    """The DAG of each pipeline file by its id, for a DAG file that says ``globals().update(dags())``.
+
+    A task gets its own DAG alone, so that the other files cost it nothing. Pipelines whose file says
+    ``airflow: {own_dag: true}`` are left out.
+    """
+    pipelines = Environment.from_variables().pipelines
+    of_task = get_parsing_context().dag_id  # None where all DAGs are wanted
+    every = deployed(pipelines) if of_task is None else [deployed_named(pipelines, of_task)]
+    return {
+        each.pipeline.name: build_dag(each.pipeline, each.problem)
+        for each in every
+        if not each.pipeline.airflow.own_dag
+    }
+
+
 def pipeline_dag(name: str, *, process: Mapping[str, Any] = NOTHING, **arguments: Any) -> DAG:
     """The DAG of the pipeline with this name, for a DAG file of your own; its file says ``airflow: {own_dag: true}``.
 
@@ -70,12 +86,12 @@ def pipeline_dag(name: str, *, process: Mapping[str, Any] = NOTHING, **arguments
 
     Raises ``NotFound``, and ``ConfigurationError`` for a pipeline whose DAG Tidemark makes itself.
     """
-    deployed = _of_own_dag(name)
+    own = _of_own_dag(name)
     if "dag_id" in arguments:
         raise ConfigurationError(
             "the DAG of a pipeline has the pipeline's name", next_step="leave dag_id out", pipeline=name
         )
-    return build_dag(deployed.pipeline, deployed.problem, process=process, **arguments)
+    return build_dag(own.pipeline, own.problem, process=process, **arguments)
 
 
 def pipeline_tasks(name: str, *, group_id: str | None = None, process: Mapping[str, Any] = NOTHING) -> TaskGroup:
@@ -84,24 +100,24 @@ def pipeline_tasks(name: str, *, group_id: str | None = None, process: Mapping[s
     The runs of the pipeline are those of the DAG: their dates decide what is read. ``group_id`` is the pipeline's name
     if not set; ``process``, and what is raised: as for ``pipeline_dag``.
     """
-    deployed = _of_own_dag(name)
-    pipeline = deployed.pipeline
+    own = _of_own_dag(name)
+    pipeline = own.pipeline
     defaults = pipeline.airflow.retries(pipeline.retries, pipeline.retry_delay)
     with TaskGroup(group_id or name, default_args=defaults) as group:  # type: ignore[arg-type]
-        _tasks(pipeline, deployed.problem, process)
+        _tasks(pipeline, own.problem, process)
     return group
 
 
 def _of_own_dag(name: str) -> Deployed:
     """Raises ``NotFound``, and ``ConfigurationError`` for a pipeline whose DAG Tidemark makes itself."""
-    deployed = deployed_named(Environment.from_variables().pipelines, name)
-    if not deployed.pipeline.airflow.own_dag:
+    own = deployed_named(Environment.from_variables().pipelines, name)
+    if not own.pipeline.airflow.own_dag:
         raise ConfigurationError(
             "Tidemark makes the DAG of this pipeline, and Airflow would find two of one name",
             next_step="write airflow: {own_dag: true} into its file",
             pipeline=name,
         )
-    return deployed
+    return own
 
 
 def build_dag(
