@@ -2,6 +2,8 @@
 
 import re
 import runpy
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -20,6 +22,7 @@ from airflow.sdk.definitions.param import process_params
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.decoders import decode_deadline_alert
 from airflow.serialization.serialized_objects import DagSerialization
+from airflow.utils.file import might_contain_dag
 
 from tests.unit.pipeline_text import GOOD
 from tidemark.airflow import dag as dags
@@ -63,6 +66,33 @@ def import_errors() -> dict[str, str]:
     for file in sorted(DAGS.glob("*.py")):
         errors |= BundleDagBag(str(file), bundle_path=DAGS, bundle_name="dags").import_errors
     return errors
+
+
+@pytest.mark.parametrize("file", sorted(DAGS.glob("*.py")), ids=lambda path: path.name)
+def test_airflow_reads_the_file_and_it_asks_the_package_alone(file: Path) -> None:
+    assert might_contain_dag(str(file), safe_mode=True)
+    lines = file.read_text().splitlines()
+    assert [line for line in lines if "import " in line and '"' not in line] == [lines[2]]
+    assert lines[2].startswith("from tidemark.airflow import ")
+    assert lines[3:] in (["", "globals().update(dags())"], ["", "require_right_files()"]), (
+        "there is one way, in one line"
+    )
+
+
+def test_the_page_shows_the_same_lines_and_airflow_would_read_them(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs/operations.md").read_text()
+    blocks = re.findall(r"```python\n(from tidemark\.airflow import .*?)```", page, re.DOTALL)
+    files = sorted(DAGS.glob("*.py"))
+    for block, file in zip(blocks, files, strict=True):
+        assert block.replace("  # beside the dags", "") == file.read_text().partition("\n\n")[2]
+        (tmp_path / "copied.py").write_text(block)
+        assert might_contain_dag(str(tmp_path / "copied.py"), safe_mode=True)
+
+
+def test_importing_the_folder_of_airflow_alone_imports_neither_airflow_nor_spark() -> None:
+    program = "import sys, tidemark.airflow; print(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, check=True)
+    assert {"airflow", "pyspark", "pydantic"} & set(done.stdout.split()) == set()
 
 
 def test_a_task_gets_its_own_pipeline_whatever_the_other_files_hold(write: Write, read: Read) -> None:

@@ -55,6 +55,15 @@ opened = OpenCatalog(settings, lambda _: address)
 with opened.used():
     opened.catalog.list_namespaces()
 """
+IN_AIRFLOW = """
+import json, runpy, sys
+from importlib.metadata import entry_points
+
+plugins = entry_points(group="airflow.plugins", name="tidemark")
+module = runpy.run_path(sys.argv[1])
+dags = [name for name, value in module.items() if getattr(value, "dag_id", None) == name]
+print(json.dumps({"plugins": [plugin.load().name for plugin in plugins], "dags": dags}))
+"""
 AVRO = """
 pipeline: prices
 source: {kafka: {connection: kafka_default, topics: [prices]}}
@@ -137,7 +146,7 @@ def test_the_wheel_holds_every_file_of_the_package_and_the_license(wheel: Path) 
     there = {path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
     assert names == {path.relative_to(PACKAGE.parent).as_posix() for path in there}
     assert {".py", ".sql"} <= {Path(name).suffix for name in names}
-    assert "tidemark/py.typed" in names
+    assert {"tidemark/py.typed", "tidemark/operations/project/dags/tidemark_dags.py.txt"} <= names
     assert len(licenses) == 1
 
 
@@ -254,6 +263,19 @@ def test_airflow_submits_the_application_of_the_wheel(installed: Callable[[str],
         [installed("airflow") / "python", application], env=env, cwd=tmp_path, text=True, capture_output=True
     )
     assert (done.returncode, done.stderr) == (2, "usage: spark-submit application.py ORDER.json\n")
+
+
+def test_airflow_has_plugin_and_dag_of_a_project_that_the_wheel_makes(
+    installed: Callable[[str], Path], tmp_path: Path
+) -> None:
+    run(installed("airflow") / "tidemark", "init", "shop", env=outside(), cwd=tmp_path)
+    shop = tmp_path / "shop"
+    env = {**outside(), "AIRFLOW_HOME": str(tmp_path / "airflow"), "TIDEMARK_HOME": str(tmp_path / "data")}
+    env["TIDEMARK_PIPELINES"] = str(shop / "pipelines")
+    assert "orders.yaml: ok" in run(installed("airflow") / "tidemark", "validate", env=env, cwd=shop)
+    file = shop / "dags" / "tidemark_dags.py"
+    printed = run(installed("airflow") / "python", "-c", IN_AIRFLOW, file, env=env, cwd=tmp_path)
+    assert json.loads(printed.splitlines()[-1]) == {"plugins": ["tidemark"], "dags": ["orders"]}
 
 
 def test_no_module_beside_the_application_has_the_name_of_one_of_pythons() -> None:

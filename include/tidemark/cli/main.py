@@ -61,6 +61,7 @@ COMMANDS = {
         "repair": ("decide", "Remove leftovers of dead attempts."),
     },
     "Set up and keep running": {
+        "init": ("prepare", "Make a small project: a pipeline, its DAG, a first run."),
         "db migrate": ("prepare", "Create or upgrade Tidemark's tables; safe to repeat."),
         "db archive": ("decide", "Fold old manifests away, and keep the proof."),
         "db adopt": ("decide", "Read the targets' records back into the database."),

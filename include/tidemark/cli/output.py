@@ -31,6 +31,7 @@ from tidemark.operations.complete import Completeness
 from tidemark.operations.fill import Filled
 from tidemark.operations.hours import Hour
 from tidemark.operations.lag import Lag
+from tidemark.operations.new_project import NewProject
 from tidemark.operations.status import Status
 from tidemark.pipeline.settings import Pipeline
 from tidemark.views.manifests import ManifestHistoryView, ManifestView
@@ -431,6 +432,18 @@ def validated(
             error(pipeline)
         for warning in warnings.get(file, ()):
             note(f"warning: {file}: {warning}")
+
+
+@or_json
+def project_made(project: NewProject) -> None:
+    for name in project.made:
+        click.echo(f"{'would make' if project.dry_run else 'made'} {project.folder / name}")
+    if not project.made:
+        click.echo(f"nothing to do: all of the project is in {project.folder}")
+    if project.dry_run:
+        note("nothing was written (dry run)")
+    else:
+        note(f"next: the commands of {project.folder / 'README.md'}")
 
 
 def migrated(versions: Sequence[int], database: str | None, dry_run: bool, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Commands for the time before a pipeline runs: its file, the database's tables, the shell."""
+"""Commands for the time before a pipeline runs: a project, its file, the database's tables, the shell."""
 
 import json
 import os
@@ -23,6 +23,7 @@ from tidemark.lifecycle.known_sinks import refuse_unlike
 from tidemark.operations.change import Change
 from tidemark.operations.changes_against_history import against_history as changes_of
 from tidemark.operations.changes_against_history import forgotten
+from tidemark.operations.new_project import make_project
 from tidemark.pipeline.circles import circle_warnings
 from tidemark.pipeline.folders import meetings, remedy, stream_folders, what_is_wrong
 from tidemark.pipeline.loader import InvalidPipelines, load_each, load_or_error
@@ -129,6 +130,19 @@ def schema(as_json: bool) -> None:
     """Print the JSON Schema of pipeline files."""
     del as_json  # it is JSON either way
     click.echo(json.dumps(json_schema(), indent=2))
+
+
+@commands.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Say what would be made; write nothing.")
+@common_options
+def init(folder: Path, dry_run: bool, as_json: bool) -> None:
+    """Make a small project: a pipeline, its DAG, a first run.
+
+    Its README.md says which commands are next, in which order. No file is overwritten: when FOLDER has one of them with
+    another content, nothing is written, exit 2. Safe to repeat.
+    """
+    output.project_made(make_project(folder, dry_run=dry_run), as_json)
 
 
 @commands.command("db migrate")

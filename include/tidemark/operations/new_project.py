@@ -1,0 +1,73 @@
+"""Make a small project from files of the package: a pipeline, its DAG, its variables, the commands of a first run."""
+
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from tidemark.errors import ConfigurationError
+
+FILES = (
+    "README.md",
+    ".gitignore",
+    "env.example",
+    "pipelines/orders.yaml",
+    "send_orders.py",
+    "dags/tidemark_dags.py",
+    "dags/tidemark_pipeline_files.py",
+)
+
+
+@dataclass(frozen=True)
+class NewProject:
+    """The files of a project by name: those that were made, or would be, and those that were there."""
+
+    folder: Path
+    made: list[str]
+    unchanged: list[str]
+    dry_run: bool
+
+
+def make_project(folder: Path, *, dry_run: bool = False) -> NewProject:
+    """Write the files that the folder lacks, and none over another.
+
+    ``ConfigurationError`` names every file that is there with another content; then nothing is written.
+    """
+    texts = {name: _text(name) for name in FILES}
+    contents = {name: _content(folder / name) for name in FILES}
+    other = [name for name, content in contents.items() if content not in (None, texts[name])]
+    if other:
+        raise ConfigurationError(
+            f"{', '.join(str(folder / name) for name in other)} would be overwritten; nothing was written",
+            next_step="name another folder, or move what is there away",
+        )
+    made = [name for name, content in contents.items() if content is None]
+    if not dry_run:
+        for name in made:
+            _write(folder / name, texts[name])
+    return NewProject(folder, made, [name for name in FILES if name not in made], dry_run)
+
+
+def _text(name: str) -> bytes:
+    """The package has it as NAME.txt without a leading dot: no tool takes it for a module or a page of the package."""
+    return files(__package__).joinpath("project", f"{name.removeprefix('.')}.txt").read_bytes()
+
+
+def _content(path: Path) -> bytes | None:
+    """None: nothing is there. Of what is no file, or cannot be read, a text that no file has."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b"" if path.is_symlink() else None
+    except OSError:
+        return b""
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            file.write(content)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} cannot be written: {error.strerror}", next_step="name another folder"
+        ) from None
