@@ -53,7 +53,7 @@ def test_a_job_tells_how_many_of_its_tasks_are_done(session: SparkSession) -> No
         time.sleep(2)
         yield from batches
 
-    with tagged(session, "slow"), progress.told(session, "slow", lines.append, every=0.2):
+    with tagged(session, "slow"), progress.report_jobs(session, "slow", lines.append, every=0.2):
         session.range(4, numPartitions=4).mapInArrow(slowly, "id BIGINT").collect()
     assert any("of 4 tasks of Spark done, " in line for line in lines), lines
     assert all(line.startswith("after ") for line in lines)
