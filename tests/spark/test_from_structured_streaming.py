@@ -17,7 +17,7 @@ from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.services.broker import Broker
 
 PAGE = (CHECKOUT / "docs" / "from-structured-streaming.md").read_text()
-FILE = re.compile(r"save\s+(?:this|it)\s+as\s+`([^`]+)`.*?\n\n```\w+\n(.*?)^```", re.DOTALL | re.MULTILINE | re.I)
+FILE = re.compile(r"[Ss]ave\s+(?:this|it)\s+as\s+`([^`]+)`.*?\n\n```\w+\n(.*?)^```", re.DOTALL | re.MULTILINE)
 COMMANDS = re.findall(r"^```sh\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 START, JOB, TRIAL, END_TRIAL, LAST_JOB, ENDS, DRY_RUN, RUN, WAY_BACK = COMMANDS
 OFFSETS = re.compile(r'\{"orders":\{.*\}\}')  # as they stand in the checkpoint and in the pipeline file
