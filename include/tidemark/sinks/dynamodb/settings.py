@@ -31,7 +31,8 @@ class Settings(StagingSettings):
     )
     aggregate: Aggregate = Field(description="The key and what is added up for it.")
     connection: Annotated[str, AfterValidator(values.connection_id)] | None = Field(
-        default=None, description="Id of an Airflow connection of type aws; else boto3's own sources."
+        default=None,
+        description="Id of an Airflow connection of type aws, for staging in s3:// too; else boto3's own sources.",
     )
     region: str | None = Field(default=None, description="Region of the tables.", examples=["eu-central-1"])
     endpoint_url: Annotated[str, AfterValidator(values.endpoint)] | None = Field(

@@ -15,13 +15,13 @@ from tidemark.storage.base import is_s3
 
 
 class StagingSettings(SinkSettings):
-    """A kind beside it says whether its dead letters stay in ``staging`` too, and whose keys open a bucket."""
+    """The folder is one for all sinks; in it each has one of its own. The kind says whose keys open a bucket."""
 
     staging: Annotated[str, AfterValidator(values.root)] = Field(
         default="staging",
         validate_default=True,
         description="Folder that executors and the publishing process share, or s3://bucket/prefix; a relative folder "
-        "lies below TIDEMARK_HOME.",
+        "lies below TIDEMARK_HOME. Dead letters stay there when the target has no place for them.",
         examples=["staging", "s3://bucket/staging"],
     )
 
