@@ -6,6 +6,7 @@ from typing import Any
 
 from tidemark.database.statements import Part, Row
 from tidemark.model.offsets import TopicPartition
+from tidemark.model.partitions import HELD_BY_TRANSACTION
 from tidemark.planner import Chain
 
 
@@ -21,7 +22,7 @@ class Chains(Part):
     def held_since(self, pipeline_name: str) -> dict[tuple[str, int], datetime]:
         """By topic and partition, since when an open transaction may hold its chain: when that last grew, or later a
         run met none there."""
-        rows = self._sql.rows("chains_held_since", pipeline_name=pipeline_name)
+        rows = self._sql.rows("chains_held_since", pipeline_name=pipeline_name, held_by=HELD_BY_TRANSACTION)
         return {(row["topic"], row["partition"]): row["since"] for row in rows}
 
     def ended(self, pipeline_name: str) -> dict[TopicPartition, int]:

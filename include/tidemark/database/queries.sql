@@ -187,7 +187,7 @@ SELECT c.topic, c.partition, greatest(grown.at, (
     WHERE r.pipeline = c.pipeline AND r.planned_at > grown.at AND (r.planned_up_to IS NOT NULL OR (
         EXISTS (SELECT FROM run_end e WHERE e.run_id = r.id AND e.chain_id = c.id) AND NOT EXISTS (
             SELECT FROM unnest(r.notes) AS note
-            WHERE starts_with(note, c.topic || '-' || c.partition || ': an open transaction ')))))) AS since
+            WHERE starts_with(note, c.topic || '-' || c.partition || %(held_by)s)))))) AS since
 FROM chain c
 CROSS JOIN LATERAL (
     SELECT coalesce(

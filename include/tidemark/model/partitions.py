@@ -5,6 +5,8 @@ from datetime import datetime, timedelta
 
 from tidemark.model.offsets import TopicPartition
 
+HELD_BY_TRANSACTION = ": an open transaction "  # follows the partition in a note of a run: queries.sql looks for it
+
 
 @dataclass(frozen=True)
 class Bounds:
@@ -69,7 +71,7 @@ class OpenTransaction:
             stamped = self.since.isoformat(timespec="seconds")
             age = f"for {rounded_duration(now - self.since)}, by the timestamp of its first record ({stamped})"
         offsets = f"{self.held_back:,} offset{'' if self.held_back == 1 else 's'}"
-        return f"{self.at.name}: an open transaction holds back {offsets} from offset {self.first_offset} on, {age}"
+        return f"{self.at.name}{HELD_BY_TRANSACTION}holds back {offsets} from offset {self.first_offset} on, {age}"
 
 
 def rounded_duration(age: timedelta) -> str:
