@@ -205,7 +205,7 @@ class EventTime:
             return Placed(when, ())
         if self.on_invalid is OnInvalid.SOURCE_TIMESTAMP:
             when = pc.coalesce(when, self._within_bounds(source_timestamps, source_timestamps))
-        reasons = tuple((index, self._why(source, parsed, index)) for index in _nulls(when))
+        reasons = tuple((index, self._reason_of(source, parsed, index)) for index in _nulls(when))
         return Placed(when, reasons)
 
     def _source(self, rows: pa.RecordBatch, source_timestamps: pa.Array, headers: pa.Array | None) -> pa.Array:
@@ -250,7 +250,7 @@ class EventTime:
         safe = pc.max_element_wise(pc.min_element_wise(count, last, skip_nulls=False), first, skip_nulls=False)
         return pc.multiply(safe, factor).cast(INSTANT)
 
-    def _why(self, source: pa.Array, parsed: pa.Array, index: int) -> str:
+    def _reason_of(self, source: pa.Array, parsed: pa.Array, index: int) -> str:
         origin = "the Kafka timestamp" if self.field is None else f"field {self.field}"
         origin = origin if self.header is None else f"header {self.header}"
         if not source[index].is_valid:

@@ -20,15 +20,15 @@ EXTRAS: Final = {
 _DISTRIBUTIONS = {"google": "protobuf"}  # where the name to install is not the name to import
 
 
-def why_absent(extra: str) -> str:
-    """What this Python lacks of an extra, and what installs it, as a sentence; empty when it has all."""
-    absent = lacking(extra)
-    return f"{absent}; install it: {command(extra)}" if absent else ""
+def problem_with_extra(extra: str) -> str | None:
+    """What this Python lacks of an extra, and what installs it, as a sentence; None when it has all."""
+    absent = _absent(extra)
+    return f"{absent}; install it: {command(extra)}" if absent else None
 
 
-def lacking(extra: str) -> str:
-    absent = [name for name in EXTRAS[extra] if not is_installed(name)]
-    return f"needs {', '.join(absent)}, not installed here" if absent else ""
+def _absent(extra: str) -> str | None:
+    names = [name for name in EXTRAS[extra] if not is_installed(name)]
+    return f"needs {', '.join(names)}, not installed here" if names else None
 
 
 def is_installed(name: str) -> bool:
@@ -42,8 +42,8 @@ def command(extra: str) -> str:
 
 def require(extra: str, what: str) -> None:
     """Raise ``ConfigurationError`` when this Python lacks the extra; ``what`` needs it."""
-    if lacking(extra):
-        raise ConfigurationError(f"{what} {lacking(extra)}", next_step=command(extra))
+    if absent := _absent(extra):
+        raise ConfigurationError(f"{what} {absent}", next_step=command(extra))
 
 
 def object_of_kind(path: str, kind: str) -> Any:

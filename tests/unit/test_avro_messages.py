@@ -12,7 +12,7 @@ import pytest
 
 from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.sinks.topic import writer
-from tidemark.sinks.topic.avro import AvroValues, derived, why_unlike
+from tidemark.sinks.topic.avro import AvroValues, derived, problem_with
 
 AT = datetime(2024, 3, 1, 11, tzinfo=UTC)
 PLAIN = pa.schema(
@@ -79,7 +79,7 @@ def test_other_types_are_read_back_too() -> None:
 def test_a_registered_schema_may_have_its_own_order_names_and_wider_numbers() -> None:
     schema = registered(record(("n", ["int", "null"]), ("id", "double"), ("name", ["string", "null"])))
     columns = pa.schema([pa.field("id", pa.int32(), nullable=False), ("name", pa.string()), ("n", pa.int32())])
-    assert why_unlike(schema, columns) == ""
+    assert problem_with(schema, columns) is None
     rows = pa.RecordBatch.from_pylist([{"id": 1, "name": "a", "n": 2}], columns)
     assert [read(value, schema) for value in AvroValues(schema).of(rows).to_pylist()] == [
         {"id": 1, "name": "a", "n": 2}
@@ -103,8 +103,8 @@ def test_a_registered_schema_may_have_its_own_order_names_and_wider_numbers() ->
 )
 def test_a_schema_that_does_not_fit_the_columns_is_named(schema: Any, why: str) -> None:
     columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
-    assert why_unlike(registered(schema), columns).startswith(why)
-    assert why_unlike(registered(schema, "PROTOBUF"), columns) == "it is PROTOBUF, not AVRO"
+    assert problem_with(registered(schema), columns).startswith(why)
+    assert problem_with(registered(schema, "PROTOBUF"), columns) == "it is PROTOBUF, not AVRO"
 
 
 def test_a_tombstone_among_rows_is_a_message_without_a_value() -> None:

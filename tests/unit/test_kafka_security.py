@@ -293,7 +293,7 @@ def test_security_has_no_place_in_a_pipeline_file(tmp_path: Path, key: str) -> N
 def test_every_option_is_either_allowed_or_refused_and_every_secret_is_one() -> None:
     assert set(SECRETS) <= set(ALLOWED)
     assert set(ALIASES.values()) <= set(ALLOWED)
-    assert not [key for key in ALLOWED if KafkaOptions.why_refused(key) is None]
+    assert not [key for key in ALLOWED if KafkaOptions.problem_with_key(key) is None]
     assert not any(is_security(pattern) for pattern in INSTEAD)
     assert instead("nothing.like.it") == ""
 

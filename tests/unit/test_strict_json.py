@@ -209,7 +209,7 @@ def test_columns_and_reasons_agree(schema: Any, data: st.DataObject) -> None:
     struct = struct_of(schema)
     for field in struct.fields:
         values = data.draw(st.lists(st.one_of(st.just(ABSENT), anything), max_size=6))
-        reasons = [field.why(value, field.name) for value in values]
+        reasons = [field.problem_with(value, field.name) for value in values]
         try:
             assert len(field.column(values)) == len(values)
             built = True
@@ -224,5 +224,5 @@ def test_columns_and_reasons_agree(schema: Any, data: st.DataObject) -> None:
         }
         for _ in range(data.draw(st.integers(0, 3)))
     ]
-    wrong = {index for index, record in enumerate(records) if struct.why(record, "") is not None}
+    wrong = {index for index, record in enumerate(records) if struct.problem_with(record, "") is not None}
     assert struct.misfits(records) == wrong

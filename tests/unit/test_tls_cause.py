@@ -53,17 +53,17 @@ BEHAVIOURS = {
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
 def test_a_port_that_is_not_known_to_be_a_broker_is_not_judged(protocol: str, behaviour: str) -> None:
     with listening(BEHAVIOURS[behaviour]) as address:
-        assert tls_cause(address, {"security.protocol": protocol}) == ""
+        assert tls_cause(address, {"security.protocol": protocol}) is None
 
 
 def test_a_broker_that_answers_without_tls_is_one() -> None:
     with listening(answer_versions) as address:
         cause = tls_cause(address, {"security.protocol": "SASL_SSL"})
         assert cause == f"port {address.rpartition(':')[2]} does not speak TLS, and security.protocol is SASL_SSL"
-        assert tls_cause(address, {}) == ""
+        assert tls_cause(address, {}) is None
 
 
 def test_a_port_where_nobody_listens_is_not_judged() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    assert tls_cause(f"127.0.0.1:{port}", {"security.protocol": "SSL"}) == ""
+    assert tls_cause(f"127.0.0.1:{port}", {"security.protocol": "SSL"}) is None

@@ -132,7 +132,7 @@ class Section(BaseModel):
     refused: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
-    def why_refused(cls, key: str) -> str | None:
+    def problem_with_key(cls, key: str) -> str | None:
         return next((reason for pattern, reason in cls.refused.items() if fnmatchcase(key, pattern)), None)
 
 

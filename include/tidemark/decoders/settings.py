@@ -67,8 +67,8 @@ class RowSettings(Protocol):
 class DecodeSettings(Section):
     """How a record becomes a row. The field ``format`` of each kind holds its name in the registry."""
 
-    why_no_headers: ClassVar[str] = ""
-    why_no_tombstones: ClassVar[str] = ""
+    problem_with_headers: ClassVar[str | None] = None
+    problem_with_tombstones: ClassVar[str | None] = None
     keys_are_json: ClassVar[bool] = False  # whether the format itself reads the keys of tombstones
 
     format: str
@@ -91,15 +91,14 @@ class DecodeSettings(Section):
 
     @model_validator(mode="after")
     def _of_a_record(self) -> Self:
-        if self.headers and self.why_no_headers:
-            raise wrong_at("headers", self.why_no_headers)
-        if self.tombstones and self.why_no_tombstones:
-            raise wrong_at("tombstones", self.why_no_tombstones)
+        if self.headers and self.problem_with_headers:
+            raise wrong_at("headers", self.problem_with_headers)
+        if self.tombstones and self.problem_with_tombstones:
+            raise wrong_at("tombstones", self.problem_with_tombstones)
         if self.tombstones and self.key is None and not self.keys_are_json:
             raise wrong_at("tombstones", "needs key: the format of the keys, such as key: {format: avro}")
-        message = self.why_wrong()
-        if message:
-            raise wrong_at("tombstones" if self.tombstones else "key", message)
+        if problem := self.problem_with_columns():
+            raise wrong_at("tombstones" if self.tombstones else "key", problem)
         return self
 
     @abstractmethod
@@ -114,10 +113,10 @@ class DecodeSettings(Section):
     def never_null(self) -> set[str]:
         """The top-level fields that have a value in every row, also in a row made from a tombstone."""
 
-    def why_not_topic(self, topic: str) -> str:
-        """Why its records cannot be decoded, as a sentence about the topic; empty here: one format is for all."""
+    def problem_with_topic(self, topic: str) -> str | None:
+        """Why its records cannot be decoded, as a sentence about the topic; None here: one format is for all."""
         del topic
-        return ""
+        return None
 
     def is_known(self) -> bool:
         """Whether the fields are known; those of a schema registry are not before an attempt has pinned them."""
@@ -191,13 +190,13 @@ class DecodeSettings(Section):
         """The rows that whole records become; None while their columns are not known."""
         return None if self.columns() is None else _RecordRows(self)
 
-    def why_wrong(self) -> str:
-        """Why value, key and tombstones do not fit each other, as far as their fields are known; else empty."""
+    def problem_with_columns(self) -> str | None:
+        """Why value, key and tombstones do not fit each other, as far as their fields are known; else None."""
         values = self.field_types() if self.is_known() else None
         if self.of_key is None:
-            return self._unknown(values) if values else ""
+            return self._problem_with_tombstones(values) if values else None
         if not self.of_key.is_known():
-            return ""
+            return None
         fields = self.of_key.field_types()
         keys = {key_column(name): name for name in fields}
         twice = sorted({*keys} & {*(values or {})} | ({HEADERS_COLUMN} & {*(values or {})} if self.headers else set()))
@@ -210,14 +209,14 @@ class DecodeSettings(Section):
                 return f"names {field}, which the value does not have; write {key_column(field)}"
             if field not in keys and values is not None and values[field] != fields[field]:
                 return f"names {field}, which is {fields[field]} in the key and {values[field]} in the value"
-        return ""
+        return None
 
-    def _unknown(self, values: Mapping[str, str]) -> str:
+    def _problem_with_tombstones(self, values: Mapping[str, str]) -> str | None:
         for field in self.tombstones:
             if field not in values:
                 close = nearest(field, values)
                 return " ".join(f"names {field}, which is not in the schema; {close}".split()).rstrip(";")
-        return ""
+        return None
 
 
 @dataclass(frozen=True)

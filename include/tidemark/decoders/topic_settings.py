@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from tidemark.config.base import Pattern, Topic
 from tidemark.config.values import wrong
-from tidemark.decoders.by_topic.topic_filter import TopicFilter, why_not_one
+from tidemark.decoders.by_topic.topic_filter import TopicFilter, problem_with_topic
 from tidemark.decoders.pins import Pins
 from tidemark.decoders.settings import DecodeSettings, RowSettings
 from tidemark.errors import ConfigurationError
@@ -48,8 +48,8 @@ class DecodeByTopic:
     def format(self) -> str:
         return " and ".join(dict.fromkeys(entry.format for entry in self.entries))
 
-    def why_not_topic(self, topic: str) -> str:
-        return why_not_one(topic, [entry.topic_filter() for entry in self.entries])
+    def problem_with_topic(self, topic: str) -> str | None:
+        return problem_with_topic(topic, [entry.topic_filter() for entry in self.entries])
 
     def connections(self) -> set[str]:
         return set[str]().union(*(entry.connections() for entry in self.entries))
@@ -110,20 +110,20 @@ class DecodeByTopic:
 
         return united([rows.arrow_schema() for entry in self.entries if (rows := entry.rows()) is not None])
 
-    def why_wrong(self) -> str:
-        """Why the columns of the entries do not fit together, if all are known; else empty."""
+    def problem_with_columns(self) -> str | None:
+        """Why the columns of the entries do not fit together, if all are known; else None."""
         for index, entry in enumerate(self.entries):
-            if message := entry.why_wrong():
-                return f"entry {index} {message}"
+            if problem := entry.problem_with_columns():
+                return f"entry {index} {problem}"
         if not self.tombstone_fields() and sum(bool(entry.tombstones) for entry in self.entries) > 1:
             return "has tombstones without a common field: give all entries with tombstones the same fields"
         if self.columns() is None:
-            return ""
+            return None
         try:
             self.arrow_schema()
-        except ConfigurationError as problem:
-            return f"cannot give one table: {problem.what}; {problem.next_step}"
-        return ""
+        except ConfigurationError as error:
+            return f"cannot give one table: {error.what}; {error.next_step}"
+        return None
 
 
 RecordSettings = DecodeSettings | DecodeByTopic

@@ -28,8 +28,8 @@ def source_findings(name: str, pipeline: Pipeline, lookup: Lookup) -> Iterator[F
     places, missing = source.partitions(topics)
     yield ok(name, f"{source.address} answers")
     for topic in topics:
-        if why := pipeline.decode.why_not_topic(topic):
-            yield failed(name, f"topic {topic} {why}", next_step(pipeline))
+        if problem := pipeline.decode.problem_with_topic(topic):
+            yield failed(name, f"topic {topic} {problem}", next_step(pipeline))
     for topic in missing:
         error = source.missing_topic(topic)
         yield failed(name, error.what, error.next_step)

@@ -121,7 +121,7 @@ def _refuse_unknown(extra: Mapping[str, Any], pipeline_name: str, conn_id: str) 
     tuning = {field.alias or name for name, field in KafkaOptions.model_fields.items()}
     unknown = sorted(key for key in extra if key not in tuning and not is_security(key))
     if unknown:
-        hints = {key: instead(key) or KafkaOptions.why_refused(key) for key in unknown}
+        hints = {key: instead(key) or KafkaOptions.problem_with_key(key) for key in unknown}
         advice = [f"{key}: {hint}" for key, hint in hints.items() if hint]
         raise ConfigurationError(
             f"the Kafka connection {conn_id} sets {', '.join(unknown)}, which is not allowed",

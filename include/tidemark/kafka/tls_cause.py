@@ -20,8 +20,8 @@ _CLOSED = ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", "RECORD_LAYER
 _ASK_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
 
 
-def tls_cause(bootstrap_servers: str, config: Mapping[str, str]) -> str:
-    """The cause at the first of the servers as a sentence; empty when TLS is not the cause, or the server is silent.
+def tls_cause(bootstrap_servers: str, config: Mapping[str, str]) -> str | None:
+    """The cause at the first of the servers as a sentence; None when TLS is not the cause, or the server is silent.
 
     ``config`` is that of librdkafka, with its secrets.
     """
@@ -43,24 +43,24 @@ def tls_cause(bootstrap_servers: str, config: Mapping[str, str]) -> str:
     except ssl.SSLError as failed:
         if failed.reason is None or failed.reason in _CLOSED:
             return _without_tls(host, int(port), protocol)
-        return f"the broker ends the handshake: {failed.reason.lower().replace('_', ' ')}" if protocol.tls else ""
+        return f"the broker ends the handshake: {failed.reason.lower().replace('_', ' ')}" if protocol.tls else None
     except ConnectionResetError:
         return _without_tls(host, int(port), protocol)
     except (OSError, WrongCertificate):
-        return ""
-    return ""
+        return None
+    return None
 
 
-def _without_tls(host: str, port: int, protocol: Protocol) -> str:
+def _without_tls(host: str, port: int, protocol: Protocol) -> str | None:
     """Asks a port that ended the handshake without TLS: a broker without TLS answers, a broken one does not."""
     if not protocol.tls:
-        return ""
+        return None
     with suppress(OSError, struct.error), socket.create_connection((host, port), timeout=_TIMEOUT_S) as plain:
         plain.sendall(_ASK_VERSIONS)
         _, correlation = struct.unpack(">ii", plain.recv(8, socket.MSG_WAITALL))
         if correlation == 7:
             return f"port {port} does not speak TLS, and security.protocol is {protocol}"
-    return ""
+    return None
 
 
 def _context(config: Mapping[str, str], protocol: Protocol) -> ssl.SSLContext:

@@ -18,9 +18,9 @@ def claim_folders(context: Context, topics: Sequence[str], *, dry_run: bool) -> 
     """
     for sink in context.pipeline.sinks:
         for topic in topics:
-            if why := sink.why_not_topic(context.pipeline_name, topic):
+            if problem := sink.problem_with_topic(context.pipeline_name, topic):
                 raise PlanRefused(
-                    f"sink {sink.name} has no place for a topic: {why}",
+                    f"sink {sink.name} has no place for a topic: {problem}",
                     next_step="nothing was planned; change the layout of the sink, or leave the topic out",
                     pipeline=context.pipeline_name,
                     sink=sink.name,

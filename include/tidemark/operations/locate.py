@@ -171,13 +171,13 @@ def _in_sink(
     offset: int,
 ) -> Located:
     gap = _gap(receipt, at, offset)
-    if gap:
+    if gap is not None:
         return Located(publication.sink, publication.attempt, RecordStatus.NO_RECORD, gap)
     return sink.output.locate(manifest, publication, receipt, at, offset)
 
 
-def _gap(receipt: Receipt, at: TopicPartition, offset: int) -> str:
-    """Why the attempt saw no record at the offset; empty when there may be one."""
+def _gap(receipt: Receipt, at: TopicPartition, offset: int) -> str | None:
+    """Why the attempt saw no record at the offset; None when there may be one."""
     for count in receipt.partitions:
         if (count.topic, count.partition) != (at.topic, at.partition):
             continue
@@ -187,4 +187,4 @@ def _gap(receipt: Receipt, at: TopicPartition, offset: int) -> str:
                     f"offsets [{start:,}, {end:,}) hold no record that a reader may see: the end mark of a "
                     "transaction, records of an aborted transaction, or records removed by compaction"
                 )
-    return ""
+    return None

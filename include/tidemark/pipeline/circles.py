@@ -21,8 +21,8 @@ def circle_warnings(pipeline: Pipeline, others: Sequence[Pipeline]) -> list[str]
     return []
 
 
-def _between(writer: Pipeline, reader: Pipeline) -> str:
-    return next((topic for sink in writer.sinks if (topic := topic_between(sink, reader.source))), "")
+def _between(writer: Pipeline, reader: Pipeline) -> str | None:
+    return next((topic for sink in writer.sinks if (topic := topic_between(sink, reader.source))), None)
 
 
 def _sentence(path: Sequence[Pipeline]) -> str:

@@ -9,9 +9,9 @@ from tidemark.pipeline.settings import Pipeline
 def refuse_undecoded(pipeline: Pipeline, topics: Iterable[str], *, manifest_id: int | None = None) -> None:
     """Raise ``ConfigurationError`` for the first topic whose records cannot be decoded."""
     for topic in topics:
-        if why := pipeline.decode.why_not_topic(topic):
+        if problem := pipeline.decode.problem_with_topic(topic):
             raise ConfigurationError(
-                f"topic {topic} {why}", next_step=next_step(pipeline), pipeline=pipeline.name, manifest=manifest_id,
+                f"topic {topic} {problem}", next_step=next_step(pipeline), pipeline=pipeline.name, manifest=manifest_id,
                 topic=topic,
             )  # fmt: skip
 

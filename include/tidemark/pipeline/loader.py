@@ -309,8 +309,8 @@ _WANTED: Final = {
 def _unknown_key(loc: Place) -> str:
     key = str(loc[-1])
     section = _section(loc[:-1])
-    if reason := section.why_refused(key):
-        return f"is not allowed: {reason}"
+    if problem := section.problem_with_key(key):
+        return f"is not allowed: {problem}"
     allowed = sorted(field.alias or name for name, field in section.model_fields.items())
     return with_nearest("unknown key", key, allowed, listed=True)
 

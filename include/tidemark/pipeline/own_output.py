@@ -7,9 +7,9 @@ from tidemark.sinks.settings import SinkSettings
 from tidemark.sources.settings import SourceSettings
 
 
-def topic_between(sink: SinkSettings, source: SourceSettings) -> str:
-    """The first topic that the sink writes to and the source reads; empty when there is none."""
+def topic_between(sink: SinkSettings, source: SourceSettings) -> str | None:
+    """The first topic that the sink writes to and the source reads; None without one."""
     address, topics = sink.writes_topics()
     if address is None or not address.is_same(source.address()):
-        return ""
-    return next((topic for topic in topics if source.reads(topic)), "")
+        return None
+    return next((topic for topic in topics if source.reads(topic)), None)

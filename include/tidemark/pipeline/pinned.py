@@ -26,8 +26,8 @@ def pinned(pipeline: Pipeline, lookup: Lookup, stored: Mapping[str, Any], *, reg
     topics = pipeline.source.topics if pipeline.source.topics_regex is None else ()
     pins = Pins(topics, stored, lookup, register=register)
     decode = pipeline.decode.pinned(pins)
-    problem = _misfit(pipeline, decode)
-    if problem:
+    problem = _problem_with(pipeline, decode)
+    if problem is not None:
         raise ConfigurationError(
             f"the pipeline does not fit the schema of the registry: {problem}",
             next_step="correct the pipeline file, or name another version: schema: {subject: NAME, version: NUMBER}; "
@@ -39,10 +39,10 @@ def pinned(pipeline: Pipeline, lookup: Lookup, stored: Mapping[str, Any], *, reg
     return pipeline.model_copy(update={"decode": decode, "sinks": sinks})
 
 
-def _misfit(pipeline: Pipeline, decode: RecordSettings) -> str:
-    """What of the pipeline file does not fit the columns, as ``tidemark validate`` would say it; else empty."""
-    if message := decode.why_wrong():
-        return f"decode {message}"
+def _problem_with(pipeline: Pipeline, decode: RecordSettings) -> str | None:
+    """What of the pipeline file does not fit the columns, as ``tidemark validate`` would say it; else None."""
+    if problem := decode.problem_with_columns():
+        return f"decode {problem}"
     try:
         check_transforms(pipeline.transform, decode, pipeline.code)
         rows = rows_for_sinks(decode, pipeline.transform, pipeline.code)
@@ -51,5 +51,5 @@ def _misfit(pipeline: Pipeline, decode: RecordSettings) -> str:
     except ValidationError as invalid:
         [first, *_] = invalid.errors()
         return f"{'.'.join(map(str, first['loc']))} {first['msg']}"
-    misfits = [(sink.name, sink.why_not(rows)) for sink in pipeline.sinks] if rows is not None else []
-    return next((f"sink {name} {message}" for name, message in misfits if message), "")
+    problems = [(sink.name, sink.problem_with(rows)) for sink in pipeline.sinks] if rows is not None else []
+    return next((f"sink {name} {problem}" for name, problem in problems if problem is not None), None)

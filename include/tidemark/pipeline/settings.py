@@ -42,7 +42,7 @@ from tidemark.config.values import wrong
 from tidemark.decoders.registry import DECODERS
 from tidemark.decoders.settings import DecodeSettings, RowSettings
 from tidemark.decoders.topic_settings import DecodeByTopic, RecordSettings, TopicSettings
-from tidemark.extras import why_absent
+from tidemark.extras import problem_with_extra
 from tidemark.model.order import OnError, TransformOrder
 from tidemark.paths import one_lies_in_the_other
 from tidemark.pipeline.airflow_tasks import AirflowTasks
@@ -82,8 +82,8 @@ else:
 def _conf_key(key: str) -> str:
     if not key.startswith("spark."):
         raise wrong("must be a Spark property, which starts with spark.")
-    if reason := Spark.why_refused(key.lower()):
-        raise wrong(f"is not allowed: {reason}")
+    if problem := Spark.problem_with_key(key.lower()):
+        raise wrong(f"is not allowed: {problem}")
     return key
 
 
@@ -141,8 +141,8 @@ class Spark(Section):
     @field_validator("engine")
     @classmethod
     def _installed(cls, engine: Engine | None) -> Engine | None:
-        if engine is Engine.CONNECT and why_absent("connect"):
-            raise wrong(why_absent("connect"))
+        if engine is Engine.CONNECT and (problem := problem_with_extra("connect")):
+            raise wrong(problem)
         return engine
 
 
@@ -234,15 +234,15 @@ class Pipeline(Section):
             return decode
         source: SourceSettings = info.data["source"]
         for topic in source.topics:
-            if why := decode.why_not_topic(topic):
-                raise wrong(f"must have one entry for each topic: topic {topic} {why}")
+            if problem := decode.problem_with_topic(topic):
+                raise wrong(f"must have one entry for each topic: topic {topic} {problem}")
         for index, entry in enumerate(decode.entries):
             for topic in entry.topics:
                 if not source.reads(topic):
                     raise wrong_at((index, entry.format, "topics"), with_nearest(
                         f"names {topic}, which source.{source.kind} does not read", topic, source.topics))  # fmt: skip
-        if why := decode.why_wrong():
-            raise wrong(why)
+        if problem := decode.problem_with_columns():
+            raise wrong(problem)
         return decode
 
     @field_validator("event_time")
@@ -304,8 +304,8 @@ class Pipeline(Section):
     def _columns_that_sinks_hold(cls, sinks: tuple[SinkEntry, ...], info: ValidationInfo) -> tuple[SinkEntry, ...]:
         if rows := _known_rows(info):
             for index, sink in enumerate(sinks):
-                if message := sink.why_not(rows):
-                    raise wrong_at(index, message)
+                if problem := sink.problem_with(rows):
+                    raise wrong_at(index, problem)
         return sinks
 
     @field_validator("sinks")

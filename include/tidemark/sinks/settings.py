@@ -50,8 +50,8 @@ class SinkSettings(Section):
         """What the executors need beside name and kind. No secrets."""
 
     @abstractmethod
-    def why_not(self, rows: RowSettings) -> str:
-        """Why this sink cannot store the rows, as a sentence that continues its key; empty when it can."""
+    def problem_with(self, rows: RowSettings) -> str | None:
+        """Why this sink cannot store the rows, as a sentence that continues its key; None when it can."""
 
     @abstractmethod
     def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
@@ -62,10 +62,10 @@ class SinkSettings(Section):
         del pipeline_name, topic
         return ""
 
-    def why_not_topic(self, pipeline_name: str, topic: str) -> str:
-        """Why there is no place for the rows of a topic, as a sentence; empty when there is."""
+    def problem_with_topic(self, pipeline_name: str, topic: str) -> str | None:
+        """Why there is no place for the rows of a topic, as a sentence; None when there is."""
         del pipeline_name, topic
-        return ""
+        return None
 
     def sharing(self) -> tuple[str, ...]:
         """The pipelines that may write the same topics into these folders."""

@@ -39,9 +39,9 @@ def look(questions: Questions, _: Iterable[int]) -> Iterator[str]:
             "tidemark": _tidemark(),
             "missing": [conn_id for conn_id in questions.connections if not _has(conn_id)],
             "unreachable": {
-                conn_id: refusal
+                conn_id: problem
                 for kind, conn_id in questions.targets
-                if _has(conn_id) and (refusal := _refusal(kind, conn_id))
+                if _has(conn_id) and (problem := _problem_with_connection(kind, conn_id)) is not None
             },
             "unseen": [nonce for nonce in questions.nonces if not Path(nonce).is_file()],
             "read_only": [nonce for nonce in questions.nonces if not os.access(Path(nonce).parent, os.W_OK | os.X_OK)],
@@ -73,8 +73,8 @@ def _has(conn_id: str) -> bool:
     return from_environment(conn_id) is not None
 
 
-def _refusal(kind: str, conn_id: str) -> str:
-    """Why this executor cannot connect to the target; empty when it can."""
+def _problem_with_connection(kind: str, conn_id: str) -> str | None:
+    """Why this executor cannot connect to the target; None when it can."""
     from tidemark.errors import TidemarkError
     from tidemark.sinks.writers import writer_of
 
@@ -82,7 +82,7 @@ def _refusal(kind: str, conn_id: str) -> str:
         writer_of(kind).try_connection(conn_id)
     except TidemarkError as error:
         return error.what
-    return ""
+    return None
 
 
 def _connects(address: str) -> bool:

@@ -5,7 +5,7 @@ import socket
 REACH_S = 5.0
 
 
-def why_unreachable(host: str, port: int) -> str | None:
+def problem_with_address(host: str, port: int) -> str | None:
     """Why nothing accepts a connection there within 5 s; None when something does. IPv6 may be in brackets."""
     try:
         socket.create_connection((host.strip("[]"), port), timeout=REACH_S).close()

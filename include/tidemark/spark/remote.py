@@ -7,7 +7,7 @@ from uuid import UUID
 from tidemark.connections import Lookup, Secret, variable_of
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, Unavailable
-from tidemark.spark.reach import why_unreachable
+from tidemark.spark.reach import problem_with_address
 
 CONN_ID = "spark_connect"
 VARIABLE = "TIDEMARK_SPARK_REMOTE"
@@ -44,11 +44,11 @@ class Remote:
 
     def check(self) -> None:
         """Raise ``Unavailable`` when nothing accepts a connection there."""
-        why = why_unreachable(self.host, self.port)
-        if why is not None:
+        problem = problem_with_address(self.host, self.port)
+        if problem is not None:
             where, listens = ("", "") if self.is_here else (f" on {self.host}", " --host ADDRESS")
             raise Unavailable(
-                f"the Spark Connect server cannot be reached ({why})",
+                f"the Spark Connect server cannot be reached ({problem})",
                 next_step=f"start it{where}: tidemark spark serve --port {self.port}{listens}; or let this machine "
                 "connect to it. Nothing was read. Without it: spark: {engine: submit} in the pipeline file",
                 server=self.address,

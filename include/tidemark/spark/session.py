@@ -26,7 +26,7 @@ from tidemark.errors import ConfigurationError, Unavailable, WorkFailed
 from tidemark.spark.batches import arrow_batches
 from tidemark.spark.classes import class_archive
 from tidemark.spark.java import java_options
-from tidemark.spark.reach import why_unreachable
+from tidemark.spark.reach import problem_with_address
 from tidemark.spark.shipped import is_local, package_zip
 
 # Spark's default words and those of the keys of sources: Spark shows such options as stars in plans and debug logs.
@@ -132,10 +132,10 @@ def check_master(master: str) -> None:
             raise ConfigurationError(
                 f"{master} is not a Spark master", next_step="write it as spark://host:port", master=master
             )
-        why = why_unreachable(host, int(port))
-        if why is None:
+        problem = problem_with_address(host, int(port))
+        if problem is None:
             return
-        refused.append(f"{address}: {why}")
+        refused.append(f"{address}: {problem}")
     raise Unavailable(
         f"the Spark master cannot be reached ({'; '.join(refused)})",
         next_step="check that it runs and that this machine may connect to it; nothing was read",

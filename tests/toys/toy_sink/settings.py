@@ -37,7 +37,7 @@ class Settings(SinkSettings):
     def order(self) -> dict[str, Any]:
         return {"folder": self.folder}
 
-    def why_not(self, rows: RowSettings) -> str:
+    def problem_with(self, rows: RowSettings) -> str | None:
         return "may not have a column toy" if "toy" in rows.field_types() else ""
 
     def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:

@@ -38,7 +38,7 @@ def read(data: Sequence[bytes], writer: AvroSchema, reader: AvroSchema) -> Readi
         try:
             value = schemaless_reader(stream, writer.bare, same)
         except Exception as problem:  # fastavro does not say which it raises for bytes that are no record
-            bad.append((place, why(problem)))
+            bad.append((place, reason_of(problem)))
             continue
         rest = len(record) - stream.tell()
         if rest:
@@ -51,7 +51,7 @@ def read(data: Sequence[bytes], writer: AvroSchema, reader: AvroSchema) -> Readi
     return _as_rows(values, good, bad, reader)
 
 
-def why(problem: Exception) -> str:
+def reason_of(problem: Exception) -> str:
     match problem:
         case SchemaResolutionError():
             return f"does not resolve: {problem}"
@@ -69,7 +69,7 @@ def _as_rows(values: list[dict[str, Any]], good: list[int], bad: list[tuple[int,
         rows = _batch(values, reader)
     except Exception as problem:  # of Arrow, of Decimal, of a conversion
         if len(values) <= 1:
-            return Reading(_batch([], reader), [], sorted([*bad, *((place, why(problem)) for place in good)]))
+            return Reading(_batch([], reader), [], sorted([*bad, *((place, reason_of(problem)) for place in good)]))
         half = len(values) // 2
         parts = [
             _as_rows(values[:half], good[:half], bad, reader),

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import BadRecord, Decoded, Decoder, schemas_of
-from tidemark.decoders.by_topic.topic_filter import TopicFilter, why_not_one
+from tidemark.decoders.by_topic.topic_filter import TopicFilter, problem_with_topic
 from tidemark.decoders.by_topic.united import united
 from tidemark.decoders.joined import joined
 from tidemark.errors import ConfigurationError
@@ -54,8 +54,8 @@ class DecoderByTopic:
 
     def _entry_of(self, topic: str) -> int:
         if topic not in self._by_topic:
-            if why := why_not_one(topic, self._filters):
-                raise ConfigurationError(f"topic {topic} {why}", next_step="correct decode of the pipeline file")
+            if problem := problem_with_topic(topic, self._filters):
+                raise ConfigurationError(f"topic {topic} {problem}", next_step="correct decode of the pipeline file")
             self._by_topic[topic] = next(at for at, entry in enumerate(self._filters) if entry.has(topic))
         return self._by_topic[topic]
 

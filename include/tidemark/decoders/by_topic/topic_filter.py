@@ -24,9 +24,9 @@ class TopicFilter:
         return cls(tuple(raw["topics"]), raw["topics_regex"])
 
 
-def why_not_one(topic: str, entries: Sequence[TopicFilter]) -> str:
-    """Why not exactly one entry is for a topic, as a sentence about it; else empty."""
+def problem_with_topic(topic: str, entries: Sequence[TopicFilter]) -> str | None:
+    """Why not exactly one entry is for a topic, as a sentence about it; else None."""
     matching = [f"decode[{index}]" for index, entry in enumerate(entries) if entry.has(topic)]
     if not matching:
         return "matches no entry of decode"
-    return "" if len(matching) == 1 else f"matches {len(matching)} entries of decode: {', '.join(matching)}"
+    return None if len(matching) == 1 else f"matches {len(matching)} entries of decode: {', '.join(matching)}"

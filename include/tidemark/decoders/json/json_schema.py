@@ -98,18 +98,17 @@ def _scalar(schema: Mapping[str, Any], kind: str, nullable: bool, pointer: str) 
     if not isinstance(allowed, list) or not allowed:
         raise _wrong(f"{pointer}/{word}", "is not a list of values", "list what is allowed")
     for value in allowed:
-        reason = _why_not(shape, value, nullable)
-        if reason:
-            raise _wrong(f"{pointer}/{word}", f"holds {value!r}, {reason}", "give values of the type above")
+        if problem := _problem_with(shape, value, nullable):
+            raise _wrong(f"{pointer}/{word}", f"holds {value!r}, {problem}", "give values of the type above")
     return OneOf(shape, frozenset(allowed) - {None}), nullable and None in allowed
 
 
-def _why_not(shape: Shape, value: object, nullable: bool) -> str | None:
+def _problem_with(shape: Shape, value: object, nullable: bool) -> str | None:
     if value is None:
         return None if nullable else "but null is not in type"
     if type(value) not in (str, int, float, bool):
         return "which is not a scalar"
-    return None if shape.why(value, "value") is None else "which does not have the type"
+    return None if shape.problem_with(value, "value") is None else "which does not have the type"
 
 
 def _struct(schema: Mapping[str, Any], pointer: str) -> Struct:

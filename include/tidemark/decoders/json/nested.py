@@ -44,13 +44,13 @@ class Field:
             values = [None if value is ABSENT else value for value in values]
         return self.shape.column(values)
 
-    def why(self, value: Any, path: str) -> str | None:
+    def problem_with(self, value: Any, path: str) -> str | None:
         """Why the value, which may be ``ABSENT`` or None, is wrong; None when it is right."""
         if value is ABSENT:
             return f"{path}: absent" if self.required else None
         if value is None:
             return None if self.nullable else f"{path}: null"
-        return self.shape.why(value, path)
+        return self.shape.problem_with(value, path)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Struct(Shape):
         return [field.column([record.get(field.name, ABSENT) for record in records]) for field in self.fields]
 
     def misfits(self, records: list[dict[str, Any]]) -> set[int]:
-        """The positions of the records for which ``why`` gives a reason."""
+        """The positions of the records for which ``problem_with`` gives a reason."""
         names = self.names
         positions = {index for index, record in enumerate(records) if self.closed and not record.keys() <= names}
         for field in self.fields:
@@ -87,11 +87,13 @@ class Struct(Shape):
         present = _of_type(dict, values)
         return _spread(pa.StructArray.from_arrays(self.columns(present), fields=list(self.arrow)), values)
 
-    def why(self, value: Any, path: str) -> str | None:
+    def problem_with(self, value: Any, path: str) -> str | None:
         if type(value) is not dict:
             return f"{path}: expected object, found {json_name(value)}"
         for field in self.fields:
-            reason = field.why(value.get(field.name, ABSENT), f"{path}.{field.name}" if path else f"field {field.name}")
+            reason = field.problem_with(
+                value.get(field.name, ABSENT), f"{path}.{field.name}" if path else f"field {field.name}"
+            )
             if reason is not None:
                 return reason
         unknown = value.keys() - self.names if self.closed else ()
@@ -114,11 +116,11 @@ class ListOf(Shape):
         inner = _inner(self.element, self.nullable, list(chain.from_iterable(present)))
         return _spread(pa.ListArray.from_arrays(_offsets(present), inner, type=self.arrow), values)
 
-    def why(self, value: Any, path: str) -> str | None:
+    def problem_with(self, value: Any, path: str) -> str | None:
         if type(value) is not list:
             return f"{path}: expected array, found {json_name(value)}"
         for index, element in enumerate(value):
-            reason = _why_inner(self.element, self.nullable, element, f"{path}[{index}]")
+            reason = _problem_with_part(self.element, self.nullable, element, f"{path}[{index}]")
             if reason is not None:
                 return reason
         return None
@@ -144,13 +146,13 @@ class MapOf(Shape):
         items = _inner(self.item, self.nullable, list(chain.from_iterable(map_.values() for map_ in present)))
         return _spread(pa.MapArray.from_arrays(_offsets(present), keys, items, type=self.arrow), values)
 
-    def why(self, value: Any, path: str) -> str | None:
+    def problem_with(self, value: Any, path: str) -> str | None:
         if type(value) is not dict:
             return f"{path}: expected object, found {json_name(value)}"
         for key, item in value.items():
             if not is_text(key):
                 return f"{path}: the name {quoted(key)} holds a lone surrogate, which is not a character"
-            reason = _why_inner(self.item, self.nullable, item, f"{path}[{quoted(key)}]")
+            reason = _problem_with_part(self.item, self.nullable, item, f"{path}[{quoted(key)}]")
             if reason is not None:
                 return reason
         return None
@@ -186,10 +188,10 @@ def _inner(shape: Shape, nullable: bool, values: list[Any]) -> pa.Array:
     return shape.column(values)
 
 
-def _why_inner(shape: Shape, nullable: bool, value: Any, path: str) -> str | None:
+def _problem_with_part(shape: Shape, nullable: bool, value: Any, path: str) -> str | None:
     if value is None:
         return None if nullable else f"{path}: null"
-    return shape.why(value, path)
+    return shape.problem_with(value, path)
 
 
 def _offsets(parts: list[Any]) -> pa.Array:

@@ -1,8 +1,8 @@
 """The shapes of JSON values, and lists of such values as Arrow columns.
 
 Every shape has two methods. ``column`` turns many values into an array at once, fast, and raises ``Misfit`` when any of
-them is wrong. ``why`` gives the reason why a single value is wrong, or None. They agree: ``column`` raises exactly when
-``why`` gives a reason for one of the values (a property test compares them).
+them is wrong. ``problem_with`` gives the reason why a single value is wrong, or None. They agree: ``column`` raises
+exactly when ``problem_with`` gives a reason for one of the values (a property test compares them).
 
 No value is converted to another type. An integer has no fraction and no exponent (1.0 is a number); a number may be an
 integer.
@@ -54,7 +54,7 @@ class Shape(ABC):
         """An array of all values, null for None; raises ``Misfit``."""
 
     @abstractmethod
-    def why(self, value: Any, path: str) -> str | None:
+    def problem_with(self, value: Any, path: str) -> str | None:
         """Why a value that is not None is wrong, None when it is right; ``path`` is its name in the reason."""
 
 
@@ -77,7 +77,7 @@ class Scalar(Shape):
         except _CANNOT_BUILD as error:
             raise Misfit from error
 
-    def why(self, value: Any, path: str) -> str | None:
+    def problem_with(self, value: Any, path: str) -> str | None:
         if type(value) not in self.types:
             return f"{path}: expected {self.expected}, found {json_name(value)}"
         try:
@@ -237,8 +237,8 @@ class OneOf(Shape):
             raise Misfit
         return built
 
-    def why(self, value: Any, path: str) -> str | None:
-        reason = self.shape.why(value, path)
+    def problem_with(self, value: Any, path: str) -> str | None:
+        reason = self.shape.problem_with(value, path)
         if reason is None and value not in self.allowed:
             return f"{path}: not one of the {len(self.allowed)} values the schema allows"
         return reason

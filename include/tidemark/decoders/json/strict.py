@@ -89,7 +89,7 @@ class JsonDecoder:
                 record = self._parsed(value)
             except Undecodable:
                 continue
-            if self.struct.why(record, "") is None:
+            if self.struct.problem_with(record, "") is None:
                 self._plain.learn(record)
         return self._plain.fitting(values)
 
@@ -116,7 +116,8 @@ class JsonDecoder:
             columns = self.struct.columns(records)
         except Misfit:
             wrong = {
-                position: self.struct.why(records[position], "") or "" for position in self.struct.misfits(records)
+                position: self.struct.problem_with(records[position], "") or ""
+                for position in self.struct.misfits(records)
             }
             errors += [(good[position], reason) for position, reason in wrong.items()]
             errors.sort()

@@ -38,7 +38,7 @@ class FramedMessageDecoder(FramedDecoder):
     ) -> None:
         super().__init__(messages.schema, reader, schemas, part)
         self._messages, self._message = messages, message
-        self._reasons: dict[tuple[str, tuple[int, ...]], str] = {}
+        self._reasons: dict[tuple[str, tuple[int, ...]], str | None] = {}
 
     def _read(self, group: WriterGroup, named: str) -> Iterator[tuple[pa.Array, Decoded | NotDecoded]]:
         messages, without = by_message(group.data)
@@ -48,27 +48,27 @@ class FramedMessageDecoder(FramedDecoder):
         )
         for message in messages:
             indices = group.indices.take(message.positions)
-            reason = self._why_not(group.writer, message.path)
-            if reason:
+            reason = self._problem_with(group.writer, message.path)
+            if reason is not None:
                 yield indices, NotDecoded(reason)
             else:
                 decoded = self._messages.read(message.data)
                 yield indices, replace(decoded, errors=tuple(replace(bad, schemas=named) for bad in decoded.errors))
 
-    def _why_not(self, writer: str, path: tuple[int, ...]) -> str:
-        """Why the message at a path of a writer's schema is not the one to read; empty when it is."""
+    def _problem_with(self, writer: str, path: tuple[int, ...]) -> str | None:
+        """Why the message at a path of a writer's schema is not the one to read; None when it is."""
         if (writer, path) not in self._reasons:
             self._reasons[writer, path] = self._looked_up(writer, path)
         return self._reasons[writer, path]
 
-    def _looked_up(self, writer: str, path: tuple[int, ...]) -> str:
+    def _looked_up(self, writer: str, path: tuple[int, ...]) -> str | None:
         registered = self._schemas.writer_of(writer, "PROTOBUF")
         if isinstance(registered, str):
             return registered
         name = message_at(registered.text, path)
         if name is None:
             return f"schema {writer} has no message at {list(path)}"
-        return "" if name == self._message else f"it is a {name[:60]}, and {self._message[:60]} is read"
+        return None if name == self._message else f"it is a {name[:60]}, and {self._message[:60]} is read"
 
 
 def open_decoder(config: Mapping[str, Any]) -> Decoder:

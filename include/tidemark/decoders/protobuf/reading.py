@@ -61,8 +61,10 @@ class Messages:
             return here.slice(0, 0), [pa.array([], field.type) for field in self._schema]
         large = pc.greater(pc.fill_null(pc.binary_length(values), 0), LARGEST)
         if pc.any(large).as_py():
-            reasons = ((at, self._runtime.why_not(values[at].as_py())) for at in pc.indices_nonzero(large).to_pylist())
-            errors += [BadRecord(index, reason[:REASON_LIMIT]) for index, reason in reasons if reason]
+            reasons = (
+                (at, self._runtime.problem_with(values[at].as_py())) for at in pc.indices_nonzero(large).to_pylist()
+            )
+            errors += [BadRecord(index, reason[:REASON_LIMIT]) for index, reason in reasons if reason is not None]
             wrong = pa.array([bad.index for bad in errors], pa.int64())
             here = here.filter(pc.invert(pc.is_in(here, wrong)))
         try:
@@ -76,7 +78,7 @@ class Messages:
         readable: list[int] = []
         accepted: list[int] = []
         for position, value in enumerate(values.to_pylist()):
-            if self._runtime.why_not(value):
+            if self._runtime.problem_with(value) is not None:
                 accepted += _taken(fast, values, [position])
             else:
                 readable.append(position)

@@ -20,10 +20,10 @@ class Runtime:
         self._class: type[RuntimeMessage] = GetMessageClass(descriptor)
         self._shape = shape
 
-    def why_not(self, value: bytes) -> str:
-        """Why the bytes are no such message; empty when they are."""
+    def problem_with(self, value: bytes) -> str | None:
+        """Why the bytes are no such message; None when they are."""
         message = self._parsed(value)
-        return message if isinstance(message, str) else ""
+        return message if isinstance(message, str) else None
 
     def read(self, values: Sequence[bytes]) -> tuple[list[pa.Array], list[int], list[tuple[int, str]]]:
         """(the columns, the positions of the values in them, the positions of all others and why)."""
@@ -40,10 +40,10 @@ class Runtime:
         try:
             return self._columns(messages), good, bad
         except (Misfit, pa.ArrowInvalid):
-            reasons = [self._misfit(message) for message in messages]
-        bad += [(position, reason) for position, reason in zip(good, reasons, strict=True) if reason]
-        fitting = [message for message, reason in zip(messages, reasons, strict=True) if not reason]
-        good = [position for position, reason in zip(good, reasons, strict=True) if not reason]
+            reasons = [self._problem_with_parts(message) for message in messages]
+        bad += [(position, reason) for position, reason in zip(good, reasons, strict=True) if reason is not None]
+        fitting = [message for message, reason in zip(messages, reasons, strict=True) if reason is None]
+        good = [position for position, reason in zip(good, reasons, strict=True) if reason is None]
         return self._columns(fitting), good, sorted(bad)
 
     def _parsed(self, value: bytes) -> RuntimeMessage | str:
@@ -59,14 +59,14 @@ class Runtime:
     def _columns(self, messages: list[RuntimeMessage]) -> list[pa.Array]:
         return self._shape.columns(_parts(self._shape, messages))
 
-    def _misfit(self, message: RuntimeMessage) -> str:
+    def _problem_with_parts(self, message: RuntimeMessage) -> str | None:
         try:
             self._columns([message])
         except Misfit as misfit:
             return f"field {misfit}"
         except pa.ArrowInvalid:  # a field of proto2 is not checked when it is read
             return "a text field is not UTF-8"
-        return ""
+        return None
 
 
 def _parts(shape: MessageShape, messages: Sequence[Any]) -> dict[str, pa.Array]:

@@ -80,7 +80,7 @@ def unframe(batch: pa.RecordBatch, part: RecordPart) -> Unframed:
     for head, members in _by_value(_heads(framed), indices):
         writer = _writer(head)
         if writer is None:
-            reason = f"the {part} is not framed: {_why(head)}"
+            reason = f"the {part} is not framed: {_reason_of(head)}"
             errors += [BadRecord(index, reason, part.error) for index in members.to_pylist()]
         else:
             taken = framed if len(members) == len(framed) else payloads.take(members)
@@ -135,7 +135,7 @@ def _writer(head: bytes) -> str | None:
     return None
 
 
-def _why(head: bytes) -> str:
+def _reason_of(head: bytes) -> str:
     if not head:
         return "it is empty"
     if head[0] > 1:

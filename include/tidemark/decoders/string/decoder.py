@@ -23,19 +23,21 @@ class StringDecoder:
             texts = values.cast(pa.string())
         except pa.ArrowInvalid:
             bad = tuple(
-                BadRecord(index, reason) for index, value in enumerate(values.to_pylist()) if (reason := _why(value))
+                BadRecord(index, reason)
+                for index, value in enumerate(values.to_pylist())
+                if (reason := _problem_with(value)) is not None
             )
             good = good.filter(pc.invert(pc.is_in(good, pa.array([record.index for record in bad], pa.int64()))))
             texts = values.take(good).cast(pa.string())
         return Decoded(pa.RecordBatch.from_arrays([texts], schema=self.schema), good, bad)
 
 
-def _why(value: bytes | None) -> str:
+def _problem_with(value: bytes | None) -> str | None:
     try:
         (value or b"").decode()
     except UnicodeDecodeError as error:
         return f"not UTF-8 at byte {error.start}"
-    return ""
+    return None
 
 
 def open_decoder(config: Mapping[str, Any]) -> Decoder:

@@ -102,14 +102,14 @@ class Aggregate(Section):
         """What a table of totals is, as text: two definitions in one table would mix."""
         return json.dumps(self.order())
 
-    def why_not(self, rows: RowSettings) -> str:
-        """Why these rows cannot be added up, as a sentence that continues a key; empty when they can."""
+    def problem_with(self, rows: RowSettings) -> str | None:
+        """Why these rows cannot be added up, as a sentence that continues a key; None when they can."""
         types, never_null = rows.field_types(), rows.never_null()
         if rows.tombstone_fields():
             return "may not have decode.tombstones: a deletion takes nothing away from totals; use a filter instead"
-        return self._why_not_key(types, never_null) or self._why_not_values(types)
+        return self._problem_with_key(types, never_null) or self._problem_with_values(types)
 
-    def _why_not_key(self, types: Mapping[str, str], never_null: set[str]) -> str:
+    def _problem_with_key(self, types: Mapping[str, str], never_null: set[str]) -> str | None:
         for column in self.group_by:
             if column in PLACES:
                 continue
@@ -119,9 +119,9 @@ class Aggregate(Section):
                 return f"may not have {column} in its group_by: {NULLABLE}"
             if types[column].startswith(("list", "struct", "map", "double", "float")):
                 return f"may not have {column} in its group_by: it is {types[column]}"
-        return ""
+        return None
 
-    def _why_not_values(self, types: Mapping[str, str]) -> str:
+    def _problem_with_values(self, types: Mapping[str, str]) -> str | None:
         for column in self.value_columns:
             if column.source is None:
                 continue
@@ -135,4 +135,4 @@ class Aggregate(Section):
                 )
             if column.function in (Function.MIN, Function.MAX) and kind.startswith(_UNORDERED):
                 return f"may not have {column.function}({column.source}): it is {kind}"
-        return ""
+        return None

@@ -82,7 +82,7 @@ class Settings(StagingSettings):
     def order(self) -> dict[str, Any]:
         return {"store": self.store_settings(), **self.aggregate.order()}
 
-    def why_not(self, rows: RowSettings) -> str:
+    def problem_with(self, rows: RowSettings) -> str | None:
         types = rows.field_types()
         for column in self.aggregate.value_columns:
             kind = types.get(column.source or "", "")
@@ -91,7 +91,7 @@ class Settings(StagingSettings):
                     f"may not have {column.function}({column.source}): it is {kind}, and DynamoDB keeps decimals; "
                     "declare it as DECIMAL(p, s), or cast it in transform"
                 )
-        return self.aggregate.why_not(rows)
+        return self.aggregate.problem_with(rows)
 
     def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
         del topic

@@ -165,21 +165,21 @@ class Settings(SinkSettings):
             **({"s3": self.store_settings()} if is_s3(self.root) else {}),
         }
 
-    def why_not(self, rows: RowSettings) -> str:
-        if message := self._why_not_sorted(rows.field_types()):
-            return message
+    def problem_with(self, rows: RowSettings) -> str | None:
+        if problem := self._problem_with_sort_by(rows.field_types()):
+            return problem
         if self.format is FileFormat.PARQUET:
-            return ""
+            return None
         # Imported late: it needs pyarrow, which the check of Parquet files does without.
         from tidemark.sinks.files.formats import open_format
 
         try:
             open_format(self.format, str(self.compression)).check(rows.arrow_schema())
-        except ConfigurationError as problem:
-            return f"may not have format {self.format}: {problem.what}"
-        return ""
+        except ConfigurationError as error:
+            return f"may not have format {self.format}: {error.what}"
+        return None
 
-    def _why_not_sorted(self, types: Mapping[str, str]) -> str:
+    def _problem_with_sort_by(self, types: Mapping[str, str]) -> str | None:
         if len(set(self.sort_by)) < len(self.sort_by):
             return "must name each column of sort_by once"
         for column in self.sort_by:
@@ -189,7 +189,7 @@ class Settings(SinkSettings):
                 )
             if types.get(column, "").startswith(("list", "struct", "map")):
                 return f"may not sort by {column}: it is {types[column]}"
-        return ""
+        return None
 
     def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
         folder = dead_letter_folder(topic) if when is None else Layout(self.layout).folder(pipeline_name, topic, when)
@@ -198,13 +198,13 @@ class Settings(SinkSettings):
     def folders_of(self, pipeline_name: str, topic: str) -> str:
         return f"{self.root}/{Layout(self.layout).folders(pipeline_name, topic)}"
 
-    def why_not_topic(self, pipeline_name: str, topic: str) -> str:
+    def problem_with_topic(self, pipeline_name: str, topic: str) -> str | None:
         if is_s3(self.root):
-            return ""
+            return None
         folder = Layout(self.layout).folder(pipeline_name, topic, datetime.now(UTC))
         longest = max(map(len, folder.split("/")))
         if longest <= LONGEST_NAME:
-            return ""
+            return None
         named = f"its layout gives topic {topic} a folder whose name has {longest} bytes"
         return f"{named}, and file systems take at most {LONGEST_NAME}"
 

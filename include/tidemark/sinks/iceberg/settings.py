@@ -15,7 +15,7 @@ from tidemark.config.base import LoadContext, Name, Size, wrong_at
 from tidemark.config.s3 import S3Settings
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
-from tidemark.extras import why_absent
+from tidemark.extras import problem_with_extra
 from tidemark.sinks.iceberg.partitioning import EVENT_TIME, Term
 from tidemark.sinks.settings import SinkSettings
 from tidemark.storage.base import is_s3
@@ -131,8 +131,8 @@ class Settings(SinkSettings):
     @model_validator(mode="after")
     def _installed(self) -> Self:
         for extra in ("iceberg", "hive") if self.catalog is CatalogKind.HIVE else ("iceberg",):
-            if why_absent(extra):
-                raise wrong(why_absent(extra))
+            if problem := problem_with_extra(extra):
+                raise wrong(problem)
         return self
 
     @model_validator(mode="after")
@@ -164,7 +164,7 @@ class Settings(SinkSettings):
     def order(self) -> dict[str, Any]:
         return {"s3": self.store_settings(), "max_objects": self.max_objects, "max_file_bytes": self.max_file_bytes}
 
-    def why_not(self, rows: RowSettings) -> str:
+    def problem_with(self, rows: RowSettings) -> str | None:
         types = rows.field_types()
         lower = Counter(name.lower() for name in types)
         twice = next((name for name in types if lower[name.lower()] > 1), None)
@@ -181,7 +181,7 @@ class Settings(SinkSettings):
                 )
             if not term.fits(known[term.column]):
                 return f"may not be partitioned by {term}: {term.column} is {known[term.column]}"
-        return ""
+        return None
 
     def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
         del pipeline_name, topic

@@ -50,7 +50,7 @@ class Settings(TableSettings):
     def decides_output(self) -> str:
         return self.model_dump_json(exclude_defaults=True, include={"key", "order_by"})
 
-    def why_not(self, rows: RowSettings) -> str:
+    def problem_with(self, rows: RowSettings) -> str | None:
         types = rows.field_types()
         never_null = {*PLACE_COLUMNS, NUMBER, *rows.never_null()}
         if rows.fans_out() and NUMBER not in self.key:
@@ -60,9 +60,13 @@ class Settings(TableSettings):
             )
         if NUMBER in self.key and not rows.fans_out():
             return f"may not have {NUMBER} in its key: only explode gives a record several rows"
-        return _why_not_names(types) or self._why_not_key(types, never_null) or self._why_not_order(rows, never_null)
+        return (
+            _problem_with_names(types)
+            or self._problem_with_key(types, never_null)
+            or self._problem_with_order(rows, never_null)
+        )
 
-    def _why_not_key(self, types: Mapping[str, str], never_null: set[str]) -> str:
+    def _problem_with_key(self, types: Mapping[str, str], never_null: set[str]) -> str | None:
         for column in self.key:
             if column not in {*types, *PLACE_COLUMNS, NUMBER}:
                 return with_nearest(f"has no column {column} for its key", column, types, listed=True)
@@ -70,12 +74,12 @@ class Settings(TableSettings):
                 return f"may not have {column} in its key: {NULLABLE}"
             if types.get(column, "").startswith(("list", "struct", "map", "double", "float")):
                 return f"may not have {column} in its key: it is {types[column]}"
-        return ""
+        return None
 
-    def _why_not_order(self, rows: RowSettings, never_null: set[str]) -> str:
+    def _problem_with_order(self, rows: RowSettings, never_null: set[str]) -> str | None:
         types = rows.field_types()
         if self.order_by in (None, SOURCE_TIMESTAMP):
-            return ""
+            return None
         if self.order_by not in types:
             return f"has no column {self.order_by} to order by; allowed: {', '.join([SOURCE_TIMESTAMP, *types])}"
         if self.order_by not in never_null:
@@ -87,11 +91,11 @@ class Settings(TableSettings):
                 f"may not order by {self.order_by}: a tombstone has no such field; write order_by: {SOURCE_TIMESTAMP}, "
                 "or leave it out"
             )
-        return ""
+        return None
 
 
-def _why_not_names(types: Mapping[str, str]) -> str:
+def _problem_with_names(types: Mapping[str, str]) -> str | None:
     for column in types:
         if "%" in column or len(column.encode()) > LONGEST_COLUMN:
             return f"may not have a column {column[:80]!r}: names of columns have at most 63 bytes, and no %"
-    return ""
+    return None

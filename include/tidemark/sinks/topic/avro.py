@@ -26,7 +26,7 @@ _LOGICAL = ("logicalType", "precision", "scale")
 
 
 class AvroValues:
-    """Writes rows with one schema; the columns have been compared with it (``why_unlike``)."""
+    """Writes rows with one schema; the columns have been compared with it (``problem_with``)."""
 
     def __init__(self, schema: RegisteredSchema) -> None:
         self._framing = b"\0" + schema.id.to_bytes(4, "big")
@@ -69,8 +69,8 @@ def derived(columns: pa.Schema, name: str) -> str:
     return json.dumps(avro_schema(columns, name))
 
 
-def why_unlike(schema: RegisteredSchema, columns: pa.Schema) -> str:
-    """Why rows with these columns cannot be written with a schema, as a sentence; empty when they can.
+def problem_with(schema: RegisteredSchema, columns: pa.Schema) -> str | None:
+    """Why rows with these columns cannot be written with a schema, as a sentence; None when they can.
 
     Its record must have a field for each column and no other. Order, docs, defaults and names of records may differ.
     """
@@ -91,7 +91,7 @@ def why_unlike(schema: RegisteredSchema, columns: pa.Schema) -> str:
         [wanted] = avro_schema(pa.schema([columns.field(name)]), "Row")["fields"]
         if not _takes(kind, wanted["type"]):
             return f"its field {name} is {json.dumps(kind)}, and the column is {columns.field(name)}"
-    return ""
+    return None
 
 
 def _takes(written: Any, column: Any) -> bool:

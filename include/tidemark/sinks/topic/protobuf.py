@@ -31,7 +31,7 @@ _SMALL = (pa.int8(), pa.int16())  # Protobuf has no smaller number than int32
 
 
 class ProtobufValues:
-    """Writes rows with one schema; the columns have been compared with it (``why_unlike``)."""
+    """Writes rows with one schema; the columns have been compared with it (``problem_with``)."""
 
     def __init__(self, schema: RegisteredSchema) -> None:
         self._framing = b"\0" + schema.id.to_bytes(4, "big") + _FIRST_MESSAGE
@@ -59,8 +59,8 @@ def derived(columns: pa.Schema, name: str) -> str:
     return f'syntax = "proto3";\n{imports}{body}'
 
 
-def why_unlike(schema: RegisteredSchema, columns: pa.Schema) -> str:
-    """Why rows with these columns cannot be written with a schema, as a sentence; empty when they can.
+def problem_with(schema: RegisteredSchema, columns: pa.Schema) -> str | None:
+    """Why rows with these columns cannot be written with a schema, as a sentence; None when they can.
 
     The first message of its file must have a field for each column and no other. Order and numbers may differ.
     """
@@ -70,25 +70,25 @@ def why_unlike(schema: RegisteredSchema, columns: pa.Schema) -> str:
         shape = message_shape(_descriptor(schema))
     except ConfigurationError as problem:
         return problem.what
-    return _why_unlike(shape, pa.struct(list(columns)), "")
+    return _problem_within(shape, pa.struct(list(columns)), "")
 
 
-def _why_unlike(shape: MessageShape, columns: pa.DataType, within: str) -> str:
+def _problem_within(shape: MessageShape, columns: pa.DataType, within: str) -> str | None:
     fields = {field.name: field for field in shape.fields}
     for column in columns:
         field = fields.pop(column.name, None)
         if field is None:
             return f"it has no field for column {within}{column.name}"
         if pa.types.is_struct(column.type) and isinstance(field.shape, MessageShape):
-            if why := _why_unlike(field.shape, column.type, f"{within}{column.name}."):
-                return why
+            if problem := _problem_within(field.shape, column.type, f"{within}{column.name}."):
+                return problem
         elif field.arrow.type != (pa.int32() if column.type in _SMALL else column.type):
             return f"its field {within}{column.name} is {field.arrow.type}, and the column is {column.type}"
         if column.nullable and not field.presence:
             return f"its field {within}{column.name} cannot be absent, and the column may be null"
     for name, field in fields.items():
         return f"its field {within}{name} is {field.arrow.type}, and there is no such column"
-    return ""
+    return None
 
 
 def _descriptor(schema: RegisteredSchema) -> Descriptor:

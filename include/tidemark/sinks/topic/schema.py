@@ -26,7 +26,7 @@ class Form(Protocol):
     KIND: str
 
     def derived(self, columns: pa.Schema, name: str) -> str: ...
-    def why_unlike(self, schema: RegisteredSchema, columns: pa.Schema) -> str: ...
+    def problem_with(self, schema: RegisteredSchema, columns: pa.Schema) -> str | None: ...
     def values_of(self, schema: RegisteredSchema) -> Values: ...
 
 
@@ -61,16 +61,16 @@ def chosen_schema(
             return RegisteredSchema(NOT_REGISTERED, form.KIND, text), {}
     try:
         schema = schemas.subject(subject)
-        why = form.why_unlike(schema, columns)
-        if why:  # the columns have changed since an earlier attempt
+        problem = form.problem_with(schema, columns)
+        if problem is not None:  # the columns have changed since an earlier attempt
             schemas = Schemas(registry, {}, pins.lookup)
             schema = schemas.subject(subject)
-            why = form.why_unlike(schema, columns)
+            problem = form.problem_with(schema, columns)
     except UnknownSchema:
         raise _unusable(sink, form, f"the schema registry has no subject {subject}", subject, columns) from None
-    if why:
+    if problem is not None:
         raise _unusable(
-            sink, form, f"schema {schema.name} of {subject} does not fit the columns: {why}", subject, columns
+            sink, form, f"schema {schema.name} of {subject} does not fit the columns: {problem}", subject, columns
         )
     return schema, schemas.used
 

@@ -220,7 +220,7 @@ class Settings(StagingSettings):
         )  # fmt: skip
         return pinned
 
-    def why_not(self, rows: RowSettings) -> str:
+    def problem_with(self, rows: RowSettings) -> str | None:
         # Imported late: it needs pyarrow, which checking the other settings does without.
         from tidemark.sinks.encoding.json_text import refuse_unwritable
 
@@ -231,7 +231,7 @@ class Settings(StagingSettings):
                     return with_nearest(f"has no column {name} for its {key}", name, columns.names, listed=True)
         if self.value is not None:
             kind = str(columns.field(self.value).type)
-            return "" if kind in ("string", "binary") else f"may not have {self.value} as its value: it is {kind}"
+            return None if kind in ("string", "binary") else f"may not have {self.value} as its value: it is {kind}"
         try:
             if self.format.registered:
                 from tidemark.sinks.topic.schema import form_of
@@ -241,7 +241,7 @@ class Settings(StagingSettings):
                 refuse_unwritable(columns)
         except ConfigurationError as problem:
             return f"may not have format {self.format}: {problem.what}"
-        return ""
+        return None
 
     def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
         del pipeline_name, topic

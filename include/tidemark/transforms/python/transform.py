@@ -79,7 +79,7 @@ class PythonTransform:
             try:
                 made = function(rows.append_column(ORDINAL, ordinals))
             except (Exception, SystemExit) as error:
-                raise LogicFailed(self._why(error)) from error
+                raise LogicFailed(self._reason_of(error)) from error
         checked = self._checked(made, ordinals)
         if checked.nbytes > self._max_bytes:
             raise self._too_large(rows, checked.nbytes)
@@ -91,10 +91,10 @@ class PythonTransform:
             __import__(module)
             function: Function = getattr(sys.modules[module], name)
         except (Exception, SystemExit) as error:
-            raise self._wrong(f"cannot be imported: {self._why(error)}") from error
+            raise self._wrong(f"cannot be imported: {self._reason_of(error)}") from error
         return function
 
-    def _why(self, error: BaseException) -> str:
+    def _reason_of(self, error: BaseException) -> str:
         place = self._code.line_of(error)
         kind = f"{type(error).__name__}: {without_values(str(error))}"
         return f"{place}: {kind}" if place else f"{self._name}: {kind}"

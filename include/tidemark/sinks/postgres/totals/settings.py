@@ -43,8 +43,8 @@ class Settings(TableSettings):
     def order(self) -> dict[str, Any]:
         return {**super().order(), **self.aggregate.order()}
 
-    def why_not(self, rows: RowSettings) -> str:
+    def problem_with(self, rows: RowSettings) -> str | None:
         for column in self.aggregate.group_by:
             if "%" in column or len(column.encode()) > LONGEST_COLUMN:
                 return f"may not have {column[:80]!r} in its group_by: names have at most 63 bytes, and no %"
-        return self.aggregate.why_not(rows)
+        return self.aggregate.problem_with(rows)
