@@ -311,7 +311,7 @@ def lag(pipeline_name: str, *, dsn: str | None = None, pipelines: Path | str | N
 def lanes(pipeline_name: str, *, dsn: str | None = None, pipelines: Path | str | None = None) -> list[LaneView]:
     """The chains of a pipeline by topic and partition, and what is not done along their offsets.
 
-    An older life of a partition stands before the newer one. Needs the manifest database only.
+    An older log generation of a partition stands before the newer one. Needs the manifest database only.
     """
     with _database_with(pipeline_name, _environment(dsn, pipelines)) as database:
         return lane_views(database, pipeline_name)

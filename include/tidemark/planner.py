@@ -61,7 +61,7 @@ class Chain:
 
     id: int
     at: TopicPartition
-    incarnation: int
+    generation: int
     anchor: int
     end: int
     blocked: str | None = None
@@ -115,12 +115,12 @@ class Plan:
 class Refusal:
     """A chain on which nothing is planned until a person accepts what happened.
 
-    ``life_end`` is where a truncated log leaves what was planned of it; None when the topic is another one.
+    ``generation_end`` is where a truncated log leaves what was planned of it; None when the topic is another one.
     """
 
     chain_id: int
     reason: str
-    life_end: int | None = None
+    generation_end: int | None = None
 
 
 class Refused(PlanRefused):
@@ -269,12 +269,13 @@ def _refuse_changed_topics(pipeline_name: str, partitions: Sequence[PartitionSta
 def _refuse_truncated(pipeline_name: str, state: PartitionState, chain: Chain) -> None:
     if state.log_end >= chain.end and state.diverged is None:
         return
-    life_end = state.log_end if state.diverged is None else min(state.diverged, state.log_end)
+    generation_end = state.log_end if state.diverged is None else min(state.diverged, state.log_end)
     what = f"{state.at.name} was truncated"
     if state.log_end < chain.end:
         what += f": it ends at {state.log_end}, the chain at {chain.end}"
-    if life_end < state.log_end:
-        what += f" and has grown again: from offset {life_end} on it holds other records than those that are published"
+    if generation_end < state.log_end:
+        what += f" and has grown again: from offset {generation_end} on it holds other records than those that are "
+        what += "published"
     cause = TopicChanged(
         what,
         next_step="nothing was planned; find out what changed the log (an unclean leader election, a restored disk), "
@@ -284,9 +285,9 @@ def _refuse_truncated(pipeline_name: str, state: PartitionState, chain: Chain) -
         partition=state.at.partition,
         log_end=state.log_end,
         chain_end=chain.end,
-        life_end=life_end,
+        generation_end=generation_end,
     )
-    raise Refused(cause, [Refusal(chain.id, what, life_end)])
+    raise Refused(cause, [Refusal(chain.id, what, generation_end)])
 
 
 def acceptance(pipeline_name: str, topic: str, *, cut: int | None) -> str:

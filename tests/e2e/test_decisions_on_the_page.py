@@ -32,7 +32,7 @@ def refused(demo: AirflowWorld, error: str) -> None:
 
 
 def succeed(demo: AirflowWorld, run_id: str) -> None:
-    """Without the check of ``AirflowWorld.succeed``: in the next life of a partition the same offsets come again."""
+    """Without the check of ``AirflowWorld.succeed``: in the next log generation the same offsets come again."""
     assert demo.airflow.wait_run(DAG, run_id, lambda _: None, timeout=240) == "success", demo.logs(run_id)
 
 

@@ -42,7 +42,7 @@ WHERE r.planned_up_to IS NOT NULL
 ENDS = """
 SELECT DISTINCT ON (c.topic_id, c.partition) c.topic_id, c.partition,
        (SELECT max(r.end_offset) FROM tidemark.manifest_range r WHERE r.chain_id = c.id)
-FROM tidemark.chain c ORDER BY c.topic_id, c.partition, c.incarnation DESC
+FROM tidemark.chain c ORDER BY c.topic_id, c.partition, c.generation DESC
 """
 UNDONE = """
 SELECT c.topic_id, c.partition, min(r.start_offset)
@@ -51,7 +51,7 @@ JOIN tidemark.chain c ON c.id = r.chain_id
 JOIN tidemark.manifest m ON m.id = r.manifest_id
 WHERE r.kind = 'data' AND m.state <> 'done' AND NOT EXISTS (
     SELECT FROM tidemark.chain later JOIN tidemark.manifest_range a ON a.chain_id = later.id AND a.start_offset IS NULL
-    WHERE (later.topic_id, later.partition) = (c.topic_id, c.partition) AND later.incarnation > c.incarnation
+    WHERE (later.topic_id, later.partition) = (c.topic_id, c.partition) AND later.generation > c.generation
       AND a.end_offset <= r.start_offset)
 GROUP BY c.topic_id, c.partition
 """
@@ -290,7 +290,7 @@ class Oracle:
         self._check_streams(other)
 
     def _check_streams(self, other: OtherSink) -> None:
-        """I16: a later record of a log has a higher serial number, in whichever of its lives."""
+        """I16: a later record of a log has a higher serial number, in whichever of its generations."""
         for stream in other.streams():
             if stream != sorted(stream):
                 self._fail("I16 order of a key", f"{other.name}: records came as {stream}")
@@ -375,12 +375,12 @@ class Oracle:
 
     def _is_other(self, chain: Chain, log: Log) -> bool:
         """Whether the log has another record than the last published one of a chain."""
-        life = (chain.at, chain.incarnation)
+        generation = (chain.at, chain.generation)
         place = (chain.at.topic, chain.at.partition)
         shown = {
             offset: serial
             for manifest, serials in self._published_anywhere()
-            if any((covered.at, covered.incarnation) == life for covered in self.manifests[manifest].ranges)
+            if any((covered.at, covered.generation) == generation for covered in self.manifests[manifest].ranges)
             for (*where, offset), serial in serials.items()
             if tuple(where) == place
         }

@@ -5,7 +5,7 @@ from pathlib import PurePath
 from tests.faults.actors import Fault
 from tests.faults.checked_world import CheckedWorld, Schedule
 from tests.faults.oracle import Violated
-from tests.faults.schedules_of_lives import OF_LIVES, TRUNCATED
+from tests.faults.schedules_of_generations import OF_GENERATIONS, TRUNCATED
 from tidemark.errors import Fenced
 from tidemark.lifecycle.publish import Ending
 
@@ -209,7 +209,7 @@ SCHEDULES: dict[str, Schedule] = (
             its_session_ends_while_it_puts,
             swept_while_replays_go_on,
             repaired_while_a_replay_publishes,
-            *OF_LIVES,
+            *OF_GENERATIONS,
         )
     }
 )

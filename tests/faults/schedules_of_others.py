@@ -9,7 +9,7 @@ from tidemark.errors import Blocked, TopicChanged, WorkFailed
 
 
 def cut_while_slices_wait_and_the_last_is_tried_first(checked: CheckedWorld) -> None:
-    """What lies below the cut comes before what was written behind it, although it is of an earlier life."""
+    """What lies below the cut comes before what was written behind it, although it is of an earlier generation."""
     world = checked.world
     world.produce(14)
     checked.well(world.plan())

@@ -236,7 +236,7 @@ def test_P10_a_log_that_really_lost_its_tail_is_refused_until_a_person_accepts_i
         "--why",
         "the disk was restored",
     )
-    assert "incarnation 1 ends at 50, the next starts at 30" in world.ok(*accept, "--dry-run")
+    assert "log generation 1 ends at 50, the next starts at 30" in world.ok(*accept, "--dry-run")
     refused(world)
     assert "the next starts at 30, and its offsets [30, 35) are lost" in world.ok(*accept, "--from", "35")
     world.ok("run", "demo")
@@ -259,7 +259,7 @@ def test_P10_a_log_cut_where_a_transaction_was_aborted_is_read_from_there_on(mak
     world.produce(10)
     assert "from offset 30 on it holds other records than those that are published" in refused(world)
     accept = ("accept", "truncation", "demo", "--topic", world.topic, "--partition", "0", "--why", "a disk")
-    assert "incarnation 1 ends at 34, the next starts at 30\n" in world.ok(*accept)
+    assert "log generation 1 ends at 34, the next starts at 30\n" in world.ok(*accept)
     world.ok("run", "demo")
     assert world.exact() == old + Counter((world.topic, 0, offset) for offset in range(30, 40))
     assert world.ok("audit", "demo", "--deep") == ""
@@ -303,7 +303,7 @@ def test_P10_a_log_cut_from_50_to_30_that_has_grown_before_anybody_looks_is_read
             "--why",
             "a disk",
         )
-        assert "incarnation 1 ends at 50, the next starts at 30\n" in world.ok(*accept)
+        assert "log generation 1 ends at 50, the next starts at 30\n" in world.ok(*accept)
     world.ok("run", "demo")
     again = [(0, offset) for offset in range(30, 40)] + [(1, offset) for offset in range(30, 70)]
     assert world.exact() == old + Counter((world.topic, *place) for place in again)

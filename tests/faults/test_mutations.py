@@ -102,11 +102,11 @@ def the_second_thought_about_the_time(patch: pytest.MonkeyPatch, world: ModelWor
     patch.setattr(planner, "plan", lambda *arguments, **named: replace(honest(*arguments, **named), seen=True))
 
 
-def the_earlier_lives_of_a_log_in_turns(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
+def the_earlier_generations_of_a_log_in_turns(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
     patch.setattr(turns, "_earlier", lambda *_: [])
 
 
-def the_earlier_lives_of_a_log_in_progress(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
+def the_earlier_generations_of_a_log_in_progress(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
     patch.setattr(Ranges, "undone", lambda *_: [])
 
 
@@ -183,12 +183,12 @@ def test_a_schedule_that_is_well_fails_when_a_promise_is_broken(
 
 BROKEN_OF_OTHERS: list[tuple[Break, str, str]] = [
     (
-        the_earlier_lives_of_a_log_in_turns,
+        the_earlier_generations_of_a_log_in_turns,
         "cut while slices wait and the last is tried first",
         "I16 order of a key",
     ),
     (
-        the_earlier_lives_of_a_log_in_progress,
+        the_earlier_generations_of_a_log_in_progress,
         "cut while slices wait and the last is tried first",
         "I16 progress",
     ),

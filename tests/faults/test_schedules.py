@@ -13,7 +13,7 @@ from tests.faults.checked_world import CheckedWorld, Schedule
 from tests.faults.model_world import ModelWorld, ScheduleSettings
 from tests.faults.other_sinks import KINDS, OtherSinks
 from tests.faults.schedules import SCHEDULES
-from tests.faults.schedules_of_lives import IN_ORDER
+from tests.faults.schedules_of_generations import IN_ORDER
 from tests.faults.schedules_of_others import OF_OTHERS
 
 MOST = 200  # operations of one process; the longest here has about 90
@@ -60,7 +60,7 @@ def test_over_a_lake_and_another_sink_nothing_is_missing_and_nothing_twice(
 
 
 @pytest.mark.parametrize("schedule", IN_ORDER)
-def test_a_topic_gets_the_records_of_a_log_in_order_over_all_its_lives(
+def test_a_topic_gets_the_records_of_a_log_in_order_over_all_its_generations(
     postgres: Postgres, template: str, reached: Counter[str], other_sinks: OtherSinks, schedule: Schedule
 ) -> None:
     settings = ScheduleSettings(second="topic", partitions=1, max_records=100)

@@ -206,7 +206,7 @@ def test_a_run_until_a_time_names_what_is_unpublished_below_a_cut(world: ModelWo
     assert green(world, after_it)
 
 
-def test_an_interval_names_the_manifests_of_all_lives_that_hold_it(world: ModelWorld) -> None:
+def test_an_interval_names_the_manifests_of_all_generations_that_hold_it(world: ModelWorld) -> None:
     world.produce(20, minutes=1)
     of_interval(world, -10, 10)
     by_hand(world, 20)

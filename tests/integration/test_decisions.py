@@ -127,11 +127,11 @@ def test_a_recreated_topic_is_refused_until_accepted_and_then_read_from_its_begi
         assert refused.exit_code == 1
         assert f"tidemark accept topic demo --topic {world.topic}" in refused.stderr
     accept = ("accept", "topic", "demo", "--topic", world.topic, "--why", "migrated")
-    assert "incarnation 1 ends at 20" in world.ok(*accept, "--dry-run")
+    assert "log generation 1 ends at 20" in world.ok(*accept, "--dry-run")
     world.ok(*accept)
     world.ok("run", "demo")
     new = Counter((world.topic, at, offset) for at in (0, 1) for offset in range(45))
-    assert world.exact() == old + new, "I5 lives apart"
+    assert world.exact() == old + new, "I5 generations apart"
     assert_decided(world, ("accept-topic", "migrated"))
     assert world.ok("audit", "demo", "--deep") == ""
     first = world.manifests()[0]["id"]

@@ -328,7 +328,7 @@ def test_extend_back_says_that_a_key_may_be_published_again(make_world: MakeWorl
 
 def test_dedupe_within_looks_back_over_a_log_that_was_cut(make_world: MakeWorld) -> None:
     """Published below the cut, and written again above it: one log, so it goes. What lies above the cut was read in the
-    life before, too; a person said that it is read again."""
+    generation before, too; a person said that it is read again."""
     world = make_world(partitions=1, settings={**WITHIN, "kafka": {"slice": {"max_records": 100}}})
     send_at(world, (0, 1), (1, 2), (2, 3), (3, 4))
     world.ok("run", "demo")
@@ -339,7 +339,7 @@ def test_dedupe_within_looks_back_over_a_log_that_was_cut(make_world: MakeWorld)
         world.ok("run", "demo")
     counted = [(each["counts"]["read"], each["counts"]["deduplicated"]) for each in world.manifests()]
     assert counted == [(4, 0), (3, 2), (6, 3)]
-    # 1 at 4 and 2 at 6 are below each cut; 4 at 5 follows on 4 at 3, which each life has read; 1 at 30 is new again.
+    # 1 at 4 and 2 at 6 are below each cut; 4 at 5 follows on 4 at 3, which each generation has read; 1 at 30 is new.
     assert rows(world, "_offset, n") == [(0, 1), (1, 2), (2, 3), (2, 3), (3, 4), (3, 4), (3, 4), (7, 1)]
     assert world.ok("audit", "demo", "--deep") == ""
 

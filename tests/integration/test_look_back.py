@@ -1,4 +1,4 @@
-"""How far ``dedupe`` with ``within`` looks back: as far as the log is one log, over all its lives.
+"""How far ``dedupe`` with ``within`` looks back: as far as the log is one log, over all its generations.
 
 Real PostgreSQL; the broker is the model of ``tests/faults``, whose records are stamped a minute apart.
 """
@@ -78,13 +78,13 @@ def test_it_looks_back_over_cuts_ever_higher_and_ever_lower(world: ModelWorld) -
     produced(world, 10)
     cut(world, 4)
     produced(world, 6)
-    cut(world, 7)  # the second life holds [4, 7)
+    cut(world, 7)  # the second generation holds [4, 7)
     produced(world, 3)
     assert seen(world, 3, 1000) == [(0, 7)]
     cut(world, 2)  # below both
     produced(world, 5)
     assert seen(world, 4, 1000) == [(0, 2)]
-    cut(world, 6, begin=3)  # what is left of the last life is read again from 3 on
+    cut(world, 6, begin=3)  # what is left of the last generation is read again from 3 on
     produced(world, 1)
     assert seen(world, 5, 1000) == [(0, 3)]
 

@@ -114,7 +114,7 @@ def test_what_was_recorded_is_neither_changed_nor_deleted(sql: Sql, statement: s
     assert refused.value.sqlstate == "TM002"
 
 
-def test_a_chain_belongs_to_one_pipeline_topic_id_partition_and_incarnation(sql: Sql) -> None:
+def test_a_chain_belongs_to_one_pipeline_topic_id_partition_and_generation(sql: Sql) -> None:
     with pytest.raises(psycopg.errors.UniqueViolation):
         sql.execute("INSERT INTO chain (pipeline, topic, topic_id, partition) VALUES ('demo', 'x', 'topic-id', 0)")
 

@@ -93,7 +93,7 @@ def test_a_record_of_a_topic_that_was_recreated_is_told_from_the_new_one(world: 
     world.ok("accept", "topic", "demo", "--topic", world.topic, "--why", "new")
     world.ok("run", "demo")
     old, new = where(world, 5)
-    assert [(answer["incarnation"], answer["retired"], answer["standing"]) for answer in (old, new)] == [
+    assert [(answer["generation"], answer["retired"], answer["standing"]) for answer in (old, new)] == [
         (1, True, "held"),
         (2, False, "held"),
     ]

@@ -213,7 +213,7 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
      '14: sinks[0]: has no column idd for its key; did you mean "id"? allowed: id, at, gate, late'),
     ("a key that may be null", "  - files:\n      root: lake", "  - postgres: {connection: w, table: t, key: [gate]}",
      "14: sinks[0]: may not have gate in its key: it can be null; write NOT NULL in the schema, or list it under required"),
-    ("offsets without their life", "  - files:\n      root: lake",
+    ("offsets without their generation", "  - files:\n      root: lake",
      "  - postgres:\n      connection: w\n      table: t\n      key: [_topic, _partition, _offset]",
      ("17: sinks[0].postgres.key: may not have _offset without _incarnation: offsets of a topic that is created again "
      "begin at 0, and its rows would replace the older ones; write key: [_topic, _partition, _offset, _incarnation]")),

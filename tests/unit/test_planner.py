@@ -168,7 +168,7 @@ def test_a_topic_that_is_not_what_the_chain_was_started_on_is_refused_and_the_re
 
 
 @pytest.mark.parametrize(
-    ("end", "diverged", "life_end", "words"),
+    ("end", "diverged", "generation_end", "words"),
     [
         (30, None, 30, "was truncated: it ends at 30, the chain at 50"),
         (30, 25, 25, "it ends at 30, the chain at 50 and has grown again: from offset 25 on it holds other records"),
@@ -179,12 +179,12 @@ def test_a_topic_that_is_not_what_the_chain_was_started_on_is_refused_and_the_re
     ],
 )
 def test_a_log_that_was_cut_is_refused_from_the_first_offset_on_that_may_differ(
-    end: int, diverged: int | None, life_end: int, words: str
+    end: int, diverged: int | None, generation_end: int, words: str
 ) -> None:
     with pytest.raises(Refused) as refused:
         planned([replace(kafka(stable=end), diverged=diverged)], [chain(50)])
     assert words in refused.value.cause.what
-    assert [refusal.life_end for refusal in refused.value.refusals] == [life_end]
+    assert [refusal.generation_end for refusal in refused.value.refusals] == [generation_end]
 
 
 def test_a_refusal_stands_although_kafka_looks_well_again() -> None:

@@ -23,9 +23,9 @@ SHOWN = 100  # characters of a value; --json has all of it
 @or_json
 def located(chains: Sequence[ChainOffset]) -> None:
     for chain in chains:
-        life = f", incarnation {chain.incarnation}, which has ended" if chain.retired else ""
+        generation = f", log generation {chain.generation}, which has ended" if chain.retired else ""
         place = f"{chain.at.topic}-{chain.at.partition} offset {chain.offset}"
-        click.echo(f"{place} in pipeline {chain.pipeline_name}{life}: {_what(chain)}")
+        click.echo(f"{place} in pipeline {chain.pipeline_name}{generation}: {_what(chain)}")
         for sink in chain.sinks:
             click.echo(f"  {_in_sink(sink)}")
 

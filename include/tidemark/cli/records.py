@@ -39,7 +39,7 @@ def where(
     """Say which file or row holds a record; exit 1 if none.
 
     Names the manifest that covers the offset, or says why there is none: lost, not planned yet, before the anchor, or
-    of another life of the topic.
+    of another log generation.
     """
     environment: Environment = command.obj
     with database_of(environment) as database, ExitStack() as connections:

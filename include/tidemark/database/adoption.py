@@ -21,13 +21,15 @@ class Adoption(Part):
         )
 
     def insert_chains(
-        self, pipeline_name: str, lives: Sequence[tuple[TopicPartition, int]]
+        self, pipeline_name: str, generations: Sequence[tuple[TopicPartition, int]]
     ) -> dict[tuple[TopicPartition, int], int]:
-        """Insert chains; returns ids by (place, incarnation). Chains with a newer life beside them are retired."""
-        values = arrays_of([at for at, _ in lives]) | {"incarnations": [incarnation for _, incarnation in lives]}
+        """Insert chains; returns ids by (place, generation). Chains with a newer generation beside them are retired."""
+        values = arrays_of([at for at, _ in generations]) | {
+            "generations": [generation for _, generation in generations]
+        }
         rows = self._sql.rows("adopt_chains", pipeline_name=pipeline_name, **values)
-        self._sql.rows("retire_outlived", pipeline_name=pipeline_name)
-        return {(place_from(row), row["incarnation"]): row["id"] for row in rows}
+        self._sql.rows("retire_earlier_generations", pipeline_name=pipeline_name)
+        return {(place_from(row), row["generation"]): row["id"] for row in rows}
 
     def insert_attempt(self, receipt: Receipt, raw: Row) -> None:
         """Insert a published attempt with its receipt; a manifest that is not done becomes running."""

@@ -39,7 +39,7 @@ class Attempts(Part):
 
         Declares taken back what lower attempts put into the sinks in ``takes_back`` and nobody published. The hours of
         this attempt and of what is published are open from here on. False when a newer attempt has taken over, or other
-        records are at these offsets now (``ranges.outlived``).
+        records are at these offsets now (``ranges.beyond_generation``).
         """
         values = {"manifest_id": receipt.manifest_id, "attempt": receipt.attempt, "receipt": Jsonb(raw)}
         names = {"sinks": list(sinks), "takes_back": list(takes_back), "note": note}

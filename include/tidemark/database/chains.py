@@ -1,4 +1,4 @@
-"""Keeps the chains of partitions, one for each life."""
+"""Keeps the chains of partitions, one for each log generation."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -30,13 +30,13 @@ class Chains(Part):
         rows = self._sql.rows("ended_chains", pipeline_name=pipeline_name)
         return {place_from(row): row["end_offset"] for row in rows}
 
-    def earlier_lives(self, chain_ids: Sequence[int]) -> dict[int, list[tuple[int, int, int]]]:
-        """By chain id: (chain id, anchor, end of its life) of each earlier life of the same log, the newest first."""
-        lives: dict[int, list[tuple[int, int, int]]] = {}
+    def earlier_generations(self, chain_ids: Sequence[int]) -> dict[int, list[tuple[int, int, int]]]:
+        """By chain id: (chain id, anchor, end) of each earlier generation of the same log, the newest first."""
+        generations: dict[int, list[tuple[int, int, int]]] = {}
         if chain_ids:
-            for row in self._sql.rows("earlier_lives", chains=list(chain_ids)):
-                lives.setdefault(row["later_id"], []).append((row["id"], row["anchor"], row["life_end"]))
-        return lives
+            for row in self._sql.rows("earlier_generations", chains=list(chain_ids)):
+                generations.setdefault(row["later_id"], []).append((row["id"], row["anchor"], row["generation_end"]))
+        return generations
 
     def insert(self, pipeline_name: str, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         rows = self._sql.rows("insert_chains", pipeline_name=pipeline_name, **arrays_of(places))
@@ -46,9 +46,9 @@ class Chains(Part):
         """Move an anchor back; the caller must insert the ranges up to the old one in the same transaction."""
         self._sql.rows("extend_back", chain_id=chain_id, anchor=anchor)
 
-    def block(self, chains: Sequence[int], reason: str, life_end: int | None) -> None:
+    def block(self, chains: Sequence[int], reason: str, generation_end: int | None) -> None:
         """Store why planning was refused on the chains that are not blocked yet."""
-        self._sql.changed("block_chains", chains=list(chains), reason=reason, life_end=life_end)
+        self._sql.changed("block_chains", chains=list(chains), reason=reason, generation_end=generation_end)
 
     def unblock(self, chains: Sequence[int]) -> None:
         self._sql.changed("unblock_chains", chains=list(chains))
@@ -56,10 +56,10 @@ class Chains(Part):
     def retire(self, chains: Sequence[int]) -> None:
         self._sql.changed("retire_chains", chains=list(chains))
 
-    def incarnations(self, manifest_id: int) -> list[tuple[str, int, int]]:
-        """(topic, partition, incarnation) of each range of a manifest."""
-        rows = self._sql.rows("incarnations", manifest_id=manifest_id)
-        return [(row["topic"], row["partition"], row["incarnation"]) for row in rows]
+    def generations(self, manifest_id: int) -> list[tuple[str, int, int]]:
+        """(topic, partition, generation) of each range of a manifest."""
+        rows = self._sql.rows("generations", manifest_id=manifest_id)
+        return [(row["topic"], row["partition"], row["generation"]) for row in rows]
 
     def lanes(self, pipeline_name: str) -> list[Row]:
         """Each chain, also retired ones, with ``anchor`` and ``end_offset``."""
@@ -75,7 +75,7 @@ def place_from(row: Row) -> TopicPartition:
 
 
 def _chain(row: Row) -> Chain:
-    names = ("incarnation", "anchor", "end_offset", "blocked", "blocked_end")
+    names = ("generation", "anchor", "end_offset", "blocked", "blocked_end")
     return Chain(row["id"], place_from(row), *(row[name] for name in names))
 
 

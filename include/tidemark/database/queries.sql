@@ -162,22 +162,22 @@ UNION ALL
 SELECT 1 FROM archive a JOIN archive_sink p ON p.archive_id = a.id
 WHERE a.pipeline = %(pipeline_name)s AND p.sink = %(sink)s LIMIT 1;
 
--- name: incarnations
--- The life of the partition that each range of a manifest belongs to.
-SELECT c.topic, c.partition, c.incarnation
+-- name: generations
+-- The log generation that each range of a manifest belongs to.
+SELECT c.topic, c.partition, c.generation
 FROM manifest_range r JOIN chain c ON c.id = r.chain_id WHERE r.manifest_id = %(manifest_id)s;
 
 -- name: chains
 -- The end of each chain by one index probe, however long its history is.
 SELECT DISTINCT ON (c.topic, c.partition)
-       c.id, c.topic, c.topic_id, c.partition, c.incarnation, c.blocked, c.blocked_end,
+       c.id, c.topic, c.topic_id, c.partition, c.generation, c.blocked, c.blocked_end,
        latest.end_offset, anchor.end_offset AS anchor
 FROM chain c
 CROSS JOIN LATERAL (
     SELECT r.end_offset FROM manifest_range r WHERE r.chain_id = c.id ORDER BY r.end_offset DESC LIMIT 1) latest
 JOIN manifest_range anchor ON anchor.chain_id = c.id AND anchor.kind = 'anchor'
 WHERE c.pipeline = %(pipeline_name)s AND c.retired_at IS NULL
-ORDER BY c.topic, c.partition, c.incarnation DESC;
+ORDER BY c.topic, c.partition, c.generation DESC;
 
 -- name: chains_held_since
 -- Since when an open transaction may hold a chain: its newest range was planned then, or later a run read up to there
@@ -232,7 +232,7 @@ CROSS JOIN LATERAL (
 WHERE NOT EXISTS (SELECT FROM newest n WHERE n.chain_id = part.chain_id);
 
 -- name: staged_below
--- The last records that attempts have read below the ranges of a manifest, over all lives of the same logs, and that may
+-- The last records that attempts have read below the ranges of a manifest, over all generations of these logs, and that may
 -- still be published: of attempts that stored a receipt, also failed and dead ones, since what they put may be found.
 -- It cannot be where it was taken back, where this or a later attempt is published, and where the sink is retired.
 -- Of the manifest itself: what a lower attempt read for sinks that this one does not write to.
@@ -262,25 +262,25 @@ FROM staged
 JOIN own ON own.topic = staged.topic AND own.partition = staged.partition
     AND (staged.manifest_id = %(manifest_id)s OR staged.last_offset < own.start_offset)
 CROSS JOIN LATERAL (
-    SELECT max(least(g.end_offset, CASE WHEN c.retired_at IS NOT NULL THEN life_end(c.id) END)) AS end_offset
+    SELECT max(least(g.end_offset, CASE WHEN c.retired_at IS NOT NULL THEN generation_end(c.id) END)) AS end_offset
     FROM manifest_range g JOIN chain c ON c.id = g.chain_id
     WHERE g.manifest_id = staged.manifest_id AND c.topic = own.topic AND c.topic_id = own.topic_id
       AND c.partition = own.partition) covered
 WHERE covered.end_offset IS NOT NULL
 ORDER BY staged.last_offset DESC, staged.manifest_id, staged.attempt;
 
--- name: earlier_lives
+-- name: earlier_generations
 -- The retired chains of the same logs, the newest first.
-SELECT later.id AS later_id, earlier.id, anchor.end_offset AS anchor, life_end(earlier.id) AS life_end
+SELECT later.id AS later_id, earlier.id, anchor.end_offset AS anchor, generation_end(earlier.id) AS generation_end
 FROM chain later
 JOIN chain earlier ON earlier.pipeline = later.pipeline AND earlier.topic_id = later.topic_id
-    AND earlier.partition = later.partition AND earlier.incarnation < later.incarnation
+    AND earlier.partition = later.partition AND earlier.generation < later.generation
 JOIN manifest_range anchor ON anchor.chain_id = earlier.id AND anchor.kind = 'anchor'
-WHERE later.id = ANY (%(chains)s) ORDER BY later.id, earlier.incarnation DESC;
+WHERE later.id = ANY (%(chains)s) ORDER BY later.id, earlier.generation DESC;
 
 -- name: chains_of
 -- The chain of each range of a manifest, up to the end of the range.
-SELECT c.id, c.topic, c.topic_id, c.partition, c.incarnation, c.blocked, c.blocked_end,
+SELECT c.id, c.topic, c.topic_id, c.partition, c.generation, c.blocked, c.blocked_end,
        r.end_offset, anchor.end_offset AS anchor
 FROM manifest_range r
 JOIN chain c ON c.id = r.chain_id
@@ -294,7 +294,7 @@ FROM chain c
 CROSS JOIN LATERAL (
     SELECT r.end_offset FROM manifest_range r WHERE r.chain_id = c.id ORDER BY r.end_offset DESC LIMIT 1) latest
 WHERE c.pipeline = %(pipeline_name)s AND c.retired_at IS NOT NULL
-ORDER BY c.topic, c.topic_id, c.partition, c.incarnation DESC;
+ORDER BY c.topic, c.topic_id, c.partition, c.generation DESC;
 
 -- name: record_bytes
 -- Measured on the newest published manifests: bytes of key and value per record read.
@@ -308,10 +308,10 @@ FROM (
     CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'partitions') AS count) measured;
 
 -- name: insert_chains
--- A partition that had a chain before (another topic id, or a truncated log) starts its next incarnation.
-INSERT INTO chain (pipeline, topic, topic_id, partition, incarnation)
+-- A partition that had a chain before (another topic id, or a truncated log) starts its next generation.
+INSERT INTO chain (pipeline, topic, topic_id, partition, generation)
 SELECT %(pipeline_name)s, new.topic, new.topic_id, new.partition, 1 + coalesce((
-    SELECT max(c.incarnation) FROM chain c
+    SELECT max(c.generation) FROM chain c
     WHERE c.pipeline = %(pipeline_name)s AND c.topic = new.topic AND c.partition = new.partition), 0)
 FROM unnest(%(topics)s::text[], %(topic_ids)s::text[], %(partitions)s::int[]) AS new (topic, topic_id, partition)
 RETURNING id, topic, topic_id, partition;
@@ -415,7 +415,7 @@ WHERE pipeline = %(pipeline_name)s AND planned_up_to IS NOT NULL ORDER BY planne
 
 -- name: unpublished_parts
 -- Ranges below the ends of a run whose manifest lacks a publication in a sink: one that is not done, or lies in a part
--- where the sink lacks some. A chain that the run did not see (its topic had left the pipeline, or its life had ended)
+-- where the sink lacks some. A chain that the run did not see (its topic had left the pipeline, or its log generation had ended)
 -- counts with what was planned before. Without a run: all. What a person has given up in a sink is not asked for.
 WITH lacking AS (
     SELECT m.id, m.state::text AS state, m.run_id, sink.name AS sink
@@ -431,7 +431,8 @@ WITH lacking AS (
         WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done' AND m.id >= part.first_id AND m.id < part.end_id
           AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = sink.name)
           AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id AND g.sink = sink.name)) m)
-SELECT m.id AS manifest_id, m.state, m.sink, CASE WHEN c.retired_at IS NOT NULL THEN life_end(c.id) END AS life_end,
+SELECT m.id AS manifest_id, m.state, m.sink,
+       CASE WHEN c.retired_at IS NOT NULL THEN generation_end(c.id) END AS generation_end,
        c.topic, c.topic_id, c.partition, r.start_offset, least(r.end_offset, e.end_offset) AS end_offset
 FROM lacking m
 JOIN manifest_range r ON r.manifest_id = m.id
@@ -440,7 +441,7 @@ LEFT JOIN run_end e ON e.run_id = %(run_id)s AND e.chain_id = c.id
 WHERE CASE WHEN %(run_id)s::bigint IS NULL THEN true
            WHEN e.run_id IS NULL THEN m.run_id < %(run_id)s ELSE r.start_offset < e.end_offset END
 UNION ALL
-SELECT m.id, 'done', sink.name, CASE WHEN c.retired_at IS NOT NULL THEN life_end(c.id) END,
+SELECT m.id, 'done', sink.name, CASE WHEN c.retired_at IS NOT NULL THEN generation_end(c.id) END,
        c.topic, c.topic_id, c.partition, r.start_offset, least(r.end_offset, e.end_offset)
 FROM archive a
 CROSS JOIN unnest(%(sinks)s::text[]) AS sink (name)
@@ -457,17 +458,18 @@ WHERE a.pipeline = %(pipeline_name)s AND a.manifests > coalesce(had.manifests, 0
 ORDER BY manifest_id, topic, partition, start_offset, sink;
 
 -- name: lost_parts
-SELECT CASE WHEN c.retired_at IS NOT NULL THEN life_end(c.id) END AS life_end, c.topic, c.topic_id, c.partition, r.start_offset,
+SELECT CASE WHEN c.retired_at IS NOT NULL THEN generation_end(c.id) END AS generation_end,
+       c.topic, c.topic_id, c.partition, r.start_offset,
        least(r.end_offset, e.end_offset) AS end_offset
 FROM chain c
 JOIN lost_range r ON r.chain_id = c.id
 LEFT JOIN run_end e ON e.run_id = %(run_id)s AND e.chain_id = c.id
 WHERE c.pipeline = %(pipeline_name)s AND (e.run_id IS NULL OR r.start_offset < e.end_offset)
-ORDER BY c.topic, c.partition, c.incarnation, r.start_offset;
+ORDER BY c.topic, c.partition, c.generation, r.start_offset;
 
 -- name: ranges_at
 -- For each chain of a partition the range that holds an offset, by index probes, however long its history is.
-SELECT c.id AS chain_id, c.pipeline, c.topic, c.topic_id, c.partition, c.incarnation,
+SELECT c.id AS chain_id, c.pipeline, c.topic, c.topic_id, c.partition, c.generation,
        c.retired_at IS NOT NULL AS retired, anchor.end_offset AS anchor, latest.end_offset AS chain_end,
        found.start_offset, found.end_offset, found.kind::text AS kind, found.manifest_id
 FROM chain c
@@ -480,7 +482,7 @@ LEFT JOIN LATERAL (
     ON found.start_offset <= %(offset)s
 WHERE c.topic = %(topic)s AND c.partition = %(partition)s
   AND (%(pipeline_name)s::text IS NULL OR c.pipeline = %(pipeline_name)s)
-ORDER BY c.pipeline, c.incarnation;
+ORDER BY c.pipeline, c.generation;
 
 -- name: topics
 SELECT DISTINCT topic FROM chain WHERE %(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s ORDER BY topic;
@@ -500,7 +502,7 @@ RETURNING id, slice;
 UPDATE run SET manifests = manifests || %(manifests)s::bigint[] WHERE id = %(run_id)s;
 
 -- name: block_chains
-UPDATE chain SET blocked = %(reason)s, blocked_since = now(), blocked_end = %(life_end)s
+UPDATE chain SET blocked = %(reason)s, blocked_since = now(), blocked_end = %(generation_end)s
 WHERE id = ANY (%(chains)s) AND blocked IS NULL AND retired_at IS NULL;
 
 -- name: retire_chains
@@ -517,15 +519,15 @@ WHERE pipeline = %(pipeline_name)s AND (state <> 'done' OR id = ANY (%(also)s)) 
 -- name: undone_ranges
 SELECT r.chain_id, r.manifest_id, jsonb_build_object(
            'at', jsonb_build_object('topic', c.topic, 'topic_id', c.topic_id, 'partition', c.partition),
-           'start', r.start_offset, 'end', r.end_offset, 'incarnation', c.incarnation, 'anchor', a.end_offset) AS covered,
-       CASE WHEN c.retired_at IS NOT NULL THEN life_end(c.id) END AS life_end
+           'start', r.start_offset, 'end', r.end_offset, 'incarnation', c.generation, 'anchor', a.end_offset) AS covered,
+       CASE WHEN c.retired_at IS NOT NULL THEN generation_end(c.id) END AS generation_end
 FROM manifest m JOIN manifest_range r ON r.manifest_id = m.id JOIN chain c ON c.id = r.chain_id
 JOIN manifest_range a ON a.chain_id = r.chain_id AND a.kind = 'anchor'
 WHERE m.pipeline = %(pipeline_name)s AND m.state <> 'done'
 ORDER BY c.topic, c.partition, r.start_offset;
 
--- name: outlived
-SELECT topic, partition, start_offset, end_offset, life_end, noticed FROM outlived_range
+-- name: beyond_generation
+SELECT topic, partition, start_offset, end_offset, generation_end, noticed FROM range_beyond_generation
 WHERE manifest_id = %(manifest_id)s ORDER BY topic, partition, start_offset;
 
 -- name: accept_loss
@@ -616,7 +618,7 @@ WHERE m.pipeline = %(pipeline_name)s
 SELECT chain_id, end_offset FROM manifest_range WHERE chain_id = ANY (%(chains)s) AND kind = 'archived';
 
 -- name: oldest_ranges
--- Of each chain, of ended lives too, the oldest ranges with a manifest, and what lies between them.
+-- Of each chain, of ended generations too, the oldest ranges with a manifest, and what lies between them.
 SELECT c.id AS chain_id, g.start_offset, g.end_offset, g.kind::text AS kind, g.manifest_id
 FROM chain c CROSS JOIN LATERAL (
     SELECT * FROM manifest_range r
@@ -866,7 +868,7 @@ ORDER BY nowhere.id LIMIT 101;
 
 -- name: lanes
 -- Each chain from its anchor to its end. No range is read but the first ones and the last, however long its history is.
-SELECT c.id, c.topic, c.topic_id, c.partition, c.incarnation, c.retired_at IS NOT NULL AS retired, c.blocked,
+SELECT c.id, c.topic, c.topic_id, c.partition, c.generation, c.retired_at IS NOT NULL AS retired, c.blocked,
        c.blocked_end IS NOT NULL AS cut, anchor.end_offset AS anchor, latest.end_offset, (
            SELECT r.end_offset FROM manifest_range r
            WHERE r.chain_id = c.id AND r.start_offset = anchor.end_offset AND r.kind = 'archived') AS archived
@@ -874,7 +876,7 @@ FROM chain c
 JOIN manifest_range anchor ON anchor.chain_id = c.id AND anchor.kind = 'anchor'
 CROSS JOIN LATERAL (
     SELECT r.end_offset FROM manifest_range r WHERE r.chain_id = c.id ORDER BY r.end_offset DESC LIMIT 1) latest
-WHERE c.pipeline = %(pipeline_name)s ORDER BY c.topic, c.partition, c.incarnation;
+WHERE c.pipeline = %(pipeline_name)s ORDER BY c.topic, c.partition, c.generation;
 
 -- name: parts_not_done
 -- What is lost or not done of each chain, by indexes that have only that; neighbours in one state are one part.
@@ -1062,7 +1064,7 @@ WITH newest AS (SELECT id FROM manifest WHERE id = %(manifest_id)s AND attempt =
 stored AS (
     UPDATE attempt a SET receipt = %(receipt)s, sinks = %(sinks)s, note = %(note)s FROM newest
     WHERE a.manifest_id = newest.id AND a.attempt = %(attempt)s AND a.state = 'running'
-      AND NOT EXISTS (SELECT FROM outlived_range o WHERE o.manifest_id = newest.id)
+      AND NOT EXISTS (SELECT FROM range_beyond_generation o WHERE o.manifest_id = newest.id)
     RETURNING a.manifest_id, a.attempt),
 declared AS (
     UPDATE attempt lower SET taken_back = ARRAY(
@@ -1667,16 +1669,16 @@ SET attempt = greatest(attempt, %(attempt)s), state = CASE state WHEN 'done' THE
 WHERE id = %(manifest_id)s;
 
 -- name: adopt_chains
-INSERT INTO chain (pipeline, topic, topic_id, partition, incarnation)
+INSERT INTO chain (pipeline, topic, topic_id, partition, generation)
 SELECT %(pipeline_name)s, * FROM unnest(
-    %(topics)s::text[], %(topic_ids)s::text[], %(partitions)s::int[], %(incarnations)s::int[])
-RETURNING id, topic, topic_id, partition, incarnation;
+    %(topics)s::text[], %(topic_ids)s::text[], %(partitions)s::int[], %(generations)s::int[])
+RETURNING id, topic, topic_id, partition, generation;
 
--- name: retire_outlived
+-- name: retire_earlier_generations
 UPDATE chain SET retired_at = now(), blocked = NULL, blocked_since = NULL, blocked_end = NULL
 WHERE pipeline = %(pipeline_name)s AND retired_at IS NULL AND EXISTS (
     SELECT FROM chain newer WHERE newer.pipeline = chain.pipeline AND newer.topic = chain.topic
-    AND newer.partition = chain.partition AND newer.incarnation > chain.incarnation);
+    AND newer.partition = chain.partition AND newer.generation > chain.generation);
 
 -- name: keep_manifest_ids_above
 -- Never lowered: a plan that has not committed may use higher ids.

@@ -57,13 +57,15 @@ class Ranges(Part):
         ]  # fmt: skip
 
     def undone(self, pipeline_name: str) -> list[tuple[int, Range, int, int | None]]:
-        """(chain id, range, manifest id, end of a retired chain's life or None) of each range that is not done."""
+        """(chain id, range, manifest id, end of its log generation or None) of each range that is not done."""
         rows = self._sql.rows("undone_ranges", pipeline_name=pipeline_name)
-        return [(row["chain_id"], range_from(row["covered"]), row["manifest_id"], row["life_end"]) for row in rows]
+        return [
+            (row["chain_id"], range_from(row["covered"]), row["manifest_id"], row["generation_end"]) for row in rows
+        ]
 
-    def outlived(self, manifest_id: int) -> list[Row]:
-        """The ranges of a manifest that reach above the known end of their life of the partition."""
-        return self._sql.rows("outlived", manifest_id=manifest_id)
+    def beyond_generation(self, manifest_id: int) -> list[Row]:
+        """The ranges of a manifest that reach above the known end of their log generation."""
+        return self._sql.rows("beyond_generation", manifest_id=manifest_id)
 
     def at(self, topic: str, partition: int, offset: int, pipeline_name: str | None = None) -> list[Row]:
         """For each chain, also retired ones, the range that holds an offset; ``kind`` is None without one."""

@@ -27,7 +27,13 @@ from tidemark.lifecycle.expected import work_of
 from tidemark.lifecycle.known_sinks import know_sinks
 from tidemark.lifecycle.look_back import looked_back
 from tidemark.lifecycle.ownership import belongs_to
-from tidemark.lifecycle.preflight import OF_ONE_SINK, check_for_attempt, not_known, refuse_other_name, refuse_outlived
+from tidemark.lifecycle.preflight import (
+    OF_ONE_SINK,
+    check_for_attempt,
+    not_known,
+    refuse_beyond_generation,
+    refuse_other_name,
+)
 from tidemark.lifecycle.progress import report_progress
 from tidemark.lifecycle.publish import Ending, Outcome, Publisher, published_counts
 from tidemark.lifecycle.select import own_manifest, refuse_archived
@@ -152,7 +158,7 @@ def _refuse_done_before(manifest: Manifest) -> None:
 @contextmanager
 def reading_again(manifest: Manifest) -> Iterator[None]:
     """What is published of a manifest stays when its records are gone: the next step of ``DataLost`` says so, and that
-    of ``TopicChanged`` when a person has ended the life that it was planned on: there is nothing more to accept."""
+    of ``TopicChanged`` when a person has ended the log generation that it was planned on: nothing is left to accept."""
     try:
         yield
     except (DataLost, TopicChanged) as gone:
@@ -246,7 +252,7 @@ class _Attempt:
         manifest = self.manifest  # with what an earlier attempt had put and this one has published
         if not wanted:
             return self.publisher.recovered(manifest, self.number)
-        refuse_outlived(context.pipeline_name, context.database, manifest.id)
+        refuse_beyond_generation(context.pipeline_name, context.database, manifest.id)
         with reading_again(manifest):
             context.source.check(manifest.id, manifest.ranges, before_reading=True)
         decode, transforms = context.pipeline.decode.record_order(), context.pipeline.transforms()

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from tidemark.errors import DataLost, IllegalTransition, TopicChanged
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.lives import Life, Logs, lives_of, parts_of, start_of
+from tidemark.lifecycle.generations import Generation, Logs, generations_of, parts_of, start_of
 from tidemark.model.manifest import LISTED, ManifestState, RunKind, listed
 from tidemark.model.offsets import TopicPartition
 from tidemark.planner import Chain, Plan
@@ -32,14 +32,20 @@ def begins(context: Context, kind: RunKind, since: datetime | None, chains: Sequ
     ended = database.runs.ends_of_schedule(pipeline_name, since) if kind is RunKind.SCHEDULED else {}
     ended = ended or database.runs.ends_of_cut(pipeline_name, since)
     if ended:
-        return {at: _after(ended, lives, start_of(lives)) for at, lives in lives_of(database, chains).items()}
+        return {
+            at: _after(ended, generations, start_of(generations))
+            for at, generations in generations_of(database, chains).items()
+        }
     answers = context.source.offsets_at([chain.at for chain in chains], since)
     return {at: answer and answer[0] for at, answer in answers.items()}
 
 
-def _after(ended: Mapping[int, int], lives: Sequence[Life], unseen: int) -> int:
+def _after(ended: Mapping[int, int], generations: Sequence[Generation], unseen: int) -> int:
     """Where runs that ended at these offsets, by chain id, stop in a log; ``unseen`` if they have not seen it."""
-    return min([min(ended[life.chain_id], life.end) for life in lives if life.chain_id in ended], default=unseen)
+    return min(
+        [min(ended[generation.chain_id], generation.end) for generation in generations if generation.chain_id in ended],
+        default=unseen,
+    )
 
 
 def covering_manifests(
@@ -53,7 +59,7 @@ def covering_manifests(
     database = context.database
     if planned.slices and not by_time and begin is None:
         return []
-    logs = lives_of(database, chains)
+    logs = generations_of(database, chains)
     if begin is not None:
         starts = {chain.at: begin.get(chain.at, chain.anchor) for chain in chains}
         ends = [(at, starts[at], end) for at, end in planned.ends]
@@ -78,7 +84,7 @@ def manifests_between(context: Context, chains: Sequence[Chain], start: datetime
     """
     database, places = context.database, [chain.at for chain in chains]
     first, last = (context.source.offsets_at(places, moment) for moment in (start, end))
-    logs = lives_of(database, chains)
+    logs = generations_of(database, chains)
     parts = []
     for chain in chains:
         begin, stop = first[chain.at], last[chain.at]
@@ -90,13 +96,13 @@ def manifests_between(context: Context, chains: Sequence[Chain], start: datetime
     damaged = database.manifests.between([part for at, *gone in taken for part in parts_of(logs[at], *gone)])
     if damaged:
         raise _lost(context, taken, damaged, sorted({*manifest_ids} - {*damaged}))
-    _refuse_of_ended_lives(context, chains, parts, manifest_ids)
+    _refuse_of_ended_generations(context, chains, parts, manifest_ids)
     return manifest_ids
 
 
 def _refuse_archived(context: Context, logs: Logs, parts: Sequence[tuple[int, int, int]]) -> None:
     """Raise ``IllegalTransition`` when offsets of an interval are archived."""
-    names = {life.chain_id: at for at, lives in logs.items() for life in lives}
+    names = {generation.chain_id: at for at, generations in logs.items() for generation in generations}
     ends = context.database.archives.below(list(names))
     for chain_id, start, stop in parts:
         if start < min(stop, ends.get(chain_id, 0)):
@@ -111,10 +117,10 @@ def _refuse_archived(context: Context, logs: Logs, parts: Sequence[tuple[int, in
             )
 
 
-def _refuse_of_ended_lives(
+def _refuse_of_ended_generations(
     context: Context, chains: Sequence[Chain], parts: Sequence[tuple[int, int, int]], manifest_ids: Sequence[int]
 ) -> None:
-    """Raise ``TopicChanged`` when manifests of an interval were made in a life of a log that has ended."""
+    """Raise ``TopicChanged`` when manifests of an interval were made in a generation of a log that has ended."""
     present = {chain.id for chain in chains}
     ended = context.database.manifests.between([part for part in parts if part[0] not in present])
     done = [each.id for each in context.database.manifests.find(ids=ended) if each.state is ManifestState.DONE]
@@ -146,9 +152,10 @@ def _taken(
     older, past = database.runs.ends_before(pipeline_name, start), database.runs.past(pipeline_name, end)
     newer = database.runs.ends(past["id"]) if past else {}
     taken = []
-    for at, lives in logs.items():
+    for at, generations in logs.items():
         log, answer = bounds[at], first[at]
-        begin, stop = _after(older, lives, start_of(lives)), min(log.log_start, _after(newer, lives, lives[0].end))
+        begin = _after(older, generations, start_of(generations))
+        stop = min(log.log_start, _after(newer, generations, generations[0].end))
         # Otherwise the first record that is left is older than the interval, and what is gone is older still.
         reaches = log.log_start >= log.log_end if answer is None else answer[0] <= log.log_start
         if reaches and begin < stop:

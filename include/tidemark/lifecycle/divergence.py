@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import TopicChanged, Unavailable
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.lives import lives_of
+from tidemark.lifecycle.generations import generations_of
 from tidemark.model.digest import record_digest
 from tidemark.model.manifest import Manifest, PublishedRange, StagedRecord
 from tidemark.model.offsets import TopicPartition
@@ -151,11 +151,11 @@ def _starts(
 
 
 class Published:
-    """What is published of partitions, over all lives of their logs: of an earlier life, what lies below the next."""
+    """What is published of logs, over all their generations: of an earlier one, what lies below the next."""
 
     def __init__(self, database: ManifestDatabase, chains: Sequence[Chain]) -> None:
         self._database = database
-        self._logs = lives_of(database, chains)
+        self._logs = generations_of(database, chains)
 
     def newest_and_empty(
         self,
@@ -164,38 +164,42 @@ class Published:
         published and held no record."""
         newest: dict[TopicPartition, PublishedRange] = {}
         empty: dict[TopicPartition, list[tuple[int, int]]] = {}
-        lives = {at: self._ends(at) for at in self._logs}
-        while lives:  # the present lives of all partitions at once, then the earlier ones of those that have no answer
-            published, without = self._database.ranges.newest_published([of_place[0] for of_place in lives.values()])
-            for at, of_place in lives.items():
+        generations = {at: self._ends(at) for at in self._logs}
+        while generations:  # the present ones of all partitions at once, then the earlier of those that have no answer
+            published, without = self._database.ranges.newest_published(
+                [of_place[0] for of_place in generations.values()]
+            )
+            for at, of_place in generations.items():
                 chain_id = of_place[0][0]
                 empty.setdefault(at, []).extend(without.get(chain_id, []))
                 if chain_id in published:
                     newest[at] = published[chain_id]
-            lives = {at: of_place[1:] for at, of_place in lives.items() if at not in newest and of_place[1:]}
+            generations = {
+                at: of_place[1:] for at, of_place in generations.items() if at not in newest and of_place[1:]
+            }
         return newest, {at: parts for at, parts in empty.items() if parts}
 
     def empty_below(self, chain: Chain, end: int) -> list[tuple[int, int]]:
         """The published offsets that held no record, up to an offset and behind the newest record below it."""
         empty: list[tuple[int, int]] = []
-        for chain_id, life_end in self._ends(chain.at):
-            newest, without = self._database.ranges.newest_published([(chain_id, min(end, life_end))])
+        for chain_id, generation_end in self._ends(chain.at):
+            newest, without = self._database.ranges.newest_published([(chain_id, min(end, generation_end))])
             empty += without.get(chain_id, [])
             if newest:
                 break
         return empty
 
     def _ends(self, at: TopicPartition) -> list[tuple[int, int]]:
-        """(chain id, end) of each life of a log, the newest first."""
-        return [(life.chain_id, life.end) for life in self._logs[at]]
+        """(chain id, end) of each generation of a log, the newest first."""
+        return [(generation.chain_id, generation.end) for generation in self._logs[at]]
 
     def below(self, chain: Chain) -> Callable[[int], PublishedRange | None]:
         """Gives the newest published range with a record that ends at or below an offset."""
-        lives = self._ends(chain.at)
+        generations = self._ends(chain.at)
 
         def newest_below(end: int) -> PublishedRange | None:
-            for chain_id, life_end in lives:
-                part = self._database.ranges.newest_published([(chain_id, min(end, life_end))])[0].get(chain_id)
+            for chain_id, generation_end in generations:
+                part = self._database.ranges.newest_published([(chain_id, min(end, generation_end))])[0].get(chain_id)
                 if part is not None:
                     return part
             return None
@@ -293,9 +297,9 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shr
 
     That is what is published up to there, and what other attempts have staged. The receipt is stored already: of two
     attempts that overlap, the one that looks second sees what the other has read, or that its own is gone. So they
-    never publish records of two lives of a log, one above the other.
+    never publish records of two generations of a log, one above the other.
 
-    Raises ``TopicChanged`` when the log was cut since: the offsets of the manifest may hold records of another life.
+    Raises ``TopicChanged`` when the log was cut since: the offsets of the manifest may hold others now.
     ``may_shrink``: a person has accepted that published records are gone.
     """
     database, may_vanish = context.database, may_shrink or _may_vanish(context)

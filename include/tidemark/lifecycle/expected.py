@@ -85,7 +85,7 @@ def work_of(
         attempt,
         decode,
         transforms,
-        partial(database.chains.incarnations, manifest_id),
+        partial(database.chains.generations, manifest_id),
         partial(_may_have_put, database, manifest_id, attempt),
         marks,
     )

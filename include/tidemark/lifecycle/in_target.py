@@ -6,7 +6,7 @@ from typing import Any
 
 from tidemark.model.digest import Digest
 from tidemark.model.manifest import Manifest
-from tidemark.model.offsets import Range, range_from
+from tidemark.model.offsets import Range, range_content, range_from
 from tidemark.model.receipt import MALFORMED, Receipt
 from tidemark.model.verdict import Shown
 from tidemark.paths import RecordName
@@ -30,7 +30,7 @@ def record_of(
         "manifest": receipt.manifest_id,
         "attempt": receipt.attempt,
         "database": database_id,
-        "ranges": [asdict(range_) for range_ in ranges],
+        "ranges": [range_content(range_) for range_ in ranges],
         "counts": asdict(receipt.counts(sink.name, ranges)),
         "digest": receipt.digest(sink.name),
         "partitions": [asdict(partition) for partition in receipt.partitions],

@@ -2,8 +2,8 @@
 manifest gets the same, whatever else was processed before it.
 
 They begin at the first record that is at most ``within`` older than the first record of the range, but never before
-the first life of the log did, nor before offsets that were given up: nothing of those was published. What the log lost
-when it was cut is not there to be read, and counts no more.
+the first generation of the log did, nor before offsets that were given up: nothing of those was published. What the log
+lost when it was cut is not there to be read, and counts no more.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from tidemark.database.statements import Row
 from tidemark.errors import DataLost, Unavailable
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.lives import lives_of, start_of
+from tidemark.lifecycle.generations import generations_of, start_of
 from tidemark.model.manifest import Manifest
 from tidemark.model.offsets import Range
 from tidemark.model.partitions import rounded_duration
@@ -28,7 +28,10 @@ def looked_back(context: Context, manifest: Manifest) -> tuple[Range, ...]:
     if not spans:
         return ()
     database = context.database
-    begins = {at: start_of(lives) for at, lives in lives_of(database, database.chains.of_manifest(manifest.id)).items()}
+    begins = {
+        at: start_of(generations)
+        for at, generations in generations_of(database, database.chains.of_manifest(manifest.id)).items()
+    }
     lost = database.ranges.lost(context.pipeline_name, None)
     first = context.source.records_from([(covered.at, covered.start) for covered in manifest.ranges])
     before = []
@@ -48,16 +51,16 @@ def looked_back(context: Context, manifest: Manifest) -> tuple[Range, ...]:
 
 
 def _floor(covered: Range, begin: int, lost: Iterable[Row]) -> int:
-    """Where it may begin at the earliest, in a log whose first life began at ``begin``."""
+    """Where it may begin at the earliest, in a log whose first generation began at ``begin``."""
     place = (covered.at.topic_id, covered.at.partition)
     of_log = (_in_the_log(row) for row in lost if (row["topic_id"], row["partition"]) == place)
     return max([begin, *(end for start, end in of_log if start < end <= covered.start)])
 
 
 def _in_the_log(lost: Row) -> tuple[int, int]:
-    """What is left of lost offsets below the end of their life."""
-    start, end, life_end = lost["start_offset"], lost["end_offset"], lost["life_end"]
-    return start, end if life_end is None else min(end, life_end)
+    """What is left of lost offsets below the end of their generation."""
+    start, end, generation_end = lost["start_offset"], lost["end_offset"], lost["generation_end"]
+    return start, end if generation_end is None else min(end, generation_end)
 
 
 def _begin(context: Context, manifest: Manifest, covered: Range, floor: int, since: datetime) -> int:

@@ -16,8 +16,8 @@ from tidemark.lifecycle.context import Context, refuse_out_of_use
 from tidemark.lifecycle.covering import Begins
 from tidemark.lifecycle.failed_tasks import Task, begun
 from tidemark.lifecycle.folders import claim_folders, name_success_files
+from tidemark.lifecycle.generations import generations_of, start_of
 from tidemark.lifecycle.known_sinks import not_in_file
-from tidemark.lifecycle.lives import lives_of, start_of
 from tidemark.lifecycle.own_output import refuse_own_output
 from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.lifecycle.renamed import refuse_looks_renamed
@@ -181,7 +181,7 @@ def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
             return _plan(context, tick, dry_run=dry_run)
         if not dry_run:
             for refusal in refused.refusals:
-                database.chains.block([refusal.chain_id], refusal.reason, refusal.life_end)
+                database.chains.block([refusal.chain_id], refusal.reason, refusal.generation_end)
         raise refused.cause from None
     failpoint("plan.after_commit")
     return run
@@ -299,7 +299,7 @@ def manifests_between(context: Context, start: datetime, end: datetime) -> list[
 
 def _refuse_before_logs(context: Context, planned: Plan, chains: Sequence[Chain]) -> None:
     """Raise ``PlanRefused`` for a backfill of a time before the pipeline began: it would succeed and do nothing."""
-    begin = {at: start_of(lives) for at, lives in lives_of(context.database, chains).items()}
+    begin = {at: start_of(generations) for at, generations in generations_of(context.database, chains).items()}
     before = [at for at, end in planned.ends if end < begin.get(at, 0)]
     if before and not any(end > begin.get(at, 0) for at, end in planned.ends):
         raise PlanRefused(

@@ -263,13 +263,13 @@ def refuse_other_name(
         sink.ledger.note_target()
 
 
-def refuse_outlived(pipeline_name: str, database: ManifestDatabase, manifest_id: int) -> None:
-    """Raise ``TopicChanged`` when a manifest has offsets above the known end of the life it was planned on: the records
-    there now belong to a later life."""
-    outlived = database.ranges.outlived(manifest_id)
-    if not outlived:
+def refuse_beyond_generation(pipeline_name: str, database: ManifestDatabase, manifest_id: int) -> None:
+    """Raise ``TopicChanged`` when a manifest has offsets above the known end of its log generation: the records there
+    now belong to a later one."""
+    rows = database.ranges.beyond_generation(manifest_id)
+    if not rows:
         return
-    row = outlived[0]
+    row = rows[0]
     if row["noticed"]:
         next_step = (
             "nothing of this attempt is published, what was published before stays; to accept the truncation: "
@@ -281,7 +281,8 @@ def refuse_outlived(pipeline_name: str, database: ManifestDatabase, manifest_id:
             f"{pipeline_name} --manifest {manifest_id} --why TEXT, then finish it with tidemark retry {pipeline_name}"
         )
     raise TopicChanged(
-        f"the log that it was planned on ended at {row['life_end']}; its offsets above that hold other records now",
+        f"the log that it was planned on ended at {row['generation_end']}; its offsets above that hold other records "
+        "now",
         next_step=next_step,
         pipeline=pipeline_name,
         manifest=manifest_id,

@@ -25,12 +25,12 @@ def report_progress(context: Context) -> str | None:
 
 
 def published_ends(context: Context) -> dict[TopicPartition, int]:
-    """For each partition that is planned: the first offset that is neither published nor given up, in any life of its
-    log; at most where the log is known to have been cut."""
+    """For each partition that is planned: the first offset that is neither published nor given up, in any generation of
+    its log; at most where the log is known to have been cut."""
     database, name = context.database, context.pipeline_name
     chains = database.chains.of_pipeline(name)  # before what is undone, which may grow meanwhile
     ends = {chain.at: min(chain.end, chain.end if chain.blocked_end is None else chain.blocked_end) for chain in chains}
-    for _, covered, _, life_end in database.ranges.undone(name):
-        if covered.at in ends and (life_end is None or covered.start < life_end):
+    for _, covered, _, generation_end in database.ranges.undone(name):
+        if covered.at in ends and (generation_end is None or covered.start < generation_end):
             ends[covered.at] = min(ends[covered.at], covered.start)
     return ends

@@ -28,7 +28,7 @@ from tidemark.lifecycle.divergence import confirmed
 from tidemark.lifecycle.folders import name_success_files
 from tidemark.lifecycle.in_target import discard, record_of
 from tidemark.lifecycle.ownership import belongs_to, refuse_foreign
-from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_outlived, refuse_went_back, went_back
+from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_beyond_generation, refuse_went_back, went_back
 from tidemark.lifecycle.reconcile import Judgement, judgement
 from tidemark.lifecycle.turns import wait_for_turn
 from tidemark.model.manifest import AttemptState, Counts, Manifest, ManifestState
@@ -94,7 +94,7 @@ class Publisher:
         note = note_of(receipt, self.context.pipeline.fingerprint(), stored)
         self._refuse_appending_twice(manifest, receipt, sinks)
         if not self.database.attempts.store_receipt(receipt, asdict(receipt), wanted, takes_back, note):
-            refuse_outlived(self.pipeline_name, self.database, manifest.id)
+            refuse_beyond_generation(self.pipeline_name, self.database, manifest.id)
             raise self.overtaken(manifest.id, attempt)
         receipt = confirmed(self.context, manifest, receipt, may_shrink=may_shrink)
         self.database.attempts.store_epochs(receipt)

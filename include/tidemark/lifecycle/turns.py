@@ -1,7 +1,7 @@
 """The turns of manifests: a sink that appends gets the records of a log in the order of their offsets.
 
 So an attempt is refused while a manifest with earlier records is unfinished, and waits while one is at work. Of a log
-that was cut, what is still to be read below the cut is in an earlier life, and comes earlier too.
+that was cut, what is still to be read below the cut is in an earlier log generation, and comes earlier too.
 """
 
 import time

@@ -257,7 +257,7 @@ class Manifest:
     created_at: datetime
     done_at: datetime | None
     alive: bool
-    retired: bool = field(metadata=NOT_IN_JSON)  # a person ended the life of a partition it was planned on
+    retired: bool = field(metadata=NOT_IN_JSON)  # a person ended a log generation it was planned on
     ranges: tuple[Range, ...]
     publications: tuple[Publication, ...]
     unfilled: tuple[str, ...] = ()

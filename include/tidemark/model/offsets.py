@@ -1,7 +1,7 @@
 """Offsets and ranges of them: always half-open, ``[start, end)``."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +10,7 @@ from tidemark.json_values import INLINE, NOT_IN_JSON
 
 @dataclass(frozen=True, order=True)
 class TopicPartition:
-    """One partition of one topic in one life of that topic.
+    """One partition of one topic, as long as that is not made again.
 
     ``topic_id`` is the broker's id: a topic that was deleted and created again has another id, and its offsets must
     never be compared with those of the old topic.
@@ -30,14 +30,14 @@ class TopicPartition:
 class Range:
     """Offsets ``[start, end)`` of one partition; ``span`` is an upper bound of the records in it, not a count.
 
-    ``incarnation`` counts the lives of the partition (a new life begins with another topic id or a truncated log), and
-    ``anchor`` is where the chain of this life begins. Both are set in ranges that come from the database or a record.
+    ``generation`` is the number of its log generation: a new one begins with another topic id or a truncated log.
+    ``anchor`` is where the chain of this generation begins. Both are set in ranges from the database or a record.
     """
 
     at: TopicPartition = field(metadata=INLINE)
     start: int
     end: int
-    incarnation: int = field(default=1, compare=False, metadata=NOT_IN_JSON)
+    generation: int = field(default=1, compare=False, metadata=NOT_IN_JSON)
     anchor: int = field(default=0, compare=False, metadata=NOT_IN_JSON)
 
     def __post_init__(self) -> None:
@@ -67,6 +67,14 @@ def split(ranges: list[Range], parts: int) -> list[list[Range]]:
     return pieces
 
 
+def range_content(range_: Range) -> dict[str, Any]:
+    """A range as records and orders hold it: the log generation has the key ``incarnation``, as in the records that
+    release 0.2.0 left in targets."""
+    content = asdict(range_)
+    content["incarnation"] = content.pop("generation")
+    return content
+
+
 def range_from(raw: Mapping[str, Any]) -> Range:
-    """A range as JSON holds it; ``KeyError``, ``TypeError`` or ``ValueError`` when it is damaged."""
+    """The range of ``range_content``; ``KeyError``, ``TypeError`` or ``ValueError`` when it is damaged."""
     return Range(TopicPartition(**raw["at"]), raw["start"], raw["end"], raw["incarnation"], raw["anchor"])

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from tidemark.model.offsets import Range, range_from
+from tidemark.model.offsets import Range, range_content, range_from
 from tidemark.paths import staging_folder
 
 
@@ -104,7 +104,8 @@ class Order:
         return staging_folder(self.manifest_id, self.attempt)
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=1, sort_keys=True)
+        offsets = {"ranges": list(map(range_content, self.ranges)), "before": list(map(range_content, self.before))}
+        return json.dumps({**asdict(self), **offsets}, indent=1, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> "Order":

@@ -334,14 +334,17 @@ def _refuse_covered_twice(context: Context, unknown: Sequence[_Entry]) -> None:
     versions up to 0.3.0 did: one of the two must go, and the database knows nothing of these."""
     kept = [range_ for entry in unknown if not entry.came_back for range_ in entry.ranges]
     kept += [
-        Range(chain.at, chain.anchor, chain.end, chain.incarnation, chain.anchor)
+        Range(chain.at, chain.anchor, chain.end, chain.generation, chain.anchor)
         for chain in context.database.chains.of_pipeline(context.pipeline_name)
         if chain.anchor < chain.end
     ]
     for entry in sorted(unknown, key=lambda entry: entry.manifest_id, reverse=True):
         if not entry.came_back:
             continue
-        beside = [(range_, [other for other in kept if _life(other) == _life(range_)]) for range_ in entry.ranges]
+        beside = [
+            (range_, [other for other in kept if _generation_of(other) == _generation_of(range_)])
+            for range_ in entry.ranges
+        ]
         if not any(_meet(range_, other) for range_, others in beside for other in others):
             kept += entry.ranges
             continue
@@ -358,8 +361,8 @@ def _refuse_covered_twice(context: Context, unknown: Sequence[_Entry]) -> None:
         )
 
 
-def _life(range_: Range) -> "Life":
-    return range_.at, range_.incarnation
+def _generation_of(range_: Range) -> "Generation":
+    return range_.at, range_.generation
 
 
 def _meet(first: Range, second: Range) -> bool:
@@ -432,29 +435,31 @@ def _without_evidence(context: Context, sink: Sink) -> list[str]:
     ]
 
 
-Life = tuple[TopicPartition, int]  # a partition and its incarnation
+Generation = tuple[TopicPartition, int]  # a partition, and the number of its log generation
 
 
 def _insert_ranges(context: Context, run_id: int, entries: Sequence[_Entry], *, first_slice: int) -> list[Range]:
     """Put the records' ranges on their chains, and plan manifests for the holes between them; returns the holes."""
     database, pipeline_name = context.database, context.pipeline_name
-    by_life: dict[Life, list[tuple[Range, int]]] = {}
+    by_generation: dict[Generation, list[tuple[Range, int]]] = {}
     for entry in entries:
         for range_ in entry.ranges:
-            by_life.setdefault((range_.at, range_.incarnation), []).append((range_, entry.manifest_id))
-    chains = {(chain.at, chain.incarnation): chain for chain in database.chains.of_pipeline(pipeline_name)}
-    ids = {life: chain.id for life, chain in chains.items()}
-    ids |= database.adoption.insert_chains(pipeline_name, [life for life in sorted(by_life) if life not in ids])
+            by_generation.setdefault((range_.at, range_.generation), []).append((range_, entry.manifest_id))
+    chains = {(chain.at, chain.generation): chain for chain in database.chains.of_pipeline(pipeline_name)}
+    ids = {generation: chain.id for generation, chain in chains.items()}
+    ids |= database.adoption.insert_chains(
+        pipeline_name, [generation for generation in sorted(by_generation) if generation not in ids]
+    )
     rows, holes = [], []
-    for life, recorded in by_life.items():
-        rows += [(ids[life], range_.start, range_.end, manifest_id) for range_, manifest_id in recorded]
+    for generation, recorded in by_generation.items():
+        rows += [(ids[generation], range_.start, range_.end, manifest_id) for range_, manifest_id in recorded]
         ranges = sorted(range_ for range_, _ in recorded)
-        _set_anchor(context, ids[life], chains.get(life), ranges)
-        holes += _holes(context, chains.get(life), ranges)
-    holes += _unread_before_a_cut(chains, by_life)
+        _set_anchor(context, ids[generation], chains.get(generation), ranges)
+        holes += _holes(context, chains.get(generation), ranges)
+    holes += _unread_before_a_cut(chains, by_generation)
     for number, part in enumerate(_one_per_partition(holes)):
         [manifest_id] = database.manifests.insert(run_id, pipeline_name, 1, first=first_slice + number)
-        rows += [(ids[hole.at, hole.incarnation], hole.start, hole.end, manifest_id) for hole in part]
+        rows += [(ids[hole.at, hole.generation], hole.start, hole.end, manifest_id) for hole in part]
     database.ranges.insert(RangeKind.DATA, rows)
     return holes
 
@@ -475,7 +480,7 @@ def _holes(context: Context, chain: Chain | None, ranges: Sequence[Range]) -> li
     """
     covered = list(ranges)
     if chain and chain.anchor < chain.end:
-        covered.append(Range(chain.at, chain.anchor, chain.end, chain.incarnation))
+        covered.append(Range(chain.at, chain.anchor, chain.end, chain.generation))
     anchors = [range_.anchor for range_ in ranges] + ([chain.anchor] if chain else [])
     end = min(anchors)
     holes = []
@@ -487,27 +492,27 @@ def _holes(context: Context, chain: Chain | None, ranges: Sequence[Range]) -> li
                 pipeline=context.pipeline_name,
             )
         if range_.start > end:
-            holes.append(Range(range_.at, end, range_.start, range_.incarnation))
+            holes.append(Range(range_.at, end, range_.start, range_.generation))
         end = range_.end
     if chain and end < chain.anchor:
-        holes.append(Range(chain.at, end, chain.anchor, chain.incarnation))
+        holes.append(Range(chain.at, end, chain.anchor, chain.generation))
     return holes
 
 
 def _unread_before_a_cut(
-    chains: Mapping[Life, Chain], by_life: Mapping[Life, Sequence[tuple[Range, int]]]
+    chains: Mapping[Generation, Chain], by_generation: Mapping[Generation, Sequence[tuple[Range, int]]]
 ) -> list[Range]:
-    """What an earlier life of a log had still to read when the log was cut, of lives that the database learns of now.
+    """What an earlier generation had still to read when its log was cut, where the database learns of the cut now.
 
-    The log is the same one below the cut, which is where the later life begins.
+    The log is the same one below the cut, which is where the later generation begins.
     """
-    ends = {life: chain.end for life, chain in chains.items()}
-    for life, recorded in by_life.items():
-        ends[life] = max(ends.get(life, 0), *(range_.end for range_, _ in recorded))
+    ends = {generation: chain.end for generation, chain in chains.items()}
+    for generation, recorded in by_generation.items():
+        ends[generation] = max(ends.get(generation, 0), *(range_.end for range_, _ in recorded))
     unread = []
-    for at, incarnation in sorted(by_life.keys() - chains.keys()):
-        cut = min(range_.anchor for range_, _ in by_life[at, incarnation])
-        before = max((life for life in ends if life[0] == at and life[1] < incarnation), default=None)
+    for at, number in sorted(by_generation.keys() - chains.keys()):
+        cut = min(range_.anchor for range_, _ in by_generation[at, number])
+        before = max((earlier for earlier in ends if earlier[0] == at and earlier[1] < number), default=None)
         if before is not None and ends[before] < cut:
             unread.append(Range(at, ends[before], cut, before[1]))
     return unread

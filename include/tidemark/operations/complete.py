@@ -105,12 +105,12 @@ def _stops(context: Context, places: Sequence[TopicPartition], until: datetime) 
 
 
 def _before(parts: Sequence[Mapping[str, Any]], stops: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:
-    """The parts below the stops, cut off there; all of what lies above the end of its life, since the stops are in the
-    log as it is now."""
+    """The parts below the stops, cut off there; all of what lies above the end of its log generation: the stops are in
+    the log as it is now."""
     before = []
     for row in parts:
-        end, life_end = row["end_offset"], row["life_end"]
-        stop = stops.get(_place(row), end) if life_end is None or end <= life_end else end
+        end, generation_end = row["end_offset"], row["generation_end"]
+        stop = stops.get(_place(row), end) if generation_end is None or end <= generation_end else end
         if row["start_offset"] < stop:
             before.append({**row, "end_offset": min(end, stop)})
     return before

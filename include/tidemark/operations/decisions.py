@@ -29,7 +29,7 @@ class _Planned:
     chain_id: int
     covered: Range
     manifest: Manifest
-    life_end: int | None  # where the chain's life ended, if it is retired
+    generation_end: int | None  # where the chain's generation ended, if it is retired
 
 
 @contextmanager
@@ -198,7 +198,7 @@ def accept_topic(context: Context, topic: str, why: str, *, dry_run: bool) -> De
 def accept_truncation(
     context: Context, topic: str, partition: int, why: str, *, start: int | None, dry_run: bool
 ) -> Decision:
-    """Accept that a log was truncated: its chain ends, the next incarnation starts at ``start``.
+    """Accept that a log was truncated: its chain ends, the next log generation starts at ``start``.
 
     By default that is where the log ended when the truncation was noticed, or the first offset that holds another
     record than is published by now, whichever is lower. With a higher ``start`` the offsets between are lost. With a
@@ -218,7 +218,7 @@ def accept_truncation(
             )
         [chain] = chains
         _forget_what_was_read(context, chain, dry_run=dry_run)
-        end = _life_end(context, chain)
+        end = _generation_end(context, chain)
         begin = end if start is None else start
         again = _read_again(context, chain.at, begin, end)
         skipped = max(0, begin - end)
@@ -243,15 +243,15 @@ def _forget_what_was_read(context: Context, chain: Chain, *, dry_run: bool) -> N
                 context.database.attempts.take_back(manifest_id, stored.receipt.attempt, sink)
 
 
-def _life_end(context: Context, chain: Chain) -> int:
-    """Where the life of a refused chain ended: where that was noticed, or lower by what is published since."""
+def _generation_end(context: Context, chain: Chain) -> int:
+    """Where the generation of a refused chain ended: where that was noticed, or lower by what is published since."""
     noticed = chain.blocked_end or 0
     differs = first_difference_now(context, chain)
     return noticed if differs is None else min(noticed, differs)
 
 
 def _read_again(context: Context, at: TopicPartition, begin: int, end: int) -> Iterator[str]:
-    """One line when published offsets will be read again, whichever life of the partition they were published from:
+    """One line when published offsets will be read again, whichever log generation they were published from:
     only a person knows whether the records there are new."""
     if begin >= end:
         return
@@ -301,8 +301,8 @@ def _retire(
 ) -> Decision:
     """End chains; what is planned on them and not published is lost.
 
-    With an ``anchor`` the next incarnation starts there, and only what is planned above it is lost; the first
-    ``skipped`` offsets of the next incarnation are lost too.
+    With an ``anchor`` the next generation starts there, and only what is planned above it is lost; the first
+    ``skipped`` offsets of the next generation are lost too.
     """
     database, pipeline_name = context.database, context.pipeline_name
     ended = {chain.at for chain in chains}
@@ -328,21 +328,21 @@ def _retire(
         where = "0 of the new topic" if anchor is None else str(anchor)
         if anchor is not None and skipped:
             where += f", and its offsets [{anchor}, {anchor + skipped}) are lost"
-        lines.append(f"{chain.at.name}: incarnation {chain.incarnation} ends at {chain.end}, "
+        lines.append(f"{chain.at.name}: log generation {chain.generation} ends at {chain.end}, "
                      f"the next starts at {where}")  # fmt: skip
     return Decision((*lines, *_stay(context, planned)), tuple(sorted(set(changed))), dry_run)
 
 
 def give_up_outlived(context: Context) -> list[str]:
-    """Give up what is planned on retired chains above the end of their life; one line per lost range.
+    """Give up what is planned on retired chains above the end of their generation; one line per lost range.
 
     Must be called inside the transaction of a decision.
     """
     lines = []
     for part in _planned(context):
-        if part.life_end is None or part.manifest.publications:
+        if part.generation_end is None or part.manifest.publications:
             continue
-        start = max(part.covered.start, part.life_end)
+        start = max(part.covered.start, part.generation_end)
         if start < part.covered.end:
             context.database.decisions.accept_loss(part.chain_id, start, part.covered.end)
             lines.append(_is_lost(Range(part.covered.at, start, part.covered.end)))
@@ -414,8 +414,8 @@ def _first(log: Bounds, answer: tuple[int, datetime] | None) -> int:
 
 
 def _older(begin: dict[TopicPartition, int], chain: Chain) -> bool:
-    """Whether there are offsets before the anchor; those before a later incarnation were read by an earlier one."""
-    return chain.incarnation == 1 and begin.get(chain.at, chain.anchor) < chain.anchor
+    """Whether there are offsets before the anchor; those before a later generation were read by an earlier one."""
+    return chain.generation == 1 and begin.get(chain.at, chain.anchor) < chain.anchor
 
 
 def _store_older(

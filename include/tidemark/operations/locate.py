@@ -39,7 +39,7 @@ class CoveringManifest:
 
 @dataclass(frozen=True)
 class ChainOffset:
-    """What one pipeline made of an offset of one life (``incarnation``) of a partition; ``retired``: it has ended.
+    """What one pipeline made of an offset of one log generation of a partition; ``retired``: it has ended.
 
     ``standing`` is the first that is true in a sink: held, missing, unread, replaced, no record, unpublished, lost, not
     planned, before the anchor. ``range`` covers the offset; it is None, and so is ``manifest``, where nothing does.
@@ -48,7 +48,7 @@ class ChainOffset:
     pipeline_name: str
     at: TopicPartition = field(metadata=INLINE)
     offset: int
-    incarnation: int
+    generation: int
     retired: bool
     standing: RecordStatus
     message: str
@@ -63,7 +63,7 @@ Sinks = Callable[[str], Sequence[Sink] | str]
 def locate(
     database: ManifestDatabase, topic: str, partition: int, offset: int, sinks: Sinks, pipeline_name: str | None = None
 ) -> list[ChainOffset]:
-    """What each chain of a partition knows of an offset: by pipeline, older lives of the topic first.
+    """What each chain of a partition knows of an offset: by pipeline, older log generations first.
 
     ``sinks`` takes a pipeline's name and returns its sinks, or a text why they cannot be opened.
     """
@@ -78,7 +78,7 @@ def locate(
 def _chain_offset(
     database: ManifestDatabase, row: dict[str, Any], offset: int, sinks: Sinks, *, first: bool
 ) -> ChainOffset:
-    """``first``: of the lives of its log."""
+    """``first``: of the generations of its log."""
     at = TopicPartition(row["topic"], row["topic_id"], row["partition"])
     start, end = row["start_offset"], row["end_offset"]
     manifest: Manifest | None = None
@@ -101,7 +101,7 @@ def _chain_offset(
     span = None if start is None or end is None else Span(start, end)
     covering = None if manifest is None else _covering(manifest)
     return ChainOffset(
-        row["pipeline"], at, offset, row["incarnation"], row["retired"], standing, message, span, covering, held
+        row["pipeline"], at, offset, row["generation"], row["retired"], standing, message, span, covering, held
     )
 
 

@@ -48,7 +48,7 @@ def problems_of(errors: Mapping[int, TidemarkError]) -> tuple[Problem, ...]:
 
 
 def _refuse_unreadable(context: Context, manifest: Manifest) -> None:
-    """Raise what can be known before reading: the life that it was planned on has ended, or offsets are gone."""
+    """Raise what can be known before reading: its log generation has ended, or offsets are gone."""
     if manifest.retired:
         raise TopicChanged(
             "the manifest was planned on a chain that has ended: its records cannot be read again",

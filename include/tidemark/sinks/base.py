@@ -187,7 +187,7 @@ class MarkSession:
 class Work:
     """What an attempt is about to write: ``decode`` and ``transforms`` decide the columns, as an order has them.
 
-    ``incarnations`` gives topic, partition and incarnation of each range. ``may_have_put`` tells whether a lower
+    ``generations`` gives topic, partition and log generation of each range. ``may_have_put`` tells whether a lower
     attempt may have put something of the manifest.
     """
 
@@ -195,7 +195,7 @@ class Work:
     attempt: int
     decode: Mapping[str, Any]
     transforms: Sequence[TransformOrder]
-    incarnations: Callable[[], list[tuple[str, int, int]]]
+    generations: Callable[[], list[tuple[str, int, int]]]
     may_have_put: Callable[[], bool]
     marks: MarkSession
 

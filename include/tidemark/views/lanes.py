@@ -39,15 +39,16 @@ class LaneView:
     """The chain of one partition, offsets ``[start, end)``: done, except its ``parts``.
 
     ``last_record_at`` is the timestamp of the newest published record in the source, None without one.
-    Offsets below ``archived`` are archived (None: none are). ``retired``: its life has ended. ``blocked`` says why
-    nothing more is planned, until a person decides; ``cut`` is true when that is since its log was truncated, else the
-    topic is another one or gone. ``dead_letters`` are of the newest 100 manifests of the pipeline that have some.
+    Offsets below ``archived`` are archived (None: none are). ``retired``: its log generation has ended. ``blocked``
+    says why nothing more is planned, until a person decides; ``cut`` is true when that is since its log was truncated,
+    else the topic is another one or gone. ``dead_letters`` are of the newest 100 manifests of the pipeline that have
+    some.
     """
 
     topic: str
     topic_id: str
     partition: int
-    incarnation: int
+    generation: int
     retired: bool
     blocked: str | None
     cut: bool
@@ -60,7 +61,7 @@ class LaneView:
 
 
 def lane_views(database: ManifestDatabase, pipeline_name: str) -> list[LaneView]:
-    """The chains of a pipeline by topic and partition, an older life of a partition before the newer one."""
+    """The chains of a pipeline by topic and partition, an older log generation before the newer one."""
     parts: dict[int, list[PartView]] = {}
     for row in database.ranges.not_done(pipeline_name):
         parts.setdefault(row.pop("chain_id"), []).append(PartView(**row))
@@ -71,7 +72,7 @@ def lane_views(database: ManifestDatabase, pipeline_name: str) -> list[LaneView]
     newest = database.ranges.newest_published([(lane["id"], lane["end_offset"]) for lane in lanes])[0]
     return [
         LaneView(
-            lane["topic"], lane["topic_id"], lane["partition"], lane["incarnation"], lane["retired"], lane["blocked"],
+            lane["topic"], lane["topic_id"], lane["partition"], lane["generation"], lane["retired"], lane["blocked"],
             lane["cut"], lane["anchor"], lane["end_offset"], _stamp(newest.get(lane["id"])),
             tuple(parts.get(lane["id"], ())), lane["archived"], tuple(letters.get(lane["id"], ())),
         )

@@ -176,11 +176,11 @@ WHERE m.attempt < EXCLUDED.attempt;
 
 -- name: merge
 -- The newest row of each key among those staged, in key order so that two merges cannot wait for one another.
-WITH life (topic, partition, incarnation) AS (
-    SELECT * FROM unnest(%(topics)s::text[], %(partitions)s::int[], %(incarnations)s::int[])
+WITH log (topic, partition, generation) AS (
+    SELECT * FROM unnest(%(topics)s::text[], %(partitions)s::int[], %(generations)s::int[])
 ), staged AS MATERIALIZED (
-    SELECT s.*, life.incarnation AS _incarnation, %(attempt)s::int AS _attempt
-    FROM {staging} s JOIN life ON (life.topic, life.partition) = (s._topic, s._partition)
+    SELECT s.*, log.generation AS _incarnation, %(attempt)s::int AS _attempt
+    FROM {staging} s JOIN log ON (log.topic, log.partition) = (s._topic, s._partition)
     WHERE s._task = ANY (%(tasks)s)
 ), newest AS MATERIALIZED (
     SELECT DISTINCT ON ({key}) * FROM staged s ORDER BY {key}, {staged_version_descending}
@@ -209,11 +209,11 @@ FROM {staging_dead} WHERE _task = ANY (%(tasks)s);
 
 -- name: count_lacking
 -- Keys of staged rows that the table does not have, or has in an older version than the one staged.
-WITH life (topic, partition, incarnation) AS (
-    SELECT * FROM unnest(%(topics)s::text[], %(partitions)s::int[], %(incarnations)s::int[])
+WITH log (topic, partition, generation) AS (
+    SELECT * FROM unnest(%(topics)s::text[], %(partitions)s::int[], %(generations)s::int[])
 ), staged AS (
-    SELECT s.*, life.incarnation AS _incarnation, 0 AS _attempt
-    FROM {staging} s JOIN life ON (life.topic, life.partition) = (s._topic, s._partition)
+    SELECT s.*, log.generation AS _incarnation, 0 AS _attempt
+    FROM {staging} s JOIN log ON (log.topic, log.partition) = (s._topic, s._partition)
     WHERE s._task = ANY (%(tasks)s)
 )
 SELECT count(*) AS lacking FROM staged s LEFT JOIN {table} t USING ({key})

@@ -12,7 +12,7 @@ from tidemark.sinks.postgres.table_settings import LONGEST_COLUMN, TableSettings
 from tidemark.suggestion import with_nearest
 
 # Of a record in its source: never null, and unique together. A topic that is made again begins at offset 0 once more,
-# with the next incarnation.
+# with the next generation.
 PLACE_COLUMNS = ("_topic", "_partition", "_offset", "_incarnation")
 NUMBER = "_row"  # of a row among those of its record; a table has it in its key or not at all
 SOURCE_TIMESTAMP = "_timestamp"

@@ -1,6 +1,6 @@
 """Publishes into a PostgreSQL table with one row per key: staged rows are merged in one short transaction.
 
-A row replaces another of its key when its version is greater: (``order_by``, incarnation, topic, partition, offset,
+A row replaces another of its key when its version is greater: (``order_by``, log generation, topic, partition, offset,
 attempt). So the table is the same in whatever order, and however often, manifests are merged.
 """
 
@@ -40,7 +40,7 @@ class PostgresOutput(MarkedOutput):
         super().__init__(pipeline_name, config, ledger, table)
         self.config = config
         self._data = pa.schema([])
-        self._lives: list[tuple[str, int, int]] = []
+        self._generations: list[tuple[str, int, int]] = []
 
     def counts(self, receipt: Receipt, ranges: Sequence[Range]) -> Counts:
         counts = super().counts(receipt, ranges)
@@ -56,7 +56,7 @@ class PostgresOutput(MarkedOutput):
         """Checks, or creates, the table with its columns and key, and creates the staging tables of the attempt."""
         columns = columns_after(work.decode, work.transforms)
         self._data = columns.schema
-        self._lives = work.incarnations()
+        self._generations = work.generations()
         self._table.check(self._spec(columns.schema, columns.of_tombstones))
         self._look_for_shared(work)
         self._table.create_staging(work.manifest_id, work.attempt, staged_columns(self._data, self.config.key))
@@ -77,7 +77,8 @@ class PostgresOutput(MarkedOutput):
     def _apply(self, session: Session, receipt: Receipt) -> None:
         """Merge the rows and insert the dead letters; their numbers must be those of the receipt."""
         values = {
-            **self._table.names, **self._lives_as_arrays(), "manifest": receipt.manifest_id, "attempt": receipt.attempt,
+            **self._table.names, **self._generations_as_arrays(), "manifest": receipt.manifest_id,
+            "attempt": receipt.attempt,
         }  # fmt: skip
         tasks = tasks_of(self.parts(receipt, ObjectKind.DATA))
         [merged] = execute(session, "merge", self._parts(receipt), {**values, "tasks": tasks})
@@ -85,9 +86,9 @@ class PostgresOutput(MarkedOutput):
         superseded, stale = merged["staged"] - merged["newest"], merged["newest"] - merged["merged"]
         execute(session, "note_merge", None, {**values, "superseded": superseded, "stale": stale})
 
-    def _lives_as_arrays(self) -> dict[str, Any]:
-        topics, partitions, incarnations = zip(*self._lives, strict=True) if self._lives else ((), (), ())
-        return {"topics": list(topics), "partitions": list(partitions), "incarnations": list(incarnations)}
+    def _generations_as_arrays(self) -> dict[str, Any]:
+        topics, partitions, generations = zip(*self._generations, strict=True) if self._generations else ((), (), ())
+        return {"topics": list(topics), "partitions": list(partitions), "generations": list(generations)}
 
     def _parts(self, receipt: Receipt) -> Parts:
         """The identifiers of the merge: table, staging, columns, and the version of staged, old and new rows."""
@@ -120,7 +121,7 @@ class PostgresOutput(MarkedOutput):
         """Whether the table has every key that is staged now, in this version or a newer one."""
         del before
         tasks = tasks_of(self.parts(now, ObjectKind.DATA))
-        [row] = self._table.rows("count_lacking", self._parts(now), **self._lives_as_arrays(), tasks=tasks)
+        [row] = self._table.rows("count_lacking", self._parts(now), **self._generations_as_arrays(), tasks=tasks)
         dead = row_count(self.parts(now, ObjectKind.DEAD_LETTER))
         return bool(row["lacking"] == 0 and self._table.dead_letters(now.manifest_id) == dead)
 

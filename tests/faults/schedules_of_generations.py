@@ -146,7 +146,7 @@ def cut_and_grown_again_in_a_transaction_that_is_open(checked: CheckedWorld) -> 
 
 
 def cut_and_grown_again_while_planned_slices_wait(checked: CheckedWorld) -> None:
-    """Records of the new life at the planned offsets would hide that those before them were never read."""
+    """Records of the new generation at the planned offsets would hide that those before them were never read."""
     world = checked.world
     world.produce(5)
     checked.run()
@@ -200,7 +200,7 @@ def cut_where_a_transaction_was_aborted_and_grown_again(checked: CheckedWorld) -
 
 
 def cut_where_a_transaction_was_aborted_while_a_planned_slice_waits(checked: CheckedWorld) -> None:
-    """Records of the new life at the planned offsets would hide that those before them were never read."""
+    """Records of the new generation at the planned offsets would hide that those before them were never read."""
     world = checked.world
     _published_with_an_aborted_tail(checked, 3)
     checked.run()
@@ -262,8 +262,8 @@ def cut_and_grown_again_behind_an_attempt_that_died_after_it_had_put(checked: Ch
     _accepted_from(checked, 0)
 
 
-def cut_below_an_earlier_life_while_the_first_slice_of_the_next_is_read(checked: CheckedWorld) -> None:
-    """The present life has published nothing, so the slice is compared with what is published of the earlier one."""
+def cut_below_an_earlier_generation_while_the_first_slice_of_the_next_is_read(checked: CheckedWorld) -> None:
+    """The present generation has published nothing, so the slice is compared with what the earlier one has."""
     world = checked.world
     world.produce(5)
     checked.run()
@@ -378,8 +378,8 @@ def recorded_from_the_old_log_after_a_truncation_was_accepted(checked: CheckedWo
     assert checked.world.database.manifests.get(2).published_attempt == 2  # not what the first had read
 
 
-def truncated_again_below_the_start_of_the_second_life(checked: CheckedWorld) -> None:
-    """What the first life published is compared too; the second has published nothing that could be."""
+def truncated_again_below_the_start_of_the_second_generation(checked: CheckedWorld) -> None:
+    """What the first generation published is compared too; the second has published nothing that could be."""
     world = checked.world
     world.produce(10)
     checked.run()
@@ -389,7 +389,7 @@ def truncated_again_below_the_start_of_the_second_life(checked: CheckedWorld) ->
     _accepted_from(checked, 4)
 
 
-def truncated_again_below_what_the_second_life_published(checked: CheckedWorld) -> None:
+def truncated_again_below_what_the_second_generation_published(checked: CheckedWorld) -> None:
     world = checked.world
     world.produce(10)
     checked.run()
@@ -402,7 +402,7 @@ def truncated_again_below_what_the_second_life_published(checked: CheckedWorld) 
 
 
 def restored_from_before_a_truncation_was_accepted(checked: CheckedWorld) -> None:
-    """The lake has records of two incarnations of a partition, whose offsets overlap."""
+    """The lake has records of two generations of a partition, whose offsets overlap."""
     world = checked.world
     world.produce(5)
     checked.run()
@@ -417,7 +417,7 @@ def restored_from_before_a_truncation_was_accepted(checked: CheckedWorld) -> Non
 
 
 def restored_from_before_a_truncation_was_accepted_while_slices_waited(checked: CheckedWorld) -> None:
-    """Only the later life has left records. What lies below its first offset is of the same log, and still unread."""
+    """Only the later generation has left records. What lies below its first offset is of this log, and still unread."""
     world = checked.world
     world.produce(5)
     checked.run()
@@ -483,7 +483,7 @@ def restored_and_only_the_lake_has_what_retention_took(checked: CheckedWorld) ->
 
 
 def processed_while_a_truncation_is_not_accepted(checked: CheckedWorld) -> None:
-    """New records above the cut belong to the next incarnation; with them the log is as long as before."""
+    """New records above the cut belong to the next generation; with them the log is as long as before."""
     world = checked.world
     world.produce(5)
     checked.well(world.plan())
@@ -551,7 +551,7 @@ def truncated_again_while_an_older_slice_is_unread(checked: CheckedWorld) -> Non
 
 
 def truncated_twice_and_adopted_by_an_empty_database(checked: CheckedWorld) -> None:
-    """The first incarnation lost a part in the middle; what the second published there is not read again."""
+    """The first generation lost a part in the middle; what the second published there is not read again."""
     world = checked.world
     world.snapshot()
     world.produce(14)
@@ -626,8 +626,8 @@ def cut_and_what_comes_after_the_cut_is_tried_first(checked: CheckedWorld) -> No
     checked.settle()
 
 
-def cut_twice_ever_lower_and_the_newest_life_is_tried_first(checked: CheckedWorld) -> None:
-    """The second life has nothing left; what is below both cuts is in the first."""
+def cut_twice_ever_lower_and_the_newest_generation_is_tried_first(checked: CheckedWorld) -> None:
+    """The second generation has nothing left; what is below both cuts is in the first."""
     world = checked.world
     world.produce(10)
     checked.well(world.plan())
@@ -643,8 +643,8 @@ def cut_twice_ever_lower_and_the_newest_life_is_tried_first(checked: CheckedWorl
     checked.settle()
 
 
-def cut_twice_ever_higher_and_the_lives_are_tried_from_the_newest_on(checked: CheckedWorld) -> None:
-    """Each of three lives holds a part of the log that is still to be read."""
+def cut_twice_ever_higher_and_the_generations_are_tried_from_the_newest_on(checked: CheckedWorld) -> None:
+    """Each of three generations holds a part of the log that is still to be read."""
     world = checked.world
     world.produce(20)
     checked.well(world.plan())
@@ -679,11 +679,11 @@ TRUNCATED = {f"truncated while a replay stands at {where}": _truncated_while_a_r
 )}  # fmt: skip
 IN_ORDER = (
     cut_and_what_comes_after_the_cut_is_tried_first,
-    cut_twice_ever_lower_and_the_newest_life_is_tried_first,
-    cut_twice_ever_higher_and_the_lives_are_tried_from_the_newest_on,
+    cut_twice_ever_lower_and_the_newest_generation_is_tried_first,
+    cut_twice_ever_higher_and_the_generations_are_tried_from_the_newest_on,
     recreated_and_the_new_topic_is_tried_first,
 )
-OF_LIVES = (
+OF_GENERATIONS = (
     recreated_while_it_is_read,
     recreated_between_two_questions_of_a_plan,
     retention_takes_what_was_not_read,
@@ -702,15 +702,15 @@ OF_LIVES = (
     cut_and_grown_again_behind_an_attempt_that_has_not_looked,
     cut_and_grown_again_behind_an_attempt_that_died_after_it_had_put,
     cut_and_grown_again_while_planned_slices_wait,
-    cut_below_an_earlier_life_while_the_first_slice_of_the_next_is_read,
+    cut_below_an_earlier_generation_while_the_first_slice_of_the_next_is_read,
     cut_and_grown_again_after_retention_took_what_is_published,
     a_log_that_only_goes_on,
     truncated_while_an_older_slice_is_unread,
     published_from_the_old_log_after_a_truncation_was_noticed,
     put_from_the_old_log_before_a_truncation_is_accepted,
     recorded_from_the_old_log_after_a_truncation_was_accepted,
-    truncated_again_below_the_start_of_the_second_life,
-    truncated_again_below_what_the_second_life_published,
+    truncated_again_below_the_start_of_the_second_generation,
+    truncated_again_below_what_the_second_generation_published,
     restored_from_before_a_truncation_was_accepted,
     restored_from_before_a_truncation_was_accepted_while_slices_waited,
     restored_from_an_older_copy,

@@ -1,4 +1,4 @@
-"""What lies before a chain's anchor, and what a partition's earlier lives left: planned, adopted and given up right."""
+"""What lies before a chain's anchor, and what earlier log generations left: planned, adopted and given up right."""
 
 import json
 import signal
@@ -33,7 +33,7 @@ def recreate(world: World, broker: Broker) -> None:
     broker.create_topic(world.topic, world.partitions, {"retention.ms": "-1"})
 
 
-def begin_another_life(world: World, broker: Broker, count: int) -> None:
+def begin_another_generation(world: World, broker: Broker, count: int) -> None:
     """The topic is another one, with so many records; planning was refused, and a person accepted it."""
     recreate(world, broker)
     world.produce(count)
@@ -91,17 +91,17 @@ def test_extending_back_may_begin_at_a_time(make_world: Make) -> None:
 
 
 @pytest.mark.parametrize("copied", [False, True], ids=["empty", "from before the new topic"])
-def test_a_table_goes_on_after_a_database_adopted_two_lives_of_its_topic(
+def test_a_table_goes_on_after_a_database_adopted_two_generations_of_its_topic(
     make_table_world: MakeTableWorld, broker: Broker, postgres: Postgres, copied: bool
 ) -> None:
-    """Rows are newer by their incarnation, so the database must find the right one again."""
+    """Rows are newer by their generation, so the database must find the right one again."""
     sink = table_sink()
     del sink["postgres"]["order_by"]
     world = make_table_world(settings={"sinks": [sink]})
     world.produce(60)
     world.ok("run", "demo")
     with postgres.temporary_database("older", copy_of(world) if copied else "template1") as older:
-        begin_another_life(world, broker, 60)
+        begin_another_generation(world, broker, 60)
         world.ok("run", "demo")
         world.dsn = older
         if not copied:
@@ -110,19 +110,19 @@ def test_a_table_goes_on_after_a_database_adopted_two_lives_of_its_topic(
         world.produce(60)
         world.ok("run", "demo")
         with psycopg.connect(older) as connection:
-            lives = connection.execute(
-                "SELECT incarnation, retired_at IS NULL FROM tidemark.chain ORDER BY partition, incarnation"
+            generations = connection.execute(
+                "SELECT generation, retired_at IS NULL FROM tidemark.chain ORDER BY partition, generation"
             ).fetchall()
-    assert lives == [(1, False), (2, True)] * 2
+    assert generations == [(1, False), (2, True)] * 2
     assert {row["n"] >= 120 for row in world.query("SELECT n FROM public.latest")} == {True}
     assert {row["_incarnation"] for row in world.query("SELECT _incarnation FROM public.latest")} == {2}
 
 
-def test_the_unread_beginning_of_a_second_life_is_planned_again(make_world: Make, broker: Broker) -> None:
+def test_the_unread_beginning_of_a_second_generation_is_planned_again(make_world: Make, broker: Broker) -> None:
     world = make_world(partitions=1)
     world.produce(30)
     world.ok("run", "demo")
-    begin_another_life(world, broker, 70)
+    begin_another_generation(world, broker, 70)
     world.ok("plan", "demo")
     world.ok("retry", "demo", "--manifest", "3")
     world.lose_manifest_database()
@@ -135,14 +135,14 @@ def test_the_unread_beginning_of_a_second_life_is_planned_again(make_world: Make
     assert world.ok("audit", "demo", "--deep") == ""
 
 
-def test_what_a_copy_planned_on_a_life_that_is_over_is_given_up_when_it_adopts(
+def test_what_a_copy_planned_on_a_generation_that_is_over_is_given_up_when_it_adopts(
     make_world: Make, broker: Broker, postgres: Postgres
 ) -> None:
     world = make_world(partitions=1)
     world.produce(30)
     world.ok("plan", "demo", "--run-key", "one")
     with postgres.temporary_database("older", copy_of(world)) as older:
-        begin_another_life(world, broker, 20)
+        begin_another_generation(world, broker, 20)
         world.ok("run", "demo")
         world.dsn = older
         printed = world.ok("db", "adopt", "demo", "--why", "restored")
@@ -257,7 +257,7 @@ def test_what_lies_below_a_truncation_and_one_sink_lacks_is_still_read(make_tabl
 def test_what_one_sink_lacks_of_a_topic_that_was_cut_and_then_recreated_is_given_up(
     make_table_world: MakeTableWorld, broker: Broker
 ) -> None:
-    """The manifest was planned on a life that a person has ended, so no decision about the topic is left for it."""
+    """The manifest was planned on a generation that a person has ended, so no decision about the topic is left."""
     world = make_table_world(has_lake=True, partitions=1)
     world.produce(20)
     alive = world.targets["warehouse"]
@@ -270,7 +270,7 @@ def test_what_one_sink_lacks_of_a_topic_that_was_cut_and_then_recreated_is_given
     world.ok(
         "accept", "truncation", "demo", "--topic", world.topic, "--partition", "0", "--why", "the disk was restored"
     )
-    begin_another_life(world, broker, 15)
+    begin_another_generation(world, broker, 15)
     failed = world.here("retry", "demo")
     assert failed.exit_code == 1
     assert "was recreated" in failed.stderr
@@ -340,7 +340,7 @@ def test_the_history_says_who_decided_what_and_why(world: World) -> None:
     assert "decision=accept-loss, why=too late" in " ".join(told.split())
 
 
-def test_schedule_6_a_table_of_every_record_keeps_the_first_life_of_a_topic_that_is_made_again(
+def test_schedule_6_a_table_of_every_record_keeps_the_first_generation_of_a_topic_that_is_made_again(
     make_table_world: MakeTableWorld, broker: Broker
 ) -> None:
     sink = table_sink(key=["_topic", "_partition", "_offset", "_incarnation"])
@@ -348,10 +348,10 @@ def test_schedule_6_a_table_of_every_record_keeps_the_first_life_of_a_topic_that
     world = make_table_world(settings={"sinks": [sink]})
     world.produce(20)
     world.ok("run", "demo")
-    begin_another_life(world, broker, 20)
+    begin_another_generation(world, broker, 20)
     world.ok("run", "demo")
     world.ok("replay", "demo", "--manifest", str(world.manifests()[-1]["id"]))
     assert [row["n"] for row in world.query("SELECT n FROM public.latest ORDER BY n")] == list(range(40))
-    lives = world.query("SELECT _incarnation, count(*) FROM public.latest GROUP BY 1 ORDER BY 1")
-    assert [(row["_incarnation"], row["count"]) for row in lives] == [(1, 20), (2, 20)]
+    generations = world.query("SELECT _incarnation, count(*) FROM public.latest GROUP BY 1 ORDER BY 1")
+    assert [(row["_incarnation"], row["count"]) for row in generations] == [(1, 20), (2, 20)]
     assert world.ok("audit", "demo", "--deep") == ""
