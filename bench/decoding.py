@@ -27,7 +27,8 @@ from tidemark.event_time import INSTANT
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.order import Order, SourceOrder
 from tidemark.pipeline.event_time import EventTimeSettings
-from tidemark.processing.processor import INPUT, BatchProcessor
+from tidemark.processing.processor import BatchProcessor
+from tidemark.record_schema import INPUT
 
 BATCH = 50_000  # as many as a task of Spark gets
 FRAME = b"\0\0\0\0\7"

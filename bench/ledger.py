@@ -54,7 +54,8 @@ from tidemark.operations.status import status
 from tidemark.operations.timeline import timeline
 from tidemark.pipeline.deployed import Deployed
 from tidemark.pipeline.settings import Pipeline
-from tidemark.processing.processor import INPUT, BatchProcessor
+from tidemark.processing.processor import BatchProcessor
+from tidemark.record_schema import INPUT
 from tidemark.sinks.registry import open_sink
 from tidemark.views.lanes import lane_views
 from tidemark.views.manifests import manifest_history_view, manifest_views

@@ -22,7 +22,6 @@ from tidemark.config.base import LoadContext
 from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate
-from tidemark.decoders.base import HEADERS
 from tidemark.lifecycle.attempt import order_of
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.expected import work_of
@@ -32,6 +31,7 @@ from tidemark.model.manifest import RunKind
 from tidemark.model.receipt import receipt_of_tasks
 from tidemark.pipeline.settings import Pipeline
 from tidemark.processing.processor import BatchProcessor
+from tidemark.record_schema import HEADERS
 from tidemark.sinks.registry import open_sink
 
 BATCH = 20_000

@@ -29,7 +29,6 @@ from tests.worlds.topic_world import committed, delete_records, headers
 from tidemark.config.base import LoadContext
 from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
-from tidemark.decoders.base import HEADERS
 from tidemark.errors import Fenced
 from tidemark.kafka.cluster import KafkaCluster
 from tidemark.lifecycle.ownership import claim
@@ -38,6 +37,7 @@ from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.order import Order, SinkOrder, SourceOrder
 from tidemark.model.receipt import Receipt, receipt_of_tasks
 from tidemark.processing.processor import BatchProcessor
+from tidemark.record_schema import HEADERS
 from tidemark.sinks.base import Sink
 from tidemark.sinks.dynamodb.settings import Settings as DynamoSettings
 from tidemark.sinks.files.settings import Settings as FilesSettings

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from tests.draws import draws
 from tests.protobuf_schemas import descriptor_set, proto
-from tidemark.decoders.base import HEADERS, REASON_LIMIT, Decoded, Decoder
+from tidemark.decoders.base import REASON_LIMIT, Decoded, Decoder
 from tidemark.decoders.registry import DECODERS, open_decoder
 from tidemark.decoders.schema_registry import schemas
 from tidemark.decoders.schema_registry.registered_schema import UnknownSchema
 from tidemark.model.digest import row_digest
+from tidemark.record_schema import HEADERS
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ MAY_IMPORT = {
     "fastavro": ("sinks/files/avro.py", "sinks/topic/avro.py", "decoders/avro/types.py", "decoders/avro/reading.py"),
     "google": ("decoders/protobuf/", "decoders/protobuf_schema/", "sinks/topic/protobuf.py"),
     "ptars": ("decoders/protobuf/fast.py",),
-    "cryptography": ("kafka/certificates.py",),
+    "cryptography": ("certificates.py",),
     "rich": ("cli/",),
 }
 
@@ -283,6 +283,7 @@ EXECUTED = {
     "transforms/python/transform.py": {"duckdb"},  # only for columns that it changes
     "transforms/dedupe/transform.py": {"duckdb"},
     "transforms/explode/transform.py": set(),
+    "sources/rabbitmq/spark.py": set(),
     "sinks/dynamodb/writer.py": set(),
     "sinks/files/writer.py": set(),
     "sinks/files/parquet.py": set(),

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from tidemark.decoders.avro.decoder import open_decoder
-from tidemark.decoders.base import HEADERS, Decoded, ErrorClass
+from tidemark.decoders.base import Decoded, ErrorClass
 from tidemark.errors import ConfigurationError
+from tidemark.record_schema import HEADERS
 
 
 def record(*fields: tuple[str, Any] | dict[str, Any], name: str = "R") -> dict[str, Any]:

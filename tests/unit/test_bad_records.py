@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidemark.decoders.base import HEADERS
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.order import Order, SinkOrder, SourceOrder
 from tidemark.model.receipt import ObjectKind, Receipt, receipt_of_tasks
-from tidemark.processing.processor import INPUT, BatchProcessor
+from tidemark.processing.processor import BatchProcessor
+from tidemark.record_schema import HEADERS, INPUT
 from tidemark.sinks.files.formats import PLACES, format_of
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)

@@ -19,7 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.draws import draws
-from tidemark.decoders.base import HEADERS
 from tidemark.errors import ConfigurationError, TooManyDeadLetters, Unavailable, UndecodableRecord
 from tidemark.event_time import INSTANT
 from tidemark.model.digest import Digest, record_digest, row_digest
@@ -28,6 +27,7 @@ from tidemark.model.order import Order, SinkOrder, SourceOrder
 from tidemark.model.receipt import ObjectKind, receipt_of_tasks
 from tidemark.processing import processor as batch_module
 from tidemark.processing.processor import DEAD_LETTERS, METADATA, BatchProcessor
+from tidemark.record_schema import HEADERS
 from tidemark.sinks.files import writer
 from tidemark.sinks.staging import held_rows, partitioned_writer
 

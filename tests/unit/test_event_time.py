@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemark.decoders.base import HEADERS
 from tidemark.errors import ConfigurationError
 from tidemark.event_time import INSTANT, EventTime, by_pattern, instants, last_header
 from tidemark.model.order import OnInvalid, TimeUnit
+from tidemark.record_schema import HEADERS
 from tidemark.time_pattern import TimePattern
 
 NOON = datetime(2013, 1, 1, 12, tzinfo=UTC)

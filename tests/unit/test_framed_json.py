@@ -7,11 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidemark.decoders.base import HEADERS, ErrorClass
+from tidemark.decoders.base import ErrorClass
 from tidemark.decoders.json.framed.decoder import open_decoder
 from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
 from tidemark.pipeline.loader import InvalidPipelines, load
+from tidemark.record_schema import HEADERS
 
 READER = {
     "$schema": "http://json-schema.org/draft-07/schema#",

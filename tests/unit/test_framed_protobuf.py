@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.protobuf_schemas import descriptor_set, message_class, proto
-from tidemark.decoders.base import HEADERS, Decoded, ErrorClass
+from tidemark.decoders.base import Decoded, ErrorClass
 from tidemark.decoders.protobuf.decoder import open_decoder
 from tidemark.decoders.protobuf.framed import by_message, message_at
 from tidemark.decoders.protobuf_schema.registered import descriptor_set_of
 from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
+from tidemark.record_schema import HEADERS
 
 TEXT = """
 syntax = "proto3"; // message InAComment {

@@ -11,8 +11,9 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemark.decoders.base import HEADERS, ErrorClass
+from tidemark.decoders.base import ErrorClass
 from tidemark.decoders.schema_registry.framing import RecordPart, Unframed, unframe
+from tidemark.record_schema import HEADERS
 
 GUID = "89791762-2336-4186-9674-299b90a802e2"
 

@@ -6,8 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidemark.decoders.base import HEADERS, Decoded, ErrorClass
+from tidemark.decoders.base import Decoded, ErrorClass
 from tidemark.decoders.registry import open_decoder
+from tidemark.record_schema import HEADERS
 
 VALUE = {"format": "json", "schema": "id BIGINT NOT NULL, name STRING NOT NULL"}
 KEY = {"format": "json", "schema": "id BIGINT NOT NULL, shop STRING", "part": "key"}

@@ -16,7 +16,8 @@ from tidemark.model.order import Order, SinkOrder, SourceOrder
 from tidemark.model.partitions import Record
 from tidemark.model.receipt import receipt_of_tasks
 from tidemark.pipeline.loader import load
-from tidemark.processing.processor import INPUT, BatchProcessor
+from tidemark.processing.processor import BatchProcessor
+from tidemark.record_schema import INPUT
 from tidemark.sinks.topic.headers import source_of
 from tidemark.sinks.topic.markers import transactional_id
 from tidemark.sinks.topic.settings import Settings

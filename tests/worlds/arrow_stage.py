@@ -17,7 +17,8 @@ from tidemark.lifecycle.work import SharedStage
 from tidemark.model.offsets import Range
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt, receipt_of_tasks
-from tidemark.processing.processor import INPUT, BatchProcessor
+from tidemark.processing.processor import BatchProcessor
+from tidemark.record_schema import INPUT
 from tidemark.sinks.writers import writer_of
 
 

@@ -22,7 +22,8 @@ from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.order import Order, SinkOrder, SourceOrder
 from tidemark.pipeline.loader import load
 from tidemark.pipeline.settings import Pipeline
-from tidemark.processing.processor import INPUT, BatchProcessor
+from tidemark.processing.processor import BatchProcessor
+from tidemark.record_schema import INPUT
 from tidemark.sinks.registry import open_sink
 
 AT_MS = 1_767_225_600_000

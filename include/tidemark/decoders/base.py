@@ -7,7 +7,6 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
 
-HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 REASON_LIMIT = 200  # characters of a reason; it names fields and positions, it does not repeat the data
 
 

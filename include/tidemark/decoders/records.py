@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import HEADERS, BadRecord, Decoded, Decoder, ErrorClass, schemas_of
+from tidemark.decoders.base import BadRecord, Decoded, Decoder, ErrorClass, schemas_of
 from tidemark.decoders.columns import HEADERS_COLUMN, key_column
+from tidemark.record_schema import HEADERS
 
 
 class RecordDecoder:

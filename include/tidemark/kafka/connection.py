@@ -15,10 +15,10 @@ from typing import Any, TypeGuard
 from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
+from tidemark.certificates import WrongCertificate
 from tidemark.config.values import servers
 from tidemark.connections import PREFIX, Lookup, Secret, from_environment, variable_of
 from tidemark.errors import ConfigurationError
-from tidemark.kafka.certificates import WrongCertificate
 from tidemark.kafka.java import java_security
 from tidemark.kafka.options import KafkaOptions
 from tidemark.kafka.security import Config, WrongSecurity, instead, is_security, security_config, warnings

@@ -11,8 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, assert_never
 from urllib.parse import urlsplit
 
-from tidemark.connections import Secret
-from tidemark.kafka.certificates import (
+from tidemark.certificates import (
     WrongCertificate,
     check_authorities,
     check_own,
@@ -20,6 +19,7 @@ from tidemark.kafka.certificates import (
     private_key,
     read_pem,
 )
+from tidemark.connections import Secret
 from tidemark.suggestion import nearest
 
 Config = dict[str, str | Secret]

@@ -10,7 +10,8 @@ import struct
 from collections.abc import Mapping
 from contextlib import suppress
 
-from tidemark.kafka.certificates import WrongCertificate, certificates, load_pair, private_key
+from tidemark.certificates import WrongCertificate, certificates, private_key
+from tidemark.client_certificate import load_pair
 from tidemark.kafka.security import Protocol, pem
 
 _TIMEOUT_S = 2.0

@@ -62,12 +62,11 @@ def _check_range(pipeline: Pipeline, source: Source, manifest: Manifest, covered
         case Gaps.NONE:
             raise Blocked(
                 f"{invisible:,} offsets hold no record a reader may see: {named}",
-                next_step="if producers use transactions or the topic is compacted, write gaps: transactions or "
-                f"gaps: compacted under source.{pipeline.source.kind}, then: "
+                next_step=f"{pipeline.source.gaps_advice} under source.{pipeline.source.kind}, then: "
                 f"tidemark retry {pipeline.name} --manifest {manifest.id}",
                 **where,
             )
-        case Gaps.TRANSACTIONS:
+        case Gaps.TRANSACTIONS | Gaps.TRACKING:
             _check_second_read(source, covered, count, where)
         case Gaps.COMPACTED:
             pass

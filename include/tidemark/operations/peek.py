@@ -23,7 +23,8 @@ from tidemark.pipeline.decoded_topics import refuse_undecoded
 from tidemark.pipeline.event_time import EventTimeSettings
 from tidemark.pipeline.pinned import pinned
 from tidemark.pipeline.settings import Pipeline
-from tidemark.processing.processor import INPUT, BatchProcessor
+from tidemark.processing.processor import BatchProcessor
+from tidemark.record_schema import INPUT
 from tidemark.sinks.encoding.json_text import json_lines
 from tidemark.sinks.writer import RowTaker, StagedPart
 from tidemark.sources.base import Source

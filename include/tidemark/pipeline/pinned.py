@@ -23,7 +23,7 @@ def pinned(pipeline: Pipeline, lookup: Lookup, stored: Mapping[str, Any], *, reg
     """
     if not pipeline.uses_registry():
         return pipeline
-    topics = pipeline.source.topics if pipeline.source.topics_regex is None else ()
+    topics = pipeline.source.topics if pipeline.source.rule is None else ()
     pins = Pins(topics, stored, lookup, register=register)
     decode = pipeline.decode.pinned(pins)
     problem = _problem_with(pipeline, decode)

@@ -32,7 +32,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import HEADERS, BadRecord, ErrorClass, schemas_of
+from tidemark.decoders.base import BadRecord, ErrorClass, schemas_of
 from tidemark.decoders.registry import open_decoder
 from tidemark.errors import UndecodableRecord
 from tidemark.event_time import INSTANT, EventTime, Placed
@@ -42,6 +42,7 @@ from tidemark.model.reasons import DeadLetterLimit, ReasonCount, reasons_togethe
 from tidemark.processing.nul import rows_with_nul
 from tidemark.processing.rows import Rows
 from tidemark.processing.spool import Spool
+from tidemark.record_schema import HEADERS
 from tidemark.sinks.writer import RowTaker
 from tidemark.sinks.writers import open_writer
 from tidemark.transforms.base import Memory
@@ -49,17 +50,6 @@ from tidemark.transforms.sequence import Transforms
 
 GAP_LIMIT = 10_000
 MILLISECONDS = pa.timestamp("ms", "UTC")
-INPUT = pa.schema(  # what a source gives; other columns are ignored
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", INSTANT),
-        ("headers", HEADERS),
-    ]
-)
 METADATA = pa.schema(
     [
         pa.field("_topic", pa.string(), nullable=False),

@@ -40,22 +40,31 @@ class Source(ABC):
         """The names of all topics, sorted."""
 
     def selected(self, *also: str) -> list[str]:
-        """The topics to read: those that the pipeline file names, and those that match its pattern now; and ``also``.
+        """The topics to read: those that the pipeline file names, and those that its rule selects now; and ``also``.
 
         Raises ``NotFound`` when there is none.
         """
-        names = [*self.settings.topics, *also]
-        if self.settings.topics_regex is not None:
+        names, rule = [*self.settings.topics, *also], self.settings.rule
+        if rule is not None:
             known = self.topics()
             names += [topic for topic in known if self.settings.reads(topic)]
             if not names:
-                raise NotFound(
-                    with_nearest(f"no topic matches {self.settings.topics_regex}", self.settings.topics_regex, known),
-                    next_step=f"create a topic, or correct source.{self.settings.kind}.topics_regex",
-                    pipeline=self.pipeline_name,
-                    source=self.address,
-                )
+                raise self.nothing_selected(rule, known)
         return list(dict.fromkeys(names))
+
+    def nothing_selected(self, rule: str, known: Sequence[str]) -> NotFound:
+        """The error when the rule selects none of the topics that there are."""
+        return NotFound(
+            with_nearest(f"no topic matches {rule}", rule, known),
+            next_step=f"create a topic, or correct source.{self.settings.kind}.topics_regex",
+            pipeline=self.pipeline_name,
+            source=self.address,
+        )
+
+    def name_topics(self, planned: Collection[str]) -> None:
+        """Give the selected topics an id that the source keeps, where it gives them none by itself, but those that are
+        ``planned``. Called before a plan, and not by one that only shows what it would do."""
+        del planned
 
     @abstractmethod
     def partitions(self, topics: Sequence[str]) -> tuple[list[TopicPartition], list[str]]:

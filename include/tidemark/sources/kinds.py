@@ -7,4 +7,5 @@ from typing import Final
 
 SOURCES: Final[dict[str, str]] = {
     "kafka": "tidemark.sources.kafka",
+    "rabbitmq": "tidemark.sources.rabbitmq",
 }

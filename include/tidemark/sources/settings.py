@@ -5,7 +5,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StrictInt, ValidationInfo, field_validator
 
@@ -30,7 +30,8 @@ class Gaps(StrEnum):
     """Which offsets of a range may have no record that a reader can see."""
 
     NONE = "none"
-    TRANSACTIONS = "transactions"
+    TRANSACTIONS = "transactions"  # their end marks and what was aborted: offsets are read twice
+    TRACKING = "tracking"  # entries of the server itself, such as offsets that consumers store: read twice, too
     COMPACTED = "compacted"
 
 
@@ -74,21 +75,17 @@ class Connector:
 class SourceSettings(Section):
     """The topics that a pipeline reads, and how. ``kind`` is the name of the source in the registry.
 
-    ``connector`` is None for a source that Spark reads with what it has.
+    ``connector`` is None for a source that Spark reads with what it has. ``gaps_advice`` says when offsets without a
+    record are no mistake.
     """
 
     kind: ClassVar[str]
     connector: ClassVar[Connector | None] = None
+    gaps_advice: ClassVar[str]
 
     topics: tuple[Topic, ...] = Field(default=(), description="Names of the topics.", examples=[["flights"]])
-    topics_regex: Pattern | None = Field(
-        default=None,
-        validate_default=True,
-        description="A regular expression: each topic whose whole name matches is read too, also a later one.",
-        examples=["orders-.*"],
-    )
     cut: Cut = Field(default=Cut.SCHEDULE, description="A run reads up to the end of its interval, or up to now.")
-    gaps: Gaps = Field(default=Gaps.NONE, description="Which offsets may hold no record.")
+    gaps: Gaps
     slice: Slice = Field(default_factory=Slice, description="How much one manifest may cover.")
     on_data_loss: OnDataLoss = Field(
         default=OnDataLoss.FAIL, description="What to do when retention dropped records unread."
@@ -102,25 +99,19 @@ class SourceSettings(Section):
             raise wrong(f"must name each topic once, has twice: {', '.join(twice)}")
         return topics
 
-    @field_validator("topics_regex")
-    @classmethod
-    def _some_topics(cls, pattern: str | None, info: ValidationInfo) -> str | None:
-        if pattern is None and not info.data.get("topics", True):
-            raise wrong("is missing, and so is topics: one of them, or both, say what is read")
-        return pattern
+    @property
+    def rule(self) -> str | None:
+        """What selects topics beside those that are named, also later ones; None when nothing does."""
+        return None
 
     def reads(self, topic: str) -> bool:
-        """Whether a topic of this name is read. No pattern matches topics of the broker itself."""
-        if topic in self.topics:
-            return True
-        internal = topic.startswith(INTERNAL)
-        return self.topics_regex is not None and not internal and re.fullmatch(self.topics_regex, topic) is not None
+        """Whether a topic of this name is read."""
+        return topic in self.topics
 
     @property
     def described(self) -> str:
         """The topics, for people: ``flights, delays, and all that match orders-.*``."""
-        names = list(self.topics)
-        return ", ".join(names if self.topics_regex is None else [*names, f"all that match {self.topics_regex}"])
+        return ", ".join(self.topics)
 
     def address(self) -> Address | None:
         """Where the topics are; None when no sink writes topics of this kind."""
@@ -129,6 +120,45 @@ class SourceSettings(Section):
     @abstractmethod
     def connections(self) -> set[str]:
         """The ids of the Airflow connections that these settings name."""
+
+
+class PatternSettings(SourceSettings):
+    """The settings of a source whose topics may be selected by a pattern, too."""
+
+    gaps_advice = "if producers use transactions or the topic is compacted, write gaps: transactions or gaps: compacted"
+
+    topics_regex: Pattern | None = Field(
+        default=None,
+        validate_default=True,
+        description="A regular expression: each topic whose whole name matches is read too, also a later one.",
+        examples=["orders-.*"],
+    )
+    gaps: Literal[Gaps.NONE, Gaps.TRANSACTIONS, Gaps.COMPACTED] = Field(
+        default=Gaps.NONE, description="Which offsets may hold no record."
+    )
+
+    @field_validator("topics_regex")
+    @classmethod
+    def _some_topics(cls, pattern: str | None, info: ValidationInfo) -> str | None:
+        if pattern is None and not info.data.get("topics", True):
+            raise wrong("is missing, and so is topics: one of them, or both, say what is read")
+        return pattern
+
+    @property
+    def rule(self) -> str | None:
+        return self.topics_regex
+
+    def reads(self, topic: str) -> bool:
+        """No pattern matches topics of the broker itself."""
+        if super().reads(topic):
+            return True
+        internal = topic.startswith(INTERNAL)
+        return self.topics_regex is not None and not internal and re.fullmatch(self.topics_regex, topic) is not None
+
+    @property
+    def described(self) -> str:
+        names = list(self.topics)
+        return ", ".join(names if self.topics_regex is None else [*names, f"all that match {self.topics_regex}"])
 
 
 SourceEntry = Annotated[SourceSettings, OneKind("source", SOURCES)]

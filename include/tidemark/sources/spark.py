@@ -1,4 +1,7 @@
-"""The protocol of a source for Spark's driver: it reads the ranges of an order as a DataFrame."""
+"""The protocol of a source that Spark itself reads: the ranges of an order as a DataFrame.
+
+A source has this face, or that of ``range_reader.py``.
+"""
 
 from importlib import import_module
 from typing import Protocol
@@ -8,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tidemark.errors import TidemarkError
 from tidemark.model.order import Order
 from tidemark.sources.kinds import SOURCES
+from tidemark.sources.range_reader import RangeReader
 
 
 class SparkReader(Protocol):
@@ -29,7 +33,10 @@ class SparkReader(Protocol):
         ...
 
 
-def open_reader(order: Order) -> SparkReader:
+Reader = SparkReader | RangeReader
+
+
+def open_reader(order: Order) -> Reader:
     """The reader for the source of an order; raises ``ConfigurationError`` when its connection is wrong or missing."""
-    reader: SparkReader = import_module(f"{SOURCES[order.source.kind]}.spark").open_reader(order)
+    reader: Reader = import_module(f"{SOURCES[order.source.kind]}.spark").open_reader(order)
     return reader

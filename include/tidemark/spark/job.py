@@ -27,7 +27,8 @@ from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt, receipt_of_tasks
 from tidemark.processing.processor import BatchProcessor
 from tidemark.sinks.writers import writer_of
-from tidemark.sources.spark import SparkReader, open_reader
+from tidemark.sources.range_reader import RangeReader
+from tidemark.sources.spark import Reader, open_reader
 from tidemark.spark import ended, executors
 from tidemark.spark.batches import arrow_batches
 from tidemark.spark.session import keeping_interrupts
@@ -54,7 +55,7 @@ def stage(session: SparkSession, order: Order, log: Path | None = None) -> Recei
         raise failure(order, error, reader, where) from error
 
 
-def staged(session: SparkSession, order: Order, reader: SparkReader, connections: str | None = None) -> Receipt:
+def staged(session: SparkSession, order: Order, reader: Reader, connections: str | None = None) -> Receipt:
     """Do an order in a session of any kind, with the limits of ``arrow_batches`` set. ``connections``: a file with
     those that tasks need, beside their environment. Raises the errors of our tasks, and Spark's own."""
     failpoint("read.before")
@@ -67,29 +68,55 @@ def staged(session: SparkSession, order: Order, reader: SparkReader, connections
     return receipt_of_tasks(order, reports)
 
 
-def task_reports(session: SparkSession, order: Order, reader: SparkReader, connections: str | None = None) -> DataFrame:
+def task_reports(session: SparkSession, order: Order, reader: Reader, connections: str | None = None) -> DataFrame:
     """The whole job as a DataFrame: ``collect`` does the order and returns the report of each task as JSON.
 
     It has no shuffle, so Spark never runs a finished stage again because its output was lost.
     """
-    return reader.read(session).mapInArrow(_task(order, connections), "receipt string")
+    if isinstance(reader, RangeReader):
+        count = len(order.read)
+        numbers = session.range(0, count, 1, count)  # a task for each range
+        return numbers.mapInArrow(_task(order, connections, _ranges(order, reader)), "receipt string")
+    return reader.read(session).mapInArrow(_task(order, connections, _records), "receipt string")
 
 
-def _task(order: Order, connections: str | None) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+Batches = Iterable[pa.RecordBatch]
+
+
+def _task(
+    order: Order, connections: str | None, records: Callable[[Batches], Batches]
+) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    """The work of one task; ``records`` makes the records of what Spark gives to it."""
     processor = BatchProcessor(order)
 
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         _use_jemalloc()
         context = TaskContext.get()
         task = f"{context.partitionId():05d}-{context.taskAttemptId()}" if context else "0"
         try:
             with of_process(connections):
-                report = processor.process(task, map(_without_empty_headers, batches))
+                report = processor.process(task, records(batches))
         except TidemarkError as error:
             report = {"failure": failure_of(error)}
         yield pa.RecordBatch.from_pydict({"receipt": [json.dumps(report)]})
 
     return run
+
+
+def _records(batches: Batches) -> Batches:
+    """Of a source that Spark reads."""
+    return map(_without_empty_headers, batches)
+
+
+def _ranges(order: Order, reader: RangeReader) -> Callable[[Batches], Batches]:
+    """Of a source that the task reads: Spark gives it the numbers of its ranges."""
+
+    def read(numbers: Batches) -> Batches:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from reader.batches(order.read[number])
+
+    return read
 
 
 def _use_jemalloc() -> None:
@@ -123,7 +150,7 @@ def _has_staged(order: Order) -> bool:
     return any(writer_of(sink.kind).has_staged(order, sink) for sink in order.sinks)
 
 
-def failure(order: Order, error: Exception, reader: SparkReader, more: str) -> TidemarkError:
+def failure(order: Order, error: Exception, reader: Reader, more: str) -> TidemarkError:
     """Why Spark failed, for people; ``more``: where Spark says more."""
     where = {"pipeline": order.pipeline_name, "manifest": order.manifest_id, "attempt": order.attempt}
     retry = f"tidemark retry {order.pipeline_name} --manifest {order.manifest_id}"

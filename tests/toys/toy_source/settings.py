@@ -5,10 +5,10 @@ import os
 from pydantic import Field, ValidationInfo, field_validator
 
 from tidemark.config.base import LoadContext
-from tidemark.sources.settings import SourceSettings
+from tidemark.sources.settings import PatternSettings
 
 
-class Settings(SourceSettings):
+class Settings(PatternSettings):
     """Topics in one folder."""
 
     kind = "toy"

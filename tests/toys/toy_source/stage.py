@@ -9,7 +9,8 @@ from tidemark.model.offsets import Range
 from tidemark.model.order import Order
 from tidemark.model.partitions import Record
 from tidemark.model.receipt import Receipt, receipt_of_tasks
-from tidemark.processing.processor import INPUT, BatchProcessor
+from tidemark.processing.processor import BatchProcessor
+from tidemark.record_schema import INPUT
 
 
 def records_stage(order: Order) -> Receipt:

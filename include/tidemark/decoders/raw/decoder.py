@@ -5,8 +5,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemark.decoders.base import HEADERS, Decoded, Decoder
+from tidemark.decoders.base import Decoded, Decoder
 from tidemark.positions import positions
+from tidemark.record_schema import HEADERS
 
 
 class RawDecoder:

@@ -10,7 +10,7 @@ from tidemark.kafka.address import one_address
 from tidemark.kafka.options import KafkaOptions
 from tidemark.model.address import Address
 from tidemark.sources.kafka.starting_offsets import ExplicitOffsets, StartingOffsets
-from tidemark.sources.settings import Connector, SourceSettings
+from tidemark.sources.settings import Connector, PatternSettings
 from tidemark.suggestion import with_nearest
 
 
@@ -18,7 +18,7 @@ def _client_config(value: object) -> dict[str, str]:
     return KafkaOptions.model_validate(value).client_config()
 
 
-class Settings(SourceSettings):
+class Settings(PatternSettings):
     """Topics of one Kafka cluster. Exactly one of ``connection`` and ``bootstrap_servers`` is set."""
 
     kind = "kafka"

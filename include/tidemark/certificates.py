@@ -3,9 +3,7 @@
 A message names a file or an option, and never shows its content.
 """
 
-import os
 import re
-import ssl
 import warnings
 from datetime import datetime
 from pathlib import Path
@@ -109,7 +107,7 @@ def private_key(option: str, text: str) -> tuple[str, bool]:
 def check_pair(option: str, text: str, key: str, password: str | None) -> None:
     """The key must open with the password and belong to the first certificate of the option's text.
 
-    A password that the key does not need is ignored, as in librdkafka.
+    A password that the key does not need is ignored, as clients do.
     """
     chain = [_parsed(option, block) for block in certificates(option, text)]  # a client refuses a chain with a bad one
     try:
@@ -134,19 +132,6 @@ def check_pair(option: str, text: str, key: str, password: str | None) -> None:
 def without_password(key: str, password: str) -> str:
     """The same key in PKCS#8, not encrypted; call ``check_pair`` before, which opens it."""
     return _private(key, password).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
-
-
-def load_pair(context: ssl.SSLContext, certificate: str, key: str, password: str | None) -> None:
-    """Give a context its certificate and key through a file in memory; does nothing on systems without such files."""
-    if not hasattr(os, "memfd_create"):
-        return
-    descriptor = os.memfd_create("pair")
-    try:
-        os.write(descriptor, f"{certificate}\n{key}\n".encode())
-        # Without a password OpenSSL would ask for one on the terminal.
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=password or "")
-    finally:
-        os.close(descriptor)
 
 
 def _validity(option: str, block: str) -> tuple[datetime, datetime]:

@@ -1,0 +1,241 @@
+"""RabbitMQ streams as the source of a pipeline, for the process that plans."""
+
+import secrets
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, assert_never
+
+from tidemark.certificates import WrongCertificate, check_authorities, check_own
+from tidemark.connections import Lookup
+from tidemark.errors import ConfigurationError, NotFound, PlanRefused, Unavailable
+from tidemark.model.dataset import Dataset
+from tidemark.model.offsets import Range, TopicPartition
+from tidemark.model.partitions import Bounds, Record
+from tidemark.sources.base import Source
+from tidemark.sources.rabbitmq.chunk import Chunk
+from tidemark.sources.rabbitmq.connection import RabbitConnection, Unusable, rabbit_connection
+from tidemark.sources.rabbitmq.settings import StreamOffsets, Settings, StoredOffsets
+from tidemark.sources.rabbitmq.streams import Streams
+from tidemark.suggestion import with_nearest
+
+ID = "tidemark.id"  # the name under which a stream keeps the number that tells it from one that is made again
+UNNAMED = "unnamed"  # the id of a stream that keeps no number: its last record tells it from another
+ANOTHER_S = 0.5  # within this time two planners that give a stream its number see which of them was last
+
+
+class RabbitSource(Source):
+    """Streams of one virtual host. A stream without a record has no partition yet: it begins with the first one."""
+
+    title = "RabbitMQ"
+    settings: Settings
+
+    def __init__(self, pipeline_name: str, settings: Settings, connection: RabbitConnection) -> None:
+        super().__init__(pipeline_name, settings)
+        self.address = connection.address
+        self._connection = connection
+        self._streams = Streams(connection)
+
+    def dataset(self, topic: str) -> Dataset:
+        host = self.address.split(",")[0]
+        virtual_host = self._connection.login.virtual_host
+        return Dataset(f"rabbitmq://{host}", topic if virtual_host == "/" else f"{virtual_host}/{topic}")
+
+    def topics(self) -> list[str]:
+        """Those that the pipeline file names, or the members of its super stream: the server lists no others."""
+        super_stream = self.settings.super_stream
+        if super_stream is None:
+            return self._streams.existing(self.settings.topics)
+        members = sorted(self._streams.members(super_stream))
+        strange = [member for member in members if not self.settings.reads(member)]
+        if strange:
+            raise ConfigurationError(
+                f"member {strange[0]} of the super stream {super_stream} has another name than {super_stream}-..",
+                next_step="name the streams instead: source.rabbitmq.streams",
+                pipeline=self.pipeline_name,
+                source=self.address,
+            )
+        return members
+
+    def nothing_selected(self, rule: str, known: Sequence[str]) -> NotFound:
+        del known
+        return NotFound(
+            f"super stream {rule} does not exist, or has no members",
+            next_step="create it (rabbitmq-streams add_super_stream), or correct source.rabbitmq.super_stream; a "
+            "single stream is named under streams",
+            pipeline=self.pipeline_name,
+            source=self.address,
+        )
+
+    def missing_topic(self, topic: str) -> NotFound:
+        return NotFound(
+            with_nearest(f"stream {topic} does not exist", topic, self.topics()),
+            next_step="create the stream, or correct source.rabbitmq.streams; a classic or quorum queue of that name "
+            "cannot be read, since it has no offsets",
+            pipeline=self.pipeline_name,
+            source=self.address,
+            topic=topic,
+        )
+
+    def name_topics(self, planned: Collection[str]) -> None:
+        """Store a random number in each stream that has none and has a record. Nothing happens without the right
+        ``write``: then comparing the last record must tell a stream from one that was made again."""
+        named = [
+            stream
+            for stream in self._streams.existing([stream for stream in self.selected() if stream not in planned])
+            if self._streams.stored_offset(stream, ID) is None
+            and self._streams.first_and_last(stream) is not None
+            and self._streams.store_offset(stream, ID, secrets.randbits(62))
+        ]
+        if named:
+            time.sleep(ANOTHER_S)
+
+    def partitions(self, topics: Sequence[str]) -> tuple[list[TopicPartition], list[str]]:
+        existing = self._streams.existing(topics)
+        places = [
+            TopicPartition(stream, self._id_of(stream), 0)
+            for stream in existing
+            if self._streams.first_and_last(stream) is not None
+        ]
+        return places, sorted(set(topics) - set(existing))
+
+    def _id_of(self, stream: str) -> str:
+        number = self._streams.stored_offset(stream, ID)
+        return UNNAMED if number is None else f"{number:016x}"
+
+    def bounds(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        return {place: self._bounds_of(place) for place in places}
+
+    def _bounds_of(self, place: TopicPartition) -> Bounds:
+        chunks = self._streams.first_and_last(place.topic)
+        if chunks is None:
+            raise Unavailable(
+                f"stream {place.topic} has no record any more",
+                next_step="it was made again, or its last records are being removed; plan again",
+                pipeline=self.pipeline_name,
+                topic=place.topic,
+            )
+        first, last = chunks
+        return Bounds(first.first, last.end, last.end)
+
+    def offsets_at(
+        self, places: Sequence[TopicPartition], when: datetime
+    ) -> dict[TopicPartition, tuple[int, datetime] | None]:
+        """Records have the timestamp of their chunk, so this is the first offset of a chunk."""
+        chunks = {place: self._streams.first_since(place.topic, _milliseconds(when)) for place in places}
+        return {place: None if chunk is None else (chunk.first, _moment(chunk)) for place, chunk in chunks.items()}
+
+    def starting_offsets(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, int]:
+        match self.settings.starting_offsets:
+            case "earliest":
+                return {place: bound.log_start for place, bound in bounds.items()}
+            case "latest":
+                return {place: bound.last_stable for place, bound in bounds.items()}
+            case datetime() as when:
+                cuts = self.offsets_at(list(bounds), when)
+                return {place: cut[0] if cut else bounds[place].last_stable for place, cut in cuts.items()}
+            case StoredOffsets(consumer):
+                stored = {place: self._streams.stored_offset(place.topic, consumer) for place in bounds}
+                known = {place: offset + 1 for place, offset in stored.items() if offset is not None}
+                return self._all_known(bounds, known, f"consumer {consumer} has stored no offset in")
+            case StreamOffsets(offsets):
+                known = {place: offsets[place.topic] for place in bounds if place.topic in offsets}
+                return self._all_known(bounds, known, "starting_offsets does not name")
+            case other:
+                assert_never(other)
+
+    def _all_known(
+        self, bounds: Mapping[TopicPartition, Bounds], known: dict[TopicPartition, int], what: str
+    ) -> dict[TopicPartition, int]:
+        lacking = sorted(bounds.keys() - known.keys())
+        if not lacking:
+            return known
+        written = ", ".join(f"{place.topic}: {known.get(place, 'OFFSET')}" for place in sorted(bounds))
+        raise PlanRefused(
+            f"{what} {', '.join(place.topic for place in lacking)}",
+            next_step="nothing was planned; decide where they start, and write starting_offsets: {offsets: "
+            f"{{{written}}}}}",
+            pipeline=self.pipeline_name,
+            topic=lacking[0].topic,
+            partition=0,
+        )
+
+    def records(self, covered: Range) -> Iterator[Record]:
+        for chunk in self._streams.read(covered):
+            yield from _records(chunk, covered.at.topic, covered.start, covered.end)
+
+    def records_from(
+        self, offsets: Collection[tuple[TopicPartition, int]]
+    ) -> dict[tuple[TopicPartition, int], Record | None]:
+        bounds = self.bounds(sorted({place for place, _ in offsets}))
+        inside = [
+            (place, offset)
+            for place, offset in offsets
+            if bounds[place].log_start <= offset < bounds[place].last_stable
+        ]
+        return {(place, offset): self._record_from(place, offset) for place, offset in inside}
+
+    def _record_from(self, place: TopicPartition, offset: int) -> Record | None:
+        chunk = self._streams.chunk_from(place.topic, offset)
+        return None if chunk is None else next(_records(chunk, place.topic, offset, chunk.end), None)
+
+    def order(self) -> dict[str, Any]:
+        return {"connection": self.settings.connection}
+
+    def endpoints(self) -> list[str]:
+        return self.address.split(",")
+
+    @property
+    def reports_progress(self) -> bool:
+        return self.settings.progress_consumer is not None
+
+    def report_progress(
+        self, ends: Mapping[TopicPartition, int], database_id: str, former_names: Collection[str] = ()
+    ) -> None:
+        """A consumer stores the last offset that it has worked on. The server keeps nothing beside it that could tell
+        two pipelines apart, so each needs a name of its own."""
+        del database_id, former_names
+        consumer = self.settings.progress_consumer
+        if consumer is None:
+            return
+        for place, end in ends.items():
+            if end > 0 and self._streams.stored_offset(place.topic, consumer) != end - 1:
+                self._streams.store_offset(place.topic, consumer, end - 1)
+
+    def warnings(self) -> list[str]:
+        return self._connection.warnings()
+
+
+def _records(chunk: Chunk, topic: str, start: int, end: int) -> Iterator[Record]:
+    """The records of a chunk with offsets in [start, end)."""
+    for offset, (value, headers) in enumerate(chunk.messages(), chunk.first):
+        if start <= offset < end:
+            yield Record(
+                topic, 0, offset, chunk.timestamp_ms, None, value, tuple(headers) or None, leader_epoch=chunk.epoch
+            )
+
+
+def _milliseconds(when: datetime) -> int:
+    """Rounded up: what is stamped then or later."""
+    return -int(-when.timestamp() * 1000 // 1)
+
+
+def _moment(chunk: Chunk) -> datetime:
+    return datetime.fromtimestamp(chunk.timestamp_ms / 1000, UTC)
+
+
+def _check_certificates(pem: Mapping[str, str]) -> None:
+    """Say what is wrong with a certificate before the server refuses it without a reason."""
+    now = datetime.now(UTC)
+    try:
+        if "ca" in pem:
+            check_authorities("ca", pem["ca"], now)
+        if "certificate" in pem:
+            check_own("certificate", pem["certificate"], now)
+    except WrongCertificate as wrong:
+        raise Unusable(wrong.what, wrong.next_step) from None
+
+
+def open_source(pipeline_name: str, settings: Settings, lookup: Lookup) -> RabbitSource:
+    connection = rabbit_connection(settings.connection, pipeline_name, lookup, _check_certificates)
+    return RabbitSource(pipeline_name, settings, connection)
