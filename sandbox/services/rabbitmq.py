@@ -1,0 +1,196 @@
+"""A real RabbitMQ server, one node with streams, on free ports of 127.0.0.1.
+
+It runs from unpacked packages, without root and without a service manager. Its ports stay the same after `restart`,
+and for a later server with the same state folder. Erlang's `epmd`, which knows the ports of nodes, is a child on a
+port of its own.
+"""
+
+import os
+import secrets
+import subprocess
+from pathlib import Path
+
+from sandbox.bootstrap import rabbitmq
+from sandbox.errors import SandboxFailed
+from sandbox.services.authority import Authority
+from sandbox.services.processes import Child, Service, kept_ports, port_answers
+
+USER = "tidemark"
+NODE = "rabbit@localhost"
+PLUGINS = ("rabbitmq_stream", "rabbitmq_auth_mechanism_ssl")
+# Two schedulers that do not spin while they wait.
+ERLANG = ("+S", "2:2", "+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none", "+B", "i", "+W", "w")
+
+
+class RabbitMQ(Service):
+    """One server. A later one with the same state folder has the same streams.
+
+    The user ``tidemark`` may do all on the virtual host ``/``; there is no ``guest``. ``authority`` issues certificates
+    that the server takes for EXTERNAL logins; a user is named like the certificate's common name.
+    """
+
+    def __init__(self, state: Path, programs: rabbitmq.Programs | None = None) -> None:
+        self.state = state.resolve() / "rabbitmq"
+        self.log = state.resolve() / "logs" / "rabbitmq.log"
+        self.programs = programs or rabbitmq.programs()
+        ports = kept_ports(self.state / "ports.json", 5)
+        self.amqp_port, self.port, self.tls_port, self._node_port, self._epmd_port = ports
+        self.user, self.password = USER, self._kept_secret("password")
+        self._kept_secret(".erlang.cookie")
+        self.authority = Authority(self.state / "authority")
+        self._certificate = self.authority.issue("rabbitmq", "127.0.0.1")
+        self._epmd: Child | None = None
+
+    def start(self) -> None:
+        """Return when the server takes logins and its streams answer."""
+        (self.state / "rabbitmq.conf").touch(mode=0o600)
+        lines = [f"{name} = {value}\n" for name, value in self._settings().items()]
+        (self.state / "rabbitmq.conf").write_text("".join(lines))
+        (self.state / "enabled_plugins").write_text(f"[{', '.join(PLUGINS)}].\n")
+        if self._epmd is None:
+            command = [self._program("epmd"), "-address", "127.0.0.1"]
+            self._epmd = Child("epmd", command, self.log, env=self.environment, cwd=self.state)
+            self._epmd.wait_ready(lambda: port_answers(self._epmd_port), timeout=30)
+        command = [
+            *(self._program("erlexec"), *ERLANG, "-noinput", "-boot", "start_sasl", "-s", "rabbit", "boot"),
+            *("-syslog", "logger", "[]", "-syslog", "syslog_error_logger", "false"),
+            *("-kernel", "prevent_overlapping_partitions", "false", "inet_dist_use_interface", "{127,0,0,1}"),
+        ]
+        self._child = Child("RabbitMQ", command, self.log, env=self.environment, cwd=self.state)
+        self._child.wait_ready(self._answers, timeout=120)
+
+    def stop(self) -> None:
+        """Stop the server, then epmd; no error when it is not started."""
+        super().stop()
+        if self._epmd is not None:
+            self._epmd.stop()
+            self._epmd = None
+
+    def create_user(
+        self, name: str, password: str, vhost: str = "/", *, configure: str = ".*", write: str = ".*", read: str = ".*"
+    ) -> None:
+        """Create a user, or change the password of one, and give rights on a virtual host, each a regular expression.
+
+        A user with an empty password can log in only by a certificate.
+        """
+        words = ", ".join(map(_text, (name, password)))
+        change = f"change_password({words}, {_text(USER)})"
+        self.erlang(
+            f"case rabbit_auth_backend_internal:exists({_text(name)}) of "
+            f"true -> rabbit_auth_backend_internal:{change}; "
+            f"false -> rabbit_auth_backend_internal:add_user({words}, {_text(USER)}) end"
+        )
+        self.set_rights(name, vhost, configure=configure, write=write, read=read)
+
+    def set_rights(
+        self, user: str, vhost: str = "/", *, configure: str = ".*", write: str = ".*", read: str = ".*"
+    ) -> None:
+        """Give a user other rights on a virtual host; an empty text gives none."""
+        words = ", ".join(map(_text, (user, vhost, configure, write, read, USER)))
+        self.erlang(f"rabbit_auth_backend_internal:set_permissions({words})")
+
+    def create_vhost(self, name: str) -> None:
+        """Create a virtual host, which the user ``tidemark`` may use."""
+        self.erlang(f"rabbit_vhost:add({_text(name)}, {_text(USER)})")
+        self.set_rights(USER, name)
+
+    def erlang(self, expression: str) -> str:
+        """The value of an expression of Erlang in the server: 20 ms, where `rabbitmqctl` takes seconds."""
+        address = ["-address", f"127.0.0.1:{self._node_port}"]
+        done = subprocess.run(
+            [self._program("erl_call"), *address, "-e"],
+            input=f"{expression}.\n", env=self.environment, text=True, capture_output=True,
+        )  # fmt: skip
+        if done.returncode != 0 or not done.stdout.startswith("{ok, "):
+            message = f"RabbitMQ did not do {expression}:\n{done.stdout}{done.stderr}"
+            raise SandboxFailed(message, next_step=f"read {self.log}")
+        return done.stdout.removeprefix("{ok, ").rstrip().removesuffix("}")
+
+    def ctl(self, *words: str) -> str:
+        """What `rabbitmqctl` prints for these words; it takes seconds."""
+        script = str(self.programs.home / "escript" / "rabbitmqctl")
+        done = subprocess.run(
+            [
+                *(self._program("erlexec"), "+B", "-boot", "start_clean", "-noinput", "-noshell", "-hidden"),
+                *("-run", "escript", "start", "-escript", "main", "rabbitmqctl_escript"),
+                *("-extra", script, "--node", NODE, *words),
+            ],
+            env=self.environment, text=True, capture_output=True,
+        )  # fmt: skip
+        if done.returncode != 0:
+            message = f"rabbitmqctl {' '.join(words)} failed:\n{done.stdout}{done.stderr}"
+            raise SandboxFailed(message, next_step=f"read {self.log}")
+        return done.stdout
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of RabbitMQ's programs: they know no place by themselves."""
+        return {
+            "PATH": os.environ["PATH"],
+            "LANG": "C.UTF-8",
+            "HOME": str(self.state),
+            "ROOTDIR": str(self.programs.erlang),
+            "BINDIR": str(self.programs.erlang_programs),
+            "EMU": "beam",
+            "PROGNAME": "erl",
+            "ERL_LIBS": str(self.programs.home / "plugins"),
+            "ERL_CRASH_DUMP_SECONDS": "0",
+            "ERL_EPMD_PORT": str(self._epmd_port),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "SYS_PREFIX": str(self.state),
+            "RABBITMQ_HOME": str(self.programs.home),
+            "RABBITMQ_NODENAME": NODE,
+            "RABBITMQ_DIST_PORT": str(self._node_port),
+            "RABBITMQ_CONFIG_FILE": str(self.state / "rabbitmq.conf"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.state / "enabled_plugins"),
+            "RABBITMQ_LOGS": "-",
+        }
+
+    def _program(self, name: str) -> str:
+        return str(self.programs.erlang_programs / name)
+
+    def _answers(self) -> bool:
+        if not all(map(port_answers, (self.amqp_port, self.port, self.tls_port))):
+            return False
+        return self.erlang("rabbit:is_running()") == "true"
+
+    def _settings(self) -> dict[str, object]:
+        return {
+            "listeners.tcp.1": f"127.0.0.1:{self.amqp_port}",
+            "stream.listeners.tcp.1": f"127.0.0.1:{self.port}",
+            "stream.listeners.ssl.1": f"127.0.0.1:{self.tls_port}",
+            # What Metadata tells clients.
+            "stream.advertised_host": "127.0.0.1",
+            "stream.advertised_port": self.port,
+            "stream.advertised_tls_port": self.tls_port,
+            "ssl_options.cacertfile": self.authority.certificate_file,
+            "ssl_options.certfile": self._certificate.certificate_file,
+            "ssl_options.keyfile": self._certificate.key_file,
+            "ssl_options.verify": "verify_peer",
+            "ssl_options.fail_if_no_peer_cert": "false",
+            "auth_mechanisms.1": "PLAIN",
+            "auth_mechanisms.2": "AMQPLAIN",
+            "auth_mechanisms.3": "EXTERNAL",
+            "ssl_cert_login_from": "common_name",
+            "default_user": self.user,
+            "default_pass": self.password,
+            "log.console": "true",
+            "log.console.level": "warning",
+            "log.file": "false",
+            # Above it the server stops publishers.
+            "vm_memory_high_watermark.absolute": "512MiB",
+            "disk_free_limit.absolute": "50MB",
+        }
+
+    def _kept_secret(self, name: str) -> str:
+        """The text of a file of that name, which only we can read; a new one, unless it is there."""
+        file = self.state / name
+        if not file.exists():
+            file.touch(mode=0o600)
+            file.write_text(secrets.token_hex(16))
+        return file.read_text()
+
+
+def _text(text: str) -> str:
+    """A binary of Erlang with these characters."""
+    return f"<<{','.join(map(str, text.encode()))}>>"
