@@ -8,6 +8,9 @@ from datetime import datetime
 from pathlib import Path
 
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -49,7 +52,8 @@ class Authority:
     ) -> Identity:
         """A certificate for ``host`` with the common name ``name``; ``password`` encrypts the key."""
         issued = self._authority.issue_cert(host, common_name=name, not_before=not_before, not_after=not_after)
-        certificate = "".join(part.bytes().decode() for part in issued.cert_chain_pems)
+        (part,) = issued.cert_chain_pems
+        certificate = self._with_names_not_critical(part.bytes())
         secret = NoEncryption() if password is None else BestAvailableEncryption(password.encode())
         private = load_pem_private_key(issued.private_key_pem.bytes(), None)
         key = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, secret).decode()
@@ -58,3 +62,18 @@ class Authority:
         identity.key_file.write_text(key)
         identity.key_file.chmod(0o600)
         return identity
+
+    def _with_names_not_critical(self, certificate: bytes) -> str:
+        """RabbitMQ's Erlang refuses a client whose certificate has its names in an extension that is critical."""
+        issued = x509.load_pem_x509_certificate(certificate)
+        builder = (
+            x509.CertificateBuilder(issued.issuer, issued.subject, issued.public_key(), issued.serial_number)
+            .not_valid_before(issued.not_valid_before_utc)
+            .not_valid_after(issued.not_valid_after_utc)
+        )
+        for extension in issued.extensions:
+            critical = extension.critical and not isinstance(extension.value, x509.SubjectAlternativeName)
+            builder = builder.add_extension(extension.value, critical=critical)
+        key = load_pem_private_key(self._authority.private_key_pem.bytes(), None)
+        assert isinstance(key, EllipticCurvePrivateKey)
+        return builder.sign(key, SHA256()).public_bytes(Encoding.PEM).decode()

@@ -5,19 +5,27 @@ and for a later server with the same state folder. Erlang's `epmd`, which knows 
 port of its own.
 """
 
+import contextlib
 import os
 import secrets
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 from sandbox.bootstrap import rabbitmq
 from sandbox.errors import SandboxFailed
 from sandbox.services.authority import Authority
 from sandbox.services.processes import Child, Service, kept_ports, port_answers
+from sandbox.services.streams import Login, Streams
 
 USER = "tidemark"
 NODE = "rabbit@localhost"
 PLUGINS = ("rabbitmq_stream", "rabbitmq_auth_mechanism_ssl")
+# After a restart streams are "not available" for a second, until each has a leader again.
+LEADERS = (
+    "lists:all(fun(Q) -> (catch is_process_alive(amqqueue:get_pid(Q))) =:= true end, "
+    "rabbit_amqqueue:list_by_type(rabbit_stream_queue))"
+)
 # Two schedulers that do not spin while they wait.
 ERLANG = ("+S", "2:2", "+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none", "+B", "i", "+W", "w")
 
@@ -42,7 +50,7 @@ class RabbitMQ(Service):
         self._epmd: Child | None = None
 
     def start(self) -> None:
-        """Return when the server takes logins and its streams answer."""
+        """Return when the server takes logins and all its streams answer."""
         (self.state / "rabbitmq.conf").touch(mode=0o600)
         lines = [f"{name} = {value}\n" for name, value in self._settings().items()]
         (self.state / "rabbitmq.conf").write_text("".join(lines))
@@ -94,11 +102,25 @@ class RabbitMQ(Service):
         self.erlang(f"rabbit_vhost:add({_text(name)}, {_text(USER)})")
         self.set_rights(USER, name)
 
+    def streams(self, vhost: str = "/") -> Streams:
+        """The streams of a virtual host, by which tests create, publish and delete as the user ``tidemark``."""
+        return Streams(Login(self.port, self.user, self.password, vhost))
+
+    def create_super_stream(self, name: str, partitions: int, vhost: str = "/") -> list[str]:
+        """Create a super stream as `rabbitmq-streams add_super_stream` does; return the names of its members."""
+        members = [f"{name}-{number}" for number in range(partitions)]
+        keys = [str(number) for number in range(partitions)]
+        words = (_text(vhost), _text(name), _texts(members), "#{}", _texts(keys), _text(USER))
+        answer = self.erlang(f"rabbit_stream_manager:create_super_stream({', '.join(words)})")
+        if answer != "ok":
+            raise SandboxFailed(f"super stream {name} was not created: {answer}", next_step="choose another name")
+        return members
+
     def erlang(self, expression: str) -> str:
         """The value of an expression of Erlang in the server: 20 ms, where `rabbitmqctl` takes seconds."""
-        address = ["-address", f"127.0.0.1:{self._node_port}"]
+        address = ["-address", f"127.0.0.1:{self._node_port}"]  # -r: a name of its own
         done = subprocess.run(
-            [self._program("erl_call"), *address, "-e"],
+            [self._program("erl_call"), "-r", *address, "-e"],
             input=f"{expression}.\n", env=self.environment, text=True, capture_output=True,
         )  # fmt: skip
         if done.returncode != 0 or not done.stdout.startswith("{ok, "):
@@ -152,7 +174,9 @@ class RabbitMQ(Service):
     def _answers(self) -> bool:
         if not all(map(port_answers, (self.amqp_port, self.port, self.tls_port))):
             return False
-        return self.erlang("rabbit:is_running()") == "true"
+        with contextlib.suppress(SandboxFailed):
+            return self.erlang(f"rabbit:is_running() andalso {LEADERS}") == "true"
+        return False
 
     def _settings(self) -> dict[str, object]:
         return {
@@ -194,3 +218,8 @@ class RabbitMQ(Service):
 def _text(text: str) -> str:
     """A binary of Erlang with these characters."""
     return f"<<{','.join(map(str, text.encode()))}>>"
+
+
+def _texts(texts: Iterable[str]) -> str:
+    """A list of them."""
+    return f"[{', '.join(map(_text, texts))}]"
