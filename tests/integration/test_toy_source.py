@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.toys.toy_source.log import ABORTED, OPEN
-from tests.toys.toy_source.stage import records_stage
 from tests.toys.toy_source.topic import NOON, ToyTopic
-from tests.worlds import arrow_stage
 from tests.worlds.world import World
 from tidemark.sources.kinds import SOURCES
 
@@ -22,7 +20,6 @@ MakeWorld = Callable[..., World]
 @pytest.fixture(autouse=True)
 def _the_toy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SOURCES, "toy", "tests.toys.toy_source")
-    monkeypatch.setattr(arrow_stage, "arrow_stage", records_stage)
 
 
 @pytest.fixture
@@ -141,4 +138,4 @@ def test_its_settings_are_in_the_schema_for_editors() -> None:
     registered = "from tidemark.sources.kinds import SOURCES; SOURCES['toy'] = 'tests.toys.toy_source'"
     command = f"{registered}; from tidemark.cli.main import main; main(['print', 'schema'])"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
-    assert set(json.loads(done.stdout)["$defs"]["SourceEntry"]["properties"]) == {"kafka", "toy"}
+    assert set(json.loads(done.stdout)["$defs"]["SourceEntry"]["properties"]) == {"kafka", "rabbitmq", "toy"}

@@ -5,11 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
+from tests.toys import toy_source
 from tests.toys.toy_source.log import ABORTED
-from tests.toys.toy_source.stage import records_stage
 from tests.toys.toy_source.topic import ToyTopic
+from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.world import World
 from tidemark.errors import DataLost
 from tidemark.lifecycle.attempt import order_of, process
@@ -29,6 +31,7 @@ def test_spark_makes_of_it_what_the_drivers_face_makes(
     session: SparkSession, make_world: Callable[..., World], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(SOURCES, "toy", "tests.toys.toy_source")
+    cloudpickle.register_pickle_by_value(toy_source)  # Spark's workers have no tests
     topic = ToyTopic(tmp_path / "topics")
     world = make_world(settings={"source": topic.source(gaps="transactions")})
     topic.produce(30, bad_every=7)
@@ -38,7 +41,7 @@ def test_spark_makes_of_it_what_the_drivers_face_makes(
     [manifest] = plan(context, Tick("one", RunKind.MANUAL, None)).manifests
     order = order_of(context, context.database.manifests.get(manifest), 99)
     elsewhere = {**order.sinks[0].options, "root": str(tmp_path / "elsewhere")}
-    expected = records_stage(replace(order, sinks=(replace(order.sinks[0], options=elsewhere),)))
+    expected = arrow_stage(replace(order, sinks=(replace(order.sinks[0], options=elsewhere),)))
 
     def stage(order: Order) -> Receipt:
         receipt = job.stage(session, order)

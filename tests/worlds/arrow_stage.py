@@ -1,9 +1,10 @@
-"""Stages an order without Spark: a second reader of Kafka passes Arrow batches to ``processing/processor.py``.
+"""Stages an order without Spark: a second reader passes Arrow batches to ``processing/processor.py``.
 
 With it, tests of plan and publish take seconds. ``tests/spark`` tests Spark itself.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
 
 import pyarrow as pa
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -20,6 +21,8 @@ from tidemark.model.receipt import Receipt, receipt_of_tasks
 from tidemark.processing.processor import BatchProcessor
 from tidemark.record_schema import INPUT
 from tidemark.sinks.writers import writer_of
+from tidemark.sources.kinds import SOURCES
+from tidemark.sources.range_reader import RangeReader
 
 
 def arrow_stage(order: Order) -> Receipt:
@@ -27,16 +30,21 @@ def arrow_stage(order: Order) -> Receipt:
     failpoint("read.before")
     processor = BatchProcessor(order)
     with watching("stage.mid", lambda: any(writer_of(sink.kind).has_staged(order, sink) for sink in order.sinks)):
-        reports = [processor.process(f"{task:05d}-0", [_read(order, range_)]) for task, range_ in enumerate(order.read)]
+        reports = [processor.process(f"{task:05d}-0", _read(order, range_)) for task, range_ in enumerate(order.read)]
     return receipt_of_tasks(order, reports)
 
 
-def _read(order: Order, range_: Range) -> pa.RecordBatch:
+def _read(order: Order, range_: Range) -> Iterable[pa.RecordBatch]:
+    """Of Kafka by a client of our own, since Spark reads it; other sources are read as a task does it."""
+    if order.source.kind != "kafka":
+        reader = import_module(f"{SOURCES[order.source.kind]}.spark").open_reader(order)
+        assert isinstance(reader, RangeReader)
+        return reader.batches(range_)
     kafka = order.source.options
     secured = named_connection(kafka["connection"], order.pipeline_name) if kafka["connection"] else None
     options = revealed(secured.config) if secured else {}
     rows = [_row(message) for message in messages(kafka["bootstrap_servers"], range_, options)]
-    return pa.RecordBatch.from_pylist(rows, schema=INPUT)
+    return [pa.RecordBatch.from_pylist(rows, schema=INPUT)]
 
 
 def messages(bootstrap_servers: str, range_: Range, options: Mapping[str, str] | None = None) -> Iterator[Message]:

@@ -1,55 +1,48 @@
-"""The Spark face: JSON lines as a frame."""
+"""The face for tasks: the lines of a range as an Arrow batch."""
 
-from functools import reduce
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import array, col, lit, timestamp_millis
+import pyarrow as pa
 
 from tests.toys.toy_source.log import COMMITTED, PartitionLog
-from tidemark.errors import TidemarkError, WorkFailed
+from tidemark.errors import WorkFailed
 from tidemark.model.offsets import Range
 from tidemark.model.order import Order
-from tidemark.sources.spark import SparkReader
+from tidemark.record_schema import INPUT
+from tidemark.sources.range_reader import RangeReader
 
-_LINE = "offset long, timestamp long, key string, value string, fate string"
 
-
-class ToyReader:
+class ToyReader(RangeReader):
     """Reads each range from its file."""
 
-    def __init__(self, order: Order) -> None:
-        self._order = order
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
 
-    def read(self, session: SparkSession) -> DataFrame:
-        return reduce(DataFrame.union, [self._range(session, covered) for covered in self._order.read])
-
-    def _range(self, session: SparkSession, covered: Range) -> DataFrame:
-        log = PartitionLog(Path(self._order.source.options["folder"], covered.at.topic), covered.at.partition)
+    def batches(self, covered: Range) -> Iterator[pa.RecordBatch]:
+        log = PartitionLog(Path(self._folder, covered.at.topic), covered.at.partition)
         if log.start > covered.start:
-            raise WorkFailed(f"offset {covered.start} of {covered.at.topic}-{covered.at.partition} is not there")
-        inside = (col("offset") >= covered.start) & (col("offset") < covered.end) & (col("fate") == COMMITTED)
-        return (
-            session.read.schema(_LINE)
-            .json(str(log.lines_file))
-            .where(inside)
-            .select(
-                col("key").cast("binary"),
-                col("value").cast("binary"),
-                lit(covered.at.topic).alias("topic"),
-                lit(covered.at.partition).alias("partition"),
-                "offset",
-                timestamp_millis("timestamp").alias("timestamp"),
-                array().cast("array<struct<key: string, value: binary>>").alias("headers"),
-            )
-        )
-
-    def masked(self, text: str) -> str:
-        return text
-
-    def error_of(self, failed: Exception) -> TidemarkError | None:
-        return None
+            raise WorkFailed(f"offset {covered.start} of {covered.at.name} is not there")
+        rows = [
+            _row(covered, line)
+            for line in log.lines()
+            if covered.start <= line["offset"] < covered.end and line["fate"] == COMMITTED
+        ]
+        yield pa.RecordBatch.from_pylist(rows, schema=INPUT)
 
 
-def open_reader(order: Order) -> SparkReader:
-    return ToyReader(order)
+def _row(covered: Range, line: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "key": None if line["key"] is None else line["key"].encode(),
+        "value": None if line["value"] is None else line["value"].encode(),
+        "topic": covered.at.topic,
+        "partition": covered.at.partition,
+        "offset": line["offset"],
+        "timestamp": line["timestamp"] * 1000,
+        "headers": None,
+    }
+
+
+def open_reader(order: Order) -> ToyReader:
+    return ToyReader(order.source.options["folder"])
