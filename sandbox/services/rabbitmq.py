@@ -66,6 +66,8 @@ class RabbitMQ(Service):
         ]
         self._child = Child("RabbitMQ", command, self.log, env=self.environment, cwd=self.state)
         self._child.wait_ready(self._answers, timeout=120)
+        self._keep_coordinator()
+        self._child.wait_ready(lambda: self.erlang(LEADERS) == "true", timeout=60)
 
     def stop(self) -> None:
         """Stop the server, then epmd; no error when it is not started."""
@@ -175,8 +177,19 @@ class RabbitMQ(Service):
         if not all(map(port_answers, (self.amqp_port, self.port, self.tls_port))):
             return False
         with contextlib.suppress(SandboxFailed):
-            return self.erlang(f"rabbit:is_running() andalso {LEADERS}") == "true"
+            return self.erlang("rabbit:is_running()") == "true"
         return False
+
+    def _keep_coordinator(self) -> None:
+        """Start what chooses the leaders of streams, if it never was, and have its name written to the disk.
+
+        Otherwise the first stream starts it, and a server that is killed within 3 s of that forgets it: its streams
+        would have no leaders until another one is created.
+        """
+        if self.erlang("whereis(rabbit_stream_coordinator)") == "undefined":
+            self.streams().create_stream("first")
+            self.streams().delete_stream("first")
+            self.erlang("lists:foreach(fun dets:sync/1, dets:all())")
 
     def _settings(self) -> dict[str, object]:
         return {

@@ -144,7 +144,7 @@ class Publisher:
     def __init__(self, connection: Connection, stream: str, name: str = "", first_id: int | None = None) -> None:
         self._connection = connection
         connection.ask(schema.DeclarePublisher(connection.number(), 1, name, stream))
-        self._ids = count((self._last_id(stream, name) + 1) if first_id is None else first_id)
+        self._ids = count(_last_id(connection, stream, name) + 1 if first_id is None else first_id)
         self._sent = 0
         self._unconfirmed: set[int] = set()
 
@@ -196,13 +196,6 @@ class Publisher:
                 self._unconfirmed.difference_update(frame.publishing_ids)
             elif isinstance(frame, schema.PublishError):
                 raise StreamRefused("a message", frame.errors[0].response_code)
-
-    def _last_id(self, stream: str, name: str) -> int:
-        if not name:
-            return 0
-        answer = self._connection.ask(schema.QueryPublisherSequence(self._connection.number(), name, stream))
-        assert isinstance(answer, schema.QueryPublisherSequenceResponse)
-        return answer.sequence
 
 
 class Streams:
@@ -266,10 +259,23 @@ class Streams:
             connection.send(schema.StoreOffset(name, stream, offset))
             wait_until(lambda: _stored_offset(connection, stream, name) == offset, f"the offset of {name}", timeout=30)
 
+    def last_id(self, stream: str, name: str) -> int:
+        """The last id that is stored of a named publisher; 0 when there is none."""
+        with Connection(self.login) as connection:
+            return _last_id(connection, stream, name)
+
     def query_offset(self, stream: str, name: str) -> int | None:
         """The stored offset of a named consumer; None when there is none."""
         with Connection(self.login) as connection:
             return _stored_offset(connection, stream, name)
+
+
+def _last_id(connection: Connection, stream: str, name: str) -> int:
+    if not name:
+        return 0
+    answer = connection.ask(schema.QueryPublisherSequence(connection.number(), name, stream))
+    assert isinstance(answer, schema.QueryPublisherSequenceResponse)
+    return answer.sequence
 
 
 def _stored_offset(connection: Connection, stream: str, name: str) -> int | None:
