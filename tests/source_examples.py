@@ -1,15 +1,16 @@
 """One source of every kind, and the hands of its producers and administrators: what the behaviour suite over sources
 needs of each."""
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from shutil import rmtree
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 from confluent_kafka import Producer
@@ -17,6 +18,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from sandbox.services.broker import Broker
 from sandbox.services.processes import wait_until
+from sandbox.services.rabbitmq import USER, RabbitMQ
 from tests.faults.model_broker import Fate, Log, ModelBroker, Transaction
 from tests.toys.toy_source.log import ABORTED, COMMITTED, OPEN, PartitionLog, create_topic
 from tests.toys.toy_source.settings import Settings as ToySettings
@@ -24,6 +26,7 @@ from tests.worlds.used_topics import delete_later
 from tidemark.errors import Unavailable
 from tidemark.sources.base import Source
 from tidemark.sources.kafka.settings import Settings as KafkaSettings
+from tidemark.sources.rabbitmq.settings import Settings as RabbitSettings
 from tidemark.sources.registry import open_source
 
 SECRET = "hidden-4711"
@@ -31,23 +34,24 @@ SECRET = "hidden-4711"
 
 @dataclass
 class Example(ABC):
-    """Topics of one test. Records are told apart by their timestamps."""
+    """Topics of one test. Records are told apart by their timestamps.
+
+    ``noun`` is what a topic is called, ``key`` the key that names them. A topic has at most so many ``partitions``.
+    """
+
+    noun: ClassVar[str] = "topic"
+    key: ClassVar[str] = "topics"
+    partitions: ClassVar[int] = 2
 
     broker: Broker
     folder: Path
+    rabbit: Callable[[], RabbitMQ]
     prefix: str = field(default_factory=lambda: f"t{uuid4().hex[:12]}")
     made: set[str] = field(default_factory=set)
 
     @abstractmethod
     def source(self, *topics: str) -> Source:
         """The source of pipeline demo, as a process would open it now."""
-
-    def matching(self, pattern: str, *topics: str) -> Source:
-        """The source of a pipeline with a pattern of topics, and with these topics too."""
-        source = self.source()
-        named = {"topics": topics, "topics_regex": pattern}
-        source.settings = source.settings.model_copy(update=named)
-        return source
 
     @abstractmethod
     def unreachable(self) -> Source:
@@ -61,14 +65,6 @@ class Example(ABC):
     def send(self, topic: str, *stamps: datetime, partition: int = 0) -> None:
         """A record for each timestamp."""
 
-    @abstractmethod
-    def transaction(self, topic: str, *stamps: datetime, commit: bool, partition: int = 0) -> Any:
-        """A context manager: the records of a transaction, which is open inside and ends with it."""
-
-    @abstractmethod
-    def delete_before(self, topic: str, offset: int, *, partition: int = 0) -> None:
-        """What retention does."""
-
     def with_secret(self) -> Source:
         """One whose connection holds ``SECRET``, where the kind has connections. It need not be there."""
         return self.source()
@@ -78,7 +74,26 @@ class Example(ABC):
         """The topics that are left, after the test."""
 
 
-class KafkaExample(Example):
+class WithTransactions(Example):
+    """Of a source with transactions, whose producers choose timestamps, and whose retention takes single records."""
+
+    def matching(self, pattern: str, *topics: str) -> Source:
+        """The source of a pipeline with a pattern of topics, and with these topics too."""
+        source = self.source()
+        named = {"topics": topics, "topics_regex": pattern}
+        source.settings = source.settings.model_copy(update=named)
+        return source
+
+    @abstractmethod
+    def transaction(self, topic: str, *stamps: datetime, commit: bool, partition: int = 0) -> Any:
+        """A context manager: the records of a transaction, which is open inside and ends with it."""
+
+    @abstractmethod
+    def delete_before(self, topic: str, offset: int, *, partition: int = 0) -> None:
+        """What retention does."""
+
+
+class KafkaExample(WithTransactions):
     def source(self, *topics: str) -> Source:
         settings = {"bootstrap_servers": self.broker.bootstrap_servers, "topics": topics or ("none",)}
         return open_source("demo", KafkaSettings.model_validate(settings))
@@ -138,7 +153,7 @@ class KafkaExample(Example):
         delete_later(self.broker, *self.made)
 
 
-class ModelExample(Example):
+class ModelExample(WithTransactions):
     """The broker that the drawn schedules of faults use."""
 
     @cached_property
@@ -188,7 +203,7 @@ class ModelExample(Example):
         return self.model.by_name[topic].logs[partition]
 
 
-class ToyExample(Example):
+class ToyExample(WithTransactions):
     @property
     def topics(self) -> Path:
         return self.folder / "topics"
@@ -225,6 +240,50 @@ class ToyExample(Example):
 
     def _log(self, topic: str, partition: int) -> PartitionLog:
         return PartitionLog(self.topics / topic, partition)
+
+
+class RabbitExample(Example):
+    """Streams: the server stamps a record, and each ``send`` of one record makes a chunk of its own."""
+
+    noun = "stream"
+    key = "streams"
+    partitions = 1
+
+    def source(self, *topics: str) -> Source:
+        server = self.rabbit()
+        source = self._opened(server.port, server.password, *topics)
+        if topics:
+            source.name_topics(set())
+        return source
+
+    def unreachable(self) -> Source:
+        return self._opened(1, "none")
+
+    def with_secret(self) -> Source:
+        return self._opened(1, SECRET)
+
+    @staticmethod
+    def _opened(port: int, password: str, *topics: str) -> Source:
+        connection = {"host": "127.0.0.1", "port": port, "login": USER, "password": password}
+        settings = RabbitSettings.model_validate({"connection": "rabbit", "streams": topics or ("none",)})
+        return open_source("demo", settings, {"rabbit": connection}.get)
+
+    def create(self, topic: str, partitions: int) -> None:
+        assert partitions == 1
+        if topic in self.made:
+            self.rabbit().streams().delete_stream(topic)
+        self.rabbit().streams().create_stream(topic)
+        self.made.add(topic)
+
+    def send(self, topic: str, *stamps: datetime, partition: int = 0) -> None:
+        assert partition == 0
+        for stamp in stamps:
+            self.rabbit().streams().publish(topic, [stamp.isoformat().encode()])
+            time.sleep(0.002)  # so that no two have the same timestamp
+
+    def remove(self) -> None:
+        for topic in self.made:
+            self.rabbit().streams().delete_stream(topic)
 
 
 def _produce(producer: Producer, topic: str, stamps: tuple[datetime, ...], partition: int) -> None:

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from sandbox.services.broker import Broker
-from tests.source_examples import SECRET, Example, KafkaExample, ModelExample, ToyExample
+from tests.source_examples import (
+    SECRET,
+    Example,
+    KafkaExample,
+    ModelExample,
+    RabbitExample,
+    ToyExample,
+    WithTransactions,
+)
 from tidemark.errors import DataLost, NotFound, TopicChanged, Unavailable
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.partitions import Bounds, Record
@@ -18,6 +26,7 @@ from tidemark.sources.kinds import SOURCES
 
 EXAMPLES: dict[str, type[Example]] = {
     "kafka": KafkaExample,
+    "rabbitmq": RabbitExample,
     "model broker": ModelExample,
     "toy": ToyExample,
 }
@@ -33,16 +42,24 @@ def example(
     request: pytest.FixtureRequest, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Example]:
     monkeypatch.setitem(SOURCES, "toy", "tests.toys.toy_source")
-    made = EXAMPLES[request.param](broker, tmp_path)
+    made = EXAMPLES[request.param](broker, tmp_path, lambda: request.getfixturevalue("rabbit"))
     yield made
     made.remove()
 
 
+# Of those whose producers choose timestamps and open transactions, and whose retention takes single records; what a
+# source without that does instead, its own tests say (test_rabbitmq_source.py).
+WITH_TRANSACTIONS = pytest.mark.parametrize(
+    "example", [name for name, kind in EXAMPLES.items() if issubclass(kind, WithTransactions)], indirect=True
+)
+
+
 @pytest.fixture
 def topic(example: Example) -> str:
-    """A topic with two partitions: ten records in the first, stamped a minute apart from noon on, none in the other."""
+    """A topic with ten records in its first partition, stamped a minute apart from noon on where producers may choose;
+    and none in a second one, where it may have two."""
     name = f"{example.prefix}-orders"
-    example.create(name, 2)
+    example.create(name, example.partitions)
     example.send(name, *minutes(*range(10)))
     return name
 
@@ -77,9 +94,11 @@ def test_partitions_have_the_id_of_their_topic_and_what_is_missing_is_named(
 ) -> None:
     other = f"{example.prefix}-more"
     example.create(other, 1)
+    example.send(other, NOON)
     partitions, missing = example.source(topic, other).partitions([topic, f"{topic}x", other])
     assert partitions == sorted(partitions)
-    assert [(partition.topic, partition.partition) for partition in partitions] == [(other, 0), (topic, 0), (topic, 1)]
+    of_topic = [(topic, partition) for partition in range(example.partitions)]
+    assert [(partition.topic, partition.partition) for partition in partitions] == [(other, 0), *of_topic]
     ids = {partition.topic: partition.topic_id for partition in partitions}
     assert all(ids.values())
     assert ids[topic] != ids[other]
@@ -87,17 +106,20 @@ def test_partitions_have_the_id_of_their_topic_and_what_is_missing_is_named(
     assert source.partitions([]) == ([], [])
 
 
-def test_all_topics_are_listed_and_a_missing_one_is_named_with_the_nearest(source: Source, topic: str) -> None:
+def test_all_topics_are_listed_and_a_missing_one_is_named_with_the_nearest(
+    example: Example, source: Source, topic: str
+) -> None:
     assert topic in source.topics()
     assert source.topics() == sorted(source.topics())
     error = source.missing_topic(f"{topic}x")
     assert isinstance(error, NotFound)
-    assert error.what.startswith(f"topic {topic}x does not exist; did you mean ")
-    assert f"source.{source.settings.kind}.topics" in error.next_step
+    assert error.what.startswith(f"{example.noun} {topic}x does not exist; did you mean ")
+    assert f"source.{source.settings.kind}.{example.key}" in error.next_step
 
 
+@WITH_TRANSACTIONS
 def test_a_pattern_selects_whole_names_also_of_topics_that_come_later(
-    example: Example, source: Source, topic: str
+    example: WithTransactions, source: Source, topic: str
 ) -> None:
     del source
     odd = [f"_{topic}", f"..{topic}x", f"{topic}..", f"{topic}{'x' * (249 - len(topic))}"]
@@ -117,7 +139,8 @@ def test_a_pattern_selects_whole_names_also_of_topics_that_come_later(
     assert "topics_regex" in caught.value.next_step
 
 
-def test_a_topic_of_the_broker_itself_is_never_selected_by_a_pattern(example: Example) -> None:
+@WITH_TRANSACTIONS
+def test_a_topic_of_the_broker_itself_is_never_selected_by_a_pattern(example: WithTransactions) -> None:
     example.create("__consumer_offsets_of_a_test", 1)
     example.create(f"{example.prefix}-a", 1)
     selected = example.matching(".*").selected()
@@ -126,15 +149,20 @@ def test_a_topic_of_the_broker_itself_is_never_selected_by_a_pattern(example: Ex
 
 
 def test_bounds_are_half_open_and_an_empty_partition_starts_where_it_ends(source: Source, topic: str) -> None:
-    first, second = places(source, topic)
-    assert source.bounds([first, second]) == {first: Bounds(0, 10, 10), second: Bounds(0, 0, 0)}
-    assert source.bounds([second]) == {second: Bounds(0, 0, 0)}
-    assert source.bounds([]) == {}
+    first, *empty = places(source, topic)
+    assert source.bounds([first, *empty]) == {first: Bounds(0, 10, 10)} | {place: Bounds(0, 0, 0) for place in empty}
+    assert source.bounds(empty) == {place: Bounds(0, 0, 0) for place in empty}
 
 
-def test_records_are_exactly_those_of_the_range_ascending(source: Source, topic: str) -> None:
-    [first, _] = places(source, topic)
-    expected = list(zip(range(10), minutes(*range(10)), strict=True))
+def test_records_are_exactly_those_of_the_range_ascending(example: Example, source: Source, topic: str) -> None:
+    [first, *_] = places(source, topic)
+    values = [record.value for record in source.records(Range(first, 0, 10))]
+    if isinstance(example, WithTransactions):
+        expected = list(zip(range(10), minutes(*range(10)), strict=True))
+    else:  # the server stamps
+        expected = read(source, Range(first, 0, 10))
+        assert values == [stamp.isoformat().encode() for stamp in minutes(*range(10))]
+        assert [moment for _, moment in expected] == sorted({moment for _, moment in expected})
     assert read(source, Range(first, 0, 10)) == expected
     assert read(source, Range(first, 3, 7)) == expected[3:7]
     assert read(source, Range(first, 9, 10)) == expected[9:]
@@ -143,8 +171,9 @@ def test_records_are_exactly_those_of_the_range_ascending(source: Source, topic:
     assert record.value
 
 
+@WITH_TRANSACTIONS
 def test_the_first_record_from_an_offset_on_of_many_partitions_is_read_at_once(
-    example: Example, source: Source, topic: str
+    example: WithTransactions, source: Source, topic: str
 ) -> None:
     first, second = places(source, topic)
     example.send(topic, *minutes(7), partition=1)
@@ -161,7 +190,10 @@ def test_the_first_record_from_an_offset_on_of_many_partitions_is_read_at_once(
     assert source.records_from([]) == {}
 
 
-def test_from_the_end_mark_of_a_transaction_on_there_is_no_record(example: Example, source: Source, topic: str) -> None:
+@WITH_TRANSACTIONS
+def test_from_the_end_mark_of_a_transaction_on_there_is_no_record(
+    example: WithTransactions, source: Source, topic: str
+) -> None:
     first, _ = places(source, topic)
     with example.transaction(topic, *minutes(20), commit=True):
         pass
@@ -172,7 +204,7 @@ def test_from_the_end_mark_of_a_transaction_on_there_is_no_record(example: Examp
 
 
 def test_reading_leaves_nothing_behind(source: Source, topic: str) -> None:
-    [first, _] = places(source, topic)
+    [first, *_] = places(source, topic)
     before = source.bounds([first])
     unfinished = source.records(Range(first, 0, 10))
     next(unfinished)
@@ -180,7 +212,10 @@ def test_reading_leaves_nothing_behind(source: Source, topic: str) -> None:
     assert source.bounds([first]) == before
 
 
-def test_only_committed_records_are_read_and_gaps_are_skipped(example: Example, source: Source, topic: str) -> None:
+@WITH_TRANSACTIONS
+def test_only_committed_records_are_read_and_gaps_are_skipped(
+    example: WithTransactions, source: Source, topic: str
+) -> None:
     first, _ = places(source, topic)
     with example.transaction(topic, *minutes(20, 21, 22), commit=False):
         pass
@@ -198,8 +233,9 @@ def test_only_committed_records_are_read_and_gaps_are_skipped(example: Example, 
     assert read(source, Range(first, *aborted)) == []
 
 
+@WITH_TRANSACTIONS
 def test_an_open_transaction_holds_back_what_is_stable_until_it_ends(
-    example: Example, source: Source, topic: str
+    example: WithTransactions, source: Source, topic: str
 ) -> None:
     first, second = places(source, topic)
     with example.transaction(topic, *minutes(20, 21), commit=True):
@@ -219,7 +255,10 @@ def test_an_open_transaction_holds_back_what_is_stable_until_it_ends(
     assert [stamp for _, stamp in read(source, Range(first, 8, after[first].log_end))] == minutes(8, 9, 20, 21)
 
 
-def test_a_moment_is_the_first_offset_stamped_then_or_later(example: Example, source: Source, topic: str) -> None:
+@WITH_TRANSACTIONS
+def test_a_moment_is_the_first_offset_stamped_then_or_later(
+    example: WithTransactions, source: Source, topic: str
+) -> None:
     first, second = places(source, topic)
     example.send(topic, *minutes(5, 50))  # timestamps need not ascend: offset 10 is stamped before offset 9
     [four, ninth, last] = minutes(4, 9, 50)
@@ -232,14 +271,18 @@ def test_a_moment_is_the_first_offset_stamped_then_or_later(example: Example, so
     assert source.offsets_at([first], last + timedelta(seconds=1)) == {first: None}
 
 
-def test_a_first_plan_starts_inside_the_bounds_of_every_partition(example: Example, source: Source, topic: str) -> None:
+@WITH_TRANSACTIONS
+def test_a_first_plan_starts_inside_the_bounds_of_every_partition(
+    example: WithTransactions, source: Source, topic: str
+) -> None:
     example.delete_before(topic, 4)
     bounds = source.bounds(places(source, topic))
     first, second = sorted(bounds)
     assert source.starting_offsets(bounds) == {first: 4, second: 0}, "the earliest, unless the pipeline file says else"
 
 
-def test_what_retention_took_is_named_with_the_way_out(example: Example, source: Source, topic: str) -> None:
+@WITH_TRANSACTIONS
+def test_what_retention_took_is_named_with_the_way_out(example: WithTransactions, source: Source, topic: str) -> None:
     first, second = places(source, topic)
     example.send(topic, *minutes(0), partition=1)
     planned = [Range(first, 2, 8), Range(second, 0, 1)]
@@ -262,8 +305,9 @@ def test_what_retention_took_is_named_with_the_way_out(example: Example, source:
         source.refuse_lost(7, planned)
 
 
+@WITH_TRANSACTIONS
 def test_a_range_whose_start_is_gone_is_not_read_as_if_it_were_whole(
-    example: Example, source: Source, topic: str
+    example: WithTransactions, source: Source, topic: str
 ) -> None:
     first, _ = places(source, topic)
     example.delete_before(topic, 5)
@@ -275,10 +319,10 @@ def test_a_range_whose_start_is_gone_is_not_read_as_if_it_were_whole(
 def test_a_topic_that_was_made_again_is_refused_before_and_after_reading(
     example: Example, source: Source, topic: str
 ) -> None:
-    first, _ = places(source, topic)
-    example.create(topic, 2)
+    first, *_ = places(source, topic)
+    example.create(topic, example.partitions)
     example.send(topic, *minutes(*range(10)))
-    again, _ = places(source, topic)
+    again, *_ = places(example.source(topic), topic)
     assert again.topic_id != first.topic_id
     for before_reading in (True, False):
         with pytest.raises(TopicChanged, match=f"planned on id {re.escape(first.topic_id)}, now"):

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from sandbox.services.authority import Authority
-from tidemark.certificates import WrongCertificate
 from tidemark import certificates
+from tidemark.certificates import WrongCertificate
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
