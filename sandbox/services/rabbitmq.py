@@ -31,16 +31,18 @@ ERLANG = ("+S", "2:2", "+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none",
 
 
 class RabbitMQ(Service):
-    """One server. A later one with the same state folder has the same streams.
+    """One server of version 3 (3.10) or 4 (4.0). A later one with the same state folder has the same streams.
 
     The user ``tidemark`` may do all on the virtual host ``/``; there is no ``guest``. ``authority`` issues certificates
-    that the server takes for EXTERNAL logins; a user is named like the certificate's common name.
+    for clients. Version 4 takes them for logins (EXTERNAL), of the user who is named like the common name; of version
+    3.10 that is broken for streams: it closes the connection.
     """
 
-    def __init__(self, state: Path, programs: rabbitmq.Programs | None = None) -> None:
+    def __init__(self, state: Path, version: int = 3) -> None:
         self.state = state.resolve() / "rabbitmq"
         self.log = state.resolve() / "logs" / "rabbitmq.log"
-        self.programs = programs or rabbitmq.programs()
+        self.version = version
+        self.programs = rabbitmq.programs(version)
         ports = kept_ports(self.state / "ports.json", 5)
         self.amqp_port, self.port, self.tls_port, self._node_port, self._epmd_port = ports
         self.user, self.password = USER, self._kept_secret("password")

@@ -51,7 +51,7 @@ def test_a_later_server_with_the_same_folder_has_the_same_streams(mortal_rabbit:
     mortal_rabbit.streams().publish("later", [b"a"])
     mortal_rabbit.stop()
     assert not port_answers(mortal_rabbit.port)
-    with RabbitMQ(mortal_rabbit.state.parent) as later:
+    with RabbitMQ(mortal_rabbit.state.parent, mortal_rabbit.version) as later:
         assert (later.port, later.password) == (mortal_rabbit.port, mortal_rabbit.password)
         assert later.streams().first_offset("later") == 0
     mortal_rabbit.start()
@@ -150,8 +150,24 @@ def test_tls_shows_a_certificate_of_the_authority_and_takes_those_of_clients(rab
         Connection(Login(rabbit.tls_port, rabbit.user, rabbit.password, tls=stranger))
 
 
+def test_a_certificate_is_a_login_in_version_4_only(rabbit: RabbitMQ, stream: str) -> None:
+    rabbit.create_user("by-certificate", "")
+    client = rabbit.authority.issue("by-certificate", "127.0.0.1")
+    context = ssl.create_default_context(cafile=str(rabbit.authority.certificate_file))
+    context.load_cert_chain(client.certificate_file, client.key_file)
+    streams = Streams(Login(rabbit.tls_port, "", "", tls=context))
+    if rabbit.version == 4:
+        streams.publish(stream, [b"a"])
+    else:
+        with pytest.raises(ConnectionError):
+            streams.publish(stream, [b"a"])
+    with pytest.raises(StreamRefused) as refused:
+        Streams(Login(rabbit.port, "by-certificate", "")).publish(stream, [b"a"])
+    assert refused.value.response_code == LOGIN_FAILED
+
+
 def test_packages_that_cannot_be_had_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SandboxFailed, match=r"rabbitmq-server, erlang-base"):
-        rabbitmq.programs(tmp_path)
-    assert not list((tmp_path / "rabbitmq").glob("debian"))
+        rabbitmq.programs(state=tmp_path)
+    assert not list((tmp_path / "rabbitmq").glob("bookworm"))
