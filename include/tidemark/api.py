@@ -415,7 +415,7 @@ def statuses(
     """
     needs_files = max_lag is not None or max_age is not None
     known = known_pipelines(environment, database, pipeline_name, needs_files=needs_files)
-    heard = asked_sources(database, known, connections) if source else {}
+    heard = answers_of_sources(database, known, connections) if source else {}
     with database.reading_ahead(known):
         return [
             status_of(database, name, deployed, heard=heard.get(name), max_lag=max_lag, max_age=max_age)
@@ -447,7 +447,7 @@ def _name_in_wrong_file(deployed: Deployed | ConfigurationError | None) -> str |
     return name_in(Path(deployed.problems[0].file)) if isinstance(deployed, InvalidPipelines) else None
 
 
-def asked_sources(
+def answers_of_sources(
     database: ManifestDatabase,
     known: Mapping[str, Deployed | ConfigurationError | None],
     connections: Callable[[Sequence[Pipeline]], AbstractContextManager[object]] = nullcontext,
@@ -455,13 +455,13 @@ def asked_sources(
     """What the sources of these pipelines answer within 8 s; a retired pipeline, and one without a file, has none."""
     retired = set(database.pipelines.names(retired=True)) - set(database.pipelines.names())
     right = {name: deployed.pipeline for name, deployed in known.items() if isinstance(deployed, Deployed)}
-    asked = {name: pipeline for name, pipeline in right.items() if name not in retired}
+    active = {name: pipeline for name, pipeline in right.items() if name not in retired}
 
-    if not asked:
+    if not active:
         return {}
     begin = time.monotonic()
-    with connections(list(asked.values())):
-        return ask_sources(database, asked, from_environment, Lags(LIMIT - (time.monotonic() - begin)))
+    with connections(list(active.values())):
+        return ask_sources(database, active, from_environment, Lags(LIMIT - (time.monotonic() - begin)))
 
 
 def check_pipeline(environment: Environment, database: ManifestDatabase, pipeline_name: str) -> None:

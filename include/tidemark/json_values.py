@@ -12,10 +12,10 @@ from typing import Any, Final, TypeVar
 
 NOT_IN_JSON: Final[Mapping[str, str]] = {"json": "not"}  # of a field that only the code needs
 INLINE: Final[Mapping[str, str]] = {"json": "inline"}  # the keys of this field's value stand among those of its holder
-Asked = TypeVar("Asked", bound=Callable[[Any], Any])
+Getter = TypeVar("Getter", bound=Callable[[Any], Any])
 
 
-def in_json(getter: Asked) -> Asked:
+def in_json(getter: Getter) -> Getter:
     """Mark the getter of a property: JSON has it as a key."""
     vars(getter)["in_json"] = True
     return getter
@@ -46,8 +46,8 @@ def _pairs(value: object) -> Iterator[tuple[str, Any]]:
 @cache
 def _keys(kind: Any) -> tuple[tuple[str, str], ...]:
     """Each attribute and its key, which is empty for one that stands inline. A pipeline is known by its name alone."""
-    asked = [field for field in fields(kind) if field.metadata != NOT_IN_JSON]
-    keys = [(field.name, "" if field.metadata == INLINE else field.name) for field in asked]
+    public = [field for field in fields(kind) if field.metadata != NOT_IN_JSON]
+    keys = [(field.name, "" if field.metadata == INLINE else field.name) for field in public]
     for base in reversed(kind.__mro__):
         for name, member in vars(base).items():
             if isinstance(member, property) and getattr(member.fget, "in_json", False):

@@ -15,5 +15,5 @@ def named_queries(package: str, file: str) -> dict[str, LiteralString]:
     text = files(package).joinpath(file).read_text()
     blocks = re.split(r"^-- name: (\w+)$", text, flags=re.MULTILINE)[1:]
     parts = dict(zip(blocks[::2], map(str.strip, blocks[1::2]), strict=True))
-    whole = {name: _INCLUDE.sub(lambda included: parts[included[1]], sql) for name, sql in parts.items()}
-    return cast("dict[str, LiteralString]", whole)
+    queries = {name: _INCLUDE.sub(lambda included: parts[included[1]], sql) for name, sql in parts.items()}
+    return cast("dict[str, LiteralString]", queries)

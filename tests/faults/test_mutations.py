@@ -32,8 +32,8 @@ from tidemark.sinks.files.sink import FilesOutput
 from tidemark.sinks.iceberg import table as iceberg_table
 from tidemark.sinks.iceberg.files import Replaced
 from tidemark.sinks.iceberg.table import IcebergTarget
-from tidemark.sinks.stored import own_staging
-from tidemark.sinks.stored.folder_staging import FolderStaging
+from tidemark.sinks.object_store import own_staging
+from tidemark.sinks.object_store.folder_staging import FolderStaging
 
 Break = Callable[[pytest.MonkeyPatch, ModelWorld], None]
 

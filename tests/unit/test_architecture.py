@@ -64,7 +64,7 @@ SHARED: Mapping[str, set[str]] = {
     "sinks/aggregates": {"sinks/staging"},
     "sinks/encoding": set(),
     "sinks/staging": set(),
-    "sinks/stored": set(),
+    "sinks/object_store": set(),
 }
 KIND_MODULES = {"decoder", "settings", "sink", "source", "spark", "transform", "writer"}  # their names are fixed
 

@@ -80,7 +80,7 @@ def test_each_line_has_the_keys_of_the_table(event: Event) -> None:
 @pytest.mark.parametrize("event", Event)
 def test_airflow_writes_the_word_as_the_event_and_its_values_as_json(event: Event) -> None:
     with capture_logs() as lines:
-        event_log.tell(TOLD[event])
+        event_log.emit(TOLD[event])
     [line] = lines
     assert json.loads(json.dumps(line)) == line == {"event": event.value, "log_level": "info", **TOLD[event].values}
 
@@ -88,7 +88,7 @@ def test_airflow_writes_the_word_as_the_event_and_its_values_as_json(event: Even
 @pytest.mark.parametrize("event", Event)
 @pytest.mark.usefixtures("as_json")
 def test_a_command_writes_the_same_line(event: Event, capsys: pytest.CaptureFixture[str]) -> None:
-    log.tell(TOLD[event])
+    log.emit(TOLD[event])
     out, err = capsys.readouterr()
     line = json.loads(err)
     assert (out, err.count("\n")) == ("", 1)
@@ -99,7 +99,7 @@ def test_a_command_writes_the_same_line(event: Event, capsys: pytest.CaptureFixt
 
 def test_a_log_for_people_has_none_of_them(capsys: pytest.CaptureFixture[str]) -> None:
     for line in TOLD.values():
-        log.tell(line)
+        log.emit(line)
     assert capsys.readouterr() == ("", "")
 
 

@@ -278,7 +278,7 @@ def to_process(context: Context, pipeline: Pipeline, task_context: Any) -> tuple
     if params.get("accept"):
         decision = run_conf.accept(context, params["accept"], run_id=run_id, dry_run=False)
         log.info("\n".join(decision.lines))
-        event_log.tell(events.decided(context.pipeline_name, params["accept"]["decision"], decision))
+        event_log.emit(events.decided(context.pipeline_name, params["accept"]["decision"], decision))
     ids = run_conf.manifests_asked_for(context, params)
     if ids is not None:
         run_conf.release_named(context, params)
@@ -301,7 +301,7 @@ def to_process(context: Context, pipeline: Pipeline, task_context: Any) -> tuple
     able = to_take_along(context, older)[: longest_list() - len(own)]
     taken = context.database.manifests.hand_out(able, run_id)
     log.info(planned_text(run))
-    event_log.tell(events.planned(context.pipeline_name, run))
+    event_log.emit(events.planned(context.pipeline_name, run))
     mine, others = context.database.manifests.find(ids=own), context.database.manifests.find(ids=taken)
     return [manifest.id for manifest in in_turn(context, mine, others)], [
         *run.notes,
@@ -417,7 +417,7 @@ def close_hours_of_run(context: Context, task_context: Any) -> list[str]:
     if closed:
         ranges = ", ".join(f"{start} to {end}" for start, end in ranges_of_hours(closed))
         log.info("event hours complete: %s", ranges)
-        event_log.tell(events.hours_complete(context.pipeline_name, closed))
+        event_log.emit(events.hours_complete(context.pipeline_name, closed))
     return hours_to_tell(context, own, ended_well)
 
 

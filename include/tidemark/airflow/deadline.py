@@ -54,12 +54,12 @@ def missed(pipeline_name: str, seconds: float, context: Mapping[str, Any]) -> No
     address does not take it.
     """
     run_id, within = context["dag_run"]["dag_run_id"], timedelta(seconds=seconds)
-    left = _left(pipeline_name, run_id)
+    undone = _not_published(pipeline_name, run_id)
     notice = Notice(
         pipeline=pipeline_name,
         kind=State.LATE,
         manifest_id=None,
-        what=f"DAG run {run_id} was to be done {within} after it was queued, and is not; {left}",
+        what=f"DAG run {run_id} was to be done {within} after it was queued, and is not; {undone}",
         next_step=f"look at the run in Airflow, or: tidemark status {pipeline_name}",
         since=datetime.now(UTC),
     )
@@ -79,14 +79,14 @@ async def missed_in_triggerer(pipeline_name: str, seconds: float, context: Mappi
     await asyncio.to_thread(missed, pipeline_name, seconds, context)
 
 
-def _left(pipeline_name: str, run_id: str) -> str:
+def _not_published(pipeline_name: str, run_id: str) -> str:
     """What the run has to publish still; a database that does not answer stops no notice."""
     try:
         with ManifestDatabase(Environment.from_variables().database(), f"airflow {pipeline_name} {run_id}") as database:
-            left = [manifest for manifest in database.manifests.undone(pipeline_name) if manifest.dag_run == run_id]
+            undone = [manifest for manifest in database.manifests.undone(pipeline_name) if manifest.dag_run == run_id]
     except TidemarkError as error:
         return f"what it has published is not known: {error.what}"
-    if not left:
+    if not undone:
         return "no manifest of it is unpublished"
-    more = f"; and {len(left) - NAMED} more" if len(left) > NAMED else ""
-    return f"not published: {'; '.join(map(described, left[:NAMED]))}{more}"
+    more = f"; and {len(undone) - NAMED} more" if len(undone) > NAMED else ""
+    return f"not published: {'; '.join(map(described, undone[:NAMED]))}{more}"

@@ -8,5 +8,5 @@ import structlog  # Airflow's tasks log through it
 from tidemark.lifecycle.events import LogLine
 
 
-def tell(line: LogLine) -> None:
+def emit(line: LogLine) -> None:
     structlog.get_logger("tidemark").info(line.event.value, **line.values)

@@ -38,19 +38,19 @@ def notes_of_plans(dag_run: Any) -> dict[str, dict[str, Any]]:
     if session is None:
         return {}
     # Columns, and no object: the session of the scheduler is as old as it, and may know what an earlier `plan` left.
-    asked = select(XComModel.task_id, XComModel.value).where(XComModel.dag_run_id == dag_run.id, XComModel.key == KEY)
+    query = select(XComModel.task_id, XComModel.value).where(XComModel.dag_run_id == dag_run.id, XComModel.key == KEY)
     with session.no_autoflush:
-        values = {row.task_id: XComModel.deserialize_value(row) for row in session.execute(asked.order_by("task_id"))}
-    return {task_id: left for task_id, left in values.items() if isinstance(left, dict)}
+        values = {row.task_id: XComModel.deserialize_value(row) for row in session.execute(query.order_by("task_id"))}
+    return {task_id: note for task_id, note in values.items() if isinstance(note, dict)}
 
 
 def write_note(dag_run: Any) -> None:
     """Give the run the note of its `plan`, with links to the page, unless a person has written one."""
-    notes, kept = [left for left in notes_of_plans(dag_run).values() if "note" in left], dag_run.dag_run_note
+    notes, kept = [note for note in notes_of_plans(dag_run).values() if "note" in note], dag_run.dag_run_note
     if not notes or (kept is not None and kept.user_id is not None):
         return
-    links = [link for left in notes for link in left.get("links", ())]
-    text = note_of("\n".join(filter(None, (left["note"] for left in notes))), links)
+    links = [link for note in notes for link in note.get("links", ())]
+    text = note_of("\n".join(filter(None, (note["note"] for note in notes))), links)
     if text:
         dag_run.note = text
     elif kept is not None:

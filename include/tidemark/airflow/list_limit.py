@@ -39,11 +39,11 @@ def first_that_fit(ids: Sequence[int]) -> list[int]:
 
 def refuse_rest(context: Context, processed: Sequence[int]) -> None:
     """Raise when a retry did as many manifests as Airflow takes, and others are unfinished."""
-    left = unfinished(context) if len(processed) >= longest_list() else []
-    if left:
+    remaining = unfinished(context) if len(processed) >= longest_list() else []
+    if remaining:
         raise NotDone(
-            f"the {len(processed)} manifests of this run are published, and {len(left)} more are unfinished: Airflow "
-            "makes no more tasks of one list",
+            f"the {len(processed)} manifests of this run are published, and {len(remaining)} more are unfinished: "
+            "Airflow makes no more tasks of one list",
             next_step=f"trigger the retry again until nothing is left, or: tidemark retry {context.pipeline_name}",
             pipeline=context.pipeline_name,
         )

@@ -87,8 +87,8 @@ class ProcessManifestOperator(SparkSubmitOperator):
                 )
                 raise
             self.lineage = lineage_if_asked(pipeline_context, outcome)
-            self._tell(log_lines.ends(pipeline_context, outcome, self._page()))
-            event_log.tell(events.attempt_ends(pipeline_context.pipeline_name, outcome))
+            self._write_log(log_lines.ends(pipeline_context, outcome, self._page()))
+            event_log.emit(events.attempt_ends(pipeline_context.pipeline_name, outcome))
 
     def manifest_label(self) -> str:
         """Manifest and ranges, for the square of the task; Airflow renders it when the task starts, and at its end."""
@@ -101,7 +101,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
     def _page(self) -> str | None:
         return addresses.page_address(self.pipeline.name, int(self.manifest_id))
 
-    def _tell(self, lines: list[str]) -> None:
+    def _write_log(self, lines: list[str]) -> None:
         for line in lines:
             self.log.info(line)
 
@@ -143,8 +143,8 @@ class ProcessManifestOperator(SparkSubmitOperator):
     def _begins(self, order: Order, pipeline_context: Context) -> None:
         names = {sink.name for sink in order.sinks}
         targets = [sink.target for sink in pipeline_context.sinks if sink.name in names]
-        self._tell(log_lines.begins(order, targets, self._page()))
-        event_log.tell(events.attempt_begins(order))
+        self._write_log(log_lines.begins(order, targets, self._page()))
+        event_log.emit(events.attempt_begins(order))
 
     def _on_server(self, order: Order, stage: Stage, pipeline_context: Context) -> Receipt:
         self._begins(order, pipeline_context)

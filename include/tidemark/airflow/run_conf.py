@@ -120,9 +120,9 @@ def require_chosen_done(context: Context, params: Mapping[str, Any], processed: 
     require_done(context, processed)
     if params.get("retry_unfinished"):
         refuse_rest(context, processed)
-    if params.get("fill") and (left := context.database.publications.lacking(context.pipeline_name, params["fill"])):
+    if params.get("fill") and (lacking := context.database.publications.lacking(context.pipeline_name, params["fill"])):
         raise NotDone(
-            f"sink {params['fill']} still lacks {count_of(len(left), 'manifest')}",
+            f"sink {params['fill']} still lacks {count_of(len(lacking), 'manifest')}",
             next_step=f"trigger the fill again, or: tidemark fill {context.pipeline_name} {params['fill']} --why TEXT",
             pipeline=context.pipeline_name,
             sink=params["fill"],

@@ -44,7 +44,7 @@ def airflow_verdict() -> Iterator[None]:
     try:
         yield
     except TidemarkError as error:
-        event_log.tell(events.failed(error))
+        event_log.emit(events.failed(error))
         verdict = TriedAgain if may_help(error) else FailedAtOnce
         raise verdict("\n".join([str(error), *_page(error)])) from None
 

@@ -74,7 +74,7 @@ def _decide(
 
 
 def _show(decision_name: str, decision: Decision, pipeline_name: str, as_json: bool) -> None:
-    log.tell(events.decided(pipeline_name, decision_name, decision))
+    log.emit(events.decided(pipeline_name, decision_name, decision))
     output.decided(decision, as_json, pipeline_name)
 
 
@@ -162,7 +162,7 @@ def archive(
         archived = archive_manifests(context, with_zone(before), why, batch=batch, dry_run=dry_run)
         span = f"{count_of(archived.manifests, 'manifest')}, {archived.first_manifest} to {archived.last_manifest}"
         lines = [span] if archived.manifests else []
-        log.tell(events.decided(pipeline_name, "archive", Decision(tuple(lines), dry_run=dry_run)))
+        log.emit(events.decided(pipeline_name, "archive", Decision(tuple(lines), dry_run=dry_run)))
         output.archived(archived, as_json)
 
 

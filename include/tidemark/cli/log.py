@@ -25,7 +25,7 @@ def open_console(stderr: bool = False) -> Console:
     return console
 
 
-def tell(line: LogLine) -> None:
+def emit(line: LogLine) -> None:
     """Write a line for programs; a log for people has none."""
     if chosen_format() is LogFormat.JSON:
         level = "error" if line.event is Event.FAILED else "info"
@@ -47,14 +47,14 @@ def show_warnings() -> None:
 
 def note(text: str) -> None:
     if chosen_format() is LogFormat.JSON:
-        tell(events.note(text))
+        emit(events.note(text))
     else:
         open_console(stderr=True).print(text, style="dim", markup=False)
 
 
 def error(error: TidemarkError) -> None:
     if chosen_format() is LogFormat.JSON:
-        tell(events.failed(error))
+        emit(events.failed(error))
         return
     console = open_console(stderr=True)
     what, _, next_step = str(error).partition("\nnext: ")
@@ -65,16 +65,16 @@ def error(error: TidemarkError) -> None:
         console.print(next_step, markup=False)
 
 
-def tell_failures(errors: Iterable[TidemarkError]) -> None:
+def emit_failures(errors: Iterable[TidemarkError]) -> None:
     """For programs; people read them in the result of the command."""
     for each in errors:
-        tell(events.failed(each))
+        emit(events.failed(each))
 
 
 def left_out(manifest: Manifest) -> None:
     """Say that nobody begins with a manifest, since an attempt is at work on it."""
     if chosen_format() is LogFormat.JSON:
-        tell(events.left_out(manifest))
+        emit(events.left_out(manifest))
         return
     fence = f"tidemark replay {manifest.pipeline_name} --manifest {manifest.id} --take-over"
     note(f"manifest {manifest.id} is left out: attempt {manifest.attempt} is at work; to fence it: {fence}")
@@ -93,7 +93,7 @@ class LoggedProgress(Progress):
             note(f"[{number}/{of}] manifest {manifest.id}: {what} ...")
 
     def ended(self, outcome: Outcome) -> None:
-        tell(events.attempt_ends(self.pipeline_name, outcome))
+        emit(events.attempt_ends(self.pipeline_name, outcome))
         indent = ""
         if chosen_format() is LogFormat.TEXT:
             counts, indent = outcome.counts, "      "

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from tidemark.api import asked_sources, known_pipelines
+from tidemark.api import answers_of_sources, known_pipelines
 from tidemark.cli import log
 from tidemark.cli.opened import connections_of, database_of
 from tidemark.cli.options import Commands, common_options, pipeline_argument
@@ -63,7 +63,7 @@ def metrics(
             known = known_pipelines(environment, database, pipeline_name)
             heard = dict.fromkeys(known, NOT_ASKED)
             if lag:
-                heard |= asked_sources(database, known, lambda named: connections_of(*named, limit=LOOK_UP))
+                heard |= answers_of_sources(database, known, lambda named: connections_of(*named, limit=LOOK_UP))
             with database.reading_ahead(known):
                 return [_measured(database, name, deployed, heard[name]) for name, deployed in known.items()]
 

@@ -110,9 +110,9 @@ class LoggedStage:
     """Stages manifests as ``stage_in`` has it; the log says that an attempt begins, and how far Spark is."""
 
     def __init__(self, environment: Environment, context: Context, master: str | None) -> None:
-        self._spark = engines.stage_in(context, environment, master, tell=log.note)
+        self._spark = engines.stage_in(context, environment, master, report=log.note)
         self.start, self.end_jobs = self._spark.start, self._spark.end_jobs
 
     def __call__(self, order: Order) -> Receipt:
-        log.tell(events.attempt_begins(order))
+        log.emit(events.attempt_begins(order))
         return self._spark(order)

@@ -120,8 +120,8 @@ def finished(views: Sequence[ManifestView], *, nothing: str) -> None:
     open_console().print(table)
     for view in views:
         if view.archived is not None:
-            told = f"archived on {_time(view.archived.at)} UTC by {view.archived.by}: {view.archived.why}"
-            open_console().print(f"manifest {view.id}: {told}; it cannot be replayed any more", markup=False)
+            archived = f"archived on {_time(view.archived.at)} UTC by {view.archived.by}: {view.archived.why}"
+            open_console().print(f"manifest {view.id}: {archived}; it cannot be replayed any more", markup=False)
         behind = [published.sink for published in view.publications if published.behind]
         if behind:
             what = f"manifest {view.id}: a replay has not reached {', '.join(behind)}"

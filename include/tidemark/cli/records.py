@@ -138,6 +138,6 @@ def dead_letters(
         stage = LoggedStage(environment, context, master)
         progress = log.LoggedProgress(pipeline_name)
         result = bring_back(context, selection, str(why), stage, progress, dry_run=dry_run)
-        log.tell_failures(result.errors.values())
+        log.emit_failures(result.errors.values())
         output_records.brought_back(result, as_json)
     command.exit(1 if result.errors or result.left else 0)

@@ -63,7 +63,7 @@ def plan(
         planned = plan_ranges(context, tick, dry_run=dry_run)
         watch.end()
         if not dry_run:
-            log.tell(events.planned(pipeline_name, planned))
+            log.emit(events.planned(pipeline_name, planned))
         older = older_unfinished(context, planned.manifests)
         output.planned(planned.with_unfinished(older, unfinished_lines(context, older)), as_json)
 
@@ -91,7 +91,7 @@ def run(
     ):
         planned = plan_ranges(context, tick)
         watch.end()
-        log.tell(events.planned(pipeline_name, planned))
+        log.emit(events.planned(pipeline_name, planned))
         older = older_unfinished(context, planned.manifests)
         taken = to_take_along(context, older)
         taken_ids = [manifest.id for manifest in taken]
@@ -101,7 +101,7 @@ def run(
         with _watched(environment, pipeline_name, Task.CLOSE):
             closing = close(context, planned.run_key, processed=taken_ids)
         if closing.closed_hours:
-            log.tell(events.hours_complete(pipeline_name, closing.closed_hours))
+            log.emit(events.hours_complete(pipeline_name, closing.closed_hours))
         done = context.database.manifests.find(ids=[*closing.manifests, *closing.taken_along])
         output.closed(closing, manifest_views(context.database, done), as_json)
 
@@ -189,7 +189,7 @@ def fill(
     with opened(environment, pipeline_name) as context:
         stage = LoggedStage(environment, context, master)
         filled = fill_sink(context, sink, why, stage, log.LoggedProgress(pipeline_name), dry_run=dry_run)
-        log.tell_failures(filled.errors.values())
+        log.emit_failures(filled.errors.values())
         output.filled(filled, as_json)
     command.exit(1 if filled.errors or filled.left else 0)
 

@@ -114,13 +114,13 @@ def _state_of_refusal(dsn: str, _words: str) -> str:
 def _finish_handshake(connection: pq.abc.PGconn) -> None:
     deadline = time.monotonic() + _ANSWER_S
     while (wanted := connection.connect_poll()) in (pq.PollingStatus.READING, pq.PollingStatus.WRITING):
-        left = deadline - time.monotonic()
-        if left <= 0:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
             return
         event = selectors.EVENT_READ if wanted is pq.PollingStatus.READING else selectors.EVENT_WRITE
         with selectors.DefaultSelector() as selector:  # the next host of the connection string has another socket
             selector.register(connection.socket, event)
-            selector.select(left)
+            selector.select(remaining)
 
 
 def message_of(error: psycopg.Error) -> str:

@@ -138,7 +138,7 @@ CROSS JOIN LATERAL (
       AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id AND g.sink = %(sink)s)) m
 ORDER BY m.id;
 
--- name: kept_of_retired_sinks
+-- name: published_by_retired_sinks
 -- What retired sinks have published: nobody removes it, also when another sink uses the target again.
 SELECT s.target AS root, p.manifest_id, p.attempt, coalesce((
     SELECT array_agg(o.object ->> 'path') FROM attempt a

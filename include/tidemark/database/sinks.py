@@ -14,7 +14,7 @@ class Sinks(Part):
 
     def standing(self, pipeline_name: str) -> list[str]:
         """The names of the known sinks that are not retired."""
-        return [sink.name for sink in self.known(pipeline_name) if sink.stands]
+        return [sink.name for sink in self.known(pipeline_name) if sink.is_current]
 
     def folders(self, topics: Sequence[str]) -> list[Row]:
         """Where each pipeline writes, or wrote, these topics: pipeline, sink, topic, folders, shared_with."""
@@ -48,6 +48,6 @@ class Sinks(Part):
     def end_rename(self, pipeline_name: str, new: str) -> None:
         self._sql.rows("end_rename", pipeline_name=pipeline_name, new=new)
 
-    def kept_of_retired(self, pipeline_name: str) -> list[Row]:
+    def published_by_retired(self, pipeline_name: str) -> list[Row]:
         """Each publication in a retired sink: root, manifest_id, attempt, paths."""
-        return self._sql.rows("kept_of_retired_sinks", pipeline_name=pipeline_name)
+        return self._sql.rows("published_by_retired_sinks", pipeline_name=pipeline_name)

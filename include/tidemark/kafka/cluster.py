@@ -218,8 +218,8 @@ class KafkaCluster:
         if not topics:
             return []
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-        asked = self._admin.describe_configs(resources, request_timeout=TIMEOUT_S)
-        configs = self._results(asked, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+        requested = self._admin.describe_configs(resources, request_timeout=TIMEOUT_S)
+        configs = self._results(requested, KafkaError.TOPIC_AUTHORIZATION_FAILED)
         return sorted(
             resource.name
             for resource, config in configs.items()
@@ -240,8 +240,8 @@ class KafkaCluster:
         return int(options["transaction.max.timeout.ms"]) / 1000 if options else None
 
     def _options_of(self, kind: ResourceType, name: str, without_right: int) -> Mapping[str, str]:
-        asked = self._admin.describe_configs([ConfigResource(kind, name)], request_timeout=TIMEOUT_S)
-        [options] = self._results(asked, without_right).values()
+        requested = self._admin.describe_configs([ConfigResource(kind, name)], request_timeout=TIMEOUT_S)
+        [options] = self._results(requested, without_right).values()
         return {} if isinstance(options, KafkaError) else {key: str(entry.value) for key, entry in options.items()}
 
     def create_topic(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
@@ -289,13 +289,13 @@ class KafkaCluster:
         self, places: Iterable[TopicPartition], spec: Callable[[], OffsetSpec], isolation: IsolationLevel
     ) -> dict[TopicPartition, tuple[int, int]]:
         """(offset, timestamp in ms) of each partition; offset -1 means none."""
-        asked = {KafkaPartition(place.topic, place.partition): place for place in places}
-        if not asked:
+        requested = {KafkaPartition(place.topic, place.partition): place for place in places}
+        if not requested:
             return {}
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             futures = self._admin.list_offsets(
-                {partition: spec() for partition in asked}, isolation_level=isolation, request_timeout=TIMEOUT_S
+                {partition: spec() for partition in requested}, isolation_level=isolation, request_timeout=TIMEOUT_S
             )
             answers: dict[TopicPartition, tuple[int, int]] = {}
             refused: KafkaError | None = None
@@ -303,7 +303,7 @@ class KafkaCluster:
                 if isinstance(answer, KafkaError):
                     refused = answer
                 else:
-                    answers[asked[partition]] = (answer.offset, answer.timestamp)
+                    answers[requested[partition]] = (answer.offset, answer.timestamp)
             if refused is None:
                 return answers
             if refused.code() not in LEADER_HAS_CHANGED or time.monotonic() > deadline:
@@ -355,9 +355,9 @@ class KafkaCluster:
         consumer = Consumer({**self._reading("read_uncommitted"), "enable.partition.eof": True}, logger=_SILENT)
         deadline = time.monotonic() + SINGLE_RECORDS_S
         try:
-            consumer.assign([KafkaPartition(*at, asked[-1][1]) for at, asked in waiting.items()])
-            while waiting and (left := deadline - time.monotonic()) > 0:
-                message = consumer.poll(left)
+            consumer.assign([KafkaPartition(*at, requested[-1][1]) for at, requested in waiting.items()])
+            while waiting and (remaining := deadline - time.monotonic()) > 0:
+                message = consumer.poll(remaining)
                 if message is None:
                     break
                 at = (message.topic() or "", message.partition() or 0)
@@ -379,8 +379,8 @@ class KafkaCluster:
 
     def group(self, name: str, places: Sequence[TopicPartition]) -> ConsumerGroup:
         """The state of a consumer group; it is asked before the offsets, so a group that stops in between is active."""
-        asked = {(place.topic, place.partition): place for place in places}
-        request = ConsumerGroupTopicPartitions(name, [KafkaPartition(*pair) for pair in asked])
+        requested = {(place.topic, place.partition): place for place in places}
+        request = ConsumerGroupTopicPartitions(name, [KafkaPartition(*pair) for pair in requested])
         described = self._coordinated(lambda: self._admin.describe_consumer_groups([name], request_timeout=TIMEOUT_S))
         answer = self._coordinated(
             # Without require_stable an offset that a transaction is about to replace looks like the newest.
@@ -389,7 +389,7 @@ class KafkaCluster:
         committed: dict[TopicPartition, int] = {}
         unsettled: list[TopicPartition] = []
         for partition in answer.topic_partitions if answer else []:
-            place, error = asked[partition.topic, partition.partition], partition.error
+            place, error = requested[partition.topic, partition.partition], partition.error
             if error is not None and error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT:
                 unsettled.append(place)
             elif error is not None:

@@ -39,8 +39,8 @@ def differs(known: LastRecord, record: Record | None, *, may_vanish: bool) -> bo
 def _holds_other(at: TopicPartition, known: LastRecord, answers: Answers, *, may_vanish: bool) -> bool:
     """Whether the log was read at a known record and holds another one. What retention took, or was not read in time,
     is no other."""
-    asked = (at, known.offset)
-    return asked in answers and differs(known, answers[asked], may_vanish=may_vanish)
+    place = (at, known.offset)
+    return place in answers and differs(known, answers[place], may_vanish=may_vanish)
 
 
 def _is_newer(record: Record, leader_epoch: int | None) -> bool:
@@ -131,23 +131,23 @@ def _holds(log: PartitionState, offset: int) -> bool:
     return log.log_start <= offset < log.log_end
 
 
-def _left(parts: Sequence[tuple[int, int]], log: PartitionState) -> list[tuple[int, int]]:
+def _still_held(parts: Sequence[tuple[int, int]], log: PartitionState) -> list[tuple[int, int]]:
     """What of these offsets the log still holds and a reader may see, the lowest first; what meets is one part."""
-    left: list[tuple[int, int]] = []
+    remaining: list[tuple[int, int]] = []
     for start, end in sorted(parts):
         start, end = max(start, log.log_start), min(end, log.last_stable)
-        if left and start == left[-1][1]:
-            left[-1] = (left[-1][0], max(end, start))
+        if remaining and start == remaining[-1][1]:
+            remaining[-1] = (remaining[-1][0], max(end, start))
         elif start < end:
-            left.append((start, end))
-    return left
+            remaining.append((start, end))
+    return remaining
 
 
 def _starts(
     empty: Mapping[TopicPartition, Sequence[tuple[int, int]]], logs: Mapping[TopicPartition, PartitionState]
 ) -> list[tuple[TopicPartition, int]]:
     """Where each part begins that was read without a record and that the log still holds."""
-    return [(at, start) for at, parts in empty.items() for start, _ in _left(parts, logs[at])]
+    return [(at, start) for at, parts in empty.items() for start, _ in _still_held(parts, logs[at])]
 
 
 class Published:
@@ -244,7 +244,7 @@ class Search:
 
         ``answers`` has the first record from each of them on, where it was read in time; without it the log is read.
         """
-        for start, end in _left(parts, log):
+        for start, end in _still_held(parts, log):
             record = self._read(log, start) if answers is None else answers.get((log.at, start))
             if record is None or record.offset >= end:
                 continue

@@ -37,9 +37,9 @@ class ExpectedByDatabase:
         return {manifest.id: manifest for manifest in manifests}
 
     def not_own(self, manifest_ids: Iterable[int]) -> set[int]:
-        asked = set(manifest_ids)
-        known = self._database.manifests.find(self._pipeline_name, ids=sorted(asked)) if asked else []
-        return asked - {manifest.id for manifest in known}
+        wanted = set(manifest_ids)
+        known = self._database.manifests.find(self._pipeline_name, ids=sorted(wanted)) if wanted else []
+        return wanted - {manifest.id for manifest in known}
 
     def highest(self) -> int:
         return self._database.manifests.highest_id(self._pipeline_name)
@@ -58,9 +58,9 @@ class ExpectedByDatabase:
         published = self._database.publications.objects(self._pipeline_name if of is None else None, of)
         return [(id_, object_) for id_, _, object_ in published if object_.sink == self._sink_name]
 
-    def kept_of_retired(self) -> set[tuple[str, str]]:
+    def published_by_retired(self) -> set[tuple[str, str]]:
         places: set[tuple[str, str]] = set()
-        for row in self._database.sinks.kept_of_retired(self._pipeline_name):
+        for row in self._database.sinks.published_by_retired(self._pipeline_name):
             record = RecordName(self._pipeline_name, row["manifest_id"], row["attempt"])
             places |= {(row["root"], key) for key in (str(record), *row["paths"])}
         return places

@@ -32,7 +32,7 @@ def not_in_file(pipeline: Pipeline, database: ManifestDatabase) -> list[str]:
         f"sink {sink.name} ({sink.target}) is known and not in the pipeline file: what is published there stays; "
         f"put it back, or: tidemark retire sink {pipeline.name} {sink.name} --why TEXT"
         for sink in database.sinks.known(pipeline.name)
-        if sink.stands and sink.name not in in_file
+        if sink.is_current and sink.name not in in_file
     ]
 
 
@@ -47,7 +47,7 @@ def is_not_filled(pipeline_name: str, sink_name: str, manifests: Sequence[int]) 
 def refuse_unlike(pipeline: Pipeline, sinks: Sequence[KnownSink]) -> None:
     """Raise ``ConfigurationError`` unless names and targets of the file are those that are known, or new ones."""
     known = {sink.name: sink for sink in sinks}
-    standing = [sink for sink in sinks if sink.stands]
+    standing = [sink for sink in sinks if sink.is_current]
     for sink in standing:
         if sink.renamed_from is not None:
             raise ConfigurationError(

@@ -55,8 +55,8 @@ def unfinished_lines(context: Context, older: Sequence[Manifest], taken: Collect
     ]
     if len(older) > NAMED:
         lines.append(f"unfinished: {len(older) - NAMED:,} more; next: tidemark status {context.pipeline_name}")
-    left = [manifest for manifest in older if manifest.id not in taken]
-    return [*lines, f"next: {' and '.join(commands(left))}"] if left else lines
+    not_taken = [manifest for manifest in older if manifest.id not in taken]
+    return [*lines, f"next: {' and '.join(commands(not_taken))}"] if not_taken else lines
 
 
 def described(manifest: Manifest) -> str:

@@ -10,15 +10,15 @@ def report_progress(context: Context) -> str | None:
     on it."""
     if not context.source.reports_progress:
         return None
-    told: dict[TopicPartition, int] | None = None
+    reported: dict[TopicPartition, int] | None = None
     try:
         names = context.database.pipelines.former_names(context.pipeline_name)
         former = [row["name"] for row in names if row["pipeline"] == context.pipeline_name]
         database_id = context.database.id()
         # Of two that tell at once, the last asks again, and has then told what is newest.
-        while (now := published_ends(context)) != told:
+        while (now := published_ends(context)) != reported:
             context.source.report_progress(now, database_id, former)
-            told = now
+            reported = now
     except TidemarkError as error:
         return f"the source is not told how far all is published: {error.what}; {error.next_step}"
     return None

@@ -202,7 +202,7 @@ class KnownSink:
         return self.target.startswith(("/", "s3://"))
 
     @property
-    def stands(self) -> bool:
+    def is_current(self) -> bool:
         return self.retired_at is None
 
 

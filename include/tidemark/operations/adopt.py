@@ -534,8 +534,8 @@ def _publish(context: Context, entry: _Entry) -> None:
     database = context.database
     database.manifests.unblock(entry.manifest_id)
     for receipt in entry.by_attempt():
-        whole = receipt.joined(database.attempts.receipt(entry.manifest_id, receipt.attempt))
-        database.adoption.insert_attempt(whole, asdict(whole))
+        joined = receipt.joined(database.attempts.receipt(entry.manifest_id, receipt.attempt))
+        database.adoption.insert_attempt(joined, asdict(joined))
     newest_attempt = database.attempts.newest(entry.manifest_id)
     for sink in context.sinks:
         if sink.name in entry.receipts:

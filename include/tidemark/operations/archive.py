@@ -66,10 +66,10 @@ def foldable(
                     break
                 if manifest_id is not None:
                     reached[manifest_id] += 1
-        whole = {manifest_id for manifest_id in chosen if reached[manifest_id] == ranges_of[manifest_id]}
-        if whole == chosen:
+        complete = {manifest_id for manifest_id in chosen if reached[manifest_id] == ranges_of[manifest_id]}
+        if complete == chosen:
             return sorted(chosen)
-        chosen = whole
+        chosen = complete
 
 
 def archive(context: Context, before: datetime, why: str, *, batch: int = BATCH, dry_run: bool) -> NewArchive:
@@ -185,8 +185,8 @@ def _stops(context: Context, before: datetime, oldest: _Oldest) -> list[Problem]
     """The first manifest of each chain that is old enough and may not be archived; by id, at most ``NAMED``."""
     folded, ids = set(oldest.folded), set()
     for parts in oldest.chains.values():
-        left = [row["manifest_id"] for row in parts if row["manifest_id"] not in (None, *folded)]
-        ids |= {manifest_id for manifest_id in left[:1] if oldest.refused.get(manifest_id, "recent") != "recent"}
+        rest = [row["manifest_id"] for row in parts if row["manifest_id"] not in (None, *folded)]
+        ids |= {manifest_id for manifest_id in rest[:1] if oldest.refused.get(manifest_id, "recent") != "recent"}
     manifests = context.database.manifests.find(ids=sorted(ids)[:NAMED]) if ids else []
     return [_stop(manifest, oldest.refused[manifest.id], before) for manifest in manifests]
 

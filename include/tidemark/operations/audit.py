@@ -19,7 +19,7 @@ from tidemark.model.verdict import NextStep, Verdict, command
 from tidemark.paths import RecordName
 from tidemark.sinks.base import Contents, Expected, Sink, WriteMode
 from tidemark.sinks.capabilities import KeepsDeadLetterFiles
-from tidemark.sinks.stored.published_files import lost_dead_letters
+from tidemark.sinks.object_store.published_files import lost_dead_letters
 
 KEPT = 20  # differences that the database keeps of an audit, for the page; the audit itself tells all
 KEPT_CHARACTERS = 500  # of each line of them

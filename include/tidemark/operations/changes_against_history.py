@@ -44,7 +44,7 @@ def _never_planned(pipeline: Pipeline, database: ManifestDatabase, names: Collec
     targets = {sink.target for sink in pipeline.sinks}
     alike = looks_renamed_from(pipeline, database)
     for name in database.pipelines.names(retired=True):
-        shared = sorted(targets & {sink.target for sink in database.sinks.known(name) if sink.stands})
+        shared = sorted(targets & {sink.target for sink in database.sinks.known(name) if sink.is_current})
         if name == alike or (name not in names and shared):
             undo = (
                 f"tidemark retire pipeline {name} --undo --why TEXT, then: "
@@ -67,7 +67,7 @@ def _never_planned(pipeline: Pipeline, database: ManifestDatabase, names: Collec
 def _topics(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
     planned = {chain.at.topic for chain in database.chains.of_pipeline(pipeline.name)}
     new = sorted({*pipeline.source.topics} - planned)
-    left = sorted(topic for topic in planned if not pipeline.source.reads(topic))
+    unread = sorted(topic for topic in planned if not pipeline.source.reads(topic))
     changes = []
     if new:
         changes.append(
@@ -76,11 +76,11 @@ def _topics(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
                 "starting_offsets says"
             )
         )
-    if left:
+    if unread:
         changes.append(
             Change(
-                f"topics {listed(left)} are not read any more: what is published of them stays, and what arrives from "
-                "now on is not read",
+                f"topics {listed(unread)} are not read any more: what is published of them stays, and what arrives "
+                "from now on is not read",
                 "put them back before retention takes what you want; the next run then goes on where the last ended",
             )
         )

@@ -98,8 +98,8 @@ def completeness(context: Context, until: datetime, since: datetime | None = Non
 def _stops(context: Context, places: Sequence[TopicPartition], until: datetime) -> dict[TopicPartition, int]:
     """Where a time is in the source; without an entry for a partition whose topic is gone, or that has no record of
     then or later: all of it is before."""
-    there, _ = context.source.partitions(sorted({place.topic for place in places}))
-    answers = context.source.offsets_at(sorted({*there} & {*places}), until)
+    existing, _ = context.source.partitions(sorted({place.topic for place in places}))
+    answers = context.source.offsets_at(sorted({*existing} & {*places}), until)
     trusted = datetime.now(UTC) + CLOCK_TOLERANCE
     return {place: answer[0] for place, answer in answers.items() if answer is not None and answer[1] <= trusted}
 

@@ -44,7 +44,7 @@ class Lags:
     def __init__(self, limit: float = LIMIT) -> None:
         self._limit = limit
         self._lock = threading.Lock()
-        self._asked: dict[str, tuple[object, float, _Answering]] = {}
+        self._answering: dict[str, tuple[object, float, _Answering]] = {}
         self._heard: dict[str, tuple[object, float, tuple[Lag, ...]]] = {}
         self._waiting: deque[tuple[str, object, Ask, _Answering]] = deque()
 
@@ -53,14 +53,14 @@ class Lags:
 
         ``sources``: what the files say of each source now. What another one has answered is no answer.
         """
-        asked = {name: self._begun(name, sources.get(name), ask) for name, ask in asks.items()}
+        futures = {name: self._begun(name, sources.get(name), ask) for name, ask in asks.items()}
         self._add_threads()
-        waited_for, deadline = set(asked.values()), time.monotonic() + self._limit
-        while waited_for and (left := deadline - time.monotonic()) > 0:
-            done, waited_for = wait(waited_for, timeout=min(STUCK, left), return_when=FIRST_COMPLETED)
+        waited_for, deadline = set(futures.values()), time.monotonic() + self._limit
+        while waited_for and (remaining := deadline - time.monotonic()) > 0:
+            done, waited_for = wait(waited_for, timeout=min(STUCK, remaining), return_when=FIRST_COMPLETED)
             if not done:
                 self._add_threads()
-        return {name: self._answer(name, sources.get(name), future) for name, future in asked.items()}
+        return {name: self._answer(name, sources.get(name), future) for name, future in futures.items()}
 
     def _answer(self, name: str, source: object, future: _Answering) -> Answer:
         if not future.done() and name in self._heard:
@@ -71,11 +71,11 @@ class Lags:
 
     def _begun(self, name: str, source: object, ask: Ask) -> _Answering:
         with self._lock:
-            of_source, began, future = self._asked.get(name, (None, 0.0, None))
+            of_source, began, future = self._answering.get(name, (None, 0.0, None))
             is_old = future is not None and future.done() and time.monotonic() - began > FRESH
             if future is None or is_old or of_source != source:
                 future = Future()
-                self._asked[name] = source, time.monotonic(), future
+                self._answering[name] = source, time.monotonic(), future
                 self._waiting.append((name, source, ask, future))
             return future
 

@@ -64,10 +64,10 @@ def _first_runs(pipeline: Pipeline, runs: NextRuns) -> Change:
 
 
 def _other_times(pipeline: Pipeline, cuts: Sequence[datetime], next_: datetime) -> Change:
-    there = f"those of {_at(cuts[1])} and {_at(cuts[0])}" if len(cuts) > 1 else f"that of {_at(cuts[0])}"
+    newest = f"those of {_at(cuts[1])} and {_at(cuts[0])}" if len(cuts) > 1 else f"that of {_at(cuts[0])}"
     return Change(
-        f'schedule is "{pipeline.schedule}", and the newest scheduled runs, {there}, were by another one, or runs were '
-        f"left out: the next is that of {_at(next_)}. It reads on where the last one ended: nothing is left out, "
+        f'schedule is "{pipeline.schedule}", and the newest scheduled runs, {newest}, were by another one, or runs '
+        f"were left out: the next is that of {_at(next_)}. It reads on where the last one ended: nothing is left out, "
         "nothing is read twice, and runs that are planned keep their ranges",
         "what depends on the time between two runs must fit the new one: max_age, airflow.deadline, slice.max_slices, "
         "and DAGs that wait for clock times",

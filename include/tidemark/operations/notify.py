@@ -119,15 +119,15 @@ def notify(
     A problem that may end by itself is told when it has lasted for ``after``. Raises ``NotDone`` when a notice is not
     delivered; what was told before stays told. Raises ``Unavailable`` when another process does not end.
     """
-    told: list[Notice] = []
+    sent: list[Notice] = []
     with _only_one(memory):
         statuses = look()
         now = datetime.now(UTC)
         looked_at = {status.pipeline_name: status for status in statuses}
         known = {notice.key: notice for notice in map(_of_json, _read(memory))}
 
-        def tell(notice: Notice, afterwards: Notice | None) -> None:
-            told.append(notice)
+        def send(notice: Notice, afterwards: Notice | None) -> None:
+            sent.append(notice)
             if not dry_run:
                 deliver(notice)
                 _keep(memory, known, notice.key, afterwards)
@@ -139,15 +139,15 @@ def notify(
         for key, kept in list(known.items()):
             if key not in problems and _is_over(kept, looked_at, is_gone):
                 if kept.told:
-                    tell(replace(kept, over=True), None)
+                    send(replace(kept, over=True), None)
                 known.pop(key, None)
         for key, notice in problems.items():
             kept = known[key]
             if not kept.told and (notice.kind in AT_ONCE or now - kept.since >= after):
-                tell(replace(notice, since=kept.since), replace(notice, since=kept.since, told=True))
+                send(replace(notice, since=kept.since), replace(notice, since=kept.since, told=True))
         if not dry_run:
             _write(memory, known)
-    return told
+    return sent
 
 
 def _is_over(notice: Notice, looked_at: Mapping[str, Status], is_gone: Callable[[Notice], bool]) -> bool:

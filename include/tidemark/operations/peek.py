@@ -83,8 +83,8 @@ def peek(pipeline: Pipeline, source: Source, selection: RecordSelection) -> Peek
     BatchProcessor(_without_transforms(lenient_order)).process("peek", [batch], [decoded])
     before = {_place(row): row for row in _in_order(decoded.rows)}
     rows = [{**row, "before": before[_place(row)]["data"]} for row in rows]
-    left = {_place(row) for row in (*rows, *letters)}
-    taken_away = [{**row, "targets": []} for place, row in before.items() if place not in left]
+    remaining = {_place(row) for row in (*rows, *letters)}
+    taken_away = [{**row, "targets": []} for place, row in before.items() if place not in remaining]
     return Peeked(rows, letters, refusal, taken_away)
 
 
@@ -158,11 +158,11 @@ def _places(pipeline: Pipeline, source: Source, selection: RecordSelection) -> l
 def spread(available: Mapping[TopicPartition, int], count: int) -> dict[TopicPartition, int]:
     """How many of ``count`` records to take from each partition: as evenly as possible, never more than it has."""
     shares: dict[TopicPartition, int] = {}
-    left = count
+    remaining = count
     smallest_first = sorted((span, place) for place, span in available.items())
     for number, (span, place) in enumerate(smallest_first):
-        shares[place] = min(span, -(-left // (len(available) - number)))
-        left -= shares[place]
+        shares[place] = min(span, -(-remaining // (len(available) - number)))
+        remaining -= shares[place]
     return {place: share for place, share in sorted(shares.items()) if share}
 
 

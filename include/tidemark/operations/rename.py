@@ -52,7 +52,7 @@ def rename_pipeline(context: Context, old: str, why: str, *, dry_run: bool) -> D
         begun = [row for row in database.pipelines.former_names(old) if (row["name"], row["pipeline"]) == (old, new)]
         if not begun:
             _refuse_renaming(context, old)
-        known = {sink.name for sink in database.sinks.known(new if begun else old) if sink.stands}
+        known = {sink.name for sink in database.sinks.known(new if begun else old) if sink.is_current}
         sinks = [sink for sink in context.sinks if sink.name in known]
         for sink in sinks:  # this also shows whether each target answers, before anything changes
             if sink.ledger.owner():
@@ -127,7 +127,7 @@ def _refuse_renaming(context: Context, old: str) -> None:
     sinks = database.sinks.known(old)
     refuse_unlike(context.pipeline.model_copy(update={"name": old}), sinks)
     for sink in sinks:
-        if sink.stands and sink.name not in context.sink_names():
+        if sink.is_current and sink.name not in context.sink_names():
             raise ConfigurationError(
                 f"sink {sink.name} ({sink.target}) is known and not in the file of {new}",
                 next_step=f"put it back; or set the name back, then: tidemark retire sink {old} {sink.name} --why TEXT",

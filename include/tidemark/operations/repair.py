@@ -40,14 +40,14 @@ def repair(context: Context, why: str, *, dry_run: bool) -> Decision:
         ahead = {manifest_id for manifest_id, is_missing in publisher.out_of_step(sink).items() if not is_missing}
         if isinstance(sink.output, TakesBack):
             candidates = sink.output.leftovers(ExpectedByDatabase(context.database, sink))
-            leftovers = [left for left in candidates if left.manifest_id not in ahead]
+            leftovers = [leftover for leftover in candidates if leftover.manifest_id not in ahead]
             if not dry_run:
                 leftovers = _declared(context, sink, leftovers)
-            changed = {left.manifest_id for left in leftovers if left.manifest_id}
-            removed = [f"{verb} {left.key}" for left in leftovers]
+            changed = {leftover.manifest_id for leftover in leftovers if leftover.manifest_id}
+            removed = [f"{verb} {leftover.key}" for leftover in leftovers]
             if removed and not dry_run:
                 _note(context, why, removed, changed)
-                sink.output.remove([left.key for left in leftovers])
+                sink.output.remove([leftover.key for leftover in leftovers])
             lines += removed
             manifests |= changed
         lines += [f"not repaired: {what}" for what in _waiting(context, sink, ahead)]
@@ -73,18 +73,20 @@ def _declared(context: Context, sink: Sink, leftovers: Sequence[Leftover]) -> li
     attempt, all.
     """
     kept: dict[tuple[int, int], set[str]] = {}
-    for left in leftovers:
-        if left.manifest_id is None or (left.manifest_id, left.attempt) in kept:
+    for leftover in leftovers:
+        if leftover.manifest_id is None or (leftover.manifest_id, leftover.attempt) in kept:
             continue
-        is_declared = context.database.attempts.take_back(left.manifest_id, left.attempt, sink.name)
-        receipt = None if is_declared else context.database.attempts.receipt(left.manifest_id, left.attempt)
-        given_up = context.database.decisions.accepted_damage(left.manifest_id, sink.name, left.attempt)
+        is_declared = context.database.attempts.take_back(leftover.manifest_id, leftover.attempt, sink.name)
+        receipt = None if is_declared else context.database.attempts.receipt(leftover.manifest_id, leftover.attempt)
+        given_up = context.database.decisions.accepted_damage(leftover.manifest_id, sink.name, leftover.attempt)
         names = {object_.path for object_ in receipt.objects if object_.path not in given_up} if receipt else set()
         if receipt:
-            names.add(str(RecordName(context.pipeline_name, left.manifest_id, left.attempt)))
-        kept[left.manifest_id, left.attempt] = names
+            names.add(str(RecordName(context.pipeline_name, leftover.manifest_id, leftover.attempt)))
+        kept[leftover.manifest_id, leftover.attempt] = names
     return [
-        left for left in leftovers if left.manifest_id is None or left.key not in kept[left.manifest_id, left.attempt]
+        leftover
+        for leftover in leftovers
+        if leftover.manifest_id is None or leftover.key not in kept[leftover.manifest_id, leftover.attempt]
     ]
 
 

@@ -119,7 +119,7 @@ def nobody_at_work(database: ManifestDatabase, pipeline_name: str, why: str) -> 
 
 
 def _standing(context: Context, known: dict[str, KnownSink], name: str) -> KnownSink:
-    standing = [sink.name for sink in known.values() if sink.stands]
+    standing = [sink.name for sink in known.values() if sink.is_current]
     if name not in standing:
         raise NotFound(
             f"the database knows no sink {name} of this pipeline; it knows: {', '.join(standing) or 'none'}",

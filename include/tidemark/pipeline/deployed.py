@@ -72,8 +72,8 @@ def known_files(
     _, pipelines, problem = _survey(folder, env)
     known: dict[str, Deployed | ConfigurationError | None] = dict.fromkeys(planned)
     known |= {each.pipeline.name: each for each in pipelines}
-    told = {own for each in pipelines for own in _problems(each.problem)}
-    problems = [each for each in _problems(problem) if each not in told]
+    of_right_files = {problem for each in pipelines for problem in _problems(each.problem)}
+    problems = [each for each in _problems(problem) if each not in of_right_files]
     for file in dict.fromkeys(Path(each.file) for each in problems):
         named = name_in(file)
         name = named if named in known and known[named] is None else file.name

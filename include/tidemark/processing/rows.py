@@ -76,15 +76,15 @@ class Rows:
         rows = Rows(self.metadata.take(made.kept), made.rows, self.records.take(made.kept), deleted, numbers)
         if rows.numbers is not None:  # else the rows of such records are not among those kept
             rows = rows.without(errors)
-        left = pa.concat_arrays([rows.records, _places(errors)])
-        return Stepped(rows, errors, self._gone(made.filtered, left), self._gone(made.deduplicated, left))
+        remaining = pa.concat_arrays([rows.records, _places(errors)])
+        return Stepped(rows, errors, self._gone(made.filtered, remaining), self._gone(made.deduplicated, remaining))
 
-    def _gone(self, taken: pa.Array, left: pa.Array) -> pa.RecordBatch:
+    def _gone(self, taken: pa.Array, remaining: pa.Array) -> pa.RecordBatch:
         """The metadata of the records of which rows were ``taken`` and that are not ``left``, once each."""
         if self.numbers is None:
             return self.metadata.take(taken)
         records = pc.unique(self.records.take(taken))
-        records = records.filter(pc.invert(pc.is_in(records, value_set=left)))
+        records = records.filter(pc.invert(pc.is_in(records, value_set=remaining)))
         return self.metadata.take(pc.index_in(records, value_set=self.records))
 
     def further(self) -> pa.RecordBatch:

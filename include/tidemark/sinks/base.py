@@ -244,7 +244,7 @@ class Expected(Protocol):
         """(manifest id, object) of every object that is published in this sink, or of those of one manifest."""
         ...
 
-    def kept_of_retired(self) -> set[tuple[str, str]]:
+    def published_by_retired(self) -> set[tuple[str, str]]:
         """(root, key) of every object and record that retired sinks of this pipeline have published."""
         ...
 

@@ -13,7 +13,7 @@ from tidemark.paths import RecordName
 from tidemark.sinks.base import Expected, Output, Record, WriteMode
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.located import Located, RecordStatus
-from tidemark.sinks.stored.dead_letter_files import dead_letters_in, file_with_offset
+from tidemark.sinks.object_store.dead_letter_files import dead_letters_in, file_with_offset
 from tidemark.storage.base import ObjectStore
 
 

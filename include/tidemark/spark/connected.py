@@ -53,7 +53,7 @@ def stage_on(
     home: Path,
     conf: Mapping[str, str],
     connections: Mapping[str, Mapping[str, Any]],
-    tell: Callable[[str], object] | None = None,
+    report: Callable[[str], object] | None = None,
 ) -> Receipt:
     """Do an order on the server; raises as ``job.stage``, and ``Unavailable`` when the server does not answer.
 
@@ -69,7 +69,7 @@ def stage_on(
             send_package(session, home)
             for attempt in range(max(1, order.attempt - OLDER), order.attempt):
                 session.client.interrupt_tag(tag_of(order.manifest_id, attempt))
-            session.client.register_progress_handler(_Progress(remote, tell))
+            session.client.register_progress_handler(_Progress(remote, report))
             with _tagged(session, tag_of(order.manifest_id, order.attempt)), in_memory(connections) as file:
                 return staged(cast("Any", session), order, reader, file if remote.is_here else None)
     except ERRORS as error:
@@ -164,10 +164,10 @@ class _Progress(ProgressHandler):
 
     last_work: ClassVar[float] = 0.0  # when a job of this process was last seen with a task at work
 
-    def __init__(self, remote: Remote, tell: Callable[[str], object] | None) -> None:
+    def __init__(self, remote: Remote, report: Callable[[str], object] | None) -> None:
         self._remote = remote
-        self._tell = tell
-        self._began = self._told = time.monotonic()
+        self._report = report
+        self._began = self._reported_at = time.monotonic()
 
     def __call__(self, stages: Any, inflight_tasks: int, operation_id: Any, done: bool) -> None:
         del operation_id
@@ -181,10 +181,10 @@ class _Progress(ProgressHandler):
                 "published",
                 server=self._remote.address,
             )
-        if self._tell is not None and now - self._told >= EVERY_S and not done:
-            self._told = now
+        if self._report is not None and now - self._reported_at >= EVERY_S and not done:
+            self._reported_at = now
             text = tasks_text(
                 sum(stage.num_completed_tasks for stage in stages or ()), inflight_tasks,
                 sum(stage.num_tasks for stage in stages or ()),
             )  # fmt: skip
-            self._tell(f"after {now - self._began:.0f} s: {text}")
+            self._report(f"after {now - self._began:.0f} s: {text}")

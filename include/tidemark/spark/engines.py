@@ -20,7 +20,7 @@ from tidemark.spark.remote import remote_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Tell = Callable[[str], object]
+Report = Callable[[str], object]
 
 
 def engine_of(pipeline: Pipeline, environment: Environment) -> Engine:
@@ -28,7 +28,9 @@ def engine_of(pipeline: Pipeline, environment: Environment) -> Engine:
     return pipeline.spark.engine or (Engine.CONNECT if environment.spark_remote else Engine.SUBMIT)
 
 
-def stage_in(context: Context, environment: Environment, master: str | None, tell: Tell | None = None) -> SharedStage:
+def stage_in(
+    context: Context, environment: Environment, master: str | None, report: Report | None = None
+) -> SharedStage:
     """Stages on a Spark Connect server, or in a session of this process that opens when the first order comes.
 
     ``master``: where such a session works; when it is not None, the session does the work in any case. ``tell``: gets a
@@ -37,21 +39,21 @@ def stage_in(context: Context, environment: Environment, master: str | None, tel
     Raises ``ConfigurationError`` when a server is to do the work and none is named.
     """
     if master is None and engine_of(context.pipeline, environment) is Engine.CONNECT:
-        return on_server(context, environment, tell)
-    return _InSession(context, environment, master or environment.spark_master, tell)
+        return on_server(context, environment, report)
+    return _InSession(context, environment, master or environment.spark_master, report)
 
 
-def on_server(context: Context, environment: Environment, tell: Tell | None) -> SharedStage:
+def on_server(context: Context, environment: Environment, report: Report | None) -> SharedStage:
     """Stages on the server that the environment names, or the connection ``spark_connect``."""
-    return _OnServer(context, environment, tell)
+    return _OnServer(context, environment, report)
 
 
 class _OnServer:
-    def __init__(self, context: Context, environment: Environment, tell: Tell | None) -> None:
+    def __init__(self, context: Context, environment: Environment, report: Report | None) -> None:
         require("connect", "a Spark Connect server")
         self._context, self._environment = context, environment
         self._remote = remote_of(environment, context.lookup)
-        self._tell = _reporter(context, tell)
+        self._report = _reporter(context, report)
 
     def start(self, records: int) -> None:
         """The server is there already."""
@@ -73,16 +75,16 @@ class _OnServer:
             home=environment.home,
             conf=context.pipeline.spark.conf,
             connections={conn_id: entry for conn_id, entry in entries.items() if entry is not None},
-            tell=self._tell and self._tell(order),
+            report=self._report and self._report(order),
         )
 
 
 class _InSession:
-    def __init__(self, context: Context, environment: Environment, master: str, tell: Tell | None) -> None:
+    def __init__(self, context: Context, environment: Environment, master: str, report: Report | None) -> None:
         self._context, self._environment = context, environment
         self._master = master
         self._log = environment.home / "_logs" / "spark.log"
-        self._tell = _reporter(context, tell)
+        self._report = _reporter(context, report)
         self._session: SparkSession | None = None
         self._tags: set[str] = set()  # of the jobs at work
 
@@ -117,16 +119,16 @@ class _InSession:
             session = with_own_properties(session)
         self._tags.add(tag)
         try:
-            with report_jobs(session, tag, self._tell(order)) if self._tell else nullcontext():
+            with report_jobs(session, tag, self._report(order)) if self._report else nullcontext():
                 return stage(session, order, self._log)
         finally:
             self._tags.discard(tag)
 
 
-def _reporter(context: Context, tell: Tell | None) -> Callable[[Order], Tell] | None:
+def _reporter(context: Context, report: Report | None) -> Callable[[Order], Report] | None:
     """By order what to call with a line about its job; where several slices work at once, it names the manifest."""
-    if tell is None:
+    if report is None:
         return None
     if context.pipeline.spark.parallel_slices == 1:
-        return lambda _: tell
-    return lambda order: lambda line: tell(f"manifest {order.manifest_id}, {line}")
+        return lambda _: report
+    return lambda order: lambda line: report(f"manifest {order.manifest_id}, {line}")

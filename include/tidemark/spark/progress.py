@@ -13,11 +13,11 @@ EVERY_S = 30.0
 
 @contextmanager
 def report_jobs(
-    session: SparkSession, tag: str, tell: Callable[[str], object], every: float = EVERY_S
+    session: SparkSession, tag: str, report: Callable[[str], object], every: float = EVERY_S
 ) -> Iterator[None]:
     """Call ``tell`` with a line about the jobs with a tag every so many seconds, in a thread, until the block ends."""
     ended = threading.Event()
-    teller = threading.Thread(target=_tell, args=(session, tag, tell, every, ended), daemon=True)
+    teller = threading.Thread(target=_report, args=(session, tag, report, every, ended), daemon=True)
     teller.start()
     try:
         yield
@@ -26,14 +26,16 @@ def report_jobs(
         teller.join()
 
 
-def _tell(session: SparkSession, tag: str, tell: Callable[[str], object], every: float, ended: threading.Event) -> None:
+def _report(
+    session: SparkSession, tag: str, report: Callable[[str], object], every: float, ended: threading.Event
+) -> None:
     began = time.monotonic()
     while not ended.wait(every):
         try:
             tasks = _tasks(session, tag)
         except (Py4JError, OSError):  # the JVM is gone, and the job's own error says so
             return
-        tell(f"after {time.monotonic() - began:.0f} s: {tasks}")
+        report(f"after {time.monotonic() - began:.0f} s: {tasks}")
 
 
 def _tasks(session: SparkSession, tag: str) -> str:

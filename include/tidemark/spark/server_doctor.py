@@ -57,8 +57,8 @@ def findings(
                 )
         send_package(session, home)
         with nonce_files(pipelines) as nonces, in_memory(_connections(pipelines, lookup)) as file:
-            asked = questions_of(pipelines, addresses, nonces)
-            yield from _python(session, asked, file if remote.is_here else None)
+            questions = questions_of(pipelines, addresses, nonces)
+            yield from _python(session, questions, file if remote.is_here else None)
     except ERRORS as error:
         yield failed(NAME, f"a small job failed: {cause_of(error)}", "the log of the server says more")
     finally:
@@ -83,16 +83,18 @@ def _connections(pipelines: Sequence[Pipeline], lookup: Lookup) -> dict[str, Map
     return connections
 
 
-def _python(session: SparkSession, asked: Questions, connections: str | None) -> Iterator[Finding]:
-    rows = session.range(0, TASKS, 1, TASKS).mapInArrow(partial(_look, asked, connections), "answer string").collect()
+def _python(session: SparkSession, questions: Questions, connections: str | None) -> Iterator[Finding]:
+    rows = (
+        session.range(0, TASKS, 1, TASKS).mapInArrow(partial(_look, questions, connections), "answer string").collect()
+    )
     answers = {(answer["host"], answer["folder"]): answer for answer in (json.loads(row.answer) for row in rows)}
     for answer in answers.values():
         yield from findings_of({**answer, "ahead": 0.0})
     yield ok(NAME, f"its Python answered, on {len(answers)} of its executors")
 
 
-def _look(asked: Questions, connections: str | None, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _look(questions: Questions, connections: str | None, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for _ in batches:
         pass
     with of_process(connections):
-        yield pa.RecordBatch.from_pydict({"answer": list(look(asked, ()))})
+        yield pa.RecordBatch.from_pydict({"answer": list(look(questions, ()))})

@@ -512,8 +512,8 @@ class _Pieces(RawIOBase):
         end = min(self._position + len(buffer), self._size)
         if end <= self._position:
             return 0
-        there = self._position - (self._size - len(self._end))  # of the bytes that are there, from this one on
-        piece = self._end[there : there + end - self._position] if there >= 0 else self._read(self._position, end)
+        begin = self._position - (self._size - len(self._end))  # of the bytes that are there, from this one on
+        piece = self._end[begin : begin + end - self._position] if begin >= 0 else self._read(self._position, end)
         buffer[: len(piece)] = piece
         self._position += len(piece)
         return len(piece)

@@ -251,11 +251,11 @@ class _Reading:
         """Those that a lambda declares. Only the keyword says that it is one: DuckDB parses ``a -> b`` the same way,
         and reads it as JSON, or as a lambda of old, so what is left of ``->`` is checked as any expression. Before
         version 2 it does not tell the two apart."""
-        left = arrow["lhs"]
-        names = [part["column_names"][0] for part in _within(left) if part.get("column_names")]
+        arguments = arrow["lhs"]
+        names = [part["column_names"][0] for part in _within(arguments) if part.get("column_names")]
         if arrow.get("syntax_type") == _KEYWORD:
             return frozenset(name.lower() for name in names)
-        if left["class"] == "COLUMN_REF" or left.get("function_name") == "row":  # x -> .., (x, y) -> ..
+        if arguments["class"] == "COLUMN_REF" or arguments.get("function_name") == "row":  # x -> .., (x, y) -> ..
             for name in names:
                 if name.lower() not in {VIEW, *_CLOCKS, *around}:
                     self._known(name, f"name one of these columns; a lambda is written lambda {name}: .. (DuckDB 2)")

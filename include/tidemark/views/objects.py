@@ -44,7 +44,7 @@ def object_views(
     is ``sink``, or no sink is a lake. Raises ``ConfigurationError`` without ``sink`` when several sinks have files,
     and ``NotFound`` for an unknown sink.
     """
-    standing = [known for known in database.sinks.known(pipeline_name) if known.stands]
+    standing = [known for known in database.sinks.known(pipeline_name) if known.is_current]
     if sink is not None:
         _refuse_unknown_sink(pipeline_name, sink, [known.name for known in standing])
         standing = [known for known in standing if known.name == sink]

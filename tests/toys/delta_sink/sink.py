@@ -35,9 +35,9 @@ from tidemark.processing.processor import METADATA
 from tidemark.sinks.base import Contents, Expected, Fence, Mark, Record, Sink, Work, WriteMode
 from tidemark.sinks.capabilities import KeepsDeadLetterFiles
 from tidemark.sinks.located import Located, RecordStatus
-from tidemark.sinks.stored.dead_letter_files import are_as_written, file_with_offset
-from tidemark.sinks.stored.folder_staging import FolderStaging
-from tidemark.sinks.stored.store_ledger import StoreLedger
+from tidemark.sinks.object_store.dead_letter_files import are_as_written, file_with_offset
+from tidemark.sinks.object_store.folder_staging import FolderStaging
+from tidemark.sinks.object_store.store_ledger import StoreLedger
 from tidemark.storage.base import Move, ObjectStore
 from tidemark.storage.open import open_store
 from tidemark.transforms.sequence import columns_after

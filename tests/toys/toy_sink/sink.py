@@ -27,8 +27,8 @@ from tidemark.sinks.base import Contents, Expected, Fence, Mark, Record, Sink
 from tidemark.sinks.capabilities import Leftover, TakesBack
 from tidemark.sinks.dead_letters import DeadLetter, dead_letter
 from tidemark.sinks.located import Located, RecordStatus
-from tidemark.sinks.stored.folder_staging import FolderStaging
-from tidemark.sinks.stored.store_ledger import StoreLedger
+from tidemark.sinks.object_store.folder_staging import FolderStaging
+from tidemark.sinks.object_store.store_ledger import StoreLedger
 from tidemark.storage.open import open_store
 
 

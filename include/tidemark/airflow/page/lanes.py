@@ -52,8 +52,8 @@ def letter_bars(lane: LaneView, last_stable: int | None = None) -> list[Bar]:
 
 
 def _joined(scale: "_Scale", left: Bar, right: Bar) -> Bar:
-    whole = scale.bar(DEAD_LETTERS, left.start, right.end, left.manifest_id, left.manifests + 1)
-    return replace(whole, records=left.records + right.records)
+    joined = scale.bar(DEAD_LETTERS, left.start, right.end, left.manifest_id, left.manifests + 1)
+    return replace(joined, records=left.records + right.records)
 
 
 @dataclass(frozen=True)

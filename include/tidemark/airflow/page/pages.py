@@ -176,7 +176,7 @@ def pipeline(
         "manifests": manifest_views(database, manifests, objects=False),
         "states": list(ManifestState),
         "topics": sorted({lane.topic for lane, *_ in lanes}),
-        "sinks": [sink.name for sink in database.sinks.known(name) if sink.stands],
+        "sinks": [sink.name for sink in database.sinks.known(name) if sink.is_current],
         "selection": selection,
         "filters": _filters(selection),
         "after": after,
@@ -241,7 +241,7 @@ def dead_letters(request: Request, database: Database, name: PipelineName, manif
 
 
 @router.get("/pipelines/{dag_id}/start/{action}", dependencies=[MAY_START_RUNS])
-def asked(
+def start_form(
     request: Request,
     database: Database,
     user: GetUserDep,

@@ -84,12 +84,12 @@ def drawn(view: Timeline, now: datetime) -> Drawing:
 
 
 def _column(number: int, period: Period, by: Step) -> DrawnPeriod:
-    there = [state for state in UPWARDS if period.manifests.get(state)]
-    worst = there[-1] if there else "nothing new" if period.runs else "no run"
-    what = [f"{period.manifests[state]:,} {state}" for state in there] or [worst]
+    states = [state for state in UPWARDS if period.manifests.get(state)]
+    worst = states[-1] if states else "nothing new" if period.runs else "no run"
+    what = [f"{period.manifests[state]:,} {state}" for state in states] or [worst]
     more = [count_of(period.read, "record")] if period.read else []
     name = _name(period.start, by)
-    blocks = tuple(_stack(number * COLUMN, period, there)) if there else _foot(number * COLUMN, worst)
+    blocks = tuple(_stack(number * COLUMN, period, states)) if states else _foot(number * COLUMN, worst)
     return DrawnPeriod(name, period, worst, f"{name}: {', '.join(what + more)}", blocks)
 
 

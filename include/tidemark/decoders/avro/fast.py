@@ -217,9 +217,9 @@ def _as_bytes(data: pa.Array) -> list[bytes]:
     if offsets is None or not len(data):
         return []
     ends = memoryview(offsets).cast("i")[data.offset : data.offset + len(data) + 1].tolist()
-    whole = b"" if content is None else content.slice(ends[0], ends[-1] - ends[0]).to_pybytes()
+    content_bytes = b"" if content is None else content.slice(ends[0], ends[-1] - ends[0]).to_pybytes()
     first = ends[0]
-    return [whole[start - first : end - first] for start, end in pairwise(ends)]
+    return [content_bytes[start - first : end - first] for start, end in pairwise(ends)]
 
 
 def _joined(first: Reading, second: Reading, at: int) -> Reading:

@@ -75,9 +75,9 @@ def _as_rows(values: list[dict[str, Any]], good: list[int], bad: list[tuple[int,
             _as_rows(values[:half], good[:half], bad, reader),
             _as_rows(values[half:], good[half:], [], reader),
         ]
-        whole = pa.Table.from_batches([part.rows for part in parts], reader.arrow).combine_chunks().to_batches()
+        batches = pa.Table.from_batches([part.rows for part in parts], reader.arrow).combine_chunks().to_batches()
         return Reading(
-            whole[0] if whole else _batch([], reader),
+            batches[0] if batches else _batch([], reader),
             parts[0].good + parts[1].good,
             sorted(parts[0].bad + parts[1].bad),
         )

@@ -46,11 +46,11 @@ class DecoderByTopic:
             parts.append((self._widened(decoded), indices.take(decoded.good)))
             errors += [bad.at(indices[bad.index].as_py()) for bad in decoded.errors]
         marked = self.schema.append(_MARK) if self._tombstones else self.schema
-        whole = joined(marked, parts, errors)
+        decoded_rows = joined(marked, parts, errors)
         if not self._tombstones:
-            return whole
-        rows = whole.rows.select(self.schema.names)
-        return Decoded(rows, whole.good, whole.errors, whole.rows.column(_MARK.name))
+            return decoded_rows
+        rows = decoded_rows.rows.select(self.schema.names)
+        return Decoded(rows, decoded_rows.good, decoded_rows.errors, decoded_rows.rows.column(_MARK.name))
 
     def _entry_of(self, topic: str) -> int:
         if topic not in self._by_topic:

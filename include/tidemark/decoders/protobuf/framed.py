@@ -32,21 +32,21 @@ def by_message(values: pa.Array) -> tuple[list[MessageValues], list[int]]:
     """(the values by message, the positions of those that name none)."""
     groups: list[MessageValues] = []
     wrong: list[int] = []
-    left = positions(len(values))
-    while len(left):
-        head = _head(pc.binary_slice(values.take(left.slice(0, 1)), 0, 10 * (MOST_INDEXES + 1))[0].as_py())
+    unread = positions(len(values))
+    while len(unread):
+        head = _head(pc.binary_slice(values.take(unread.slice(0, 1)), 0, 10 * (MOST_INDEXES + 1))[0].as_py())
         if head is None:
-            wrong.append(left[0].as_py())
-            left = left.slice(1)
+            wrong.append(unread[0].as_py())
+            unread = unread.slice(1)
             continue
         path, length = head
-        some = values.take(left) if len(left) < len(values) else values
+        some = values.take(unread) if len(unread) < len(values) else values
         if len(groups) < MOST_PATHS:
             mine = pc.equal(pc.binary_slice(some, 0, length), some[0].as_py()[:length])
         else:
-            mine = pa.array([True] + [False] * (len(left) - 1))
-        groups.append(MessageValues(path, left.filter(mine), pc.binary_slice(some.filter(mine), length, _END)))
-        left = left.filter(pc.invert(mine))
+            mine = pa.array([True] + [False] * (len(unread) - 1))
+        groups.append(MessageValues(path, unread.filter(mine), pc.binary_slice(some.filter(mine), length, _END)))
+        unread = unread.filter(pc.invert(mine))
     return groups, wrong
 
 

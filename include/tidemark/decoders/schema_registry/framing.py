@@ -74,9 +74,9 @@ def unframe(batch: pa.RecordBatch, part: RecordPart) -> Unframed:
                 errors += [BadRecord(index, reason, part.error) for index in members.to_pylist()]
             else:
                 groups.append(WriterGroup(writer, members, payloads.take(members)))
-    whole = named is None and not len(missing)
-    indices = positions(len(payloads)) if whole else pc.indices_nonzero(plain).cast(pa.int64())
-    framed = payloads if whole else payloads.take(indices)
+    all_framed = named is None and not len(missing)
+    indices = positions(len(payloads)) if all_framed else pc.indices_nonzero(plain).cast(pa.int64())
+    framed = payloads if all_framed else payloads.take(indices)
     for head, members in _by_value(_heads(framed), indices):
         writer = _writer(head)
         if writer is None:

@@ -196,9 +196,9 @@ def decimals_of(key: str, columns: Item) -> dict[str, int] | None:
 def _key_part(column: Attribute, decimals: int) -> str:
     [(kind, value)] = column.items()
     if kind == "N":
-        whole, _, digits = _shortest(column)["N"].partition(".")
+        integer, _, digits = _shortest(column)["N"].partition(".")
         digits = digits.ljust(decimals, "0")
-        return f"{whole}.{digits}" if digits else whole
+        return f"{integer}.{digits}" if digits else integer
     return json.dumps(b64encode(value).decode() if kind == "B" else value, ensure_ascii=False)
 
 

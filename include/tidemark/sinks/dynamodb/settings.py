@@ -12,8 +12,8 @@ from tidemark.decoders.settings import RowSettings
 from tidemark.paths import DEAD_LETTERS
 from tidemark.sinks.aggregates.aggregate import CONTRIBUTIONS, Aggregate
 from tidemark.sinks.aggregates.value_columns import Function
+from tidemark.sinks.object_store.staging_settings import StagingSettings
 from tidemark.sinks.settings import SinkSettings
-from tidemark.sinks.stored.staging_settings import StagingSettings
 
 TABLE_PATTERN = "^[a-zA-Z0-9_.-]{3,241}$"  # DynamoDB has 255 characters, and the second table a suffix
 

@@ -56,8 +56,8 @@ from tidemark.sinks.dynamodb.tables import Tables
 from tidemark.sinks.dynamodb.totals import KEYS_OF_A_CALL, Putting, TooManyDigits, Totals
 from tidemark.sinks.dynamodb.writer import WITH_DIGEST
 from tidemark.sinks.located import Located, RecordStatus
-from tidemark.sinks.stored.dead_letter_files import are_as_written
-from tidemark.sinks.stored.own_staging import OwnStaging
+from tidemark.sinks.object_store.dead_letter_files import are_as_written
+from tidemark.sinks.object_store.own_staging import OwnStaging
 from tidemark.storage.base import Move, ObjectStore
 from tidemark.storage.s3_client import access
 from tidemark.transforms.sequence import columns_after

@@ -11,7 +11,7 @@ from tidemark.model.receipt import PublishedObject, Receipt
 from tidemark.paths import OWNER, RECORDS, STAGING, SUFFIXES, ObjectName, RecordName
 from tidemark.sinks.base import Expected, Output
 from tidemark.sinks.files.formats import Unreadable, format_of
-from tidemark.sinks.stored.published_files import file_difference
+from tidemark.sinks.object_store.published_files import file_difference
 from tidemark.storage.base import ObjectStore, real_root
 
 Place = tuple[str, int, int]  # topic, partition, offset
@@ -59,7 +59,7 @@ def strays(
 def _kept(expected: Expected, store: ObjectStore) -> set[str]:
     """The keys below this root of what retired sinks of the pipeline have published: nobody removes it."""
     below = f"{real_root(store.root)}/"
-    places = {f"{real_root(root)}/{key}" for root, key in expected.kept_of_retired()}
+    places = {f"{real_root(root)}/{key}" for root, key in expected.published_by_retired()}
     return {place.removeprefix(below) for place in places if place.startswith(below)}
 
 

@@ -88,9 +88,9 @@ class JsonLines(Format):
             stream = file if self._compression == "none" else pa.CompressedInputStream(file, self._compression)
             rest = b""
             while read := stream.read(READ_BYTES):
-                whole, end, rest = (rest + read).rpartition(b"\n")
+                lines, end, rest = (rest + read).rpartition(b"\n")
                 if end:
-                    yield whole.split(b"\n")
+                    yield lines.split(b"\n")
         if rest:
             raise Unreadable("the last line has no end")
 

@@ -35,9 +35,9 @@ from tidemark.sinks.files.settings import Settings
 from tidemark.sinks.files.success import hide, name_shown, show_complete
 from tidemark.sinks.files.writer import too_many_objects
 from tidemark.sinks.located import Located
-from tidemark.sinks.stored.folder_staging import FolderStaging
-from tidemark.sinks.stored.owner_file import claim_in, note_replaces_in, replaces_in
-from tidemark.sinks.stored.store_ledger import StoreLedger
+from tidemark.sinks.object_store.folder_staging import FolderStaging
+from tidemark.sinks.object_store.owner_file import claim_in, note_replaces_in, replaces_in
+from tidemark.sinks.object_store.store_ledger import StoreLedger
 from tidemark.storage.base import Move, ObjectStore, is_s3
 from tidemark.storage.open import open_store
 
@@ -93,8 +93,8 @@ class FilesOutput(TakesBack, ShowsHours):
 
     def damaged(self, receipt: Receipt) -> list[PublishedObject]:
         gone = super().damaged(receipt)
-        there = [part for part in receipt.objects_of(self.name) if part not in gone]
-        return [*gone, *self._changed(there)]
+        present = [part for part in receipt.objects_of(self.name) if part not in gone]
+        return [*gone, *self._changed(present)]
 
     def same(self, before: Receipt, now: Receipt) -> bool:
         """Reads all published files: each has its rows as written, and each folder the rows and format of ``now``."""

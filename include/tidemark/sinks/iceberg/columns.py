@@ -68,8 +68,8 @@ def partitioning(schema: Schema, terms: Sequence[Term]) -> PartitionSpec:
 
 
 def missing_columns(table: Table, wanted: Schema) -> list[NestedField]:
-    there = {field.name for field in table.schema().fields}
-    return [field for field in wanted.fields if field.name not in there]
+    existing = {field.name for field in table.schema().fields}
+    return [field for field in wanted.fields if field.name not in existing]
 
 
 def refuse_misfits(table: Table, wanted: Schema, terms: Sequence[Term], context: Mapping[str, Any]) -> None:

@@ -75,8 +75,8 @@ class Evidence:
 
     def with_next(self, manifest_id: int, attempt: int, number: int, unsure: int | None) -> str:
         """The property after one more publication."""
-        there = {other: (entry[0], entry[1] if self._is_there(entry[1]) else 0) for other, entry in self.ever.items()}
-        return _encoded({**there, manifest_id: (attempt, number)}, unsure)
+        present = {other: (entry[0], entry[1] if self._is_there(entry[1]) else 0) for other, entry in self.ever.items()}
+        return _encoded({**present, manifest_id: (attempt, number)}, unsure)
 
 
 def on_main(metadata: TableMetadata) -> Iterator[Snapshot]:

@@ -57,12 +57,12 @@ def newest_shown(table: Table, pipeline_name: str, ever: Mapping[int, tuple[int,
     is a snapshot with the rows of all the others, if there is one. A publication is shown by one of its files, or by
     rows that no other publication had: main holds it then, and all that was published before it.
     """
-    there = sorted(((number, *entry) for number, *entry in _published(ever)), reverse=True)
-    carried = _carried(table) if there else set()
+    published = sorted(((number, *entry) for number, *entry in _published(ever)), reverse=True)
+    carried = _carried(table) if published else set()
     now = _Rows(table, table.metadata.current_snapshot_id)
     before = None if kept is None else _Rows(table, kept)
     newest = 0
-    for number, manifest_id, attempt in there:
+    for number, manifest_id, attempt in published:
         newest = newest or number
         name = RecordName(pipeline_name, manifest_id, attempt)
         shown = (manifest_id, attempt, number) in carried or _shows(table, now, before, name)

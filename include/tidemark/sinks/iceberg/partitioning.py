@@ -44,8 +44,8 @@ class Term:
         """Whether values of an Arrow type, as text, can be partitioned so."""
         if self.transform in TIMES:
             return arrow_type.startswith("timestamp") or (arrow_type.startswith("date32") and self.transform != "hour")
-        whole = arrow_type in ("int8", "int16", "int32", "int64", "string")
-        return whole or (self.transform == "identity" and arrow_type in ("bool", "date32[day]"))
+        is_integer = arrow_type in ("int8", "int16", "int32", "int64", "string")
+        return is_integer or (self.transform == "identity" and arrow_type in ("bool", "date32[day]"))
 
     def __str__(self) -> str:
         kind, _, size = self.transform.rstrip("]").partition("[")

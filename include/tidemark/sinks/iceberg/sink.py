@@ -48,10 +48,10 @@ from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.staged import data_folder, root_of
 from tidemark.sinks.iceberg.table import IcebergTarget
 from tidemark.sinks.located import Located, RecordStatus
-from tidemark.sinks.stored.dead_letter_files import are_as_written
-from tidemark.sinks.stored.folder_staging import staged_attempts, staged_manifests
-from tidemark.sinks.stored.owner_file import note_target_in, noted_targets_in
-from tidemark.sinks.stored.record_files import newest_record_in, record_in, rename_records
+from tidemark.sinks.object_store.dead_letter_files import are_as_written
+from tidemark.sinks.object_store.folder_staging import staged_attempts, staged_manifests
+from tidemark.sinks.object_store.owner_file import note_target_in, noted_targets_in
+from tidemark.sinks.object_store.record_files import newest_record_in, record_in, rename_records
 from tidemark.storage.base import Move, ObjectStore
 from tidemark.storage.open import open_store
 

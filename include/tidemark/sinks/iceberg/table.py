@@ -291,8 +291,8 @@ class IcebergTarget:
                 return self.loaded()
             time.sleep(PAUSE_S * number)
             table = self.loaded()
-            there = {field.name for field in table.schema().fields}
-            missing = [field for field in missing if field.name not in there]
+            existing = {field.name for field in table.schema().fields}
+            missing = [field for field in missing if field.name not in existing]
         raise self._busy()
 
     # the commit
@@ -313,13 +313,13 @@ class IcebergTarget:
         for number in range(1, TRIES + 1):
             table = self.loaded()
             evidence = self.evidence_of(table)
-            there = evidence.attempts.get(manifest_id, 0)
+            newest = evidence.attempts.get(manifest_id, 0)
             if self._is_published(table, evidence, manifest_id, attempt, summary[DIGEST]):
                 return
             fence()  # it knows more of a newer attempt than the table does
-            if there > attempt:
+            if newest > attempt:
                 raise Fenced(
-                    f"attempt {attempt} is fenced: attempt {there} has its rows in the table",
+                    f"attempt {attempt} is fenced: attempt {newest} has its rows in the table",
                     next_step="nothing to do here: the newer attempt does the work",
                     **self.context(manifest=manifest_id),
                 )

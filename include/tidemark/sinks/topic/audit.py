@@ -65,8 +65,10 @@ def differences_of_topic(expected: Expected, ledger: Ledger, topics: SinkTopics)
             continue
         sent = appended_of(marker)
         for attempt, part in sent.items():
-            whole = "compact" not in policy and _is_kept(part, kept)
-            yield from _manifest(manifest.id, Digest.parse(part.digest), digests[manifest.id, attempt], whole=whole)
+            is_whole = "compact" not in policy and _is_kept(part, kept)
+            yield from _manifest(
+                manifest.id, Digest.parse(part.digest), digests[manifest.id, attempt], is_whole=is_whole
+            )
         yield from _unnamed(manifest.id, digests, sent)
 
 
@@ -81,11 +83,11 @@ def _unnamed(manifest_id: int, digests: Mapping[Sent, Digest], sent: Mapping[int
             yield Problem(manifest_id, what, _BY_HAND)
 
 
-def _manifest(manifest_id: int, expected: Digest, seen: Digest, *, whole: bool) -> Iterator[Problem]:
-    if seen.count > expected.count or (whole and seen.count < expected.count):
+def _manifest(manifest_id: int, expected: Digest, seen: Digest, *, is_whole: bool) -> Iterator[Problem]:
+    if seen.count > expected.count or (is_whole and seen.count < expected.count):
         what = f"the topic has {seen.count:,} messages of it where {expected.count:,} were sent"
         yield Problem(manifest_id, what, _BY_HAND)
-    elif whole and seen != expected:
+    elif is_whole and seen != expected:
         yield Problem(manifest_id, f"the topic has other messages of it than were sent (digest {seen})", _BY_HAND)
 
 

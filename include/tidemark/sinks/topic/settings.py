@@ -17,8 +17,8 @@ from tidemark.decoders.settings import RowSettings
 from tidemark.errors import ConfigurationError
 from tidemark.kafka.address import one_address
 from tidemark.model.address import Address
+from tidemark.sinks.object_store.staging_settings import StagingSettings
 from tidemark.sinks.settings import SinkSettings
-from tidemark.sinks.stored.staging_settings import StagingSettings
 from tidemark.storage.base import is_s3
 from tidemark.suggestion import with_nearest
 

@@ -28,7 +28,7 @@ from tidemark.sinks.base import Contents, Expected, Fence, Ledger, Mark, Owner, 
 from tidemark.sinks.capabilities import WritesTopics
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.located import Located, RecordStatus
-from tidemark.sinks.stored.own_staging import OwnStaging
+from tidemark.sinks.object_store.own_staging import OwnStaging
 from tidemark.sinks.topic.append import append
 from tidemark.sinks.topic.appended import sent_before, sent_now
 from tidemark.sinks.topic.audit import differences_of_topic

@@ -89,7 +89,7 @@ class KafkaSource(Source):
         if group is None or not ends:
             return
         names = [f"{_PIPELINE}{name}" for name in (self.pipeline_name, *former_names)]
-        own = {f"{name}{told}" for name in names for told in ("", f" of database {database_id}")}
+        own = {f"{name}{suffix}" for name in names for suffix in ("", f" of database {database_id}")}
         for other in sorted(self.cluster.metadata_of(group, ends) - own):
             if other.startswith(_PIPELINE):
                 topics = " ".join(f"--topic {topic}" for topic in sorted({at.topic for at in ends}))

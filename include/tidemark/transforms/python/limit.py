@@ -34,11 +34,11 @@ def time_limit(seconds: float) -> Iterator[None]:
 
     began = time.monotonic()
     before = signal.signal(signal.SIGALRM, ring)
-    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
+    remaining, interval = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-        if left:
-            signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - began)), interval)
+        if remaining:
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, remaining - (time.monotonic() - began)), interval)

@@ -5,8 +5,8 @@ from typing import Any
 
 from tidemark.paths import RECORDS, RecordName
 from tidemark.sinks.base import Ledger, Owner
-from tidemark.sinks.stored.owner_file import claim_in, hand_over_in, note_target_in, noted_targets_in, owner_in
-from tidemark.sinks.stored.record_files import record_in, rename_records
+from tidemark.sinks.object_store.owner_file import claim_in, hand_over_in, note_target_in, noted_targets_in, owner_in
+from tidemark.sinks.object_store.record_files import record_in, rename_records
 from tidemark.storage.base import ObjectStore
 
 

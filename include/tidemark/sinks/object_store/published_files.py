@@ -8,7 +8,7 @@ from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind, PublishedObject
 from tidemark.paths import DEAD_LETTERS
 from tidemark.sinks.base import Expected, Output
-from tidemark.sinks.stored.dead_letter_files import rows_and_digest
+from tidemark.sinks.object_store.dead_letter_files import rows_and_digest
 from tidemark.storage.base import ObjectStore
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from tidemark.paths import RECORDS, RecordName
-from tidemark.sinks.stored.renamed_folder import rename_folder
+from tidemark.sinks.object_store.renamed_folder import rename_folder
 from tidemark.storage.base import ObjectStore
 
 

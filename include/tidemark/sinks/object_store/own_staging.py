@@ -12,9 +12,9 @@ from tidemark.errors import ForeignLake
 from tidemark.failpoints import failpoint
 from tidemark.paths import DEAD_LETTERS, STAGING, sink_folder
 from tidemark.sinks.base import Owner
-from tidemark.sinks.stored.folder_staging import FolderStaging
-from tidemark.sinks.stored.owner_file import claim_in, hand_over_in, owner_in
-from tidemark.sinks.stored.renamed_folder import rename_folder
+from tidemark.sinks.object_store.folder_staging import FolderStaging
+from tidemark.sinks.object_store.owner_file import claim_in, hand_over_in, owner_in
+from tidemark.sinks.object_store.renamed_folder import rename_folder
 from tidemark.storage.base import Move, ObjectStore
 from tidemark.storage.open import open_store
 
