@@ -102,7 +102,7 @@ class ArrowStage:
         pass
 
 
-def without_spark(context: Context, environment: Environment, master: str | None, tell: object = None) -> SharedStage:
+def without_spark(context: Context, environment: Environment, master: str | None, report: object = None) -> SharedStage:
     """In the place of ``engines.stage_in``. No mock: that would keep the context, and so its connections open."""
-    del context, environment, master, tell
+    del context, environment, master, report
     return ArrowStage()
