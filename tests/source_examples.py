@@ -45,7 +45,7 @@ class Example(ABC):
 
     broker: Broker
     folder: Path
-    rabbit: Callable[[], RabbitMQ]
+    rabbits: Callable[[int], RabbitMQ]
     prefix: str = field(default_factory=lambda: f"t{uuid4().hex[:12]}")
     made: set[str] = field(default_factory=set)
 
@@ -248,13 +248,18 @@ class RabbitExample(Example):
     noun = "stream"
     key = "streams"
     partitions = 1
+    version: ClassVar[int] = 3
 
     def source(self, *topics: str) -> Source:
-        server = self.rabbit()
+        server = self.rabbit
         source = self._opened(server.port, server.password, *topics)
         if topics:
             source.name_topics(set())
         return source
+
+    @property
+    def rabbit(self) -> RabbitMQ:
+        return self.rabbits(self.version)
 
     def unreachable(self) -> Source:
         return self._opened(1, "none")
@@ -271,19 +276,23 @@ class RabbitExample(Example):
     def create(self, topic: str, partitions: int) -> None:
         assert partitions == 1
         if topic in self.made:
-            self.rabbit().streams().delete_stream(topic)
-        self.rabbit().streams().create_stream(topic)
+            self.rabbit.streams().delete_stream(topic)
+        self.rabbit.streams().create_stream(topic)
         self.made.add(topic)
 
     def send(self, topic: str, *stamps: datetime, partition: int = 0) -> None:
         assert partition == 0
         for stamp in stamps:
-            self.rabbit().streams().publish(topic, [stamp.isoformat().encode()])
+            self.rabbit.streams().publish(topic, [stamp.isoformat().encode()])
             time.sleep(0.002)  # so that no two have the same timestamp
 
     def remove(self) -> None:
         for topic in self.made:
-            self.rabbit().streams().delete_stream(topic)
+            self.rabbit.streams().delete_stream(topic)
+
+
+class Rabbit4Example(RabbitExample):
+    version = 4
 
 
 def _produce(producer: Producer, topic: str, stamps: tuple[datetime, ...], partition: int) -> None:

@@ -2,18 +2,20 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from sandbox.services.broker import Broker
+from sandbox.services.rabbitmq import RabbitMQ
 from tests.source_examples import (
     SECRET,
     Example,
     KafkaExample,
     ModelExample,
+    Rabbit4Example,
     RabbitExample,
     ToyExample,
     WithTransactions,
@@ -27,6 +29,7 @@ from tidemark.sources.kinds import SOURCES
 EXAMPLES: dict[str, type[Example]] = {
     "kafka": KafkaExample,
     "rabbitmq": RabbitExample,
+    "rabbitmq 4": Rabbit4Example,
     "model broker": ModelExample,
     "toy": ToyExample,
 }
@@ -37,12 +40,18 @@ def test_every_registered_kind_of_source_has_an_example() -> None:
     assert set(SOURCES) <= set(EXAMPLES)
 
 
-@pytest.fixture(params=list(EXAMPLES), ids=str)
+@pytest.fixture(
+    params=[pytest.param(name, marks=pytest.mark.exhaustive if name == "rabbitmq 4" else ()) for name in EXAMPLES]
+)
 def example(
-    request: pytest.FixtureRequest, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    broker: Broker,
+    rabbits: Callable[[int], RabbitMQ],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Example]:
     monkeypatch.setitem(SOURCES, "toy", "tests.toys.toy_source")
-    made = EXAMPLES[request.param](broker, tmp_path, lambda: request.getfixturevalue("rabbit"))
+    made = EXAMPLES[request.param](broker, tmp_path, rabbits)
     yield made
     made.remove()
 

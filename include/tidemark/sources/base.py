@@ -61,10 +61,12 @@ class Source(ABC):
             source=self.address,
         )
 
-    def name_topics(self, planned: Collection[str]) -> None:
+    def name_topics(self, planned: Collection[str]) -> list[str]:
         """Give the selected topics an id that the source keeps, where it gives them none by itself, but those that are
-        ``planned``. Called before a plan, and not by one that only shows what it would do."""
+        ``planned``; notes for people about those that could get none. Called before a plan, and not by one that only
+        shows what it would do."""
         del planned
+        return []
 
     @abstractmethod
     def partitions(self, topics: Sequence[str]) -> tuple[list[TopicPartition], list[str]]:

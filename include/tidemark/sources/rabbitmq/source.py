@@ -15,7 +15,7 @@ from tidemark.model.partitions import Bounds, Record
 from tidemark.sources.base import Source
 from tidemark.sources.rabbitmq.chunk import Chunk
 from tidemark.sources.rabbitmq.connection import RabbitConnection, Unusable, rabbit_connection
-from tidemark.sources.rabbitmq.settings import StreamOffsets, Settings, StoredOffsets
+from tidemark.sources.rabbitmq.settings import Settings, StoredOffsets, StreamOffsets
 from tidemark.sources.rabbitmq.streams import Streams
 from tidemark.suggestion import with_nearest
 
@@ -77,18 +77,22 @@ class RabbitSource(Source):
             topic=topic,
         )
 
-    def name_topics(self, planned: Collection[str]) -> None:
-        """Store a random number in each stream that has none and has a record. Nothing happens without the right
-        ``write``: then comparing the last record must tell a stream from one that was made again."""
-        named = [
+    def name_topics(self, planned: Collection[str]) -> list[str]:
+        """Store a random number in each stream that has none and has a record; without the right ``write`` nothing is
+        stored, and comparing the last record must tell a stream from one that was made again."""
+        without = [
             stream
             for stream in self._streams.existing([stream for stream in self.selected() if stream not in planned])
-            if self._streams.stored_offset(stream, ID) is None
-            and self._streams.first_and_last(stream) is not None
-            and self._streams.store_offset(stream, ID, secrets.randbits(62))
+            if self._streams.stored_offset(stream, ID) is None and self._streams.first_and_last(stream) is not None
         ]
-        if named:
+        refused = [stream for stream in without if not self._streams.store_offset(stream, ID, secrets.randbits(62))]
+        if without:
             time.sleep(ANOTHER_S)
+        return [
+            f"stream {stream} keeps no number that tells it from one that is made again, since the user of connection "
+            f"{self.settings.connection} lacks the right write; its last record is compared instead"
+            for stream in refused
+        ]
 
     def partitions(self, topics: Sequence[str]) -> tuple[list[TopicPartition], list[str]]:
         existing = self._streams.existing(topics)
@@ -161,8 +165,9 @@ class RabbitSource(Source):
         )
 
     def records(self, covered: Range) -> Iterator[Record]:
-        for chunk in self._streams.read(covered):
-            yield from _records(chunk, covered.at.topic, covered.start, covered.end)
+        topic, start, end = covered.at.topic, covered.start, covered.end
+        for records in self._streams.read(covered, lambda chunk: _records(chunk, topic, start, end)):
+            yield from records
 
     def records_from(
         self, offsets: Collection[tuple[TopicPartition, int]]
@@ -176,8 +181,10 @@ class RabbitSource(Source):
         return {(place, offset): self._record_from(place, offset) for place, offset in inside}
 
     def _record_from(self, place: TopicPartition, offset: int) -> Record | None:
-        chunk = self._streams.chunk_from(place.topic, offset)
-        return None if chunk is None else next(_records(chunk, place.topic, offset, chunk.end), None)
+        records = self._streams.from_offset(
+            place.topic, offset, lambda chunk: _records(chunk, place.topic, offset, offset + 1)
+        )
+        return records[0] if records else None
 
     def order(self) -> dict[str, Any]:
         return {"connection": self.settings.connection}
@@ -206,13 +213,13 @@ class RabbitSource(Source):
         return self._connection.warnings()
 
 
-def _records(chunk: Chunk, topic: str, start: int, end: int) -> Iterator[Record]:
+def _records(chunk: Chunk, topic: str, start: int, end: int) -> list[Record]:
     """The records of a chunk with offsets in [start, end)."""
-    for offset, (value, headers) in enumerate(chunk.messages(), chunk.first):
-        if start <= offset < end:
-            yield Record(
-                topic, 0, offset, chunk.timestamp_ms, None, value, tuple(headers) or None, leader_epoch=chunk.epoch
-            )
+    return [
+        Record(topic, 0, offset, chunk.timestamp_ms, None, value, tuple(headers) or None, leader_epoch=chunk.epoch)
+        for offset, (value, headers) in enumerate(chunk.messages(), chunk.first)
+        if start <= offset < end
+    ]
 
 
 def _milliseconds(when: datetime) -> int:

@@ -26,25 +26,22 @@ class RabbitReader(RangeReader):
         rabbit_connection(self._conn_id, self._pipeline_name)  # a wrong one is refused before Spark starts a task
 
     def batches(self, covered: Range) -> Iterator[pa.RecordBatch]:
+        """Batches of many chunks, since one may have a single record."""
         streams = Streams(rabbit_connection(self._conn_id, self._pipeline_name, from_environment))
-        chunks: list[Chunk] = []
-        size = 0
-        for chunk in streams.read(covered):
-            chunks.append(chunk)
-            size += len(chunk.data)
-            if size >= BATCH_BYTES or chunk.end - chunks[0].first >= BATCH_ROWS:
-                yield _batch(covered, chunks)
-                chunks, size = [], 0
-        if chunks:
-            yield _batch(covered, chunks)
+        waiting: list[pa.RecordBatch] = []
+        rows = size = 0
+        for batch in streams.read(covered, lambda chunk: _batch(covered, chunk)):
+            waiting.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows >= BATCH_ROWS or size >= BATCH_BYTES:
+                yield pa.concat_batches(waiting)
+                waiting, rows, size = [], 0, 0
+        if waiting:
+            yield pa.concat_batches(waiting)
 
 
-def _batch(covered: Range, chunks: list[Chunk]) -> pa.RecordBatch:
-    columns = [_columns(covered, chunk) for chunk in chunks]
-    return pa.concat_batches(columns)
-
-
-def _columns(covered: Range, chunk: Chunk) -> pa.RecordBatch:
+def _batch(covered: Range, chunk: Chunk) -> pa.RecordBatch:
+    """The records of a chunk that lie in the range."""
     values, headers = chunk.columns()
     count = len(values)
     columns = {

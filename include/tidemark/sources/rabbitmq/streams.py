@@ -7,6 +7,7 @@ Three things that the server does are looked for at every read, since it says no
 - Offsets have gaps: an offset that a consumer stores takes one, and so does each new segment of the log.
 """
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import RLock
@@ -19,6 +20,7 @@ from tidemark.sources.rabbitmq.client import Gone, Node, NoStream, StreamClient,
 from tidemark.sources.rabbitmq.connection import RabbitConnection
 from tidemark.sources.rabbitmq.wire import Start
 
+LEADER_S = 3.0
 T = TypeVar("T")
 
 
@@ -44,7 +46,7 @@ class Streams:
         """Those of the streams that exist, sorted. Raises ``Unavailable`` when one of them has no leader now."""
         if not streams:
             return []
-        leaders = self._any(lambda client: client.leaders(streams))
+        leaders = self._leaders_of(streams)
         without = sorted(stream for stream, node in leaders.items() if node is None)
         if without:
             raise self._no_leader(without[0])
@@ -71,12 +73,13 @@ class Streams:
 
         return self._of(stream, ask)
 
-    def chunk_from(self, stream: str, offset: int) -> Chunk | None:
-        """The chunk with the first record at or after an offset that the log holds; None when there is none."""
+    def from_offset(self, stream: str, offset: int, parse: Callable[[Chunk], T]) -> T | None:
+        """What ``parse`` makes of the chunk with the first record at or after an offset that the log holds; None when
+        there is none."""
 
-        def ask(client: StreamClient) -> Chunk | None:
+        def ask(client: StreamClient) -> T | None:
             chunks = map(Chunk.of, client.chunks(stream, Start.OFFSET, offset))
-            return next((chunk for chunk in chunks if chunk.end > offset), None)
+            return next((parse(chunk) for chunk in chunks if chunk.end > offset), None)
 
         return self._of(stream, ask)
 
@@ -93,11 +96,12 @@ class Streams:
 
         return self._of(stream, ask)
 
-    def read(self, covered: Range) -> Iterator[Chunk]:
-        """The chunks that have records of a range, in order, the first and the last with others around them.
+    def read(self, covered: Range, parse: Callable[[Chunk], T]) -> Iterator[T]:
+        """What ``parse`` makes of the chunks that have records of a range, in order; the first and the last chunk may
+        have others, too.
 
-        Raises ``DataLost`` when retention took offsets of the range, also while it is read, and ``Unavailable`` when
-        the log ends below it.
+        Raises ``WorkFailed`` for a chunk that cannot be read, ``DataLost`` when retention took offsets of the range,
+        also while it is read, and ``Unavailable`` when the log ends below it.
         """
         stream, first_gap, expected = covered.at.topic, None, covered.start
         where: dict[str, object] = {"topic": stream, "partition": 0, "offsets": f"[{covered.start},{covered.end})"}
@@ -108,7 +112,7 @@ class Streams:
                 if chunk.first > expected and first_gap is None:
                     first_gap = expected
                 if chunk.first < covered.end:
-                    yield chunk
+                    yield parse(chunk)
                 expected = chunk.end
                 if expected >= covered.end:
                     break
@@ -147,6 +151,15 @@ class Streams:
         if stream not in self._leaders and not self.existing([stream]):
             raise NoStream(stream, exists=False)
         return self._leaders[stream]
+
+    def _leaders_of(self, streams: Sequence[str]) -> dict[str, Node | None]:
+        """Where the leaders are; waits a moment for them, since after its start a server has none for a second."""
+        deadline = time.monotonic() + LEADER_S
+        while True:
+            leaders = self._any(lambda client: client.leaders(streams))
+            if None not in leaders.values() or time.monotonic() > deadline:
+                return leaders
+            time.sleep(0.1)
 
     def _answer(self, node: Node, ask: Callable[[StreamClient], T]) -> T:
         """Ask over the connection that is there, or a new one when it has ended meanwhile."""
