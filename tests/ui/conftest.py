@@ -1,26 +1,47 @@
 """A browser, logged in to a real Airflow. `make test-ui` runs these tests, and `make test` does not."""
 
+import io
 import os
+import shlex
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
+from rich.text import Text
 
 from sandbox.bootstrap.apart import packages_of
 from sandbox.bootstrap.browser import INSTALL, chromium
+from sandbox.services.broker import Broker
 from tests.fixtures import plugin
+from tests.ui.pictures import PICTURES, make_picture
 from tests.worlds.airflow_world import AirflowWorld
 
-SCREENSHOTS = "TIDEMARK_SCREENSHOTS"
-DOCUMENTED = ("pipelines-wide-light", "pipeline-wide-light", "retry-wide-light", "pipeline-phone-dark")
-OF_THE_TUTORIAL = "tutorial-"
+SCREENSHOTS = "TIDEMARK_SCREENSHOTS"  # the folder of the documents' pictures, which are taken again
+WIDTHS = {"wide": (1280, 900), "phone": (375, 812)}
+TERMINAL = """<pre style="display: inline-block; margin: 0; padding: 1rem; font: 15px/1.4 monospace; background: #fff;
+color: #1c2128">{}</pre>"""
+Picture = Callable[..., None]
+taken: set[str] = set()  # of the documents' pictures
+
+
+def viewport(width: str) -> dict[str, int]:
+    return dict(zip(("width", "height"), WIDTHS[width], strict=True))
 
 
 def pytest_configure(config: pytest.Config) -> None:
     plugin.load(config)
     sys.path.append(str(packages_of("browser")))
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """`make docs` fails when a picture of the documents was not taken."""
+    if os.environ.get(SCREENSHOTS) and exitstatus == 0 and taken != set(PICTURES):
+        print(f"\nno test has taken {', '.join(sorted(set(PICTURES) - taken))}")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(scope="session")
@@ -36,22 +57,51 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def picture(tmp_path: Path) -> Callable[[str], Path]:
-    """Where the screenshot of this name goes: with `make docs` those that documents show go into their folder."""
+def picture(tmp_path: Path) -> Picture:
+    """Takes the screenshot of this name of a page, or of a part of one; `make docs` keeps those of the documents."""
     documents = os.environ.get(SCREENSHOTS)
 
-    def file(name: str) -> Path:
-        shown = name in DOCUMENTED or name.startswith(OF_THE_TUTORIAL)
-        return (Path(documents) if documents and shown else tmp_path) / f"{name}.png"
+    def take(shown: Any, name: str, **how: Any) -> None:
+        screenshot = tmp_path / f"{name}.png"
+        shown.screenshot(path=screenshot, **how)
+        if documents and name in PICTURES:
+            make_picture(screenshot, Path(documents) / screenshot.name)
+            taken.add(name)
 
-    return file
+    return take
+
+
+@pytest.fixture
+def terminal(browser: Any, airflow_world: AirflowWorld, picture: Picture) -> Iterator[Callable[..., None]]:
+    """Takes a picture of a command and what it prints on a terminal of 110 columns."""
+    context = browser.new_context(viewport=viewport("wide"))
+    window = context.new_page()
+
+    def take(name: str, *words: str) -> None:
+        command = [str(Path(sys.executable).with_name("tidemark")), *words]
+        settings = {**airflow_world.world.environment(), "FORCE_COLOR": "1", "COLUMNS": "110"}
+        printed = subprocess.run(command, env=settings, stdout=subprocess.PIPE, text=True).stdout
+        console = Console(record=True, file=io.StringIO(), width=110)
+        console.print(Text.from_ansi(f"$ {shlex.join(['tidemark', *words])}\n{printed.rstrip()}"))
+        window.set_content(TERMINAL.format(console.export_html(inline_styles=True, code_format="{code}")))
+        picture(window.locator("pre"), f"{name}-terminal")
+
+    yield take
+    context.close()
+
+
+@pytest.fixture
+def topic_name(broker: Broker) -> str:
+    """A topic with a name for the pictures; the test before has left one."""
+    broker.delete_topic("orders")
+    return "orders"
 
 
 @pytest.fixture
 def page(browser: Any, airflow_world: AirflowWorld) -> Iterator[Any]:
     """A page of the browser, logged in to Airflow as its admin by the form that people use."""
     airflow = airflow_world.airflow
-    context = browser.new_context(base_url=airflow.url, viewport={"width": 1280, "height": 900})
+    context = browser.new_context(base_url=airflow.url, viewport=viewport("wide"))
     context.set_default_timeout(30_000)
     page = context.new_page()
     page.on("framenavigated", lambda frame: print("opened", frame.url))  # shown when a test fails

@@ -3,17 +3,17 @@
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from sandbox.services.processes import wait_until
+from tests.ui.conftest import WIDTHS, Picture, viewport
 from tests.worlds.airflow_world import DAG, AirflowWorld
 
 pytestmark = pytest.mark.timeout(600)  # Spark takes 20 s a manifest, ten times that on a busy machine
-WIDTHS = {"wide": (1280, 900), "phone": (390, 844)}
+UPPER_PART = {"x": 0, "y": 0, "width": WIDTHS["wide"][0], "height": 600}  # of a page that is empty below it
 PIPELINE = f"/tidemark/pipelines/{DAG}"
 
 
@@ -44,12 +44,14 @@ def follow(page: Any, link: Any) -> None:
 
 
 def test_a_failed_manifest_is_seen_opened_retried_and_becomes_done(
-    airflow_world: AirflowWorld, page: Any, picture: Callable[[str], Path]
+    airflow_world: AirflowWorld, page: Any, picture: Picture, terminal: Callable[..., None]
 ) -> None:
     """The steps of docs/tutorial.md, and its pictures."""
     demo, world = airflow_world, airflow_world.world
+    world.produce(90)
+    world.ok("run", DAG)
     fail_on_bad_records(demo)
-    world.produce(60, bad_every=60)
+    world.produce(60, bad_every=90)
     demo.deploy()
     demo.fail(demo.trigger())
     mend(demo)
@@ -60,43 +62,55 @@ def test_a_failed_manifest_is_seen_opened_retried_and_becomes_done(
     row, reason = rows.first, rows.last
     assert "unfinished" in row.inner_text()
     assert "(failed)" in reason.inner_text()
-    page.screenshot(path=picture("tutorial-pipelines-wide-light"))
+    picture(page, "tutorial-pipelines-wide-light", clip=UPPER_PART)
+    for width, scheme in (("phone", "light"), ("phone", "dark"), ("wide", "light")):
+        with seen(page, width, scheme) as window:
+            for name, address in (("pipelines", "/tidemark/"), ("pipeline", PIPELINE)):
+                window.goto(address)
+                window.get_by_role("main").wait_for()
+                picture(window, f"{name}-{width}-{scheme}", full_page=True)
     follow(page, row.get_by_role("link", name=DAG))
     follow(page, ours.get_by_role("link", name="1 failed", exact=True))
-    follow(page, ours.get_by_role("link", name="1", exact=True))
-    ours.get_by_role("heading", name=re.compile(r"^Manifest 1 .*failed$")).wait_for()
-    assert f"topic={world.topic} partition=0 offset=0]" in ours.get_by_role("main").inner_text()
-    page.screenshot(path=picture("tutorial-failed-wide-light"))
+    follow(page, ours.get_by_role("link", name="2", exact=True))
+    ours.get_by_role("heading", name=re.compile(r"^Manifest 2 .*failed$")).wait_for()
+    assert f"topic={world.topic} partition=0 offset=45]" in ours.get_by_role("main").inner_text()
+    picture(page, "tutorial-failed-wide-light")
+    terminal("status", "status")
+    terminal("show", "show", "2")
     follow(page, ours.get_by_role("link", name="Retry what is unfinished"))
     ours.get_by_text("1 manifest, 60 offsets.").wait_for()
     ours.get_by_role("button", name="Retry 1 manifest").click()
     assert page.frames[-1].url.endswith("/start/retry"), "without a reason nothing is sent"
     ours.get_by_label("Your reason, for the history").fill("the record is a dead letter now")
-    page.screenshot(path=picture("tutorial-retry-wide-light"))
+    picture(page, "tutorial-retry-wide-light", clip=UPPER_PART)
     ours.get_by_role("button", name="Retry 1 manifest").click()
     ours.get_by_text("Started: DAG run").wait_for()
     ours.get_by_text("It has ended: success").wait_for(timeout=240_000)  # nobody reloads the page
     assert "1 failed" not in ours.get_by_role("main").inner_text()
 
-    page.goto(f"{PIPELINE}/manifests/1")
+    page.goto(f"{PIPELINE}/manifests/2")
 
     def done() -> bool:
         page.reload()
-        return "Manifest 1 done" in page.get_by_role("heading", level=1).inner_text()
+        return "Manifest 2 done" in page.get_by_role("heading", level=1).inner_text()
 
     wait_until(done, "the manifest to be done on the page", timeout=240, interval=2)
     assert "60 read = 59 written + 1 dead-lettered" in page.get_by_role("main").inner_text()
-    page.screenshot(path=picture("tutorial-done-wide-light"))
+    picture(page, "tutorial-done-wide-light")
+    with seen(page, "phone", "light") as window:
+        window.goto(f"{PIPELINE}/manifests/2")
+        window.get_by_role("main").wait_for()
+        picture(window, "manifest-phone-light", full_page=True)
     assert "the record is a dead letter now" in world.ok("history", DAG)
     world.assert_complete()
 
 
 @contextmanager
-def seen(page: Any, size: tuple[int, int], scheme: str) -> Iterator[Any]:
+def seen(page: Any, width: str, scheme: str) -> Iterator[Any]:
     """The same session in another window."""
     context = page.context.browser.new_context(
         base_url=page.url.partition("/tidemark")[0],
-        viewport={"width": size[0], "height": size[1]},
+        viewport=viewport(width),
         color_scheme=scheme,
         storage_state=page.context.storage_state(),
     )
@@ -107,7 +121,7 @@ def seen(page: Any, size: tuple[int, int], scheme: str) -> Iterator[Any]:
 
 
 def test_each_page_at_two_widths_light_and_dark_is_readable_by_anybody(
-    airflow_world: AirflowWorld, page: Any, picture: Callable[[str], Path]
+    airflow_world: AirflowWorld, page: Any, picture: Picture
 ) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
@@ -151,9 +165,9 @@ def test_each_page_at_two_widths_light_and_dark_is_readable_by_anybody(
     assert re.search(r"What the audit of .* found: \d+", text)
     page.goto("/tidemark/")
     axe, wrong = Axe(), []
-    for width, size in WIDTHS.items():
+    for width in WIDTHS:
         for scheme in ("light", "dark"):
-            with seen(page, size, scheme) as window:
+            with seen(page, width, scheme) as window:
                 for name, address in places.items():
                     window.goto(address)
                     window.get_by_role("main").wait_for()
@@ -162,7 +176,7 @@ def test_each_page_at_two_widths_light_and_dark_is_readable_by_anybody(
                         wrong.append(f"{name} {width} {scheme}: {violation['id']}: {violation['help']} {nodes}")
                     if window.evaluate("document.documentElement.scrollWidth > innerWidth"):
                         wrong.append(f"{name} {width} {scheme}: is wider than the window")
-                    window.screenshot(path=picture(f"{name}-{width}-{scheme}"), full_page=True)
+                    picture(window, f"checked-{name}-{width}-{scheme}", full_page=True)
     assert not wrong, "\n".join(wrong)
 
 
@@ -201,7 +215,9 @@ def test_the_keyboard_is_enough_to_replay_a_manifest(airflow_world: AirflowWorld
     world.assert_complete()
 
 
-def test_the_trigger_form_of_airflow_retries_what_is_unfinished(airflow_world: AirflowWorld, page: Any) -> None:
+def test_the_trigger_form_of_airflow_retries_what_is_unfinished(
+    airflow_world: AirflowWorld, page: Any, picture: Picture
+) -> None:
     demo, world = airflow_world, airflow_world.world
     world.produce(20)
     world.ok("plan", DAG)
@@ -213,6 +229,11 @@ def test_the_trigger_form_of_airflow_retries_what_is_unfinished(airflow_world: A
     for title in ("Plan until", "Replay these manifests", "Retry unfinished manifests"):
         form.get_by_text(title).wait_for()
     form.locator("label", has=page.locator("[name=element_retry_unfinished]")).click()
+    for width in WIDTHS:
+        page.set_viewport_size(viewport(width))
+        form.get_by_text("Plan until").scroll_into_view_if_needed()
+        picture(page, f"trigger-form-{width}-light")
+    page.set_viewport_size(viewport("wide"))
     form.get_by_role("button", name="Trigger").click()
     wait_until(lambda: bool(demo.airflow.runs(DAG)), "the run", timeout=30)
     [run] = demo.airflow.runs(DAG)

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
+from tests.ui.pictures import PICTURES
 from tidemark import __version__
 from tidemark.cli import main
 from tidemark.decoders.schema_registry.client import _SECRET as REGISTRY_SECRETS
@@ -151,6 +152,13 @@ def test_every_relative_link_resolves(path: Path) -> None:
         target = (path.parent / file).resolve() if file else path
         assert target.exists(), link
         assert not anchor or anchor in anchors(target.read_text()), link
+
+
+def test_the_documents_show_every_picture_that_the_tests_take_and_no_other() -> None:
+    shown = {name for path in DOCS for name in re.findall(r"images/([\w-]+)\.png", path.read_text())}
+    files = {path.stem: path.stat().st_size for path in (REPOSITORY / "docs" / "images").iterdir()}
+    assert shown == set(files) == set(PICTURES)
+    assert max(files.values()) < 150_000, "a page with several loads at once"
 
 
 def test_every_failpoint_stands_in_the_tables_of_the_guarantees_in_order() -> None:

@@ -209,18 +209,21 @@ def shown(view: ManifestHistoryView, compared: Sequence[Compared] | None, as_jso
         print_json(json_value(view) | ({} if compared is None else {"compared": compared}))
         return
     console = open_console()
-    errors = {attempt.error for attempt in view.attempts if attempt.error}  # each is printed once, beside its attempt
+    errors = {attempt.error for attempt in view.attempts if attempt.error}  # each is printed once, below the attempts
     finished([replace(view, reason=None) if view.reason in errors else view], False, nothing="")
-    table = Table("attempt", "state", "by", "started", "ended", "objects", "error", title="attempts")
+    table = Table("attempt", "state", "by", "started", "ended", "objects", title="attempts")
     for attempt in view.attempts:
         # An attempt whose process is gone still says ``running`` until the next one fences it.
         died = attempt.state == AttemptState.RUNNING and not view.alive
         table.add_row(
             str(attempt.attempt), "died" if died else attempt.state, attempt.actor, _time(attempt.started_at),
-            _time(attempt.ended_at), str(attempt.objects), attempt.error or attempt.note or "",
+            _time(attempt.ended_at), str(attempt.objects),
         )  # fmt: skip
     console.print(table)
-    console.print(_publications(view))
+    for attempt in view.attempts:
+        if text := attempt.error or attempt.note:
+            console.print(f"attempt {attempt.attempt}: {text}", markup=False)  # no column is wide enough for a sentence
+    console.print(_publications(view) if view.publications else "published: nothing; readers see nothing of it")
     entries = Table("at", "by", "what", title="history")
     for event in view.events:
         changes = ", ".join(
