@@ -14,7 +14,7 @@ from tidemark.errors import ConfigurationError
 EXTRAS: Final = {
     "airflow": ("airflow",),
     "connect": ("grpc", "grpc_status"),
-    "hive": ("thrift",),
+    "hive": ("pyiceberg", "pyiceberg_core", "requests", "sqlalchemy", "thrift"),
     "iceberg": ("pyiceberg", "pyiceberg_core", "requests", "sqlalchemy"),
 }
 _DISTRIBUTIONS = {"google": "protobuf"}  # where the name to install is not the name to import

@@ -72,6 +72,17 @@ event_time: {on_invalid: kafka_timestamp}
 sinks:
   - files: {root: lake, format: avro}
 """
+PLAIN = """
+pipeline: prices
+source: {kafka: {connection: kafka_default, topics: [prices]}}
+decode: {format: json, schema: id BIGINT NOT NULL}
+event_time: {on_invalid: kafka_timestamp}
+"""
+NEEDS_EXTRA = {
+    "connect": "spark: {engine: connect}\nsinks: [{files: {root: lake}}]\n",
+    "hive": "sinks: [{iceberg: {catalog: hive, connection: hive, table: a.prices, warehouse: w}}]\n",
+    "iceberg": "sinks: [{iceberg: {connection: catalog, table: a.prices, warehouse: w}}]\n",
+}
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -178,6 +189,23 @@ def test_an_installed_wheel_validates_the_examples_and_says_what_to_install(
         [line] = refused
         assert "iceberg.yaml" in line
         assert 'pip install "tidemark[iceberg]"' in line
+
+
+@pytest.mark.parametrize("extra", NEEDS_EXTRA)
+def test_a_pipeline_that_needs_an_extra_is_right_with_it_and_without_it_is_told_what_to_install(
+    installed: Callable[[str], Path], extra: str, tmp_path: Path
+) -> None:
+    (tmp_path / "prices.yaml").write_text(PLAIN + NEEDS_EXTRA[extra])
+
+    def validated(programs: Path) -> subprocess.CompletedProcess[str]:
+        words = [str(programs / "tidemark"), "validate", "prices.yaml"]
+        return subprocess.run(words, env=outside(), cwd=tmp_path, text=True, capture_output=True)
+
+    assert (done := validated(installed(extra))).returncode == 0, done.stderr
+    refused = validated(installed(""))
+    assert refused.returncode == 2
+    assert f'install it: pip install "tidemark[{extra}]"' in refused.stderr
+    assert {*EXTRAS} - {*NEEDS_EXTRA} == {"airflow"}, "which pipelines do without"
 
 
 def test_an_installed_wheel_does_sql_dedupe_protobuf_and_avro(installed: Callable[[str], Path], tmp_path: Path) -> None:

@@ -17,19 +17,13 @@ from sandbox.bootstrap.apart import packages_of
 from sandbox.bootstrap.browser import INSTALL, chromium
 from sandbox.services.broker import Broker
 from tests.fixtures import plugin
-from tests.ui.pictures import PICTURES, make_picture
+from tests.ui.pictures import PICTURES, Picture, make_picture, viewport
 from tests.worlds.airflow_world import AirflowWorld
 
 SCREENSHOTS = "TIDEMARK_SCREENSHOTS"  # the folder of the documents' pictures, which are taken again
-WIDTHS = {"wide": (1280, 900), "phone": (375, 812)}
 TERMINAL = """<pre style="display: inline-block; margin: 0; padding: 1rem; font: 15px/1.4 monospace; background: #fff;
 color: #1c2128">{}</pre>"""
-Picture = Callable[..., None]
 taken: set[str] = set()  # of the documents' pictures
-
-
-def viewport(width: str) -> dict[str, int]:
-    return dict(zip(("width", "height"), WIDTHS[width], strict=True))
 
 
 def pytest_configure(config: pytest.Config) -> None:

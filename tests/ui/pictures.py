@@ -1,7 +1,10 @@
 """The pictures of docs/images: which there are, and how a screenshot becomes one. `make docs` takes them again."""
 
+from collections.abc import Callable
 from pathlib import Path
 
+WIDTHS = {"wide": (1280, 900), "phone": (375, 812)}
+Picture = Callable[..., None]
 PICTURES = (
     "manifest-phone-light",
     "pipeline-phone-dark",
@@ -18,6 +21,10 @@ PICTURES = (
 )
 MOST = 1500  # pixels from the top: a reader of a document does not scroll through a picture
 COLOURS = 256  # of some 20,000 for smooth letters: the files have a third of the size
+
+
+def viewport(width: str) -> dict[str, int]:
+    return dict(zip(("width", "height"), WIDTHS[width], strict=True))
 
 
 def make_picture(screenshot: Path, target: Path) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from sandbox.services.processes import wait_until
-from tests.ui.conftest import WIDTHS, Picture, viewport
+from tests.ui.pictures import WIDTHS, Picture, viewport
 from tests.worlds.airflow_world import DAG, AirflowWorld
 
 pytestmark = pytest.mark.timeout(600)  # Spark takes 20 s a manifest, ten times that on a busy machine

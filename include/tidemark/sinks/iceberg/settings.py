@@ -130,9 +130,8 @@ class Settings(SinkSettings):
 
     @model_validator(mode="after")
     def _installed(self) -> Self:
-        for extra in ("iceberg", "hive") if self.catalog is CatalogKind.HIVE else ("iceberg",):
-            if problem := problem_with_extra(extra):
-                raise wrong(problem)
+        if problem := problem_with_extra("hive" if self.catalog is CatalogKind.HIVE else "iceberg"):
+            raise wrong(problem)
         return self
 
     @model_validator(mode="after")
