@@ -1,7 +1,8 @@
 # Airflow with Java, Spark and Tidemark: the image of docker-compose.yaml, and an example for your own image.
 #
-# Never built yet: it was written on a machine without Docker, so only its text is tested
-# (tests/unit/test_containers.py: versions, paths and variables agree with the code and the lock files).
+# `make test-compose` builds it on a stand-in for the base image: a Debian 12 with the same user, folders and entry point
+# (tests/compose/stand_ins). On the real base image it has not been built yet: none could be fetched.
+# tests/unit/test_containers.py compares versions, paths and variables with the code and the lock files.
 
 FROM apache/airflow:3.3.2-python3.11 AS packages
 USER root

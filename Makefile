@@ -5,7 +5,7 @@ BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up down unit test test-all test-more test-ui test-stores docs test-faults bench lint dump lock clean python
+.PHONY: help setup run up down unit test test-all test-more test-ui test-stores test-compose docs test-faults bench lint dump lock clean python
 
 help:
 	@sed -n 's/^## \{0,1\}//p' Makefile
@@ -24,6 +24,7 @@ help:
 ##   make test-all  all tests but those of test-faults: half an hour (test-more: those that make test leaves out)
 ##   make test-ui the page in Airflow, in a headless Chromium (Debian: apt-get install chromium)
 ##   make test-stores   what a lake or table in a bucket needs, on Ceph's gateway (Debian's packages, 69 MB)
+##   make test-compose   Dockerfile and docker-compose.yaml on an unpacked Docker, as root on Debian; about 10 minutes (10 GB)
 ##   make docs    the pictures of docs/images, taken again, and docs/ as a site in .tidemark/site
 ##   make lint    ruff and mypy, as in CI
 ##   make dump    what this version makes, stored for the tests of later ones (docs/release.md)
@@ -86,9 +87,14 @@ test-stores: setup
 	@$(BIN)/python -m sandbox.bootstrap.ceph
 	@$(BIN)/python -m sandbox beside-ceph $(PYTEST) -m bucket --ignore tests/model --ignore tests/e2e --ignore tests/faults/test_schedules.py
 
+# The engine is not installed: programs, images and volumes are in .tidemark/docker, and are to be deleted there.
+test-compose: setup
+	@$(BIN)/python -m sandbox.bootstrap.docker_engine
+	@$(BIN)/python -m pytest tests/compose
+
 docs: setup
 	@$(BIN)/python -m sandbox.bootstrap.browser
-	@TIDEMARK_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/ui -k "readable or becomes_done"
+	@TIDEMARK_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/ui -k "becomes_done or trigger_form"
 	@$(BIN)/python -m sandbox.bootstrap.site
 
 # pytest ends after 45 minutes at the latest.
