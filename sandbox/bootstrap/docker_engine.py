@@ -7,12 +7,11 @@ release: they are linked to the machine's libraries.
 
 import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 
+from sandbox.bootstrap import debian
 from sandbox.bootstrap.checkout import STATE
+from sandbox.errors import SandboxFailed
 
 FOLDER = STATE / "docker"
 UNPACKED = FOLDER / "unpacked"
@@ -49,15 +48,9 @@ def main() -> None:
         return
     print("set-up: Docker's engine is unpacked from Debian's packages", flush=True)
     shutil.rmtree(FOLDER, ignore_errors=True)
-    packages = FOLDER / "packages"
-    packages.mkdir(parents=True)
-    download(packages, OF_THE_MACHINE, {})
-    download(packages, OF_RELEASE, {"APT_CONFIG": str(apt_of_its_own(FOLDER / "apt"))})
     part = FOLDER / "part"
-    for package in packages.glob("*.deb"):
-        unpack = ["dpkg", "-x", str(package), str(part)]
-        subprocess.run(unpack, check=True)
-    shutil.rmtree(packages)
+    for release, packages in ((debian.release_of_machine(), OF_THE_MACHINE), (RELEASE, OF_RELEASE)):
+        debian.unpack(release, packages, part, FOLDER / "apt")
     for name in ("iptables", "ip6tables"):
         (part / "usr" / "sbin" / name).symlink_to("xtables-nft-multi")  # the package leaves it to update-alternatives
     plugins = FOLDER / "client" / "cli-plugins"
@@ -66,35 +59,8 @@ def main() -> None:
     part.rename(UNPACKED)
 
 
-def download(folder: Path, packages: Sequence[str], settings: dict[str, str]) -> None:
-    """Fetch packages into a folder; the machine's own list of packages is read anew, as for an installation."""
-    apt, environment = ["apt-get", "--quiet=2"], {**os.environ, **settings}
-    subprocess.run([*apt, "update"], env=environment, check=True)
-    words = ["--option", "APT::Sandbox::User=root", "download", *packages]
-    subprocess.run([*apt, *words], cwd=folder, env=environment, check=True)
-
-
-def apt_of_its_own(folder: Path) -> Path:
-    """The configuration of an apt that knows `RELEASE` alone, from where this machine has its Debian from."""
-    targets = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(ORIGIN)", "Created-By: Packages"]
-    lines = subprocess.run(targets, text=True, capture_output=True, check=True).stdout.splitlines()
-    address = next(line.split()[0] for line in lines if line.endswith(" Debian"))
-    for name in ("state/lists/partial", "cache/archives/partial"):
-        (folder / name).mkdir(parents=True)
-    (folder / "state" / "status").touch()
-    (folder / "sources.list").write_text(f"deb {address} {RELEASE} main\n")
-    settings = {
-        "Dir::State": folder / "state",
-        "Dir::State::status": folder / "state" / "status",
-        "Dir::Cache": folder / "cache",
-        "Dir::Etc::sourcelist": folder / "sources.list",
-        "Dir::Etc::sourceparts": "/dev/null",
-        "APT::Sandbox::User": "root",
-    }
-    configuration = folder / "apt.conf"
-    configuration.write_text("".join(f'{name} "{value}";\n' for name, value in settings.items()))
-    return configuration
-
-
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except SandboxFailed as error:
+        sys.exit(str(error))
