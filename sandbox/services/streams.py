@@ -25,7 +25,8 @@ from sandbox.services.processes import wait_until
 Message = bytes | AMQPMessage | RawMessage
 Answer = TypeVar("Answer", bound=schema.Frame)
 
-# The codes of the protocol; clients write Snappy framed or as a block, and 5 stands for no codec.
+# The codes of the protocol. Java's and Go's clients frame Snappy; a client with a codec of its own may write one block.
+# 5 stands for no codec.
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "snappy-block": 2, "lz4": 3, "zstd": 4, "unknown": 5}
 FRAME = 1 << 20  # bytes
 FRAME_ENTRIES, UNCONFIRMED_ENTRIES = 1_000, 10_000
@@ -307,7 +308,11 @@ def compressed(data: bytes, codec: str) -> bytes:
         case "snappy-block":
             return bytes(pa.Codec("snappy").compress(data, asbytes=True))
         case "lz4" | "zstd":
-            return bytes(pa.Codec(codec).compress(data, asbytes=True))
+            # As streams, as clients do: the frame does not say how long the data is.
+            buffer = pa.BufferOutputStream()
+            with pa.CompressedOutputStream(buffer, codec) as stream:
+                stream.write(data)
+            return bytes(buffer.getvalue())
     return data
 
 
