@@ -25,7 +25,7 @@ COLUMNS = tuple(column.split()[0] for column in SCHEMA.split(", "))
 
 @dataclass(frozen=True)
 class Message:
-    """``stamp_ms`` is the Kafka timestamp, in milliseconds since 1970."""
+    """``stamp_ms`` is the timestamp of the source, in milliseconds since 1970."""
 
     partition: int
     key: bytes

@@ -1,4 +1,4 @@
-"""Tidemark copies Kafka topics into lakes in recorded micro-batches, exactly once.
+"""Tidemark copies Kafka topics and RabbitMQ streams into lakes in recorded micro-batches, exactly once.
 
 The functions named here do what the commands of the same names do; docs/python.md shows them. They are imported when
 they are first used: executors import this package too, and have only the standard library and pyarrow.

@@ -173,7 +173,7 @@ class EventTime:
             raise ConfigurationError(
                 f"event_time: {error}",
                 next_step="timezone is an IANA name (Europe/Berlin), unit s, ms, us or ns, on_invalid fail, "
-                "dead_letter or kafka_timestamp",
+                "dead_letter or source_timestamp",
             ) from error
 
     def check(self, schema: pa.Schema) -> None:
@@ -184,7 +184,7 @@ class EventTime:
         if data_type is None:
             raise ConfigurationError(
                 f"event_time: the records have no field {self.field}",
-                next_step=f"name one of {', '.join(schema.names)}, or leave field out for the Kafka timestamp",
+                next_step=f"name one of {', '.join(schema.names)}, or leave field out for the timestamp of the source",
             )
         usable = (pa.types.is_timestamp, pa.types.is_date32, pa.types.is_string, pa.types.is_integer)
         if not any(test(data_type) for test in usable):
@@ -251,7 +251,7 @@ class EventTime:
         return pc.multiply(safe, factor).cast(INSTANT)
 
     def _reason_of(self, source: pa.Array, parsed: pa.Array, index: int) -> str:
-        origin = "the Kafka timestamp" if self.field is None else f"field {self.field}"
+        origin = "the timestamp of the source" if self.field is None else f"field {self.field}"
         origin = origin if self.header is None else f"header {self.header}"
         if not source[index].is_valid:
             return f"event time: {origin} is null" if self.header is None else f"event time: there is no {origin}"
@@ -259,7 +259,7 @@ class EventTime:
             number = f"a whole number of {self.unit}" if self.unit else "an RFC 3339 time"
             return f"event time: {origin} is not {f'of the pattern {self.pattern.text}' if self.pattern else number}"
         if self.max_ahead is not None and self._within_bounds_alone(parsed, index):
-            return f"event time: {origin} is more than {self.max_ahead} ahead of the Kafka timestamp"
+            return f"event time: {origin} is more than {self.max_ahead} ahead of the timestamp of the source"
         return f"event time: {origin} is not within {self.earliest:%Y-%m-%d} and 2200-01-01"
 
     def _within_bounds_alone(self, parsed: pa.Array, index: int) -> bool:

@@ -213,7 +213,7 @@ def test_a_replay_opens_its_hours_and_rows_that_move_are_counted_where_they_are(
     send(world, at(1.5), at(1.5), 2)
     run(world, at(3))
     assert {hour: state(world)[hour] for hour in (0, 1)} == {0: (3, 0, True, 1), 1: (2, 0, True, 1)}
-    world.settings["event_time"] = {"from": "kafka_timestamp", "min": at(1).isoformat(), "on_invalid": "dead_letter"}
+    world.settings["event_time"] = {"from": "source_timestamp", "min": at(1).isoformat(), "on_invalid": "dead_letter"}
     world.write_pipeline()
     world.ok("replay", "demo", "--manifest", "1")
     assert {hour: state(world)[hour] for hour in (0, 1)} == {0: (0, 0, False, 1), 1: (2, 0, False, 1)}

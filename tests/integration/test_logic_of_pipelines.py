@@ -223,7 +223,7 @@ def test_a_table_has_the_columns_after_the_transforms_and_a_deletion_passes_ever
                 {"select": ["n AS number", '"at"', "coalesce(upper(name), '') AS called"]},
                 {"dedupe": {"keys": ["number"]}},
             ],
-            "event_time": {"from": "kafka_timestamp"},
+            "event_time": {"from": "source_timestamp"},
             "sinks": [table_sink(key=["number"], order_by=None)],
         },
     )

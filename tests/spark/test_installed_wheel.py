@@ -68,7 +68,7 @@ AVRO = """
 pipeline: prices
 source: {kafka: {connection: kafka_default, topics: [prices]}}
 decode: {format: avro, schema: prices.avsc}
-event_time: {on_invalid: kafka_timestamp}
+event_time: {on_invalid: source_timestamp}
 sinks:
   - files: {root: lake, format: avro}
 """
@@ -76,7 +76,7 @@ PLAIN = """
 pipeline: prices
 source: {kafka: {connection: kafka_default, topics: [prices]}}
 decode: {format: json, schema: id BIGINT NOT NULL}
-event_time: {on_invalid: kafka_timestamp}
+event_time: {on_invalid: source_timestamp}
 """
 NEEDS_EXTRA = {
     "connect": "spark: {engine: connect}\nsinks: [{files: {root: lake}}]\n",

@@ -323,20 +323,11 @@ def test_the_closure_follows_imports_of_packages_and_of_names_in_modules() -> No
 
 # The folders that are Kafka's own, and where else its name may stand: the file, what the line says, and why.
 OF_KAFKA = ("kafka/", "sources/kafka/", "sinks/topic/")
-REASON = "the text of a dead letter, which tables and files keep"
 SAYS_KAFKA = (
     ("__init__.py", "copies Kafka topics", "what the product does today"),
     ("cli/main.py", "Copies Kafka topics", "what the product does today"),
     ("cli/main.py", "Spark's Kafka connector", "help for a person, who looks for the jars by this name"),
     ("connections.py", '"conn_type": "kafka"', "an example of a connection, by Airflow's word for its type"),
-    ("event_time.py", "for the Kafka timestamp", "it says the same words as the reasons below"),
-    ("event_time.py", "dead_letter or kafka_timestamp", "the word of pipeline files"),
-    ("event_time.py", '"the Kafka timestamp" if', REASON),
-    ("event_time.py", "ahead of the Kafka timestamp", REASON),
-    ("model/order.py", 'SOURCE_TIMESTAMP = "kafka_timestamp"', "the word of pipeline files and orders"),
-    ("pipeline/event_time.py", 'SOURCE_TIMESTAMP = "kafka_timestamp"', "the word of pipeline files"),
-    ("pipeline/event_time.py", "write from: kafka_timestamp", "the word of pipeline files"),
-    ("pipeline/event_time.py", "write on_invalid: kafka_timestamp", "the word of pipeline files"),
     ("sources/kinds.py", '"kafka": "tidemark.sources.kafka"', "the registry of sources"),
 )
 

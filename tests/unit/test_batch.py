@@ -32,7 +32,7 @@ from tidemark.sinks.files import writer
 from tidemark.sinks.staging import held_rows, partitioned_writer
 
 START = datetime(2013, 1, 1, 10, tzinfo=UTC)
-Record = tuple[str, int, int, datetime, bytes | None]  # topic, partition, offset, Kafka timestamp, value
+Record = tuple[str, int, int, datetime, bytes | None]  # topic, partition, offset, timestamp, value
 
 
 def order(root: Path, layout: str = "raw/{stream}/%Y/%m/%d/%H", **changed: Any) -> Order:
@@ -323,7 +323,7 @@ def test_a_task_without_records_reports_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_raw_records_are_laid_out_by_their_kafka_timestamp(tmp_path: Path) -> None:
+def test_raw_records_are_laid_out_by_their_source_timestamp(tmp_path: Path) -> None:
     raw = order(tmp_path, "{pipeline}/{stream}/%Y", decode={"format": "raw"}, event_time={"field": None})
     report = BatchProcessor(raw).process("x", [batch([("t", 0, 0, START, None), ("t", 0, 1, START, b"\xff")])])
     assert [file["folder"] for file in report["parts"]] == ["flights/t/2013"]

@@ -158,7 +158,7 @@ def test_the_event_time_must_be_in_the_schema_of_every_topic(write: Write) -> No
 
 
 def test_a_topic_without_the_event_time_may_fall_back_to_kafka_or_make_it(write: Write) -> None:
-    by_kafka = listed(WITHOUT_TIME, ("field: at\n", "field: at\n  on_invalid: kafka_timestamp\n"))
+    by_kafka = listed(WITHOUT_TIME, ("field: at\n", "field: at\n  on_invalid: source_timestamp\n"))
     select = """transform: [{select: ['*', 'coalesce("at", meta."at") AS t']}]"""
     made = listed(WITHOUT_TIME, ("event_time:\n  field: at\n", f"{select}\nevent_time:\n  field: t\n"))
     assert all(load(write(text), {}) for text in (by_kafka, made))

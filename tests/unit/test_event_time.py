@@ -132,12 +132,12 @@ def test_a_date_is_midnight_in_the_zone() -> None:
     assert when == [datetime(2013, 1, 1, 5, tzinfo=UTC)]
 
 
-def test_the_kafka_timestamp_is_the_default() -> None:
+def test_the_source_timestamp_is_the_default() -> None:
     rows = pa.RecordBatch.from_arrays([pa.array([b"x", b"y"])], ["value"])
     stamps = pa.array([NOON, datetime(1969, 12, 31, 23, 59, 59, 999000, tzinfo=UTC)], INSTANT)
     placed = EventTime().place(rows, stamps)
     assert placed.when.to_pylist() == [NOON, None]
-    assert placed.invalid == ((1, "event time: the Kafka timestamp is not within 1970-01-01 and 2200-01-01"),)
+    assert placed.invalid == ((1, "event time: the timestamp of the source is not within 1970-01-01 and 2200-01-01"),)
 
 
 def test_invalid_times_are_named_with_their_reason() -> None:
@@ -309,11 +309,11 @@ def test_a_time_outside_of_the_bounds_is_invalid_and_the_bound_ahead_is_that_of_
     assert placed.when.to_pylist() == [None, NOON, NOON + hour, None, NOON + 3 * hour]
     assert placed.invalid == (
         (0, "event time: field at is not within 2013-01-01 and 2200-01-01"),
-        (3, "event time: field at is more than 1:00:00 ahead of the Kafka timestamp"),
+        (3, "event time: field at is more than 1:00:00 ahead of the timestamp of the source"),
     )
 
 
-def test_an_invalid_time_may_be_replaced_by_the_kafka_timestamp_when_that_is_usable() -> None:
+def test_an_invalid_time_may_be_replaced_by_the_source_timestamp_when_that_is_usable() -> None:
     rows = pa.RecordBatch.from_arrays([pa.array(["soon", None, "2013-01-01T12:00:00Z"])], ["at"])
     stamps = pa.array([NOON + timedelta(hours=1), datetime(1969, 1, 1, tzinfo=UTC), NOON], INSTANT)
     placed = EventTime("at", on_invalid=OnInvalid.SOURCE_TIMESTAMP).place(rows, stamps)

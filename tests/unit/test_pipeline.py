@@ -220,12 +220,12 @@ def test_a_schema_that_cannot_be_used_is_named(write: Write, tmp_path: Path, sch
     assert messages[0].startswith(f"p.yaml:10: decode.schema: {expected.format(folder=tmp_path)}")
 
 
-def test_raw_records_have_only_the_kafka_timestamp(write: Write) -> None:
+def test_raw_records_have_only_the_source_timestamp(write: Write) -> None:
     raw = ("  format: json\n  schema: id BIGINT NOT NULL, at TIMESTAMP, gate STRING, late BOOLEAN\n", "  format: raw\n")
     assert problems(write(changed(raw))) == [
-        "p.yaml:11: event_time.field: needs decoded fields, and raw records have none; write from: kafka_timestamp"
+        "p.yaml:11: event_time.field: needs decoded fields, and raw records have none; write from: source_timestamp"
     ]
-    pipeline = load(write(changed(raw, ("  field: at", "  from: kafka_timestamp"))), {})
+    pipeline = load(write(changed(raw, ("  field: at", "  from: source_timestamp"))), {})
     assert pipeline.decode.order() == {"format": "raw"}
     assert pipeline.event_time.order()["field"] is None
 

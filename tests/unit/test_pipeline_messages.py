@@ -125,7 +125,7 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
      '12: event_time.field: is not in the schema; did you mean "at"? allowed: id, at, gate, late'),
     ("an event time that can hold no time", "  field: at", "  field: late",
      "12: event_time.field: is bool in the schema; a time is a date-time, a date, text or a whole number"),
-    ("two event times", "  field: at", "  field: at\n  from: kafka_timestamp",
+    ("two event times", "  field: at", "  field: at\n  from: source_timestamp",
      "13: event_time.from: is set beside field: only one of them may say where the time is"),
     ("a field and a header", "  field: at", "  field: at\n  header: at",
      "13: event_time.header: is set beside field: only one of them may say where the time is"),

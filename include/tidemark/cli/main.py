@@ -171,7 +171,7 @@ def _tree() -> dict[str, click.Command]:
 @pipelines_option
 @log_format_option(envvar="TIDEMARK_LOG_FORMAT", default=LogFormat.TEXT.value)
 def main() -> None:
-    """Copies Kafka topics into lakes in recorded batches, exactly once.
+    """Copies Kafka topics and RabbitMQ streams into lakes in recorded batches, exactly once.
 
     \b
     TIDEMARK_DB            the manifest database,

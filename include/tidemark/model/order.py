@@ -21,7 +21,7 @@ class OnInvalid(StrEnum):
 
     FAIL = "fail"
     DEAD_LETTER = "dead_letter"
-    SOURCE_TIMESTAMP = "kafka_timestamp"  # it takes the place of the event time
+    SOURCE_TIMESTAMP = "source_timestamp"  # it takes the place of the event time
 
 
 class TimeUnit(StrEnum):

@@ -20,7 +20,7 @@ LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 
 
 class TimeSource(StrEnum):
-    SOURCE_TIMESTAMP = "kafka_timestamp"
+    SOURCE_TIMESTAMP = "source_timestamp"
 
 
 def _pattern(value: str) -> str:
@@ -118,7 +118,7 @@ def check_field(event_time: EventTimeSettings, rows: RowSettings) -> None:
         _check_entries(event_time.field, rows)
     if not types:
         raise wrong_at(
-            "field", f"needs decoded fields, and {rows.format} records have none; write from: kafka_timestamp"
+            "field", f"needs decoded fields, and {rows.format} records have none; write from: source_timestamp"
         )
     kind = _member(types, event_time.field)
     if kind is None:
@@ -137,7 +137,7 @@ def _check_entries(path: str, decode: DecodeByTopic) -> None:
         raise wrong_at(
             "field",
             f"is {path}, which the schema of topic {', '.join(named)} does not have; add it there, make it with "
-            "transform, or write on_invalid: kafka_timestamp",
+            "transform, or write on_invalid: source_timestamp",
         )
 
 
