@@ -127,7 +127,7 @@ def test_doctor_tries_it_and_says_whose_it_is(world: World, folder: Path) -> Non
     findings = [finding for finding in world.json("doctor", "demo") if "toy" in finding["check"]]
     assert [(finding["severity"], finding["message"]) for finding in findings] == [
         ("ok", str(folder)),
-        ("ok", "files can be written and removed (tried)"),
+        ("ok", "objects can be created once, moved and removed (tried)"),
         ("ok", "it belongs to this manifest database"),
     ]
 

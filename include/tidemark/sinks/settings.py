@@ -19,12 +19,14 @@ class SinkSettings(Section):
     ``stores_nul``: whether its text may have the character NUL; if not, such a record becomes a dead letter.
     ``names_files``: whether its target names the files with its rows to readers, so that the sink can list them.
     ``in_order``: whether manifests are put one after the other (``lifecycle/turns.py``), as what is appended must be.
+    ``output_keys``: the keys that decide the rows of this sink, not their place.
     """
 
     kind: ClassVar[str]
     stores_nul: ClassVar[bool] = True
     names_files: ClassVar[bool] = False
     in_order: ClassVar[bool] = False
+    output_keys: ClassVar[frozenset[str]] = frozenset()
 
     name: Name = Field(description="Name of this sink, unique in the pipeline.")
 
@@ -33,17 +35,17 @@ class SinkSettings(Section):
     def target(self) -> str:
         """Where its output is: a text that the database keeps and people read. No secrets."""
 
-    @abstractmethod
     def meets(self, other: "SinkSettings") -> bool:
         """Whether the two sinks would write to the same place."""
+        return other.kind == self.kind and self.meets_target(other.target)
 
     def meets_target(self, target: str) -> bool:
         """Whether this sink would write where another one, known by its ``target`` alone, has its output."""
         return self.target == target
 
-    @abstractmethod
     def decides_output(self) -> str:
         """The settings that decide the rows of this sink, not their place, as text for the fingerprint."""
+        return self.model_dump_json(exclude_defaults=True, include={*self.output_keys}) if self.output_keys else ""
 
     @abstractmethod
     def order(self) -> dict[str, Any]:

@@ -28,12 +28,6 @@ class Settings(SinkSettings):
     def target(self) -> str:
         return self.folder
 
-    def meets(self, other: SinkSettings) -> bool:
-        return isinstance(other, Settings) and self.folder == other.folder
-
-    def decides_output(self) -> str:
-        return ""
-
     def order(self) -> dict[str, Any]:
         return {"folder": self.folder}
 

@@ -15,77 +15,49 @@ from tests.toys.toy_sink.settings import Settings
 from tidemark.connections import Lookup
 from tidemark.errors import Fenced, WorkFailed
 from tidemark.failpoints import failpoint
-from tidemark.model.dataset import Dataset
-from tidemark.model.findings import Finding, ok
 from tidemark.model.manifest import Manifest, ManifestState, Publication
 from tidemark.model.offsets import TopicPartition
-from tidemark.model.order import TransformOrder
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind, Receipt
-from tidemark.paths import RecordName, staging_folder
-from tidemark.sinks.base import Contents, Expected, Fence, Mark, Record, Sink
-from tidemark.sinks.capabilities import Leftover, TakesBack
+from tidemark.paths import staging_folder
+from tidemark.sinks.base import Contents, Expected, Fence, Sink
+from tidemark.sinks.capabilities import Leftover
 from tidemark.sinks.dead_letters import DeadLetter, dead_letter
 from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.object_store.folder_staging import FolderStaging
 from tidemark.sinks.object_store.store_ledger import StoreLedger
+from tidemark.sinks.objects_output import ObjectsOutput
 from tidemark.storage.open import open_store
 
 
-class ToyOutput(TakesBack):
+class ToyOutput(ObjectsOutput):
     """The files of rows in one folder."""
 
-    def __init__(self, ledger: StoreLedger) -> None:
-        super().__init__(ledger.pipeline_name, ledger.name)
-        self._ledger = ledger
-        self._store = ledger.store
-
-    def dataset(self) -> Dataset:
-        return Dataset.of_folder(self._store.root)
-
-    def exists(self) -> bool:
-        return True
-
-    def put(self, receipt: Receipt, record: Record, fence: Fence, mark: Mark) -> None:
+    def place(self, receipt: Receipt, fence: Fence) -> None:
         fence()
-        if not self.has(receipt):
-            self._store.put(_key(receipt), json.dumps(self._joined(receipt)).encode())
-        failpoint("publish.mid")
-        failpoint("publish.before_record")
-        fence()
-        if (self._ledger.recorded_attempt(receipt.manifest_id) or 0) > receipt.attempt:
+        if (self.ledger.recorded_attempt(receipt.manifest_id) or 0) > receipt.attempt:
             raise Fenced("a higher attempt has its record here")
-        self.write_record(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt), record)
-        failpoint("publish.before_mark")
-        mark()
+        if not self.has(receipt):
+            self.store.put(_key(receipt), json.dumps(self._joined(receipt)).encode())
+        failpoint("publish.mid")
+
+    def keys(self, receipt: Receipt) -> list[str]:
+        return [_key(receipt)]
 
     def _joined(self, receipt: Receipt) -> dict[str, list[dict[str, Any]]]:
         folder = staging_folder(receipt.manifest_id, receipt.attempt)
         tasks = {part.staged for part in receipt.objects_of(self.name)}
-        parts = [json.loads(self._store.get(f"{folder}/{task}.json") or b"{}") for task in tasks]
+        parts = [json.loads(self.store.get(f"{folder}/{task}.json") or b"{}") for task in tasks]
         content = {kind.value: [row for part in parts for row in part.get(kind, ())] for kind in ObjectKind}
         if _sizes(content) != self._expected(receipt):
             raise WorkFailed("staging holds other rows than the receipt says", sink=self.name)
         return content
-
-    def write_record(self, name: RecordName, record: Record) -> None:
-        self._store.put(str(name), json.dumps(record).encode())
-
-    def remove_record(self, name: RecordName) -> None:
-        self.remove([str(name)])
 
     def has(self, receipt: Receipt) -> bool:
         return _sizes(self._content(receipt)) == self._expected(receipt)
 
     def same(self, before: Receipt, now: Receipt) -> bool:
         return self.has(before)
-
-    def discard(self, receipt: Receipt) -> None:
-        self.remove_record(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))
-        self.remove([_key(receipt)])
-
-    def remove(self, keys: Sequence[str]) -> None:
-        self._store.delete(keys)
 
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
         for manifest, publication in expected.published():
@@ -100,7 +72,7 @@ class ToyOutput(TakesBack):
     def leftovers(self, expected: Expected) -> list[Leftover]:
         """Of manifests that are done: what attempts other than the published one left."""
         own, leftovers = expected.own(), []
-        for name in self._store.names("rows"):
+        for name in self.store.names("rows"):
             manifest_id, attempt, _ = map(int, name.removeprefix("rows/").replace("json", "0").split("."))
             manifest = own.get(manifest_id)
             if manifest and manifest.state is ManifestState.DONE and not manifest.alive:
@@ -112,7 +84,7 @@ class ToyOutput(TakesBack):
     def locate(
         self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
     ) -> Located:
-        place = f"{self._store.root}/{_key(receipt)}"
+        place = f"{self.store.root}/{_key(receipt)}"
         for kind, rows in self._content(receipt).items():
             if (at.topic, at.partition, offset) in ((row["_topic"], row["_partition"], row["_offset"]) for row in rows):
                 what = "a row" if kind == ObjectKind.DATA else "a dead letter"
@@ -120,7 +92,7 @@ class ToyOutput(TakesBack):
         return Located(self.name, published.attempt, RecordStatus.MISSING, f"{place} does not hold it")
 
     def dead_letters(self, receipt: Receipt, *, values: bool) -> Iterator[DeadLetter]:
-        if self._store.size(_key(receipt)) is None:
+        if self.store.size(_key(receipt)) is None:
             raise FileNotFoundError(_key(receipt))
         for row in self._content(receipt)[ObjectKind.DEAD_LETTER]:
             headers = row["_headers"] and [{**header, "value": _bytes(header["value"])} for header in row["_headers"]]
@@ -129,15 +101,10 @@ class ToyOutput(TakesBack):
             letter = dead_letter({**row, **read})
             yield letter if values else replace(letter, key=None, value=None, headers=None)
 
-    def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
-        self._store.put(".doctor", b"probe")
-        self._store.delete([".doctor"])
-        yield ok(self.name, "files can be written and removed (tried)")
-
     def _content(self, receipt: Receipt) -> dict[str, list[dict[str, Any]]]:
         """The rows by kind; empty when the file is not there or damaged."""
         try:
-            content: dict[str, list[dict[str, Any]]] = json.loads(self._store.get(_key(receipt)) or b"{}")
+            content: dict[str, list[dict[str, Any]]] = json.loads(self.store.get(_key(receipt)) or b"{}")
         except ValueError:
             return {}
         return content

@@ -5,25 +5,23 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidemark.event_time import INSTANT
 from tidemark.model.order import Order, SinkOrder
 from tidemark.model.receipt import ObjectKind
-from tidemark.sinks.staging.grouping import HASH_COLUMNS, digest_of, grouped
+from tidemark.sinks.staging.grouping import HASH_COLUMNS, grouped
+from tidemark.sinks.staging.measures import Measures
 from tidemark.sinks.writer import SinkWriter, StagedPart
-
-Place = tuple[ObjectKind, str, int]  # kind, topic, partition
 
 
 class ToyWriter(SinkWriter):
     """Holds all rows of the task until it ends."""
 
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
-        self.sink = sink.name
-        self.folder = staging(order, sink)
-        self.task = task
-        self.pieces: dict[Place, list[pa.Table]] = {}
+        self.sink, self.task = sink.name, task
+        self.file = staging(order, sink) / f"{task}.json"
+        self.rows: dict[str, list[dict[str, Any]]] = {kind: [] for kind in ObjectKind}
+        self.measures = {kind: Measures() for kind in ObjectKind}
 
     @classmethod
     def has_staged(cls, order: Order, sink: SinkOrder) -> bool:
@@ -37,34 +35,17 @@ class ToyWriter(SinkWriter):
 
     def _hold(self, kind: ObjectKind, rows: pa.RecordBatch) -> None:
         for topic, partition, _, piece in grouped(rows, pa.nulls(rows.num_rows, INSTANT)):
-            self.pieces.setdefault((kind, topic, partition), []).append(piece)
+            self.measures[kind].add(topic, partition, piece, piece.nbytes)
+            self.rows[kind] += piece.drop_columns(HASH_COLUMNS.names).to_pylist()
 
     def close(self) -> list[StagedPart]:
-        parts: list[StagedPart] = []
-        content: dict[str, list[dict[str, Any]]] = {kind: [] for kind in ObjectKind}
-        for (kind, topic, partition), pieces in self.pieces.items():
-            measured = pa.concat_tables(pieces).combine_chunks()
-            table = measured.drop_columns(HASH_COLUMNS.names)
-            content[kind] += table.to_pylist()
-            offsets = pc.min_max(table.column("_offset")).as_py()
-            parts.append(
-                StagedPart(
-                    sink=self.sink, kind=kind, staged=self.task, folder="", format=None, topic=topic,
-                    partition=partition, rows=table.num_rows, bytes=table.nbytes, digest=str(digest_of(measured)),
-                    first_offset=offsets["min"], last_offset=offsets["max"],
-                )
-            )  # fmt: skip
-        if parts:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._file.write_text(json.dumps(content, default=str))
-        return parts
+        if any(self.rows.values()):
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            self.file.write_text(json.dumps(self.rows, default=str))
+        return [part for kind in ObjectKind for part in self.measures[kind].parts(self.sink, kind, "", self.task)]
 
     def abort(self) -> None:
-        self._file.unlink(missing_ok=True)
-
-    @property
-    def _file(self) -> Path:
-        return self.folder / f"{self.task}.json"
+        self.file.unlink(missing_ok=True)
 
 
 def staging(order: Order, sink: SinkOrder) -> Path:

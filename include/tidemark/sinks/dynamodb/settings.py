@@ -13,7 +13,6 @@ from tidemark.paths import DEAD_LETTERS
 from tidemark.sinks.aggregates.aggregate import CONTRIBUTIONS, Aggregate
 from tidemark.sinks.aggregates.value_columns import Function
 from tidemark.sinks.object_store.staging_settings import StagingSettings
-from tidemark.sinks.settings import SinkSettings
 
 TABLE_PATTERN = "^[a-zA-Z0-9_.-]{3,241}$"  # DynamoDB has 255 characters, and the second table a suffix
 
@@ -22,6 +21,7 @@ class Settings(StagingSettings):
     """A DynamoDB table of totals, one item per key, and beside it what each manifest has contributed to each key."""
 
     kind = "dynamodb"
+    output_keys = frozenset({"aggregate"})
 
     name: Name = Field(default="dynamodb", description="Name of this sink, unique in the pipeline.")
     table: str = Field(
@@ -60,12 +60,6 @@ class Settings(StagingSettings):
         named = {"connection": self.connection, "region": self.region, "endpoint": self.endpoint_url}
         access = "".join(f"{name} {value}, " for name, value in named.items() if value)
         return f"{access}DynamoDB table {self.table}"
-
-    def meets(self, other: SinkSettings) -> bool:
-        return isinstance(other, Settings) and self.meets_target(other.target)
-
-    def decides_output(self) -> str:
-        return self.model_dump_json(exclude_defaults=True, include={"aggregate"})
 
     def former_folder(self, pipeline_name: str) -> str:
         """Where older versions left dead letters, below ``staging``: not of this sink alone."""

@@ -136,9 +136,6 @@ class Settings(SinkSettings):
         del pipeline_name  # several pipelines may write to one lake
         return self.root
 
-    def meets(self, other: SinkSettings) -> bool:
-        return isinstance(other, Settings) and self.meets_target(other.root)
-
     def meets_target(self, target: str) -> bool:
         return one_lies_in_the_other(self.root, target)
 

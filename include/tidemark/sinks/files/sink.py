@@ -4,18 +4,15 @@ A lock would not help while objects move, since a paused process may go on after
 is checked before every object, no key belongs to two attempts, and readers use the record and the publication.
 """
 
-import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from tidemark.connections import Lookup
 from tidemark.failpoints import failpoint
-from tidemark.model.dataset import Dataset
 from tidemark.model.digest import Digest
 from tidemark.model.findings import Finding, disk_space, existing, failed, ok
 from tidemark.model.manifest import Manifest, Publication
@@ -23,9 +20,9 @@ from tidemark.model.offsets import TopicPartition
 from tidemark.model.order import TransformOrder
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind, PublishedObject, Receipt
-from tidemark.paths import Layout, ObjectName, RecordName, staging_folder
-from tidemark.sinks.base import Contents, Expected, Fence, Mark, Record, Sink
-from tidemark.sinks.capabilities import CompleteHour, Leftover, ShowsHours, TakesBack
+from tidemark.paths import Layout, ObjectName
+from tidemark.sinks.base import Contents, Expected, Fence, Sink
+from tidemark.sinks.capabilities import CompleteHour, Leftover, ShowsHours
 from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, DeadLetter, columns_of, dead_letter
 from tidemark.sinks.files.audit import differences_of_files
 from tidemark.sinks.files.formats import Unreadable, format_of
@@ -38,6 +35,7 @@ from tidemark.sinks.located import Located
 from tidemark.sinks.object_store.folder_staging import FolderStaging
 from tidemark.sinks.object_store.owner_file import claim_in, note_replaces_in, replaces_in
 from tidemark.sinks.object_store.store_ledger import StoreLedger
+from tidemark.sinks.objects_output import ObjectsOutput
 from tidemark.storage.base import Move, ObjectStore, is_s3
 from tidemark.storage.open import open_store
 
@@ -57,14 +55,12 @@ class FilesLedger(StoreLedger):
             claim_in(self.store, database_id, replaces=self._replaces)
 
 
-class FilesOutput(TakesBack, ShowsHours):
+class FilesOutput(ObjectsOutput, ShowsHours):
     """The files of one sink in its lake."""
 
-    def __init__(self, pipeline_name: str, settings: Settings, ledger: StoreLedger) -> None:
-        super().__init__(pipeline_name, settings.name)
-        self.store = ledger.store
+    def __init__(self, settings: Settings, ledger: StoreLedger) -> None:
+        super().__init__(ledger)
         self.max_objects = settings.max_objects
-        self._ledger = ledger
         self._layout = Layout(settings.layout)
         self._success_files = settings.success_files
         self._replaces = False  # until the store is known to do what success files need
@@ -73,12 +69,6 @@ class FilesOutput(TakesBack, ShowsHours):
     def root(self) -> str:
         """The folder, or the bucket and prefix, to which keys are relative."""
         return self.store.root
-
-    def dataset(self) -> Dataset:
-        return Dataset.of_folder(self.root)
-
-    def exists(self) -> bool:
-        return True
 
     def note_settings(self) -> None:
         """A lake that was taken before it needed success files, or by a version that did not note it, is tried once."""
@@ -116,8 +106,7 @@ class FilesOutput(TakesBack, ShowsHours):
         except (Unreadable, OSError):
             return None
 
-    def put(self, receipt: Receipt, record: Record, fence: Fence, mark: Mark) -> None:
-        """Steps 2 to 4: move every object to its key, make all durable, write the record, then mark."""
+    def place(self, receipt: Receipt, fence: Fence) -> None:
         objects = receipt.objects_of(self.name)
         if len(objects) > self.max_objects:
             what = f"the manifest has {len(objects):,} objects"
@@ -126,26 +115,9 @@ class FilesOutput(TakesBack, ShowsHours):
         moves = [Move(object_.staged, object_.path, object_.bytes) for object_ in objects]
         self.store.move_each(moves, fence, lambda: failpoint("publish.mid"))
         self.store.sync(object_.path for object_ in objects)
-        failpoint("publish.before_record")
-        fence()
-        self.write_record(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt), record)
-        failpoint("publish.before_mark")
-        mark()
 
-    def write_record(self, name: RecordName, record: Record) -> None:
-        self.store.put(str(name), json.dumps(record, indent=1, sort_keys=True).encode())
-
-    def remove_record(self, name: RecordName) -> None:
-        self.store.delete([str(name)])
-
-    def discard(self, receipt: Receipt) -> None:
-        """Removes the record first, so that no record names a removed object. Uploads are stopped before objects are
-        removed, so that a paused attempt completes none any more. The record of an attempt that put nothing here is of
-        a retired sink."""
-        if self.name in receipt.sinks:
-            self.remove_record(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))
-        self.store.stop_uploads(staging_folder(receipt.manifest_id, receipt.attempt))
-        self.store.delete(object_.path for object_ in receipt.objects_of(self.name))
+    def keys(self, receipt: Receipt) -> list[str]:
+        return [object_.path for object_ in receipt.objects_of(self.name)]
 
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
         del contents  # an unknown file is told by its key
@@ -187,17 +159,13 @@ class FilesOutput(TakesBack, ShowsHours):
             name_shown(self.store, self.pipeline_name, folder.removeprefix(below), whose, names)
 
     def leftovers(self, expected: Expected) -> list[Leftover]:
-        return leftovers(expected, self._ledger, self.store)
-
-    def remove(self, keys: Sequence[str]) -> None:
-        self.store.delete(keys)
+        return leftovers(expected, self.ledger, self.store)
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
-        """Tries what publishing needs: create only when absent, move, remove, with a name that readers skip."""
-        del decode, transforms
         root = Path(self.root)
         if is_s3(self.root) or root.is_dir():
-            yield from self._probed()
+            self.store.check(replaces=self._success_files)
+            yield from super().rehearse(decode, transforms)
         elif os.access(existing(root), os.W_OK | os.X_OK):
             yield ok(self.name, f"{root} does not exist yet; the first plan creates it")
         else:
@@ -209,21 +177,11 @@ class FilesOutput(TakesBack, ShowsHours):
         if not is_s3(self.root):
             yield from disk_space(self.name, root)
 
-    def _probed(self) -> Iterator[Finding]:
-        self.store.check(replaces=self._success_files)
-        key = f".doctor-{uuid4().hex}"
-        try:
-            self.store.put_if_absent(key, b"probe")
-            self.store.move(key, f"{key}-moved", len(b"probe"))
-        finally:
-            self.store.delete([key, f"{key}-moved"])
-        yield ok(self.name, "objects can be created once, moved and removed (tried)")
-
 
 def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:
     store = open_store(settings.root, settings.store_settings(), lookup)
     ledger = FilesLedger(pipeline_name, settings, store)
-    return Sink(ledger, FolderStaging(store), FilesOutput(pipeline_name, settings, ledger))
+    return Sink(ledger, FolderStaging(store), FilesOutput(settings, ledger))
 
 
 def _digests_by_place(objects: Iterable[PublishedObject]) -> dict[tuple[str, str], Digest]:

@@ -50,6 +50,7 @@ class Settings(SinkSettings):
     """An Iceberg table with all rows; each manifest is one snapshot. ``warehouse`` is absolute after loading."""
 
     kind = "iceberg"
+    output_keys = frozenset({"partition_by"})
     names_files = True
 
     name: Name = Field(default="iceberg", description="Name of this sink, unique in the pipeline.")
@@ -148,12 +149,6 @@ class Settings(SinkSettings):
     def target(self) -> str:
         through = f"connection {self.connection}, " if self.connection else ""
         return f"{through}{self.catalog} catalog {self.catalog_name}, table {self.table}"
-
-    def meets(self, other: SinkSettings) -> bool:
-        return isinstance(other, Settings) and self.meets_target(other.target)
-
-    def decides_output(self) -> str:
-        return self.model_dump_json(exclude_defaults=True, include={"partition_by"})
 
     def store_settings(self) -> dict[str, Any]:
         """Access to the store of a table in ``s3://``, without secrets."""

@@ -22,6 +22,7 @@ class Settings(TableSettings):
     """A PostgreSQL table with one row per key, its newest version. Rows of deleted keys stay, and are marked."""
 
     kind = "postgres"
+    output_keys = frozenset({"key", "order_by"})
     name: Name = Field(default="postgres", description="Name of this sink, unique in the pipeline.")
     key: tuple[str, ...] = Field(
         description="Columns that name a row; none of them may be null.",
@@ -46,9 +47,6 @@ class Settings(TableSettings):
                 f"its rows would replace the older ones; write key: [{', '.join([*key, '_incarnation'])}]"
             )
         return key
-
-    def decides_output(self) -> str:
-        return self.model_dump_json(exclude_defaults=True, include={"key", "order_by"})
 
     def problem_with(self, rows: RowSettings) -> str | None:
         types = rows.field_types()

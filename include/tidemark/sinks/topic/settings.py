@@ -60,6 +60,7 @@ class Settings(StagingSettings):
     """
 
     kind = "topic"
+    output_keys = frozenset({"key", "format", "value", "partitioner", "subject", "auto_register"})
     in_order = True
 
     name: Name = Field(default="topic", description="Name of this sink, unique in the pipeline.")
@@ -187,11 +188,6 @@ class Settings(StagingSettings):
 
     def _topics(self) -> tuple[str, ...]:
         return self.topic, self.dead_letter_topic, self.markers_topic
-
-    def decides_output(self) -> str:
-        return self.model_dump_json(
-            exclude_defaults=True, include={"key", "format", "value", "partitioner", "subject", "auto_register"}
-        )
 
     def store_settings(self) -> Mapping[str, Any]:
         return {"connection": self.staging_connection} if self.staging_connection else {}

@@ -15,6 +15,7 @@ class Settings(TableSettings):
     """A PostgreSQL table of totals, one row per key, and beside it what each manifest has contributed to each key."""
 
     kind = "totals"
+    output_keys = frozenset({"aggregate"})
 
     name: Name = Field(default="totals", description="Name of this sink, unique in the pipeline.")
     aggregate: Aggregate = Field(description="The key and what is added up for it.")
@@ -36,9 +37,6 @@ class Settings(TableSettings):
 
     def tables(self) -> set[str]:
         return {self.table, self.contributions}
-
-    def decides_output(self) -> str:
-        return self.model_dump_json(exclude_defaults=True, include={"aggregate"})
 
     def order(self) -> dict[str, Any]:
         return {**super().order(), **self.aggregate.order()}
