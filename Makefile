@@ -24,7 +24,7 @@ help:
 ##   make test-all  all tests but those of test-faults: half an hour (test-more: those that make test leaves out)
 ##   make test-ui the page in Airflow, in a headless Chromium (Debian: apt-get install chromium)
 ##   make test-stores   what a lake or table in a bucket needs, on Ceph's gateway (Debian's packages, 69 MB)
-##   make test-compose   Dockerfile and docker-compose.yaml on an unpacked Docker, as root on Debian; about 10 minutes (10 GB)
+##   make test-compose   Dockerfile and docker-compose.yaml on an unpacked Docker, as root on Debian; 10 minutes, 4 GB
 ##   make docs    the pictures of docs/images, taken again, and docs/ as a site in .tidemark/site
 ##   make lint    ruff and mypy, as in CI
 ##   make dump    what this version makes, stored for the tests of later ones (docs/release.md)
