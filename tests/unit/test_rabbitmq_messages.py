@@ -1,5 +1,6 @@
 """Chunks and messages of RabbitMQ become records, whatever they hold, and what is damaged is refused."""
 
+import gzip
 import struct
 import zlib
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rstream import AMQPMessage, Properties
 
-from sandbox.services.streams import CODECS, encoded
+from sandbox.services.streams import CODECS, encoded, snappy_framed
 from tidemark.sources.rabbitmq.chunk import HEAD, Chunk, Damaged
 from tidemark.sources.rabbitmq.message import WHOLE, as_header, read_message
 
@@ -57,6 +58,12 @@ def test_messages_and_sub_batches_stand_in_one_chunk_in_order() -> None:
     assert values.to_pylist() == [b"a", b"b", b"c", b"d" * 300]
 
 
+def test_a_sub_batch_may_be_several_gzip_members() -> None:
+    members = gzip.compress(entry(encoded(b"a"))) + gzip.compress(entry(encoded(b"b")))
+    values, _ = Chunk.of(chunk_of([sub_batch([encoded(b"a"), encoded(b"b")], "gzip", members)], records=2)).columns()
+    assert values.to_pylist() == [b"a", b"b"]
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -75,6 +82,10 @@ def test_messages_and_sub_batches_stand_in_one_chunk_in_order() -> None:
         (chunk_of([sub_batch([b"a"], "zstd", b"no zstd")]), "packed by zstd cannot be unpacked"),
         (chunk_of([sub_batch([b"a"], "unknown")]), "the unknown codec 5"),
         (chunk_of([sub_batch([b"a"], "none", entry(b"a") + entry(b"b"))]), "have 10 bytes, not 5"),
+        (chunk_of([sub_batch([b"a"], "gzip", gzip.compress(bytes(10**7)))]), "have 6 bytes, not 5"),
+        (chunk_of([sub_batch([b"a"], "gzip", gzip.compress(entry(b"a"))[:-9])]), "it ends within a member"),
+        (chunk_of([sub_batch([b"a"], "snappy", snappy_framed(bytes(10**6)))]), "it has more bytes than it says"),
+        (chunk_of([struct.pack(">BHII", 0x80, 1, 2**31, 0)]), "a sub-batch says that it has 2,147,483,648 bytes"),
     ],
 )
 def test_what_is_damaged_is_refused_with_the_reason(content: memoryview, reason: str) -> None:
@@ -146,6 +157,13 @@ def test_several_data_sections_are_one_value_and_every_type_of_amqp_is_read() ->
         "time": b"1970-01-01T00:00:00.000Z", "uuid": b"00000000-0000-0000-0000-000000000000", "symbol": b"s",
         "list0": b"[]", "list": b"[1, null]", "array": b"[1, 2]", "described": b"5", "decimal": b"\0\0\0\1",
     }  # fmt: skip
+
+
+def test_a_short_message_that_promises_millions_of_values_is_no_amqp() -> None:
+    bomb = b"\0Sw\xf0\0\0\0\x09\xff\xff\xff\xff\x40"
+    assert read_message(bomb) == (bomb, [(WHOLE, b"the message is not encoded as AMQP 1.0")])
+    nested = b"\0Sw" + b"\xc0\xff\x01" * 50_000
+    assert read_message(nested)[1] == [(WHOLE, b"the message is not encoded as AMQP 1.0")]
 
 
 def test_a_message_without_a_body_is_kept_whole() -> None:

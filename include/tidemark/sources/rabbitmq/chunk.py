@@ -25,6 +25,9 @@ from tidemark.sources.rabbitmq.message import Headers, read_message
 
 HEAD: Final = struct.Struct(">BBHIqQQIIII")
 MAGIC: Final = 0x50
+LARGEST: Final = (
+    256 * 1024 * 1024
+)  # bytes of a sub-batch; its packed form is below the 1 MiB that a server takes at once
 _SIZE: Final = struct.Struct(">I")
 _SUB_BATCH: Final = struct.Struct(">BHII")
 _IS_SUB_BATCH: Final = 0x80000000
@@ -144,6 +147,8 @@ def _sub_batch(content: bytes, at: int) -> tuple[int, _Packed]:
     packed = content[at : at + packed_size]
     if len(packed) != packed_size:
         raise Damaged("it ends within a sub-batch")
+    if size > LARGEST:
+        raise Damaged(f"a sub-batch says that it has {size:,} bytes, more than the {LARGEST:,} that are unpacked")
     codec = head >> 4 & 0x07
     if codec not in _CODECS:
         raise Damaged(f"a producer has packed messages by the unknown codec {codec}")
@@ -164,19 +169,32 @@ def _unpacked(codec: str, packed: bytes, size: int) -> bytes:
         case "none":
             return packed
         case "gzip":
-            return zlib.decompress(packed, wbits=31)
+            return _unzipped(packed, size)
         case "snappy" if packed.startswith(_SNAPPY_BEGIN):
-            return _unframed_snappy(packed)
+            return _unframed_snappy(packed, size)
         case _:
             content: bytes = pa.decompress(packed, size, codec=codec, asbytes=True)
             return content
 
 
-def _unframed_snappy(packed: bytes) -> bytes:
+def _unzipped(packed: bytes, size: int) -> bytes:
+    """The content of all members of a gzip file, and at most a byte more than the size."""
+    content = b""
+    while packed and len(content) <= size:
+        member = zlib.decompressobj(wbits=31)
+        content += member.decompress(packed, size + 1 - len(content))
+        if not member.eof and len(content) <= size:
+            raise EOFError("it ends within a member")
+        packed = member.unused_data
+    return content
+
+
+def _unframed_snappy(packed: bytes, size: int) -> bytes:
     """The content of Snappy's framing format, which clients of RabbitMQ write: pieces with ``type: uint8, size: 3 bytes
-    little-endian, crc: uint32``; of type 0 packed, of type 1 as they are, of 128 and higher to be skipped."""
+    little-endian, crc: uint32``; of type 0 packed, of type 1 as they are, of 128 and higher to be skipped. A piece has
+    64 KiB at most, and all have no more than the size."""
     pieces: list[bytes] = []
-    at = 0
+    at, left = 0, size
     while at < len(packed):
         kind, size = packed[at], int.from_bytes(packed[at + 1 : at + 4], "little")
         piece = packed[at + 4 : at + 4 + size]
@@ -184,7 +202,11 @@ def _unframed_snappy(packed: bytes) -> bytes:
             raise EOFError("it ends within a piece")
         at += 4 + size
         if kind == 0:
-            pieces.append(pa.decompress(piece[4:], _snappy_size(piece[4:]), codec="snappy", asbytes=True))
+            unpacked = _snappy_size(piece[4:])
+            left -= unpacked
+            if left < 0:
+                raise EOFError("it has more bytes than it says")
+            pieces.append(pa.decompress(piece[4:], unpacked, codec="snappy", asbytes=True))
         elif kind == 1:
             pieces.append(piece[4:])
         elif kind < 0x80:

@@ -144,6 +144,8 @@ class _Values:
     def _array(self, form: str) -> list[Any]:
         self._number(form)
         count = self._number(form)
+        if count > len(self.content):  # of values without bytes, which would have no end
+            raise ValueError("more values than the message has bytes")
         kind = self._take(1)[0]
         return [self._of_kind(kind) for _ in range(count)]
 
