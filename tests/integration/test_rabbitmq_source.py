@@ -1,6 +1,7 @@
 """A pipeline over streams of a real RabbitMQ, with every command; the rows Q1 to Q7 of the fault matrix."""
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from rstream import AMQPMessage, Properties, RawMessage
 
 from sandbox.services.rabbitmq import RabbitMQ
@@ -147,6 +149,22 @@ def test_the_event_time_may_be_a_property_of_the_producer(rabbit: RabbitMQ, make
     pipeline.world.ok("run", "demo")
     [hour] = pipeline.world.json("hours", "demo")
     assert hour["start"].startswith("2024-03-01T05")
+
+
+def test_headers_become_columns_when_the_file_asks(rabbit: RabbitMQ, make_world: MakeWorld) -> None:
+    pipeline = StreamWorld(rabbit, make_world)
+    text = (Path(__file__).parents[2] / "docs/rabbitmq.md").read_text()
+    [shown] = re.findall(r"```yaml\n(decode:\n.*?)```", text, re.DOTALL)
+    pipeline.world.settings |= yaml.safe_load(shown)
+    pipeline.world.write_pipeline()
+    message = AMQPMessage(
+        body=value_of(1), properties=Properties(message_id="m-1"), application_properties={"tenant": "a"}
+    )
+    pipeline.streams.publish(pipeline.name, [message, value_of(2)])
+    pipeline.world.ok("run", "demo")
+    rows = [json.loads(line)["data"] for line in pipeline.world.ok("peek", "demo", "-n", "2", "--json").splitlines()]
+    assert [(row["n"], row["tenant"], row["message_id"]) for row in rows] == [(1, "a", "m-1"), (2, None, None)]
+    pipeline.read_once(2)
 
 
 def test_a_plan_that_only_shows_stores_nothing_and_a_plan_gives_the_stream_its_number(pipeline: StreamWorld) -> None:
