@@ -67,6 +67,9 @@ def test_from_plan_to_close_every_record_is_there_once(pipeline: StreamWorld) ->
     assert (lag["topic"], lag["partition"], lag["lag"]) == (pipeline.name, 0, 0)
     world.ok("replay", "demo", "--manifest", "3")
     pipeline.read_once(90)
+    assert "manifest 1" in world.ok("where", pipeline.name, "0", "9")
+    assert sum(group["count"] for group in world.json("dead-letters", "demo")["groups"]) == 7
+    assert f'topic="{pipeline.name}"' in world.ok("monitor", "metrics", "demo")
 
 
 def test_a_cut_ends_where_a_chunk_is_stamped_then_or_later(pipeline: StreamWorld) -> None:
