@@ -65,9 +65,10 @@ class RowTaker(ABC):
 class SinkWriter(RowTaker):
     """One sink in one task."""
 
-    @abstractmethod
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
         """``task`` names the try of the Spark task too."""
+        self._name, self._task, self._options = sink.name, task, sink.options
+        self._context = {"pipeline": order.pipeline_name, "manifest": order.manifest_id, "sink": sink.name}
 
     @classmethod
     @abstractmethod

@@ -18,7 +18,7 @@ class ToyWriter(SinkWriter):
     """Holds all rows of the task until it ends."""
 
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
-        self.sink, self.task = sink.name, task
+        super().__init__(order, sink, task)
         self.file = staging(order, sink) / f"{task}.json"
         self.rows: dict[str, list[dict[str, Any]]] = {kind: [] for kind in ObjectKind}
         self.measures = {kind: Measures() for kind in ObjectKind}
@@ -42,7 +42,7 @@ class ToyWriter(SinkWriter):
         if any(self.rows.values()):
             self.file.parent.mkdir(parents=True, exist_ok=True)
             self.file.write_text(json.dumps(self.rows, default=str))
-        return [part for kind in ObjectKind for part in self.measures[kind].parts(self.sink, kind, "", self.task)]
+        return [part for kind in ObjectKind for part in self.measures[kind].parts(self._name, kind, "", self._task)]
 
     def abort(self) -> None:
         self.file.unlink(missing_ok=True)

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, mod
 from tidemark.config.base import Duration, Section, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
+from tidemark.errors import SinkRefused
 from tidemark.sinks.aggregates.value_columns import WINDOW, WORDS, Function, ValueColumn, value_columns
 from tidemark.suggestion import with_nearest
 
@@ -101,6 +102,20 @@ class Aggregate(Section):
     def definition(self) -> str:
         """What a table of totals is, as text: two definitions in one table would mix."""
         return json.dumps(self.order())
+
+    def refuse_other_totals(self, pipeline_name: str, owner: str, definition: str, **context: object) -> None:
+        """Raise ``SinkRefused`` when a table holds other totals than these, or those of another pipeline."""
+        own = owner == pipeline_name
+        if own and definition == self.definition():
+            return
+        what = "by another aggregate than this one" if own else f"of pipeline {owner}"
+        put_back = "put the aggregate that they were made by back into the pipeline file; or " if own else ""
+        raise SinkRefused(
+            f"the table holds totals {what}: the two would mix",
+            next_step=f"nothing was written; {put_back}give this sink another table and another name, then: "
+            f"tidemark fill {pipeline_name} NAME --why TEXT",
+            **context,
+        )
 
     def problem_with(self, rows: RowSettings) -> str | None:
         """Why these rows cannot be added up, as a sentence that continues a key; None when they can."""

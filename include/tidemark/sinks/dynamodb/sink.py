@@ -234,18 +234,7 @@ class DynamoOutput(DerivesTotals, EndsHalfWay, KeepsDeadLetterFiles):
         if purpose is None:
             self._ledger.refuse_unowned()
             return
-        pipeline_name, definition = purpose
-        own = pipeline_name == self.pipeline_name
-        if own and definition == self.settings.aggregate.definition():
-            return
-        what = "by another aggregate than this one" if own else f"of pipeline {pipeline_name}"
-        put_back = "put the aggregate that they were made by back into the pipeline file; or " if own else ""
-        raise SinkRefused(
-            f"the table holds totals {what}: the two would mix",
-            next_step=f"nothing was written; {put_back}give this sink another table and another name, then: "
-            f"tidemark fill {self.pipeline_name} NAME --why TEXT",
-            **self.context,
-        )
+        self.settings.aggregate.refuse_other_totals(self.pipeline_name, *purpose, **self.context)
 
     def derive_again(self, *, dry_run: bool) -> Iterator[str]:
         if not self.tables.exist():

@@ -12,12 +12,11 @@ from tidemark.errors import TidemarkError
 from tidemark.model.digest import Digest, row_digest
 from tidemark.model.order import Order, SinkOrder
 from tidemark.model.receipt import ObjectKind
-from tidemark.sinks.aggregates.groups import groups_of
+from tidemark.sinks.aggregates.groups_writer import GroupsWriter
 from tidemark.sinks.staging.grouping import HASH_COLUMNS, grouped
-from tidemark.sinks.staging.measures import Measures
 from tidemark.sinks.staging.staged_file import has_complete_file, staging_of
 from tidemark.sinks.staging.staged_parquet import StagedParquet
-from tidemark.sinks.writer import SinkWriter, StagedPart
+from tidemark.sinks.writer import StagedPart
 from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
 
@@ -25,17 +24,13 @@ GROUPS, DEAD = "groups", "dead"  # the beginnings of the names of staged files
 WITH_DIGEST = "#"  # in a receipt, between the name of a file of groups and their digest
 
 
-class DynamoWriter(SinkWriter):
+class DynamoWriter(GroupsWriter):
     """Stages groups in one file, and the dead letters of each partition in one."""
 
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
-        self._name = sink.name
-        self._task = task
-        self._context = {"pipeline": order.pipeline_name, "manifest": order.manifest_id, "sink": sink.name}
+        super().__init__(order, sink, task)
         self._folder = order.staging
         self._store = _store(sink)
-        self._groups = groups_of(sink.options)
-        self._measures = Measures()
         self._staged: StagedParquet | None = None
         self._digest = Digest.zero()  # of the groups
         self._dead: dict[tuple[str, int], StagedParquet] = {}
@@ -43,12 +38,6 @@ class DynamoWriter(SinkWriter):
     @classmethod
     def has_staged(cls, order: Order, sink: SinkOrder) -> bool:
         return has_complete_file(_store(sink), order.staging)
-
-    def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
-        inputs = self._groups.inputs(rows, event_time)
-        for topic, partition, piece in self._groups.measured(rows, inputs):
-            self._measures.add(topic, partition, piece, piece.nbytes)
-        self._stage(self._groups.take(inputs))
 
     def write_dead_letters(self, rows: pa.RecordBatch) -> None:
         for topic, partition, _, piece in grouped(rows, pa.nulls(rows.num_rows, pa.string())):

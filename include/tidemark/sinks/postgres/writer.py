@@ -54,10 +54,7 @@ class PostgresWriter(StagingTableWriter):
     """Copies rows at once; only the counts of each partition are kept in memory."""
 
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
-        self._name = sink.name
-        self._task = task
-        self._options = sink.options
-        self._context = {"pipeline": order.pipeline_name, "manifest": order.manifest_id, "sink": sink.name}
+        super().__init__(order, sink, task)
         self._copies: dict[ObjectKind, tuple[Copy, Measures]] = {}
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:

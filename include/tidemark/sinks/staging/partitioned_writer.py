@@ -44,10 +44,8 @@ class PartitionedWriter(SinkWriter):
     def __init__(
         self, order: Order, sink: SinkOrder, task: str, store: ObjectStore, *, max_rows: int = ANY_ROWS
     ) -> None:
-        self._name = sink.name
-        self._task = task
+        super().__init__(order, sink, task)
         self._store = store
-        self._context = {"pipeline": order.pipeline_name, "manifest": order.manifest_id, "sink": sink.name}
         self._max_objects: int = sink.options["max_objects"]
         self._max_bytes: int = sink.options["max_file_bytes"]
         self._max_rows = max_rows

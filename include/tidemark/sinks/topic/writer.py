@@ -31,11 +31,10 @@ class TopicWriter(SinkWriter):
     """Appends each batch to the file of its partition; nothing waits in memory."""
 
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
-        self._sink = sink.name
+        super().__init__(order, sink, task)
         self._key: list[str] = sink.options["key"]
         self._value: str | None = sink.options["value"]
         self._registered = _registered_values(sink.options.get("schema"))
-        self._task = task
         self._folder = order.staging
         self._store = _store(sink)
         self._files: dict[Place, MessagesFile] = {}
@@ -67,7 +66,7 @@ class TopicWriter(SinkWriter):
         parts = []
         for place, file in self._files.items():
             with self._staging(place):
-                parts.append(file.part(self._sink, *place, staged=file.name, folder="", suffix=None))
+                parts.append(file.part(self._name, *place, staged=file.name, folder="", suffix=None))
         return parts
 
     def abort(self) -> None:
@@ -90,7 +89,7 @@ class TopicWriter(SinkWriter):
 
     def _staging(self, place: Place) -> AbstractContextManager[None]:
         _, topic, partition = place
-        return staging_of(self._sink, topic=topic, partition=partition)
+        return staging_of(self._name, topic=topic, partition=partition)
 
 
 def _registered_values(schema: dict[str, Any] | None) -> "Values | None":

@@ -70,17 +70,8 @@ class TotalsOutput(MarkedOutput, DerivesTotals):
         if not rows:
             self._refuse_undefined(definition)
             return
-        own = rows[0]["pipeline"] == self.pipeline_name
-        if own and rows[0]["definition"] == definition:
-            return
-        what = "by another aggregate than this one" if own else f"of pipeline {rows[0]['pipeline']}"
-        put_back = "put the aggregate that they were made by back into the pipeline file; or " if own else ""
-        raise SinkRefused(
-            f"the table holds totals {what}: the two would mix",
-            next_step=f"nothing was applied; {put_back}give this sink another table and another name, then: "
-            f"tidemark fill {self.pipeline_name} NAME --why TEXT",
-            **self._table.context(),
-        )
+        held = rows[0]["pipeline"], rows[0]["definition"]
+        self.settings.aggregate.refuse_other_totals(self.pipeline_name, *held, **self._table.context())
 
     def _refuse_undefined(self, definition: str) -> None:
         """Raise ``SinkRefused`` when something was added up, and nothing says any more what, or from which records."""

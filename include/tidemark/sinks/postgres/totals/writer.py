@@ -4,30 +4,18 @@ import pyarrow as pa
 
 from tidemark.model.order import Order, SinkOrder
 from tidemark.model.receipt import ObjectKind
-from tidemark.sinks.aggregates.groups import groups_of
+from tidemark.sinks.aggregates.groups_writer import GroupsWriter
 from tidemark.sinks.postgres.writer import Copy, PostgresWriter, StagingTableWriter
-from tidemark.sinks.staging.measures import Measures
 from tidemark.sinks.writer import StagedPart
 
 
-class TotalsWriter(StagingTableWriter):
+class TotalsWriter(StagingTableWriter, GroupsWriter):
     """Stages groups of data rows; dead letters go where those of other tables go."""
 
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
-        self._name = sink.name
-        self._task = task
-        self._options = sink.options
-        self._groups = groups_of(sink.options)
-        self._context = {"pipeline": order.pipeline_name, "manifest": order.manifest_id, "sink": sink.name}
-        self._measures = Measures()
+        super().__init__(order, sink, task)
         self._copy: Copy | None = None
         self._dead_letters = PostgresWriter(order, sink, task)
-
-    def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
-        inputs = self._groups.inputs(rows, event_time)
-        for topic, partition, piece in self._groups.measured(rows, inputs):
-            self._measures.add(topic, partition, piece, piece.nbytes)
-        self._stage(self._groups.take(inputs))
 
     def write_dead_letters(self, rows: pa.RecordBatch) -> None:
         self._dead_letters.write_dead_letters(rows)
