@@ -1,6 +1,7 @@
 """Who may import what: the whole syntax tree is walked, so an import inside a function counts too."""
 
 import ast
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -371,6 +372,22 @@ def test_no_name_stands_in_for_a_noun() -> None:
             elif isinstance(node, ast.FunctionDef | ast.ClassDef):
                 named.append((path, node.name.lower()))
     assert [f"{short(path)}: {name}" for path, name in named if name.strip("_") in empty_words] == []
+
+
+def test_a_question_what_is_wrong_is_called_problem_with_and_answers_none_when_nothing_is() -> None:
+    functions = [
+        (path, node)
+        for path in OURS
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+    ]
+    assert [f"{short(path)}: {node.name}" for path, node in functions if re.match(r"_?why(_|$)", node.name)] == []
+    assert [
+        f"{short(path)}: {node.name}"
+        for path, node in functions
+        if re.match(r"_?problem_with", node.name)
+        and (node.returns is None or ast.unparse(node.returns) != "str | None")
+    ] == []
 
 
 # Names of classes that several modules define, each for its own kind or format: the meaning is the same.

@@ -21,7 +21,7 @@ from tidemark.model.manifest import Decision, Manifest, RangeKind, RunKind
 from tidemark.model.offsets import Range, TopicPartition, range_from
 from tidemark.model.receipt import MALFORMED, Receipt
 from tidemark.model.verdict import NextStep, Verdict, command
-from tidemark.operations.decisions import deciding, give_up_outlived
+from tidemark.operations.decisions import deciding, give_up_beyond_generations
 from tidemark.paths import RecordName
 from tidemark.planner import Chain
 from tidemark.sinks.base import Owner, Sink
@@ -133,7 +133,7 @@ def _enter(context: Context, unknown: Sequence[_Entry], known: Mapping[int, Mani
     for entry in unknown:
         _publish(context, entry)
     lines = [f"{hole.at.name}: offsets [{hole.start}, {hole.end}) are planned again" for hole in holes]
-    return lines + give_up_outlived(context)
+    return lines + give_up_beyond_generations(context)
 
 
 def _entries(context: Context) -> tuple[list[_Entry], list[tuple[Sink, RecordName]]]:

@@ -333,7 +333,7 @@ def _retire(
     return Decision((*lines, *_stay(context, planned)), tuple(sorted(set(changed))), dry_run)
 
 
-def give_up_outlived(context: Context) -> list[str]:
+def give_up_beyond_generations(context: Context) -> list[str]:
     """Give up what is planned on retired chains above the end of their generation; one line per lost range.
 
     Must be called inside the transaction of a decision.
