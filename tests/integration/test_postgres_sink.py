@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -59,6 +60,35 @@ def test_manifests_may_be_merged_in_any_order_and_any_number_of_times(world: Tab
     for manifest in ids[::-1] * (times - 1):
         world.ok("replay", "demo", "--manifest", manifest)
     world.assert_complete()
+
+
+def test_a_row_that_newer_code_makes_of_the_same_record_wins_also_with_a_lower_order(
+    make_table_world: MakeTableWorld,
+) -> None:
+    world = make_table_world(partitions=1)
+    code = world.pipelines / "code"
+    code.mkdir()
+    world.settings |= {"code": "code", "transform": [{"python": "prices:changed"}]}
+    text = """
+        import pyarrow.compute as pc
+
+        def changed(batch):
+            at = batch.schema.get_field_index("n")
+            return batch.set_column(at, batch.schema.field(at), pc.multiply(batch.column(at), FACTOR))
+    """
+    (code / "prices.py").write_text(dedent(text.replace("FACTOR", "100")))  # a mistake, which is mended below
+    world.write_pipeline()
+    world.send(price(1, 2), price(2, 3))
+    world.ok("run", "demo")
+    assert {k: n for k, (n, _) in world.rows().items()} == {1: 200, 2: 300}
+    (code / "prices.py").write_text(dedent(text.replace("FACTOR", "1")))
+    world.ok("replay", "demo", "--manifest", "1")
+    assert {k: n for k, (n, _) in world.rows().items()} == {1: 2, 2: 3}
+    assert world.ok("audit", "demo", "--deep") == ""
+    world.send(price(1, 5))
+    world.ok("run", "demo")
+    world.ok("replay", "demo", "--manifest", "1")
+    assert {k: n for k, (n, _) in world.rows().items()} == {1: 5, 2: 3}, "of another record the order counts"
 
 
 def test_without_order_by_the_later_offset_of_a_partition_wins(make_table_world: MakeTableWorld) -> None:

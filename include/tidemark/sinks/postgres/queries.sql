@@ -187,7 +187,9 @@ WITH log (topic, partition, generation) AS (
 ), merged AS (
     INSERT INTO {table} AS t ({columns}) SELECT {columns} FROM newest ORDER BY {key}
     ON CONFLICT ({key}) DO UPDATE SET {assignments}
-    WHERE t._offset IS NULL OR ({table_version}) < ({new_version})
+    -- Of one record the higher attempt made the row by newer code: it wins, also when that code orders it lower.
+    WHERE t._offset IS NULL OR CASE WHEN ({table_record}) = ({new_record}) THEN t._attempt < excluded._attempt
+                                    ELSE ({table_version}) < ({new_version}) END
     RETURNING 1
 )
 SELECT (SELECT count(*) FROM staged) AS staged, (SELECT count(*) FROM newest) AS newest,

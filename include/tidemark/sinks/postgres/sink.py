@@ -1,7 +1,8 @@
 """Publishes into a PostgreSQL table with one row per key: staged rows are merged in one short transaction.
 
 A row replaces another of its key when its version is greater: (``order_by``, log generation, topic, partition, offset,
-attempt). So the table is the same in whatever order, and however often, manifests are merged.
+attempt). So the table is the same in whatever order, and however often, manifests are merged. A row that a higher
+attempt makes of the same record replaces it in any case: newer code may give it a lower ``order_by``.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +30,8 @@ from tidemark.sinks.postgres.settings import Settings
 from tidemark.sinks.postgres.table_settings import DEAD_LETTERS
 from tidemark.sinks.postgres.target import Parts, PostgresTarget, TableSpec, execute
 from tidemark.transforms.sequence import columns_after
+
+_RECORD = ("_incarnation", "_topic", "_partition", "_offset")  # which record a row was made of
 
 
 class PostgresOutput(MarkedOutput):
@@ -107,13 +110,15 @@ class PostgresOutput(MarkedOutput):
             "staged_version": sql.SQL(", ").join(staged_version),
             "table_version": sql.SQL(", ").join(self._version("t")),
             "new_version": sql.SQL(", ").join(self._version("excluded")),
+            "table_record": sql.SQL(", ").join(sql.Identifier("t", column) for column in _RECORD),
+            "new_record": sql.SQL(", ").join(sql.Identifier("excluded", column) for column in _RECORD),
         }
 
     def _version(self, rows: str) -> list[sql.Composable]:
         """The columns of a version in their order; text is compared by bytes, whatever the database's language is."""
         texts = {"_topic", *(field.name for field in self._data if type_of(field.type) == "text")}
         columns = [self.config.order_by] if self.config.order_by else []
-        columns += ["_incarnation", "_topic", "_partition", "_offset", "_attempt"]
+        columns += [*_RECORD, "_attempt"]
         by_bytes = {True: sql.SQL(' COLLATE "C"'), False: sql.SQL("")}
         return [sql.SQL("{}{}").format(sql.Identifier(rows, column), by_bytes[column in texts]) for column in columns]
 
