@@ -39,6 +39,12 @@ def test_every_file_of_the_repository_is_valid_for_editors_too() -> None:
     assert len(list(validator.iter_errors(wrong))) == 2
 
 
+def test_the_page_on_rabbitmq_shows_the_pipeline_of_the_example() -> None:
+    example = (REPOSITORY / "include/pipelines/examples/streams.yaml").read_text()
+    shown = (REPOSITORY / "docs/rabbitmq.md").read_text()
+    assert f"```yaml\n{example[example.index('pipeline:') :]}```" in shown
+
+
 def test_every_example_is_valid_here_and_for_editors() -> None:
     validator = jsonschema.Draft202012Validator(json_schema())
     files = pipeline_files(REPOSITORY / "include/pipelines/examples")
