@@ -18,9 +18,11 @@ from confluent_kafka import TopicPartition
 
 from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.services.processes import wait_until
+from sandbox.services.rabbitmq import RabbitMQ
 from sandbox.services.spark_server import SparkServer
 from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.slow_batches import at_work, slow
+from tests.worlds.stream_world import StreamWorld
 from tests.worlds.table_world import TableWorld
 from tests.worlds.world import Command, World, wait_ended, wait_stopped, wake
 from tidemark.cli.prepare import spark_server as spark_server_command
@@ -106,6 +108,18 @@ def test_tasks_get_the_secrets_of_sinks_from_a_process_of_the_same_user(
     done = world.tidemark("run", "demo", spark=True, env=remote(spark_server))
     assert done.returncode == 0, done.stderr
     world.assert_complete()
+
+
+def test_tasks_get_the_connection_of_a_source_that_they_read_by_themselves(
+    spark_server: SparkServer, rabbit: RabbitMQ, make_world: MakeWorld
+) -> None:
+    """As above, of a stream of RabbitMQ."""
+    pipeline = StreamWorld(rabbit, make_world)
+    pipeline.produce(60, bad_every=9)
+    done = pipeline.world.tidemark("run", "demo", spark=True, env=remote(spark_server))
+    assert done.returncode == 0, done.stderr
+    pipeline.read_once(60)
+    pipeline.streams.delete_stream(pipeline.name)
 
 
 def test_doctor_finds_on_the_server_the_connections_that_tasks_get(
