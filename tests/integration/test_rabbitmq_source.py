@@ -4,9 +4,11 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
@@ -20,6 +22,7 @@ from tidemark.errors import AccessDenied, ConfigurationError, DataLost, Unavaila
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.sources.base import Source
 from tidemark.sources.rabbitmq.settings import Settings
+from tidemark.sources.rabbitmq.streams import Streams
 from tidemark.sources.registry import open_source
 
 MakeWorld = Callable[..., World]
@@ -248,6 +251,27 @@ def test_Q2_beyond_the_end_nothing_lower_is_taken_for_it(pipeline: StreamWorld) 
     assert opened(pipeline).records_from([(at, 500), (at, 49)]).keys() == {(at, 49)}
 
 
+def test_from_a_gap_on_the_next_record_is_the_first(pipeline: StreamWorld) -> None:
+    pipeline.produce(3)
+    pipeline.streams.store_offset(pipeline.name, "a reader", 1)
+    pipeline.produce(3)
+    at = place(pipeline)
+    answers = opened(pipeline).records_from([(at, 2), (at, 3), (at, 6), (at, 7)])
+    assert {offset: record and record.offset for (_, offset), record in answers.items()} == {2: 2, 3: 4, 6: 6}
+
+
+def test_two_planners_at_once_give_a_stream_the_same_number(pipeline: StreamWorld) -> None:
+    pipeline.produce(3)
+    one_planner, another = opened(pipeline), opened(pipeline)
+    with mock.patch.object(Streams, "stored_offset", return_value=None):  # neither sees that of the other
+        one_planner.name_topics(set())
+        pipeline.produce(3)
+    first = place(pipeline).topic_id
+    with mock.patch.object(Streams, "stored_offset", return_value=None):
+        another.name_topics(set())
+    assert place(pipeline).topic_id == first != "unnamed"
+
+
 def test_Q3_a_stream_that_was_made_again_needs_a_person(pipeline: StreamWorld) -> None:
     pipeline.produce(20)
     pipeline.world.ok("run", "demo")
@@ -415,6 +439,46 @@ def test_a_stream_that_does_not_exist_is_named_with_the_key_to_correct(pipeline:
     assert f"stream {pipeline.name}x does not exist" in refused.stderr
     assert "source.rabbitmq.streams" in refused.stderr
     assert "has no offsets" in refused.stderr
+
+
+def test_a_stream_whose_records_are_all_gone_waits_for_the_next_one(rabbit: RabbitMQ, make_world: MakeWorld) -> None:
+    pipeline = StreamWorld(rabbit, make_world)
+    pipeline.streams.delete_stream(pipeline.name)
+    pipeline.streams.create_stream(pipeline.name, max_bytes=20_000, segment_bytes=5_000, max_age="1s")
+    pipeline.produce(20)
+    pipeline.world.ok("run", "demo")
+    for number in range(3_000):  # a consumer that stores offsets often: they fill segments
+        pipeline.streams.store_offset(pipeline.name, f"consumer-{number % 5}", number)
+        if number % 50 == 0 and pipeline.streams.first_offset(pipeline.name) is None:
+            break
+    else:
+        pytest.fail("the stream has its records still")
+    waits = pipeline.world.here("plan", "demo")
+    assert waits.exit_code == 1
+    assert f"stream {pipeline.name} holds no record now" in waits.stderr
+    pipeline.produce(5)
+    lost = pipeline.world.here("plan", "demo")
+    assert "retention took offsets [20, " in lost.stderr, "whether a record was among them nobody can see"
+    pipeline.world.ok("accept", "loss", "demo", "--why", "a test")
+    pipeline.world.ok("run", "demo")
+    assert sum(pipeline.world.exact().values()) == 25
+
+
+def test_a_source_works_with_more_open_files_than_select_knows(pipeline: StreamWorld) -> None:
+    pipeline.produce(3)
+    with ExitStack() as stack:
+        for _ in range(1_100):
+            stack.enter_context(Path("/dev/null").open())
+        assert place(pipeline).topic == pipeline.name
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [{"port": "abc"}, {"port": 99_999}, {"port": -1}, {"host": "rabbit..x"}, {"host": "x y"}, {"host": "a" * 70}],
+)
+def test_an_address_that_is_none_is_refused(stored: dict[str, object], rabbits: Callable[[int], RabbitMQ]) -> None:
+    with pytest.raises(ConfigurationError, match="host and port are no address"):
+        source_of(rabbits(3), {"connection": CONN_ID, "streams": ["a"]}, **stored)
 
 
 def test_a_wrong_login_is_said_so(pipeline: StreamWorld) -> None:

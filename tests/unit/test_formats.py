@@ -1,5 +1,6 @@
 """Every file format of the lake: what is written is what is read, and damage is noticed."""
 
+import gc
 import gzip
 import io
 import json
@@ -8,7 +9,8 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from math import inf, nan
 from pathlib import Path
-from typing import Any
+from tempfile import SpooledTemporaryFile
+from typing import Any, BinaryIO, cast
 
 import duckdb
 import fastavro
@@ -105,6 +107,19 @@ def test_what_was_written_is_read_back(name: str, compression: str, kind: str, m
     assert same.places(io.BytesIO(content)).to_pylist() == rows.select(["_topic", "_partition", "_offset"]).to_pylist()
     if name != "jsonl":
         assert digest == row_digest(rows), "types and all"
+
+
+@each_format
+def test_a_file_that_was_read_is_still_open_for_whoever_sends_it(name: str, compression: str) -> None:
+    content, _ = file_of(table(FULL, EMPTY), name, compression)
+    same = open_format(name, compression)
+    for read in (same.count, same.digest, same.places):
+        with SpooledTemporaryFile() as spooled:
+            spooled.write(content)
+            spooled.seek(0)
+            read(cast("BinaryIO", spooled))
+            gc.collect()
+            assert spooled.seek(0, 2) == len(content)
 
 
 @each_format

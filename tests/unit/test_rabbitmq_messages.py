@@ -74,6 +74,8 @@ def test_a_sub_batch_may_be_several_gzip_members() -> None:
         (chunk_of([entry(b"a")], records=2), "it should hold 2 records and has 1"),
         (chunk_of([struct.pack(">I", 9) + b"short"]), "it ends within a message"),
         (chunk_of([b"\x00\x00"]), "it ends within a message"),
+        (chunk_of([b"\x7f\xff\xff\xff"]), "it ends within a message"),
+        (chunk_of([sub_batch([b"abcd"], "none", b"\xff" * 4 + b"abcd")]), "it ends within a message"),
         (chunk_of([sub_batch([b"a"], "none")[:-1]]), "it ends within a sub-batch"),
         (chunk_of([b"\x80\x00"]), "it ends within a sub-batch"),
         (chunk_of([sub_batch([b"a"], "gzip", b"no gzip")]), "packed by gzip cannot be unpacked"),
@@ -98,6 +100,26 @@ def test_any_bytes_are_a_value_and_never_an_error(content: bytes) -> None:
     value, headers = read_message(content)
     assert isinstance(value, bytes)
     assert all(isinstance(name, str) and isinstance(text, bytes) for name, text in headers)
+
+
+def test_a_chunk_or_a_sub_batch_may_be_empty() -> None:
+    assert len(Chunk.of(chunk_of([])).columns()[0]) == 0
+    entries = [entry(encoded(b"a")), sub_batch([], "gzip", gzip.compress(b"")), entry(encoded(b"b"))]
+    values, headers = Chunk.of(chunk_of(entries, records=2)).columns()
+    assert (values.to_pylist(), len(headers)) == ([b"a", b"b"], 2)
+
+
+@pytest.mark.parametrize("data", [b"\x40", b"\xa1\x01a", b"\x45", b"\x52\x01"])
+def test_a_data_section_that_is_no_binary_is_kept_whole(data: bytes) -> None:
+    message = b"\0Su" + data
+    assert read_message(message) == (message, [(WHOLE, b"the message is not encoded as AMQP 1.0")])
+
+
+def test_a_time_beyond_every_calendar_is_its_number() -> None:
+    """Some clients write the highest number as the expiry of what never expires."""
+    never = b"\0Ss\xc0" + bytes([1 + 8 + 9, 9]) + b"\x40" * 8 + b"\x83" + struct.pack(">q", 2**63 - 1)
+    headers = [("properties.absolute-expiry-time", b"9223372036854775807")]
+    assert read_message(never + b"\0Su\xa0\x01v") == (b"v", headers)
 
 
 NUMBERS = st.integers(min_value=-(2**63), max_value=2**63 - 1)

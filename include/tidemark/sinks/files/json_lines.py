@@ -85,7 +85,8 @@ class JsonLines(Format):
     def _lines(self, file: BinaryIO) -> Iterator[list[bytes]]:
         """The lines without line ends, some megabytes at a time; text after the last line end was cut short."""
         with unreadable(pa.ArrowException, OSError):
-            stream = file if self._compression == "none" else pa.CompressedInputStream(file, self._compression)
+            packed = pa.PythonFile(_LeftOpen(file), mode="r")
+            stream = file if self._compression == "none" else pa.CompressedInputStream(packed, self._compression)
             rest = b""
             while read := stream.read(READ_BYTES):
                 lines, end, rest = (rest + read).rpartition(b"\n")
@@ -93,6 +94,17 @@ class JsonLines(Format):
                     yield lines.split(b"\n")
         if rest:
             raise Unreadable("the last line has no end")
+
+
+class _LeftOpen:
+    """A file that stays open when Arrow, which has read it, closes it: a store may still have to send it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.closed = False
+        self.read = file.read
+
+    def close(self) -> None:
+        self.closed = True
 
 
 def _row(line: bytes) -> dict[str, Any]:

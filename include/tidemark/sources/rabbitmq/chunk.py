@@ -73,10 +73,10 @@ class Chunk:
     def columns(self) -> tuple[pa.BinaryArray, pa.ListArray]:
         """(values, headers) of all records; a record without headers has null there. Raises ``Damaged``."""
         parts = [_columns(packed) for packed in _packed(self.data)]
-        values = pa.concat_arrays([values for values, _ in parts])
+        values = pa.concat_arrays([pa.array([], pa.binary()), *(values for values, _ in parts)])
         if len(values) != self.end - self.first:
             raise Damaged(f"it should hold {self.end - self.first} records and has {len(values)}")
-        return values, pa.concat_arrays([headers for _, headers in parts])
+        return values, pa.concat_arrays([pa.array([], HEADERS), *(headers for _, headers in parts)])
 
 
 @dataclass
@@ -118,6 +118,8 @@ def _run(content: bytes, at: int, count: int | None) -> tuple[int, _Packed]:
                 break
             at += 4
             end = at + length
+            if end > size:
+                raise Damaged("it ends within a message")
             starts.append(at)
             ends.append(end)
             if content[at : at + 4] == _SMALL_DATA and length > 4 and content[at + 4] == length - 5:
@@ -131,7 +133,7 @@ def _run(content: bytes, at: int, count: int | None) -> tuple[int, _Packed]:
                 count -= 1
     except struct.error:
         raise Damaged("it ends within a message") from None
-    if at > size or count:
+    if count:
         raise Damaged("it ends within a message")
     if len(bodies) == len(starts):
         return at, _Packed(content, bodies, body_ends)
@@ -226,7 +228,7 @@ def _snappy_size(packed: bytes) -> int:
 
 
 def _columns(packed: _Packed) -> tuple[pa.BinaryArray, pa.ListArray]:
-    if packed.all_plain:
+    if packed.all_plain and packed.starts:
         return _plain_values(packed), pa.nulls(len(packed.starts), HEADERS)
     messages = [read_message(packed.content[start:end]) for start, end in zip(packed.starts, packed.ends, strict=True)]
     headers = [[{"key": key, "value": value} for key, value in pairs] or None for _, pairs in messages]

@@ -22,7 +22,7 @@ from tidemark.sources.rabbitmq.wire import AnswerCode, Key, Reader, Start
 from tidemark.version import VERSION
 
 TIMEOUT_S = 10.0
-QUIET_S = 0.05  # a server delivers what it has before it answers the next request; this long is waited beside
+QUIET_S = 0.02  # a server delivers what it has before it answers the next request; this long is waited beside
 CREDIT = 20  # chunks that the server may send ahead: a chunk has up to some thousand records
 _BUFFER = 256 * 1024
 
@@ -119,7 +119,10 @@ class StreamClient:
         secret = b"" if login.mechanism == "EXTERNAL" else f"\0{login.user}\0{login.password.reveal()}".encode()
         try:
             self._ask(Key.SASL_AUTHENTICATE, wire.text(login.mechanism) + wire.blob(secret))
-        except Gone as gone:  # EXTERNAL without a certificate: the server closes
+        except Gone as gone:
+            if login.mechanism == "PLAIN":
+                raise
+            # A certificate that the server does not take, and any at a server of version 3: it closes.
             raise self._denied(f"it ended the connection at the login ({gone})") from None
         tune = self._command(Key.TUNE, time.monotonic() + TIMEOUT_S)
         # Without heartbeats: a job may be busy for minutes with what it has read, and every wait here has an end.
@@ -210,7 +213,7 @@ class StreamClient:
             if wait:
                 self._ask(Key.QUERY_OFFSET, wire.text("tidemark") + wire.text(self._stream), about=self._stream,
                           may_lack=True)  # fmt: skip
-            deadline = time.monotonic() + QUIET_S
+            deadline = time.monotonic() + (QUIET_S if wait else QUIET_S / 4)
             while not self._delivered and self._comes(deadline):
                 self._dispatch(*self._frame(time.monotonic() + TIMEOUT_S))
         if self._stream in self._lost:
@@ -298,8 +301,9 @@ class StreamClient:
         """Whether a byte is there before the deadline."""
         if self._buffer or (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()):
             return True
-        readable, _, _ = select.select([self._socket], [], [], max(0.0, deadline - time.monotonic()))
-        return bool(readable)
+        poll = select.poll()  # select() knows no file above the 1,024th
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
 
     def _frame(self, deadline: float) -> tuple[int, Reader]:
         """Key and content of the next frame."""

@@ -97,7 +97,7 @@ def _usable(conn_id: str, stored: Mapping[str, Any], check: Check | None) -> Rab
     if mechanism not in _MECHANISMS:
         raise Unusable(f"mechanism is {mechanism}", f"write {' or '.join(_MECHANISMS)}")
     pem = _pem(extra)
-    user, password = stored.get("login") or "", stored.get("password") or ""
+    user, password, host_name = (str(stored.get(name) or "") for name in ("login", "password", "schema"))
     if mechanism == "EXTERNAL" and "certificate" not in pem:
         raise Unusable("mechanism EXTERNAL needs a certificate", "set tls, certificate and key in its extra")
     if mechanism == "PLAIN" and not user:
@@ -106,12 +106,12 @@ def _usable(conn_id: str, stored: Mapping[str, Any], check: Check | None) -> Rab
         check(pem)
     tls = _context(pem, extra.get("key_password")) if _is_true(extra) else None
     nodes = _nodes(stored, extra, _PORT if tls is None else _TLS_PORT)
-    return RabbitConnection(conn_id, nodes, Login(user, Secret(password), stored.get("schema") or "/", mechanism, tls))
+    return RabbitConnection(conn_id, nodes, Login(user, Secret(password), host_name or "/", mechanism, tls))
 
 
 def _nodes(stored: Mapping[str, Any], extra: Mapping[str, Any], port: int) -> tuple[Node, ...]:
     host = stored.get("host")
-    first = Node(str(host).strip("[]"), int(stored.get("port") or port)) if host else None
+    first = _node(_with_port(str(host), stored.get("port") or port), "host and port are no address") if host else None
     more = [_node(server.strip()) for server in str(extra.get("hosts") or "").split(",") if server.strip()]
     nodes = tuple(dict.fromkeys([*([first] if first else []), *more]))
     if not nodes:
@@ -119,16 +119,21 @@ def _nodes(stored: Mapping[str, Any], extra: Mapping[str, Any], port: int) -> tu
     return nodes
 
 
-def _node(server: str) -> Node:
-    match = re.fullmatch(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})", server)
+def _with_port(host: str, port: object) -> str:
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+
+
+def _node(server: str, problem: str = "hosts is not a list of host:port") -> Node:
+    label = "[A-Za-z0-9_-]{1,63}"
+    match = re.fullmatch(rf"({label}(?:\.{label})*|\[[0-9A-Fa-f:.]+\]):(\d{{1,5}})", server)
     if match is None or not 1 <= int(match[2]) <= 65535:
-        raise Unusable("hosts is not a list of host:port", "such as rabbit-1:5552,rabbit-2:5552")
+        raise Unusable(problem, "such as rabbit-1:5552,rabbit-2:5552")
     return Node(match[1].strip("[]"), int(match[2]))
 
 
 def _is_true(extra: Mapping[str, Any]) -> bool:
     """Whether TLS is on; Airflow's form for a connection knows only text."""
-    tls = str(extra.get("tls", "false")).lower()
+    tls = str(extra.get("tls") or "false").lower()
     if tls not in ("true", "false"):
         raise Unusable("tls is neither true nor false", "write true")
     return tls == "true"

@@ -44,7 +44,7 @@ def read_message(content: bytes) -> tuple[bytes, Headers]:
         while reader.at < len(content):
             section, value = reader.section()
             if section == _DATA:
-                data.append(value)
+                data.append(_binary(value))
             elif section == _PROPERTIES:
                 headers += _headers("properties.", zip(_NAMES, value, strict=False))
             elif section == _APPLICATION:
@@ -58,6 +58,20 @@ def read_message(content: bytes) -> tuple[bytes, Headers]:
     if other or not data:
         return content, [*headers, (WHOLE, f"the body is {other or 'missing'}".encode())]
     return b"".join(data), headers
+
+
+def _binary(value: Any) -> bytes:
+    if not isinstance(value, bytes):
+        raise ValueError("a data section is no binary")
+    return value
+
+
+def _moment(milliseconds: int) -> datetime | int:
+    """The time; the number itself where no calendar has it: some clients write the highest one for "never"."""
+    try:
+        return _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return milliseconds
 
 
 def _headers(prefix: str, values: Any) -> Headers:
@@ -101,7 +115,7 @@ class _Values:
         if kind in _CONSTANTS:
             return _CONSTANTS[kind]
         if kind == _TIMESTAMP:
-            return _EPOCH + timedelta(milliseconds=self._number(">q"))
+            return _moment(self._number(">q"))
         if kind in _FIXED:
             return self._number(_FIXED[kind])
         if kind == _UUID:

@@ -30,7 +30,16 @@ class StreamOffsets:
     offsets: Mapping[str, int]
 
 
-Consumer = Annotated[str, Field(min_length=1, max_length=255)]
+ID: Final = "tidemark.id"  # the name under which a stream keeps the number that tells it from one that is made again
+
+
+def _consumer(name: str) -> str:
+    if name == ID:
+        raise wrong("is the name under which Tidemark keeps the number of a stream; choose another")
+    return name
+
+
+Consumer = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_consumer)]
 Offset = Annotated[StrictInt, Field(ge=0, le=LAST_OFFSET)]
 
 

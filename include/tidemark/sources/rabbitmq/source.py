@@ -1,9 +1,8 @@
 """RabbitMQ streams as the source of a pipeline, for the process that plans."""
 
-import secrets
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any, assert_never
 
 from tidemark.certificates import WrongCertificate, check_authorities, check_own
@@ -15,13 +14,11 @@ from tidemark.model.partitions import Bounds, Record
 from tidemark.sources.base import Source
 from tidemark.sources.rabbitmq.chunk import Chunk
 from tidemark.sources.rabbitmq.connection import RabbitConnection, Unusable, rabbit_connection
-from tidemark.sources.rabbitmq.settings import Settings, StoredOffsets, StreamOffsets
+from tidemark.sources.rabbitmq.settings import ID, Settings, StoredOffsets, StreamOffsets
 from tidemark.sources.rabbitmq.streams import Streams
 from tidemark.suggestion import with_nearest
 
-ID = "tidemark.id"  # the name under which a stream keeps the number that tells it from one that is made again
 UNNAMED = "unnamed"  # the id of a stream that keeps no number: its last record tells it from another
-ANOTHER_S = 0.5  # within this time two planners that give a stream its number see which of them was last
 
 
 class RabbitSource(Source):
@@ -78,16 +75,16 @@ class RabbitSource(Source):
         )
 
     def name_topics(self, planned: Collection[str]) -> list[str]:
-        """Store a random number in each stream that has none and has a record; without the right ``write`` nothing is
-        stored, and comparing the last record must tell a stream from one that was made again."""
-        without = [
+        """Store a number in each stream that has none and has a record; without the right ``write`` nothing is stored,
+        and comparing the last record must tell a stream from one that was made again. The number is made of the first
+        chunk, so that two planners at once store the same."""
+        refused = [
             stream
             for stream in self._streams.existing([stream for stream in self.selected() if stream not in planned])
-            if self._streams.stored_offset(stream, ID) is None and self._streams.first_and_last(stream) is not None
+            if self._streams.stored_offset(stream, ID) is None
+            and (chunks := self._streams.first_and_last(stream)) is not None
+            and not self._streams.store_offset(stream, ID, _number_of(chunks[0]))
         ]
-        refused = [stream for stream in without if not self._streams.store_offset(stream, ID, secrets.randbits(62))]
-        if without:
-            time.sleep(ANOTHER_S)
         return [
             f"stream {stream} keeps no number that tells it from one that is made again, since the user of connection "
             f"{self.settings.connection} lacks the right write; its last record is compared instead"
@@ -96,10 +93,11 @@ class RabbitSource(Source):
 
     def partitions(self, topics: Sequence[str]) -> tuple[list[TopicPartition], list[str]]:
         existing = self._streams.existing(topics)
+        ids = {stream: self._id_of(stream) for stream in existing}
         places = [
-            TopicPartition(stream, self._id_of(stream), 0)
-            for stream in existing
-            if self._streams.first_and_last(stream) is not None
+            TopicPartition(stream, topic_id, 0)
+            for stream, topic_id in ids.items()
+            if topic_id != UNNAMED or self._streams.first_and_last(stream) is not None
         ]
         return places, sorted(set(topics) - set(existing))
 
@@ -114,8 +112,9 @@ class RabbitSource(Source):
         chunks = self._streams.first_and_last(place.topic)
         if chunks is None:
             raise Unavailable(
-                f"stream {place.topic} has no record any more",
-                next_step="it was made again, or its last records are being removed; plan again",
+                f"stream {place.topic} holds no record now, so where it ends is not known",
+                next_step="retention took all that it had, since offsets that consumers store fill its segments, too; "
+                "plan again when it has a new record",
                 pipeline=self.pipeline_name,
                 topic=place.topic,
             )
@@ -182,7 +181,7 @@ class RabbitSource(Source):
 
     def _record_from(self, place: TopicPartition, offset: int) -> Record | None:
         records = self._streams.from_offset(
-            place.topic, offset, lambda chunk: _records(chunk, place.topic, offset, offset + 1)
+            place.topic, offset, lambda chunk: _records(chunk, place.topic, offset, chunk.end)
         )
         return records[0] if records else None
 
@@ -220,6 +219,12 @@ def _records(chunk: Chunk, topic: str, start: int, end: int) -> list[Record]:
         for offset, (value, headers) in enumerate(chunk.messages(), chunk.first)
         if start <= offset < end
     ]
+
+
+def _number_of(first: Chunk) -> int:
+    """62 bits that tell the stream that begins with this chunk from any other: its time is that of the server."""
+    content = f"{first.first} {first.timestamp_ms} ".encode() + first.data
+    return int.from_bytes(sha256(content).digest()[:8], "big") >> 2
 
 
 def _milliseconds(when: datetime) -> int:
