@@ -22,8 +22,8 @@ from typing import Any
 
 import yaml
 
-from bench import commits, decoding, fleet, flink, ledger, pages, planning, report, sinks, wide
-from bench.records import ALLOWED_LATENESS_S, PARTITIONS, SCHEMA, SMALL_MESSAGES, messages
+from bench import commits, decoding, fleet, flink, ledger, pages, planning, report, sinks, streams, wide
+from bench.records import ALLOWED_LATENESS_S, HOURS, PARTITIONS, SCHEMA, SMALL_MESSAGES, messages
 from bench.timed import Timing, timed
 from sandbox.bootstrap.checkout import CHECKOUT, STATE
 from sandbox.services.broker import Broker
@@ -35,7 +35,7 @@ from tidemark.errors import TidemarkError
 MESSAGES, QUICK_MESSAGES = 4_000_000, 200_000
 DECODED_SHARE = 20  # decoders get one record of as many
 SINK_MESSAGES = 1_000_000  # of one manifest
-PARTS = ("decoders", "jobs", "small", "sinks", "plan", "iceberg", "page", "ledger")
+PARTS = ("decoders", "jobs", "small", "sinks", "streams", "plan", "iceberg", "page", "ledger")
 LONG_PARTS = ("wide", "fleet")  # only when they are named
 NO_SETTINGS: Mapping[str, Any] = {}
 # In the order of their turns; report.NAMES says what they are.
@@ -83,7 +83,7 @@ class Bench:
         """Run one contender with an empty lake and a new pipeline; remove its output afterwards.
 
         The contender ``warm`` needs ``server``. Every other gets an empty database. ``settings``: those for
-        ``slice`` and ``spark`` in the pipeline file.
+        ``slice``, ``spark`` and ``source`` in the pipeline file, and the ``folders`` that its lake then has.
         """
         folder = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=self.folder))
         task = {
@@ -103,7 +103,8 @@ class Bench:
                     server = self._server.pid
                     environment["TIDEMARK_SPARK_REMOTE"] = self._server.remote
                 rows = None if kind == "noop" else expected
-                return timed(kind, self._command(kind), task, folder, environment, rows, server)
+                folders = settings.get("folders", HOURS)
+                return timed(kind, self._command(kind), task, folder, environment, rows, server, folders)
         finally:
             shutil.rmtree(folder)
 
@@ -152,7 +153,7 @@ class Bench:
         kafka = {"bootstrap_servers": task["bootstrap_servers"], "topics": [task["topic"]]}
         return {
             "pipeline": task["pipeline"],
-            "source": {"kafka": {**kafka, "slice": settings.get("slice", {})}},
+            "source": settings.get("source", {"kafka": {**kafka, "slice": settings.get("slice", {})}}),
             "spark": settings.get("spark", {}),
             "decode": {"format": "json", "schema": SCHEMA},
             "event_time": {"field": "at", "allowed_lateness": f"{ALLOWED_LATENESS_S}s"},
@@ -175,6 +176,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             number = min(arguments.messages, SINK_MESSAGES)
             runs = (sinks.measure(bench.broker, bench.postgres, bench.folder, number) for _ in range(arguments.runs))
             figures["sinks"] = [each for run in runs for each in run]
+        if "streams" in arguments.only:
+            figures["streams"] = streams.measure(bench, min(arguments.messages, streams.MESSAGES), arguments.runs)
         if "plan" in arguments.only:
             figures["plan"] = [planning.measure(bench.postgres, *shape) for shape in planning.SHAPES]
         if "iceberg" in arguments.only:

@@ -194,6 +194,25 @@ def _sinks(runs: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def _streams(streams: dict[str, Any]) -> str:
+    count, timings = streams["messages"], streams["timings"]
+    rows = [
+        f"**{count:,} messages from RabbitMQ and from Kafka**, four streams or partitions, JSON to Parquet by hour:",
+        "",
+        "| `tidemark run` over | job | messages/s | beside Kafka | processor | a record | beside Kafka |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    names = {"kafka": "Kafka, read by Spark's connector", "rabbitmq": "RabbitMQ, read by the tasks"}
+    for kind, of in timings.items():
+        job, cpu = _median(of, "job"), _median(of, "cpu")
+        times = [_beside(timings["kafka"], of, name) for name in ("job", "cpu")]
+        rows.append(
+            f"| {names[kind]} | {job:.1f} s | {count / job:,.0f} | {times[0]:.2f} times | {cpu:.1f} s "
+            f"| {cpu / count * 1e6:.1f} us | {times[1]:.2f} times |"
+        )
+    return "\n".join(rows)
+
+
 def _plans(plans: list[dict[str, Any]]) -> str:
     title = f"beyond Kafka's own answer (target: below {LONGEST_PLAN_S:.0f} s for 10,000 partitions, flat in history)"
     rows = [
@@ -296,6 +315,7 @@ _SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "jobs": lambda figures: _jobs(figures["jobs"], figures["messages"]) + _left_out(figures),
     "small": lambda figures: _small(figures["small"]) + _left_out(figures),
     "sinks": lambda figures: _sinks(figures["sinks"]),
+    "streams": lambda figures: _streams(figures["streams"]),
     "plan": lambda figures: _plans(figures["plan"]),
     "iceberg": lambda figures: _commits(figures["iceberg"]),
     "page": lambda figures: _page(figures["page"]),

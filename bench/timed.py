@@ -59,12 +59,13 @@ def timed(
     environment: dict[str, str],
     expected: int | None,
     server: int | None = None,
+    folders: int = HOURS,
 ) -> Timing:
     """Run a contender: ``command``, with the file of the task as its last word. ``server``: the process id of one that
     stays up and does the work.
 
-    Raises ``WrongResult`` unless the Parquet files have ``expected`` rows in a folder for each event hour (None: the
-    contender writes no files).
+    Raises ``WrongResult`` unless the Parquet files have ``expected`` rows (None: the contender writes no files) in so
+    many ``folders``: one for each event hour, unless told otherwise.
     """
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "task.json"
@@ -86,7 +87,7 @@ def timed(
     sizes = [path.stat().st_size for path in paths]
     rows = [pq.read_metadata(path).num_rows for path in paths]
     if expected is not None:
-        _check(kind, paths, rows, expected)
+        _check(kind, paths, rows, expected, folders)
     publish = marks["done"] - marks["staged"]
     return Timing(
         whole, marks["session"], marks["staged"] - marks["session"], publish, cpu, peak, len(sizes), sum(sizes),
@@ -171,10 +172,10 @@ def _files(output: Path) -> list[Path]:
     return [path for path in paths if not any(part[0] in "_." for part in path.relative_to(output).parts)]
 
 
-def _check(kind: str, paths: list[Path], rows: list[int], expected: int) -> None:
-    hours = len({path.parent for path in paths})
-    if (sum(rows), hours) != (expected, HOURS):
+def _check(kind: str, paths: list[Path], rows: list[int], expected: int, folders: int) -> None:
+    written = len({path.parent for path in paths})
+    if (sum(rows), written) != (expected, folders):
         raise WrongResult(
-            f"{kind} wrote {sum(rows):,} rows of {expected:,} into {hours} folders, for {HOURS} event hours",
+            f"{kind} wrote {sum(rows):,} rows of {expected:,} into {written} folders of {folders}",
             next_step="look at its output in this moment; it is removed at the end",
         )

@@ -6,7 +6,7 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import Match
 
-from bench import commits, ledger, pages, planning, sinks
+from bench import commits, ledger, pages, planning, sinks, streams
 from bench.__main__ import Bench
 from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres
@@ -69,6 +69,12 @@ def test_a_server_that_stays_up_does_one_run_after_the_other(
         timing = bench.once("warm", "bench-warm", 2_000)
     assert 0 < timing.session < timing.session + timing.job + timing.publish < timing.whole
     assert timing.files > 0
+
+
+@pytest.mark.thorough
+def test_streams_are_measured_beside_a_topic(tmp_path: Path, broker: Broker, postgres: Postgres) -> None:
+    figures = streams.measure(Bench(tmp_path, broker, postgres), 2_000, 1)
+    assert {kind: len(timings) for kind, timings in figures["timings"].items()} == {"kafka": 1, "rabbitmq": 1}
 
 
 def test_a_sink_of_each_kind_is_measured(tmp_path: Path, broker: Broker, postgres: Postgres) -> None:

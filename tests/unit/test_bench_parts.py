@@ -93,6 +93,11 @@ def test_the_tables_name_every_contender_and_those_of_a_part_stand_between_its_m
         "plan": plans, "left_out": {"flink": flink.NO_COMPILER},
     }  # fmt: skip
     figures["sinks"] = [{"sink": sink, "messages": 120, "stage": 3.0, "publish": 1.0} for sink in ("files", "a topic")]
+    slower = timing | {"job": 12.0, "cpu": 5.0}
+    figures["streams"] = {
+        "messages": 1_000_000,
+        "timings": {"kafka": [timing | {"job": 10.0, "cpu": 10.0}], "rabbitmq": [slower]},
+    }
     figures["wide"] = {variant.name: [timing | {"messages": variant.messages}] for variant in wide.VARIANTS}
     parts = report.sections(figures)
     text = "\n\n".join(parts.values())
@@ -103,6 +108,7 @@ def test_the_tables_name_every_contender_and_those_of_a_part_stand_between_its_m
     assert "the job alone 1.00 times as fast" in text
     assert "publish is 3.0% of the whole" in text
     assert "| a topic | 40 | 120 | 30 | 25.0% |" in text
+    assert "by the tasks | 12.0 s | 83,333 | 1.20 times | 5.0 s | 5.0 us | 0.50 times |" in text
     assert "| 20,000,000 messages in one slice | 10.0 s | 10.0 to 10.0 | 2,000,000 | 12.5 s | 1,024 MiB |" in text
     assert (
         "- 20,000,000 messages, a cluster of 2 workers of one core each, half of the time: 1.00 times as quick" in text
