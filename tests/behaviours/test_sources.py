@@ -354,6 +354,14 @@ def test_an_order_is_json_and_holds_no_secret(example: Example, source: Source) 
         assert SECRET not in f"{opened.address} {opened.title} {opened.warnings()} {opened!r} {vars(opened)}"
 
 
+def test_tools_for_lineage_get_a_name_that_holds_no_secret(example: Example, source: Source, topic: str) -> None:
+    for opened in (source, example.with_secret()):
+        dataset = opened.dataset(topic)
+        assert dataset.name.endswith(topic)
+        assert SECRET not in f"{dataset.namespace} {dataset.name}"
+    assert source.dataset(topic) != source.dataset(f"{topic}x")
+
+
 def test_executors_are_told_which_servers_they_must_reach(source: Source) -> None:
     for endpoint in source.endpoints():
         host, _, port = endpoint.rpartition(":")

@@ -9,12 +9,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
+from uuid import uuid4
 
 import pytest
 import yaml
 from rstream import AMQPMessage, Properties, RawMessage
 
 from sandbox.services.rabbitmq import RabbitMQ
+from tests.worlds.secret_search import Canaries
 from tests.worlds.stream_world import CONN_ID, StreamWorld, address, value_of
 from tests.worlds.world import World
 from tidemark.connections import Lookup
@@ -489,6 +491,29 @@ def test_a_wrong_login_is_said_so(pipeline: StreamWorld) -> None:
         source_of(pipeline.server, settings, schema="nowhere").partitions([pipeline.name])
     with pytest.raises(Unavailable, match="does not answer"):
         source_of(pipeline.server, settings, port=pipeline.server.amqp_port).partitions([pipeline.name])
+
+
+def test_the_password_stands_in_no_file_table_or_output(pipeline: StreamWorld) -> None:
+    secret = f"canary-{uuid4().hex}"
+    canaries, world = Canaries({"password": secret}), pipeline.world
+    pipeline.server.create_user("canary", secret)
+    world.targets[CONN_ID] = address(pipeline.server, "canary", secret)
+    pipeline.produce(10, bad_every=3)
+
+    def look(*words: str) -> int:
+        done = world.tidemark(*words)
+        canaries.look(" ".join(words), done.stdout + done.stderr)
+        return done.returncode
+
+    for words in (("plan", "demo"), ("retry", "demo"), ("doctor", "demo"), ("peek", "demo"), ("status",)):
+        assert look(*words) in (0, 1), words
+    assert sum(world.exact().values()) == 10
+    pipeline.server.create_user("canary", "another one")
+    assert look("plan", "demo") == 1
+    assert look("doctor", "demo") != 0
+    assert canaries.look_at_files(world.folder)
+    assert canaries.look_at_database(world.dsn)
+    assert canaries.leaks == []
 
 
 def test_tls_and_certificates_log_in(pipeline: StreamWorld, tmp_path: Path) -> None:
