@@ -22,6 +22,7 @@ from tests.worlds.world import World
 from tidemark.connections import Lookup
 from tidemark.errors import AccessDenied, ConfigurationError, DataLost, Unavailable
 from tidemark.model.offsets import Range, TopicPartition
+from tidemark.model.partitions import Bounds
 from tidemark.sources.base import Source
 from tidemark.sources.rabbitmq.settings import Settings
 from tidemark.sources.rabbitmq.streams import Streams
@@ -260,6 +261,14 @@ def test_from_a_gap_on_the_next_record_is_the_first(pipeline: StreamWorld) -> No
     at = place(pipeline)
     answers = opened(pipeline).records_from([(at, 2), (at, 3), (at, 6), (at, 7)])
     assert {offset: record and record.offset for (_, offset), record in answers.items()} == {2: 2, 3: 4, 6: 6}
+
+
+def test_what_retention_takes_between_two_questions_is_not_said_to_be_gone(pipeline: StreamWorld) -> None:
+    pipeline.produce(5)
+    at, source = place(pipeline), opened(pipeline)
+    bounds = [{at: Bounds(0, 5, 5)}, {at: Bounds(3, 5, 5)}]
+    with mock.patch.object(source, "bounds", side_effect=bounds):
+        assert source.records_from([(at, 1), (at, 4)]).keys() == {(at, 4)}
 
 
 def test_two_planners_at_once_give_a_stream_the_same_number(pipeline: StreamWorld) -> None:

@@ -224,9 +224,9 @@ class StreamClient:
             self._send(wire.frame(Key.CREDIT, pack(">BH", self._subscription, credit)))
         return self._delivered.popleft()
 
-    def chunks(self, stream: str, start: Start, value: int = 0) -> Iterator[memoryview]:
-        """The chunks from a place on, up to the end that the stream has now."""
-        self.subscribe(stream, start, value, credit=CREDIT)
+    def chunks(self, stream: str, start: Start, value: int = 0, *, ahead: int = 1) -> Iterator[memoryview]:
+        """The chunks from a place on, up to the end that the stream has now; so many may be sent ``ahead``."""
+        self.subscribe(stream, start, value, credit=ahead)
         while (chunk := self.next_chunk(credit=1)) is not None:
             yield chunk
 

@@ -177,7 +177,10 @@ class RabbitSource(Source):
             for place, offset in offsets
             if bounds[place].log_start <= offset < bounds[place].last_stable
         ]
-        return {(place, offset): self._record_from(place, offset) for place, offset in inside}
+        answers = {(place, offset): self._record_from(place, offset) for place, offset in inside}
+        # What retention took between the questions was not found, and is not known to be gone.
+        now = self.bounds(sorted({place for place, _ in answers}))
+        return {(place, offset): answers[place, offset] for place, offset in inside if now[place].log_start <= offset}
 
     def _record_from(self, place: TopicPartition, offset: int) -> Record | None:
         records = self._streams.from_offset(

@@ -16,7 +16,7 @@ from typing import TypeVar
 from tidemark.errors import DataLost, TidemarkError, Unavailable, WorkFailed
 from tidemark.model.offsets import Range
 from tidemark.sources.rabbitmq.chunk import Chunk, Damaged
-from tidemark.sources.rabbitmq.client import Gone, Node, NoStream, StreamClient, unavailable
+from tidemark.sources.rabbitmq.client import CREDIT, Gone, Node, NoStream, StreamClient, unavailable
 from tidemark.sources.rabbitmq.connection import RabbitConnection
 from tidemark.sources.rabbitmq.wire import Start
 
@@ -107,7 +107,7 @@ class Streams:
         stream, first_gap, expected = covered.at.topic, None, covered.start
         where: dict[str, object] = {"topic": stream, "partition": 0, "offsets": f"[{covered.start},{covered.end})"}
         with self._own_client(stream, where) as client:
-            for chunk in map(Chunk.of, client.chunks(stream, Start.OFFSET, covered.start)):
+            for chunk in map(Chunk.of, client.chunks(stream, Start.OFFSET, covered.start, ahead=CREDIT)):
                 if chunk.end <= expected:
                     continue
                 if chunk.first > expected and first_gap is None:
@@ -186,6 +186,9 @@ class Streams:
             client = StreamClient(node, self._connection.login)
             try:
                 yield client
+            except (Gone, NoStream):
+                self._leaders.pop(stream, None)  # it may have moved
+                raise
             finally:
                 client.close()
 
