@@ -129,7 +129,7 @@ def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
     notes = [*check_for_plan(context, dry_run=dry_run), *not_in_file(pipeline, database)]
     before_asking = _chains(context)
     if not dry_run:
-        notes += context.source.name_topics({chain.at.topic for chain in before_asking})
+        context.source.name_topics({chain.at.topic for chain in before_asking})
     asked_at = datetime.now(UTC)
     logs = divergence.CheckedLogs(observe(context, tick, before_asking, first_plan=first_plan))
     if not any(chain.blocked for chain in before_asking):  # else the plan is refused in any case

@@ -61,12 +61,10 @@ class Source(ABC):
             source=self.address,
         )
 
-    def name_topics(self, planned: Collection[str]) -> list[str]:
+    def name_topics(self, planned: Collection[str]) -> None:
         """Give the selected topics an id that the source keeps, where it gives them none by itself, but those that are
-        ``planned``; notes for people about those that could get none. Called before a plan, and not by one that only
-        shows what it would do."""
+        ``planned``. Called before a plan, and not by one that only shows what it would do."""
         del planned
-        return []
 
     @abstractmethod
     def partitions(self, topics: Sequence[str]) -> tuple[list[TopicPartition], list[str]]:

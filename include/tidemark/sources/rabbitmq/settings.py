@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator, StrictInt, ValidationInfo, WithJsonSchema, field_validator
@@ -14,6 +15,13 @@ from tidemark.sources.settings import Gaps, SourceSettings
 from tidemark.suggestion import with_nearest
 
 LAST_OFFSET: Final = 2**62
+
+
+class Identity(StrEnum):
+    """What tells a stream from another one of its name."""
+
+    STORED = "stored"
+    LAST_RECORD = "last_record"
 
 
 @dataclass(frozen=True)
@@ -132,6 +140,11 @@ class Settings(SourceSettings):
         default=Gaps.TRACKING,
         description="Which offsets may hold no record: none, or those that entries of the server take, such as offsets "
         "that consumers store. They are read a second time.",
+    )
+    identity: Identity = Field(
+        default=Identity.STORED,
+        description="What tells a stream from one that is made again under its name: a number that is stored in it, or "
+        "its last published record alone, where the user may not store one. It stays as it was at the first plan.",
     )
     progress_consumer: Consumer | None = Field(
         default=None,

@@ -7,14 +7,14 @@ from typing import Any, assert_never
 
 from tidemark.certificates import WrongCertificate, check_authorities, check_own
 from tidemark.connections import Lookup
-from tidemark.errors import ConfigurationError, NotFound, PlanRefused, Unavailable
+from tidemark.errors import AccessDenied, ConfigurationError, NotFound, PlanRefused, Unavailable
 from tidemark.model.dataset import Dataset
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.partitions import Bounds, Record
 from tidemark.sources.base import Source
 from tidemark.sources.rabbitmq.chunk import Chunk
 from tidemark.sources.rabbitmq.connection import RabbitConnection, Unusable, rabbit_connection
-from tidemark.sources.rabbitmq.settings import ID, Settings, StoredOffsets, StreamOffsets
+from tidemark.sources.rabbitmq.settings import ID, Identity, Settings, StoredOffsets, StreamOffsets
 from tidemark.sources.rabbitmq.streams import Streams
 from tidemark.suggestion import with_nearest
 
@@ -74,22 +74,26 @@ class RabbitSource(Source):
             topic=topic,
         )
 
-    def name_topics(self, planned: Collection[str]) -> list[str]:
-        """Store a number in each stream that has none and has a record; without the right ``write`` nothing is stored,
-        and comparing the last record must tell a stream from one that was made again. The number is made of the first
-        chunk, so that two planners at once store the same."""
-        refused = [
-            stream
-            for stream in self._streams.existing([stream for stream in self.selected() if stream not in planned])
-            if self._streams.stored_offset(stream, ID) is None
-            and (chunks := self._streams.first_and_last(stream)) is not None
-            and not self._streams.store_offset(stream, ID, _number_of(chunks[0]))
-        ]
-        return [
-            f"stream {stream} keeps no number that tells it from one that is made again, since the user of connection "
-            f"{self.settings.connection} lacks the right write; its last record is compared instead"
-            for stream in refused
-        ]
+    def name_topics(self, planned: Collection[str]) -> None:
+        """Store a number in each stream that has none and has a record. It is made of the first chunk, so that two
+        planners at once store the same. Raises ``AccessDenied`` where this user may not store one."""
+        if self.settings.identity is Identity.LAST_RECORD:
+            return
+        for stream in self._streams.existing([stream for stream in self.selected() if stream not in planned]):
+            chunks = self._streams.first_and_last(stream)
+            if chunks is None or self._streams.stored_offset(stream, ID) is not None:
+                continue
+            if not self._streams.store_offset(stream, ID, _number_of(chunks[0])):
+                raise AccessDenied(
+                    f"RabbitMQ does not let this user store an offset in stream {stream}: the number that tells it "
+                    "from one that is made again",
+                    next_step="nothing was planned; give the user of the connection the right write on the stream "
+                    "(rabbitmqctl set_permissions), or write identity: last_record under source.rabbitmq; then plan "
+                    "again",
+                    pipeline=self.pipeline_name,
+                    topic=stream,
+                    source=self.address,
+                )
 
     def partitions(self, topics: Sequence[str]) -> tuple[list[TopicPartition], list[str]]:
         existing = self._streams.existing(topics)
@@ -102,6 +106,8 @@ class RabbitSource(Source):
         return places, sorted(set(topics) - set(existing))
 
     def _id_of(self, stream: str) -> str:
+        if self.settings.identity is Identity.LAST_RECORD:
+            return UNNAMED
         number = self._streams.stored_offset(stream, ID)
         return UNNAMED if number is None else f"{number:016x}"
 
