@@ -57,6 +57,7 @@ def test_a_stream_goes_to_a_bucket_by_event_hour_as_lines_with_offset_and_data_b
         )
     finally:
         file.unlink()
+        (demo.pipelines.parent / "_pipelines" / f"{STREAM_DAG}.json").unlink(missing_ok=True)  # else it is missed
         airflow.delete_dag(STREAM_DAG)
         airflow.delete_connection(CONN_ID)
         airflow.delete_connection(CONNECTION)
