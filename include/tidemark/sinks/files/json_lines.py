@@ -85,8 +85,9 @@ class JsonLines(Format):
     def _lines(self, file: BinaryIO) -> Iterator[list[bytes]]:
         """The lines without line ends, some megabytes at a time; text after the last line end was cut short."""
         with unreadable(pa.ArrowException, OSError):
-            packed = pa.PythonFile(_LeftOpen(file), mode="r")
-            stream = file if self._compression == "none" else pa.CompressedInputStream(packed, self._compression)
+            stream = file
+            if self._compression != "none":
+                stream = pa.CompressedInputStream(pa.PythonFile(_LeftOpen(file), mode="r"), self._compression)
             rest = b""
             while read := stream.read(READ_BYTES):
                 lines, end, rest = (rest + read).rpartition(b"\n")

@@ -12,6 +12,7 @@ from tidemark.kafka.cluster import KafkaCluster
 from tidemark.model.offsets import TopicPartition
 from tidemark.model.partitions import Bounds
 from tidemark.sources.kafka.starting_offsets import CommittedOffsets, ExplicitOffsets, StartingOffsets
+from tidemark.sources.starting_points import common_starts
 
 AllBounds = Mapping[TopicPartition, Bounds]
 
@@ -21,17 +22,8 @@ def starting_offsets(
 ) -> dict[TopicPartition, int]:
     """The first offset to read of every partition; ``PlanRefused`` when the file or the group does not give it."""
     match wanted:
-        case "earliest":
-            return {place: bound.log_start for place, bound in bounds.items()}
-        case "latest":
-            return {place: bound.last_stable for place, bound in bounds.items()}
-        case datetime() as when:
-            answers = cluster.offsets_at(list(bounds), when)
-            # A record of an open transaction has a timestamp too, but lies above the last stable offset.
-            return {
-                place: min(answer[0], bounds[place].last_stable) if answer else bounds[place].last_stable
-                for place, answer in answers.items()
-            }
+        case "earliest" | "latest" | datetime():
+            return common_starts(wanted, bounds, cluster.offsets_at)
         case CommittedOffsets(group):
             return _committed(pipeline_name, cluster, bounds, group)
         case ExplicitOffsets(offsets):

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, StrictInt, WithJsonSchema
 
 from tidemark.config import values
-from tidemark.config.base import Section, Topic
+from tidemark.config.base import Topic
 from tidemark.config.values import wrong
+from tidemark.sources.starting_points import CommonStart, StartMapping, json_schema_of_start, read_start
 
 LAST_OFFSET: Final = 2**63 - 1
 
@@ -32,7 +33,7 @@ Partition = Annotated[int, BeforeValidator(values.partition)]
 Offset = Annotated[StrictInt, Field(ge=0, le=LAST_OFFSET)]
 
 
-class StartingPoint(Section):
+class StartingPoint(StartMapping):
     """``starting_offsets`` as a mapping, with exactly one key."""
 
     group: Annotated[str, AfterValidator(values.group)] | None = Field(
@@ -53,11 +54,10 @@ class StartingPoint(Section):
 
 
 def _starting_offsets(value: object) -> str | datetime | CommittedOffsets | ExplicitOffsets:
-    words = ("earliest", "latest")
-    if isinstance(value, Mapping):
-        return StartingPoint.model_validate(value).settings()
-    shapes = ("{group: NAME}", "{offsets: {TOPIC: {PARTITION: OFFSET}}}")
-    return value if isinstance(value, str) and value in words else values.moment(value, words, shapes)
+    start: str | datetime | CommittedOffsets | ExplicitOffsets = read_start(
+        value, StartingPoint, ("{group: NAME}", "{offsets: {TOPIC: {PARTITION: OFFSET}}}")
+    )
+    return start
 
 
 _PARTITIONS: Final[dict[str, Any]] = {
@@ -66,25 +66,15 @@ _PARTITIONS: Final[dict[str, Any]] = {
     "additionalProperties": {"type": "integer", "minimum": 0, "maximum": LAST_OFFSET},
 }
 StartingOffsets = Annotated[
-    Literal["earliest", "latest"] | datetime | CommittedOffsets | ExplicitOffsets,
+    CommonStart | CommittedOffsets | ExplicitOffsets,
     PlainValidator(_starting_offsets, json_schema_input_type=StartingPoint),
     WithJsonSchema(
-        {
-            "anyOf": [
-                {"enum": ["earliest", "latest"]},
-                {"type": "string", "format": "date-time"},
-                {
-                    "type": "object",
-                    "properties": {
-                        "group": {"type": "string", "minLength": 1, "maxLength": 255, "default": None},
-                        "offsets": {"type": "object", "additionalProperties": _PARTITIONS, "default": None},
-                    },
-                    "additionalProperties": False,
-                    "minProperties": 1,
-                    "maxProperties": 1,
-                },
-            ],
-            "examples": ["earliest", "2024-01-31T00:00:00Z", {"group": "connect-flights"}],
-        }
+        json_schema_of_start(
+            {
+                "group": {"type": "string", "minLength": 1, "maxLength": 255, "default": None},
+                "offsets": {"type": "object", "additionalProperties": _PARTITIONS, "default": None},
+            },
+            {"group": "connect-flights"},
+        )
     ),
 ]

@@ -1,6 +1,6 @@
 """One connection to one node of RabbitMQ, over its stream protocol: requests, and chunks of one subscription at a time.
 
-ADR 0040 says why this is not a library. Nothing here is published or created; the only thing that it can write is an
+ADR 0041 says why this is not a library. Nothing here is published or created; the only thing that it can write is an
 offset that the server keeps under a name.
 """
 
@@ -69,13 +69,16 @@ class StreamClient:
 
     def __init__(self, node: Node, login: Login) -> None:
         self.node = node
-        self._correlation = self._subscription = 0
+        self._correlation = 0
+        self._subscription = 0  # the number of the last one; ``_subscribed``: it goes on
+        self._subscribed = False
+        self._stream = ""
         self._buffer = bytearray()
         self._delivered: deque[memoryview] = deque()
         self._lost: set[str] = set()  # streams that the server says it has no more
         self._socket = self._connected(login)
         try:
-            self.advertised = self._open(login)
+            self._open(login)
         except BaseException:
             self.close()
             raise
@@ -110,8 +113,8 @@ class StreamClient:
             opened.close()
             raise Gone(f"{self.node}: {problem.strerror or problem}") from None
 
-    def _open(self, login: Login) -> Node:
-        """Log in; the address that this node tells clients."""
+    def _open(self, login: Login) -> None:
+        """Log in, and choose the virtual host."""
         self._ask(Key.PEER_PROPERTIES, wire.mapping({"product": "Tidemark", "version": VERSION}))
         mechanisms = self._ask(Key.SASL_HANDSHAKE, b"").texts()
         if login.mechanism not in mechanisms:
@@ -127,8 +130,7 @@ class StreamClient:
         tune = self._command(Key.TUNE, time.monotonic() + TIMEOUT_S)
         # Without heartbeats: a job may be busy for minutes with what it has read, and every wait here has an end.
         self._send(wire.frame(Key.TUNE | wire.ANSWER, pack(">II", tune.number("I"), 0)))
-        opened = self._ask(Key.OPEN, wire.text(login.virtual_host)).mapping()
-        return Node(opened.get("advertised_host", self.node.host), int(opened.get("advertised_port", self.node.port)))
+        self._ask(Key.OPEN, wire.text(login.virtual_host))
 
     def _denied(self, detail: str) -> AccessDenied:
         return AccessDenied(
@@ -189,9 +191,6 @@ class StreamClient:
         self._stream = stream
         self._ask(Key.SUBSCRIBE, body + pack(">H", credit) + wire.mapping({}), about=stream)
         self._subscribed = True
-
-    _subscribed = False
-    _stream = ""
 
     def unsubscribe(self) -> None:
         """End the subscription, if there is one."""
@@ -257,7 +256,7 @@ class StreamClient:
     def _dispatch(self, key: int, reader: Reader) -> None:
         """What the server sends without being asked."""
         if key == Key.DELIVER:
-            if reader.number("B") == self._subscription and self._subscribed_or_asking():
+            if reader.number("B") == self._subscription:  # also before the answer of the request that subscribes
                 self._delivered.append(reader.content[reader.at :])
         elif key == Key.HEARTBEAT:
             self._send(wire.frame(Key.HEARTBEAT, b""))
@@ -268,10 +267,6 @@ class StreamClient:
             reader.number("I")
             reader.number("H")
             raise Gone(f"{self.node} ended the connection: {reader.text()}")
-
-    def _subscribed_or_asking(self) -> bool:
-        """Chunks may come before the answer of the request that subscribes."""
-        return bool(self._stream)
 
     def _refusal(self, code: int, stream: str) -> Exception:
         match code:

@@ -9,9 +9,10 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import AfterValidator, Field, PlainValidator, StrictInt, ValidationInfo, WithJsonSchema, field_validator
 
 from tidemark.config import values
-from tidemark.config.base import Section, Topic, wrong_at
+from tidemark.config.base import Topic, wrong_at
 from tidemark.config.values import wrong
 from tidemark.sources.settings import Gaps, SourceSettings
+from tidemark.sources.starting_points import CommonStart, StartMapping, json_schema_of_start, read_start
 from tidemark.suggestion import with_nearest
 
 LAST_OFFSET: Final = 2**62
@@ -51,7 +52,7 @@ Consumer = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_c
 Offset = Annotated[StrictInt, Field(ge=0, le=LAST_OFFSET)]
 
 
-class StreamStart(Section):
+class StreamStart(StartMapping):
     """``starting_offsets`` as a mapping, with exactly one key."""
 
     consumer: Consumer | None = Field(
@@ -70,11 +71,10 @@ class StreamStart(Section):
 
 
 def _starting_offsets(value: object) -> str | datetime | StoredOffsets | StreamOffsets:
-    words = ("earliest", "latest")
-    if isinstance(value, Mapping):
-        return StreamStart.model_validate(value).settings()
-    shapes = ("{consumer: NAME}", "{offsets: {STREAM: OFFSET}}")
-    return value if isinstance(value, str) and value in words else values.moment(value, words, shapes)
+    start: str | datetime | StoredOffsets | StreamOffsets = read_start(
+        value, StreamStart, ("{consumer: NAME}", "{offsets: {STREAM: OFFSET}}")
+    )
+    return start
 
 
 _OFFSETS: Final[dict[str, Any]] = {
@@ -83,26 +83,16 @@ _OFFSETS: Final[dict[str, Any]] = {
     "default": None,
 }
 StartingOffsets = Annotated[
-    Literal["earliest", "latest"] | datetime | StoredOffsets | StreamOffsets,
+    CommonStart | StoredOffsets | StreamOffsets,
     PlainValidator(_starting_offsets, json_schema_input_type=StreamStart),
     WithJsonSchema(
-        {
-            "anyOf": [
-                {"enum": ["earliest", "latest"]},
-                {"type": "string", "format": "date-time"},
-                {
-                    "type": "object",
-                    "properties": {
-                        "consumer": {"type": "string", "minLength": 1, "maxLength": 255, "default": None},
-                        "offsets": _OFFSETS,
-                    },
-                    "additionalProperties": False,
-                    "minProperties": 1,
-                    "maxProperties": 1,
-                },
-            ],
-            "examples": ["earliest", "2024-01-31T00:00:00Z", {"consumer": "archive"}],
-        }
+        json_schema_of_start(
+            {
+                "consumer": {"type": "string", "minLength": 1, "maxLength": 255, "default": None},
+                "offsets": _OFFSETS,
+            },
+            {"consumer": "archive"},
+        )
     ),
 ]
 

@@ -16,6 +16,7 @@ from tidemark.sources.rabbitmq.chunk import Chunk
 from tidemark.sources.rabbitmq.connection import RabbitConnection, Unusable, rabbit_connection
 from tidemark.sources.rabbitmq.settings import ID, Identity, Settings, StoredOffsets, StreamOffsets
 from tidemark.sources.rabbitmq.streams import Streams
+from tidemark.sources.starting_points import common_starts
 from tidemark.suggestion import with_nearest
 
 UNNAMED = "unnamed"  # the id of a stream that keeps no number: its last record tells it from another
@@ -80,10 +81,10 @@ class RabbitSource(Source):
         if self.settings.identity is Identity.LAST_RECORD:
             return
         for stream in self._streams.existing([stream for stream in self.selected() if stream not in planned]):
-            chunks = self._streams.first_and_last(stream)
-            if chunks is None or self._streams.stored_offset(stream, ID) is not None:
+            if self._streams.stored_offset(stream, ID) is not None:
                 continue
-            if not self._streams.store_offset(stream, ID, _number_of(chunks[0])):
+            chunks = self._streams.first_and_last(stream)
+            if chunks is not None and not self._streams.store_offset(stream, ID, _number_of(chunks[0])):
                 raise AccessDenied(
                     f"RabbitMQ does not let this user store an offset in stream {stream}: the number that tells it "
                     "from one that is made again",
@@ -136,13 +137,8 @@ class RabbitSource(Source):
 
     def starting_offsets(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, int]:
         match self.settings.starting_offsets:
-            case "earliest":
-                return {place: bound.log_start for place, bound in bounds.items()}
-            case "latest":
-                return {place: bound.last_stable for place, bound in bounds.items()}
-            case datetime() as when:
-                cuts = self.offsets_at(list(bounds), when)
-                return {place: cut[0] if cut else bounds[place].last_stable for place, cut in cuts.items()}
+            case "earliest" | "latest" | datetime() as wanted:
+                return common_starts(wanted, bounds, self.offsets_at)
             case StoredOffsets(consumer):
                 stored = {place: self._streams.stored_offset(place.topic, consumer) for place in bounds}
                 known = {place: offset + 1 for place, offset in stored.items() if offset is not None}

@@ -42,14 +42,11 @@ class AnswerCode(IntEnum):
     OK = 0x01
     NO_STREAM = 0x02
     STREAM_NOT_AVAILABLE = 0x06
-    NO_SUCH_MECHANISM = 0x07
     AUTHENTICATION_FAILED = 0x08
     SASL_ERROR = 0x09
-    SASL_CHALLENGE = 0x0A
     LOOPBACK_ONLY = 0x0B
     NO_ACCESS_TO_VHOST = 0x0C
     ACCESS_REFUSED = 0x10
-    PRECONDITION_FAILED = 0x11
     NO_OFFSET = 0x13
 
 
@@ -118,6 +115,3 @@ class Reader:
 
     def texts(self) -> list[str]:
         return [self.text() for _ in range(self.number("i"))]
-
-    def mapping(self) -> dict[str, str]:
-        return {self.text(): self.text() for _ in range(self.number("i"))}

@@ -1,0 +1,66 @@
+"""What ``starting_offsets`` may say for every source: earliest, latest or a time. A kind adds a mapping of its own."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, Literal, assert_never
+
+from tidemark.config import values
+from tidemark.config.base import Section
+from tidemark.model.offsets import TopicPartition
+from tidemark.model.partitions import Bounds
+
+CommonStart = Literal["earliest", "latest"] | datetime
+_WORDS: Final = ("earliest", "latest")
+
+
+class StartMapping(Section):
+    """``starting_offsets`` as a mapping, with exactly one key."""
+
+    @abstractmethod
+    def settings(self) -> Any:
+        """What the key says; raises when there is none, or more than one."""
+
+
+def read_start(value: object, mapping: type[StartMapping], shapes: tuple[str, ...]) -> Any:
+    """A word, a time as UTC, or the settings of a mapping; ``shapes`` are the mappings as a message shows them."""
+    if isinstance(value, Mapping):
+        return mapping.model_validate(value).settings()
+    return value if isinstance(value, str) and value in _WORDS else values.moment(value, _WORDS, shapes)
+
+
+def json_schema_of_start(mapping: Mapping[str, Any], example: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON Schema of ``starting_offsets``; ``mapping`` has the schemas of the keys of the kind's mapping."""
+    of_mapping = {
+        "type": "object",
+        "properties": mapping,
+        "additionalProperties": False,
+        "minProperties": 1,
+        "maxProperties": 1,
+    }
+    return {
+        "anyOf": [{"enum": list(_WORDS)}, {"type": "string", "format": "date-time"}, of_mapping],
+        "examples": ["earliest", "2024-01-31T00:00:00Z", example],
+    }
+
+
+def common_starts(
+    wanted: CommonStart,
+    bounds: Mapping[TopicPartition, Bounds],
+    offsets_at: Callable[[Sequence[TopicPartition], datetime], Mapping[TopicPartition, tuple[int, datetime] | None]],
+) -> dict[TopicPartition, int]:
+    """The first offset to read of every partition, inside its bounds."""
+    match wanted:
+        case "earliest":
+            return {place: bound.log_start for place, bound in bounds.items()}
+        case "latest":
+            return {place: bound.last_stable for place, bound in bounds.items()}
+        case datetime() as when:
+            answers = offsets_at(list(bounds), when)
+            # The record may be of an open transaction, or have come since: it lies above what may be read.
+            return {
+                place: min(answer[0], bounds[place].last_stable) if answer else bounds[place].last_stable
+                for place, answer in answers.items()
+            }
+        case other:
+            assert_never(other)
