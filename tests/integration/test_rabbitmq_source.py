@@ -435,6 +435,18 @@ def test_tools_that_watch_consumers_see_how_far_it_is(pipeline: StreamWorld) -> 
     pipeline.read_once(15)
 
 
+def test_progress_that_is_not_stored_is_said(pipeline: StreamWorld) -> None:
+    pipeline.server.create_user("watched", "secret", configure="", write="")
+    pipeline.world.targets[CONN_ID] = address(pipeline.server, "watched", "secret")
+    pipeline.write(identity="last_record", progress_consumer="tidemark-demo")
+    pipeline.produce(5)
+    done = pipeline.world.here("run", "demo")
+    assert done.exit_code == 0
+    stored = pipeline.streams.query_offset(pipeline.name, "tidemark-demo")
+    said_so = "does not let this user store the offset of consumer tidemark-demo" in done.stderr
+    assert (stored, said_so) == ((None, True) if pipeline.server.version == 3 else (4, False))
+
+
 def test_doctor_and_peek_know_it(pipeline: StreamWorld) -> None:
     pipeline.produce(20)
     findings = [finding for finding in pipeline.world.json("doctor", "demo") if finding["check"] == "demo: rabbitmq"]

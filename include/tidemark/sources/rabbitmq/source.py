@@ -210,8 +210,17 @@ class RabbitSource(Source):
         if consumer is None:
             return
         for place, end in ends.items():
-            if end > 0 and self._streams.stored_offset(place.topic, consumer) != end - 1:
-                self._streams.store_offset(place.topic, consumer, end - 1)
+            if end == 0 or self._streams.stored_offset(place.topic, consumer) == end - 1:
+                continue
+            if not self._streams.store_offset(place.topic, consumer, end - 1):
+                raise AccessDenied(
+                    f"RabbitMQ does not let this user store the offset of consumer {consumer} in stream {place.topic}",
+                    next_step="give the user of the connection the right write on the stream (rabbitmqctl "
+                    "set_permissions), or take progress_consumer out of source.rabbitmq",
+                    pipeline=self.pipeline_name,
+                    topic=place.topic,
+                    source=self.address,
+                )
 
     def warnings(self) -> list[str]:
         return self._connection.warnings()
