@@ -12,7 +12,7 @@ from typing import Final
 
 VERSION: Final = 1
 ANSWER: Final = 0x8000
-NO_LENGTH: Final = -1  # of a text or bytes that are null
+NO_LENGTH: Final = -1  # of a text that is null
 
 
 class Key(IntEnum):
@@ -97,21 +97,15 @@ class Reader:
         self.at += struct.calcsize(f">{form}")
         return int(value)
 
-    def _sized(self, form: str) -> bytes:
-        size = self.number(form)
+    def text(self) -> str:
+        size = self.number("h")
         if size == NO_LENGTH:
-            return b""
+            return ""
         value = bytes(self.content[self.at : self.at + size])
         if len(value) != size:
             raise IndexError("the frame ends within a value")
         self.at += size
-        return value
-
-    def text(self) -> str:
-        return self._sized("h").decode()
-
-    def blob(self) -> bytes:
-        return self._sized("i")
+        return value.decode()
 
     def texts(self) -> list[str]:
         return [self.text() for _ in range(self.number("i"))]
