@@ -76,6 +76,7 @@ BY_TEXT: Mapping[str, tuple[str, ...]] = {
     "cli/main.py": (),
     "config/base.py": (),
     "decoders/protobuf_schema/registered.py": ("google.protobuf.timestamp_pb2",),
+    "decoders/envelopes/base.py": (),
     "decoders/registry.py": (),
     "decoders/settings.py": (),
     "extras.py": (),  # and whether a module of an extra is there

@@ -70,7 +70,7 @@ def keys_of(schema: dict[str, Any], node: dict[str, Any], prefix: str) -> dict[s
 
 def may_be_a_value(node: dict[str, Any]) -> bool:
     """Whether a key that has keys below it may be a word or a time instead."""
-    return any("enum" in part for part in node.get("anyOf", []))
+    return any("enum" in part or "const" in part for part in node.get("anyOf", []))
 
 
 def test_every_key_of_a_pipeline_file_is_documented_with_its_default_and_no_other_is() -> None:

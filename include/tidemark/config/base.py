@@ -142,11 +142,12 @@ class OneKind:
 
     ``kinds`` is the registry of a seam: of each kind the package whose module ``settings`` has the model ``Settings``,
     or a value whose ``settings`` say where that is. It is looked at whenever a file is read, so a kind that was
-    registered since is known.
+    registered since is known. With ``alone`` the name of the kind stands for the kind with its defaults.
     """
 
     seam: str
     kinds: Mapping[str, Any]
+    alone: bool = False
 
     def section(self) -> type[Section]:
         """The entry as a mapping of kinds to their settings."""
@@ -155,6 +156,8 @@ class OneKind:
     def _settings(self, value: object, info: ValidationInfo) -> object:
         if isinstance(value, Section):
             return value
+        if self.alone and isinstance(value, str) and value in self.kinds:
+            value = {value: {}}
         if not value or not isinstance(value, Mapping):
             allowed = ", ".join(self.kinds)
             raise wrong(f"must hold one key, the kind of the {self.seam}, with its settings below; allowed: {allowed}")
@@ -165,8 +168,11 @@ class OneKind:
         return getattr(entry, kinds[0])
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        written = handler.generate_schema(self.section())
+        if self.alone:
+            written = core_schema.union_schema([core_schema.literal_schema([*self.kinds]), written])
         return core_schema.with_info_before_validator_function(
-            self._settings, handler(source), json_schema_input_schema=handler.generate_schema(self.section())
+            self._settings, handler(source), json_schema_input_schema=written
         )
 
 

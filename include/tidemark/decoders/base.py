@@ -1,12 +1,13 @@
 """The protocol of decoders; ``tests/behaviours/test_decoders.py`` holds each registered one to it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Final, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
 
+NONE: Final = pa.nulls(0, pa.int64())  # no record
 REASON_LIMIT = 200  # characters of a reason; it names fields and positions, it does not repeat the data
 
 
@@ -38,15 +39,19 @@ class BadRecord:
 class Decoded:
     """One batch, decoded: ``rows`` holds the data columns of the good records, in their order.
 
-    ``good`` are the indices of those records in the batch (``int64``, ascending); ``errors`` are all other records,
-    ascending too. Each record of the batch is in exactly one of the two. ``deleted`` (``bool``) is
-    true for a row made from a tombstone; None when the decoder knows no tombstones.
+    ``good`` are the indices of those records in the batch (``int64``, ascending); ``errors`` are others, ascending too.
+    Each record of the batch is in exactly one of the two, unless it has an envelope. Then it may also be in
+    ``filtered``, when it tells nothing about a row, or in ``deletions``, when it tells that a row is gone: what decodes
+    whole records makes a row of it, by its key. ``deleted`` (``bool``) is true for a row that was made from a deletion;
+    None when the decoder knows none.
     """
 
     rows: pa.RecordBatch
     good: pa.Array
     errors: tuple[BadRecord, ...]
     deleted: pa.Array | None = None
+    filtered: pa.Array = field(default_factory=lambda: NONE)
+    deletions: pa.Array = field(default_factory=lambda: NONE)
 
 
 class Decoder(Protocol):

@@ -1,4 +1,4 @@
-"""Whole records: value, key and headers as columns of one row, and tombstones with the fields of their key.
+"""Whole records: value, key and headers as columns of one row, and deletions with the fields of their key.
 
 Columns of the key begin with ``key_``; a key that is one value is the column ``key``. A record whose key cannot be
 decoded is an error of class ``key``, also when its value is bad too.
@@ -11,15 +11,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import BadRecord, Decoded, Decoder, ErrorClass, schemas_of
+from tidemark.decoders.base import NONE, BadRecord, Decoded, Decoder, ErrorClass, schemas_of
 from tidemark.decoders.columns import HEADERS_COLUMN, key_column
+from tidemark.decoders.deletions import in_order, values_and_deletions
 from tidemark.record_schema import HEADERS
 
 
 class RecordDecoder:
-    """Joins decoders of values and keys; with ``tombstones`` a record without a value is a row marked as deleted.
+    """Joins decoders of values and keys; with ``tombstones`` a deletion is a row marked as deleted.
 
-    In such a row the columns of the value are null, but those of ``tombstones``, which the key fills.
+    A record without a value is one, and what an envelope says is one. In such a row the columns of the value are null,
+    but those of ``tombstones``, which the key fills.
     """
 
     def __init__(self, values: Decoder, keys: Decoder | None, *, headers: bool, tombstones: Sequence[str] = ()) -> None:
@@ -40,13 +42,12 @@ class RecordDecoder:
         return {**schemas_of(self._values), **schemas_of(self._keys)}
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
-        is_tombstone = pc.is_null(batch.column("value")) if self._tombstones else None
-        if is_tombstone is None or not pc.any(is_tombstone).as_py():
-            values, gone = self._values.decode(batch), None
+        if self._tombstones:
+            values, gone = values_and_deletions(self._values, batch)
         else:
-            values, gone = self._without(batch, is_tombstone)
+            values, gone = self._values.decode(batch), NONE
         keys = self._keys.decode(_keys_of(batch)) if self._keys else None
-        good = values.good if gone is None else _sorted(pa.concat_arrays([values.good, gone]))
+        good = in_order(pa.concat_arrays([values.good, gone])) if len(gone) else values.good
         if keys is not None and keys.errors:
             good = good.filter(pc.is_in(good, value_set=keys.good))
         at = None if good.equals(values.good) else pc.index_in(good, value_set=values.good)
@@ -55,19 +56,11 @@ class RecordDecoder:
         if self._tombstones:
             deleted = pa.repeat(False, len(good)) if at is None else pc.is_null(at)
         of_keys = self._of_keys(keys, good)
-        if gone is not None:
+        if len(gone):
             columns = self._filled(columns, of_keys, deleted)
         headers = [batch.column("headers").take(good).cast(HEADERS)] if self._headers else []
         rows = pa.RecordBatch.from_arrays([*of_keys.values(), *columns, *headers], schema=self._schema)
-        return Decoded(rows, good, _errors(values, keys), deleted)
-
-    def _without(self, batch: pa.RecordBatch, is_tombstone: pa.Array) -> tuple[Decoded, pa.Array]:
-        """(the other records, decoded; the indices of the tombstones)"""
-        others = pc.indices_nonzero(pc.invert(is_tombstone)).cast(pa.int64())
-        decoded = self._values.decode(batch.take(others))
-        errors = tuple(bad.at(others[bad.index].as_py()) for bad in decoded.errors)
-        values = replace(decoded, good=others.take(decoded.good), errors=errors)
-        return values, pc.indices_nonzero(is_tombstone).cast(pa.int64())
+        return Decoded(rows, good, _errors(values, keys), deleted, values.filtered)
 
     def _of_keys(self, keys: Decoded | None, good: pa.Array) -> dict[str, pa.Array]:
         if keys is None:
@@ -95,9 +88,6 @@ def _errors(values: Decoded, keys: Decoded | None) -> tuple[BadRecord, ...]:
     if keys is None:
         return values.errors
     errors = {bad.index: bad for bad in values.errors}
-    errors |= {bad.index: replace(bad, error=ErrorClass.KEY) for bad in keys.errors}
+    filtered = set(values.filtered.to_pylist())  # a heartbeat has a key of its own
+    errors |= {bad.index: replace(bad, error=ErrorClass.KEY) for bad in keys.errors if bad.index not in filtered}
     return tuple(errors[index] for index in sorted(errors))
-
-
-def _sorted(indices: pa.Array) -> pa.Array:
-    return indices.take(pc.sort_indices(indices))

@@ -1,7 +1,7 @@
 """The registry of decoders: the package of each kind, with the modules ``decoder`` (``open_decoder``) and ``settings``.
 
-The other folders beside it are shared by kinds, and have neither of these modules: ``by_topic``, ``lists``,
-``protobuf_schema`` and ``schema_registry``.
+The other folders beside it are shared by kinds, and have neither of these modules: ``by_topic``,
+``envelopes``, ``json_shapes``, ``lists``, ``protobuf_schema`` and ``schema_registry``.
 
 Executors open decoders here, so this imports the standard library and pyarrow, nothing else.
 """
@@ -32,12 +32,12 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
         return _of_topics(config["by_topic"])
     key, headers = config.get("key"), config.get("headers", False)
     if key is None and not headers:
-        return _of_values(config)
+        return open_values(config)
     from tidemark.decoders.records import RecordDecoder
 
-    keys = None if key is None else _of_values(key)
+    keys = None if key is None else open_values(key)
     tombstones = () if key is None else config.get("tombstones", ())
-    return RecordDecoder(_of_values(config), keys, headers=headers, tombstones=tombstones)
+    return RecordDecoder(open_values(config), keys, headers=headers, tombstones=tombstones)
 
 
 def _of_topics(entries: Sequence[Mapping[str, Any]]) -> Decoder:
@@ -56,7 +56,8 @@ def tombstone_fields(config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(field for field in named[0] if all(field in fields for fields in named)) if named else ()
 
 
-def _of_values(config: Mapping[str, Any]) -> Decoder:
+def open_values(config: Mapping[str, Any]) -> Decoder:
+    """The decoder of values, or of keys, alone; raises as ``open_decoder``."""
     kind = config.get("format", "")
     if kind not in DECODERS:
         raise ConfigurationError(f"decode.format is {kind!r}", next_step=f"write one of {', '.join(DECODERS)}")

@@ -15,14 +15,16 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, StrictBool, Validat
 from tidemark.config.base import Section, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.columns import HEADERS_COLUMN, key_column
+from tidemark.decoders.envelopes.envelope_settings import EnvelopeEntry
 from tidemark.decoders.pins import Pins
 from tidemark.decoders.registry import DECODERS
+from tidemark.errors import ConfigurationError
 from tidemark.suggestion import nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_OF_A_RECORD = ("key", "headers", "tombstones")
+_OF_A_RECORD = ("key", "headers", "tombstones", "envelope")
 
 
 def _key(value: object, info: ValidationInfo) -> object:
@@ -70,6 +72,7 @@ class DecodeSettings(Section):
     problem_with_headers: ClassVar[str | None] = None
     problem_with_tombstones: ClassVar[str | None] = None
     keys_are_json: ClassVar[bool] = False  # whether the format itself reads the keys of tombstones
+    may_have_envelope: ClassVar[bool] = False
 
     format: str
     key: Annotated[
@@ -88,6 +91,23 @@ class DecodeSettings(Section):
         "the key is read as JSON.",
         examples=[["product_id", "location_id"]],
     )
+
+    envelope: EnvelopeEntry = Field(
+        default=None,
+        description="The envelope of records that tell a change of a row: its kind, or the kind with settings below "
+        "it. It needs tombstones, the fields of the key.",
+        examples=["debezium", {"debezium": {"columns": {"lsn": "source.lsn"}}}],
+    )
+
+    @model_validator(mode="after")
+    def _enveloped(self) -> Self:
+        if self.envelope is None:
+            return self
+        if not self.may_have_envelope:
+            raise wrong_at("envelope", "needs format json, avro or protobuf")
+        if not self.tombstones:
+            raise wrong_at("tombstones", "is missing: with an envelope it names the fields that the key of a row has")
+        return self
 
     @model_validator(mode="after")
     def _of_a_record(self) -> Self:
@@ -135,10 +155,24 @@ class DecodeSettings(Section):
         del pins, part
         return self
 
+    def order_of_envelope(self) -> dict[str, Any]:
+        """What the executors need of it, for ``order``."""
+        return {} if self.envelope is None else {"envelope": self.envelope.order()}
+
+    def fields_inside(self) -> dict[str, tuple[str, bool]]:
+        """Of each column of the row in an envelope: (Arrow type as text, whether it may be null)."""
+        from tidemark.decoders.registry import open_values  # needs pyarrow, which most checks do without
+
+        try:
+            schema = open_values({name: value for name, value in self.order().items() if name != "tombstones"}).schema
+        except ConfigurationError as problem:
+            raise wrong_at("envelope", f"does not fit: {problem.what}; {problem.next_step}") from None
+        return {field.name: (str(field.type), field.nullable) for field in schema}
+
     def decides_output(self) -> dict[str, Any]:
         """What decides the rows, for the fingerprint: keys with their default value are left out."""
         key = {"key": self.of_key.decides_output()} if self.of_key else {}
-        return {**self.model_dump(mode="json", exclude_defaults=True), **key}
+        return {**self.model_dump(mode="json", exclude_defaults=True), **self.order_of_envelope(), **key}
 
     def pinned_output(self) -> dict[str, Any]:
         """The schemas that were pinned, which decide the rows too."""

@@ -223,7 +223,9 @@ class _Pass:
         decoded = self._decoder.decode(batch)
         on_error = self._on_error is OnError.FAIL
         self._refuse(batch, decoded.errors, fail=on_error)
-        readable = Rows.of(decoded, self._metadata(batch))
+        metadata = self._metadata(batch)
+        self._count("filtered", metadata.take(decoded.filtered))
+        readable = Rows.of(decoded, metadata)
         rows, errors = self._transformed(batch, readable)
         if not self._nul_allowed:
             with_nul = rows.errors(rows_with_nul(rows.data))

@@ -10,8 +10,11 @@ import pyarrow.compute as pc
 from tidemark.decoders.avro.fast import FastReader
 from tidemark.decoders.avro.reading import Reading, read
 from tidemark.decoders.avro.resolution import mismatch
+from tidemark.decoders.avro.row_inside import row_inside
 from tidemark.decoders.avro.types import AvroSchema, parsed
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, Decoder, ErrorClass
+from tidemark.decoders.envelopes.base import open_envelope
+from tidemark.decoders.envelopes.enveloped import EnvelopeDecoder
 from tidemark.decoders.joined import joined
 from tidemark.decoders.schema_registry.framing import RecordPart, WriterGroup, unframe
 from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
@@ -119,4 +122,8 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
     reader = RegisteredSchema.from_dict(config["reader"])
     registry = config.get("registry")
     schemas = Schemas(registry, config.get("schemas", {})) if registry else None
-    return AvroDecoder(reader, schemas, RecordPart(config.get("part", RecordPart.VALUE)))
+    decoder = AvroDecoder(reader, schemas, RecordPart(config.get("part", RecordPart.VALUE)))
+    if "envelope" not in config:
+        return decoder
+    row = row_inside(reader.text, parsed(reader.text, reader.references))
+    return EnvelopeDecoder(decoder, open_envelope(config["envelope"], row))

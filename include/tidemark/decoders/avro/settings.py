@@ -42,6 +42,8 @@ class Settings(TextSchemaSettings):
 
     schema_kind = "AVRO"
 
+    may_have_envelope = True
+
     format: Literal["avro"]
     record_schema: Annotated[
         Any,

@@ -89,14 +89,14 @@ def parsed(text: str, references: Sequence[tuple[str, str]] = ()) -> AvroSchema:
         raise _wrong(f"is not valid: {type(problem).__name__}: {problem}"[:300]) from None
     full = _Expansion(named).of(schema)
     if kind_of(full) == "record":
-        columns = [_column(field["name"], field["type"]) for field in full["fields"]]
+        columns = [column(field["name"], field["type"]) for field in full["fields"]]
         if not columns:
             raise _wrong("is a record without fields")
     else:
-        columns = [_column(WHOLE, full)]
-    for column in columns:
-        if column.field.name.startswith("_"):
-            raise _wrong(f"has a field {column.field.name}: columns that begin with _ are those of the record's place")
+        columns = [column(WHOLE, full)]
+    for made in columns:
+        if made.field.name.startswith("_"):
+            raise _wrong(f"has a field {made.field.name}: columns that begin with _ are those of the record's place")
     return AvroSchema(full, fastavro.parse_schema(bare(full)), tuple(columns))
 
 
@@ -181,7 +181,8 @@ def bare(schema: Any, defined: set[str] | None = None) -> Any:
     return kept if kept["type"] in ("enum", "fixed") else kept["type"]
 
 
-def _column(name: str, schema: Any) -> AvroColumn:
+def column(name: str, schema: Any) -> AvroColumn:
+    """The column of a field, whose schema has its names resolved."""
     kind, convert = _typed(schema)
     return AvroColumn(pa.field(name, kind, nullable=without_null(schema)[1]), convert)
 

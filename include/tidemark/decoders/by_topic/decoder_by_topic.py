@@ -1,14 +1,16 @@
 """Topics with records in different formats: one decoder for each entry of ``decode``."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import BadRecord, Decoded, Decoder, schemas_of
+from tidemark.decoders.base import NONE, BadRecord, Decoded, Decoder, schemas_of
 from tidemark.decoders.by_topic.topic_filter import TopicFilter, problem_with_topic
 from tidemark.decoders.by_topic.united import united
+from tidemark.decoders.deletions import in_order
 from tidemark.decoders.joined import joined
 from tidemark.errors import ConfigurationError
 
@@ -39,18 +41,20 @@ class DecoderByTopic:
             topics.setdefault(self._entry_of(topic), []).append(topic)
         parts: list[tuple[pa.RecordBatch, pa.Array]] = []
         errors: list[BadRecord] = []
+        filtered: list[pa.Array] = [NONE]
         for entry, names in topics.items():
             mine = pc.is_in(batch.column("topic"), value_set=pa.array(names, batch.column("topic").type))
             indices = pc.indices_nonzero(mine).cast(pa.int64())
             decoded = self._decoders[entry].decode(batch if len(topics) == 1 else batch.take(indices))
             parts.append((self._widened(decoded), indices.take(decoded.good)))
             errors += [bad.at(indices[bad.index].as_py()) for bad in decoded.errors]
+            filtered.append(indices.take(decoded.filtered))
         marked = self.schema.append(_MARK) if self._tombstones else self.schema
-        decoded_rows = joined(marked, parts, errors)
+        decoded_rows = replace(joined(marked, parts, errors), filtered=in_order(pa.concat_arrays(filtered)))
         if not self._tombstones:
             return decoded_rows
         rows = decoded_rows.rows.select(self.schema.names)
-        return Decoded(rows, decoded_rows.good, decoded_rows.errors, decoded_rows.rows.column(_MARK.name))
+        return replace(decoded_rows, rows=rows, deleted=decoded_rows.rows.column(_MARK.name))
 
     def _entry_of(self, topic: str) -> int:
         if topic not in self._by_topic:

@@ -7,8 +7,8 @@ an offset is UTC. JSON has no BINARY. TIMESTAMP_NTZ is not supported: every time
 import re
 from dataclasses import dataclass
 
-from tidemark.decoders.json.nested import Field, ListOf, MapOf, Struct
-from tidemark.decoders.json.shapes import Boolean, Day, Exact, Instant, Integer, Number, Shape, Text
+from tidemark.decoders.json_shapes.nested import Field, ListOf, MapOf, Struct
+from tidemark.decoders.json_shapes.shapes import Boolean, Day, Exact, Instant, Integer, Number, Shape, Text
 from tidemark.decoders.names import check_names
 from tidemark.errors import ConfigurationError
 

@@ -4,12 +4,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemark.decoders.base import Decoder
+from tidemark.decoders.envelopes.base import open_envelope, open_json
+from tidemark.decoders.envelopes.enveloped import EnvelopeDecoder
 from tidemark.decoders.json.json_schema import struct_of
 from tidemark.decoders.json.strict import JsonDecoder
 from tidemark.decoders.json.tombstones import TombstoneDecoder
 
 
 def open_decoder(config: Mapping[str, Any]) -> Decoder:
-    """A decoder for ``schema``, and for ``tombstones`` if they are named; ``ConfigurationError`` for a wrong schema."""
-    values = JsonDecoder(struct_of(config.get("schema")), config.get("max_list_bytes"))
-    return TombstoneDecoder(values, config["tombstones"]) if config.get("tombstones") else values
+    """A decoder for ``schema``, and for ``envelope`` and ``tombstones`` if they are named.
+
+    Raises ``ConfigurationError`` for a wrong schema.
+    """
+    row, limit = struct_of(config.get("schema")), config.get("max_list_bytes")
+    values: Decoder = JsonDecoder(row, limit)
+    keys = JsonDecoder(row)
+    if "envelope" in config:
+        json = open_json(config["envelope"], row)
+        read = JsonDecoder(json.struct, limit, json.opened)
+        values = EnvelopeDecoder(read, open_envelope(config["envelope"], json.row))
+        keys = JsonDecoder(json.key, opened=json.opened_key)
+    return TombstoneDecoder(values, keys, config["tombstones"]) if config.get("tombstones") else values

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemark.decoders.json import ddl
-from tidemark.decoders.json.nested import Field, ListOf, Struct
-from tidemark.decoders.json.shapes import Boolean, Day, Instant, Integer, Number, OneOf, Shape, Text
+from tidemark.decoders.json_shapes.nested import Field, ListOf, Struct
+from tidemark.decoders.json_shapes.shapes import Boolean, Day, Instant, Integer, Number, OneOf, Shape, Text
 from tidemark.decoders.names import check_names
 from tidemark.errors import ConfigurationError
 

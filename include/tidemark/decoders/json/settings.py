@@ -39,6 +39,7 @@ class Settings(ListSettings):
     """One JSON object per record, checked strictly against ``record_schema`` (the key ``schema``)."""
 
     keys_are_json = True
+    may_have_envelope = True
 
     format: Literal["json"]
     record_schema: Annotated[str | dict[str, Any], BeforeValidator(read_schema), AfterValidator(_parsable)] = Field(
@@ -48,13 +49,21 @@ class Settings(ListSettings):
     )
 
     def order(self) -> dict[str, Any]:
-        order = {"format": self.format, "schema": self.record_schema, **self.order_of_lists()}
+        order = {
+            "format": self.format,
+            "schema": self.record_schema,
+            **self.order_of_lists(),
+            **self.order_of_envelope(),
+        }
         of_json_keys = self.tombstones and self.key is None
         return {**order, "tombstones": list(self.tombstones)} if of_json_keys else order
 
     def field_types(self) -> dict[str, str]:
-        return {name: kind for name, (kind, _) in fields_of(self.record_schema).items()}
+        return {name: kind for name, (kind, _) in self._fields().items()}
 
     def never_null(self) -> set[str]:
-        not_null = {name for name, (_, nullable) in fields_of(self.record_schema).items() if not nullable}
+        not_null = {name for name, (_, nullable) in self._fields().items() if not nullable}
         return not_null & set(self.tombstones) if self.tombstones else not_null
+
+    def _fields(self) -> dict[str, tuple[str, bool]]:
+        return fields_of(self.record_schema) if self.envelope is None else self.fields_inside()

@@ -8,6 +8,7 @@ cannot have these errors: Arrow reads them instead, with the same result.
 
 import json
 import re
+from collections.abc import Callable, Collection
 from decimal import Decimal
 from typing import Any
 
@@ -15,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded
-from tidemark.decoders.json.nested import Struct, quoted
 from tidemark.decoders.json.plain import PlainReader
-from tidemark.decoders.json.shapes import Misfit, json_name
+from tidemark.decoders.json_shapes.nested import Struct, quoted
+from tidemark.decoders.json_shapes.shapes import Misfit, Undecodable, json_name
 from tidemark.decoders.lists.list_limit import ListLimit, count_of_lists
 
 DEPTH_LIMIT = 128  # nesting of a record; Python's scanner gives up near 1,000, at a depth that differs by caller
@@ -27,24 +28,35 @@ _WHITESPACE = " \t\n\r"
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
 
-class Undecodable(Exception):
-    """Why one record is not what the schema describes; the message is the reason of its dead letter."""
-
-
 class JsonDecoder:
-    """Decodes records with the fields of ``struct``, which it gives back as a property."""
+    """Decodes records with the fields of ``struct``, which it gives back as a property.
 
-    def __init__(self, struct: Struct, max_list_bytes: int | None = None) -> None:
+    ``opened`` gives of what was parsed the part that ``struct`` describes; it may raise ``Undecodable``.
+    """
+
+    def __init__(
+        self,
+        struct: Struct,
+        max_list_bytes: int | None = None,
+        opened: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    ) -> None:
         self.struct = struct
+        self._opened = opened
         self._schema = pa.schema([field.arrow for field in struct.fields])
         self._lists = ListLimit(self._schema, max_list_bytes, self._list_bytes)
         self._count_of_lists = count_of_lists(struct.arrow) or (lambda _: 0)
-        self._plain = PlainReader.of(struct)
+        self._plain = PlainReader.of(struct) if opened is None else None
         exact = any(pa.types.is_decimal(kind) for kind in _types_within(struct.arrow))
         self._scanner = json.JSONDecoder(
             object_pairs_hook=_unique,
             parse_constant=_no_constant,
             parse_float=Decimal if exact else None,
+        )
+
+    def only(self, names: Collection[str]) -> "JsonDecoder":
+        """The same for records of which some fields are wanted alone."""
+        return JsonDecoder(
+            Struct(tuple(field for field in self.struct.fields if field.name in names)), None, self._opened
         )
 
     @property
@@ -141,7 +153,7 @@ class JsonDecoder:
             raise Undecodable(f"not JSON: more content after the first value, at character {end}")
         if type(record) is not dict:
             raise Undecodable(f"expected an object, found {json_name(record)}")
-        return record
+        return record if self._opened is None else self._opened(record)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Turns tombstones, records without a value, into rows marked as deleted; their key, as JSON, names the row."""
+"""Turns deletions into rows that are marked as deleted; the key of their record, as JSON, names the row.
+
+A record without a value, a tombstone, is a deletion, and so is what an envelope says is one.
+"""
 
 import json
 from collections.abc import Sequence
@@ -6,22 +9,22 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, ErrorClass
-from tidemark.decoders.json.nested import Struct
+from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, Decoder, ErrorClass
+from tidemark.decoders.deletions import values_and_deletions
 from tidemark.decoders.json.strict import JsonDecoder
 
 
 class TombstoneDecoder:
-    """A JSON decoder that takes tombstones too: in their rows all columns but the named ``fields`` are null.
+    """Takes deletions too: in their rows all columns but the named ``fields`` are null.
 
     The key is a JSON object with at least those fields. With a single field the key may also be its value alone, as
-    JSON, or without quotes when the field is text.
+    JSON, or without quotes when the field is text. ``rows`` knows the shapes of all fields.
     """
 
-    def __init__(self, values: JsonDecoder, fields: Sequence[str]) -> None:
+    def __init__(self, values: Decoder, rows: JsonDecoder, fields: Sequence[str]) -> None:
         self._values = values
-        named = tuple(field for field in values.struct.fields if field.name in fields)
-        self._keys = JsonDecoder(Struct(named))
+        self._keys = rows.only(fields)
+        named = self._keys.struct.fields
         self._single = named[0] if len(named) == 1 else None
         self._schema = pa.schema(
             [column if column.name in fields else column.with_nullable(True) for column in values.schema]
@@ -29,45 +32,34 @@ class TombstoneDecoder:
 
     @property
     def schema(self) -> pa.Schema:
-        """One column per property; columns that a tombstone does not have are nullable."""
+        """One column per property; columns that a deletion does not have are nullable."""
         return self._schema
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
-        """Decode values, and the keys of records that have none."""
-        is_tombstone = pc.is_null(batch.column("value"))
-        if not pc.any(is_tombstone).as_py():
-            decoded = self._values.decode(batch)
-            rows = pa.RecordBatch.from_arrays(decoded.rows.columns, schema=self._schema)
-            return Decoded(rows, decoded.good, decoded.errors, pa.repeat(False, rows.num_rows))
-        parts = [self._part(batch, is_tombstone, deleted=deleted) for deleted in (False, True)]
-        table = pa.concat_tables([rows for rows, _, _ in parts])
-        good = pa.concat_arrays([indices for _, indices, _ in parts])
-        deleted = pa.array([False] * parts[0][0].num_rows + [True] * parts[1][0].num_rows, pa.bool_())
-        order = pc.sort_indices(good)
-        [rows] = table.take(order).combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], self._schema)]
-        errors = tuple(sorted(error for _, _, errors in parts for error in errors))
-        return Decoded(rows, good.take(order), errors, deleted.take(order))
-
-    def _part(
-        self, batch: pa.RecordBatch, is_tombstone: pa.Array, *, deleted: bool
-    ) -> tuple[pa.Table, pa.Array, list[BadRecord]]:
-        """(rows, their indices in the batch, errors) of the tombstones, or of all other records."""
-        indices = pc.indices_nonzero(is_tombstone if deleted else pc.invert(is_tombstone)).cast(pa.int64())
-        records = batch.take(indices)
-        decoded = self._of_keys(records) if deleted else self._values.decode(records)
-        names = decoded.rows.schema.names
+        """Decode values, and the keys of deletions."""
+        values, deletions = values_and_deletions(self._values, batch)
+        rows = pa.RecordBatch.from_arrays(values.rows.columns, schema=self._schema)
+        if not len(deletions):
+            return Decoded(rows, values.good, values.errors, pa.repeat(False, rows.num_rows), values.filtered)
+        keys = self._of_keys(batch.take(deletions))
+        gone = keys.rows.num_rows
         columns = [
-            decoded.rows.column(field.name) if field.name in names else pa.nulls(decoded.rows.num_rows, field.type)
+            keys.rows.column(field.name) if field.name in keys.rows.schema.names else pa.nulls(gone, field.type)
             for field in self._schema
         ]
-        errors = [bad.at(indices[bad.index].as_py()) for bad in decoded.errors]
-        return pa.Table.from_arrays(columns, schema=self._schema), indices.take(decoded.good), errors
+        table = pa.concat_tables([pa.Table.from_batches([rows]), pa.Table.from_arrays(columns, schema=self._schema)])
+        good = pa.concat_arrays([values.good, deletions.take(keys.good)])
+        deleted = pa.concat_arrays([pa.repeat(False, rows.num_rows), pa.repeat(True, gone)])
+        order = pc.sort_indices(good)
+        [rows] = table.take(order).combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], self._schema)]
+        errors = (*values.errors, *(bad.at(deletions[bad.index].as_py()) for bad in keys.errors))
+        return Decoded(rows, good.take(order), tuple(sorted(errors)), deleted.take(order), values.filtered)
 
     def _of_keys(self, batch: pa.RecordBatch) -> Decoded:
         keys = pa.array([self._as_object(key) for key in batch.column("key").to_pylist()], pa.binary())
         decoded = self._keys.decode(pa.RecordBatch.from_arrays([keys], names=["value"]))
         errors = tuple(
-            BadRecord(bad.index, f"a tombstone with a wrong key: {bad.reason}"[:REASON_LIMIT], ErrorClass.KEY)
+            BadRecord(bad.index, f"a deletion with a wrong key: {bad.reason}"[:REASON_LIMIT], ErrorClass.KEY)
             for bad in decoded.errors
         )
         return Decoded(decoded.rows, decoded.good, errors)

@@ -7,9 +7,13 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.decoders.base import Decoded, Decoder, ErrorClass
+from tidemark.decoders.envelopes.base import no_row_inside, open_envelope
+from tidemark.decoders.envelopes.enveloped import EnvelopeDecoder
 from tidemark.decoders.protobuf.framed import by_message, message_at
 from tidemark.decoders.protobuf.reading import Messages
+from tidemark.decoders.protobuf_schema.descriptors import message_descriptor
 from tidemark.decoders.protobuf_schema.registered import descriptor_set_of
+from tidemark.decoders.protobuf_schema.shapes import MessageShape, message_shape
 from tidemark.decoders.schema_registry.framed_decoder import FramedDecoder, NotDecoded
 from tidemark.decoders.schema_registry.framing import RecordPart, WriterGroup
 from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
@@ -74,10 +78,22 @@ class FramedMessageDecoder(FramedDecoder):
 def open_decoder(config: Mapping[str, Any]) -> Decoder:
     """A decoder for ``message`` of the reader's schema; ``ConfigurationError`` when they do not fit."""
     reader = RegisteredSchema.from_dict(config["reader"])
-    messages = Messages(descriptor_set_of(reader), config["message"], config.get("max_list_bytes"))
-    if not config.get("registry"):
-        return MessageDecoder(messages)
-    schemas = Schemas(config["registry"], config.get("schemas", {}))
-    return FramedMessageDecoder(
-        messages, config["message"], reader, schemas, RecordPart(config.get("part", RecordPart.VALUE))
-    )
+    descriptors = descriptor_set_of(reader)
+    messages = Messages(descriptors, config["message"], config.get("max_list_bytes"))
+    decoder: Decoder = MessageDecoder(messages)
+    if config.get("registry"):
+        schemas = Schemas(config["registry"], config.get("schemas", {}))
+        part = RecordPart(config.get("part", RecordPart.VALUE))
+        decoder = FramedMessageDecoder(messages, config["message"], reader, schemas, part)
+    if "envelope" not in config:
+        return decoder
+    row = _row_inside(message_shape(message_descriptor(descriptors, config["message"])))
+    return EnvelopeDecoder(decoder, open_envelope(config["envelope"], row))
+
+
+def _row_inside(envelope: MessageShape) -> pa.Schema:
+    """The columns of the message ``after`` inside an envelope."""
+    for field in envelope.fields:
+        if field.name == "after" and isinstance(field.shape, MessageShape):
+            return pa.schema([part.arrow for part in field.shape.fields])
+    raise no_row_inside("the message")

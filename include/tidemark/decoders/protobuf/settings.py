@@ -43,6 +43,8 @@ def _registered(value: object) -> Registered | None:
 class Settings(FramedSettings, ListSettings):
     """One Protobuf message per record; the reader's ``message`` decides the columns."""
 
+    may_have_envelope = True
+
     format: Literal["protobuf"]
     message: str = Field(
         description="The message of a record, with its package.", examples=["travel.Flight"], min_length=1

@@ -62,7 +62,9 @@ class FramedSettings(DecodeSettings):
         return {name for name, (_, nullable) in self._fields().items() if not nullable}
 
     def _fields(self) -> dict[str, tuple[str, bool]]:
-        return {} if self.reader is None else self.fields_of(self.reader)
+        if self.reader is None:
+            return {}
+        return self.fields_of(self.reader) if self.envelope is None else self.fields_inside()
 
     @model_validator(mode="after")
     def _has_a_schema(self) -> Self:
@@ -84,7 +86,9 @@ class FramedSettings(DecodeSettings):
     def order(self) -> dict[str, Any]:
         if self.reader is None:
             raise ConfigurationError("the schema of the rows is not pinned", next_step="report this bug")
-        order: dict[str, Any] = {"format": self.format, "reader": self.reader.as_dict()}
+        order: dict[str, Any] = {
+            "format": self.format, "reader": self.reader.as_dict(), **self.order_of_envelope()
+        }  # fmt: skip
         return {**order, "registry": self.registry.order(), "schemas": self._schemas} if self.registry else order
 
     def decides_output(self) -> dict[str, Any]:

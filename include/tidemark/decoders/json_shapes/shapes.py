@@ -23,6 +23,10 @@ class Misfit(Exception):
     """Some value does not have the shape; a signal from ``column`` to its caller, which users never see."""
 
 
+class Undecodable(Exception):
+    """Why one record is not what the schema describes; the message is the reason of its dead letter."""
+
+
 class Absent:
     """The type of ``ABSENT``, which stands for a property that a record does not have."""
 

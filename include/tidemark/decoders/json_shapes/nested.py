@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.characters import is_text
-from tidemark.decoders.json.shapes import ABSENT, Absent, Misfit, Shape, json_name
+from tidemark.decoders.json_shapes.shapes import ABSENT, Absent, Misfit, Shape, json_name
 
 _NAME_LIMIT = 40
 

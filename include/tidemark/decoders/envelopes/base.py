@@ -1,0 +1,106 @@
+"""The protocol of envelopes.
+
+An envelope is a record about a change of a row: what was done, where, and the row as it is now. The decoder of the
+format reads the record as it is; the envelope then makes rows of it. Executors open envelopes here, so this imports the
+standard library and pyarrow, nothing else.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from tidemark.decoders.base import BadRecord
+from tidemark.decoders.envelopes.kinds import ENVELOPES
+from tidemark.decoders.json_shapes.nested import Struct
+from tidemark.errors import ConfigurationError
+from tidemark.extras import module_of_kind
+
+
+@dataclass(frozen=True)
+class Unwrapped:
+    """What some records tell: each position (``int64``, ascending) is in exactly one of the four.
+
+    ``rows`` are those of the records at ``good``. A record in ``deletions`` says that the row of its key is gone, one
+    in ``filtered`` tells nothing about a row.
+    """
+
+    rows: pa.RecordBatch
+    good: pa.Array
+    deletions: pa.Array
+    filtered: pa.Array
+    errors: tuple[BadRecord, ...]
+
+
+class Envelope(Protocol):
+    """One envelope of a format, with its settings."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of rows."""
+        ...
+
+    def unwrap(self, records: pa.RecordBatch) -> Unwrapped:
+        """``records`` has a column per part of the envelope, as the format has decoded it."""
+        ...
+
+
+class JsonEnvelope(Protocol):
+    """How JSON is read that has an envelope: its parts have a schema too."""
+
+    @property
+    def struct(self) -> Struct:
+        """The parts of the envelope, with the row inside it."""
+        ...
+
+    @property
+    def row(self) -> pa.Schema:
+        """The columns of the row, as ``struct`` has them."""
+        ...
+
+    @property
+    def key(self) -> Struct:
+        """The row inside the envelope; a key has some of its fields."""
+        ...
+
+    def opened(self, record: dict[str, Any]) -> dict[str, Any]:
+        """A record that was parsed, as ``struct`` describes it; raises ``Undecodable``."""
+        ...
+
+    def opened_key(self, key: dict[str, Any]) -> dict[str, Any]:
+        """The fields of a key that was parsed."""
+        ...
+
+
+def open_envelope(config: Mapping[str, Any], row: pa.Schema) -> Envelope:
+    """The envelope of an order's ``decode.envelope``.
+
+    ``row`` has the columns that the format gives the row inside it, with what may be null there, and as metadata
+    ``connect.name`` the name that a schema gives a field's type. ``ConfigurationError`` when the envelope is not
+    registered, or its settings do not fit the row.
+    """
+    envelope: Envelope = _module(config, "envelope").open_envelope(config, row)
+    return envelope
+
+
+def open_json(config: Mapping[str, Any], row: Struct) -> JsonEnvelope:
+    """The same for JSON, of which the pipeline file describes the row."""
+    envelope: JsonEnvelope = _module(config, "json").open_json(config, row)
+    return envelope
+
+
+def no_row_inside(schema: str) -> ConfigurationError:
+    """A schema that a format has for records with an envelope lacks the row."""
+    return ConfigurationError(
+        f"{schema} has no record after, which an envelope holds the row in",
+        next_step="name the schema of the whole envelope, or leave decode.envelope out",
+    )
+
+
+def _module(config: Mapping[str, Any], name: str) -> ModuleType:
+    kind = config.get("kind", "")
+    if kind not in ENVELOPES:
+        raise ConfigurationError(f"decode.envelope is {kind!r}", next_step=f"write one of {', '.join(ENVELOPES)}")
+    return module_of_kind(f"{ENVELOPES[kind]}.{name}", kind)

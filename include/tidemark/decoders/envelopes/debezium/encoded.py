@@ -1,0 +1,143 @@
+"""The shapes of dates, times and decimals as Debezium encodes them in JSON.
+
+They agree with their methods as ``decoders/json_shapes/shapes.py`` says.
+"""
+
+import binascii
+from base64 import b64decode
+from dataclasses import dataclass
+from decimal import MAX_PREC, Context, Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.decoders.envelopes.debezium.times import BEYOND, microseconds
+from tidemark.decoders.envelopes.debezium.units import Unit
+from tidemark.decoders.json_shapes.shapes import Day, Exact, Instant, Misfit
+
+_EXACT: Final = Context(prec=MAX_PREC)  # nothing is rounded
+_LONGEST: Final = 64  # characters of an encoded decimal: 38 digits need 24, and a conversion of a long one takes time
+_DECIMAL_TEXT: Final = 100
+
+
+class Microseconds(int):
+    """A number whose schema says that it is a moment."""
+
+
+class Days(int):
+    """A number whose schema says that it is a date."""
+
+
+def unscaled(text: str, scale: int) -> Decimal | None:
+    """A decimal of its digits as a whole number: signed, the highest byte first, in base64; None when it is not one."""
+    if not text or len(text) > _LONGEST:
+        return None
+    try:
+        digits = int.from_bytes(b64decode(text, validate=True), "big", signed=True)
+    except (binascii.Error, ValueError):
+        return None
+    return _EXACT.scaleb(Decimal(digits), -scale)
+
+
+@dataclass(frozen=True)
+class EncodedDay(Day):
+    """A date as a number of days, or as a text, which may end in Z."""
+
+    expected = "a date, or its number of days"
+    types = frozenset({str, int, Days})
+    beyond = f"not a date, or {BEYOND}"
+
+    def _built(self, values: list[Any]) -> pa.Array:
+        texts = [value.removesuffix("Z") if type(value) is str else None for value in values]
+        dates = self.of_text(pa.array(texts, pa.string()))
+        days = [value if isinstance(value, int) else None for value in values]
+        if any(day is not None and microseconds(day, Unit.DAYS) is None for day in days):
+            raise Misfit
+        return pc.coalesce(dates, pa.array(days, pa.int32()).cast(self.arrow))
+
+
+@dataclass(frozen=True)
+class EncodedInstant(Instant):
+    """A moment as a number of ``unit``, or as a text with or without an offset. Without ``unit`` only a schema beside
+    the record can say what a number is."""
+
+    unit: Unit | None = None
+    types = frozenset({str, int, Microseconds})
+
+    @property
+    def expected(self) -> str:  # type: ignore[override]
+        return "a date-time"
+
+    @property
+    def beyond(self) -> str:
+        known = (
+            "not a date-time" if self.unit else "not a date-time, or a number of a unit that envelope.times must say"
+        )
+        return f"{known}, or {BEYOND}"
+
+    def _built(self, values: list[Any]) -> pa.Array:
+        texts = [value if type(value) is str else None for value in values]
+        moments = self.of_text(pa.array(texts, pa.string()))
+        numbers = [self._microseconds(value) if isinstance(value, int) else None for value in values]
+        return pc.coalesce(moments, pa.array(numbers, pa.int64()).cast(self.arrow))
+
+    def _microseconds(self, value: int) -> int:
+        unit = Unit.MICROSECONDS if type(value) is Microseconds else self.unit
+        number = None if unit is None else microseconds(value, unit)
+        if number is None:
+            raise Misfit
+        return number
+
+
+@dataclass(frozen=True)
+class EncodedExact(Exact):
+    """A decimal: a number, ``{scale, value}``, or a text that is base64 of its digits, or the number itself."""
+
+    base64: bool = True
+    placeholders: tuple[str, ...] = ()
+    expected = "a decimal"
+    types = frozenset({int, Decimal, str, dict})
+
+    @property
+    def beyond(self) -> str:
+        return f"does not fit DECIMAL({self.precision},{self.scale}) as it is encoded"
+
+    def problem_with(self, value: Any, path: str) -> str | None:
+        if type(value) is str and value in self.placeholders:
+            return f"{path}: the database did not tell its value; with REPLICA IDENTITY FULL it does"
+        return super().problem_with(value, path)
+
+    def _built(self, values: list[Any]) -> pa.Array:
+        return super()._built([self._number(value) for value in values])
+
+    def _number(self, value: Any) -> Any:
+        if type(value) is dict:
+            return self._with_scale(value)
+        if type(value) is not str:
+            return value
+        number = unscaled(value, self.scale) if self.base64 else _of_text(value)
+        if number is None or value in self.placeholders:
+            raise Misfit
+        return number
+
+    def _with_scale(self, value: dict[str, Any]) -> Decimal:
+        scale, digits = value.get("scale"), value.get("value")
+        if (
+            value.keys() != {"scale", "value"}
+            or type(scale) is not int
+            or type(digits) is not str
+            or abs(scale) > 1_000
+        ):
+            raise Misfit
+        number = unscaled(digits, scale)
+        if number is None:
+            raise Misfit
+        return number
+
+
+def _of_text(text: str) -> Decimal | None:
+    try:
+        return Decimal(text) if len(text) <= _DECIMAL_TEXT and text.isascii() else None
+    except ArithmeticError:
+        return None

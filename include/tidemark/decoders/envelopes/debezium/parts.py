@@ -1,0 +1,35 @@
+"""Other parts of the envelope than the row, which can become columns."""
+
+from typing import Final
+
+PLACEHOLDER: Final = "__debezium_unavailable_value"  # for a value that the database did not tell
+PARTS: Final = {  # of each path its type; ``source`` has those of one database
+    "op": "text",
+    "ts_ms": "milliseconds",
+    "source.ts_ms": "milliseconds",
+    "source.version": "text",
+    "source.connector": "text",
+    "source.name": "text",
+    "source.db": "text",
+    "source.schema": "text",
+    "source.table": "text",
+    "source.collection": "text",
+    "source.snapshot": "text",
+    "source.sequence": "text",
+    "source.txId": "number",
+    "source.lsn": "number",
+    "source.xmin": "number",
+    "source.gtid": "text",
+    "source.file": "text",
+    "source.pos": "number",
+    "source.row": "number",
+    "source.server_id": "number",
+    "source.scn": "text",
+    "source.commit_scn": "text",
+    "source.change_lsn": "text",
+    "source.commit_lsn": "text",
+    "source.event_serial_no": "number",
+    "transaction.id": "text",
+    "transaction.total_order": "number",
+}
+"""Sources: the field descriptions of Debezium's connectors for PostgreSQL, MySQL, Oracle, SQL Server and MongoDB."""

@@ -1,0 +1,26 @@
+"""The units of times and dates that Debezium writes as numbers, counted from 1970-01-01.
+
+The connector's ``time.precision.mode`` decides the unit. Where a record has a schema, the name of a field's type says
+it; a column of another format needs it from the pipeline file.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+
+class Unit(StrEnum):
+    DAYS = "days"
+    MILLISECONDS = "ms"
+    MICROSECONDS = "us"
+    NANOSECONDS = "ns"
+
+
+NAMED: Final = {  # what the name of a field's type says; the type below it is a number
+    "io.debezium.time.Date": Unit.DAYS,
+    "io.debezium.time.Timestamp": Unit.MILLISECONDS,
+    "io.debezium.time.MicroTimestamp": Unit.MICROSECONDS,
+    "io.debezium.time.NanoTimestamp": Unit.NANOSECONDS,
+    "org.apache.kafka.connect.data.Date": Unit.DAYS,
+    "org.apache.kafka.connect.data.Timestamp": Unit.MILLISECONDS,
+}
+"""Source: "Temporal types" of Debezium's connector for PostgreSQL."""

@@ -1,0 +1,37 @@
+"""Decodes records with an envelope: the format's decoder reads them as they are, the envelope makes rows of them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from tidemark.decoders.base import Decoded, Decoder, schemas_of
+from tidemark.decoders.envelopes.base import Envelope
+
+
+class EnvelopeDecoder:
+    """Rows have the columns of the envelope."""
+
+    def __init__(self, records: Decoder, envelope: Envelope) -> None:
+        self._records, self._envelope = records, envelope
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._envelope.schema
+
+    @property
+    def schemas_used(self) -> Mapping[str, Any]:
+        return schemas_of(self._records)
+
+    def decode(self, batch: pa.RecordBatch) -> Decoded:
+        """A record without a value is an error here, as it is of the format."""
+        read = self._records.decode(batch)
+        unwrapped = self._envelope.unwrap(read.rows)
+        errors = [*read.errors, *(bad.at(read.good[bad.index].as_py()) for bad in unwrapped.errors)]
+        return Decoded(
+            pa.RecordBatch.from_arrays(unwrapped.rows.columns, schema=self.schema),
+            read.good.take(unwrapped.good),
+            tuple(sorted(errors)),
+            filtered=read.good.take(unwrapped.filtered),
+            deletions=read.good.take(unwrapped.deletions),
+        )

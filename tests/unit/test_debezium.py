@@ -1,0 +1,421 @@
+"""Envelopes of Debezium. The records have the shapes of its documentation (connectors for PostgreSQL and MySQL: "Data
+change events", "Temporal types", "Decimal types", "TOAST values", "Transaction metadata")."""
+
+import json
+from base64 import b64encode
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.protobuf_schemas import descriptor_set, message_class, proto
+from tidemark.decoders.base import Decoded, ErrorClass
+from tidemark.decoders.envelopes.debezium.encoded import Days, EncodedDay, EncodedExact, EncodedInstant, Microseconds
+from tidemark.decoders.envelopes.debezium.units import Unit
+from tidemark.decoders.json_shapes.shapes import Misfit, Shape
+from tidemark.decoders.registry import open_decoder
+from tidemark.errors import ConfigurationError
+from tidemark.record_schema import HEADERS
+
+PLACEHOLDER = "__debezium_unavailable_value"
+SCHEMA = "id BIGINT NOT NULL, name STRING, price DECIMAL(10,2), at TIMESTAMP, day DATE, tags ARRAY<STRING>"
+NOON = datetime(2020, 9, 13, 12, 26, 40, tzinfo=UTC)
+NOON_US = 1_600_000_000_000_000
+
+
+def config(**envelope: Any) -> dict[str, Any]:
+    return {
+        "format": "json", "schema": SCHEMA, "tombstones": ["id"], "envelope": {"kind": "debezium", **envelope}
+    }  # fmt: skip
+
+
+def batch(records: list[tuple[bytes | None, bytes | None]]) -> pa.RecordBatch:
+    """Records of (key, value)."""
+    keys, values = zip(*records, strict=True)
+    return pa.RecordBatch.from_pydict(
+        {
+            "topic": pa.array(["shop.public.orders"] * len(records), pa.string()),
+            "key": pa.array(keys, pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "headers": pa.nulls(len(records), HEADERS),
+        }
+    )
+
+
+def text(content: Any) -> bytes | None:
+    return None if content is None else json.dumps(content).encode()
+
+
+def decoded(settings: dict[str, Any], *records: tuple[Any, Any]) -> Decoded:
+    """Records of (key, value), as JSON."""
+    made = open_decoder(settings).decode(batch([(text(key), text(value)) for key, value in records]))
+    places = [*made.good.to_pylist(), *made.filtered.to_pylist(), *(bad.index for bad in made.errors)]
+    assert sorted(places) == list(range(len(records))), "each record is in exactly one place"
+    return made
+
+
+def change(op: str, **row: Any) -> dict[str, Any]:
+    """A record as a connector writes it."""
+    after = None if op in "dt" else {"id": 1, **row}
+    return {
+        "before": None, "after": after, "op": op, "ts_ms": 1_600_000_000_123,
+        "source": {"connector": "postgresql", "db": "shop", "schema": "public", "table": "orders", "lsn": 24_023_128},
+        "transaction": None,
+    }  # fmt: skip
+
+
+def beside(schema: list[dict[str, Any]], payload: Any) -> dict[str, Any]:
+    """A record with its schema beside it (``schemas.enable``)."""
+    fields = [{"field": "before", "type": "struct", "fields": schema},
+              {"field": "after", "type": "struct", "fields": schema}]  # fmt: skip
+    return {"schema": {"type": "struct", "fields": fields}, "payload": payload}
+
+
+@pytest.mark.parametrize("op", ["r", "c", "u"])
+def test_what_a_row_is_now_becomes_the_row(op: str) -> None:
+    made = decoded(config(), ({"id": 1}, change(op, name="ada", tags=["a"])))
+    assert made.rows.to_pylist() == [
+        {"id": 1, "name": "ada", "price": None, "at": None, "day": None, "tags": ["a"]}
+    ]  # fmt: skip
+    assert made.deleted.to_pylist() == [False]
+
+
+@pytest.mark.parametrize("before", [None, {"id": 1}, {"id": 1, "name": PLACEHOLDER}, {"id": 1, "name": 5}])
+def test_a_deletion_is_named_by_its_key_whatever_before_holds(before: Any) -> None:
+    made = decoded(config(), ({"id": 7}, {**change("d"), "before": before}))
+    assert made.deleted.to_pylist() == [True]
+    assert made.rows.to_pylist()[0]["id"] == 7
+    assert made.rows.to_pylist()[0]["name"] is None
+
+
+def test_a_deletion_without_a_tombstone_and_a_tombstone_without_a_deletion_are_deletions() -> None:
+    made = decoded(config(), ({"id": 1}, change("d")), ({"id": 2}, None), ({"id": 3}, change("c", id=3)))
+    assert list(zip(made.rows.column("id").to_pylist(), made.deleted.to_pylist(), strict=True)) == [
+        (1, True), (2, True), (3, False),
+    ]  # fmt: skip
+
+
+def test_a_deletion_without_a_key_is_an_error_of_its_key() -> None:
+    made = decoded(config(), (None, change("d")))
+    assert [(bad.error, "wrong key" in bad.reason) for bad in made.errors] == [(ErrorClass.KEY, True)]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        change("m", message="hello"),
+        {"ts_ms": 1_600_000_000_000},
+        {"status": "BEGIN", "id": "571:53195829", "ts_ms": 1, "event_count": None, "data_collections": None},
+        {"status": "END", "id": "571", "ts_ms": 1, "event_count": 2, "data_collections": [{"event_count": 2}]},
+        {"source": {"db": "shop"}, "ts_ms": 1, "databaseName": "shop", "ddl": "ALTER TABLE t", "tableChanges": []},
+        {**change("c"), "source": {"table": "debezium_signal"}, "after": {"id": "ad-hoc", "type": "execute-snapshot"}},
+    ],
+    ids=["message", "heartbeat", "begin", "end", "ddl", "signal"],
+)
+@pytest.mark.parametrize("with_schema", [False, True])
+def test_records_that_tell_nothing_about_a_row_are_filtered(record: dict[str, Any], with_schema: bool) -> None:
+    if record.get("source", {}).get("table") == "debezium_signal":
+        record = {**record, "after": {"id": 9}}  # of the schema, as a topic has rows of one table
+    made = decoded(config(), (None, beside([], record) if with_schema else record))
+    assert (made.filtered.to_pylist(), made.errors) == ([0], ())
+
+
+def test_an_emptied_table_is_an_error_unless_the_file_says_skip() -> None:
+    truncate = (None, change("t"))
+    assert "truncate: skip" in decoded(config(), truncate).errors[0].reason
+    assert decoded(config(truncate="skip"), truncate).filtered.to_pylist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({"id": 1, "name": "unwrapped"}, "no op"),
+        ({**change("c"), "op": "z"}, "op 'z' is not known"),
+        ({**change("c"), "op": None}, "no op"),
+        ({**change("c"), "op": 5}, "field op: expected string"),
+        ({**change("u"), "after": None}, "op u without after"),
+        ({"op": "u"}, "op u without after"),
+        ({**change("c"), "after": {"name": "x"}}, "field after.id: absent"),
+        (change("c", price="no base64!"), "field after.price: does not fit DECIMAL(10,2)"),
+        (change("c", at=NOON_US), "envelope.times"),
+        (change("c", day=9_000_000), "outside the years 1 to 9999"),
+        ({"schema": {}, "payload": None}, "payload is no object"),
+        ({"schema": 5, "payload": {"op": "z"}}, "op 'z' is not known"),
+    ],
+)
+def test_what_is_no_envelope_is_an_error_that_says_why(record: dict[str, Any], reason: str) -> None:
+    [bad] = decoded(config(), ({"id": 1}, record)).errors
+    assert reason in bad.reason
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("name", PLACEHOLDER),
+        ("name", b64encode(PLACEHOLDER.encode()).decode()),
+        ("price", PLACEHOLDER),
+        ("price", b64encode(PLACEHOLDER.encode()).decode()),
+        ("tags", [PLACEHOLDER]),
+        ("numbers", [ord(letter) for letter in PLACEHOLDER]),
+        ("parts", {PLACEHOLDER: PLACEHOLDER}),
+        ("inner", {"text": PLACEHOLDER}),
+    ],
+)
+def test_a_placeholder_of_any_type_is_an_error_that_says_what_helps(field: str, value: Any) -> None:
+    schema = f"{SCHEMA}, numbers ARRAY<BIGINT>, parts MAP<STRING,STRING>, inner STRUCT<text STRING>"
+    settings = {**config(), "schema": schema}
+    made = decoded(settings, ({"id": 1}, change("u", name="b")), ({"id": 1}, change("u", **{field: value})))
+    [bad] = made.errors
+    assert (bad.index, f"after.{field}" in bad.reason, "REPLICA IDENTITY FULL" in bad.reason) == (1, True, True)
+
+
+def test_the_placeholder_can_be_another_text() -> None:
+    settings = config(unavailable_value="(none)")
+    made = decoded(settings, ({"id": 1}, change("u", name="(none)")), ({"id": 1}, change("u", name=PLACEHOLDER)))
+    assert ([bad.index for bad in made.errors], made.good.to_pylist()) == ([0], [1])
+
+
+def test_a_changed_key_is_a_deletion_and_a_new_row() -> None:
+    made = decoded(
+        config(), ({"id": 1}, change("d")), ({"id": 1}, None), ({"id": 2}, {**change("c"), "after": {"id": 2}})
+    )
+    assert list(zip(made.rows.column("id").to_pylist(), made.deleted.to_pylist(), strict=True)) == [
+        (1, True), (1, True), (2, False),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("io.debezium.time.Timestamp", NOON_US // 1_000),
+        ("io.debezium.time.MicroTimestamp", NOON_US),
+        ("io.debezium.time.NanoTimestamp", NOON_US * 1_000),
+        ("org.apache.kafka.connect.data.Timestamp", NOON_US // 1_000),
+        ("io.debezium.time.ZonedTimestamp", "2020-09-13T12:26:40Z"),
+    ],
+)
+def test_the_schema_beside_a_record_says_the_unit_of_its_times(name: str, number: Any) -> None:
+    fields = [{"field": "at", "type": "int64", "name": name}]
+    made = decoded(config(times={"at": "ms"}), ({"id": 1}, beside(fields, change("c", at=number))))
+    assert made.rows.to_pylist()[0]["at"] == NOON
+
+
+@pytest.mark.parametrize(("unit", "factor"), [("ms", 1 / 1_000), ("us", 1), ("ns", 1_000)])
+def test_without_a_schema_the_file_says_the_unit(unit: str, factor: float) -> None:
+    made = decoded(config(times={"at": unit}), ({"id": 1}, change("c", at=int(NOON_US * factor), day=18_518)))
+    assert [made.rows.to_pylist()[0][name] for name in ("at", "day")] == [NOON, date(2020, 9, 13)]
+
+
+@pytest.mark.parametrize("infinite", [9_223_372_036_825_200_000, -9_223_372_036_832_400_000])
+def test_infinity_is_an_error_of_its_record_alone(infinite: int) -> None:
+    records = [({"id": 1}, change("c", at=at)) for at in (infinite, NOON_US)]
+    made = decoded(config(times={"at": "us"}), *records)
+    assert ([bad.index for bad in made.errors], made.good.to_pylist()) == ([0], [1])
+
+
+def test_a_date_may_be_a_text_of_iso_8601() -> None:
+    made = decoded(config(), *(({"id": 1}, change("c", day=day)) for day in ("2020-09-13", "2020-09-13Z")))
+    assert made.rows.column("day").to_pylist() == [date(2020, 9, 13)] * 2
+
+
+@pytest.mark.parametrize(
+    ("value", "settings"),
+    [
+        ("BNI=", {}),  # 1234
+        ({"scale": 3, "value": "MDQ="}, {}),  # 12340
+        (12.34, {}),
+        ("12.34", {"decimals": "text"}),
+    ],
+)
+def test_a_decimal_is_exact_in_each_encoding(value: Any, settings: dict[str, str]) -> None:
+    made = decoded(config(**settings), ({"id": 1}, change("c", price=value)))
+    assert made.rows.to_pylist()[0]["price"] == Decimal("12.34")
+
+
+def test_the_schema_beside_a_record_says_the_scale_of_a_decimal() -> None:
+    fields = [{"field": "price", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "1"}}]
+    made = decoded(config(decimals="text"), ({"id": 1}, beside(fields, change("c", price="ew=="))))  # 123
+    assert made.rows.to_pylist()[0]["price"] == Decimal("12.30")
+
+
+def test_a_key_may_have_its_schema_beside_it() -> None:
+    schema = {**config(times={"at": "ms"}), "tombstones": ["id", "at"]}
+    key = {"schema": {"fields": [{"field": "at", "name": "io.debezium.time.MicroTimestamp"}]},
+           "payload": {"id": 4, "at": NOON_US}}  # fmt: skip
+    made = decoded(schema, (key, change("d")))
+    assert [made.rows.to_pylist()[0][name] for name in ("id", "at")] == [4, NOON]
+
+
+def test_other_parts_of_the_envelope_become_columns() -> None:
+    columns = {"op": "op", "lsn": "source.lsn", "told_at": "ts_ms", "txid": "transaction.id"}
+    made = decoded(config(columns=columns), ({"id": 1}, change("c")), ({"id": 1}, change("d")))
+    live, deleted = made.rows.select(["id", *columns]).to_pylist()
+    told_at = datetime(2020, 9, 13, 12, 26, 40, 123_000, tzinfo=UTC)
+    assert live == {"id": 1, "op": "c", "lsn": 24_023_128, "told_at": told_at, "txid": None}
+    assert deleted == {"id": 1, "op": None, "lsn": None, "told_at": None, "txid": None}
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        (config(times={"more": "us"}), "times names more"),
+        (config(times={"name": "us"}), "times names name"),
+        (config(columns={"name": "op"}), "name"),
+        ({**config(), "envelope": {"kind": "maxwell"}}, "'maxwell'"),
+    ],
+)
+def test_settings_that_do_not_fit_the_row_are_refused(settings: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ConfigurationError, match=fault):
+        open_decoder(settings)
+
+
+# Avro and Protobuf
+
+VALUE = {
+    "type": "record",
+    "name": "Value",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": ["null", "string"], "default": None},
+        {"name": "at", "type": ["null", {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}]},
+        {"name": "day", "type": {"type": "int", "connect.name": "io.debezium.time.Date"}},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}},
+    ],
+}
+ENVELOPE = {
+    "type": "record",
+    "name": "Envelope",
+    "namespace": "shop.public.orders",
+    "fields": [
+        {"name": "before", "type": ["null", VALUE], "default": None},
+        {"name": "after", "type": ["null", "Value"], "default": None},
+        {"name": "source", "type": {"type": "record", "name": "Source", "fields": [
+            {"name": "table", "type": "string"}, {"name": "lsn", "type": ["null", "long"], "default": None}]}},
+        {"name": "op", "type": "string"},
+        {"name": "ts_ms", "type": ["null", "long"], "default": None},
+    ],
+}  # fmt: skip
+KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
+
+
+def avro(schema: Any, content: Any) -> bytes:
+    stream = BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(json.loads(json.dumps(schema))), content)
+    return stream.getvalue()
+
+
+def of_schema(schema: Any) -> dict[str, Any]:
+    return {"format": "avro", "reader": {"id": -1, "kind": "AVRO", "text": json.dumps(schema), "references": []}}
+
+
+def test_avro_reads_the_row_inside_and_its_connect_names() -> None:
+    settings = {
+        **of_schema(ENVELOPE), "key": {**of_schema(KEY), "part": "key"}, "tombstones": ["id"],
+        "envelope": {"kind": "debezium", "columns": {"lsn": "source.lsn"}},
+    }  # fmt: skip
+    source = {"table": "orders", "lsn": 5}
+    row = {"id": 1, "name": "ada", "at": NOON_US, "day": 18_518, "price": Decimal("12.34")}
+    values = [
+        {"before": None, "after": row, "source": source, "op": "c", "ts_ms": 1},
+        {"before": row, "after": None, "source": source, "op": "d", "ts_ms": 1},
+        {"before": None, "after": {**row, "at": 2**62}, "source": source, "op": "u", "ts_ms": 1},
+        {"before": None, "after": {**row, "name": PLACEHOLDER}, "source": source, "op": "u", "ts_ms": 1},
+        {"before": None, "after": None, "source": source, "op": "m", "ts_ms": 1},
+        None,
+    ]
+    keys = [avro(KEY, {"id": 1})] * 4 + [None, avro(KEY, {"id": 2})]
+    records = [(key, None if value is None else avro(ENVELOPE, value)) for key, value in zip(keys, values, strict=True)]
+    decoder = open_decoder(settings)
+    made = decoder.decode(batch(records))
+    assert made.rows.schema.field("at").type == pa.timestamp("us", "UTC")
+    assert made.rows.to_pylist() == [
+        {
+            "key_id": 1,
+            "id": 1,
+            "name": "ada",
+            "at": NOON,
+            "day": date(2020, 9, 13),
+            "price": Decimal("12.34"),
+            "lsn": 5,
+        },
+        {"key_id": 1, "id": 1, "name": None, "at": None, "day": None, "price": None, "lsn": None},
+        {"key_id": 2, "id": 2, "name": None, "at": None, "day": None, "price": None, "lsn": None},
+    ]
+    assert (made.deleted.to_pylist(), made.filtered.to_pylist()) == ([False, True, True], [4])
+    assert [(bad.index, bad.reason.partition(":")[0]) for bad in made.errors] == [
+        (2, "field after.at"), (3, "field after.name"),
+    ]  # fmt: skip
+
+
+def test_protobuf_reads_the_row_inside() -> None:
+    file = proto(
+        "shop",
+        {
+            "Value": ["int64 id = 1", "optional string name = 2", "optional int64 at = 3"],
+            "Envelope": ["Value before = 1", "Value after = 2", "string op = 3"],
+        },
+    )
+    descriptors = descriptor_set(file)
+    reader = {"id": -1, "kind": "PROTOBUF", "text": b64encode(descriptors).decode(), "references": []}
+    settings = {
+        "format": "protobuf", "reader": reader, "message": "shop.Envelope", "tombstones": ["id"],
+        "key": {"format": "json", "schema": "id BIGINT NOT NULL", "part": "key"},
+        "envelope": {"kind": "debezium", "times": {"at": "us"}},
+    }  # fmt: skip
+    envelope: Any = message_class(descriptors, "shop.Envelope")
+    changes = [envelope(after={"id": 1, "at": NOON_US}, op="c"), envelope(before={"id": 1}, op="d")]
+    made = open_decoder(settings).decode(batch([(b'{"id": 1}', each.SerializeToString()) for each in changes]))
+    assert made.errors == ()
+    assert made.rows.to_pylist() == [
+        {"key_id": 1, "id": 1, "name": None, "at": NOON}, {"key_id": 1, "id": 1, "name": None, "at": None}
+    ]  # fmt: skip
+    assert made.deleted.to_pylist() == [False, True]
+
+
+@pytest.mark.parametrize("schema", [VALUE, KEY])
+def test_a_schema_without_a_row_inside_is_refused(schema: Any) -> None:
+    with pytest.raises(ConfigurationError, match="no record after"):
+        open_decoder({**of_schema(schema), "envelope": {"kind": "debezium"}})
+
+
+# The shapes: a column is built exactly when no value of it has a problem.
+
+NUMBERS = st.one_of(st.integers(-(10**20), 10**20), st.sampled_from([0, 18_518, NOON_US, 2**63, -(2**63)]))
+PLACEHOLDERS = (PLACEHOLDER, b64encode(PLACEHOLDER.encode()).decode())
+TEXTS = st.sampled_from(
+    ["", "BNI=", "12.34", "NaN", "1e99", "2020-09-13", "2020-09-13Z", "2020-09-13T12:26:40Z", "2020-02-30", "A" * 70,
+     "\ud800", *PLACEHOLDERS]
+)  # fmt: skip
+DICTS = st.fixed_dictionaries({"scale": st.integers(-2_000, 2_000), "value": TEXTS})
+OTHERS = st.one_of(st.none(), st.booleans(), st.decimals(allow_nan=False), st.lists(st.none(), max_size=1), DICTS)
+VALUES = st.one_of(NUMBERS, TEXTS, OTHERS, NUMBERS.map(Days), NUMBERS.map(Microseconds))
+SHAPES: list[Shape] = [
+    EncodedDay(), EncodedInstant("UTC"), EncodedInstant("UTC", Unit.MILLISECONDS),
+    EncodedInstant("UTC", Unit.NANOSECONDS), EncodedExact(10, 2), EncodedExact(38, 10, base64=False),
+    EncodedExact(10, 2, placeholders=PLACEHOLDERS),
+]  # fmt: skip
+
+
+@given(st.sampled_from(SHAPES), st.lists(VALUES, max_size=4))
+def test_a_column_is_built_exactly_when_no_value_has_a_problem(shape: Shape, values: list[Any]) -> None:
+    problems = [value for value in values if value is not None and _problem(shape, value) is not None]
+    try:
+        column = shape.column(values)
+    except Misfit:
+        assert problems
+        return
+    assert not problems
+    assert [value is None for value in column.to_pylist()] == [value is None for value in values]
+
+
+def _problem(shape: Shape, value: Any) -> str | None:
+    try:
+        return shape.problem_with(value, "value")
+    except KeyError:  # the parser never gives such a value
+        return "of no type that JSON has"
