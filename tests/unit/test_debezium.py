@@ -261,6 +261,17 @@ def test_other_parts_of_the_envelope_become_columns() -> None:
     assert deleted == {"id": 1, "op": None, "lsn": None, "told_at": None, "txid": None}
 
 
+def test_only_fields_of_the_row_count_as_unknown() -> None:
+    records = [({"id": 1}, change("c", zip="x")), ({"id": 1}, change("d")), ({"id": 1}, beside([], change("u", zip=1)))]
+    unknown = decoded(config(columns={"lsn": "source.lsn"}), *records).unknown
+    assert unknown is not None
+    assert (unknown.paths.to_pylist(), unknown.records.to_pylist()) == (["zip", "zip"], [0, 2])
+    refused = decoded({**config(), "unknown_fields": "dead_letter"}, *records)
+    assert [(bad.index, bad.reason) for bad in refused.errors] == [
+        (0, "field after.zip: not in the schema"), (2, "field after.zip: not in the schema"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("settings", "fault"),
     [

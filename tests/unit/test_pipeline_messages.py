@@ -63,7 +63,7 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
     ("no decoder", "  format: json\n", "",
      "8: decode.format: is missing: the format of the records; allowed: " + ", ".join(DECODERS)),
     ("an unknown key beside the decoder", "format: json", "format: json\n  shema: x",
-     '10: decode.shema: unknown key; did you mean "schema"? allowed: envelope, format, headers, key, max_list_bytes, schema, tombstones'),
+     '10: decode.shema: unknown key; did you mean "schema"? allowed: envelope, format, headers, key, max_list_bytes, schema, tombstones, unknown_fields'),
     ("an option that would move the range", "    topics:", "    options: {startingTimestamp: 5}\n    topics:",
      "5: source.kafka.options.startingTimestamp: is not allowed: the manifest says where a range starts; see source.kafka.starting_offsets"),
     ("a Spark property that Tidemark sets", "pipeline: flights", "pipeline: flights\nspark: {conf: {spark.jars.packages: x}}",

@@ -1,11 +1,14 @@
 """The protocol of decoders; ``tests/behaviours/test_decoders.py`` holds each registered one to it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.decoders.columns import key_column
 
 NONE: Final = pa.nulls(0, pa.int64())  # no record
 REASON_LIMIT = 200  # characters of a reason; it names fields and positions, it does not repeat the data
@@ -23,16 +26,60 @@ class ErrorClass(StrEnum):
 
 @dataclass(frozen=True, order=True)
 class BadRecord:
-    """A record that cannot be used: its index in the batch, and why. ``schemas`` names those it was read with."""
+    """A record that cannot be used: its index in the batch, and why. ``schemas`` names those it was read with.
+
+    ``fails``: whether it fails its manifest; None: as ``on_error`` says.
+    """
 
     index: int
     reason: str
     error: ErrorClass = ErrorClass.VALUE
     schemas: str = ""
+    fails: bool | None = None
 
     def at(self, index: int) -> Self:
         """The same in a larger batch."""
         return replace(self, index=index)
+
+
+@dataclass(frozen=True)
+class UnknownFields:
+    """Fields that the schema has not: the path of each, and the index of the record in the batch (``int64``).
+
+    By path and record; a record comes once for each path.
+    """
+
+    paths: pa.Array
+    records: pa.Array
+
+    def at(self, indices: pa.Array) -> "UnknownFields":
+        """The same in a larger batch, of which ``indices`` are the records of this one."""
+        return UnknownFields(self.paths, indices.take(self.records))
+
+    def of_keys(self) -> "UnknownFields":
+        """With the paths that fields of keys have."""
+        return UnknownFields(pc.binary_join_element_wise(key_column(""), self.paths, ""), self.records)
+
+    def inside(self, part: str) -> "UnknownFields":
+        """With the paths that fields of a part have in the row that it holds."""
+        return UnknownFields(pc.replace_substring_regex(self.paths, rf"^{part}\.", ""), self.records)
+
+    def of(self, records: pa.Array) -> "UnknownFields | None":
+        """Those of some records alone."""
+        chosen = pc.is_in(self.records, value_set=records)
+        some = UnknownFields(self.paths.filter(chosen), self.records.filter(chosen))
+        return some if len(some.records) else None
+
+
+def together(parts: Iterable[UnknownFields | None]) -> UnknownFields | None:
+    """The unknown fields of several parts, whose records have their indices in the whole batch."""
+    known = [part for part in parts if part is not None]
+    if not known:
+        return None
+    paths, records = ([getattr(part, name) for part in known] for name in ("paths", "records"))
+    table = pa.table({"path": pa.concat_arrays(paths), "record": pa.concat_arrays(records)})
+    table = table.sort_by([("path", "ascending"), ("record", "ascending")]).combine_chunks()
+    return UnknownFields(*(column.combine_chunks() for column in table.columns))
 
 
 @dataclass(frozen=True)
@@ -43,13 +90,15 @@ class Decoded:
     Each record of the batch is in exactly one of the two, unless it has an envelope. Then it may also be in
     ``filtered``, when it tells nothing about a row, or in ``deletions``, when it tells that a row is gone: what decodes
     whole records makes a row of it, by its key. ``deleted`` (``bool``) is true for a row that was made from a deletion;
-    None when the decoder knows none.
+    None when the decoder knows none. ``unknown`` are the fields that records have and the schema has not; None when
+    there are none.
     """
 
     rows: pa.RecordBatch
     good: pa.Array
     errors: tuple[BadRecord, ...]
     deleted: pa.Array | None = None
+    unknown: UnknownFields | None = None
     filtered: pa.Array = field(default_factory=lambda: NONE)
     deletions: pa.Array = field(default_factory=lambda: NONE)
 

@@ -24,6 +24,7 @@ def values_and_deletions(values: Decoder, batch: pa.RecordBatch) -> tuple[Decode
         decoded,
         good=others.take(decoded.good),
         errors=tuple(bad.at(others[bad.index].as_py()) for bad in decoded.errors),
+        unknown=decoded.unknown and decoded.unknown.at(others),
         filtered=others.take(decoded.filtered),
         deletions=NONE,
     ), in_order(deletions)

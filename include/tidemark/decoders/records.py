@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import NONE, BadRecord, Decoded, Decoder, ErrorClass, schemas_of
+from tidemark.decoders.base import NONE, BadRecord, Decoded, Decoder, ErrorClass, UnknownFields, schemas_of, together
 from tidemark.decoders.columns import HEADERS_COLUMN, key_column
 from tidemark.decoders.deletions import in_order, values_and_deletions
 from tidemark.record_schema import HEADERS
@@ -60,7 +60,9 @@ class RecordDecoder:
             columns = self._filled(columns, of_keys, deleted)
         headers = [batch.column("headers").take(good).cast(HEADERS)] if self._headers else []
         rows = pa.RecordBatch.from_arrays([*of_keys.values(), *columns, *headers], schema=self._schema)
-        return Decoded(rows, good, _errors(values, keys), deleted, values.filtered)
+        return Decoded(
+            rows, good, _errors(values, keys), deleted, _unknown(values, keys, good), filtered=values.filtered
+        )
 
     def _of_keys(self, keys: Decoded | None, good: pa.Array) -> dict[str, pa.Array]:
         if keys is None:
@@ -91,3 +93,9 @@ def _errors(values: Decoded, keys: Decoded | None) -> tuple[BadRecord, ...]:
     filtered = set(values.filtered.to_pylist())  # a heartbeat has a key of its own
     errors |= {bad.index: replace(bad, error=ErrorClass.KEY) for bad in keys.errors if bad.index not in filtered}
     return tuple(errors[index] for index in sorted(errors))
+
+
+def _unknown(values: Decoded, keys: Decoded | None, good: pa.Array) -> UnknownFields | None:
+    of_keys = keys.unknown.of_keys() if keys is not None and keys.unknown else None
+    unknown = together([values.unknown, of_keys])
+    return unknown and unknown.of(good)

@@ -36,6 +36,7 @@ def record_of(
         "partitions": [asdict(partition) for partition in receipt.partitions],
         "hours": receipt.hours,
         "reasons": [asdict(reason) for reason in receipt.reasons],
+        "unknown_fields": [asdict(unknown) for unknown in receipt.unknown_fields],
         "schemas": receipt.schemas,
         "objects": [object_ for object_ in objects if object_["path"] not in gone],
         "gone": [object_ for object_ in objects if object_["path"] in gone],

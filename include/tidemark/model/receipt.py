@@ -15,6 +15,7 @@ from tidemark.model.offsets import Range
 from tidemark.model.order import Order
 from tidemark.model.partitions import LastRecord
 from tidemark.model.reasons import ReasonCount, reasons_together
+from tidemark.model.unknown_fields import UnknownField, fields_together
 from tidemark.paths import ObjectName, dead_letter_folder
 
 
@@ -93,7 +94,8 @@ def _count_from(raw: Mapping[str, Any]) -> PartitionCount:
 class Receipt:
     """What one attempt wrote for its ``sinks``: measured counts, and every object with its final key.
 
-    ``hours`` maps an event hour (``2013-01-01T10``, UTC) to ``[written, late]``. ``reasons`` count the dead letters.
+    ``hours`` maps an event hour (``2013-01-01T10``, UTC) to ``[written, late]``. ``reasons`` count the dead letters,
+    ``unknown_fields`` the fields of other records that the schema has not.
     ``schemas`` are those of a schema registry, by question (``decoders/schema_registry/schemas.py``): a replay uses
     them again.
     ``follows``: sinks that append, and the attempt that a person lets this one follow there with other rows.
@@ -108,6 +110,7 @@ class Receipt:
     reasons: tuple[ReasonCount, ...] = ()
     schemas: dict[str, Any] = field(default_factory=dict)
     follows: dict[str, int] = field(default_factory=dict)
+    unknown_fields: tuple[UnknownField, ...] = ()
 
     def counts(self, sink: str, ranges: Iterable[Range]) -> Counts:
         """The terms of both equations for one sink; ``written`` counts rows of its data objects only."""
@@ -162,6 +165,9 @@ class Receipt:
             reasons=tuple(ReasonCount(**count) for count in raw["reasons"]),
             schemas=raw["schemas"],
             follows=raw["follows"],
+            unknown_fields=tuple(
+                UnknownField(**unknown) for unknown in raw.get("unknown_fields", ())
+            ),  # older ones: none
         )
 
 
@@ -204,6 +210,7 @@ def receipt_of_tasks(order: Order, tasks: Iterable[Mapping[str, Any]]) -> Receip
         sum_of_hours(task["hours"] for task in tasks),
         reasons_together(ReasonCount(**count) for task in tasks for count in task["reasons"]),
         _schemas_of(order, tasks),
+        unknown_fields=fields_together(UnknownField(**unknown) for task in tasks for unknown in task["unknown_fields"]),
     )
 
 

@@ -11,6 +11,7 @@ A task ends with one report, a mapping that JSON can hold:
                      "gaps": [[a, b], ..], "gap_count": n}],
      "parts": [<a StagedPart>, ..],
      "reasons": [<a ReasonCount>, ..],                                                   of the dead letters
+     "unknown_fields": [<an UnknownField>, ..],                                          of the records "decoded"
      "hours": {"2013-01-01T10": [written, late], ..},
      "schemas": {"<registry>: writer 7": {<a RegisteredSchema>}, ..}}                        that were used
 
@@ -32,13 +33,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import BadRecord, ErrorClass, schemas_of
+from tidemark.decoders.base import BadRecord, ErrorClass, UnknownFields, schemas_of
 from tidemark.decoders.registry import open_decoder
 from tidemark.errors import UndecodableRecord
 from tidemark.event_time import INSTANT, EventTime, Placed
 from tidemark.model.digest import record_digest
 from tidemark.model.order import OnError, OnInvalid, Order
 from tidemark.model.reasons import DeadLetterLimit, ReasonCount, reasons_together, template, too_many_dead_letters
+from tidemark.model.unknown_fields import UnknownField, fields_together
 from tidemark.processing.nul import rows_with_nul
 from tidemark.processing.rows import Rows
 from tidemark.processing.spool import Spool
@@ -168,6 +170,7 @@ class _Pass:
         self._counts: dict[tuple[str, int], _Count] = {}
         self._hours: dict[str, list[int]] = {}
         self._reasons: tuple[ReasonCount, ...] = ()
+        self._unknown_fields: tuple[UnknownField, ...] = ()
         self._max_dead_letters = order.max_dead_letters
         # A share is of the records read, which nobody knows yet: never more than the ranges span.
         self._dead_letters_left = DeadLetterLimit(order.max_dead_letters).allowed(sum(r.span for r in order.ranges))
@@ -178,9 +181,10 @@ class _Pass:
         partitions = [asdict(count) for _, count in sorted(self._counts.items())]
         hours = dict(sorted(self._hours.items()))
         reasons = [asdict(reason) for reason in self._reasons]
+        unknown_fields = [asdict(unknown) for unknown in self._unknown_fields]
         return {
-            "task": self._task, "partitions": partitions, "parts": parts, "reasons": reasons, "hours": hours,
-            "schemas": schemas_of(self._decoder),
+            "task": self._task, "partitions": partitions, "parts": parts, "reasons": reasons,
+            "unknown_fields": unknown_fields, "hours": hours, "schemas": schemas_of(self._decoder),
         }  # fmt: skip
 
     def abort(self) -> None:
@@ -238,6 +242,8 @@ class _Pass:
         self._write(rows.without(misplaced), when)
         self._write_dead_letters(batch, sorted((*decoded.errors, *errors, *misplaced)))
         self._count("decoded", readable.metadata)
+        if decoded.unknown is not None:
+            self._count_unknown(batch, decoded.unknown)
 
     def _transformed(self, batch: pa.RecordBatch, rows: Rows) -> tuple[Rows, tuple[BadRecord, ...]]:
         """What the transforms leave of the rows, and the records that they could not work on; what each takes away is
@@ -310,6 +316,16 @@ class _Pass:
                 self._max_dead_letters, self._reasons, manifest=self._manifest_id,
             )  # fmt: skip
 
+    def _count_unknown(self, batch: pa.RecordBatch, unknown: UnknownFields) -> None:
+        places = batch.select(["topic", "partition", "offset"]).take(unknown.records)
+        table = pa.Table.from_batches([places]).append_column("path", unknown.paths)
+        groups = table.group_by(["path", "topic", "partition"], use_threads=False)
+        counts = [
+            UnknownField(group["path"], group["count_all"], group["topic"], group["partition"], group["offset_min"])
+            for group in groups.aggregate([([], "count_all"), ("offset", "min")]).to_pylist()
+        ]
+        self._unknown_fields = fields_together([*self._unknown_fields, *counts])
+
     def _count(self, what: str, metadata: pa.RecordBatch) -> None:
         pairs = pa.Table.from_batches([metadata]).group_by(["_topic", "_partition"], use_threads=False)
         for pair in pairs.aggregate([([], "count_all")]).to_pylist():
@@ -327,10 +343,11 @@ class _Pass:
             total[1] += row["late_sum"] or 0
 
     def _refuse(self, batch: pa.RecordBatch, errors: tuple[BadRecord, ...], *, fail: bool) -> None:
-        if not (errors and fail):
+        failing = [error for error in errors if (fail if error.fails is None else error.fails)]
+        if not failing:
             return
-        index, reason = errors[0].index, errors[0].reason
-        more = f"; {len(errors) - 1} more in the same batch" if len(errors) > 1 else ""
+        index, reason = failing[0].index, failing[0].reason
+        more = f"; {len(failing) - 1} more in the same batch" if len(failing) > 1 else ""
         raise UndecodableRecord(
             f"a record cannot be used: {template(reason)}{more}",
             next_step="correct the schema or the producer, or write dead_letter in the pipeline file; then: "

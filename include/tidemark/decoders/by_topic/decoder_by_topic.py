@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import NONE, BadRecord, Decoded, Decoder, schemas_of
+from tidemark.decoders.base import NONE, BadRecord, Decoded, Decoder, UnknownFields, schemas_of, together
 from tidemark.decoders.by_topic.topic_filter import TopicFilter, problem_with_topic
 from tidemark.decoders.by_topic.united import united
 from tidemark.decoders.deletions import in_order
@@ -42,6 +42,7 @@ class DecoderByTopic:
         parts: list[tuple[pa.RecordBatch, pa.Array]] = []
         errors: list[BadRecord] = []
         filtered: list[pa.Array] = [NONE]
+        unknown: list[UnknownFields] = []
         for entry, names in topics.items():
             mine = pc.is_in(batch.column("topic"), value_set=pa.array(names, batch.column("topic").type))
             indices = pc.indices_nonzero(mine).cast(pa.int64())
@@ -49,8 +50,11 @@ class DecoderByTopic:
             parts.append((self._widened(decoded), indices.take(decoded.good)))
             errors += [bad.at(indices[bad.index].as_py()) for bad in decoded.errors]
             filtered.append(indices.take(decoded.filtered))
+            unknown += [decoded.unknown.at(indices)] if decoded.unknown else []
         marked = self.schema.append(_MARK) if self._tombstones else self.schema
-        decoded_rows = replace(joined(marked, parts, errors), filtered=in_order(pa.concat_arrays(filtered)))
+        decoded_rows = replace(
+            joined(marked, parts, errors, together(unknown)), filtered=in_order(pa.concat_arrays(filtered))
+        )
         if not self._tombstones:
             return decoded_rows
         rows = decoded_rows.rows.select(self.schema.names)

@@ -35,7 +35,9 @@ class Unwrapped:
 
 
 class Envelope(Protocol):
-    """One envelope of a format, with its settings."""
+    """One envelope of a format, with its settings. ``row_name`` is the part that holds the row."""
+
+    row_name: str
 
     @property
     def schema(self) -> pa.Schema:

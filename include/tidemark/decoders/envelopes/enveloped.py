@@ -32,6 +32,7 @@ class EnvelopeDecoder:
             pa.RecordBatch.from_arrays(unwrapped.rows.columns, schema=self.schema),
             read.good.take(unwrapped.good),
             tuple(sorted(errors)),
+            unknown=read.unknown and read.unknown.inside(self._envelope.row_name),
             filtered=read.good.take(unwrapped.filtered),
             deletions=read.good.take(unwrapped.deletions),
         )

@@ -7,6 +7,7 @@ from tidemark.decoders.base import Decoder
 from tidemark.decoders.envelopes.base import open_envelope, open_json
 from tidemark.decoders.envelopes.enveloped import EnvelopeDecoder
 from tidemark.decoders.json.json_schema import struct_of
+from tidemark.decoders.json.on_unknown import on_unknown
 from tidemark.decoders.json.strict import JsonDecoder
 from tidemark.decoders.json.tombstones import TombstoneDecoder
 
@@ -17,11 +18,12 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
     Raises ``ConfigurationError`` for a wrong schema.
     """
     row, limit = struct_of(config.get("schema")), config.get("max_list_bytes")
-    values: Decoder = JsonDecoder(row, limit)
+    unknown = on_unknown(config)
+    values: Decoder = JsonDecoder(row, limit, unknown)
     keys = JsonDecoder(row)
     if "envelope" in config:
         json = open_json(config["envelope"], row)
-        read = JsonDecoder(json.struct, limit, json.opened)
+        read = JsonDecoder(json.struct, limit, unknown, json.opened)
         values = EnvelopeDecoder(read, open_envelope(config["envelope"], json.row))
         keys = JsonDecoder(json.key, opened=json.opened_key)
     return TombstoneDecoder(values, keys, config["tombstones"]) if config.get("tombstones") else values

@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
+from tidemark.decoders.base import UnknownFields
+from tidemark.decoders.json.unknown import label, unknown_at
 from tidemark.decoders.json_shapes.nested import Field, Struct
 from tidemark.decoders.json_shapes.shapes import Boolean, Day, Instant, Integer, Misfit, Number, OneOf, Shape, Text
 
@@ -42,6 +44,7 @@ class PlainReader:
         self._fields = {field.name: field for field in struct.fields}
         self._values = {name: _nullable(field) for name, field in self._fields.items()}
         self._orders: list[tuple[str, ...]] = []
+        self._unknown: dict[str, None] = {}  # names of the orders that are not of a field
         self._pattern = ""
         self._read_as = pa.schema([(field.name, _read_as(field.shape)) for field in struct.fields])
 
@@ -64,6 +67,7 @@ class PlainReader:
             if len(self._orders) == ORDERS:
                 return
             self._orders.append(names)
+        self._unknown |= dict.fromkeys(name for name in names if name not in self._fields)
         self._pattern = f"^(?:{'|'.join(map(self._object, self._orders))})$"
 
     def fitting(self, values: pa.Array) -> pa.Array | None:
@@ -92,6 +96,16 @@ class PlainReader:
         if read.num_rows != len(values):
             raise Misfit
         return [_shaped(field.shape, read.column(name).combine_chunks()) for name, field in self._fields.items()]
+
+    def unknown(self, values: pa.Array) -> UnknownFields | None:
+        """The fields of values that all match which the schema has not; nothing is searched while no order has one."""
+        having: dict[str, pa.Array] = {}
+        for name in self._unknown:
+            # A name is right before a colon, and a text never is; a quote inside a text has a backslash before it.
+            has_name = pc.match_substring(values, f'"{name}":')
+            having[label(name)] = pc.or_(having[label(name)], has_name) if label(name) in having else has_name
+        places = {path: pc.indices_nonzero(has_name).cast(pa.int64()) for path, has_name in having.items()}
+        return unknown_at({path: records for path, records in places.items() if len(records)})
 
     def _object(self, order: tuple[str, ...]) -> str:
         first, *others = (self._member(name) for name in order)

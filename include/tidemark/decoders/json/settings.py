@@ -6,6 +6,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from tidemark.config.base import json_of_file
 from tidemark.config.values import wrong
+from tidemark.decoders.json.on_unknown import OnUnknown
 from tidemark.decoders.lists.list_settings import ListSettings
 from tidemark.errors import ConfigurationError
 
@@ -35,7 +36,23 @@ def fields_of(schema: str | dict[str, Any]) -> dict[str, tuple[str, bool]]:
         raise wrong(f"does not parse: {problem.what}") from None
 
 
-class Settings(ListSettings):
+class JsonSettings(ListSettings):
+    """A format whose values are JSON objects, which may have fields that the schema has not."""
+
+    unknown_fields: OnUnknown = Field(
+        default=OnUnknown.COUNT,
+        description="What happens to a record with fields that the schema has not: it is read without them, which are "
+        "counted by name (count); it is a dead letter; or the manifest fails.",
+    )
+
+    def order_of_json(self) -> dict[str, Any]:
+        """What the executors need of it; the default adds nothing to an order."""
+        is_default = self.unknown_fields is OnUnknown.COUNT
+        unknown = {} if is_default else {"unknown_fields": self.unknown_fields.value}
+        return {**self.order_of_lists(), **unknown}
+
+
+class Settings(JsonSettings):
     """One JSON object per record, checked strictly against ``record_schema`` (the key ``schema``)."""
 
     keys_are_json = True
@@ -52,7 +69,7 @@ class Settings(ListSettings):
         order = {
             "format": self.format,
             "schema": self.record_schema,
-            **self.order_of_lists(),
+            **self.order_of_json(),
             **self.order_of_envelope(),
         }
         of_json_keys = self.tombstones and self.key is None

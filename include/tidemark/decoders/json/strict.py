@@ -15,8 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded
+from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, UnknownFields, together
+from tidemark.decoders.json.on_unknown import OnUnknown
 from tidemark.decoders.json.plain import PlainReader
+from tidemark.decoders.json.unknown import bad_records, unknown_fields
 from tidemark.decoders.json_shapes.nested import Struct, quoted
 from tidemark.decoders.json_shapes.shapes import Misfit, Undecodable, json_name
 from tidemark.decoders.lists.list_limit import ListLimit, count_of_lists
@@ -38,9 +40,11 @@ class JsonDecoder:
         self,
         struct: Struct,
         max_list_bytes: int | None = None,
+        on_unknown: OnUnknown = OnUnknown.COUNT,
         opened: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
         self.struct = struct
+        self._on_unknown = on_unknown
         self._opened = opened
         self._schema = pa.schema([field.arrow for field in struct.fields])
         self._lists = ListLimit(self._schema, max_list_bytes, self._list_bytes)
@@ -55,9 +59,8 @@ class JsonDecoder:
 
     def only(self, names: Collection[str]) -> "JsonDecoder":
         """The same for records of which some fields are wanted alone."""
-        return JsonDecoder(
-            Struct(tuple(field for field in self.struct.fields if field.name in names)), None, self._opened
-        )
+        wanted = tuple(field for field in self.struct.fields if field.name in names)
+        return JsonDecoder(Struct(wanted), opened=self._opened)
 
     @property
     def schema(self) -> pa.Schema:
@@ -75,18 +78,32 @@ class JsonDecoder:
             return 0
 
     def _read(self, values: pa.Array) -> Decoded:
+        decoded = self._of_schema(values)
+        if decoded.unknown is None or self._on_unknown is OnUnknown.COUNT:
+            return decoded
+        bad = bad_records(decoded.unknown, self._on_unknown)
+        stays = pc.invert(pc.is_in(decoded.good, value_set=decoded.unknown.records))
+        errors = tuple(sorted((*decoded.errors, *bad)))
+        return Decoded(decoded.rows.filter(stays), decoded.good.filter(stays), errors)
+
+    def _of_schema(self, values: pa.Array) -> Decoded:
+        """The fields that the schema has, and the names of others."""
         fits = self._fitting(values)
         if self._plain is None or fits is None:
             return self._one_by_one(values)
         others = pc.indices_nonzero(pc.invert(fits)).cast(pa.int64())
         plain = pc.indices_nonzero(fits).cast(pa.int64())
+        fitting = values.filter(fits) if len(others) else values
         try:
-            columns = self._plain.columns(values.filter(fits) if len(others) else values)
+            columns = self._plain.columns(fitting)
         except (Misfit, pa.ArrowInvalid):  # a 30th of February
             return self._one_by_one(values)
+        unknown = self._plain.unknown(fitting)
         if not len(others):
-            return Decoded(pa.RecordBatch.from_arrays(columns, schema=self._schema), plain, ())
-        return self._joined(columns, plain, self._one_by_one(values.take(others)), others)
+            return Decoded(pa.RecordBatch.from_arrays(columns, schema=self._schema), plain, (), unknown=unknown)
+        rest = self._one_by_one(values.take(others))
+        of_all = together([unknown and unknown.at(plain), rest.unknown and rest.unknown.at(others)])
+        return self._joined(columns, plain, rest, others, of_all)
 
     def _fitting(self, values: pa.Array) -> pa.Array | None:
         """Which values Arrow may read; when many do not match, the patterns learn from some of them first."""
@@ -105,13 +122,16 @@ class JsonDecoder:
                 self._plain.learn(record)
         return self._plain.fitting(values)
 
-    def _joined(self, columns: list[pa.Array], plain: pa.Array, rest: Decoded, others: pa.Array) -> Decoded:
+    def _joined(
+        self, columns: list[pa.Array], plain: pa.Array, rest: Decoded, others: pa.Array, unknown: UnknownFields | None
+    ) -> Decoded:
         """Rows of both parsers in the order of the records; ``others`` are the indices of the records of ``rest``."""
         good = pa.concat_arrays([plain, others.take(rest.good)])
         order = pc.sort_indices(good)
         both = [pa.concat_arrays(pair).take(order) for pair in zip(columns, rest.rows.columns, strict=True)]
         errors = tuple(bad.at(others[bad.index].as_py()) for bad in rest.errors)
-        return Decoded(pa.RecordBatch.from_arrays(both, schema=self._schema), good.take(order), errors)
+        rows = pa.RecordBatch.from_arrays(both, schema=self._schema)
+        return Decoded(rows, good.take(order), errors, unknown=unknown)
 
     def _one_by_one(self, values: pa.Array) -> Decoded:
         """Decode record by record, with the reason for each that cannot be."""
@@ -133,11 +153,13 @@ class JsonDecoder:
             }
             errors += [(good[position], reason) for position, reason in wrong.items()]
             errors.sort()
-            columns = self.struct.columns([record for position, record in enumerate(records) if position not in wrong])
+            records = [record for position, record in enumerate(records) if position not in wrong]
+            columns = self.struct.columns(records)
             good = [index for position, index in enumerate(good) if position not in wrong]
         rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         bad = tuple(BadRecord(index, reason[:REASON_LIMIT]) for index, reason in errors)
-        return Decoded(rows, pa.array(good, pa.int64()), bad)
+        indices, unknown = pa.array(good, pa.int64()), unknown_fields(self.struct, records)
+        return Decoded(rows, indices, bad, unknown=unknown and unknown.at(indices))
 
     def _parsed(self, value: bytes | None) -> dict[str, Any]:
         if not value:

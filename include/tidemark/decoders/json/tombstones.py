@@ -5,6 +5,7 @@ A record without a value, a tombstone, is a deletion, and so is what an envelope
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,7 +41,7 @@ class TombstoneDecoder:
         values, deletions = values_and_deletions(self._values, batch)
         rows = pa.RecordBatch.from_arrays(values.rows.columns, schema=self._schema)
         if not len(deletions):
-            return Decoded(rows, values.good, values.errors, pa.repeat(False, rows.num_rows), values.filtered)
+            return replace(values, rows=rows, deleted=pa.repeat(False, rows.num_rows))
         keys = self._of_keys(batch.take(deletions))
         gone = keys.rows.num_rows
         columns = [
@@ -53,7 +54,9 @@ class TombstoneDecoder:
         order = pc.sort_indices(good)
         [rows] = table.take(order).combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], self._schema)]
         errors = (*values.errors, *(bad.at(deletions[bad.index].as_py()) for bad in keys.errors))
-        return Decoded(rows, good.take(order), tuple(sorted(errors)), deleted.take(order), values.filtered)
+        return replace(
+            values, rows=rows, good=good.take(order), errors=tuple(sorted(errors)), deleted=deleted.take(order)
+        )
 
     def _of_keys(self, batch: pa.RecordBatch) -> Decoded:
         keys = pa.array([self._as_object(key) for key in batch.column("key").to_pylist()], pa.binary())

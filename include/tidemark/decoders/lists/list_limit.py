@@ -42,7 +42,8 @@ class ListLimit:
         reason = f"its lists take more than {self._limit:,} bytes as columns, which is max_list_bytes"
         errors = [BadRecord(index, reason) for index in large]
         errors += [bad.at(others[bad.index].as_py()) for bad in decoded.errors]
-        return Decoded(decoded.rows, others.take(decoded.good), tuple(sorted(errors)), decoded.deleted)
+        unknown = decoded.unknown and decoded.unknown.at(others)
+        return Decoded(decoded.rows, others.take(decoded.good), tuple(sorted(errors)), decoded.deleted, unknown)
 
     def _too_large(self, values: pa.Array) -> list[int]:
         if self._limit is None or self._harmless is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, ErrorClass
+from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, ErrorClass, UnknownFields, together
 from tidemark.decoders.joined import joined
 from tidemark.decoders.schema_registry.framing import RecordPart, WriterGroup, unframe
 from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
@@ -39,6 +39,7 @@ class FramedDecoder(ABC):
         errors = [*unframed.errors]
         errors += [BadRecord(index, "no value (a tombstone)") for index in unframed.missing.to_pylist()]
         parts: list[tuple[pa.RecordBatch, pa.Array]] = []
+        unknown: list[UnknownFields] = []
         for group in unframed.groups:
             named = f"writer {group.writer}, reader {self._reader.name}"
             for indices, read in self._read(group, named):
@@ -48,7 +49,8 @@ class FramedDecoder(ABC):
                 else:
                     parts.append((read.rows, indices.take(read.good)))
                     errors += [bad.at(indices[bad.index].as_py()) for bad in read.errors]
-        return joined(self.schema, parts, errors)
+                    unknown += [read.unknown.at(indices)] if read.unknown else []
+        return joined(self.schema, parts, errors, together(unknown))
 
     @abstractmethod
     def _read(self, group: WriterGroup, named: str) -> Iterator[tuple[pa.Array, Decoded | NotDecoded]]:

@@ -32,6 +32,8 @@ _TYPES: Final = {"text": pa.string(), "number": pa.int64(), "milliseconds": INST
 class DebeziumEnvelope:
     """``row`` has the columns of ``after``; a number whose unit is known becomes a date or a time."""
 
+    row_name = "after"
+
     def __init__(self, config: Mapping[str, Any], row: pa.Schema) -> None:
         self._further: dict[str, str] = config.get("columns", {})
         self._placeholders = PlaceholderFinder(config.get("unavailable_value", PLACEHOLDER))

@@ -46,8 +46,10 @@ class DebeziumJson:
         fields = [replace(field, shape=encoding.of(field.shape, times.get(field.name))) for field in row.fields]
         self.key = replace(row, fields=tuple(fields))
         self.row = pa.schema([field.arrow for field in fields])
+        parts = _parts(config)
+        self._inner = {part.name: part.shape.names for part in parts if isinstance(part.shape, Struct)}
         self._encoded = {field.name for field in fields if isinstance(field.shape, _ENCODED)}
-        self.struct = Struct((*_parts(config), Field("after", self.key, required=False, nullable=True)))
+        self.struct = Struct((*parts, Field("after", self.key, required=False, nullable=True)))
 
     def opened(self, record: dict[str, Any]) -> dict[str, Any]:
         """The envelope of a record; what has another content is named by its ``op``. Raises ``Undecodable``."""
@@ -58,10 +60,17 @@ class DebeziumJson:
                 raise Undecodable("payload is no object")
         if "op" not in record:
             return {"op": _kind_of(record)}
-        after = record.get("after")
-        if record["op"] == "m" or type(after) is not dict:
-            return record
-        return {**record, "after": self._told(after, _fields_of(schema, "after"))} if schema else record
+        opened = {name: self._of_part(name, record[name]) for name in self.struct.names & record.keys()}
+        after = opened.get("after")
+        if schema and type(after) is dict:
+            opened["after"] = self._told(after, _fields_of(schema, "after"))
+        return opened
+
+    def _of_part(self, name: str, part: Any) -> Any:
+        """What is read of a part: others of its fields are known too, though no column has them."""
+        if name not in self._inner or type(part) is not dict:
+            return part
+        return {inner: part[inner] for inner in self._inner[name] & part.keys()}
 
     def opened_key(self, key: dict[str, Any]) -> dict[str, Any]:
         """The fields of a key, which may have a schema beside it as records have."""

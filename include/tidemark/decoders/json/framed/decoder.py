@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, Decoder, ErrorClass
 from tidemark.decoders.json.json_schema import struct_of
+from tidemark.decoders.json.on_unknown import on_unknown
 from tidemark.decoders.json.strict import JsonDecoder
 from tidemark.decoders.schema_registry.framed_decoder import FramedDecoder, NotDecoded
 from tidemark.decoders.schema_registry.framing import RecordPart, WriterGroup
@@ -24,11 +25,9 @@ from tidemark.errors import ConfigurationError
 class FramedJsonDecoder(FramedDecoder):
     """Reads the JSON of every writer in the same way."""
 
-    def __init__(
-        self, reader: RegisteredSchema, schemas: Schemas, part: RecordPart, max_list_bytes: int | None
-    ) -> None:
-        self._values = decoder_of(reader, max_list_bytes)
-        super().__init__(self._values.schema, reader, schemas, part)
+    def __init__(self, values: JsonDecoder, reader: RegisteredSchema, schemas: Schemas, part: RecordPart) -> None:
+        super().__init__(values.schema, reader, schemas, part)
+        self._values = values
 
     def _read(self, group: WriterGroup, named: str) -> Iterator[tuple[pa.Array, Decoded | NotDecoded]]:
         writer = self._schemas.writer_of(group.writer, "JSON")
@@ -46,7 +45,7 @@ def _of(record: BadRecord, schemas: str) -> BadRecord:
     return replace(record, reason=record.reason[: REASON_LIMIT - len(suffix)] + suffix, error=error, schemas=schemas)
 
 
-def decoder_of(reader: RegisteredSchema, max_list_bytes: int | None) -> JsonDecoder:
+def decoder_of(reader: RegisteredSchema, config: Mapping[str, Any]) -> JsonDecoder:
     """Reads JSON with a JSON Schema; ``ConfigurationError`` for one that is wrong or has unsupported words."""
     try:
         schema = json.loads(reader.text)
@@ -54,7 +53,7 @@ def decoder_of(reader: RegisteredSchema, max_list_bytes: int | None) -> JsonDeco
         raise ConfigurationError(
             f"schema {reader.id} of the registry is not JSON", next_step="look at it in the registry"
         ) from None
-    return JsonDecoder(struct_of(schema), max_list_bytes)
+    return JsonDecoder(struct_of(schema), config.get("max_list_bytes"), on_unknown(config))
 
 
 def open_decoder(config: Mapping[str, Any]) -> Decoder:
@@ -62,4 +61,4 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
     reader = RegisteredSchema.from_dict(config["reader"])
     schemas = Schemas(config["registry"], config.get("schemas", {}))
     part = RecordPart(config.get("part", RecordPart.VALUE))
-    return FramedJsonDecoder(reader, schemas, part, config.get("max_list_bytes"))
+    return FramedJsonDecoder(decoder_of(reader, config), reader, schemas, part)

@@ -7,8 +7,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, mod
 
 from tidemark.config.base import wrong_at
 from tidemark.config.values import wrong
-from tidemark.decoders.json.settings import fields_of, read_schema
-from tidemark.decoders.lists.list_settings import ListSettings
+from tidemark.decoders.json.settings import JsonSettings, fields_of, read_schema
 from tidemark.decoders.schema_registry.framed_settings import Registered, TextSchemaSettings, is_registered
 from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 
@@ -25,7 +24,7 @@ def _schema(value: object, info: ValidationInfo) -> object:
     return schema
 
 
-class Settings(TextSchemaSettings, ListSettings):
+class Settings(TextSchemaSettings, JsonSettings):
     """One framed JSON object per record; the reader's schema, ``schema``, decides the columns."""
 
     schema_kind = "JSON"
@@ -48,7 +47,7 @@ class Settings(TextSchemaSettings, ListSettings):
         return self
 
     def order(self) -> dict[str, Any]:
-        return {**super().order(), **self.order_of_lists()}
+        return {**super().order(), **self.order_of_json()}
 
     def fields_of(self, reader: RegisteredSchema) -> dict[str, tuple[str, bool]]:
         return fields_of(json.loads(reader.text))
