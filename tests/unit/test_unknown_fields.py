@@ -18,7 +18,7 @@ from tidemark.event_time import INSTANT
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.order import Order, SourceOrder
 from tidemark.model.receipt import Receipt, receipt_of_tasks
-from tidemark.model.unknown_fields import NAMED_FIELDS, OTHER_FIELDS, UnknownField, fields_together, unknown_text
+from tidemark.model.unknown_fields import NAMED_FIELDS, OTHER_FIELDS, UnknownField, fields_together
 from tidemark.pipeline.event_time import EventTimeSettings
 from tidemark.pipeline.loader import load
 from tidemark.processing.processor import BatchProcessor
@@ -272,9 +272,3 @@ def test_a_receipt_has_the_counts_of_all_tasks_and_reads_one_without_any() -> No
     older = json.loads(receipt.to_json())
     del older["unknown_fields"]
     assert Receipt.from_raw(older).unknown_fields == ()
-
-
-def test_a_line_names_the_most_frequent_fields() -> None:
-    fields = [UnknownField(path, count, "t", 0, 0) for path, count in (("a", 1), ("b", 2_000), (OTHER_FIELDS, 9))]
-    assert unknown_text(fields) == "b 2,000, a 1, other fields 9"
-    assert unknown_text(fields, most=1) == "b 2,000 and 2 more"

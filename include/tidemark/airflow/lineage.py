@@ -1,11 +1,12 @@
 """OpenLineage: what a task has read and written. Airflow's provider for it asks, where it is installed.
 
-Each topic is an input, with the exact offsets as a facet; each sink is an output.
+Each topic is an input, with the exact offsets as a facet; each sink is an output. A facet of the run names the fields
+that records have and the schema has not.
 """
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -13,9 +14,11 @@ from tidemark.errors import TidemarkError
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.publish import Outcome
 from tidemark.model.dataset import Dataset
+from tidemark.model.unknown_fields import UnknownField
 
 PROVIDER: Final = "airflow.providers.openlineage"
-RANGES: Final = "tidemark_offsetRanges"  # the name of our facet
+RANGES: Final = "tidemark_offsetRanges"  # the names of our facets
+UNKNOWN_FIELDS: Final = "tidemark_unknownFields"
 LOG = logging.getLogger(__name__)
 
 
@@ -48,6 +51,7 @@ class Lineage:
     attempt: int
     inputs: Sequence[Input]
     outputs: Sequence[WrittenDataset]
+    unknown_fields: Sequence[UnknownField] = ()
 
 
 def lineage_if_asked(context: Context, outcome: Outcome) -> Lineage | None:
@@ -84,7 +88,8 @@ def lineage(context: Context, manifest_id: int, attempt: int) -> Lineage:
         files = [part for part in receipt.objects_of(sink.name) if part.path] if receipt else []
         size = sum(part.bytes for part in files) if files else None
         outputs.append(WrittenDataset(sink.output.dataset(), publication.counts.written, size, len(files) or None))
-    return Lineage(context.pipeline_name, manifest_id, attempt, inputs, outputs)
+    unknown_fields = receipt.unknown_fields if receipt else ()
+    return Lineage(context.pipeline_name, manifest_id, attempt, inputs, outputs, unknown_fields)
 
 
 def facets(lineage: Lineage) -> Any:
@@ -93,6 +98,7 @@ def facets(lineage: Lineage) -> Any:
     from openlineage.client.event_v2 import InputDataset, OutputDataset
     from openlineage.client.facet_v2 import (
         InputDatasetFacet,
+        RunFacet,
         input_statistics_input_dataset,
         output_statistics_output_dataset,
     )
@@ -100,7 +106,12 @@ def facets(lineage: Lineage) -> Any:
     of_input = input_statistics_input_dataset.InputStatisticsInputDatasetFacet
     of_output = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet
     named = {"pipeline": lineage.pipeline_name, "manifest": lineage.manifest_id, "attempt": lineage.attempt}
+    run_facets = {}
+    if lineage.unknown_fields:
+        fields = [asdict(unknown) for unknown in lineage.unknown_fields]
+        run_facets[UNKNOWN_FIELDS] = RunFacet().with_additional_properties(**named, fields=fields)
     return OperatorLineage(
+        run_facets=run_facets,
         inputs=[
             InputDataset(
                 input_.dataset.namespace,

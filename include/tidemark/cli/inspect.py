@@ -162,10 +162,10 @@ def status(
     """Say which pipelines need a person; exit 1 when one does.
 
     One word for each pipeline, the worst first: blocked, lost, failing (no plan or close succeeds), damaged (an audit
-    found it), unfinished (no attempt is at work), dead letters (half of what came last, or more), late, unknown (a
-    source does not answer, a file is gone); with reason and next step. The others are working, waiting, never planned
-    or ok. Offsets that were given up are counted, and change nothing. Without PIPELINE: all of the database and the
-    folder.
+    found it), unfinished (no attempt is at work), dead letters (half of what came last, or more), stale (all rows of
+    what came last were older than the table's), late, unknown (a source does not answer, a file is gone); with reason
+    and next step. The others are working, waiting, never planned or ok. Offsets that were given up are counted, and
+    change nothing. Without PIPELINE: all of the database and the folder.
     """
     if max_lag is not None and not source:
         raise click.UsageError("--max-lag needs the sources: leave out --no-source")

@@ -24,6 +24,7 @@ from tidemark.lifecycle.plan import PlannedRun, nothing_new
 from tidemark.model.manifest import Archive, AttemptState, Decision, Manifest, ManifestState, Publication, count_of
 from tidemark.model.offsets import Range
 from tidemark.model.problem import Problem
+from tidemark.model.unknown_fields import UnknownField
 from tidemark.operations.archive import NewArchive
 from tidemark.operations.audit import Compared
 from tidemark.operations.change import Change
@@ -224,6 +225,8 @@ def shown(view: ManifestHistoryView, compared: Sequence[Compared] | None, as_jso
         if text := attempt.error or attempt.note:
             console.print(f"attempt {attempt.attempt}: {text}", markup=False)  # no column is wide enough for a sentence
     console.print(_publications(view) if view.publications else "published: nothing; readers see nothing of it")
+    if view.unknown_fields:
+        console.print(_unknown_fields(view.unknown_fields))
     entries = Table("at", "by", "what", title="history")
     for event in view.events:
         changes = ", ".join(
@@ -271,6 +274,14 @@ def _publications(view: ManifestView) -> Table:
             published.sink, _shown_attempt(published), *(f"{count:,}" for count in shown_counts),
             _time(published.published_at),
         )  # fmt: skip
+    return table
+
+
+def _unknown_fields(fields: Sequence[UnknownField]) -> Table:
+    table = Table("field", "records", "first", title="fields that the schema does not have")
+    for field in fields:
+        first = f"{field.topic}-{field.partition} offset {field.offset}"
+        table.add_row(Text(field.name), f"{field.count:,}", Text(first))
     return table
 
 
@@ -352,7 +363,7 @@ def status(views: Sequence[Status]) -> None:
         facts += [f"{len(view.waiting)} waiting"] if view.waiting else []
         facts += [f"{count_of(view.lost, 'offset')} lost"] if view.lost else []
         facts += [count_of(view.dead_lettered, "dead letter")] if view.dead_lettered else []
-        if view.newest.read > view.newest.written:
+        if view.newest.read > view.newest.written or view.newest.stale or view.newest.unknown_fields:
             facts.append(f"of the newest {count_of(view.newest.read, 'record')}: {view.newest.described()}")
         click.echo(f"{view.pipeline_name}: {'; '.join(facts)}")
         for problem in view.problems:

@@ -959,11 +959,21 @@ FROM (SELECT m.id, m.run_id, m.done_at FROM manifest m
 JOIN run r ON r.id = m.run_id;
 
 -- name: newest_counts
--- Of the newest manifests that are done, not archived, and have read records.
-SELECT p.counts
+-- Of the newest manifests that are done, not archived, and have read records; "stale_in" are the sinks where a newer row
+-- stood before each of its rows. It is empty when what follows its ranges is done: what came later is newer.
+SELECT m.id, p.counts, (
+    SELECT coalesce(array_agg(s.sink ORDER BY s.sink), '{}') FROM standing_publication s
+    WHERE s.manifest_id = m.id AND (s.counts ->> 'stale')::bigint > 0
+      AND (s.counts ->> 'stale')::bigint = (s.counts ->> 'written')::bigint - (s.counts ->> 'superseded')::bigint
+      AND EXISTS (
+          SELECT FROM manifest_range r WHERE r.manifest_id = m.id AND NOT EXISTS (
+              SELECT FROM manifest_range later LEFT JOIN manifest n ON n.id = later.manifest_id
+              WHERE later.chain_id = r.chain_id AND later.start_offset = r.end_offset
+                AND (n.state = 'done' OR later.kind = 'archived')))) AS stale_in
 FROM (SELECT m.id FROM manifest m WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done' ORDER BY m.id DESC LIMIT 50) m
 CROSS JOIN LATERAL (
-    SELECT p.counts FROM standing_publication p WHERE p.manifest_id = m.id ORDER BY p.attempt DESC LIMIT 1) p
+    SELECT p.counts FROM standing_publication p WHERE p.manifest_id = m.id
+    ORDER BY p.attempt DESC, coalesce((p.counts ->> 'stale')::bigint, 0) DESC LIMIT 1) p
 WHERE (p.counts ->> 'read')::bigint > 0 ORDER BY m.id DESC LIMIT 2;
 
 -- name: published_sums

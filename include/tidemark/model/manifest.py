@@ -97,7 +97,8 @@ class Counts:
 
     ``written`` counts rows. A record may have several: ``exploded`` are those beyond the first of each.
     Of the rows ``written`` to a table, ``superseded`` ones had a later row of the same key in the manifest, and
-    ``stale`` ones had a newer row in the table; the others are in the table.
+    ``stale`` ones had a newer row in the table; the others are in the table. ``unknown_fields`` counts the fields of
+    records that the schema does not have; a record with two of them counts twice.
     """
 
     read: int = 0
@@ -109,10 +110,14 @@ class Counts:
     exploded: int = 0
     superseded: int = 0
     stale: int = 0
+    unknown_fields: int = 0
 
     def described(self) -> str:
         """What became of the records read: written and dead-lettered ones always, the others where there are some."""
-        rare = {"filtered": self.filtered, "deduplicated": self.deduplicated, "exploded": self.exploded}
+        rare = {
+            "filtered": self.filtered, "deduplicated": self.deduplicated, "exploded": self.exploded,
+            "superseded": self.superseded, "stale": self.stale, "unknown fields": self.unknown_fields,
+        }  # fmt: skip
         parts = [f"written {self.written:,}", f"dead-lettered {self.dead_lettered:,}"]
         return ", ".join([*parts, *(f"{word} {count:,}" for word, count in rare.items() if count)])
 
@@ -123,6 +128,16 @@ class Counts:
 
     def __add__(self, other: Self) -> "Counts":
         return Counts(*(a + b for a, b in zip(asdict(self).values(), asdict(other).values(), strict=True)))
+
+
+@dataclass(frozen=True)
+class NewestCounts:
+    """What a manifest counted; in the sinks ``stale_in`` a newer row stood before each of its rows, though what it read
+    is the newest of a chain."""
+
+    manifest_id: int
+    counts: Counts
+    stale_in: tuple[str, ...]
 
 
 @dataclass(frozen=True)

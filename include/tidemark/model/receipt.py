@@ -123,6 +123,7 @@ class Receipt:
             filtered=sum(count.filtered for count in self.partitions),
             deduplicated=sum(count.deduplicated for count in self.partitions),
             exploded=sum(count.exploded for count in self.partitions),
+            unknown_fields=sum(unknown.count for unknown in self.unknown_fields),
         )
 
     def with_epochs(self, epochs: Mapping[tuple[str, int], int | None]) -> "Receipt":

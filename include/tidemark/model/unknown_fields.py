@@ -50,10 +50,3 @@ def fields_together(fields: Iterable[UnknownField]) -> tuple[UnknownField, ...]:
     for field in rest:
         last = last.plus(field)
     return (*by_path[:NAMED_FIELDS], last)
-
-
-def unknown_text(fields: Iterable[UnknownField], most: int = 5) -> str:
-    """The most frequent fields, for a line of text: ``zip (3 records), address.town (1)``."""
-    ordered = sorted(fields, key=lambda field: (field.path == OTHER_FIELDS, -field.count))
-    more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
-    return ", ".join(f"{field.name} {field.count:,}" for field in ordered[:most]) + more

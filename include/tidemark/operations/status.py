@@ -14,7 +14,7 @@ from tidemark.lifecycle.context import refuse_out_of_use
 from tidemark.lifecycle.failed_tasks import Task
 from tidemark.lifecycle.older import described, next_step_of
 from tidemark.model import event_hours
-from tidemark.model.manifest import Counts, Manifest, ManifestState, count_of, listed
+from tidemark.model.manifest import Counts, Manifest, ManifestState, NewestCounts, count_of, listed
 from tidemark.model.offsets import Range
 from tidemark.model.problem import Problem
 from tidemark.operations.lags import Answer
@@ -55,6 +55,7 @@ class State(StrEnum):
     DAMAGED = "damaged"  # the last audit has found that a sink differs
     UNFINISHED = "unfinished"
     DEAD_LETTERS = "dead letters"  # most of what was published last cannot be used
+    STALE = "stale"  # the table keeps older rows: what was published last has changed none
     LATE = "late"
     UNKNOWN = "unknown"  # something could not be looked at
     WORKING = "working"  # an attempt is alive
@@ -199,7 +200,8 @@ def status(
     if pipeline is not None:
         problems += _retired(database, pipeline_name)
         problems += _of_retired_sinks(database, pipeline)
-        problems += _of_dead_letters(pipeline_name, newest)
+        problems += _of_dead_letters(pipeline_name, [each.counts for each in newest])
+        problems += _of_stale_rows(pipeline_name, newest[:1])
         problems += _of_source(pipeline, heard, max_lag, {problem.place for problem in refused})
         problems += _of_open_transactions(database, pipeline, heard, now, max_age)
         late = _too_old(since or planned_at["first"], now, max_age)
@@ -239,7 +241,7 @@ def status(
         waiting=tuple(manifest.id for manifest in waiting),
         lost=database.ranges.lost_offsets(pipeline_name),
         dead_lettered=dead_lettered,
-        newest=sum(newest, Counts()),
+        newest=sum((each.counts for each in newest), Counts()),
         audits=audits,
         problems=tuple(sorted(problems, key=lambda problem: PROBLEMS.index(problem.kind))),
         unseen=_unseen(pipeline, heard, max_age),
@@ -249,7 +251,7 @@ def status(
 
 def _unseen(pipeline: Pipeline | None, heard: Answer | None, max_age: timedelta | None) -> tuple[State, ...]:
     if pipeline is None:
-        return (State.LOST, State.DEAD_LETTERS, State.LATE, State.UNKNOWN)
+        return (State.LOST, State.DEAD_LETTERS, State.STALE, State.LATE, State.UNKNOWN)
     of_source = (State.LOST, State.UNKNOWN) if heard is None else (State.LOST,) if heard.parts is None else ()
     silent = heard is not None and heard.parts is None  # an open transaction may make it late
     return (*of_source, State.LATE) if silent or max_age is None else of_source
@@ -427,6 +429,23 @@ def _of_dead_letters(pipeline_name: str, newest: Sequence[Counts]) -> list[Pipel
     read, dead = sum(each.read for each in newest), sum(each.dead_lettered for each in newest)
     what = f"{dead:,} of the {read:,} records of the newest {count_of(len(newest), 'manifest')} are dead letters"
     return [PipelineProblem(None, what, f"tidemark dead-letters {pipeline_name}", kind=State.DEAD_LETTERS)]
+
+
+def _of_stale_rows(pipeline_name: str, newest: Sequence[NewestCounts]) -> list[PipelineProblem]:
+    """Whether the newest manifest has changed nothing in a table, since all rows there are newer by ``order_by``: its
+    numbers may have started again, and the table stands still."""
+    return [
+        PipelineProblem(
+            None,
+            f"all rows of manifest {each.manifest_id} were stale in sink {sink}: a newer row of each key stood there",
+            f"look at order_by of sink {sink}: when its numbers have started again, leave it out or name a column that "
+            f"grows; then: tidemark replay {pipeline_name} --manifest {each.manifest_id}",
+            kind=State.STALE,
+            cause=sink,
+        )
+        for each in newest
+        for sink in each.stale_in
+    ]
 
 
 def _of_source(

@@ -8,6 +8,7 @@ from typing import Any
 from tidemark.database.client import ManifestDatabase
 from tidemark.model.manifest import Manifest
 from tidemark.model.receipt import ObjectKind
+from tidemark.model.unknown_fields import UnknownField
 from tidemark.views.objects import ObjectView, object_view
 
 
@@ -48,10 +49,12 @@ class EventView:
 
 @dataclass(frozen=True, kw_only=True)
 class ManifestHistoryView(ManifestView):
-    """One manifest with all its attempts and its history, oldest first."""
+    """One manifest with all its attempts and its history, oldest first; ``unknown_fields`` are those that the published
+    attempt has counted."""
 
     attempts: tuple[AttemptView, ...]
     events: tuple[EventView, ...]
+    unknown_fields: tuple[UnknownField, ...]
 
 
 def manifest_views(
@@ -74,8 +77,10 @@ def manifest_views(
 
 def manifest_history_view(database: ManifestDatabase, manifest: Manifest) -> ManifestHistoryView:
     [view] = manifest_views(database, [manifest])
+    receipt = database.attempts.receipt(manifest.id, manifest.published_attempt or 0)
     return ManifestHistoryView(
         **vars(view),
         attempts=tuple(AttemptView(**row) for row in database.attempts.of_manifest(manifest.id)),
         events=tuple(EventView(**row) for row in database.manifests.events(manifest.id)),
+        unknown_fields=receipt.unknown_fields if receipt else (),
     )
