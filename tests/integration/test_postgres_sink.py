@@ -146,7 +146,7 @@ def test_a_tombstone_whose_key_is_no_use_is_a_dead_letter(deleting: TableWorld) 
     deleting.ok("run", "demo")
     letters = deleting.query("SELECT _offset, _reason, _value FROM tidemark_target.dead_letter ORDER BY _offset")
     assert [(row["_offset"], row["_value"]) for row in letters] == [(0, None), (1, None)]
-    assert all(row["_reason"].startswith("a tombstone with a wrong key: ") for row in letters)
+    assert all(row["_reason"].startswith("a deletion with a wrong key: ") for row in letters)
     assert deleting.ok("audit", "demo", "--deep") == ""
 
 
