@@ -389,6 +389,53 @@ def test_protobuf_reads_the_row_inside() -> None:
     assert made.deleted.to_pylist() == [False, True]
 
 
+HEARTBEAT = {
+    "type": "record", "name": "Heartbeat", "namespace": "io.debezium.connector.common",
+    "fields": [{"name": "ts_ms", "type": "long"}],
+}  # fmt: skip
+
+
+def of_registry(kind: str, writers: dict[int, str]) -> dict[str, Any]:
+    """Schemas of writers that are pinned, so the registry is never asked."""
+    pinned = {
+        f"http://none: writer {number}": {"id": number, "kind": kind, "text": schema, "references": []}
+        for number, schema in writers.items()
+    }
+    return {"registry": {"url": "http://none"}, "schemas": pinned}
+
+
+def framed(number: int, data: bytes) -> bytes:
+    return b"\0" + number.to_bytes(4, "big") + data
+
+
+def test_avro_knows_other_records_by_the_names_of_their_schemas() -> None:
+    other = {**HEARTBEAT, "namespace": "shop"}
+    writers = {5: json.dumps(HEARTBEAT), 6: json.dumps(ENVELOPE), 7: json.dumps(other)}
+    settings = {**of_schema(ENVELOPE), **of_registry("AVRO", writers), "key": {**of_schema(KEY), "part": "key"},
+                "tombstones": ["id"], "envelope": {"kind": "debezium"}}  # fmt: skip
+    removed = {"before": None, "after": None, "source": {"table": "t", "lsn": 1}, "op": "d", "ts_ms": 1}
+    values = [avro(HEARTBEAT, {"ts_ms": 1}), avro(ENVELOPE, removed), avro(other, {"ts_ms": 1})]
+    records = [(avro(KEY, {"id": 3}), framed(number, value)) for number, value in zip((5, 6, 7), values, strict=True)]
+    made = open_decoder(settings).decode(batch(records))
+    assert (made.filtered.to_pylist(), made.good.to_pylist(), made.deleted.to_pylist()) == ([0], [1], [True])
+    assert [(bad.index, bad.error) for bad in made.errors] == [(2, ErrorClass.SCHEMA)]
+
+
+def test_protobuf_knows_other_records_by_the_names_of_their_messages() -> None:
+    shop = proto("shop", {"Envelope": ["Value after = 1", "string op = 2"], "Value": ["int64 id = 1"]})
+    common = proto("io.debezium.connector.common", {"Heartbeat": ["int64 ts_ms = 1"]})
+    texts = {5: b64encode(common.SerializeToString()).decode(), 6: b64encode(shop.SerializeToString()).decode()}
+    reader = {"id": 6, "kind": "PROTOBUF", "text": texts[6], "references": []}
+    settings = {"format": "protobuf", "reader": reader, "message": "shop.Envelope", **of_registry("PROTOBUF", texts),
+                "key": {"format": "json", "schema": "id BIGINT NOT NULL", "part": "key"}, "tombstones": ["id"],
+                "envelope": {"kind": "debezium"}}  # fmt: skip
+    key, first = b'{"id": 1}', b"\0"  # the first message of the schema
+    made = open_decoder(settings).decode(
+        batch([(key, framed(5, first + b"\x08\x01")), (key, framed(6, first + b"\x12\x01d"))])
+    )
+    assert (made.filtered.to_pylist(), made.good.to_pylist(), made.errors) == ([0], [1], ())
+
+
 @pytest.mark.parametrize("schema", [VALUE, KEY])
 def test_a_schema_without_a_row_inside_is_refused(schema: Any) -> None:
     with pytest.raises(ConfigurationError, match="no record after"):

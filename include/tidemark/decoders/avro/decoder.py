@@ -1,6 +1,7 @@
 """Opens the decoder of Avro records, framed or with the schema of one file."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +13,8 @@ from tidemark.decoders.avro.reading import Reading, read
 from tidemark.decoders.avro.resolution import mismatch
 from tidemark.decoders.avro.row_inside import row_inside
 from tidemark.decoders.avro.types import AvroSchema, parsed
-from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, Decoder, ErrorClass
+from tidemark.decoders.base import NONE, REASON_LIMIT, BadRecord, Decoded, Decoder, ErrorClass
+from tidemark.decoders.deletions import in_order
 from tidemark.decoders.envelopes.base import open_envelope
 from tidemark.decoders.envelopes.enveloped import EnvelopeDecoder
 from tidemark.decoders.joined import joined
@@ -24,16 +26,21 @@ from tidemark.errors import ConfigurationError
 
 class AvroDecoder:
     """``reader`` decides the columns. With ``schemas`` each record names the schema it was written with, without them
-    all are written with the reader's."""
+    all are written with the reader's. Records whose schema has a name that ``is_other`` knows are filtered."""
 
     def __init__(
-        self, reader: RegisteredSchema, schemas: Schemas | None = None, part: RecordPart = RecordPart.VALUE
+        self,
+        reader: RegisteredSchema,
+        schemas: Schemas | None = None,
+        part: RecordPart = RecordPart.VALUE,
+        is_other: Callable[[str], bool] | None = None,
     ) -> None:
+        self._is_other = is_other
         self._reader = parsed(reader.text, reader.references)
         self._reader_name = reader.name
         self._schemas = schemas
         self._part = part
-        self._writers: dict[str, AvroSchema | str] = {}
+        self._writers: dict[str, AvroSchema | str | None] = {}
         self._fast: dict[str, FastReader | None] = {}
 
     @cached_property
@@ -48,6 +55,7 @@ class AvroDecoder:
         """Decode the values, or the keys, of a batch. Raises only when the registry does not answer."""
         errors: list[BadRecord] = []
         parts: list[tuple[pa.RecordBatch, pa.Array]] = []
+        filtered: list[pa.Array] = [NONE]
         if self._schemas is None:
             payloads = batch.column(self._part).cast(pa.binary())
             missing = pc.indices_nonzero(pc.is_null(payloads)).cast(pa.int64())
@@ -60,6 +68,9 @@ class AvroDecoder:
         errors += [BadRecord(at, f"it has no {self._part}", self._part.error) for at in missing.to_pylist()]
         for group in groups:
             writer = self._writer(group.writer)
+            if writer is None:
+                filtered.append(group.indices)
+                continue
             if isinstance(writer, str):
                 named = self._named(group.writer)
                 errors += [self._bad(at, writer, ErrorClass.SCHEMA, named) for at in group.indices.to_pylist()]
@@ -70,7 +81,7 @@ class AvroDecoder:
             if reading.bad:
                 named, owners = self._named(group.writer), group.indices.to_pylist()
                 errors += [self._bad(owners[at], reason, self._class(reason), named) for at, reason in reading.bad]
-        return joined(self.schema, parts, errors)
+        return replace(joined(self.schema, parts, errors), filtered=in_order(pa.concat_arrays(filtered)))
 
     def _read(self, group: WriterGroup, writer: AvroSchema) -> Reading:
         if group.writer not in self._fast:
@@ -78,21 +89,23 @@ class AvroDecoder:
         fast = self._fast[group.writer]
         return fast.read(group.data) if fast else read(group.data.to_pylist(), writer, self._reader)
 
-    def _writer(self, name: str) -> AvroSchema | str:
-        """The schema of a writer, or why none of its records can be read."""
+    def _writer(self, name: str) -> AvroSchema | str | None:
+        """The schema of a writer, or why none of its records can be read; None when they are filtered."""
         if self._schemas is None:
             return self._reader
         if name not in self._writers:
             self._writers[name] = self._resolved(name, self._schemas.writer_of(name, "AVRO"))
         return self._writers[name]
 
-    def _resolved(self, name: str, registered: RegisteredSchema | str) -> AvroSchema | str:
+    def _resolved(self, name: str, registered: RegisteredSchema | str) -> AvroSchema | str | None:
         if isinstance(registered, str):
             return registered
         try:
             writer = parsed(registered.text, registered.references)
         except ConfigurationError as problem:
             return f"schema {name} cannot be used: {problem.what}"
+        if self._is_other is not None and writer.is_record and self._is_other(writer.full["name"]):
+            return None
         reason = mismatch(writer.full, self._reader.full)
         return writer if reason is None else f"schema {name} does not resolve: {reason}"
 
@@ -122,8 +135,8 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
     reader = RegisteredSchema.from_dict(config["reader"])
     registry = config.get("registry")
     schemas = Schemas(registry, config.get("schemas", {})) if registry else None
-    decoder = AvroDecoder(reader, schemas, RecordPart(config.get("part", RecordPart.VALUE)))
+    part = RecordPart(config.get("part", RecordPart.VALUE))
     if "envelope" not in config:
-        return decoder
-    row = row_inside(reader.text, parsed(reader.text, reader.references))
-    return EnvelopeDecoder(decoder, open_envelope(config["envelope"], row))
+        return AvroDecoder(reader, schemas, part)
+    envelope = open_envelope(config["envelope"], row_inside(reader.text, parsed(reader.text, reader.references)))
+    return EnvelopeDecoder(AvroDecoder(reader, schemas, part, envelope.is_other_record), envelope)

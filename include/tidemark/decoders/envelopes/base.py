@@ -39,6 +39,11 @@ class Envelope(Protocol):
 
     row_name: str
 
+    @staticmethod
+    def is_other_record(name: str) -> bool:
+        """Whether records whose schema has this full name tell nothing about a row."""
+        ...
+
     @property
     def schema(self) -> pa.Schema:
         """The columns of rows."""

@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.decoders.base import Decoded, Decoder, schemas_of
+from tidemark.decoders.deletions import in_order
 from tidemark.decoders.envelopes.base import Envelope
 
 
@@ -33,6 +34,6 @@ class EnvelopeDecoder:
             read.good.take(unwrapped.good),
             tuple(sorted(errors)),
             unknown=read.unknown and read.unknown.inside(self._envelope.row_name),
-            filtered=read.good.take(unwrapped.filtered),
+            filtered=in_order(pa.concat_arrays([read.filtered, read.good.take(unwrapped.filtered)])),
             deletions=read.good.take(unwrapped.deletions),
         )

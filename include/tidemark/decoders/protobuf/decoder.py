@@ -1,6 +1,6 @@
 """Opens the decoder of Protobuf messages, framed or with the message of one file."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from tidemark.decoders.protobuf.reading import Messages
 from tidemark.decoders.protobuf_schema.descriptors import message_descriptor
 from tidemark.decoders.protobuf_schema.registered import descriptor_set_of
 from tidemark.decoders.protobuf_schema.shapes import MessageShape, message_shape
-from tidemark.decoders.schema_registry.framed_decoder import FramedDecoder, NotDecoded
+from tidemark.decoders.schema_registry.framed_decoder import FramedDecoder, NotDecoded, OtherRecords
 from tidemark.decoders.schema_registry.framing import RecordPart, WriterGroup
 from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.decoders.schema_registry.schemas import Schemas
@@ -38,13 +38,19 @@ class FramedMessageDecoder(FramedDecoder):
     """
 
     def __init__(
-        self, messages: Messages, message: str, reader: RegisteredSchema, schemas: Schemas, part: RecordPart
+        self,
+        messages: Messages,
+        message: str,
+        reader: RegisteredSchema,
+        schemas: Schemas,
+        part: RecordPart,
+        is_other: Callable[[str], bool] | None,
     ) -> None:
         super().__init__(messages.schema, reader, schemas, part)
-        self._messages, self._message = messages, message
-        self._reasons: dict[tuple[str, tuple[int, ...]], str | None] = {}
+        self._messages, self._message, self._is_other = messages, message, is_other
+        self._unread: dict[tuple[str, tuple[int, ...]], NotDecoded | OtherRecords | None] = {}
 
-    def _read(self, group: WriterGroup, named: str) -> Iterator[tuple[pa.Array, Decoded | NotDecoded]]:
+    def _read(self, group: WriterGroup, named: str) -> Iterator[tuple[pa.Array, Decoded | NotDecoded | OtherRecords]]:
         messages, without = by_message(group.data)
         yield (
             group.indices.take(pa.array(without, pa.int64())),
@@ -52,27 +58,31 @@ class FramedMessageDecoder(FramedDecoder):
         )
         for message in messages:
             indices = group.indices.take(message.positions)
-            reason = self._problem_with(group.writer, message.path)
-            if reason is not None:
-                yield indices, NotDecoded(reason)
+            unread = self._not_read(group.writer, message.path)
+            if unread is not None:
+                yield indices, unread
             else:
                 decoded = self._messages.read(message.data)
                 yield indices, replace(decoded, errors=tuple(replace(bad, schemas=named) for bad in decoded.errors))
 
-    def _problem_with(self, writer: str, path: tuple[int, ...]) -> str | None:
-        """Why the message at a path of a writer's schema is not the one to read; None when it is."""
-        if (writer, path) not in self._reasons:
-            self._reasons[writer, path] = self._looked_up(writer, path)
-        return self._reasons[writer, path]
+    def _not_read(self, writer: str, path: tuple[int, ...]) -> NotDecoded | OtherRecords | None:
+        """Why the message at a path of a writer's schema is not read; None when it is."""
+        if (writer, path) not in self._unread:
+            self._unread[writer, path] = self._looked_up(writer, path)
+        return self._unread[writer, path]
 
-    def _looked_up(self, writer: str, path: tuple[int, ...]) -> str | None:
+    def _looked_up(self, writer: str, path: tuple[int, ...]) -> NotDecoded | OtherRecords | None:
         registered = self._schemas.writer_of(writer, "PROTOBUF")
         if isinstance(registered, str):
-            return registered
+            return NotDecoded(registered)
         name = message_at(registered.text, path)
         if name is None:
-            return f"schema {writer} has no message at {list(path)}"
-        return None if name == self._message else f"it is a {name[:60]}, and {self._message[:60]} is read"
+            return NotDecoded(f"schema {writer} has no message at {list(path)}")
+        if name == self._message:
+            return None
+        if self._is_other is not None and self._is_other(name):
+            return OtherRecords()
+        return NotDecoded(f"it is a {name[:60]}, and {self._message[:60]} is read")
 
 
 def open_decoder(config: Mapping[str, Any]) -> Decoder:
@@ -80,15 +90,17 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
     reader = RegisteredSchema.from_dict(config["reader"])
     descriptors = descriptor_set_of(reader)
     messages = Messages(descriptors, config["message"], config.get("max_list_bytes"))
+    envelope = None
+    if "envelope" in config:
+        row = _row_inside(message_shape(message_descriptor(descriptors, config["message"])))
+        envelope = open_envelope(config["envelope"], row)
     decoder: Decoder = MessageDecoder(messages)
     if config.get("registry"):
         schemas = Schemas(config["registry"], config.get("schemas", {}))
         part = RecordPart(config.get("part", RecordPart.VALUE))
-        decoder = FramedMessageDecoder(messages, config["message"], reader, schemas, part)
-    if "envelope" not in config:
-        return decoder
-    row = _row_inside(message_shape(message_descriptor(descriptors, config["message"])))
-    return EnvelopeDecoder(decoder, open_envelope(config["envelope"], row))
+        is_other = envelope.is_other_record if envelope else None
+        decoder = FramedMessageDecoder(messages, config["message"], reader, schemas, part, is_other)
+    return EnvelopeDecoder(decoder, envelope) if envelope else decoder
 
 
 def _row_inside(envelope: MessageShape) -> pa.Schema:

@@ -25,6 +25,7 @@ from tidemark.positions import positions
 
 OF_ROWS: Final = ("r", "c", "u")
 OTHER_RECORDS: Final = ("m", "heartbeat", "transaction", "schema change")
+OTHER_SCHEMAS: Final = ("Heartbeat", "MessageValue", "SchemaChangeValue", "TransactionMetadataValue")
 SIGNAL_TABLE: Final = "debezium_signal"
 _TYPES: Final = {"text": pa.string(), "number": pa.int64(), "milliseconds": INSTANT}
 
@@ -33,6 +34,10 @@ class DebeziumEnvelope:
     """``row`` has the columns of ``after``; a number whose unit is known becomes a date or a time."""
 
     row_name = "after"
+
+    @staticmethod
+    def is_other_record(name: str) -> bool:
+        return name.startswith("io.debezium.connector.") and name.rpartition(".")[2] in OTHER_SCHEMAS
 
     def __init__(self, config: Mapping[str, Any], row: pa.Schema) -> None:
         self._further: dict[str, str] = config.get("columns", {})
