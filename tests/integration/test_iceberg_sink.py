@@ -25,9 +25,9 @@ from tidemark.connections import from_environment
 from tidemark.errors import Unavailable
 from tidemark.sinks.base import Owner
 from tidemark.sinks.iceberg.catalog import OpenCatalog
-from tidemark.sinks.iceberg.columns import stored_columns
 from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.table import Claim, IcebergTarget
+from tidemark.sinks.table_columns import stored_columns
 
 CHECKOUT = Path(__file__).parents[2]
 Make = Callable[..., IcebergWorld]

@@ -9,7 +9,7 @@ from tidemark.model.manifest import Manifest, Publication
 from tidemark.model.problem import Problem
 from tidemark.sinks.base import Contents, Expected, Ledger
 from tidemark.sinks.capabilities import MayBeRolledBack
-from tidemark.sinks.iceberg.columns import NUMBER, TOPIC_PARTITION
+from tidemark.sinks.column_names import NUMBER, TOPIC_PARTITION
 from tidemark.sinks.iceberg.files import manifests_in, rows_of_manifest
 from tidemark.sinks.iceberg.table import IcebergTarget
 

@@ -1,4 +1,4 @@
-"""The columns of the rows as the table needs them, and the differences between a table and what an attempt needs."""
+"""The schema of a table for columns of rows, and the differences between a table and what an attempt needs."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,44 +12,10 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import parse_transform
 from pyiceberg.types import DecimalType, DoubleType, FloatType, IcebergType, IntegerType, LongType, NestedField
 
-from tidemark.decoders.registry import tombstone_fields
 from tidemark.errors import SinkRefused
-from tidemark.event_time import INSTANT
-from tidemark.model.order import TransformOrder
-from tidemark.sinks.iceberg.partitioning import EVENT_TIME, Term
-from tidemark.transforms.sequence import columns_after
+from tidemark.sinks.iceberg.partitioning import Term
 
-TOPIC_PARTITION = "_topic_partition"
-IS_DELETED = "_is_deleted"
-# Iceberg keeps these names for itself: Spark reads no table that has such a column.
-_RENAMED = {"_partition": TOPIC_PARTITION, "_deleted": IS_DELETED}
-_PLACES = pa.schema(
-    [
-        ("_topic", pa.string()), (TOPIC_PARTITION, pa.int32()), ("_offset", pa.int64()), ("_timestamp", INSTANT),
-        ("_key", pa.binary()), ("_manifest_id", pa.int64()),
-    ]
-)  # fmt: skip
-NUMBER = "_row"  # of a row among those of its record, where a record may have several
 _SMALL = {pa.int8(): pa.int32(), pa.int16(): pa.int32()}
-
-
-def stored_columns(decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> pa.Schema:
-    """The columns of rows as a task stages them, with the types that they have before they are stored."""
-    columns = columns_after(decode, transforms)
-    number = [pa.field(NUMBER, pa.int32())] if columns.fans_out else []
-    deleted = [pa.field(IS_DELETED, pa.bool_())] if tombstone_fields(decode) else []
-    return pa.schema([*_PLACES, *number, *deleted, *columns.schema, pa.field(EVENT_TIME, INSTANT)])
-
-
-def stored_names(names: Sequence[str]) -> list[str]:
-    """The names in the table of columns of rows."""
-    return [_RENAMED.get(name, name) for name in names]
-
-
-def names_of_rows(stored: Sequence[str]) -> list[str]:
-    """The names that columns of the table have in rows; digests are made of these."""
-    before = {name: own for own, name in _RENAMED.items()}
-    return [before.get(name, name) for name in stored]
 
 
 def schema_for(columns: pa.Schema) -> Schema:

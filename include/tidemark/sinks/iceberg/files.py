@@ -27,10 +27,8 @@ from pyiceberg.types import LongType
 from tidemark.errors import SinkRefused, WorkFailed
 from tidemark.model.offsets import TopicPartition
 from tidemark.sinks.capabilities import NamedFile
-from tidemark.sinks.iceberg.columns import TOPIC_PARTITION
+from tidemark.sinks.column_names import MANIFEST_ID, TOPIC_PARTITION
 from tidemark.sinks.iceberg.staged import PARTITION, SPEC, root_of
-
-MANIFEST_ID = "_manifest_id"
 
 
 def staged_files(table: Table, sizes: Mapping[str, int]) -> list[DataFile]:

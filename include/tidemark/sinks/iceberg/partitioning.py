@@ -7,7 +7,6 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-EVENT_TIME: Final = "_event_time"  # the column that every row gets beside those of its record
 TIMES: Final = ("year", "month", "day", "hour")
 _TERM: Final = re.compile(
     r"(?:(?P<time>year|month|day|hour)\(\s*(?P<of_time>\w+)\s*\)"

@@ -16,12 +16,13 @@ from tidemark.config.s3 import S3Settings
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
 from tidemark.extras import problem_with_extra
-from tidemark.sinks.iceberg.partitioning import EVENT_TIME, Term
+from tidemark.sinks.column_names import EVENT_TIME, TOPIC_PARTITION
+from tidemark.sinks.iceberg.partitioning import Term
 from tidemark.sinks.settings import SinkSettings
 from tidemark.storage.base import is_s3
 from tidemark.suggestion import with_nearest
 
-NEVER_NULL = {"_topic": "string", "_topic_partition": "int32", "_offset": "int64", EVENT_TIME: "timestamp[us, tz=UTC]"}
+NEVER_NULL = {"_topic": "string", TOPIC_PARTITION: "int32", "_offset": "int64", EVENT_TIME: "timestamp[us, tz=UTC]"}
 _TABLE = r"[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62}){1,4}"
 _SECRET = re.compile(r"password|secret|token|credential|access-?key|uri$", re.IGNORECASE)
 

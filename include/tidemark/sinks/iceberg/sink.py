@@ -39,8 +39,8 @@ from tidemark.sinks.base import (
     WriteMode,
 )
 from tidemark.sinks.capabilities import KeepsDeadLetterFiles, MayBeRolledBack, NamedFile, NamesFiles
+from tidemark.sinks.column_names import names_of_rows
 from tidemark.sinks.iceberg.audit import differences_of_iceberg
-from tidemark.sinks.iceberg.columns import names_of_rows, stored_columns
 from tidemark.sinks.iceberg.evidence import DIGEST
 from tidemark.sinks.iceberg.file_io import try_write
 from tidemark.sinks.iceberg.files import has_row, manifests_in, named_files, rows_of_manifest
@@ -52,6 +52,7 @@ from tidemark.sinks.object_store.dead_letter_files import are_as_written
 from tidemark.sinks.object_store.folder_staging import staged_attempts, staged_manifests
 from tidemark.sinks.object_store.owner_file import note_target_in, noted_targets_in
 from tidemark.sinks.object_store.record_files import newest_record_in, record_in, rename_records
+from tidemark.sinks.table_columns import stored_columns
 from tidemark.storage.base import Move, ObjectStore
 from tidemark.storage.open import open_store
 

@@ -20,8 +20,7 @@ from tidemark.errors import SinkRefused
 from tidemark.model.order import Order, SinkOrder
 from tidemark.model.reasons import without_values
 from tidemark.model.receipt import ObjectKind
-from tidemark.sinks.iceberg.columns import stored_names
-from tidemark.sinks.iceberg.partitioning import EVENT_TIME
+from tidemark.sinks.column_names import EVENT_TIME, stored_names
 from tidemark.sinks.iceberg.staged import PARTITION, SPEC, data_folder
 from tidemark.sinks.staging.grouping import HASH_COLUMNS, grouped
 from tidemark.sinks.staging.partitioned_writer import PartitionedWriter, Target

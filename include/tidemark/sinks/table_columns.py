@@ -1,0 +1,27 @@
+"""The columns of the rows of a table in a lake, with their types before they are stored."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from tidemark.decoders.registry import tombstone_fields
+from tidemark.event_time import INSTANT
+from tidemark.model.order import TransformOrder
+from tidemark.sinks.column_names import EVENT_TIME, IS_DELETED, MANIFEST_ID, NUMBER, TOPIC_PARTITION
+from tidemark.transforms.sequence import columns_after
+
+_PLACES = pa.schema(
+    [
+        ("_topic", pa.string()), (TOPIC_PARTITION, pa.int32()), ("_offset", pa.int64()), ("_timestamp", INSTANT),
+        ("_key", pa.binary()), (MANIFEST_ID, pa.int64()),
+    ]
+)  # fmt: skip
+
+
+def stored_columns(decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> pa.Schema:
+    """The columns of rows as a task stages them, with the types that they have before they are stored."""
+    columns = columns_after(decode, transforms)
+    number = [pa.field(NUMBER, pa.int32())] if columns.fans_out else []
+    deleted = [pa.field(IS_DELETED, pa.bool_())] if tombstone_fields(decode) else []
+    return pa.schema([*_PLACES, *number, *deleted, *columns.schema, pa.field(EVENT_TIME, INSTANT)])
