@@ -14,6 +14,7 @@ from tidemark.errors import ConfigurationError
 EXTRAS: Final = {
     "airflow": ("airflow",),
     "connect": ("grpc", "grpc_status"),
+    "delta": ("deltalake",),
     "hive": ("pyiceberg", "pyiceberg_core", "requests", "sqlalchemy", "thrift"),
     "iceberg": ("pyiceberg", "pyiceberg_core", "requests", "sqlalchemy"),
 }

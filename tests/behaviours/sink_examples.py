@@ -22,7 +22,6 @@ from pyiceberg.table import Table
 
 from sandbox.services.s3 import Bucket
 from tests.sink_faces import prepare
-from tests.toys.delta_sink.settings import Settings as DeltaSettings
 from tests.toys.toy_sink.settings import Settings as ToySettings
 from tests.worlds.s3_world import Prefix
 from tests.worlds.topic_world import committed, delete_records, headers
@@ -39,6 +38,7 @@ from tidemark.model.receipt import Receipt, receipt_of_tasks
 from tidemark.processing.processor import BatchProcessor
 from tidemark.record_schema import HEADERS
 from tidemark.sinks.base import Sink
+from tidemark.sinks.delta.settings import Settings as DeltaSettings
 from tidemark.sinks.dynamodb.settings import Settings as DynamoSettings
 from tidemark.sinks.files.settings import Settings as FilesSettings
 from tidemark.sinks.iceberg.settings import Settings as IcebergSettings
@@ -349,7 +349,9 @@ class DeltaExample(Example):
     """A Delta table; a reader goes by its log."""
 
     def settings(self) -> SinkSettings:
-        return DeltaSettings.model_validate({"folder": "delta"}, context=LoadContext(self.folder, self.folder))
+        return DeltaSettings.model_validate(
+            {"location": "delta", "auto_create": True}, context=LoadContext(self.folder, self.folder)
+        )
 
     def seen(self) -> dict[int, tuple[int, str | None]]:
         root = str(self.folder / "delta")

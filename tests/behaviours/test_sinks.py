@@ -30,7 +30,6 @@ from tests.behaviours.sink_examples import (
     plan_two_manifests,
 )
 from tests.sink_faces import holds, put_into, same_output
-from tests.toys.delta_sink import DELTA
 from tests.toys.toy_sink import TOY
 from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
@@ -50,6 +49,7 @@ from tidemark.storage.s3 import S3Store
 
 LARGE = "large files in a bucket"
 EXAMPLES: dict[str, type[Example]] = {
+    "delta": DeltaExample,
     "dynamodb": DynamoExample,
     "files": FilesExample,
     "files in a bucket": S3Example,
@@ -59,7 +59,6 @@ EXAMPLES: dict[str, type[Example]] = {
     "topic": TopicExample,
     "totals": TotalsExample,
     "toy": ToyExample,
-    "delta": DeltaExample,
 }
 GOOD = {at for at in range(10, 40) if at % 10}
 BAD = {10, 20, 30}
@@ -84,7 +83,6 @@ def example(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Example]:
     monkeypatch.setitem(SINKS, "toy", TOY)
-    monkeypatch.setitem(SINKS, "delta", DELTA)
     if request.param == LARGE:
         monkeypatch.setattr(S3Store, "uploads_from", 1)
     with postgres.temporary_database("warehouse") as warehouse, ManifestDatabase(database, "test") as manifests:

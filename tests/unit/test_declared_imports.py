@@ -33,6 +33,7 @@ PROJECT = tomllib.loads((PACKAGE.parents[1] / "pyproject.toml").read_text())["pr
 # The modules that may import what an extra brings; all others must do with the plain install.
 ROOMS_OF_EXTRAS = {
     "airflow/": "airflow",
+    "sinks/delta/": "delta",
     "sinks/iceberg/": "iceberg",
     "spark/connected.py": "connect",
     "spark/python_daemon.py": "connect",  # of the server

@@ -1,0 +1,283 @@
+"""Publishes into a Delta table: one commit makes the files of an attempt the rows of its manifest.
+
+The table has a partition for each manifest, so the commit takes out what an earlier attempt put there. It also replaces
+the file that says which attempt at each manifest is in the table. So rows and evidence are there together or not at
+all, and what was committed is never taken back: a higher attempt replaces it. Owner, records, dead letters and staging
+lie in folders of the table whose names begin with ``_``.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+
+from tidemark.connections import Lookup
+from tidemark.errors import SinkRefused
+from tidemark.failpoints import failpoint
+from tidemark.model.dataset import Dataset
+from tidemark.model.digest import Digest
+from tidemark.model.findings import Finding, ok
+from tidemark.model.manifest import Manifest, Publication
+from tidemark.model.offsets import TopicPartition, range_from
+from tidemark.model.order import TransformOrder
+from tidemark.model.problem import Problem
+from tidemark.model.receipt import MALFORMED, ObjectKind, Receipt
+from tidemark.paths import RECORDS, RecordName, staging_folder
+from tidemark.sinks.base import Contents, Expected, Fence, Mark, Position, Record, Sink, Work, WriteMode
+from tidemark.sinks.capabilities import KeepsDeadLetterFiles, MayBeRolledBack, NamedFile, NamesFiles
+from tidemark.sinks.column_names import MANIFEST_ID, TOPIC_PARTITION
+from tidemark.sinks.delta.audit import differences_of_delta
+from tidemark.sinks.delta.columns import arrow_columns
+from tidemark.sinks.delta.files import digest_of_files, has_row
+from tidemark.sinks.delta.settings import Settings
+from tidemark.sinks.delta.table import DeltaTarget
+from tidemark.sinks.delta.writer import encoded_schema
+from tidemark.sinks.located import Located, RecordStatus
+from tidemark.sinks.object_store.dead_letter_files import are_as_written
+from tidemark.sinks.object_store.folder_staging import FolderStaging
+from tidemark.sinks.object_store.record_files import newest_record_in, record_in
+from tidemark.sinks.object_store.store_ledger import StoreLedger
+from tidemark.sinks.table_columns import stored_columns
+from tidemark.storage.base import Move, ObjectStore
+from tidemark.storage.open import open_store
+
+CLAIM: Final = f"{RECORDS}/_table.json"  # the pipeline of the table, and the identity that it got with its first owner
+
+
+class DeltaLedger(StoreLedger):
+    """Owner and records are files in the location of the table. A record counts when the table says that its attempt
+    is in it."""
+
+    record_word = "rows"
+
+    def __init__(self, pipeline_name: str, name: str, table: DeltaTarget) -> None:
+        super().__init__(pipeline_name, name, table.location, table.store)
+        self._table = table
+
+    def claim(self, database_id: str) -> None:
+        if self.owner() is None:
+            self.store.check()
+        super().claim(database_id)
+        if self._claimed() is None:
+            self.store.put_if_absent(CLAIM, _claim(self.pipeline_name, uuid4().hex))
+        claimed = self._claimed()
+        if claimed is None or claimed["pipeline"] != self.pipeline_name:
+            raise SinkRefused(
+                f"the table belongs to pipeline {claimed and claimed['pipeline']}",
+                next_step="give each pipeline a table of its own (sinks.delta.location), and join them in a view",
+                **self._table.context(),
+            )
+
+    def _claimed(self) -> dict[str, str] | None:
+        content = self.store.get(CLAIM)
+        try:
+            claim = json.loads(content or b"")
+            return {key: str(claim[key]) for key in ("pipeline", "identity")}
+        except MALFORMED:
+            return None
+
+    def position(self) -> Position | None:
+        claimed = self._claimed()
+        return Position(claimed["identity"], self._table.evidence().number) if claimed else None
+
+    def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
+        del own  # a table has the manifests of one pipeline
+        attempts = self._table.evidence().attempts.items()
+        return [RecordName(self.pipeline_name, manifest_id, attempt) for manifest_id, attempt in attempts
+                if manifest_id > above]  # fmt: skip
+
+    def recorded_attempt(self, manifest_id: int) -> int | None:
+        return self._table.evidence().attempts.get(manifest_id)
+
+    def record(self, name: RecordName) -> dict[str, Any] | None:
+        if self.recorded_attempt(name.manifest_id) != name.attempt:
+            return None  # the file of an attempt that did not commit, or has been replaced
+        return super().record(name)
+
+    def rename_pipeline(self, old: str) -> None:
+        """Records have the name in their key, and the claim has it; the log keeps the name of its time."""
+        super().rename_pipeline(old)
+        claimed = self._claimed()
+        if claimed is not None and claimed["pipeline"] == old:
+            self.store.put(CLAIM, _claim(self.pipeline_name, claimed["identity"]))
+
+
+def _claim(pipeline_name: str, identity: str) -> bytes:
+    return json.dumps({"pipeline": pipeline_name, "identity": identity}).encode()
+
+
+class DeltaStaging(FolderStaging):
+    """Staging below the location of the table; executors get the columns, and need no package of Delta."""
+
+    def __init__(self, table: DeltaTarget) -> None:
+        super().__init__(table.store)
+        self._table = table
+
+    def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
+        columns = encoded_schema(arrow_columns(self._table.loaded()))
+        return {**super().order(manifest_id, attempt), "columns": columns}
+
+
+class DeltaOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
+    """The rows of one table."""
+
+    write_mode = WriteMode.UPSERT
+
+    def __init__(self, ledger: DeltaLedger, table: DeltaTarget) -> None:
+        super().__init__(ledger.pipeline_name, ledger.name)
+        self.table = table
+        self.store = table.store
+        self._ledger = ledger
+        self._columns = pa.schema([])
+
+    def dataset(self) -> Dataset:
+        return Dataset.of_folder(self.store.root)
+
+    def exists(self) -> bool:
+        return self.table.load() is not None
+
+    def dead_letter_store(self) -> ObjectStore:
+        return self.store
+
+    def prepare(self, work: Work) -> None:
+        """Checks, or creates, the table and its columns, and notes that the attempt stages."""
+        self._columns = stored_columns(work.decode, work.transforms)
+        self.table.check(self._columns)
+        self.store.put(f"{staging_folder(work.manifest_id, work.attempt)}/open", b"")
+
+    def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
+        table = self.table.check(stored_columns(decode, transforms), change=False)
+        key = f"_staging/doctor-{uuid4().hex}"
+        try:
+            self.store.put_if_absent(key, b"probe")
+            self.store.move(key, f"{key}-moved", len(b"probe"))
+        finally:
+            self.store.delete([key, f"{key}-moved"])
+        tried = "objects can be created once, moved and removed (tried)"
+        if table is None:
+            yield ok(self.name, f"{tried}; the first attempt creates the table")
+        else:
+            yield ok(self.name, f"table, columns and properties are what an attempt needs; {tried}")
+
+    def wait_for_lower(self, manifest_id: int) -> None:
+        """Makes the commit of a lower attempt fail, if one may be about to commit."""
+        if self.store.folders(f"_staging/{manifest_id:010d}"):
+            self.table.fence()
+
+    def put(self, receipt: Receipt, record: Record, fence: Fence, mark: Mark) -> None:
+        """Steps 2 to 4: put files and the record into their places, where no reader looks yet, commit, then mark.
+
+        A restored database gives a number out again: the record of an older life is not replaced by another one.
+        """
+        fence()
+        manifest_id, attempt = receipt.manifest_id, receipt.attempt
+        name = RecordName(self.pipeline_name, manifest_id, attempt)
+        before = record_in(self.store, name)
+        is_there = self._ledger.recorded_attempt(manifest_id) == attempt
+        if (before is None and is_there) or (before and _is_of_other_rows(before, record)):
+            raise self.table.fenced_by_its_number(manifest_id, attempt)
+        if not is_there:
+            objects = receipt.objects_of(self.name)
+            self.store.move_each([Move(part.staged, part.path, part.bytes) for part in objects], fence, lambda: None)
+            self.store.put(str(name), json.dumps(record, sort_keys=True).encode())
+            self.store.sync([str(name), *(part.path for part in objects)])
+        failpoint("publish.mid")
+        if not is_there:
+            rows = self.parts(receipt, ObjectKind.DATA)
+            self.table.publish(manifest_id, attempt, rows, self._about(record), fence)
+        failpoint("publish.before_mark")
+        mark()
+
+    def _about(self, record: Record) -> dict[str, str]:
+        """What the commit says of a record to people and programs that have no manifest database."""
+        ranges = [range_from(part) for part in record["ranges"]]
+        places = [f"{covered.at.topic}-{covered.at.partition}[{covered.start},{covered.end})" for covered in ranges]
+        return {
+            "tidemark.pipeline": self.pipeline_name,
+            "tidemark.database": record["database"],
+            "tidemark.digest": record["digest"],
+            "tidemark.ranges": " ".join(places),
+            "tidemark.counts": json.dumps(record["counts"]),
+        }
+
+    def has(self, receipt: Receipt) -> bool:
+        """Whether the table and all dead letters are there: the rows were committed together with the evidence."""
+        dead = self.parts(receipt, ObjectKind.DEAD_LETTER)
+        return self.exists() and self.store.has({part.path: part.bytes for part in dead})
+
+    def same(self, before: Receipt, now: Receipt) -> bool:
+        """Reads all rows of the manifest: they must be those of ``now``, and the dead letters as they were written."""
+        dead = self.parts(before, ObjectKind.DEAD_LETTER)
+        if not self.has(before) or not are_as_written(self.store, dead):
+            return False
+        expected = sum((Digest.parse(part.digest) for part in self.parts(now, ObjectKind.DATA)), Digest.zero())
+        table = self.table.loaded()
+        if not {*self._columns.names} <= {*arrow_columns(table).names}:
+            return False
+        files = self.table.files_of_manifest(table, now.manifest_id)
+        try:
+            return digest_of_files(self.store, files, self._columns, MANIFEST_ID) == expected
+        except (OSError, pa.ArrowException):
+            return False
+
+    def discard(self, receipt: Receipt) -> None:
+        """Removes the dead letters and the record of an attempt that is not in the table. Its files of rows stay: older
+        versions of the table may name them, and VACUUM removes them in its time."""
+        if self._ledger.recorded_attempt(receipt.manifest_id) == receipt.attempt:
+            return
+        self.store.delete([str(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))])
+        self.store.delete(part.path for part in self.parts(receipt, ObjectKind.DEAD_LETTER))
+
+    def unvouched(self, expected: Expected) -> dict[int, dict[str, Any] | None]:
+        """Rows and evidence go back together, so these are what somebody has copied into the table, or all that is left
+        after somebody has removed the evidence."""
+        table = self.table.load()
+        if table is None:
+            return {}
+        present = {file.value for file in self.table.files(table) if file.rows != 0} - {None}
+        unknown = expected.not_own(present - self.table.evidence_of(table)[0].attempts.keys())
+        return {
+            manifest_id: newest_record_in(self.store, self.pipeline_name, manifest_id)
+            for manifest_id in sorted(unknown)
+        }
+
+    def named_files(self) -> list[NamedFile]:
+        table = self.table.load()
+        if table is None:
+            return []
+        files = sorted(self.table.files(table), key=lambda file: (file.value or 0, file.path))
+        return [NamedFile(f"{self.store.root}/{file.path}", file.rows or 0, file.bytes) for file in files]
+
+    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
+        return differences_of_delta(expected, contents, self, self._ledger, self.table, deep=deep)
+
+    def locate(
+        self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
+    ) -> Located:
+        files = self.table.files_of_manifest(self.table.loaded(), manifest.id)
+        place = {"_topic": at.topic, TOPIC_PARTITION: at.partition, "_offset": offset}
+        for file in files:
+            if has_row(self.store, [file], place, MANIFEST_ID):
+                where = f"{self.store.root}/{file.path}"
+                return Located(self.name, published.attempt, RecordStatus.HELD, "a row", ObjectKind.DATA, where)
+        dead_letter = self.located_dead_letter(published, receipt, at, offset)
+        if dead_letter is not None:
+            return dead_letter
+        if any(partition.gap_count > len(partition.gaps) for partition in receipt.partitions):
+            what = "the table does not hold it, and the manifest has more gaps than its receipt lists"
+            return Located(self.name, published.attempt, RecordStatus.NO_RECORD, what)
+        what = f"the table does not hold it; next: tidemark audit {self.pipeline_name} --deep"
+        return Located(self.name, published.attempt, RecordStatus.MISSING, what)
+
+
+def _is_of_other_rows(before: Mapping[str, Any], record: Record) -> bool:
+    return before.get("database") == record["database"] and before.get("digest") != record["digest"]
+
+
+def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:
+    store = open_store(settings.location, settings.store_settings(), lookup)
+    table = DeltaTarget(pipeline_name, settings, store, lookup)
+    ledger = DeltaLedger(pipeline_name, settings.name, table)
+    return Sink(ledger, DeltaStaging(table), DeltaOutput(ledger, table))

@@ -1,0 +1,261 @@
+"""One table as one sink of a pipeline sees it: its columns, its evidence, and the one commit that publishes a manifest.
+
+deltalake must not try a commit again by itself: the commit of another process may have put a higher attempt there
+meanwhile, or rewritten the files that this one takes out. So each try is built on the table as it is now, and is
+refused when the next version is there already. Then everything begins again.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction, RemoveAction
+
+from tidemark.connections import Lookup
+from tidemark.errors import Fenced, SinkRefused, Unavailable, WorkFailed
+from tidemark.failpoints import failpoint
+from tidemark.model.receipt import PublishedObject
+from tidemark.sinks.base import Fence
+from tidemark.sinks.column_names import MANIFEST_ID
+from tidemark.sinks.delta.client import DeltaClient
+from tidemark.sinks.delta.columns import arrow_columns, described, missing_columns, refuse_misfits, schema_for
+from tidemark.sinks.delta.evidence import Evidence
+from tidemark.sinks.delta.files import TableFile, added, files_of, now_ms
+from tidemark.sinks.delta.refusals import refuse_unfit
+from tidemark.sinks.delta.settings import Settings
+from tidemark.storage.base import ObjectStore
+
+TRIES: Final = 20  # of a commit, while others commit to the same table
+PAUSE_S: Final = 0.2  # after a refused commit; grows with each try
+NO_MANIFEST: Final = 0  # the partition of the evidence: ids of manifests begin with 1
+
+Action = AddAction | RemoveAction
+
+
+class DeltaTarget:
+    """The table, and the store of its location."""
+
+    def __init__(self, pipeline_name: str, settings: Settings, store: ObjectStore, lookup: Lookup) -> None:
+        self.pipeline_name = pipeline_name
+        self.location = settings.location
+        self.store = store
+        self._settings = settings
+        self._client = DeltaClient(settings, lookup)
+        self._known: tuple[str, Evidence] | None = None
+
+    def context(self, **more: object) -> dict[str, Any]:
+        return {"pipeline": self.pipeline_name, "sink": self._settings.name, "table": self._settings.location, **more}
+
+    # the table as it is
+
+    def load(self) -> DeltaTable | None:
+        """The newest state of the table; None when it is not there. Raises ``SinkRefused`` for a table with which rows
+        and evidence would not stay exact."""
+        table = self._client.load(self.context())
+        if table is not None:
+            refuse_unfit(table, self.context())
+        return table
+
+    def loaded(self) -> DeltaTable:
+        table = self.load()
+        if table is None:
+            raise SinkRefused(
+                "the table does not exist",
+                next_step="restore it, or let auto_create make a new one; then: tidemark retry {pipeline}",
+                **self.context(),
+            )
+        return table
+
+    def files(self, table: DeltaTable) -> list[TableFile]:
+        """The files with rows."""
+        return [file for file in files_of(table, MANIFEST_ID) if file.value != NO_MANIFEST]
+
+    def files_of_manifest(self, table: DeltaTable, manifest_id: int) -> list[TableFile]:
+        return [file for file in files_of(table, MANIFEST_ID) if file.value == manifest_id]
+
+    def evidence(self) -> Evidence:
+        table = self.load()
+        return Evidence() if table is None else self.evidence_of(table)[0]
+
+    def evidence_of(self, table: DeltaTable) -> tuple[Evidence, list[TableFile]]:
+        """What the table says of itself, and the files that say it; nothing is said when somebody has removed them."""
+        files = {file.path: file for file in files_of(table, MANIFEST_ID) if file.value == NO_MANIFEST}
+        told = {path: evidence for path in files if (evidence := self._evidence_in(path))}
+        newest = max(told.values(), key=lambda evidence: evidence.number, default=Evidence())
+        return newest, [files[path] for path in told]
+
+    def _evidence_in(self, path: str) -> Evidence | None:
+        """Kept, since the next commit writes another file."""
+        if self._known and self._known[0] == path:
+            return self._known[1]
+        with self._client.used(self.context()), self.store.open(path) as file:
+            evidence = Evidence.read(file)
+        if evidence is not None:
+            self._known = path, evidence
+        return evidence
+
+    # its columns
+
+    def check(self, columns: pa.Schema, *, change: bool = True) -> DeltaTable | None:
+        """The table with all ``columns``; creates it and what it lacks. Raises ``SinkRefused`` when it cannot be used.
+
+        Without ``change`` nothing is created, and None means that an attempt would create the table.
+        """
+        wanted = schema_for(columns, self.context())
+        table = self.load()
+        if table is None and self._settings.auto_create:
+            if not change:
+                return None
+            self._client.create(wanted, MANIFEST_ID, self.context())
+            table = self.load()
+        if table is None:
+            raise SinkRefused(
+                "the table does not exist",
+                next_step=f"write auto_create: true, or create it, partitioned by {MANIFEST_ID}, with the columns "
+                f"{described(wanted.fields)}",
+                **self.context(),
+            )
+        missing = missing_columns(table, wanted)
+        if missing and not self._settings.auto_create:
+            raise SinkRefused(
+                f"the table has no column {', '.join(field.name for field in missing)}",
+                next_step=f"write auto_create: true, or add to it: {described(missing)}",
+                **self.context(),
+            )
+        refuse_misfits(table, wanted, MANIFEST_ID, self.context())
+        return self._extended(table, wanted) if missing and change else table
+
+    def _extended(self, table: DeltaTable, wanted: Any) -> DeltaTable:
+        """Add the columns that are missing; when another slice did it at the same time, what it left out."""
+        for number in range(1, TRIES + 1):
+            missing = missing_columns(table, wanted)
+            if not missing:
+                return table
+            try:
+                table.alter.add_columns(missing)
+            except (DeltaError, OSError):
+                if number == TRIES:
+                    break
+                time.sleep(PAUSE_S * number)
+            table = self.loaded()
+        raise self._busy()
+
+    # the commit
+
+    def publish(
+        self,
+        manifest_id: int,
+        attempt: int,
+        objects: Sequence[PublishedObject],
+        about: Mapping[str, str],
+        fence: Fence,
+    ) -> None:
+        """Make these files, which are in their places, the rows of the manifest, in one commit.
+
+        Raises ``Fenced`` when a higher attempt has its rows in the table, or another one of the same number, and what
+        ``fence`` raises.
+        """
+
+        def changes(table: DeltaTable, evidence: Evidence) -> tuple[list[Action], Evidence]:
+            newest = evidence.attempts.get(manifest_id, 0)
+            if newest == attempt:
+                raise self.fenced_by_its_number(manifest_id, attempt)
+            fence()  # it knows more of a newer attempt than the table does
+            if newest > attempt:
+                raise Fenced(
+                    f"attempt {attempt} is fenced: attempt {newest} has its rows in the table",
+                    next_step="nothing to do here: the newer attempt does the work",
+                    **self.context(manifest=manifest_id),
+                )
+            removed = [file.removed(MANIFEST_ID) for file in self.files_of_manifest(table, manifest_id)]
+            put = added(self.store, table, MANIFEST_ID, manifest_id, objects)
+            return [*removed, *put], evidence.with_next(table.version() + 1, manifest_id, attempt)
+
+        transaction = Transaction(f"tidemark/{self.pipeline_name}/{self._settings.name}/{manifest_id}", attempt)
+        self._commit(changes, [transaction], about, fence, manifest=manifest_id, attempt=attempt)
+        if not self.store.has({part.path: part.bytes for part in objects}):
+            raise WorkFailed(
+                "a file was removed while the table began to name it: a VACUUM without a retention time",
+                next_step="the manifest is not published, and readers of the table fail until its next attempt: "
+                "tidemark retry {pipeline}",
+                **self.context(manifest=manifest_id),
+            )
+
+    def fenced_by_its_number(self, manifest_id: int, attempt: int) -> Fenced:
+        """The error of an attempt with a number that a restored database has used a second time."""
+        return Fenced(
+            f"attempt {attempt} is fenced: another attempt of this number has put other rows, for a database that was "
+            "restored since",
+            next_step="nothing to do here if a newer attempt is at work; else the next one goes on from there: "
+            "tidemark retry {pipeline}",
+            **self.context(manifest=manifest_id),
+        )
+
+    def fence(self) -> None:
+        """Commit the evidence again: what was built on an older version of the table is refused from now on."""
+        if self.load() is not None:
+            self._commit(lambda table, old: ([], Evidence(table.version() + 1, old.attempts)), [], {}, lambda: None)
+
+    def _commit(
+        self,
+        changes: Callable[[DeltaTable, Evidence], tuple[list[Action], Evidence]],
+        transactions: list[Transaction],
+        about: Mapping[str, str],
+        fence: Fence,
+        **more: object,
+    ) -> None:
+        """Commit what ``changes`` makes of the table and its evidence, however often others commit first."""
+        context = self.context(**more)
+        for number in range(1, TRIES + 1):
+            table = self.loaded()
+            evidence, told = self.evidence_of(table)
+            actions, after = changes(table, evidence)
+            said = self._written(after, arrow_columns(table))
+            removed = [file.removed(MANIFEST_ID) for file in told]
+            properties = CommitProperties(dict(about), max_commit_retries=0, app_transactions=transactions)
+            fence()
+            failpoint("publish.before_record")  # paused here, the commit is refused when others were faster
+            try:
+                table.create_write_transaction(
+                    [*actions, *removed, said], "append", table.schema(), [MANIFEST_ID], commit_properties=properties
+                )
+            except (DeltaError, OSError) as error:
+                if self._has_landed(after.number, said.path, error, context):
+                    break
+                time.sleep(PAUSE_S * number)
+                continue
+            break
+        else:
+            raise self._busy(**more)
+        self.store.sync([f"_delta_log/{after.number:020}.json"])
+
+    def _written(self, evidence: Evidence, columns: pa.Schema) -> AddAction:
+        path = f"{MANIFEST_ID}={NO_MANIFEST}/evidence-{evidence.number:020}-{uuid4().hex}.parquet"
+        with self.store.create(path) as file:
+            evidence.write(file, columns.remove(columns.get_field_index(MANIFEST_ID)))
+        self.store.sync([path])
+        size = self.store.size(path) or 0
+        return AddAction(path, size, {MANIFEST_ID: str(NO_MANIFEST)}, now_ms(), True, '{"numRecords": 0}')
+
+    def _has_landed(self, version: int, path: str, error: Exception, context: Mapping[str, object]) -> bool:
+        """Whether a commit without a clear answer was done; false when others have made this version.
+
+        Raises ``Unavailable`` when nobody has: then it was no refusal.
+        """
+        newest = self._client.load(context)
+        if newest is not None and newest.version() >= version:
+            table = self._client.load(context, version)
+            return table is not None and any(file.path == path for file in files_of(table, MANIFEST_ID))
+        with self._client.used(context):
+            raise error
+
+    def _busy(self, **more: object) -> Unavailable:
+        return Unavailable(
+            f"others committed to the table {TRIES} times while this commit was tried",
+            next_step="nothing was published; wait for what writes to the table, then: tidemark retry {pipeline}",
+            **self.context(**more),
+        )
