@@ -44,10 +44,8 @@ def differences_of_delta(
         audited = _Manifest(ledger.pipeline_name, manifest, publication, files.get(manifest.id, []), written, table)
         yield from audited.differences(deep=deep)
     for manifest_id in unvouched:
-        what = (
-            f"{ledger.target} has rows of manifest {manifest_id}, which this database does not know: another program "
-        )
-        yield Problem(None, f"{what}put them there", f"tidemark db adopt {ledger.pipeline_name} --why TEXT")
+        what = f"{ledger.target} has rows of manifest {manifest_id}, which this database does not know, and no evidence"
+        yield Problem(None, what, f"tidemark db adopt {ledger.pipeline_name} --why TEXT")
 
 
 def _strays(expected: Expected, ledger: Ledger, stray: set[int]) -> Iterator[Problem]:
@@ -122,10 +120,9 @@ class _Manifest:
         for part in rows.group_by(["_topic", TOPIC_PARTITION]).aggregate(bounds).to_pylist():
             covered = spans.get((part["_topic"], part[TOPIC_PARTITION]))
             if covered is None or part["_offset_min"] < covered.start or part["_offset_max"] >= covered.end:
-                place = f"{part['_topic']}-{part[TOPIC_PARTITION]} offsets {part['_offset_min']} to"
-                yield self._problem(
-                    f"the table has rows of it from {place} {part['_offset_max']}, which it does not cover"
-                )
+                offsets = f"{part['_offset_min']} to {part['_offset_max']}"
+                place = f"{part['_topic']}-{part[TOPIC_PARTITION]} offsets {offsets}"
+                yield self._problem(f"the table has rows of it from {place}, which it does not cover")
 
     def _problem(self, what: str) -> Problem:
         return Problem(self._manifest.id, what, self._replay)

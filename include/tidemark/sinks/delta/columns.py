@@ -87,7 +87,7 @@ def _fits(actual: Any, needed: Any) -> bool:
         return own_scale == scale and own >= other
     if isinstance(actual, str) and isinstance(needed, str) and (needed, actual) in _WIDER:
         return True
-    return _shape(actual) == _shape(needed)
+    return bool(_shape(actual) == _shape(needed))
 
 
 def _shape(kind: Any) -> Any:

@@ -46,7 +46,7 @@ def _unfit(table: DeltaTable) -> Iterator[tuple[str, str]]:
     unknown = {*(protocol.reader_features or ())} - _READER_FEATURES
     unknown |= {*(protocol.writer_features or ())} - _WRITER_FEATURES
     if unknown:
-        step = f"ALTER TABLE .. DROP FEATURE {sorted(unknown)[0]}, or {_NEW_TABLE}"
+        step = f"ALTER TABLE .. DROP FEATURE {min(unknown)}, or {_NEW_TABLE}"
         yield f"the table has the features {', '.join(sorted(unknown))}, which are not known here", step
     for column in json.loads(table.schema().to_json())["fields"]:
         rules = [key for key in column["metadata"] if key.startswith("delta.")]

@@ -218,9 +218,10 @@ class DeltaOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
             return False
         files = self.table.files_of_manifest(table, now.manifest_id)
         try:
-            return digest_of_files(self.store, files, self._columns, MANIFEST_ID) == expected
+            digest = digest_of_files(self.store, files, self._columns, MANIFEST_ID)
         except (OSError, pa.ArrowException):
             return False
+        return bool(digest == expected)
 
     def discard(self, receipt: Receipt) -> None:
         """Removes the dead letters and the record of an attempt that is not in the table. Its files of rows stay: older
@@ -273,7 +274,7 @@ class DeltaOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
 
 
 def _is_of_other_rows(before: Mapping[str, Any], record: Record) -> bool:
-    return before.get("database") == record["database"] and before.get("digest") != record["digest"]
+    return bool(before.get("database") == record["database"] and before.get("digest") != record["digest"])
 
 
 def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:

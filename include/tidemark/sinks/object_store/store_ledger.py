@@ -1,7 +1,7 @@
 """The ledger of a lake: a file says who owns it, and each record of an attempt is a file of its own."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tidemark.paths import RECORDS, RecordName
 from tidemark.sinks.base import Ledger, Owner
@@ -13,7 +13,7 @@ from tidemark.storage.base import ObjectStore
 class StoreLedger(Ledger):
     """What one sink of one pipeline asks of a lake that several pipelines may write."""
 
-    record_word = None
+    record_word: ClassVar[str | None] = None
 
     def __init__(self, pipeline_name: str, name: str, target: str, store: ObjectStore) -> None:
         super().__init__(pipeline_name, name, target)
