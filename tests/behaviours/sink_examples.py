@@ -23,7 +23,7 @@ from pyiceberg.table import Table
 from sandbox.services.s3 import Bucket
 from tests.sink_faces import prepare
 from tests.toys.toy_sink.settings import Settings as ToySettings
-from tests.worlds.s3_world import Prefix
+from tests.worlds.s3_world import Prefix, delta_options
 from tests.worlds.topic_world import committed, delete_records, headers
 from tidemark.config.base import LoadContext
 from tidemark.connections import from_environment
@@ -353,9 +353,20 @@ class DeltaExample(Example):
             {"location": "delta", "auto_create": True}, context=LoadContext(self.folder, self.folder)
         )
 
+    @property
+    def root(self) -> str:
+        return str(self.folder / "delta")
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {}
+
+    def table(self) -> DeltaTable:
+        return DeltaTable(self.root, storage_options=self.options)
+
     def seen(self) -> dict[int, tuple[int, str | None]]:
-        root = str(self.folder / "delta")
-        rows = DeltaTable(root).to_pyarrow_table().to_pylist() if DeltaTable.is_deltatable(root) else []
+        there = DeltaTable.is_deltatable(self.root, self.options)
+        rows = self.table().to_pyarrow_table().to_pylist() if there else []
         assert len({row["_offset"] for row in rows}) == len(rows), "nothing twice"
         return {row["_offset"]: (row["_manifest_id"], row["also"]) for row in rows}
 
@@ -364,7 +375,35 @@ class DeltaExample(Example):
         return {letter["_offset"] for file in files for letter in pq.read_table(file, partitioning=None).to_pylist()}
 
     def lose_a_row(self) -> None:
-        DeltaTable(self.folder / "delta").delete("_offset = 11")
+        self.table().delete("_offset = 11")
+
+
+@dataclass
+class DeltaInBucketExample(DeltaExample):
+    """The same in a folder of ``bucket``, which ``warehouse`` is the connection to."""
+
+    bucket: Bucket = field(kw_only=True)
+
+    def settings(self) -> SinkSettings:
+        self.place = self.bucket.below(f"{self.folder.name}/delta")
+        return DeltaSettings.model_validate(
+            {"location": self.place.root, "connection": CONNECTION, "auto_create": True}
+        )
+
+    @property
+    def root(self) -> str:
+        return self.place.root
+
+    @property
+    def options(self) -> dict[str, str]:
+        return delta_options(self.bucket)
+
+    def dead(self) -> set[int]:
+        below = Prefix(self.place)
+        records = [json.loads(below.content(str(name))) for name in self.sink.ledger.records()]
+        paths = [part["path"] for record in records for part in record["objects"] if part["kind"] == "dead_letter"]
+        files = [BytesIO(below.content(path)) for path in paths]
+        return {letter["_offset"] for file in files for letter in pq.read_table(file).to_pylist()}
 
 
 class ToyExample(Example):

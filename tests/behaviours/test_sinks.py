@@ -16,6 +16,7 @@ from tests.behaviours.sink_examples import (
     CONNECTION,
     RANGES,
     DeltaExample,
+    DeltaInBucketExample,
     DynamoExample,
     Example,
     FilesExample,
@@ -50,6 +51,7 @@ from tidemark.storage.s3 import S3Store
 LARGE = "large files in a bucket"
 EXAMPLES: dict[str, type[Example]] = {
     "delta": DeltaExample,
+    "delta in a bucket": DeltaInBucketExample,
     "dynamodb": DynamoExample,
     "files": FilesExample,
     "files in a bucket": S3Example,
@@ -60,6 +62,7 @@ EXAMPLES: dict[str, type[Example]] = {
     "totals": TotalsExample,
     "toy": ToyExample,
 }
+IN_A_BUCKET = (S3Example, DeltaInBucketExample)
 GOOD = {at for at in range(10, 40) if at % 10}
 BAD = {10, 20, 30}
 NO_JSON = "not JSON: Expecting property name enclosed in double quotes at character 1"
@@ -71,7 +74,7 @@ def test_every_registered_kind_of_sink_has_an_example() -> None:
 
 def marked(name: str) -> Any:
     """An example that is in a bucket runs on other stores, too."""
-    return pytest.param(name, marks=[pytest.mark.bucket] if EXAMPLES[name] is S3Example else [])
+    return pytest.param(name, marks=[pytest.mark.bucket] if EXAMPLES[name] in IN_A_BUCKET else [])
 
 
 @pytest.fixture(params=map(marked, EXAMPLES), ids=str)
@@ -87,7 +90,7 @@ def example(
         monkeypatch.setattr(S3Store, "uploads_from", 1)
     with postgres.temporary_database("warehouse") as warehouse, ManifestDatabase(database, "test") as manifests:
         more: dict[str, Any] = {}
-        if EXAMPLES[request.param] is S3Example:
+        if EXAMPLES[request.param] in IN_A_BUCKET:
             s3 = request.getfixturevalue("s3")
             warehouse, more = s3.connection(), {"bucket": s3}
         if EXAMPLES[request.param] is DynamoExample:

@@ -14,7 +14,7 @@ import pytest
 from botocore.exceptions import ClientError
 from click.testing import Result
 
-from sandbox.services.s3 import VARIABLES, Bucket
+from sandbox.services.s3 import REGION, VARIABLES, Bucket
 from tests.worlds.forked_command import UPLOADS_FROM
 from tests.worlds.world import Place, World
 from tidemark.database.client import ManifestDatabase
@@ -22,6 +22,14 @@ from tidemark.storage.s3 import S3Store
 
 CONNECTION = "lake_keys"
 ENCRYPTS = pytest.mark.skipif(VARIABLES["root"] in os.environ, reason="not every store has keys to encrypt with")
+
+
+def delta_options(bucket: Bucket) -> dict[str, str]:
+    """Access to a bucket as a reader with deltalake has it."""
+    return {
+        "aws_access_key_id": bucket.key_id, "aws_secret_access_key": bucket.secret, "aws_region": REGION,
+        "aws_endpoint_url": bucket.endpoint_url, "aws_allow_http": "true",
+    }  # fmt: skip
 
 
 class Prefix:
