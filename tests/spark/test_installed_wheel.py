@@ -80,6 +80,7 @@ event_time: {on_invalid: source_timestamp}
 """
 NEEDS_EXTRA = {
     "connect": "spark: {engine: connect}\nsinks: [{files: {root: lake}}]\n",
+    "delta": "sinks: [{delta: {location: prices}}]\n",
     "hive": "sinks: [{iceberg: {catalog: hive, connection: hive, table: a.prices, warehouse: w}}]\n",
     "iceberg": "sinks: [{iceberg: {connection: catalog, table: a.prices, warehouse: w}}]\n",
 }

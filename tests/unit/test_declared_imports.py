@@ -258,6 +258,7 @@ ICEBERG = (
     "  - files:\n      root: lake\n",
     "  - iceberg:\n      connection: lakehouse\n      table: sales.flights\n      warehouse: lake\n",
 )
+DELTA = ("  - files:\n      root: lake\n", "  - delta:\n      location: lake\n")
 HIVE = ("  - files:\n      root: lake\n", "  - iceberg:\n      connection: c\n      table: a.b\n      catalog: hive\n")
 CONNECT = ("sinks:\n", "spark:\n  engine: connect\nsinks:\n")
 
@@ -265,6 +266,7 @@ CONNECT = ("sinks:\n", "spark:\n  engine: connect\nsinks:\n")
 @pytest.mark.parametrize(
     ("absent", "change", "place", "extra"),
     [
+        ("deltalake", DELTA, "sinks[0].delta", "delta"),
         ("pyiceberg", ICEBERG, "sinks[0].iceberg", "iceberg"),
         ("requests", ICEBERG, "sinks[0].iceberg", "iceberg"),
         ("thrift", HIVE, "sinks[0].iceberg", "hive"),

@@ -25,8 +25,10 @@ CONNECTION = "tables"
 
 @dataclass
 class DeltaWorld(World):
-    """A world with a Delta table as its sink, in a folder or, with ``bucket``, there; ``endpoint_url`` may be a proxy in
-    front of it. ``delta`` replaces keys of the sink. ``has_lake`` adds a lake."""
+    """A world with a Delta table as its sink, in a folder or in ``bucket``.
+
+    ``endpoint_url`` may be a proxy in front of that. ``delta`` replaces keys of the sink. ``has_lake`` adds a lake.
+    """
 
     delta: dict[str, Any] | None = None
     has_lake: bool = False

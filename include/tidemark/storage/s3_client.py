@@ -154,10 +154,10 @@ def options_of_delta(settings: Mapping[str, Any], lookup: Lookup) -> dict[str, s
     }
     with translated("open", str(given.endpoint_url or "S3")):
         session = _session(given)
-        found = session.get_credentials()
-        if found is None:
+        credentials = session.get_credentials()
+        if credentials is None:
             raise NoCredentialsError
-        keys = found.get_frozen_credentials()
+        keys = credentials.get_frozen_credentials()
     options |= {"aws_access_key_id": Secret(keys.access_key), "aws_secret_access_key": Secret(keys.secret_key)}
     options["aws_region"] = _region(given, session)
     if keys.token:

@@ -22,14 +22,14 @@ _FOOTER: Final = b"tidemark.evidence"
 
 
 @dataclass(frozen=True)
-class Evidence:
+class TableEvidence:
     """``attempts`` has the attempt by manifest; ``number`` is 0 while nothing was published."""
 
     number: int = 0
     attempts: Mapping[int, int] = field(default_factory=dict)
 
-    def with_next(self, number: int, manifest_id: int, attempt: int) -> "Evidence":
-        return Evidence(number, {**self.attempts, manifest_id: attempt})
+    def with_next(self, number: int, manifest_id: int, attempt: int) -> "TableEvidence":
+        return TableEvidence(number, {**self.attempts, manifest_id: attempt})
 
     def write(self, file: BinaryIO, columns: pa.Schema) -> None:
         """Write the Parquet file, without rows of these columns."""
@@ -37,7 +37,7 @@ class Evidence:
         pq.write_table(schema.empty_table(), file)
 
     @classmethod
-    def read(cls, file: BinaryIO) -> "Evidence | None":
+    def read(cls, file: BinaryIO) -> "TableEvidence | None":
         """None for a file that has none, or a damaged one."""
         try:
             return _decoded((pq.read_metadata(file).metadata or {})[_FOOTER].decode())
@@ -45,7 +45,7 @@ class Evidence:
             return None
 
 
-def _encoded(evidence: Evidence) -> str:
+def _encoded(evidence: TableEvidence) -> str:
     """Ids as steps, which are mostly 1 as attempts are: so a manifest takes less than a byte."""
     ids = sorted(evidence.attempts)
     steps = [after - before for before, after in zip([0, *ids], ids, strict=False)]
@@ -53,10 +53,10 @@ def _encoded(evidence: Evidence) -> str:
     return b64encode(zlib.compress(json.dumps(content).encode())).decode()
 
 
-def _decoded(text: str) -> Evidence:
+def _decoded(text: str) -> TableEvidence:
     number, steps, attempts = json.loads(zlib.decompress(b64decode(text)))
-    manifest_id, by_manifest = 0, {}
+    manifest_id, attempt_of = 0, {}
     for step, attempt in zip(steps, attempts, strict=True):
         manifest_id += step
-        by_manifest[manifest_id] = attempt
-    return Evidence(number, by_manifest)
+        attempt_of[manifest_id] = attempt
+    return TableEvidence(number, attempt_of)

@@ -23,7 +23,7 @@ from tidemark.sinks.base import Fence
 from tidemark.sinks.column_names import MANIFEST_ID
 from tidemark.sinks.delta.client import DeltaClient
 from tidemark.sinks.delta.columns import arrow_columns, described, missing_columns, refuse_misfits, schema_for
-from tidemark.sinks.delta.evidence import Evidence
+from tidemark.sinks.delta.evidence import TableEvidence
 from tidemark.sinks.delta.files import TableFile, added, files_of, now_ms
 from tidemark.sinks.delta.refusals import refuse_unfit
 from tidemark.sinks.delta.settings import Settings
@@ -45,7 +45,7 @@ class DeltaTarget:
         self.store = store
         self._settings = settings
         self._client = DeltaClient(settings, lookup)
-        self._known: tuple[str, Evidence] | None = None
+        self._known: tuple[str, TableEvidence] | None = None
 
     def context(self, **more: object) -> dict[str, Any]:
         return {"pipeline": self.pipeline_name, "sink": self._settings.name, "table": self._settings.location, **more}
@@ -77,23 +77,23 @@ class DeltaTarget:
     def files_of_manifest(self, table: DeltaTable, manifest_id: int) -> list[TableFile]:
         return [file for file in files_of(table, MANIFEST_ID) if file.value == manifest_id]
 
-    def evidence(self) -> Evidence:
+    def evidence(self) -> TableEvidence:
         table = self.load()
-        return Evidence() if table is None else self.evidence_of(table)[0]
+        return TableEvidence() if table is None else self.evidence_of(table)[0]
 
-    def evidence_of(self, table: DeltaTable) -> tuple[Evidence, list[TableFile]]:
-        """What the table says of itself, and the files that say it; nothing is said when somebody has removed them."""
+    def evidence_of(self, table: DeltaTable) -> tuple[TableEvidence, list[TableFile]]:
+        """What the table says of itself, and the files that say it; nothing is written when somebody has removed them."""
         files = {file.path: file for file in files_of(table, MANIFEST_ID) if file.value == NO_MANIFEST}
         told = {path: evidence for path in files if (evidence := self._evidence_in(path))}
-        newest = max(told.values(), key=lambda evidence: evidence.number, default=Evidence())
+        newest = max(told.values(), key=lambda evidence: evidence.number, default=TableEvidence())
         return newest, [files[path] for path in told]
 
-    def _evidence_in(self, path: str) -> Evidence | None:
+    def _evidence_in(self, path: str) -> TableEvidence | None:
         """Kept, since the next commit writes another file."""
         if self._known and self._known[0] == path:
             return self._known[1]
         with self._client.used(self.context()), self.store.open(path) as file:
-            evidence = Evidence.read(file)
+            evidence = TableEvidence.read(file)
         if evidence is not None:
             self._known = path, evidence
         return evidence
@@ -160,7 +160,7 @@ class DeltaTarget:
         ``fence`` raises.
         """
 
-        def changes(table: DeltaTable, evidence: Evidence) -> tuple[list[Action], Evidence]:
+        def changes(table: DeltaTable, evidence: TableEvidence) -> tuple[list[Action], TableEvidence]:
             newest = evidence.attempts.get(manifest_id, 0)
             if newest == attempt:
                 raise self.fenced_by_its_number(manifest_id, attempt)
@@ -198,11 +198,13 @@ class DeltaTarget:
     def fence(self) -> None:
         """Commit the evidence again: what was built on an older version of the table is refused from now on."""
         if self.load() is not None:
-            self._commit(lambda table, old: ([], Evidence(table.version() + 1, old.attempts)), [], {}, lambda: None)
+            self._commit(
+                lambda table, old: ([], TableEvidence(table.version() + 1, old.attempts)), [], {}, lambda: None
+            )
 
     def _commit(
         self,
-        changes: Callable[[DeltaTable, Evidence], tuple[list[Action], Evidence]],
+        changes: Callable[[DeltaTable, TableEvidence], tuple[list[Action], TableEvidence]],
         transactions: list[Transaction],
         about: Mapping[str, str],
         fence: Fence,
@@ -214,17 +216,17 @@ class DeltaTarget:
             table = self.loaded()
             evidence, told = self.evidence_of(table)
             actions, after = changes(table, evidence)
-            said = self._written(after, arrow_columns(table))
+            written = self._written(after, arrow_columns(table))
             removed = [file.removed(MANIFEST_ID) for file in told]
             properties = CommitProperties(dict(about), max_commit_retries=0, app_transactions=transactions)
             fence()
             failpoint("publish.before_record")  # paused here, the commit is refused when others were faster
             try:
                 table.create_write_transaction(
-                    [*actions, *removed, said], "append", table.schema(), [MANIFEST_ID], commit_properties=properties
+                    [*actions, *removed, written], "append", table.schema(), [MANIFEST_ID], commit_properties=properties
                 )
             except (DeltaError, OSError) as error:
-                if self._has_landed(after.number, said.path, error, context):
+                if self._has_landed(after.number, written.path, error, context):
                     break
                 time.sleep(PAUSE_S * number)
                 continue
@@ -233,7 +235,7 @@ class DeltaTarget:
             raise self._busy(**more)
         self.store.sync([f"_delta_log/{after.number:020}.json"])
 
-    def _written(self, evidence: Evidence, columns: pa.Schema) -> AddAction:
+    def _written(self, evidence: TableEvidence, columns: pa.Schema) -> AddAction:
         path = f"{MANIFEST_ID}={NO_MANIFEST}/evidence-{evidence.number:020}-{uuid4().hex}.parquet"
         with self.store.create(path) as file:
             evidence.write(file, columns.remove(columns.get_field_index(MANIFEST_ID)))
