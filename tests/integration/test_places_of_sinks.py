@@ -79,9 +79,12 @@ def by_other_names(world: AllSinksWorld, catalog: str) -> list[dict[str, Any]]:
     """The sinks of a world once more: each comes to the same place by another name."""
     world.lake.mkdir(parents=True)
     (world.folder / "link").symlink_to(world.lake)
+    (world.folder / "delta").mkdir()
+    (world.folder / "tables").symlink_to(world.folder / "delta")
     world.targets |= {"other": world.targets["warehouse"], "catalog": catalog, "region": world.targets["dynamodb"]}
     again = {
         "files": {"root": str(world.folder / "link")},
+        "delta": {"location": str(world.folder / "tables")},
         "postgres": {"connection": "other"},
         "totals": {"connection": "other"},
         "topic": {"bootstrap_servers": world.broker.bootstrap_servers.replace("127.0.0.1", "localhost")},
@@ -365,11 +368,16 @@ def test_a_folder_in_the_folder_of_another_sink_is_refused(make_topic_world: Mak
     assert "one lies in the other; give each a folder of its own" in refused.stdout + refused.stderr
 
 
-@pytest.fixture(params=["files", "iceberg", "dynamodb"])
+MAKERS = {
+    "files": "make_world", "iceberg": "make_iceberg_world", "delta": "make_delta_world",
+    "dynamodb": "make_dynamo_world",
+}  # fmt: skip
+
+
+@pytest.fixture(params=["files", "iceberg", "delta", "dynamodb"])
 def with_dead_letters(request: pytest.FixtureRequest) -> World:
     """A sink of each kind that keeps dead letters in files, with two manifests published."""
-    maker = {"files": "make_world", "iceberg": "make_iceberg_world", "dynamodb": "make_dynamo_world"}[request.param]
-    world: World = request.getfixturevalue(maker)()
+    world: World = request.getfixturevalue(MAKERS[request.param])()
     world.produce(60, bad_every=13)
     world.ok("run", "demo")
     return world

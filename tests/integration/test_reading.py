@@ -17,6 +17,7 @@ from sandbox.bootstrap.checkout import CHECKOUT, STATE
 from sandbox.bootstrap.jars import fetch_for_tests
 from sandbox.services.dynamodb import KEY_ID, SECRET, DynamoDB
 from sandbox.services.s3 import REGION, Bucket
+from tests.worlds.delta_world import DeltaWorld
 from tests.worlds.dynamo_world import DynamoWorld
 from tests.worlds.iceberg_world import TABLE, IcebergWorld
 from tests.worlds.s3_world import S3World
@@ -214,6 +215,17 @@ def test_an_iceberg_table_is_read_by_its_catalog(make_iceberg_world: Callable[..
     for snippet in read:
         columns = ["_topic", "_topic_partition", "_offset"]
         [rows] = run(world, snippet, {"rows": columns}, names, fetch_for_tests("iceberg", STATE))
+        assert places(rows) == expected, snippet
+
+
+def test_a_delta_table_is_read_by_its_log(make_delta_world: Callable[..., DeltaWorld], run: Run) -> None:
+    world = make_delta_world()
+    expected = publish(world)
+    read = snippets("A Delta table")
+    assert len(read) == 2
+    for snippet in read:
+        columns = ["_topic", "_topic_partition", "_offset"]
+        [rows] = run(world, snippet, {"rows": columns}, {"tables/orders": world.location})
         assert places(rows) == expected, snippet
 
 

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import pyarrow.parquet as pq
 
 from sandbox.services.dynamodb import DynamoDB
+from tests.worlds.delta_world import DeltaWorld
 from tests.worlds.iceberg_readers import read_by_duckdb
 from tests.worlds.iceberg_world import IcebergWorld
 from tests.worlds.table_world import TABLE_SCHEMA, TableWorld
@@ -15,7 +16,7 @@ from tests.worlds.totals_world import Key, TotalsWorld, key_of
 from tests.worlds.world import Place, World
 
 W = TypeVar("W", bound=World)
-KINDS: tuple[type[World], ...] = (World, TableWorld, TopicWorld, IcebergWorld, TotalsWorld)
+KINDS: tuple[type[World], ...] = (World, TableWorld, TopicWorld, IcebergWorld, DeltaWorld, TotalsWorld)
 OF_VERSIONS = {"oldest": "min(version)", "newest": "max(version)"}
 
 
@@ -73,6 +74,8 @@ class AllSinksWorld(World):
         assert Counter(read_by_duckdb(shown.metadata_location)) == iceberg.rows()
         versions = self.versions()
         rows = shown.scan(selected_fields=("_topic", "_topic_partition", "_offset", "version")).to_arrow().to_pylist()
+        assert {(row["_topic"], row["_topic_partition"], row["_offset"]): row["version"] for row in rows} == versions
+        rows = self.seen_as(DeltaWorld).all_rows()
         assert {(row["_topic"], row["_topic_partition"], row["_offset"]): row["version"] for row in rows} == versions
         rows = table.query("SELECT _topic, _partition, _offset, version FROM public.latest")
         assert {place_of(row): row["version"] for row in rows}.items() <= versions.items()

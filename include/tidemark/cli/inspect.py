@@ -119,7 +119,7 @@ def show(command: click.Context, manifest_id: int, compare: bool, as_json: bool)
 def objects(environment: Environment, pipeline_name: str, sink: str | None, dead_letters: bool, as_json: bool) -> None:
     """Print the published paths: the exact reader.
 
-    Of an Iceberg table the files of its current snapshot.
+    Of an Iceberg table the files of its current snapshot, of a Delta table those of its newest version.
     """
     with database_of(environment) as database, ExitStack() as connections:
         check_pipeline(environment, database, pipeline_name)

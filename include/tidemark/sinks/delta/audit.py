@@ -1,6 +1,7 @@
 """The audit of a Delta table: every row is of a published manifest, and every published row is there."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +14,7 @@ from tidemark.sinks.capabilities import MayBeRolledBack
 from tidemark.sinks.column_names import MANIFEST_ID, NUMBER, TOPIC_PARTITION
 from tidemark.sinks.delta.files import TableFile, is_as_written, rows_of_files
 from tidemark.sinks.delta.table import DeltaTarget
+from tidemark.sinks.delta.writer import in_table
 
 _PLACES = pa.schema([("_topic", pa.string()), (TOPIC_PARTITION, pa.int32()), ("_offset", pa.int64())])
 
@@ -40,7 +42,8 @@ def differences_of_delta(
         if expected.given_up(manifest.id, publication.attempt) or evidence.get(manifest.id) != publication.attempt:
             continue
         receipt = expected.receipt(manifest.id, publication.attempt)
-        written = output.parts(receipt, ObjectKind.DATA) if receipt else []
+        parts = output.parts(receipt, ObjectKind.DATA) if receipt else []
+        written = [replace(part, path=in_table(part.staged, manifest.id)) for part in parts]
         audited = _Manifest(ledger.pipeline_name, manifest, publication, files.get(manifest.id, []), written, table)
         yield from audited.differences(deep=deep)
     for manifest_id in unvouched:

@@ -22,6 +22,9 @@ _UNFIT_NAME: Final = re.compile(r"[ ,;{}()\n\t=]")  # only a table with column m
 _UNFIT_TYPES: Final = ("time32", "time64", "duration", "halffloat", "decimal256", "timestamp[ns")
 
 
+TARGET: Final = "Delta table "  # before the location: readers go by the log, so this is no lake
+
+
 class Settings(SinkSettings):
     """A Delta table with all rows; each manifest is one commit. ``location`` is absolute after loading."""
 
@@ -67,14 +70,14 @@ class Settings(SinkSettings):
 
     @property
     def target(self) -> str:
-        return self.location
+        return f"{TARGET}{self.location}"
 
     def own_folder(self, pipeline_name: str) -> str:
         del pipeline_name  # it says where the table is
         return self.location
 
     def meets_target(self, target: str) -> bool:
-        return one_lies_in_the_other(self.location, target)
+        return one_lies_in_the_other(self.location, target.removeprefix(TARGET))
 
     def store_settings(self) -> dict[str, Any]:
         """Access to the store, without secrets; empty for a folder."""
@@ -102,7 +105,7 @@ class Settings(SinkSettings):
 
     def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
         del pipeline_name, topic
-        return f"{self.location}/_dead_letters" if when is None else self.location
+        return f"{self.location}/_dead_letters" if when is None else self.target
 
     def connections(self) -> set[str]:
         return {self.connection} if self.connection else set()

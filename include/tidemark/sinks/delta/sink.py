@@ -8,6 +8,8 @@ lie in folders of the table whose names begin with ``_``.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
@@ -23,7 +25,7 @@ from tidemark.model.manifest import Manifest, Publication
 from tidemark.model.offsets import TopicPartition, range_from
 from tidemark.model.order import TransformOrder
 from tidemark.model.problem import Problem
-from tidemark.model.receipt import MALFORMED, ObjectKind, Receipt
+from tidemark.model.receipt import MALFORMED, ObjectKind, PublishedObject, Receipt
 from tidemark.paths import RECORDS, RecordName, staging_folder
 from tidemark.sinks.base import Contents, Expected, Fence, Mark, Position, Record, Sink, Work, WriteMode
 from tidemark.sinks.capabilities import KeepsDeadLetterFiles, MayBeRolledBack, NamedFile, NamesFiles
@@ -31,9 +33,9 @@ from tidemark.sinks.column_names import MANIFEST_ID, TOPIC_PARTITION
 from tidemark.sinks.delta.audit import differences_of_delta
 from tidemark.sinks.delta.columns import arrow_columns
 from tidemark.sinks.delta.files import digest_of_files, has_row
-from tidemark.sinks.delta.settings import Settings
+from tidemark.sinks.delta.settings import TARGET, Settings
 from tidemark.sinks.delta.table import DeltaTarget
-from tidemark.sinks.delta.writer import encoded_schema
+from tidemark.sinks.delta.writer import encoded_schema, in_table
 from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.object_store.dead_letter_files import are_as_written
 from tidemark.sinks.object_store.folder_staging import FolderStaging
@@ -52,9 +54,13 @@ class DeltaLedger(StoreLedger):
 
     record_word = "rows"
 
-    def __init__(self, pipeline_name: str, name: str, table: DeltaTarget) -> None:
-        super().__init__(pipeline_name, name, table.location, table.store)
+    def __init__(self, pipeline_name: str, settings: Settings, table: DeltaTarget) -> None:
+        super().__init__(pipeline_name, settings.name, settings.target, table.store)
+        self._location = Path(settings.location)
         self._table = table
+
+    def is_at(self, target: str) -> bool:
+        return target.startswith(TARGET) and Path(target.removeprefix(TARGET)).resolve() == self._location.resolve()
 
     def claim(self, database_id: str) -> None:
         if self.owner() is None:
@@ -179,16 +185,22 @@ class DeltaOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         if (before is None and is_there) or (before and _is_of_other_rows(before, record)):
             raise self.table.fenced_by_its_number(manifest_id, attempt)
         if not is_there:
-            objects = receipt.objects_of(self.name)
+            objects = [*self.rows(receipt), *self.parts(receipt, ObjectKind.DEAD_LETTER)]
             self.store.move_each([Move(part.staged, part.path, part.bytes) for part in objects], fence, lambda: None)
             self.store.put(str(name), json.dumps(record, sort_keys=True).encode())
             self.store.sync([str(name), *(part.path for part in objects)])
         failpoint("publish.mid")
         if not is_there:
-            rows = self.parts(receipt, ObjectKind.DATA)
-            self.table.publish(manifest_id, attempt, rows, self._about(record), fence)
+            self.table.publish(manifest_id, attempt, self.rows(receipt), self._about(record), fence)
         failpoint("publish.before_mark")
         mark()
+
+    def rows(self, receipt: Receipt) -> list[PublishedObject]:
+        """The files with rows of an attempt, by their keys in the table. A receipt has none, since the log of the table
+        says which files count."""
+        manifest_id = receipt.manifest_id
+        parts = self.parts(receipt, ObjectKind.DATA)
+        return [replace(part, path=in_table(part.staged, manifest_id)) for part in parts]
 
     def _about(self, record: Record) -> dict[str, str]:
         """What the commit says of a record to people and programs that have no manifest database."""
@@ -280,5 +292,5 @@ def _is_of_other_rows(before: Mapping[str, Any], record: Record) -> bool:
 def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:
     store = open_store(settings.location, settings.store_settings(), lookup)
     table = DeltaTarget(pipeline_name, settings, store, lookup)
-    ledger = DeltaLedger(pipeline_name, settings.name, table)
+    ledger = DeltaLedger(pipeline_name, settings, table)
     return Sink(ledger, DeltaStaging(table), DeltaOutput(ledger, table))

@@ -41,7 +41,6 @@ class DeltaTarget:
 
     def __init__(self, pipeline_name: str, settings: Settings, store: ObjectStore, lookup: Lookup) -> None:
         self.pipeline_name = pipeline_name
-        self.location = settings.location
         self.store = store
         self._settings = settings
         self._client = DeltaClient(settings, lookup)
@@ -82,7 +81,7 @@ class DeltaTarget:
         return TableEvidence() if table is None else self.evidence_of(table)[0]
 
     def evidence_of(self, table: DeltaTable) -> tuple[TableEvidence, list[TableFile]]:
-        """What the table says of itself, and the files that say it; nothing is written when somebody has removed them."""
+        """What the table says of itself, and the files that say it; there are none when somebody has removed them."""
         files = {file.path: file for file in files_of(table, MANIFEST_ID) if file.value == NO_MANIFEST}
         told = {path: evidence for path in files if (evidence := self._evidence_in(path))}
         newest = max(told.values(), key=lambda evidence: evidence.number, default=TableEvidence())
@@ -198,9 +197,7 @@ class DeltaTarget:
     def fence(self) -> None:
         """Commit the evidence again: what was built on an older version of the table is refused from now on."""
         if self.load() is not None:
-            self._commit(
-                lambda table, old: ([], TableEvidence(table.version() + 1, old.attempts)), [], {}, lambda: None
-            )
+            self._commit(_evidence_again, [], {}, lambda: None)
 
     def _commit(
         self,
@@ -261,3 +258,7 @@ class DeltaTarget:
             next_step="nothing was published; wait for what writes to the table, then: tidemark retry {pipeline}",
             **self.context(**more),
         )
+
+
+def _evidence_again(table: DeltaTable, evidence: TableEvidence) -> tuple[list[Action], TableEvidence]:
+    return [], TableEvidence(table.version() + 1, evidence.attempts)

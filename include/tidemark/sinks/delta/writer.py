@@ -7,7 +7,6 @@ folder whose name begins with ``_``, so it leaves alone what is staged, however 
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Final
 from uuid import uuid4
 
@@ -41,7 +40,6 @@ class DeltaWriter(PartitionedWriter):
         super().__init__(order, sink, task, _store(sink))
         self._columns = decoded_schema(sink.options["columns"])
         self._folder = f"{order.staging}/{sink.name}"
-        self._place = f"{MANIFEST_ID}={order.manifest_id}"
         self._unique = uuid4().hex
 
     @classmethod
@@ -51,7 +49,7 @@ class DeltaWriter(PartitionedWriter):
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
         rows = rows.append_column(EVENT_TIME, event_time)
         for topic, partition, _, piece in grouped(rows, pa.nulls(rows.num_rows, pa.string())):
-            self._hold(Target(ObjectKind.DATA, topic, partition, self._place), piece)
+            self._hold(Target(ObjectKind.DATA, topic, partition, ""), piece)
 
     def write_dead_letters(self, rows: pa.RecordBatch) -> None:
         for topic, partition, _, piece in grouped(rows, pa.nulls(rows.num_rows, pa.string())):
@@ -81,11 +79,12 @@ class DeltaWriter(PartitionedWriter):
         return stored.replace_schema_metadata({ROWS: encoded_schema(before).encode()})
 
     def _part(self, file: StagedFile, target: Target) -> StagedPart:
-        part = file.part(
+        dead = target.kind is ObjectKind.DEAD_LETTER
+        return file.part(
             self._name, target.kind, target.topic, target.partition,
-            staged=f"{self._name}/{file.name}", folder=target.place, suffix="parquet",
+            staged=f"{self._name}/{file.name}" if dead else file.key, folder=target.place if dead else "",
+            suffix="parquet" if dead else None,
         )  # fmt: skip
-        return part if target.kind is ObjectKind.DEAD_LETTER else replace(part, path=f"{target.place}/{file.name}")
 
     def _too_many(self, number: int, target: Target) -> SinkRefused:
         return SinkRefused(
@@ -108,6 +107,11 @@ class DeltaWriter(PartitionedWriter):
                 "attempt began: tidemark retry {pipeline}",
                 **context,
             ) from None
+
+
+def in_table(staged: str, manifest_id: int) -> str:
+    """The key in the table of a file with rows, by the one where it was staged."""
+    return f"{MANIFEST_ID}={manifest_id}/{staged.rpartition('/')[2]}"
 
 
 def encoded_schema(columns: pa.Schema) -> str:
