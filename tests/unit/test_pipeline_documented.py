@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pytest
 import yaml
 
 from tests.unit.pipeline_text import changed
@@ -39,9 +40,10 @@ def test_every_file_of_the_repository_is_valid_for_editors_too() -> None:
     assert len(list(validator.iter_errors(wrong))) == 2
 
 
-def test_the_page_on_rabbitmq_shows_the_pipeline_of_the_example() -> None:
-    example = (REPOSITORY / "include/pipelines/examples/streams.yaml").read_text()
-    shown = (REPOSITORY / "docs/rabbitmq.md").read_text()
+@pytest.mark.parametrize(("page", "name"), [("rabbitmq", "streams"), ("change-stream-into-postgres", "order_changes")])
+def test_a_page_shows_the_pipeline_of_its_example(page: str, name: str) -> None:
+    example = (REPOSITORY / f"include/pipelines/examples/{name}.yaml").read_text()
+    shown = (REPOSITORY / f"docs/{page}.md").read_text()
     assert f"```yaml\n{example[example.index('pipeline:') :]}```" in shown
 
 
