@@ -145,3 +145,30 @@ def test_a_pipeline_may_refuse_them_and_bring_them_back_when_the_schema_has_them
     world.ok("dead-letters", "demo", "--replay", "--why", "the schema has zip now")
     counts = world.manifests()[0]["counts"]
     assert (counts["written"], counts["dead_lettered"], counts["unknown_fields"]) == (3, 0, 0)
+
+
+def test_peek_proposes_the_lines_that_the_schema_lacks_until_it_has_them(make_world: MakeWorld) -> None:
+    decode = {"format": "json", "schema": TABLE_SCHEMA, "unknown_fields": "fail"}
+    world = make_world(partitions=1, settings={"decode": decode})
+    known = {"k": 1, "n": 1, "at": "2024-03-01T00:00:00Z"}
+    world.send(*map(json.dumps, (known, {**known, "zip": "8000", "no": [1]}, {**known, "zip": None})))
+    plain = world.here("peek", "demo", "--drift")
+    assert plain.exit_code == 0
+    assert "zip STRING" in plain.stdout
+    assert '"zip": {"type": ["string", "null"]}' in plain.stdout
+    assert "the schema lacks 2 fields of 3 records; nothing was written" in plain.stderr
+    drift = world.json("peek", "demo", "--drift")
+    assert (drift["records"], [field["ddl"] for field in drift["fields"]]) == (3, ["no ARRAY<BIGINT>", "zip STRING"])
+    assert drift["fields"][1]["field"] == {"path": "zip", "count": 2, "topic": world.topic, "partition": 0, "offset": 1}
+    peeked = world.here("peek", "demo")
+    assert "field no: not in the schema" in peeked.stdout
+    assert "a manifest with these records fails" in peeked.stderr
+    decode["schema"] = ", ".join([TABLE_SCHEMA, *(field["ddl"] for field in drift["fields"])])
+    world.write_pipeline()
+    assert "the schema has all fields of 3 records" in world.here("peek", "demo", "--drift").stderr
+    world.ok("run", "demo")
+    world.settings |= {"decode": {"format": "raw"}, "event_time": {}}
+    world.write_pipeline()
+    refused = world.here("peek", "demo", "--drift")
+    assert refused.exit_code == 2
+    assert "decode.format raw does not look for fields" in refused.stderr

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tidemark import open_metrics
+from tidemark.model.manifest import Counts
 from tidemark.operations.lag import Lag
 from tidemark.views.pipelines import PipelineView
 
@@ -37,6 +38,7 @@ def labels() -> dict[str, set[str]]:
         "problems": [],
         "dead_lettered": 0,
         "lost": 0,
+        "newest": Counts(),
         "archived": 1,
         "at_work": (),
         "waiting": (),

@@ -54,8 +54,8 @@ def metrics(
 ) -> None:
     """Print gauges for monitoring, as OpenMetrics text.
 
-    Lag, manifests by state, records, late rows, dead letters, lost offsets. Without PIPELINE: all of the database and
-    the folder.
+    Lag, manifests by state, records, late and stale rows, dead letters, unknown fields, lost offsets. Without PIPELINE:
+    all of the database and the folder.
     """
 
     def pipelines() -> list[Measured]:

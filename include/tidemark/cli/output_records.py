@@ -14,7 +14,7 @@ from tidemark.model.manifest import count_of
 from tidemark.operations.bring_back import BroughtBack
 from tidemark.operations.dead_letters import DeadLetters, LetterPlace, PublishedDeadLetter
 from tidemark.operations.locate import ChainOffset
-from tidemark.operations.peek import Peeked
+from tidemark.operations.peek import Drift, Peeked
 from tidemark.sinks.located import Located
 
 SHOWN = 100  # characters of a value; --json has all of it
@@ -55,6 +55,28 @@ def peeked(records: Peeked, as_json: bool) -> None:
     note(f"{count}; nothing was written")
     if records.refusal:
         note(f"a manifest with these records fails: {records.refusal}")
+
+
+@or_json
+def drift(view: Drift) -> None:
+    """A table with the lines that the schema lacks."""
+    rows = []
+    for proposed in view.fields:
+        field = proposed.field
+        first = f"{field.topic}-{field.partition} offset {field.offset}"
+        lines = ("", proposed.problem) if proposed.problem else (proposed.ddl or "", _json(proposed.json_schema))
+        rows.append((field.path, f"{field.count:,}", first, *lines))
+    if rows:
+        columns = ("field", "records", "first", "DDL", "JSON Schema")
+        as_table("fields that the schema does not have", columns, rows)
+    lacks = f"the schema lacks {count_of(len(rows) + view.more, 'field')}" if rows else "the schema has all fields"
+    more = f"; {view.more:,} more are not shown" if view.more else ""
+    note(f"{lacks} of {count_of(view.records, 'record')}{more}; nothing was written")
+
+
+def _json(properties: dict[str, Any] | None) -> str:
+    """Properties as they stand in a JSON Schema."""
+    return json.dumps(properties, ensure_ascii=False)[1:-1]
 
 
 def _tables(records: Peeked) -> None:

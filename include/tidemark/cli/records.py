@@ -16,6 +16,7 @@ from tidemark.operations.dead_letters import DeadLetterSelection
 from tidemark.operations.dead_letters import dead_letters as read_dead_letters
 from tidemark.operations.locate import locate
 from tidemark.operations.peek import RecordSelection
+from tidemark.operations.peek import drift as propose_fields
 from tidemark.operations.peek import peek as decode_records
 from tidemark.pipeline.loader import find
 from tidemark.sinks.dead_letters import ERROR_CLASSES
@@ -68,6 +69,7 @@ def _unknown(topic: str, partition: int, topics: Sequence[str], pipeline_name: s
 @click.option("--partition", type=click.IntRange(min=0), help="Only of this partition.")
 @click.option("--from", "start", type=click.IntRange(min=0), metavar="OFFSET",
               help="From this offset of one partition on, instead of the newest.")  # fmt: skip
+@click.option("--drift", is_flag=True, help="Propose lines for the fields that the schema of JSON does not have.")
 @common_options
 @click.pass_obj
 def peek(
@@ -77,6 +79,7 @@ def peek(
     topic: str | None,
     partition: int | None,
     start: int | None,
+    drift: bool,
     as_json: bool,
 ) -> None:
     """Decode real records and show them; write nothing.
@@ -86,7 +89,11 @@ def peek(
     config = find(environment.pipelines, pipeline_name)
     with connections_of(config):
         source = open_source(config.name, config.source)
-        output_records.peeked(decode_records(config, source, RecordSelection(count, topic, partition, start)), as_json)
+        selection = RecordSelection(count, topic, partition, start)
+        if drift:
+            output_records.drift(propose_fields(config, source, selection), as_json)
+        else:
+            output_records.peeked(decode_records(config, source, selection), as_json)
 
 
 @commands.command("dead-letters")

@@ -142,6 +142,10 @@ class DecodeSettings(Section):
         """Whether the fields are known; those of a schema registry are not before an attempt has pinned them."""
         return True
 
+    def finds_unknown_fields(self) -> bool:
+        """Whether its values or keys are read by a format that finds fields which the schema has not."""
+        return self.of_key is not None and self.of_key.finds_unknown_fields()
+
     def connections(self) -> set[str]:
         """The ids of the Airflow connections that it names."""
         return self.of_key.connections() if self.of_key else set()

@@ -51,6 +51,9 @@ class DecodeByTopic:
     def problem_with_topic(self, topic: str) -> str | None:
         return problem_with_topic(topic, [entry.topic_filter() for entry in self.entries])
 
+    def finds_unknown_fields(self) -> bool:
+        return any(entry.finds_unknown_fields() for entry in self.entries)
+
     def connections(self) -> set[str]:
         return set[str]().union(*(entry.connections() for entry in self.entries))
 

@@ -19,10 +19,12 @@ from tidemark.errors import ConfigurationError, NotFound, UndecodableRecord
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.order import OnError, OnInvalid, Order, SourceOrder
 from tidemark.model.partitions import Bounds, Record
+from tidemark.model.unknown_fields import NAMED_FIELDS
 from tidemark.pipeline.decoded_topics import refuse_undecoded
 from tidemark.pipeline.event_time import EventTimeSettings
 from tidemark.pipeline.pinned import pinned
 from tidemark.pipeline.settings import Pipeline
+from tidemark.processing.drift import ProposedField, proposed_fields, with_unknown_fields
 from tidemark.processing.processor import BatchProcessor
 from tidemark.record_schema import INPUT
 from tidemark.sinks.encoding.json_text import json_lines
@@ -61,9 +63,7 @@ class Peeked:
 
 def peek(pipeline: Pipeline, source: Source, selection: RecordSelection) -> Peeked:
     """Read records and process them; ``NotFound`` for an unknown topic, partition or offset."""
-    pipeline = pinned(pipeline, from_environment, {})
-    rows = [_row(record) for record in _records(pipeline, source, selection)]
-    batch = pa.RecordBatch.from_pylist(rows, schema=INPUT)
+    pipeline, batch = _read(pipeline, source, selection)
     order = _order(pipeline, source)
     try:
         BatchProcessor(order).process("peek", [batch], [])
@@ -74,7 +74,8 @@ def peek(pipeline: Pipeline, source: Source, selection: RecordSelection) -> Peek
     lenient = dict(order.event_time)
     if lenient["on_invalid"] == OnInvalid.FAIL:
         lenient["on_invalid"] = OnInvalid.DEAD_LETTER.value
-    lenient_order = replace(order, on_error=OnError.DEAD_LETTER.value, event_time=lenient)
+    decode = with_unknown_fields(order.decode, OnError.DEAD_LETTER)
+    lenient_order = replace(order, decode=decode, on_error=OnError.DEAD_LETTER.value, event_time=lenient)
     BatchProcessor(lenient_order).process("peek", [batch], [collected])
     rows, letters = _in_order(collected.rows), _in_order(collected.letters)
     if not order.transforms:
@@ -86,6 +87,35 @@ def peek(pipeline: Pipeline, source: Source, selection: RecordSelection) -> Peek
     remaining = {_place(row) for row in (*rows, *letters)}
     taken_away = [{**row, "targets": []} for place, row in before.items() if place not in remaining]
     return Peeked(rows, letters, refusal, taken_away)
+
+
+@dataclass(frozen=True)
+class Drift:
+    """The fields that the schema lacks in so many ``records``, by path; the first 100 of them."""
+
+    records: int
+    fields: tuple[ProposedField, ...]
+    more: int = 0
+
+
+def drift(pipeline: Pipeline, source: Source, selection: RecordSelection) -> Drift:
+    """Read records and propose lines for the fields that the schema has not; raises as ``peek``."""
+    if not pipeline.decode.finds_unknown_fields():
+        raise ConfigurationError(
+            f"decode.format {pipeline.decode.format} does not look for fields that the schema does not have",
+            next_step="json and json_schema do; leave out --drift",
+            pipeline=pipeline.name,
+        )
+    pipeline, batch = _read(pipeline, source, selection)
+    fields = proposed_fields(pipeline.decode.record_order(), batch)
+    return Drift(batch.num_rows, fields[:NAMED_FIELDS], len(fields[NAMED_FIELDS:]))
+
+
+def _read(pipeline: Pipeline, source: Source, selection: RecordSelection) -> tuple[Pipeline, pa.RecordBatch]:
+    """The pipeline with its schemas pinned, and the records as Spark gives them."""
+    pipeline = pinned(pipeline, from_environment, {})
+    rows = [_row(record) for record in _records(pipeline, source, selection)]
+    return pipeline, pa.RecordBatch.from_pylist(rows, schema=INPUT)
 
 
 def _without_transforms(order: Order) -> Order:

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
 from tidemark.decoders.base import UnknownFields
-from tidemark.decoders.json.unknown import label, unknown_at
+from tidemark.decoders.field_paths import label
+from tidemark.decoders.json.unknown import unknown_at
 from tidemark.decoders.json_shapes.nested import Field, Struct
 from tidemark.decoders.json_shapes.shapes import Boolean, Day, Instant, Integer, Misfit, Number, OneOf, Shape, Text
 

@@ -45,6 +45,9 @@ class JsonSettings(ListSettings):
         "counted by name (count); it is a dead letter; or the manifest fails.",
     )
 
+    def finds_unknown_fields(self) -> bool:
+        return True
+
     def order_of_json(self) -> dict[str, Any]:
         """What the executors need of it; the default adds nothing to an order."""
         is_default = self.unknown_fields is OnUnknown.COUNT

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, UnknownFields, together
+from tidemark.decoders.field_paths import quoted
 from tidemark.decoders.json.on_unknown import OnUnknown
 from tidemark.decoders.json.plain import PlainReader
 from tidemark.decoders.json.unknown import bad_records, unknown_fields
-from tidemark.decoders.json_shapes.nested import Struct, quoted
+from tidemark.decoders.json_shapes.nested import Struct
 from tidemark.decoders.json_shapes.shapes import Misfit, Undecodable, json_name
 from tidemark.decoders.lists.list_limit import ListLimit, count_of_lists
 

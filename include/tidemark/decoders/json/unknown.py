@@ -1,29 +1,15 @@
 """Finds the fields that JSON records have and their schema has not."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, ErrorClass, UnknownFields
+from tidemark.decoders.field_paths import ELEMENT, joined_path
 from tidemark.decoders.json.on_unknown import OnUnknown
-from tidemark.decoders.json_shapes.nested import ListOf, MapOf, Struct, quoted
+from tidemark.decoders.json_shapes.nested import ListOf, MapOf, Struct
 from tidemark.decoders.json_shapes.shapes import Shape
-
-ELEMENT: Final = "[]"  # in a path: of each element of a list, and of each value of a map
-_PLAIN_NAME = re.compile(r'[^."\[\]]{1,40}')
-
-
-@lru_cache(maxsize=10_000)
-def label(name: str) -> str:
-    """A name as a step of a path: in quotes, as ASCII and cut, when it is long or could be taken for several steps."""
-    return name if _PLAIN_NAME.fullmatch(name) and name.isprintable() else quoted(name)
-
-
-def joined_path(path: str, name: str) -> str:
-    return f"{path}.{label(name)}" if path else label(name)
 
 
 def unknown_fields(struct: Struct, records: Sequence[Mapping[str, Any]]) -> UnknownFields | None:

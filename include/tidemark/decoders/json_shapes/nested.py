@@ -3,7 +3,6 @@
 Inside a nested Arrow column every part is nullable, as in Spark: required parts are checked here, not by Arrow.
 """
 
-import json
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import Any
@@ -11,9 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.characters import is_text
+from tidemark.decoders.field_paths import quoted
 from tidemark.decoders.json_shapes.shapes import ABSENT, Absent, Misfit, Shape, json_name
-
-_NAME_LIMIT = 40
 
 
 @dataclass(frozen=True)
@@ -156,11 +154,6 @@ class MapOf(Shape):
             if reason is not None:
                 return reason
         return None
-
-
-def quoted(text: str) -> str:
-    """A name from the data in quotes, as ASCII and at most 40 characters, so that any sink can store a reason."""
-    return json.dumps(text if len(text) <= _NAME_LIMIT else f"{text[:_NAME_LIMIT]}...")
 
 
 def _misfits(field: Field, values: list[Any], start: int) -> list[int]:

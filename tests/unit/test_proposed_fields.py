@@ -1,0 +1,121 @@
+"""The lines that are proposed for fields which a schema has not: the schema with them takes the records."""
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tests.unit.test_unknown_fields import FRAME, FRAMED, batch, config
+from tidemark.decoders.registry import open_decoder
+from tidemark.processing.drift import ProposedField, proposed_fields, with_unknown_fields
+
+AS_SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}}}
+
+
+def proposed(*values: Any, decode: dict[str, Any] | None = None) -> list[ProposedField]:
+    """For a field ``new`` that has these values in records after each other."""
+    records = [json.dumps({"id": number, "new": value}).encode() for number, value in enumerate(values)]
+    return list(proposed_fields(decode or config("id BIGINT"), batch(records)))
+
+
+@pytest.mark.parametrize(
+    ("values", "ddl", "schema"),
+    [
+        (["a"], "new STRING", {"type": "string"}),
+        (["2024-03-01T00:00:00Z", None], "new STRING", {"type": ["string", "null"]}),
+        ([1, -(2**63)], "new BIGINT", {"type": "integer"}),
+        ([1, 1.5], "new DOUBLE", {"type": "number"}),
+        ([True], "new BOOLEAN", {"type": "boolean"}),
+        ([[1], []], "new ARRAY<BIGINT>", {"type": "array", "items": {"type": "integer"}}),
+        (
+            [{"a b": 1}, {"a b": None, "c": [True]}],
+            "new STRUCT<`a b`: BIGINT, c: ARRAY<BOOLEAN>>",
+            {"type": "object", "properties": {
+                "a b": {"type": ["integer", "null"]}, "c": {"type": "array", "items": {"type": "boolean"}},
+            }},
+        ),
+    ],
+)  # fmt: skip
+def test_a_type_is_that_of_all_values(values: list[Any], ddl: str, schema: dict[str, Any]) -> None:
+    [field] = proposed(*values)
+    assert (field.ddl, field.json_schema, field.problem) == (ddl, {"new": schema}, None)
+    assert (field.field.path, field.field.count, field.field.offset) == ("new", len(values), 0)
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ([None], "only null was seen"),
+        ([1, "a", None], "values of several types: integer, string"),
+        ([2**63], "an integer of more than 64 bits"),
+        ([[]], "only empty arrays were seen"),
+        ([{}], "only empty objects were seen"),
+        ([{"a": None}], "a: only null was seen"),
+        ([{"_id": 1}], "_id cannot be the name of a column"),
+        ([{"a": 1, "A": 1}], "A has the same name as a"),
+    ],
+)
+def test_values_without_one_type_have_no_line(values: list[Any], problem: str) -> None:
+    [field] = proposed(*values)
+    assert (field.ddl, field.json_schema, field.problem) == (None, None, problem)
+
+
+def test_a_field_is_proposed_where_it_stands() -> None:
+    decode = config("id BIGINT, address STRUCT<town: STRING>, lines ARRAY<STRUCT<sku: STRING>>", key=config("id INT"))
+    value = {"id": 1, "key_x": 1, "address": {"zip": "8000"}, "lines": [{"sku": "a"}, {"tax": 1.5}]}
+    records = batch([json.dumps(value).encode()], [b'{"id": 1, "shard.no": 1}'])
+    fields = [(field.field.path, field.ddl) for field in proposed_fields(decode, records)]
+    assert fields == [
+        ("address.zip", "zip: STRING"), ('key_"shard.no"', "`shard.no` BIGINT"), ("key_x", "key_x BIGINT"),
+        ("lines[].tax", "tax: DOUBLE"),
+    ]  # fmt: skip
+
+
+def test_a_name_that_only_differs_in_case_or_is_cut_has_no_line() -> None:
+    records = batch([json.dumps({"id": 1, "ID": 1, "n" * 50: 1, "n" * 60: 1, "o" * 50: 1}).encode()])
+    problems = {field.field.path[1]: field.problem for field in proposed_fields(config("id BIGINT"), records)}
+    assert problems == {
+        "D": "ID has the same name as id", "n": "its name is cut, and several names begin so", "o": None,
+    }  # fmt: skip
+
+
+def test_records_with_a_frame_are_read_behind_it() -> None:
+    records = batch([FRAME + b'{"id": 1, "zip": "8000"}', b"no frame"])
+    [field] = proposed_fields({**FRAMED, "unknown_fields": "fail"}, records)
+    assert field.ddl == "zip STRING"
+
+
+def test_the_word_is_changed_wherever_a_format_has_it() -> None:
+    strict = config(unknown_fields="fail")
+    decode = {"by_topic": [{"topics": ["t"], "decode": {**strict, "key": strict}}, {"topics": [], "decode": config()}]}
+    [first, second] = with_unknown_fields(decode, "count")["by_topic"]
+    assert first["decode"]["unknown_fields"] == first["decode"]["key"]["unknown_fields"] == "count"
+    assert second["decode"] == config()
+
+
+NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=50).filter(lambda name: not name.startswith("_"))
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.lists(st.dictionaries(NAMES, VALUES, max_size=3), min_size=1, max_size=4))
+def test_the_schema_with_the_lines_takes_every_record_and_lacks_no_field(records: list[dict[str, Any]]) -> None:
+    values = pa.array([json.dumps({**record, "id": 1}).encode() for record in records], pa.binary()).to_pylist()
+    fields = proposed_fields(config("id BIGINT"), batch(values))
+    lines = [field for field in fields if field.ddl is not None]
+    names = [name for field in lines for name in field.json_schema or {}]
+    assume(len({name.casefold() for name in (*names, "id")}) == len(names) + 1)  # else they are no columns of one table
+    ddl = ", ".join(["id BIGINT", *(str(field.ddl) for field in lines)])
+    properties = {name: kind for field in lines for name, kind in (field.json_schema or {}).items()}
+    schema = {**AS_SCHEMA, "properties": {**AS_SCHEMA["properties"], **properties}}  # type: ignore[dict-item]
+    without_line = [field.field.path for field in fields if field.ddl is None]
+    for decode in (config(ddl), config(schema)):
+        result = open_decoder(decode).decode(batch(values))
+        assert result.errors == ()
+        assert ([] if result.unknown is None else pa.compute.unique(result.unknown.paths).to_pylist()) == without_line
