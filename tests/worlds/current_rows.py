@@ -1,0 +1,58 @@
+"""The tables of current rows that one pipeline writes, one of each kind of sink, as their readers see them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.worlds.table_world import TableWorld
+
+Row = dict[str, Any]
+
+
+def _postgres(world: TableWorld) -> list[Row]:
+    return world.query("SELECT * FROM copied.orders WHERE NOT _deleted")
+
+
+def _postgres_entry(world_folder: Path) -> dict[str, Any]:
+    del world_folder
+    return {"postgres": {"connection": "warehouse", "table": "copied.orders", "key": ["id"], "auto_create": True}}
+
+
+KINDS: Final[dict[str, tuple[Callable[[Path], dict[str, Any]], Callable[[TableWorld], list[Row]]]]] = {
+    "postgres": (_postgres_entry, _postgres),
+}
+"""Of each kind its entry in the pipeline file, and the rows that a reader sees."""
+
+
+@dataclass
+class CurrentRows:
+    """A pipeline with one table of each kind. ``order_by`` is that of all of them."""
+
+    world: TableWorld
+
+    @classmethod
+    def entries(cls, folder: Path, **options: Any) -> list[dict[str, Any]]:
+        entries = []
+        for entry, _ in KINDS.values():
+            [(kind, settings)] = entry(folder).items()
+            entries.append({kind: {**settings, **options}})
+        return entries
+
+    def seen(self, *columns: str) -> dict[int, tuple[Any, ...]]:
+        """The rows by ``id``, which must be the same in all tables, once each."""
+        by_kind = {}
+        for kind, (_, read) in KINDS.items():
+            rows = read(self.world)
+            by_id = {row["id"]: tuple(row[name] for name in columns) for row in rows}
+            assert len(by_id) == len(rows), f"{kind} has a key twice"
+            by_kind[kind] = by_id
+        first, *others = by_kind.values()
+        assert all(other == first for other in others), by_kind
+        return first
+
+    def finish(self) -> None:
+        """Publish all that is planned, and audit it deeply."""
+        if any(manifest["state"] != "done" for manifest in self.world.manifests()):
+            self.world.ok("retry", "demo")
+        assert self.world.ok("audit", "demo", "--deep") == ""
