@@ -1,0 +1,18 @@
+"""The columns that a table of current rows in a lake keeps beside the data: the origin and version of each row.
+
+A row that marks its key as deleted is kept with its version, so that an older manifest does not bring the key back.
+
+Standard library only: executors import it too.
+"""
+
+from typing import Final
+
+TOPIC_PARTITION: Final = "_topic_partition"  # engines keep _partition and _deleted for themselves
+IS_DELETED: Final = "_is_deleted"
+LOG_GENERATION: Final = "_log_generation"
+ATTEMPT: Final = "_attempt"
+NUMBER: Final = "_row"  # of a row among those of its record, where a record may have several
+# Which record a row was made of: never null, and unique together. A topic that is made again begins at offset 0 once
+# more, with the next generation.
+RECORD: Final = (LOG_GENERATION, "_topic", TOPIC_PARTITION, "_offset")
+VERSION: Final = (*RECORD, ATTEMPT)  # behind the column of order_by, compared from left to right

@@ -1,0 +1,106 @@
+"""``key`` and ``order_by`` in a pipeline file: what sinks share whose table has one row per key, its newest version."""
+
+from collections.abc import Mapping
+from typing import ClassVar, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from tidemark.config.base import Section, wrong_at
+from tidemark.config.values import wrong
+from tidemark.decoders.settings import RowSettings
+from tidemark.sinks.aggregates.aggregate import NULLABLE
+from tidemark.sinks.current_rows.columns import LOG_GENERATION, NUMBER, RECORD
+from tidemark.suggestion import with_nearest
+
+SOURCE_TIMESTAMP = "_timestamp"
+
+
+class KeyedSettings(Section):
+    """The keys of a table that may have one row per key. A kind whose table always has declares ``key`` again, without
+    a default.
+
+    ``record_columns`` name the record of a row in the table: never null, and unique together. ``generation_column`` is
+    the one of them with the log generation.
+    """
+
+    record_columns: ClassVar[tuple[str, ...]] = RECORD
+    generation_column: ClassVar[str] = LOG_GENERATION
+
+    key: tuple[str, ...] = Field(
+        default=(),
+        description="Columns that name a row; none of them may be null. With them the table has one row per key, its "
+        "newest version; without them all rows.",
+        examples=[["product_id", "location_id"]],
+        json_schema_extra={"minItems": 1},
+    )
+    order_by: str | None = Field(
+        default=None,
+        description="The column with the version: the greatest value is the newest. Without it, the later offset is.",
+    )
+
+    @field_validator("key")
+    @classmethod
+    def _unique_key(cls, key: tuple[str, ...]) -> tuple[str, ...]:
+        if not key:
+            raise wrong("must have at least one entry")
+        if len(set(key)) < len(key):
+            raise wrong("must name each column once")
+        if "_offset" in key and cls.generation_column not in key:
+            raise wrong(
+                f"may not have _offset without {cls.generation_column}: offsets of a topic that is created again begin "
+                "at 0, and its rows would replace the older ones; write key: "
+                f"[{', '.join([*key, cls.generation_column])}]"
+            )
+        return key
+
+    @model_validator(mode="after")
+    def _order_of_a_key(self) -> Self:
+        if self.order_by is not None and not self.key:
+            raise wrong_at("order_by", "needs key: the columns that name a row")
+        return self
+
+    def problem_with_keyed(self, rows: RowSettings) -> str | None:
+        """Why rows cannot be told apart by the key, or their versions not compared; None when they can."""
+        never_null = {*self.record_columns, NUMBER, *rows.never_null()}
+        return (
+            self._problem_with_number(rows)
+            or self._problem_with_columns(rows.field_types(), never_null)
+            or self._problem_with_order(rows, never_null)
+        )
+
+    def _problem_with_number(self, rows: RowSettings) -> str | None:
+        if rows.fans_out() and NUMBER not in self.key:
+            return (
+                f"must have {NUMBER} in its key, since explode gives a record several rows, which would replace one "
+                f"another; write key: [{', '.join([*self.key, NUMBER])}]"
+            )
+        if NUMBER in self.key and not rows.fans_out():
+            return f"may not have {NUMBER} in its key: only explode gives a record several rows"
+        return None
+
+    def _problem_with_columns(self, types: Mapping[str, str], never_null: set[str]) -> str | None:
+        for column in self.key:
+            if column not in {*types, *self.record_columns, NUMBER}:
+                return with_nearest(f"has no column {column} for its key", column, types, listed=True)
+            if column not in never_null:
+                return f"may not have {column} in its key: {NULLABLE}"
+            if types.get(column, "").startswith(("list", "struct", "map", "double", "float")):
+                return f"may not have {column} in its key: it is {types[column]}"
+        return None
+
+    def _problem_with_order(self, rows: RowSettings, never_null: set[str]) -> str | None:
+        types = rows.field_types()
+        if self.order_by in (None, SOURCE_TIMESTAMP):
+            return None
+        if self.order_by not in types:
+            return f"has no column {self.order_by} to order by; allowed: {', '.join([SOURCE_TIMESTAMP, *types])}"
+        if self.order_by not in never_null:
+            return f"may not order by {self.order_by}: {NULLABLE}"
+        if types[self.order_by].startswith(("list", "struct", "map")):
+            return f"may not order by {self.order_by}: it is {types[self.order_by]}"
+        if rows.tombstone_fields() and self.order_by not in rows.tombstone_fields():
+            return (
+                f"may not order by {self.order_by}: a tombstone has no such field; write order_by: {SOURCE_TIMESTAMP}, "
+                "or leave it out"
+            )
+        return None

@@ -1,0 +1,69 @@
+-- DuckDB's SQL. Rows have a key, a version, and their place: file and position. The key is one value, also of several
+-- columns. A row without an offset is none of ours: any version is newer. So is any value of order_by than none, which
+-- rows have from before the column was there.
+
+-- name: version_descending
+"offset" IS NULL, order_by DESC NULLS LAST, log_generation DESC NULLS LAST, topic DESC NULLS LAST,
+topic_partition DESC NULLS LAST, "offset" DESC NULLS LAST, attempt DESC NULLS LAST
+
+-- name: stage
+CREATE TABLE staged AS SELECT * FROM incoming;
+
+-- name: choose_newest
+CREATE TABLE newest AS SELECT * FROM staged
+QUALIFY row_number() OVER (PARTITION BY key ORDER BY
+    -- include: version_descending
+    , file, position) = 1;
+
+-- name: touch
+CREATE TABLE touched AS SELECT incoming.* FROM incoming SEMI JOIN newest ON incoming.key = newest.key;
+
+-- name: touched_places
+SELECT file, position FROM touched;
+
+-- name: drop_deleted
+DELETE FROM touched USING deleted WHERE touched.file = deleted.file AND touched.position = deleted.position;
+
+-- name: merge
+-- Of one record the higher attempt made the row by newer code: it wins, also when that code orders it lower.
+CREATE TABLE winners AS
+WITH rivals AS (
+    SELECT *, true AS is_new FROM newest UNION ALL SELECT *, false AS is_new FROM touched
+), of_records AS (
+    SELECT * FROM rivals
+    QUALIFY row_number() OVER (
+        PARTITION BY key, log_generation, topic, topic_partition, "offset"
+        ORDER BY attempt DESC NULLS LAST, is_new, order_by DESC NULLS LAST, file, position) = 1
+)
+SELECT is_new, file, position FROM of_records
+QUALIFY row_number() OVER (PARTITION BY key ORDER BY
+    -- include: version_descending
+    , is_new, file, position) = 1;
+
+-- name: counts
+SELECT (SELECT count(*) FROM staged) AS staged, (SELECT count(*) FROM newest) AS newest,
+       (SELECT count(*) FROM winners WHERE is_new) AS merged;
+
+-- name: kept
+SELECT file, position FROM winners WHERE is_new ORDER BY file, position;
+
+-- name: dropped
+SELECT file, position FROM staged ANTI JOIN (SELECT file, position FROM winners WHERE is_new) USING (file, position)
+ORDER BY file, position;
+
+-- name: replaced
+SELECT file, position FROM touched ANTI JOIN (SELECT file, position FROM winners WHERE NOT is_new)
+    USING (file, position)
+ORDER BY file, position;
+
+-- name: count_lacking
+-- Keys of staged rows without a standing row of this version or a newer one; attempts do not count.
+WITH rivals AS (
+    SELECT key, order_by, log_generation, topic, topic_partition, "offset", 0 AS attempt, true AS is_new FROM newest
+    UNION ALL
+    SELECT key, order_by, log_generation, topic, topic_partition, "offset", attempt, false FROM touched
+)
+SELECT count(*) FILTER (is_new) AS lacking FROM (
+    SELECT is_new FROM rivals QUALIFY row_number() OVER (PARTITION BY key ORDER BY
+        -- include: version_descending
+        , is_new) = 1);
