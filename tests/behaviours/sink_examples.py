@@ -345,6 +345,27 @@ class IcebergExample(Example):
         table.catalog.engine.dispose()  # type: ignore[attr-defined]
 
 
+class CurrentIcebergExample(IcebergExample):
+    """A table with a row per offset, so that nothing replaces anything but a replay."""
+
+    def settings(self) -> SinkSettings:
+        return IcebergSettings.model_validate(
+            {"connection": CONNECTION, "table": "sales.orders", "warehouse": "warehouse", "auto_create": True,
+             "key": ["_topic", "_topic_partition", "_offset", "_log_generation"], "order_by": "n",
+             "partition_by": ["bucket(4, _offset)"]},
+            context=LoadContext(self.folder, self.folder),
+        )  # fmt: skip
+
+    def seen(self) -> dict[int, tuple[int, str | None]]:
+        assert not any(row["_is_deleted"] for row in self.rows())
+        return super().seen()
+
+    def rows(self) -> list[dict[str, Any]]:
+        table = self.table()
+        rows: list[dict[str, Any]] = table.scan().to_arrow().to_pylist() if table else []
+        return rows
+
+
 class DeltaExample(Example):
     """A Delta table; a reader goes by its log."""
 

@@ -15,6 +15,7 @@ from tests.behaviours import sink_examples
 from tests.behaviours.sink_examples import (
     CONNECTION,
     RANGES,
+    CurrentIcebergExample,
     DeltaExample,
     DeltaInBucketExample,
     DynamoExample,
@@ -56,6 +57,7 @@ EXAMPLES: dict[str, type[Example]] = {
     "files": FilesExample,
     "files in a bucket": S3Example,
     "iceberg": IcebergExample,
+    "iceberg with a key": CurrentIcebergExample,
     LARGE: S3Example,
     "postgres": PostgresExample,
     "topic": TopicExample,

@@ -88,7 +88,7 @@ MAY_IMPORT = {
     "psycopg": ("database/", "sinks/postgres/"),
     "pyiceberg": ("sinks/iceberg/",),
     "deltalake": ("sinks/delta/",),
-    "duckdb": ("transforms/", "sinks/current_rows/merge.py"),
+    "duckdb": ("transforms/", "sinks/current_rows/workspace.py"),
     "fastavro": ("sinks/files/avro.py", "sinks/topic/avro.py", "decoders/avro/types.py", "decoders/avro/reading.py"),
     "google": ("decoders/protobuf/", "decoders/protobuf_schema/", "sinks/topic/protobuf.py"),
     "ptars": ("decoders/protobuf/fast.py",),

@@ -9,6 +9,7 @@ from tidemark.decoders.registry import tombstone_fields
 from tidemark.event_time import INSTANT
 from tidemark.model.order import TransformOrder
 from tidemark.sinks.column_names import EVENT_TIME, IS_DELETED, MANIFEST_ID, NUMBER, TOPIC_PARTITION
+from tidemark.sinks.current_rows.columns import ATTEMPT, LOG_GENERATION
 from tidemark.transforms.sequence import columns_after
 
 _PLACES = pa.schema(
@@ -17,11 +18,18 @@ _PLACES = pa.schema(
         ("_key", pa.binary()), (MANIFEST_ID, pa.int64()),
     ]
 )  # fmt: skip
+_VERSION = (pa.field(LOG_GENERATION, pa.int32()), pa.field(ATTEMPT, pa.int32()))  # beside those of the place
 
 
-def stored_columns(decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> pa.Schema:
-    """The columns of rows as a task stages them, with the types that they have before they are stored."""
+def stored_columns(
+    decode: Mapping[str, Any], transforms: Sequence[TransformOrder], *, keyed: bool = False
+) -> pa.Schema:
+    """The columns of rows as a task stages them, with the types that they have before they are stored.
+
+    ``keyed``: of a table of current rows, which has the version of each row, and always says whether it is deleted.
+    """
     columns = columns_after(decode, transforms)
     number = [pa.field(NUMBER, pa.int32())] if columns.fans_out else []
-    deleted = [pa.field(IS_DELETED, pa.bool_())] if tombstone_fields(decode) else []
-    return pa.schema([*_PLACES, *number, *deleted, *columns.schema, pa.field(EVENT_TIME, INSTANT)])
+    deleted = [pa.field(IS_DELETED, pa.bool_())] if keyed or tombstone_fields(decode) else []
+    version = _VERSION if keyed else ()
+    return pa.schema([*_PLACES, *number, *deleted, *version, *columns.schema, pa.field(EVENT_TIME, INSTANT)])

@@ -7,11 +7,10 @@ Standard library only: executors import it too.
 
 from typing import Final
 
-TOPIC_PARTITION: Final = "_topic_partition"  # engines keep _partition and _deleted for themselves
-IS_DELETED: Final = "_is_deleted"
+from tidemark.sinks.column_names import TOPIC_PARTITION
+
 LOG_GENERATION: Final = "_log_generation"
 ATTEMPT: Final = "_attempt"
-NUMBER: Final = "_row"  # of a row among those of its record, where a record may have several
 # Which record a row was made of: never null, and unique together. A topic that is made again begins at offset 0 once
 # more, with the next generation.
 RECORD: Final = (LOG_GENERATION, "_topic", TOPIC_PARTITION, "_offset")

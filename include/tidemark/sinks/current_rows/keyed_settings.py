@@ -9,7 +9,8 @@ from tidemark.config.base import Section, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
 from tidemark.sinks.aggregates.aggregate import NULLABLE
-from tidemark.sinks.current_rows.columns import LOG_GENERATION, NUMBER, RECORD
+from tidemark.sinks.column_names import NUMBER
+from tidemark.sinks.current_rows.columns import LOG_GENERATION, RECORD
 from tidemark.suggestion import with_nearest
 
 SOURCE_TIMESTAMP = "_timestamp"

@@ -8,19 +8,14 @@ same in whatever order, and however often, manifests are merged.
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Final, Self
 
-import duckdb
 import pyarrow as pa
 
-from tidemark.errors import WorkFailed
-from tidemark.named_sql import named_queries
 from tidemark.sinks.current_rows.columns import VERSION
+from tidemark.sinks.current_rows.workspace import Workspace
 
-QUERIES: Final = named_queries("tidemark.sinks.current_rows", "queries.sql")
-MEMORY: Final = "1GB"  # what does not fit goes to a folder for temporary files
 PLACES: Final = pa.schema({"file": pa.int32(), "position": pa.int64()})
 
 
@@ -52,18 +47,15 @@ class Merge(AbstractContextManager["Merge"]):
         """``columns`` has the columns of key and version, with the types that the table has."""
         self._key = list(key)
         self._order_by = order_by
-        self._columns = columns
-        kinds = {name.lstrip("_"): columns.field(name).type for name in VERSION}
         self._schema = pa.schema(
             {
-                "key": pa.struct([columns.field(name).with_nullable(True) for name in self._key]),
+                "key": key_type(columns, key),
                 "order_by": columns.field(order_by).type if order_by else pa.int8(),
-                **kinds,
+                **{name.lstrip("_"): columns.field(name).type for name in VERSION},
                 **{field.name: field.type for field in PLACES},
             }
         )
-        self._folder = TemporaryDirectory(prefix="tidemark-merge-")
-        self._connection = _connect(self._folder.name)
+        self._workspace = Workspace()
 
     @staticmethod
     def needed(key: Sequence[str], order_by: str | None) -> list[str]:
@@ -73,87 +65,51 @@ class Merge(AbstractContextManager["Merge"]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._connection.close()
-        self._folder.cleanup()
+        self._workspace.__exit__(kind, error, trace)
 
     def stage(self, rows: Iterable[KeyedRows]) -> Self:
         """Take the rows of the attempt, and choose the newest of each key."""
-        self._take("stage", rows)
-        self._run("choose_newest")
+        self._workspace.take("stage", self._schema, self._batches(rows))
+        self._workspace.run("choose_newest")
         return self
 
     def touch(self, rows: Iterable[KeyedRows]) -> pa.Table:
         """Take rows of the table, of which those with a staged key are remembered; the places of these."""
-        self._take("touch", rows)
-        return self._table("touched_places")
+        self._workspace.take("touch", self._schema, self._batches(rows))
+        return self._workspace.table("touched_places")
 
     def drop_deleted(self, places: pa.Table) -> None:
         """Forget rows that the table marks as deleted: ``places`` has their file and position."""
-        self._connection.register("deleted", places.cast(PLACES))
-        self._run("drop_deleted")
+        self._workspace.take("drop_deleted", PLACES, places.cast(PLACES).to_batches())
 
     def merged(self) -> Merged:
-        self._run("merge")
-        [[staged, newest, merged]] = self._connection.sql(QUERIES["counts"]).fetchall()
-        return Merged(
-            self._table("kept"), self._table("dropped"), self._table("replaced"), staged - newest, newest - merged
-        )
+        self._workspace.run("merge")
+        [[staged, newest, merged]] = self._workspace.rows("counts")
+        kept, dropped, replaced = (self._workspace.table(name) for name in ("kept", "dropped", "replaced"))
+        return Merged(kept, dropped, replaced, superseded=staged - newest, stale=newest - merged)
 
     def lacking(self) -> int:
         """The staged keys of which the table has no row of this version or a newer one."""
-        [[lacking]] = self._connection.sql(QUERIES["count_lacking"]).fetchall()
+        [[lacking]] = self._workspace.rows("count_lacking")
         return int(lacking)
-
-    def _take(self, query: str, rows: Iterable[KeyedRows]) -> None:
-        reader = pa.RecordBatchReader.from_batches(self._schema, self._batches(rows))
-        self._connection.register("incoming", reader)
-        self._run(query)
-        self._connection.unregister("incoming")
 
     def _batches(self, rows: Iterable[KeyedRows]) -> Iterator[pa.RecordBatch]:
         for part in rows:
             count = len(part.positions)
-            given = [part.columns.column(name) for name in self._key]
-            key = pa.StructArray.from_arrays(
-                [column.cast(field.type) for column, field in zip(given, self._schema.field("key").type, strict=True)],
-                fields=list(self._schema.field("key").type),
-            )
             order_by = part.columns.column(self._order_by) if self._order_by else pa.nulls(count, pa.int8())
             version = [part.columns.column(name) for name in VERSION]
-            columns = [key, order_by, *version, pa.repeat(part.file, count), part.positions]
-            kinds = [field.type for field in self._schema]
-            yield pa.RecordBatch.from_arrays(
-                [key, *(column.cast(kind) for column, kind in zip(columns[1:], kinds[1:], strict=True))],
-                schema=self._schema,
-            )
-
-    def _run(self, query: str) -> None:
-        try:
-            self._connection.execute(QUERIES[query])
-        except duckdb.OutOfMemoryException:
-            raise WorkFailed(
-                f"the keys of a manifest do not fit into {MEMORY} and the folder for temporary files",
-                next_step="free space there (TMPDIR names it); then: tidemark retry {pipeline}",
-            ) from None
-
-    def _table(self, query: str) -> pa.Table:
-        made: pa.Table = self._connection.sql(QUERIES[query]).to_arrow_table()
-        return made
+            columns = [order_by, *version, pa.repeat(part.file, count), part.positions]
+            cast = [column.cast(kind) for column, kind in zip(columns, self._schema.types[1:], strict=True)]
+            key = keys_of(part.columns, self._schema.field("key").type)
+            yield pa.RecordBatch.from_arrays([key, *cast], schema=self._schema)
 
 
-def _connect(folder: str) -> duckdb.DuckDBPyConnection:
-    """A database in memory with one thread, which opens no file but those it spills to this folder."""
-    settings: dict[str, str | bool | int | float | list[str]] = {
-        "threads": 1,
-        "memory_limit": MEMORY,
-        "temp_directory": folder,
-        "preserve_insertion_order": False,
-        "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False,
-    }
-    connection = duckdb.connect(":memory:", config=settings)
-    connection.execute("SET TimeZone = 'UTC'")
-    connection.execute("SET python_enable_replacements = false")
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET lock_configuration = true")
-    return connection
+def key_type(columns: pa.Schema, key: Sequence[str]) -> pa.DataType:
+    """The type of a key as one value."""
+    return pa.struct([columns.field(name).with_nullable(True) for name in key])
+
+
+def keys_of(rows: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
+    """The keys of rows, each as one value of this type."""
+    fields = list(kind)
+    return pa.StructArray.from_arrays([rows.column(field.name).cast(field.type) for field in fields], fields=fields)

@@ -22,7 +22,7 @@ CREATE TABLE touched AS SELECT incoming.* FROM incoming SEMI JOIN newest ON inco
 SELECT file, position FROM touched;
 
 -- name: drop_deleted
-DELETE FROM touched USING deleted WHERE touched.file = deleted.file AND touched.position = deleted.position;
+DELETE FROM touched USING incoming WHERE touched.file = incoming.file AND touched.position = incoming.position;
 
 -- name: merge
 -- Of one record the higher attempt made the row by newer code: it wins, also when that code orders it lower.
@@ -67,3 +67,14 @@ SELECT count(*) FILTER (is_new) AS lacking FROM (
     SELECT is_new FROM rivals QUALIFY row_number() OVER (PARTITION BY key ORDER BY
         -- include: version_descending
         , is_new) = 1);
+
+-- name: hold
+CREATE TABLE standing AS SELECT * FROM incoming;
+
+-- name: origins
+SELECT manifest, topic, topic_partition AS partition, min("offset") AS first, max("offset") AS last, count(*) AS rows,
+       coalesce(attempt, 0) AS attempt
+FROM standing WHERE manifest IS NOT NULL GROUP BY manifest, topic, topic_partition, attempt ORDER BY ALL;
+
+-- name: count_standing
+SELECT count(*) AS rows, count(DISTINCT key) AS keys FROM standing;

@@ -18,7 +18,7 @@ from pyiceberg.io.pyarrow import (
     parquet_path_to_id_mapping,
     schema_to_pyarrow,
 )
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestFile
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
@@ -65,11 +65,13 @@ def _staged_file(table: Table, path: str, size: int) -> DataFile:
         stats_columns=compute_statistics_plan(schema, table.properties),
         parquet_column_mapping=parquet_path_to_id_mapping(schema),
     )
-    return DataFile.from_args(
+    staged = DataFile.from_args(
         content=DataFileContent.DATA, file_path=path, file_format=FileFormat.PARQUET,
         partition=Record(*json.loads(of_file[PARTITION])), file_size_in_bytes=size, sort_order_id=None,
-        spec_id=spec_id, equality_ids=None, key_metadata=None, **statistics.to_serialized_dict(),
+        equality_ids=None, key_metadata=None, **statistics.to_serialized_dict(),
     )  # fmt: skip
+    staged.spec_id = spec_id
+    return staged
 
 
 @dataclass
@@ -88,7 +90,7 @@ class Replaced:
 def replaced(table: Table, manifest_id: int) -> Replaced:
     """What leaves the table when a manifest is published again, wherever others have compacted its rows to."""
     replacement = Replaced()
-    for task in tasks_of(table, _equal(MANIFEST_ID, manifest_id)):
+    for task in tasks_of_manifest(table, manifest_id):
         if bounds(table, task.file) == (manifest_id, manifest_id):
             replacement.files.append(task.file)
             continue
@@ -108,14 +110,21 @@ def rows_of_manifest(table: Table, manifest_id: int, columns: Sequence[str] = ("
 
 
 def has_row(table: Table, manifest_id: int, at: TopicPartition, offset: int) -> bool:
+    return bool(rows_at(table, manifest_id, at, offset, ["_offset"]))
+
+
+def rows_at(
+    table: Table, manifest_id: int, at: TopicPartition, offset: int, columns: Sequence[str]
+) -> list[dict[str, Any]]:
+    """The rows of one record of a manifest."""
     place = And(
         _equal(MANIFEST_ID, manifest_id),
         _equal("_topic", at.topic),
         _equal(TOPIC_PARTITION, at.partition),
         _equal("_offset", offset),
     )
-    rows: pa.Table = table.scan(place, selected_fields=("_offset",)).to_arrow()
-    return bool(rows.num_rows)
+    rows: list[dict[str, Any]] = table.scan(place, selected_fields=tuple(columns)).to_arrow().to_pylist()
+    return rows
 
 
 def manifests_in(table: Table) -> set[int]:
@@ -152,20 +161,37 @@ def named_files(table: Table) -> list[NamedFile]:
     ]
 
 
-def live_files(table: Table, snapshots: Iterable[Snapshot]) -> Iterator[ManifestEntry]:
-    """The files with rows that some snapshots name; snapshots share manifest files, and each is read once."""
+def live_files(table: Table, snapshots: Iterable[Snapshot], *, deletes: bool = False) -> Iterator[ManifestEntry]:
+    """The files with rows that some snapshots name; snapshots share manifest files, and each is read once.
+
+    With ``deletes`` also the files that delete some of these rows.
+    """
     listed = {manifest.manifest_path: manifest for snapshot in snapshots for manifest in snapshot.manifests(table.io)}
-    for manifest in listed.values():
-        for entry in manifest.fetch_manifest_entry(table.io):
-            if entry.data_file.content is DataFileContent.DATA:
-                yield entry
+    for entry in _entries(table, listed.values()):
+        if deletes or entry.data_file.content is DataFileContent.DATA:
+            yield entry
+
+
+def _entries(table: Table, manifests: Iterable[ManifestFile]) -> Iterator[ManifestEntry]:
+    for manifest in manifests:
+        yield from manifest.fetch_manifest_entry(table.io)
 
 
 def named_keys(table: Table, keys: Collection[str]) -> set[str]:
     """Those of some keys in the location of the table that a snapshot names, of whatever branch or tag."""
+    return _keys_of(table, live_files(table, table.metadata.snapshots, deletes=True)) & set(keys)
+
+
+def keys_added_by(table: Table, snapshot: Snapshot) -> set[str]:
+    """The keys of the files that came into the table with a snapshot."""
+    own = snapshot.snapshot_id
+    manifests = [manifest for manifest in snapshot.manifests(table.io) if manifest.added_snapshot_id == own]
+    return _keys_of(table, (entry for entry in _entries(table, manifests) if entry.snapshot_id == own))
+
+
+def _keys_of(table: Table, entries: Iterable[ManifestEntry]) -> set[str]:
     root = f"{root_of(table.location())}/"
-    named = (root_of(entry.data_file.file_path) for entry in live_files(table, table.metadata.snapshots))
-    return {path.removeprefix(root) for path in named} & set(keys)
+    return {root_of(entry.data_file.file_path).removeprefix(root) for entry in entries}
 
 
 def highest_manifest(table: Table) -> int:
@@ -193,6 +219,11 @@ def tasks_of(table: Table, rows: BooleanExpression | None = None, snapshot_id: i
     """The files that may have some rows, or any, of the current snapshot or another one."""
     planned = table.scan(AlwaysTrue() if rows is None else rows, snapshot_id=snapshot_id).plan_files()
     return [task for task in planned if isinstance(task, FileScanTask)]
+
+
+def tasks_of_manifest(table: Table, manifest_id: int) -> list[FileScanTask]:
+    """The files that may have rows of a manifest."""
+    return tasks_of(table, _equal(MANIFEST_ID, manifest_id))
 
 
 def rows_of_tasks(table: Table, tasks: Sequence[FileScanTask], manifest_id: int, *, own_column: bool) -> pa.Table:

@@ -39,6 +39,10 @@ class Term:
         kind = self.transform.partition("[")[0]
         return self.column if kind == "identity" else f"{self.column}_{'trunc' if kind == 'truncate' else kind}"
 
+    @property
+    def is_bucket(self) -> bool:
+        return self.transform.startswith("bucket[")
+
     def fits(self, arrow_type: str) -> bool:
         """Whether values of an Arrow type, as text, can be partitioned so."""
         if self.transform in TIMES:

@@ -17,6 +17,7 @@ from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
 from tidemark.extras import problem_with_extra
 from tidemark.sinks.column_names import EVENT_TIME, TOPIC_PARTITION
+from tidemark.sinks.current_rows.keyed_settings import KeyedSettings
 from tidemark.sinks.iceberg.partitioning import Term
 from tidemark.sinks.settings import SinkSettings
 from tidemark.storage.base import is_s3
@@ -47,11 +48,14 @@ def _term(value: str) -> str:
     return str(term)
 
 
-class Settings(SinkSettings):
-    """An Iceberg table with all rows; each manifest is one snapshot. ``warehouse`` is absolute after loading."""
+class Settings(KeyedSettings, SinkSettings):
+    """An Iceberg table with all rows, or with one row per key; each manifest is one snapshot.
+
+    ``warehouse`` is absolute after loading.
+    """
 
     kind = "iceberg"
-    output_keys = frozenset({"partition_by"})
+    output_keys = frozenset({"partition_by", "key", "order_by"})
     names_files = True
 
     name: Name = Field(default="iceberg", description="Name of this sink, unique in the pipeline.")
@@ -83,7 +87,8 @@ class Settings(SinkSettings):
     )
     partition_by: tuple[Annotated[str, AfterValidator(_term)], ...] = Field(
         default=(f"day({EVENT_TIME})",),
-        description="Hidden partitions: columns, year|month|day|hour(COLUMN), bucket(N, COLUMN), truncate(N, COLUMN).",
+        description="Hidden partitions: columns, year|month|day|hour(COLUMN), bucket(N, COLUMN), truncate(N, COLUMN). "
+        "With key only buckets of its columns, by default none.",
         examples=[["day(_event_time)", "bucket(16, carrier)"]],
     )
     auto_create: StrictBool = Field(default=False, description="Whether to create the table and missing columns.")
@@ -137,6 +142,17 @@ class Settings(SinkSettings):
         return self
 
     @model_validator(mode="after")
+    def _one_partition_of_a_key(self) -> Self:
+        for term in self.terms if self.key else ():
+            if term.column not in self.key or not term.is_bucket:
+                raise wrong_at(
+                    "partition_by",
+                    f"may not have {term} where the table has a key: rows of one key must lie in one partition; write "
+                    f"bucket(16, {self.key[0]}), or leave it out",
+                )
+        return self
+
+    @model_validator(mode="after")
     def _warehouse_of_a_catalog(self) -> Self:
         if self.warehouse is None and self.catalog is CatalogKind.SQL:
             raise wrong_at("warehouse", "is needed for a catalog of kind sql: it says where tables lie")
@@ -144,6 +160,8 @@ class Settings(SinkSettings):
 
     @property
     def terms(self) -> tuple[Term, ...]:
+        if self.key and "partition_by" not in self.model_fields_set:
+            return ()
         return _parsed(self.partition_by)
 
     @property
@@ -165,6 +183,8 @@ class Settings(SinkSettings):
         twice = next((name for name in types if lower[name.lower()] > 1), None)
         if twice is not None:
             return f"may not have a column {twice}: another one differs by case only, and most engines see one name"
+        if self.key and (problem := self.problem_with_keyed(rows)):
+            return problem
         for term in self.terms:
             known: Mapping[str, str] = {**types, **NEVER_NULL}
             if term.column not in known:

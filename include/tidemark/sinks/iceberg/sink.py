@@ -16,10 +16,9 @@ from tidemark.connections import Lookup
 from tidemark.errors import SinkRefused
 from tidemark.failpoints import failpoint
 from tidemark.model.dataset import Dataset
-from tidemark.model.digest import Digest, row_digest
 from tidemark.model.findings import Finding, ok, warning
-from tidemark.model.manifest import Manifest, Publication
-from tidemark.model.offsets import TopicPartition, range_from
+from tidemark.model.manifest import Counts, Manifest, Publication
+from tidemark.model.offsets import Range, TopicPartition, range_from
 from tidemark.model.order import TransformOrder
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind, Receipt
@@ -39,11 +38,10 @@ from tidemark.sinks.base import (
     WriteMode,
 )
 from tidemark.sinks.capabilities import KeepsDeadLetterFiles, MayBeRolledBack, NamedFile, NamesFiles
-from tidemark.sinks.column_names import names_of_rows
 from tidemark.sinks.iceberg.audit import differences_of_iceberg
 from tidemark.sinks.iceberg.evidence import DIGEST
 from tidemark.sinks.iceberg.file_io import try_write
-from tidemark.sinks.iceberg.files import has_row, manifests_in, named_files, rows_of_manifest
+from tidemark.sinks.iceberg.files import manifests_in
 from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.staged import data_folder, root_of
 from tidemark.sinks.iceberg.table import IcebergTarget
@@ -65,6 +63,8 @@ class IcebergPlace:
     def __init__(self, pipeline_name: str, settings: Settings, lookup: Lookup) -> None:
         self.target = settings.target
         self.table = IcebergTarget(pipeline_name, settings, lookup)
+        # Of the attempt that is prepared, when rows have a version: topic, partition and log generation of each range.
+        self.generations: list[tuple[str, int, int]] = []
         self._settings = settings
         self._lookup = lookup
 
@@ -163,6 +163,7 @@ class IcebergStaging(Staging):
             "root": root_of(table.location()),
             "schema": table.schema().model_dump_json(),
             "spec": table.spec().model_dump_json(),
+            **({"generations": self._place.generations} if self._table.rows.keyed else {}),
         }
 
     def manifests(self) -> list[int]:
@@ -218,13 +219,14 @@ class IcebergOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
 
     def prepare(self, work: Work) -> None:
         """Checks, or creates, the table and its columns, and notes that the attempt stages."""
-        self._columns = stored_columns(work.decode, work.transforms)
+        self._columns = stored_columns(work.decode, work.transforms, keyed=self.table.rows.keyed)
+        self.place.generations = work.generations() if self.table.rows.keyed else []
         table = self.table.check(self._columns)
         assert table is not None, "it was created"
         self.place.store_at(table.location()).put(_opened(work.manifest_id, work.attempt), b"")
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
-        columns = stored_columns(decode, transforms)
+        columns = stored_columns(decode, transforms, keyed=self.table.rows.keyed)
         table = self.table.check(columns, change=False)
         if table is None:
             tried = self.table.try_warehouse()
@@ -271,23 +273,22 @@ class IcebergOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         if self.table.load() is None:
             return []
         with self.table.reading() as table:
-            return named_files(table)
+            return self.table.rows.named_files(table)
 
     def same(self, before: Receipt, now: Receipt) -> bool:
-        """Reads all rows of the manifest: they must be those of ``now``, and the dead letters as they were written."""
+        """The dead letters must be as they were written, and the rows those of ``now``."""
         dead = self.parts(before, ObjectKind.DEAD_LETTER)
         if not self.has(before) or not are_as_written(self.place.existing_store(), dead):
             return False
-        expected = sum((Digest.parse(part.digest) for part in self.parts(now, ObjectKind.DATA)), Digest.zero())
         with self.table.reading(manifest=now.manifest_id) as table:
             if not {field.name for field in self._columns} <= {field.name for field in table.schema().fields}:
                 return False
-            rows = rows_of_manifest(table, now.manifest_id, self._columns.names)
-        try:
-            rows = rows.select(self._columns.names).cast(self._columns)
-            return row_digest(rows.rename_columns(names_of_rows(self._columns.names))) == expected
-        except pa.ArrowException:
-            return False
+            return self.table.rows.same(table, now, self.parts(now, ObjectKind.DATA), self._columns)
+
+    def counts(self, receipt: Receipt, ranges: Sequence[Range]) -> Counts:
+        counts = super().counts(receipt, ranges)
+        table = self.table.load() if self.table.rows.keyed else None
+        return counts if table is None else self.table.rows.counts(table, receipt, counts)
 
     def wait_for_lower(self, manifest_id: int) -> None:
         """Makes the commit of a lower attempt fail, if one may be about to commit."""
@@ -352,14 +353,16 @@ class IcebergOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
     ) -> Located:
         attempt = published.attempt
         with self.table.reading(manifest=manifest.id) as table:
-            if has_row(table, manifest.id, at, offset):
-                return Located(self.name, attempt, RecordStatus.HELD, "a row", ObjectKind.DATA, self.place.target)
-        dead_letter = self.located_dead_letter(published, receipt, at, offset)
-        if dead_letter is not None:
-            return dead_letter
+            row = self.table.rows.located(table, self._ledger, manifest, published, at, offset)
+        located = row or self.located_dead_letter(published, receipt, at, offset)
+        if located is not None:
+            return located
         if any(partition.gap_count > len(partition.gaps) for partition in receipt.partitions):
             what = "the table does not hold it, and the manifest has more gaps than its receipt lists"
             return Located(self.name, attempt, RecordStatus.NO_RECORD, what)
+        newer = self.table.rows.replaced_by(self._ledger, published)
+        if newer is not None:
+            return newer
         what = f"the table does not hold it; next: tidemark audit {self.pipeline_name} --deep"
         return Located(self.name, attempt, RecordStatus.MISSING, what)
 

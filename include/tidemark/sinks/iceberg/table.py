@@ -11,42 +11,40 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
-from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate, SetSnapshotRefUpdate, TableUpdate
 
 from tidemark.connections import Lookup
 from tidemark.errors import Fenced, SinkRefused, TidemarkError, Unavailable
 from tidemark.failpoints import failpoint
 from tidemark.sinks.base import Fence, Owner
+from tidemark.sinks.iceberg.all_rows import AllRows
 from tidemark.sinks.iceberg.catalog import OpenCatalog
+from tidemark.sinks.iceberg.change import SnapshotChange
 from tidemark.sinks.iceberg.columns import missing_columns, partitioning, refuse_misfits, schema_for
 from tidemark.sinks.iceberg.evidence import (
     ATTEMPT,
     DIGEST,
     MANIFEST,
     MANIFESTS,
-    NEWEST,
     NUMBER,
     Evidence,
     digest_on_main,
-    on_main,
     summary_of,
 )
-from tidemark.sinks.iceberg.files import Replaced, highest_manifest, named_keys, replaced, staged_files
+from tidemark.sinks.iceberg.files import highest_manifest, keys_added_by, named_keys
 from tidemark.sinks.iceberg.settings import Settings
+from tidemark.sinks.iceberg.table_rows import Publishing, TableRows
+from tidemark.sinks.iceberg.upsert import CurrentRows
 from tidemark.storage.base import is_s3
 
 TRIES: Final = 20  # of a commit, while others commit to the same table
 PAUSE_S: Final = 0.2  # after a refused commit; grows with each try
-FOR_EVER: Final = 2**63 - 1  # milliseconds, as Iceberg counts ages
 NEW_TABLE: Final = {  # properties of tables that we create
     "format-version": "2",
     "commit.manifest-merge.enabled": "true",
@@ -69,6 +67,7 @@ class IcebergTarget:
 
     def __init__(self, pipeline_name: str, settings: Settings, lookup: Lookup) -> None:
         self.pipeline_name = pipeline_name
+        self.rows: TableRows = CurrentRows(settings.key, settings.order_by) if settings.key else AllRows()
         self._settings = settings
         self._lookup = lookup
         self._opened: OpenCatalog | None = None
@@ -268,6 +267,7 @@ class IcebergTarget:
         if missing and change:
             table = self._extended(table, missing)
         refuse_misfits(table, wanted, self._settings.terms, self.context())
+        self.rows.refuse(table, self.context())
         return table
 
     def _create(self, wanted: Any) -> Table:
@@ -328,19 +328,20 @@ class IcebergTarget:
                 numbered = {NUMBER: str(next_number), MANIFEST: str(manifest_id), ATTEMPT: str(attempt)}
                 # Only of a first attempt it is enough that nobody has published one: others may have put rows there.
                 first = attempt == 1 and evidence.never_had(manifest_id)
-                old = Replaced() if first else replaced(table, manifest_id)
+                publishing = Publishing(manifest_id, attempt, staged, is_first=first)
                 unsure = highest_manifest(table) if evidence.unsure is None else evidence.unsure
-                change = _Change(
+                change = SnapshotChange(
                     table,
                     {**summary, **numbered},
                     properties={MANIFESTS: evidence.with_next(manifest_id, attempt, next_number, unsure)},
-                    taken_out=old.files,
-                    put_in=[*staged_files(table, staged), *old.rewritten(table)],
+                    files=self.rows.changes(table, publishing, self.context(manifest=manifest_id)),
                 )
             fence()
             failpoint("publish.before_record")  # paused here, the catalog refuses the commit when others were faster
             if self._commit(change, lambda: self._landed(manifest_id, attempt, summary[DIGEST])):
                 return
+            with self._catalog(manifest=manifest_id, attempt=attempt):
+                self.rows.withdraw(table, change.files)
             time.sleep(PAUSE_S * number)
         raise self._busy(manifest=manifest_id, attempt=attempt)
 
@@ -375,13 +376,13 @@ class IcebergTarget:
             if table is None:
                 return
             with self._catalog():
-                change = _Change(table, {"tidemark.fence": str(uuid4())})
+                change = SnapshotChange(table, {"tidemark.fence": str(uuid4())})
             if self._commit(change, lambda change=change: change.is_on_main(self.loaded())):  # type: ignore[misc]
                 return
             time.sleep(PAUSE_S * number)
         raise self._busy()
 
-    def _commit(self, change: "_Change", landed: Callable[[], bool]) -> bool:
+    def _commit(self, change: SnapshotChange, landed: Callable[[], bool]) -> bool:
         """Whether the change was committed; false when others committed first. Without an answer the table tells."""
         try:
             with self._catalog():
@@ -405,84 +406,23 @@ class IcebergTarget:
         """Those of the files an attempt has staged, by key, that a snapshot names: of main, a branch or a tag.
 
         Reads the manifest files of all snapshots, unless the table says that it has the rows, a snapshot says that it
-        has added them, or no attempt at the manifest was ever published.
+        has added them, or no attempt at the manifest was ever published. Of rows with a key some files may not have
+        been put.
         """
         if not staged:
             return set()
         evidence = self.evidence_of(table)
         wanted = {MANIFEST: str(manifest_id), ATTEMPT: str(attempt)}
-        added = any(wanted.items() <= summary_of(snapshot).items() for snapshot in table.metadata.snapshots)
-        if added or evidence.attempts.get(manifest_id) == attempt:
+        adding = [snapshot for snapshot in table.metadata.snapshots if wanted.items() <= summary_of(snapshot).items()]
+        if adding and self.rows.keyed:
+            with self._catalog(manifest=manifest_id, attempt=attempt):
+                return set(staged) & set().union(*(keys_added_by(table, snapshot) for snapshot in adding))
+        if adding or evidence.attempts.get(manifest_id) == attempt:
             return set(staged)
         if evidence.never_had(manifest_id):
             return set()
         with self._catalog(manifest=manifest_id, attempt=attempt):
             return named_keys(table, staged)
-
-
-@dataclass
-class _Change:
-    """One snapshot, with properties of the table; the catalog accepts it only while the table is as it was loaded."""
-
-    table: Table
-    summary: dict[str, str]
-    properties: dict[str, str] = field(default_factory=dict)
-    taken_out: Sequence[DataFile] = ()
-    put_in: Sequence[DataFile] = ()
-    snapshot_id: int = 0
-
-    @property
-    def _is_publication(self) -> bool:
-        return NUMBER in self.summary
-
-    def commit(self, keep_snapshots: int | None) -> None:
-        """Raises ``CommitFailedException`` when the table has changed since."""
-        transaction = self.table.transaction()
-        update = transaction.update_snapshot(snapshot_properties=self.summary)
-        with update.overwrite() if self.taken_out else update.merge_append() as snapshot:
-            for file in self.taken_out:
-                snapshot.delete_data_file(file)
-            for file in self.put_in:
-                snapshot.append_data_file(file)
-        self.snapshot_id = snapshot.snapshot_id
-        if self.properties:
-            transaction.set_properties(self.properties)
-        # Not by the transaction's own commit, which would try again, and remove files when it takes itself for failed.
-        tag = (_newest(self.snapshot_id),) if self._is_publication else ()
-        expired = _expired(self.table.metadata, keep_snapshots, moves_tag=self._is_publication)
-        updates = (*transaction._updates, *tag, *expired)
-        requirements = (*transaction._requirements, AssertTableUUID(uuid=self.table.metadata.table_uuid))
-        self.table._do_commit(updates=updates, requirements=requirements)
-
-    def is_on_main(self, table: Table) -> bool:
-        return any(snapshot.snapshot_id == self.snapshot_id for snapshot in on_main(table.metadata))
-
-
-def _newest(snapshot_id: int) -> TableUpdate:
-    """The update that moves our tag; its age is said, since a property of the table may give tags a shorter one."""
-    return SetSnapshotRefUpdate(
-        ref_name=NEWEST, type="tag", snapshot_id=snapshot_id,
-        max_ref_age_ms=FOR_EVER, max_snapshot_age_ms=None, min_snapshots_to_keep=None,
-    )  # fmt: skip
-
-
-def _expired(metadata: TableMetadata, keep: int | None, *, moves_tag: bool) -> tuple[TableUpdate, ...]:
-    """The update that removes the snapshots of main behind the newest ``keep``, except those that a tag or another
-    branch needs. Our own tag needs its snapshot only, unless it moves to the one that comes with this commit."""
-    if keep is None:
-        return ()
-    parents = {snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in metadata.snapshots}
-    needed: set[int] = set()
-    for name, ref in metadata.refs.items():
-        at: int | None = ref.snapshot_id if name not in ("main", NEWEST) else None
-        while at is not None and at not in needed:
-            needed.add(at)
-            at = parents.get(at)
-    if NEWEST in metadata.refs and not moves_tag:
-        needed.add(metadata.refs[NEWEST].snapshot_id)
-    behind = [snapshot.snapshot_id for snapshot in on_main(metadata)][keep - 1 :]  # one more comes with this commit
-    old = [snapshot_id for snapshot_id in behind if snapshot_id not in needed]
-    return (RemoveSnapshotsUpdate(snapshot_ids=old),) if old else ()
 
 
 @contextmanager

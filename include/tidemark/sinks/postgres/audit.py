@@ -6,14 +6,11 @@ had keys.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
-from tidemark.model.manifest import Manifest, Publication
 from tidemark.model.problem import Problem
 from tidemark.sinks.base import Contents, Expected
+from tidemark.sinks.current_rows.audit import differences_of_manifest, too_few_rows
 from tidemark.sinks.postgres.target import PostgresTarget
-
-_BY_HAND = "no replay takes rows away, so first delete those that were put there by hand"
 
 
 def differences_of_table(
@@ -26,8 +23,8 @@ def differences_of_table(
     superseded = table.superseded()
     total = sum(row["rows"] for rows_of_manifest in rows.values() for row in rows_of_manifest)
     for manifest, publication in expected.published():
-        yield from _rows(pipeline_name, manifest, publication, rows.get(manifest.id, []))
-        replay, counts = f"tidemark replay {pipeline_name} --manifest {manifest.id}", publication.counts
+        yield from differences_of_manifest(pipeline_name, manifest, publication, rows.get(manifest.id, []))
+        counts = publication.counts
         kept = dead.get(manifest.id, 0)
         # The marker has the number of replaced rows too, for a database that was lost and adopted the target.
         keys = counts.written - max(counts.superseded, superseded.get(manifest.id, 0))
@@ -36,37 +33,7 @@ def differences_of_table(
         if expected.given_up(manifest.id, publication.attempt):
             continue
         if kept != counts.dead_lettered:
+            replay = f"tidemark replay {pipeline_name} --manifest {manifest.id}"
             yield Problem(manifest.id, f"{kept:,} dead letters are kept where {counts.dead_lettered:,} were", replay)
         if total < keys:
-            what = f"the table has {total:,} rows in all, and this manifest had {keys:,} keys: rows were taken away"
-            yield Problem(manifest.id, what, replay)
-
-
-def _rows(
-    pipeline_name: str, manifest: Manifest, publication: Publication, rows: list[dict[str, Any]]
-) -> Iterator[Problem]:
-    replay = f"tidemark replay {pipeline_name} --manifest {manifest.id}"
-    counts = publication.counts
-    merged = counts.written - counts.superseded - counts.stale
-    # Rows of lower attempts that a replay with other code no longer produces stay. Attempt 0: the column is null.
-    count = sum(row["rows"] for row in rows if row["attempt"] in (0, publication.attempt))
-    if count > merged:
-        what = f"the table has {count:,} rows of it where {merged:,} were merged; {_BY_HAND}"
-        yield Problem(manifest.id, what, replay)
-    for row in rows:
-        if not _inside(manifest, row):
-            place = f"{row['topic']}-{row['partition']} offsets {row['first']} to {row['last']}"
-            what = f"the table has rows of it from {place}, which it does not cover; {_BY_HAND}"
-            yield Problem(manifest.id, what, replay)
-        if row["attempt"] > publication.attempt:
-            what = f"the table has rows of attempt {row['attempt']}, published is attempt {publication.attempt}"
-            yield Problem(manifest.id, what, f"tidemark retry {pipeline_name}")
-
-
-def _inside(manifest: Manifest, row: dict[str, Any]) -> bool:
-    return any(
-        (covered.at.topic, covered.at.partition) == (row["topic"], row["partition"])
-        and covered.start <= row["first"]
-        and row["last"] < covered.end
-        for covered in manifest.ranges
-    )
+            yield too_few_rows(pipeline_name, manifest, total, keys)

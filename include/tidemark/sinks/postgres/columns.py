@@ -12,7 +12,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from tidemark.errors import SinkRefused
-from tidemark.sinks.current_rows.columns import NUMBER
+from tidemark.sinks.column_names import NUMBER
 
 STAGED = {
     "_topic": "text", "_partition": "integer", "_offset": "bigint", "_timestamp": "timestamp with time zone",

@@ -1,0 +1,54 @@
+"""The rows that a table of current rows has, by what made them: an audit compares them with what was published."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import pyarrow as pa
+
+from tidemark.sinks.column_names import TOPIC_PARTITION
+from tidemark.sinks.current_rows.columns import ATTEMPT
+from tidemark.sinks.current_rows.merge import key_type, keys_of
+from tidemark.sinks.current_rows.workspace import Workspace
+
+_ORIGIN = ("_manifest_id", "_topic", TOPIC_PARTITION, "_offset", ATTEMPT)
+
+
+@dataclass(frozen=True)
+class StandingRows:
+    """``origins`` has of each manifest the first and last offset and the number of rows, by partition and attempt; an
+    attempt of 0 stands for none. ``rows`` counts all rows, ``keys`` all keys."""
+
+    origins: dict[int, list[dict[str, Any]]]
+    rows: int
+    keys: int
+
+    @staticmethod
+    def needed(key: Sequence[str]) -> list[str]:
+        """The names of the columns that it is made of."""
+        return list(dict.fromkeys([*key, *_ORIGIN]))
+
+    @classmethod
+    def of(cls, columns: pa.Schema, key: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Self:
+        """Of all rows of a table; ``columns`` has those that are needed, with the types of the table."""
+        kinds = [columns.field(name).type for name in _ORIGIN]
+        schema = pa.schema(
+            [pa.field("key", key_type(columns, key))]
+            + [
+                pa.field(name.removeprefix("_").removesuffix("_id"), kind)
+                for name, kind in zip(_ORIGIN, kinds, strict=True)
+            ]
+        )
+
+        def held() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                origin = [batch.column(name).cast(kind) for name, kind in zip(_ORIGIN, kinds, strict=True)]
+                yield pa.RecordBatch.from_arrays([keys_of(batch, schema.field("key").type), *origin], schema=schema)
+
+        with Workspace() as workspace:
+            workspace.take("hold", schema, held())
+            origins: dict[int, list[dict[str, Any]]] = {}
+            for row in workspace.table("origins").to_pylist():
+                origins.setdefault(row["manifest"], []).append(row)
+            [[rows, keys]] = workspace.rows("count_standing")
+        return cls(origins, rows, keys)

@@ -1,0 +1,90 @@
+"""A database of DuckDB in memory for the rows of one question, which spills to a folder for temporary files."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from tidemark.errors import WorkFailed
+from tidemark.named_sql import named_queries
+
+QUERIES: Final = named_queries("tidemark.sinks.current_rows", "queries.sql")
+MEMORY: Final = "1GB"  # what does not fit goes to the folder
+
+
+class Workspace(AbstractContextManager["Workspace"]):
+    """Runs the named statements of ``queries.sql``, with one thread; it opens no file but those it spills."""
+
+    def __init__(self) -> None:
+        self._folder = TemporaryDirectory(prefix="tidemark-rows-")
+        settings: dict[str, str | bool | int | float | list[str]] = {
+            "threads": 1,
+            "memory_limit": MEMORY,
+            "temp_directory": self._folder.name,
+            "preserve_insertion_order": False,
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+        }
+        self._connection = duckdb.connect(":memory:", config=settings)
+        self._connection.execute("SET TimeZone = 'UTC'")
+        self._connection.execute("SET python_enable_replacements = false")
+        self._connection.execute("SET enable_external_access = false")
+        self._connection.execute("SET lock_configuration = true")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+        self._folder.cleanup()
+
+    def take(self, query: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        """Run a statement over ``incoming``, which has the rows of these batches; each is in memory for a moment.
+
+        Raises what reading the batches raises, which DuckDB would tell as an error of its own.
+        """
+        errors: list[BaseException] = []
+
+        def read() -> Iterator[pa.RecordBatch]:
+            try:
+                yield from batches
+            except BaseException as error:
+                errors.append(error)
+                raise
+
+        self._connection.register("incoming", pa.RecordBatchReader.from_batches(schema, read()))
+        try:
+            self.run(query)
+        except Exception:
+            if errors:
+                raise errors[0] from None
+            raise
+        finally:
+            self._connection.unregister("incoming")
+
+    def run(self, query: str) -> None:
+        with _bounded():
+            self._connection.execute(QUERIES[query])
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        with _bounded():
+            return self._connection.sql(QUERIES[query]).fetchall()
+
+    def table(self, query: str) -> pa.Table:
+        with _bounded():
+            made: pa.Table = self._connection.sql(QUERIES[query]).to_arrow_table()
+            return made
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    try:
+        yield
+    except duckdb.OutOfMemoryException:
+        raise WorkFailed(
+            f"the keys do not fit into {MEMORY} of memory and the folder for temporary files",
+            next_step="free space there (TMPDIR names it); then: tidemark retry {pipeline}",
+        ) from None

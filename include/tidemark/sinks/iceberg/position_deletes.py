@@ -1,0 +1,221 @@
+"""Deletes rows of a table by their position in a file, and commits the deletes with other changes in one snapshot.
+
+PyIceberg reads such deletes and does not write them. Each delete file is of one data file, and says so by equal bounds
+of its path: readers then open it for that file alone, and a compaction drops both together.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.conversions import to_bytes
+from pyiceberg.io.pyarrow import _read_deletes
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriter,
+    ManifestWriterV2,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table import FileScanTask, Table, Transaction
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.update.snapshot import _ManifestMergeManager, _OverwriteFiles
+from pyiceberg.typedef import EMPTY_DICT
+from pyiceberg.types import LongType, StringType
+from pyiceberg.utils.concurrent import ExecutorFactory
+
+from tidemark.errors import SinkRefused
+
+FILE_PATH: Final = 2147483546  # ids of the columns of a delete file, which Iceberg has fixed
+POSITION: Final = 2147483545
+SMALL_MANIFEST: Final = 2**20  # bytes; such manifests of deletes become one with each commit
+MERGED_BYTES: Final = 8 * 2**20
+MERGED_FROM: Final = 100  # manifests of data files, as in tables of all rows
+_COLUMNS: Final = pa.schema(
+    [
+        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(FILE_PATH)}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(POSITION)}),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class DeletedRows:
+    """All rows of one data file that its own delete file takes away, by ascending position.
+
+    ``before`` are the delete files of its own that it has had: the new one says what they say, too.
+    """
+
+    file: DataFile
+    positions: pa.Array
+    before: Sequence[DataFile] = ()
+
+
+def own_deletes(task: FileScanTask) -> list[DataFile]:
+    """The delete files of a data file that are of this file alone."""
+    path = task.file.file_path.encode()
+    return [
+        deletes for deletes in task.delete_files
+        if (deletes.lower_bounds or {}).get(FILE_PATH) == path == (deletes.upper_bounds or {}).get(FILE_PATH)
+    ]  # fmt: skip
+
+
+def deleted_positions(table: Table, path: str, deletes: Iterable[DataFile]) -> pa.Array:
+    """The positions in one data file that some delete files take away, in no order, and some twice."""
+    chunks: list[pa.Array] = [pa.array([], pa.int64())]
+    for file in deletes:
+        positions = _read_deletes(table.io, file).get(path)
+        if positions is not None:
+            chunks += [chunk.cast(pa.int64()) for chunk in positions.chunks]
+    return pa.concat_arrays(chunks)
+
+
+def refuse_equality_deletes(table: Table, context: Mapping[str, Any]) -> None:
+    """Raise ``SinkRefused`` when other programs have deleted rows by their values: PyIceberg cannot read such files."""
+    snapshot = table.current_snapshot()
+    manifests = snapshot.manifests(table.io) if snapshot else []
+    for manifest in manifests:
+        if manifest.content is ManifestContent.DELETES:
+            for entry in manifest.fetch_manifest_entry(table.io):
+                if entry.data_file.content is DataFileContent.EQUALITY_DELETES:
+                    raise SinkRefused(
+                        "another program has deleted rows of the table by their values (equality deletes), which "
+                        "cannot be read here",
+                        next_step="let Spark rewrite its files, where CATALOG is Spark's name of the table's catalog: "
+                        f"CALL CATALOG.system.rewrite_data_files(table => '{'.'.join(table.name())}', options => "
+                        "map('delete-file-threshold', '1')); then: tidemark retry {pipeline}",
+                        **context,
+                    )
+
+
+def write_deletes(table: Table, folder: str, deleted: Sequence[DeletedRows]) -> list[DataFile]:
+    """A new delete file for each data file, in a folder of the table's location; several are written at once."""
+    prefix = f"{table.location().rstrip('/')}/{folder}/deletes-{uuid4().hex}"
+    numbered = [(f"{prefix}-{number:05d}.parquet", rows) for number, rows in enumerate(deleted)]
+    return list(ExecutorFactory.get_or_create().map(lambda each: _written(table, *each), numbered))
+
+
+def _written(table: Table, path: str, deleted: DeletedRows) -> DataFile:
+    of_file = deleted.file.file_path
+    count = len(deleted.positions)
+    rows = pa.Table.from_arrays([pa.repeat(of_file, count), deleted.positions], schema=_COLUMNS)
+    output = table.io.new_output(path)
+    with output.create(overwrite=False) as file:
+        pq.write_table(rows, file, compression="zstd")
+    first, last = (to_bytes(LongType(), deleted.positions[at].as_py()) for at in (0, count - 1))
+    deletes = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES, file_path=path, file_format=FileFormat.PARQUET,
+        partition=deleted.file.partition, record_count=count, file_size_in_bytes=len(output.to_input_file()),
+        value_counts={FILE_PATH: count, POSITION: count}, null_value_counts={FILE_PATH: 0, POSITION: 0},
+        lower_bounds={FILE_PATH: to_bytes(StringType(), of_file), POSITION: first},
+        upper_bounds={FILE_PATH: to_bytes(StringType(), of_file), POSITION: last},
+        sort_order_id=None, equality_ids=None, key_metadata=None,
+    )  # fmt: skip
+    deletes.spec_id = deleted.file.spec_id
+    return deletes
+
+
+class _DeletesWriter(ManifestWriterV2):
+    """A manifest of delete files."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+class RowDelta(_OverwriteFiles):
+    """One snapshot that adds and removes data files, and delete files of their rows."""
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        table: Table,
+        summary: dict[str, str],
+        *,
+        added: Sequence[DataFile],
+        removed: Iterable[DataFile],
+    ) -> None:
+        """``added`` and ``removed`` are delete files."""
+        super().__init__(Operation.OVERWRITE, transaction, table.io, snapshot_properties=summary)
+        self._added_deletes = list(added)
+        self._removed_deletes = set(removed)
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        """Those of data files; one that only lists files which an earlier snapshot has removed says nothing more."""
+        return [
+            manifest for manifest in super()._existing_manifests()
+            if manifest.content is ManifestContent.DATA
+            and (manifest.has_added_files() or manifest.has_existing_files())
+        ]  # fmt: skip
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        merging = _ManifestMergeManager(MERGED_BYTES, MERGED_FROM, True, self)
+        return [*merging.merge_manifests(manifests), *self._manifests_of_deletes()]
+
+    def _manifests_of_deletes(self) -> list[ManifestFile]:
+        """Those that stay as they are, and one new one for each partitioning, with the entries of the others."""
+        entries = [self._entry(ManifestEntryStatus.ADDED, file) for file in self._added_deletes]
+        left: list[ManifestFile] = []
+        for manifest in self._current_manifests_of_deletes():
+            of_manifest = manifest.fetch_manifest_entry(self._io, discard_deleted=True)
+            is_touched = any(entry.data_file in self._removed_deletes for entry in of_manifest)
+            if manifest.manifest_length >= SMALL_MANIFEST and not is_touched:
+                left.append(manifest)
+                continue
+            for entry in of_manifest:
+                is_removed = entry.data_file in self._removed_deletes
+                status = ManifestEntryStatus.DELETED if is_removed else ManifestEntryStatus.EXISTING
+                entries.append(self._entry(status, entry.data_file, entry))
+        return [*left, *self._written_manifests_of_deletes(entries)]
+
+    def _current_manifests_of_deletes(self) -> Iterator[ManifestFile]:
+        snapshot = self._transaction.table_metadata.snapshot_by_name(self._target_branch)
+        for manifest in snapshot.manifests(self._io) if snapshot else []:
+            if manifest.content is ManifestContent.DELETES and (
+                manifest.has_added_files() or manifest.has_existing_files()
+            ):
+                yield manifest
+
+    def _written_manifests_of_deletes(self, entries: Sequence[ManifestEntry]) -> Iterator[ManifestFile]:
+        for spec_id in sorted({entry.data_file.spec_id for entry in entries}):
+            with self._deletes_writer(self.spec(spec_id)) as writer:
+                for entry in entries:
+                    if entry.data_file.spec_id == spec_id:
+                        writer.add_entry(entry)
+            yield writer.to_manifest_file()
+
+    def _deletes_writer(self, spec: PartitionSpec) -> ManifestWriter:
+        output = self.new_manifest_output()
+        return _DeletesWriter(spec, self.schema(), output, self._snapshot_id, self._compression)
+
+    def _entry(self, status: ManifestEntryStatus, file: DataFile, before: ManifestEntry | None = None) -> ManifestEntry:
+        """The entry of a delete file; one that is there already keeps its numbers, by which it applies to files."""
+        is_old = before is not None and status is ManifestEntryStatus.EXISTING
+        return ManifestEntry.from_args(
+            status=status,
+            snapshot_id=before.snapshot_id if is_old and before else self._snapshot_id,
+            sequence_number=before.sequence_number if before else None,
+            file_sequence_number=before.file_sequence_number if before else None,
+            data_file=file,
+        )
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        """PyIceberg counts what is added and removed by the content of each file."""
+        added, removed = self._added_data_files, self._deleted_data_files
+        self._added_data_files = [*added, *self._added_deletes]
+        self._deleted_data_files = removed | self._removed_deletes
+        try:
+            return super()._summary(snapshot_properties)
+        finally:
+            self._added_data_files, self._deleted_data_files = added, removed
