@@ -29,7 +29,7 @@ from tidemark.model.offsets import Range
 from tidemark.planner import Plan
 from tidemark.sinks.dynamodb.sink import DynamoOutput
 from tidemark.sinks.files.sink import FilesOutput
-from tidemark.sinks.iceberg import table as iceberg_table
+from tidemark.sinks.iceberg import all_rows
 from tidemark.sinks.iceberg.files import Replaced
 from tidemark.sinks.iceberg.table import IcebergTarget
 from tidemark.sinks.object_store import own_staging
@@ -126,7 +126,7 @@ def the_proof_and_the_totals_that_adopt_makes_again(patch: pytest.MonkeyPatch, w
 
 def the_look_for_rows_that_nobody_vouches_for(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
     """A replay takes out the rows of a manifest only when the table says that it has some."""
-    patch.setattr(iceberg_table, "replaced", lambda *_: Replaced())
+    patch.setattr(all_rows, "replaced", lambda *_: Replaced())
 
 
 def the_look_for_files_in_all_snapshots(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:

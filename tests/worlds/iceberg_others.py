@@ -1,8 +1,11 @@
 """What other programs do to an Iceberg table: compact it, expire its snapshots, roll it back, and read its past."""
 
+import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table import Table
@@ -63,6 +66,17 @@ def forget_older_metadata(world: IcebergWorld) -> None:
 def roll_back(world: IcebergWorld, snapshot_id: int) -> None:
     with world.catalog() as catalog:
         catalog.load_table(TABLE).manage_snapshots().rollback_to_snapshot(snapshot_id).commit()
+
+
+def upgrade_to_version_3(world: IcebergWorld) -> None:
+    """As Spark does; PyIceberg reads such tables, and does not make them."""
+    table = world.table()
+    assert table is not None
+    before = Path(table.metadata_location.removeprefix("file://"))
+    after = before.with_name(f"v3-{before.name}")
+    after.write_text(json.dumps({**json.loads(before.read_text()), "format-version": 3, "next-row-id": 0}))
+    with psycopg.connect(world.targets["warehouse"]) as connection:
+        connection.execute("UPDATE iceberg_tables SET metadata_location = %s", [f"file://{after}"])
 
 
 def tag(world: IcebergWorld, snapshot_id: int, name: str) -> None:

@@ -16,6 +16,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
+from tests.worlds.table_world import TABLE_SCHEMA, newest_of_each_key
 from tests.worlds.world import Place, World
 from tidemark.database.client import ManifestDatabase
 from tidemark.model.receipt import ObjectKind
@@ -133,3 +134,45 @@ class IcebergWorld(World):
         named = {path.removeprefix("file://") for path in table.inspect.all_files()["file_path"].to_pylist()}
         left = [str(path) for path in self.location.glob("data/**/*.parquet") if str(path) not in named]
         return [*left, *(str(path) for path in self.location.glob("_staging/*")), *super().staging()]
+
+
+@dataclass
+class KeyedIcebergWorld(IcebergWorld):
+    """A world with an Iceberg table of current rows: one row per ``k``, the one with the greatest ``n``."""
+
+    def __post_init__(self) -> None:
+        self.settings = {"decode": {"format": "json", "schema": TABLE_SCHEMA}, **self.settings}
+        super().__post_init__()
+
+    def entry(self, **options: Any) -> dict[str, Any]:
+        return super().entry(**{"key": ["k"], "order_by": "n", "partition_by": ["bucket(4, k)"], **options})
+
+    def content(self) -> list[dict[str, Any]]:
+        """All rows of the table, also those that mark a key as deleted."""
+        table = self.table()
+        rows: list[dict[str, Any]] = table.scan().to_arrow().to_pylist() if table else []
+        return rows
+
+    def current(self) -> dict[Any, tuple[Any, ...]]:
+        """What a reader sees in the table, by k: n and place."""
+        rows = self.content()
+        assert len({row["k"] for row in rows}) == len(rows), "a key has one row"
+        return {
+            row["k"]: (row["n"], (row["_topic"], row["_topic_partition"], row["_offset"]))
+            for row in rows if not row["_is_deleted"]
+        }  # fmt: skip
+
+    def latest(self, covered: Counter[Place]) -> dict[Any, tuple[Any, ...]]:
+        return newest_of_each_key(self, covered)
+
+    def assert_nothing_is_seen(self) -> None:
+        assert (self.current(), self.dead()) == ({}, {})
+
+    def assert_whole(self) -> None:
+        shown = self.spans(set(self.shown()))
+        assert self.current() == self.latest(shown)
+        assert self.published_spans("iceberg") <= shown
+
+    def assert_readers_complete(self) -> None:
+        assert self.current() == self.latest(self.everything())
+        assert len(self.dead()) == len(self.bad)

@@ -22,6 +22,16 @@ def table_sink(**options: Any) -> dict[str, Any]:
     return {"postgres": {**settings, **options}}
 
 
+def newest_of_each_key(world: World, covered: Counter[Place]) -> dict[Any, tuple[Any, ...]]:
+    """By k: n and place of the record with the greatest n among those at these offsets."""
+    newest: dict[int, tuple[int, Place]] = {}
+    for number in range(world.produced):
+        place = (world.topic, number % world.partitions, number // world.partitions)
+        if number not in world.bad and place in covered:
+            newest[number % KEYS] = (number, place)
+    return newest
+
+
 @dataclass
 class TableWorld(World):
     """A world with a table as its sink; ``has_lake`` adds a lake."""
@@ -73,12 +83,7 @@ class TableWorld(World):
 
     def latest(self, covered: Counter[Place]) -> dict[Any, tuple[Any, ...]]:
         """The content that the table must have when only these offsets were merged."""
-        newest: dict[int, tuple[int, Place]] = {}
-        for number in range(self.produced):
-            place = (self.topic, number % self.partitions, number // self.partitions)
-            if number not in self.bad and place in covered:
-                newest[number % KEYS] = (number, place)
-        return newest
+        return newest_of_each_key(self, covered)
 
     def merged_spans(self) -> Counter[Place]:
         """Every offset of the manifests that have a marker beside the table."""

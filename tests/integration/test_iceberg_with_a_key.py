@@ -1,0 +1,242 @@
+"""An Iceberg table with one row per key: what stands after merges in any order, and beside other programs."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.worlds.iceberg_others import append_a_stranger, compact, current, expire, roll_back, upgrade_to_version_3
+from tests.worlds.iceberg_readers import read_by_duckdb
+from tests.worlds.iceberg_world import TABLE, KeyedIcebergWorld
+from tests.worlds.world import KEYS, wait_stopped, wake
+from tidemark.sinks.iceberg.merge_evidence import merges_of
+
+Make = Callable[..., KeyedIcebergWorld]
+WHY = ("--why", "a test")
+
+
+@pytest.fixture
+def world(make_keyed_iceberg_world: Make) -> KeyedIcebergWorld:
+    return make_keyed_iceberg_world(settings={"kafka": {"slice": {"max_records": 1000}}})
+
+
+def run(world: KeyedIcebergWorld, count: int, **options: Any) -> int:
+    """Produce records and process them; the id of their manifest."""
+    world.produce(count, **options)
+    world.ok("run", "demo", "--run-key", str(world.produced))
+    return int(world.manifests()[-1]["id"])
+
+
+def code(world: KeyedIcebergWorld, *transforms: dict[str, Any]) -> None:
+    """From here on the pipeline makes other rows of the same records."""
+    world.settings["transform"] = list(transforms)
+    world.write_pipeline()
+
+
+def counts(world: KeyedIcebergWorld, manifest: int) -> tuple[int, int]:
+    [published] = world.json("show", str(manifest))["publications"]
+    return published["counts"]["superseded"], published["counts"]["stale"]
+
+
+def snapshots(world: KeyedIcebergWorld) -> int:
+    table = world.table()
+    return len(table.metadata.snapshots) if table else 0
+
+
+def test_rows_of_a_key_replace_each_other_and_files_without_a_row_that_stands_leave_the_table(
+    world: KeyedIcebergWorld,
+) -> None:
+    for number in range(6):
+        run(world, 30, bad_every=13 if number else 0)
+    world.assert_complete()
+    table = world.table()
+    assert table is not None
+    files = table.inspect.data_files()
+    assert sum(files["record_count"].to_pylist()) < 6 * 30 / 2, "of six manifests hardly more than one is left"
+    assert table.inspect.delete_files().num_rows <= files.num_rows, "a data file has one delete file at most"
+    assert sorted(read_by_duckdb(table.metadata_location)) == sorted(place for _, place in world.current().values())
+
+
+def test_an_older_manifest_that_changes_nothing_leaves_its_evidence_and_no_file(
+    make_keyed_iceberg_world: Make,
+) -> None:
+    world = make_keyed_iceberg_world()
+    world.produce(80)
+    world.ok("plan", "demo")
+    older, newer = (manifest["id"] for manifest in world.manifests())
+    world.ok("retry", "demo", "--manifest", str(newer))
+    before, seen = snapshots(world), world.content()
+    assert len(seen) == KEYS
+    world.ok("retry", "demo", "--manifest", str(older))
+    assert snapshots(world) == before + 1
+    assert world.content() == seen
+    assert world.shown() == {older: 1, newer: 1}
+    assert counts(world, older) == (40 - KEYS, KEYS)
+    assert counts(world, newer) == (40 - KEYS, 0)
+    world.assert_complete()
+    world.lose_manifest_database()
+    world.ok("db", "adopt", "demo", *WHY)
+    assert counts(world, older) == (40 - KEYS, KEYS), "the table remembers them"
+    world.assert_complete()
+
+
+def test_a_deleted_key_stays_deleted_when_an_older_manifest_comes_after_it(make_keyed_iceberg_world: Make) -> None:
+    world = make_keyed_iceberg_world(partitions=1, settings={"kafka": {"slice": {"max_records": 20}}})
+    world.settings["decode"] = {**world.settings["decode"], "tombstones": ["k"]}
+    world.settings["sinks"] = world.sinks(order_by="_timestamp")
+    world.write_pipeline()
+    world.produce(20)
+    world.send(None, key=b'{"k": 3}')
+    world.ok("plan", "demo")
+    older, newer = (str(manifest["id"]) for manifest in world.manifests())
+    for manifest in (newer, older):
+        world.ok("retry", "demo", "--manifest", manifest)
+    [deleted] = [row for row in world.content() if row["_is_deleted"]]
+    assert (deleted["k"], deleted["n"], deleted["_manifest_id"]) == (3, None, int(newer))
+    assert sorted(world.current()) == [k for k in range(KEYS) if k != 3]
+    assert world.ok("audit", "demo", "--deep") == ""
+    [place] = world.json("where", world.topic, "0", "20")
+    assert place["sinks"][0]["message"] == "a row that marks its key as deleted"
+    assert "a newer row of its key is in" in world.here("where", world.topic, "0", "0").stdout
+
+
+def test_a_row_that_new_code_orders_lower_replaces_its_own_and_no_other(world: KeyedIcebergWorld) -> None:
+    first, second = run(world, 30), run(world, 5)
+    code(world, {"select": ["* EXCLUDE (n)", "coalesce(n - 1000, 0) AS n"]})
+    world.ok("replay", "demo", "--manifest", str(first))
+    by_key = {row["k"]: row for row in world.content()}
+    assert len(by_key) == KEYS
+    for key, row in by_key.items():
+        of_second = key in {number % KEYS for number in range(30, 35)}
+        assert row["_manifest_id"] == (second if of_second else first)
+        assert (row["n"] < 0, row["_attempt"]) == ((False, 1) if of_second else (True, 2))
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_a_row_that_new_code_does_not_make_stays_and_is_counted(world: KeyedIcebergWorld) -> None:
+    first = run(world, 30)
+    code(world, {"filter": "k <> 4"})
+    world.ok("replay", "demo", "--manifest", str(first))
+    assert {row["k"]: row["_attempt"] for row in world.content()} == {k: 1 if k == 4 else 2 for k in range(KEYS)}
+    table = world.table()
+    assert table is not None
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    assert snapshot.summary["tidemark.left"] == "1"
+    assert merges_of(table)[first].left == 1
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_a_row_to_which_new_code_gives_another_key_stands_beside_the_old_one(world: KeyedIcebergWorld) -> None:
+    first = run(world, 30)
+    code(world, {"select": ["* EXCLUDE (k)", "coalesce(k + 100, 0) AS k"]})
+    world.ok("replay", "demo", "--manifest", str(first))
+    attempts = {row["k"]: row["_attempt"] for row in world.content()}
+    assert attempts == dict.fromkeys(range(KEYS), 1) | {k + 100: 2 for k in range(KEYS)}
+    table = world.table()
+    assert table is not None
+    assert merges_of(table)[first].left == KEYS
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_a_replay_with_the_same_code_puts_nothing_and_one_after_a_loss_puts_it_again(
+    world: KeyedIcebergWorld,
+) -> None:
+    first = run(world, 30)
+    second = run(world, 20)
+    assert "unchanged" in world.here("replay", "demo", "--manifest", str(first)).stderr, "all of it is stale"
+    assert "unchanged" in world.here("replay", "demo", "--manifest", str(second)).stderr
+    with world.catalog() as catalog:
+        catalog.load_table(TABLE).delete("k = 2")
+    audited = world.here("audit", "demo", "--deep").stdout
+    assert "rows were taken away" in audited
+    assert "unchanged" not in world.here("replay", "demo", "--manifest", str(second)).stderr
+    world.assert_complete()
+
+
+@pytest.mark.parametrize("other", [append_a_stranger, compact])
+def test_what_another_program_commits_right_before_our_commit_is_merged_too(
+    world: KeyedIcebergWorld, other: Callable[[KeyedIcebergWorld], None]
+) -> None:
+    run(world, 30)
+    world.produce(30)
+    paused = world.start("run", "demo", failpoint="publish.before_record:stop")
+    wait_stopped(paused)
+    other(world)
+    woken = wake(paused)
+    assert woken.returncode == 0, woken.stderr
+    world.assert_complete()
+
+
+def test_a_table_that_was_compacted_and_whose_past_was_expired_goes_on(world: KeyedIcebergWorld) -> None:
+    for _ in range(3):
+        run(world, 30, bad_every=13)
+    compact(world)
+    expire(world)
+    assert world.shown() == {1: 1, 2: 1, 3: 1}
+    assert world.ok("audit", "demo", "--deep") == ""
+    code(world, {"select": ["*", "1::BIGINT AS version"]})
+    world.ok("replay", "demo", "--manifest", "3")
+    run(world, 5)
+    world.assert_readers_complete()
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_a_table_that_was_rolled_back_is_refused_until_a_person_adopts_it(world: KeyedIcebergWorld) -> None:
+    run(world, 30)
+    before = current(world)
+    last = run(world, 30)
+    roll_back(world, before)
+    assert "went back: it stands at position 1" in world.here("run", "demo").stderr
+    assert f"next: tidemark replay demo --manifest {last}" in world.ok("db", "adopt", "demo", *WHY)
+    world.ok("replay", "demo", "--manifest", str(last))
+    world.assert_complete()
+
+
+def test_a_key_that_another_program_has_given_two_rows_is_reported_and_has_one_after_the_next_merge(
+    world: KeyedIcebergWorld,
+) -> None:
+    run(world, 30)
+    with world.catalog() as catalog:
+        table = catalog.load_table(TABLE)
+        table.append(table.scan("k = 3").to_arrow())
+    assert f"has {KEYS + 1} rows of {KEYS} keys" in world.here("audit", "demo", "--deep").stdout
+    run(world, 30)
+    world.assert_complete()
+
+
+def test_a_table_with_another_key_or_none_or_of_format_version_3_is_refused(world: KeyedIcebergWorld) -> None:
+    run(world, 30)
+    for options, rows in (
+        ({"key": ["k", "n"]}, "one row for each key [k, n]"),
+        ({"key": None, "order_by": None, "partition_by": ["bucket(4, k)"]}, "all rows"),
+    ):
+        settings = world.entry(**options)["iceberg"]
+        world.settings["sinks"] = [{"iceberg": {name: value for name, value in settings.items() if value is not None}}]
+        world.write_pipeline()
+        world.produce(10)
+        refused = world.here("run", "demo", "--run-key", rows)
+        assert refused.exit_code == 1
+        assert f"the table has one row for each key [k], the pipeline file says {rows}" in refused.stderr
+    world.settings["sinks"] = world.sinks()
+    world.write_pipeline()
+    world.ok("retry", "demo")
+    upgrade_to_version_3(world)
+    world.produce(10)
+    refused = world.here("run", "demo", "--run-key", "v3")
+    assert "the table has format version 3" in refused.stderr
+
+
+def test_the_evidence_of_merges_is_in_the_snapshot_for_people(world: KeyedIcebergWorld) -> None:
+    run(world, 30)
+    table = world.table()
+    assert table is not None
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    assert snapshot.summary["tidemark.superseded"] == str(30 - KEYS)
+    assert json.loads(table.properties["tidemark.key"]) == ["k"]
+    refused = world.here("objects", "demo")
+    assert "its files hold the rows that were replaced, too" in refused.stderr
