@@ -508,6 +508,24 @@ def test_a_manifest_is_compared_with_its_sinks_on_request_and_shows_its_receipt(
     assert [audit["actor"].split()[0] for audit in view["audits"]] == ["cli"], "the newest one"
 
 
+def test_a_manifest_names_the_fields_that_its_schema_does_not_have(
+    ask: Callable[..., TestClient], world: ModelWorld
+) -> None:
+    assert "that the schema does not have" not in ask().get("/pipelines/demo/manifests/1").text
+    field = {"path": "<b>zip", "count": 1_200, "topic": "a", "partition": 2, "offset": 17}
+    with psycopg.connect(world.dsn) as connection:
+        connection.execute("SET session_replication_role = replica")
+        connection.execute(
+            "UPDATE tidemark.attempt SET receipt = jsonb_set(receipt, '{unknown_fields}', %s) WHERE manifest_id = 1",
+            [json.dumps([field])],
+        )
+    page = ask().get("/pipelines/demo/manifests/1").text
+    assert "1 field that the schema does not have" in page
+    assert "tidemark peek demo --drift" in page
+    assert '<tr><td>&lt;b&gt;zip</td><td class="number">1,200</td><td>a-2 offset 17</td></tr>' in page
+    assert ask().get("/api/pipelines/demo/manifests/1").json()["unknown_fields"] == [field]
+
+
 def test_a_manifest_that_one_sink_has_already_is_not_finished_and_says_who_sees_it(
     ask: Callable[..., TestClient], world: ModelWorld
 ) -> None:

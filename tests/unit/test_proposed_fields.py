@@ -88,6 +88,25 @@ def test_records_with_a_frame_are_read_behind_it() -> None:
     assert field.ddl == "zip STRING"
 
 
+def test_fields_of_the_row_inside_an_envelope_are_proposed() -> None:
+    change = {"op": "c", "before": {"zip": 1}, "after": {"id": 1, "zip": "8000"}, "source": {"table": "orders"}}
+    beside = {"schema": {"fields": []}, "payload": change}
+    deleted = {**change, "op": "d", "after": None}
+    decode = {**config("id BIGINT"), "tombstones": ["id"], "envelope": {"kind": "debezium"}}
+    by_topic = {"by_topic": [{"topics": ["t"], "topics_regex": None, "decode": decode}]}
+    values = [json.dumps(record).encode() for record in (change, deleted, beside)]
+    for each in (decode, by_topic):
+        [field] = proposed_fields(each, batch(values, [b'{"id": 1}'] * 3))
+        assert (field.ddl, field.field.count) == ("zip STRING", 2)
+
+
+def test_signals_in_an_envelope_have_no_unknown_fields() -> None:
+    signal = {"op": "c", "after": {"id": 1, "type": "log"}, "source": {"table": "debezium_signal"}}
+    decode = {**config("id BIGINT"), "tombstones": ["id"], "envelope": {"kind": "debezium"}}
+    made = open_decoder(decode).decode(batch([json.dumps(signal).encode()], [b'{"id": 1}']))
+    assert (made.filtered.to_pylist(), made.unknown) == ([0], None)
+
+
 def test_the_word_is_changed_wherever_a_format_has_it() -> None:
     strict = config(unknown_fields="fail")
     decode = {"by_topic": [{"topics": ["t"], "decode": {**strict, "key": strict}}, {"topics": [], "decode": config()}]}

@@ -12,7 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.decoders.by_topic.topic_filter import TopicFilter
 from tidemark.decoders.columns import key_column
+from tidemark.decoders.envelopes.base import json_row
 from tidemark.decoders.field_paths import ELEMENT, label
 from tidemark.decoders.names import check_names
 from tidemark.decoders.registry import open_decoder
@@ -61,14 +63,18 @@ def proposed_fields(decode: Mapping[str, Any], batch: pa.RecordBatch) -> tuple[P
         records = batch.take(unknown.records.filter(pc.equal(unknown.paths, path)))
         places = (records.column(name).to_pylist() for name in ("topic", "partition", "offset"))
         field = UnknownField(path, records.num_rows, *min(zip(*places, strict=True)))
-        members = [member for record in records.to_pylist() for member in _members_of(record, path)]
+        members = [member for record in records.to_pylist() for member in _members_of(decode, record, path)]
         proposed.append(_proposed(field, members, decoder.schema.names))
     return tuple(proposed)
 
 
-def _members_of(record: Mapping[str, Any], path: str) -> list[tuple[str, Any]]:
-    """(name, value) of a field of the value, or of the key."""
-    of_value = [*_members_at(_parsed(record["value"]), path)]
+def _members_of(decode: Mapping[str, Any], record: Mapping[str, Any], path: str) -> list[tuple[str, Any]]:
+    """(name, value) of a field of the value, of the row inside it, or of the key."""
+    value = _parsed(record["value"])
+    for entry in decode.get("by_topic", ()):
+        if TopicFilter.of_order(entry).has(record["topic"]):
+            decode = entry["decode"]
+    of_value = [*_members_at(json_row(decode["envelope"], value) if "envelope" in decode else value, path)]
     prefix = key_column("")
     if of_value or not path.startswith(prefix):
         return of_value

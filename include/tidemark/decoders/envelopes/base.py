@@ -98,6 +98,12 @@ def open_json(config: Mapping[str, Any], row: Struct) -> JsonEnvelope:
     return envelope
 
 
+def json_row(config: Mapping[str, Any], record: object) -> object:
+    """The row inside a record of JSON, as it was parsed; None where there is none."""
+    row: object = _module(config, "json").row_inside(record)
+    return row
+
+
 def no_row_inside(schema: str) -> ConfigurationError:
     """A schema that a format has for records with an envelope lacks the row."""
     return ConfigurationError(

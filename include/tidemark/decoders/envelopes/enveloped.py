@@ -29,11 +29,13 @@ class EnvelopeDecoder:
         read = self._records.decode(batch)
         unwrapped = self._envelope.unwrap(read.rows)
         errors = [*read.errors, *(bad.at(read.good[bad.index].as_py()) for bad in unwrapped.errors)]
+        good = read.good.take(unwrapped.good)
+        unknown = read.unknown and read.unknown.inside(self._envelope.row_name)
         return Decoded(
             pa.RecordBatch.from_arrays(unwrapped.rows.columns, schema=self.schema),
-            read.good.take(unwrapped.good),
+            good,
             tuple(sorted(errors)),
-            unknown=read.unknown and read.unknown.inside(self._envelope.row_name),
+            unknown=unknown and unknown.of(good),
             filtered=in_order(pa.concat_arrays([read.filtered, read.good.take(unwrapped.filtered)])),
             deletions=read.good.take(unwrapped.deletions),
         )

@@ -201,3 +201,10 @@ class _Time:
 
 def open_json(config: Mapping[str, Any], row: Struct) -> DebeziumJson:
     return DebeziumJson(config, row)
+
+
+def row_inside(record: object) -> object:
+    """What ``after`` holds; the record may have its schema beside it."""
+    if isinstance(record, dict) and record.keys() == {"schema", "payload"}:
+        record = record["payload"]
+    return record.get("after") if isinstance(record, dict) else None
