@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from tests.worlds.iceberg_others import append_a_stranger, compact, current, expire, roll_back, upgrade_to_version_3
+from tests.worlds.iceberg_others import (
+    append_a_stranger,
+    compact,
+    current,
+    delete_by_position,
+    delete_by_value,
+    expire,
+    roll_back,
+    upgrade_to_version_3,
+)
 from tests.worlds.iceberg_readers import read_by_duckdb
 from tests.worlds.iceberg_world import TABLE, KeyedIcebergWorld
 from tests.worlds.world import KEYS, wait_stopped, wake
@@ -240,3 +249,32 @@ def test_the_evidence_of_merges_is_in_the_snapshot_for_people(world: KeyedIceber
     assert json.loads(table.properties["tidemark.key"]) == ["k"]
     refused = world.here("objects", "demo")
     assert "its files hold the rows that were replaced, too" in refused.stderr
+
+
+def test_a_row_that_others_have_deleted_by_position_does_not_stand_and_an_older_manifest_brings_its_key_back(
+    make_keyed_iceberg_world: Make,
+) -> None:
+    world = make_keyed_iceberg_world()
+    world.produce(80)
+    world.ok("plan", "demo")
+    older, newer = (str(manifest["id"]) for manifest in world.manifests())
+    world.ok("retry", "demo", "--manifest", newer)
+    delete_by_position(world, 3)
+    assert sorted(world.current()) == [k for k in range(KEYS) if k != 3]
+    world.ok("retry", "demo", "--manifest", older)
+    by_key = {row["k"]: str(row["_manifest_id"]) for row in world.content()}
+    assert by_key == {k: older if k == 3 else newer for k in range(KEYS)}
+    run(world, 30)
+    world.assert_readers_complete()
+
+
+def test_rows_that_others_have_deleted_by_value_are_refused_until_the_table_is_rewritten(
+    world: KeyedIcebergWorld,
+) -> None:
+    run(world, 30)
+    delete_by_value(world, 3)
+    world.produce(30)
+    refused = world.here("run", "demo", "--run-key", "two")
+    assert refused.exit_code == 1
+    assert "deleted rows of the table by their values (equality deletes)" in refused.stderr
+    assert "rewrite_data_files(table => 'sales.latest'" in refused.stderr

@@ -4,10 +4,15 @@ import json
 import random
 import zlib
 from base64 import b64encode
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from tidemark.errors import SinkRefused
+from tidemark.sinks.iceberg import merge_evidence
 from tidemark.sinks.iceberg.evidence import Evidence, _decoded, _encoded
+from tidemark.sinks.iceberg.merge_evidence import MergeCounts, merges_of, refuse_other_key, with_merge
 from tidemark.sinks.iceberg.partitioning import Term
 
 
@@ -69,3 +74,33 @@ def test_a_partition_is_a_column_or_a_transform_of_one(text: str, column: str, t
 @pytest.mark.parametrize("text", ["", "week(a)", "bucket(a)", "bucket(0, a)", "day(a, b)", "day()", "a; b"])
 def test_anything_else_is_none(text: str) -> None:
     assert Term.parse(text) is None
+
+
+def table_with(properties: dict[str, str]) -> Any:
+    return SimpleNamespace(metadata=SimpleNamespace(properties=properties))
+
+
+def test_what_became_of_the_rows_of_each_merge_is_read_back_and_takes_little_room() -> None:
+    assert merges_of(table_with({})) == {}
+    dice = random.Random(1)
+    expected = {}
+    for manifest_id in (7, 3, 900, 7):
+        expected[manifest_id] = MergeCounts(dice.randint(1, 9), *(dice.randint(0, 5_000) for _ in range(3)))
+    properties: dict[str, str] = {}
+    for manifest_id, counts in expected.items():
+        properties |= with_merge(table_with(properties), ["id"], manifest_id, counts)
+    assert merges_of(table_with(properties)) == expected
+    many = {number: MergeCounts(1, dice.randint(0, 5_000), dice.randint(0, 100)) for number in range(1, 10_001)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merge_evidence, "merges_of", lambda _: many)
+        written = with_merge(table_with({}), ["id"], 10_001, MergeCounts(1))
+    assert len(written[merge_evidence.MERGES]) < 60_000
+
+
+def test_another_key_is_refused_once_rows_were_published_and_not_before() -> None:
+    refuse_other_key(table_with({}), ["id"], {})
+    refuse_other_key(table_with({"tidemark.manifests": "x", "tidemark.key": '["id"]'}), ["id"], {})
+    refuse_other_key(table_with({"tidemark.manifests": "x"}), [], {})
+    for properties, key in (({}, ["id"]), ({"tidemark.key": '["id"]'}, []), ({"tidemark.key": '["id"]'}, ["no"])):
+        with pytest.raises(SinkRefused, match="the table has"):
+            refuse_other_key(table_with({"tidemark.manifests": "x", **properties}), key, {})

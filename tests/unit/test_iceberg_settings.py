@@ -171,3 +171,53 @@ def test_a_glue_catalog_that_does_not_know_the_keys_denies_access(refusing_glue:
     with pytest.raises(AccessDenied, match="the catalog refuses access") as refused, opened.used():
         opened.catalog.list_namespaces()
     assert CANARY not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"key": []}, "must have at least one entry"),
+        ({"key": ["id", "id"]}, "must name each column once"),
+        ({"key": ["_topic", "_topic_partition", "_offset"]}, "may not have _offset without _log_generation"),
+        ({"order_by": "at"}, "needs key: the columns that name a row"),
+        ({"key": ["id"], "partition_by": ["day(_event_time)"]}, "may not have day(_event_time) where the table has"),
+        ({"key": ["id"], "partition_by": ["bucket(4, name)"]}, "write bucket(16, id), or leave it out"),
+        ({"key": ["id"], "partition_by": ["id"]}, "rows of one key must lie in one partition"),
+    ],
+)
+def test_a_wrong_key_is_named(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        settings(**changed)
+    assert message in str(refused.value)
+
+
+def test_a_table_with_a_key_has_no_partitions_unless_the_file_names_buckets_of_it() -> None:
+    assert settings(key=["id"]).terms == ()
+    assert [str(term) for term in settings(key=["id"], partition_by=["bucket(4, id)"]).terms] == ["bucket(4, id)"]
+    assert [str(term) for term in settings().terms] == ["day(_event_time)"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"key": ["id"]}, None),
+        ({"key": ["id"], "order_by": "_timestamp"}, None),
+        ({"key": ["_topic", "_topic_partition", "_offset", "_log_generation"]}, None),
+        ({"key": ["idd"]}, 'has no column idd for its key; did you mean "id"?'),
+        ({"key": ["note"]}, "may not have note in its key: it can be null"),
+        ({"key": ["price"]}, "may not have price in its key: it is double"),
+        ({"key": ["id"], "order_by": "note"}, "may not order by note: it can be null"),
+        ({"key": ["id", "_row"]}, "may not have _row in its key: only explode gives a record several rows"),
+    ],
+)
+def test_a_key_and_its_order_must_fit_the_columns(changed: dict[str, Any], message: str | None) -> None:
+    schema = "id BIGINT NOT NULL, price DOUBLE NOT NULL, note STRING"
+    rows = Json.model_validate({"format": "json", "schema": schema}).rows()
+    assert rows is not None
+    problem = settings(**changed).problem_with(rows)
+    assert problem is None if message is None else problem.startswith(message)
+
+
+def test_a_key_decides_the_output_and_a_table_without_one_has_the_fingerprint_it_had() -> None:
+    assert settings().decides_output() == "{}"
+    assert settings(key=["id"]).decides_output() == '{"key":["id"]}'

@@ -4,14 +4,20 @@ import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.table import Table
+import pyarrow.parquet as pq
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import FileScanTask, Table
 
 from tests.worlds.iceberg_world import TABLE, IcebergWorld
 from tests.worlds.world import Place
+from tidemark.sinks.iceberg.position_deletes import DeletedRows, RowDelta, write_deletes
 
 PLACE = ("_topic", "_topic_partition", "_offset")
 
@@ -66,6 +72,56 @@ def forget_older_metadata(world: IcebergWorld) -> None:
 def roll_back(world: IcebergWorld, snapshot_id: int) -> None:
     with world.catalog() as catalog:
         catalog.load_table(TABLE).manage_snapshots().rollback_to_snapshot(snapshot_id).commit()
+
+
+def delete_by_position(world: IcebergWorld, k: int) -> None:
+    """As programs do that merge on read: the delete file does not say that it is of one data file."""
+    with world.catalog() as catalog:
+        table = catalog.load_table(TABLE)
+        deletes = []
+        for task in table.scan().plan_files():
+            rows = ArrowScan(table.metadata, table.io, table.schema().select("k"), AlwaysTrue())
+            keys = rows.to_table([FileScanTask(task.file)]).column("k")
+            positions = pc.indices_nonzero(pc.equal(keys, k)).cast(pa.int64())
+            if len(positions):
+                [file] = write_deletes(table, "data/others", [DeletedRows(task.file, positions)])
+                deletes.append(_without_bounds(file))
+        _commit_deletes(table, deletes)
+
+
+def delete_by_value(world: IcebergWorld, k: int) -> None:
+    """As Flink does."""
+    with world.catalog() as catalog:
+        table = catalog.load_table(TABLE)
+        path = f"{table.location()}/data/others/{uuid4()}.parquet"
+        field = table.schema().find_field("k")
+        column = pa.field("k", pa.int64(), metadata={"PARQUET:field_id": str(field.field_id)})
+        with table.io.new_output(path).create() as file:
+            pq.write_table(pa.table([pa.array([k])], schema=pa.schema([column])), file)
+        task = next(iter(table.scan(f"k = {k}").plan_files()))
+        deletes = DataFile.from_args(
+            content=DataFileContent.EQUALITY_DELETES, file_path=path, file_format=FileFormat.PARQUET,
+            partition=task.file.partition, record_count=1, file_size_in_bytes=len(table.io.new_input(path)),
+            equality_ids=[field.field_id],
+        )  # fmt: skip
+        deletes.spec_id = task.file.spec_id
+        _commit_deletes(table, [deletes])
+
+
+def _without_bounds(file: DataFile) -> DataFile:
+    other = DataFile.from_args(
+        content=file.content, file_path=file.file_path, file_format=file.file_format, partition=file.partition,
+        record_count=file.record_count, file_size_in_bytes=file.file_size_in_bytes,
+    )  # fmt: skip
+    other.spec_id = file.spec_id
+    return other
+
+
+def _commit_deletes(table: Table, deletes: list[DataFile]) -> None:
+    transaction = table.transaction()
+    with RowDelta(transaction, table, {}, added=deletes, removed=[]):
+        pass
+    transaction.commit_transaction()
 
 
 def upgrade_to_version_3(world: IcebergWorld) -> None:

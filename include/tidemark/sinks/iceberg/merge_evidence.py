@@ -9,6 +9,7 @@ import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
+from itertools import accumulate, pairwise
 from typing import Any, Final
 
 from pyiceberg.table import Table
@@ -36,14 +37,17 @@ def merges_of(table: Table) -> dict[int, MergeCounts]:
     text = table.metadata.properties.get(MERGES)
     if text is None:
         return {}
-    content: dict[str, list[int]] = json.loads(zlib.decompress(b64decode(text)))
-    return {int(manifest_id): MergeCounts(*counts) for manifest_id, counts in content.items()}
+    steps, *columns = json.loads(zlib.decompress(b64decode(text)))
+    counts = (MergeCounts(*row) for row in zip(*columns, strict=True))
+    return dict(zip(accumulate(steps), counts, strict=True))
 
 
 def with_merge(table: Table, key: Sequence[str], manifest_id: int, counts: MergeCounts) -> dict[str, str]:
     """The properties after one more merge."""
-    merges = {**merges_of(table), manifest_id: counts}
-    content = {str(number): astuple(of_manifest) for number, of_manifest in sorted(merges.items())}
+    merges = sorted({**merges_of(table), manifest_id: counts}.items())
+    ids = [0, *(of_manifest for of_manifest, _ in merges)]
+    steps = [after - before for before, after in pairwise(ids)]
+    content = [steps, *zip(*(astuple(of_manifest) for _, of_manifest in merges), strict=True)]
     return {KEY: json.dumps(list(key)), MERGES: b64encode(zlib.compress(json.dumps(content).encode())).decode()}
 
 
