@@ -15,12 +15,13 @@ from tests.faults.documented_kills import killed_and_done_again, table
 from tests.faults.postgres_proxy import Armed, Fault, Proxy
 from tests.faults.runs_with_lost_answers import FAULTS, Fresh, lose_each
 from tests.worlds.iceberg_others import current, roll_back
-from tests.worlds.iceberg_world import TABLE, IcebergWorld
+from tests.worlds.iceberg_world import TABLE, IcebergWorld, KeyedIcebergWorld
 from tests.worlds.world import World, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
 
 SEEN = table("### An Iceberg table")
 Make = Callable[..., IcebergWorld]
+MakeKeyed = Callable[..., KeyedIcebergWorld]
 
 
 @pytest.mark.parametrize(
@@ -39,9 +40,31 @@ def test_killed_for_the_first_time_a_reader_of_the_table_sees_what_the_document_
     assert published == (2 if SEEN[point][1].startswith("attempt 2 does") else 1)
 
 
-@pytest.fixture
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(point, marks=() if point.startswith("publish.before") else pytest.mark.exhaustive)
+        for point in FAILPOINTS
+    ],
+)
+def test_killed_for_the_first_time_a_reader_of_a_table_with_a_key_sees_the_same(
+    make_keyed_iceberg_world: MakeKeyed, point: str
+) -> None:
+    world = make_keyed_iceberg_world(settings={"kafka": {"slice": {"max_records": 1000}}})
+    seen, published = killed_and_done_again(world, point, world.current, lambda: world.latest(world.everything()))
+    assert seen == SEEN[point][0]
+    assert published == (2 if SEEN[point][1].startswith("attempt 2 does") else 1)
+
+
+@pytest.fixture(params=[IcebergWorld, KeyedIcebergWorld])
 def fresh(
-    postgres: Postgres, template: str, postgres_proxy: Proxy, broker: Broker, tmp_path: Path, spark_jars: Path
+    request: pytest.FixtureRequest,
+    postgres: Postgres,
+    template: str,
+    postgres_proxy: Proxy,
+    broker: Broker,
+    tmp_path: Path,
+    spark_jars: Path,
 ) -> Fresh:
     """Makes one pipeline with an Iceberg table after the other; manifest database and catalog are behind the proxy."""
 
@@ -49,7 +72,7 @@ def fresh(
     def make() -> Iterator[World]:
         with postgres.temporary_database("test", template) as dsn, postgres.temporary_database("catalog") as catalog:
             folder, targets = tmp_path / dsn.rpartition("/")[2], {"warehouse": postgres_proxy.dsn(catalog)}
-            with IcebergWorld(folder, postgres_proxy.dsn(dsn), broker, spark_jars, targets=targets) as made:
+            with request.param(folder, postgres_proxy.dsn(dsn), broker, spark_jars, targets=targets) as made:
                 yield made
 
     return make
@@ -101,6 +124,27 @@ def test_F8_an_attempt_paused_right_before_its_commit_is_refused_by_the_catalog(
     assert world.shown() == before == {manifest["id"]: 2}
     world.ok("retry", "demo")
     world.assert_complete()
+
+
+def test_F8_an_attempt_with_a_key_that_is_paused_right_before_its_commit_changes_no_row_when_it_wakes(
+    make_keyed_iceberg_world: MakeKeyed,
+) -> None:
+    """What it has merged is of the table as it was before the higher attempt."""
+    world = make_keyed_iceberg_world(settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.produce(60)
+    paused = world.start("run", "demo", failpoint="publish.before_record:stop")
+    wait_stopped(paused)
+    [manifest] = world.json("manifests", "demo")
+    world.settings["transform"] = [{"select": ["* EXCLUDE (n)", "coalesce(n - 1000, 0) AS n"]}]
+    world.write_pipeline()
+    world.ok("replay", "demo", "--manifest", str(manifest["id"]), "--take-over")
+    before = world.content()
+    assert {(row["_attempt"], row["n"] < 0) for row in before} == {(2, True)}
+    assert wake(paused).returncode == 0
+    assert sorted(world.content(), key=str) == sorted(before, key=str)
+    assert world.ok("audit", "demo", "--deep") == ""
+    world.ok("retry", "demo")
+    assert world.staging() == []
 
 
 def test_F8_an_older_life_of_the_database_that_commits_with_the_same_number_is_noticed_and_adopted(
@@ -187,8 +231,11 @@ def world_environment(world: IcebergWorld) -> Iterator[None]:
         yield
 
 
-def test_F5_slices_and_others_that_commit_at_once_wait_for_each_other(make_iceberg_world: Make) -> None:
-    world = make_iceberg_world()
+@pytest.mark.parametrize("make", ["make_iceberg_world", "make_keyed_iceberg_world"])
+def test_F5_slices_and_others_that_commit_at_once_wait_for_each_other(
+    request: pytest.FixtureRequest, make: str
+) -> None:
+    world: IcebergWorld = request.getfixturevalue(make)()
     world.produce(40)
     world.ok("run", "demo", "--run-key", "nought")
     world.produce(120)

@@ -2,11 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.worlds.iceberg_readers import by_spark
-from tests.worlds.iceberg_world import TABLE, IcebergWorld
+from tests.worlds.iceberg_world import TABLE, IcebergWorld, KeyedIcebergWorld
+
+ALL = "map('rewrite-all', 'true')"
 
 
 @pytest.mark.thorough
@@ -42,3 +45,40 @@ def test_spark_reads_a_table_and_its_compaction_and_expired_snapshots_are_surviv
     assert Counter(map(tuple, again)) == world.rows()
     world.assert_readers_complete()  # what Spark wrote and a replay has replaced stays, until remove_orphan_files
     assert world.ok("audit", "demo", "--deep") == ""
+
+
+@pytest.mark.thorough
+def test_spark_reads_and_rewrites_a_table_with_a_key_and_later_merges_replace_what_it_wrote(
+    make_keyed_iceberg_world: Callable[..., KeyedIcebergWorld],
+) -> None:
+    world = make_keyed_iceberg_world(settings={"kafka": {"slice": {"max_records": 1000}}})
+    for number in range(3):
+        world.produce(30 - 10 * number, bad_every=13)
+        world.ok("run", "demo", "--run-key", str(number))
+    rows = f"SELECT k, n, _topic, _topic_partition, _offset FROM tidemark.{TABLE} WHERE NOT _is_deleted"
+    drop = f"CALL tidemark.system.rewrite_position_delete_files(table => '{TABLE}', options => {ALL})"
+    rewrite = f"CALL tidemark.system.rewrite_data_files(table => '{TABLE}', options => {ALL})"
+    expire = f"CALL tidemark.system.expire_snapshots(table => '{TABLE}', older_than => TIMESTAMP '2100-01-01')"
+    where = world.targets["warehouse"], world.folder / "warehouse"
+    before = world.current()
+    read, _, [rewritten], _, again = by_spark(*where, rows, drop, rewrite, expire, rows)
+    assert by_key(read) == by_key(again) == before == world.current()
+    assert rewritten[0] > rewritten[1], "there are fewer files"
+    assert world.shown() == {1: 1, 2: 1, 3: 1}
+    assert world.ok("audit", "demo", "--deep") == ""
+
+    world.settings["transform"] = [{"select": ["*", "1::BIGINT AS version"]}]
+    world.write_pipeline()
+    world.ok("replay", "demo", "--manifest", "2")
+    world.produce(5)
+    world.ok("run", "demo")
+    [read] = by_spark(*where, rows)
+    assert by_key(read) == world.current()
+    world.assert_readers_complete()
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def by_key(rows: list[list[Any]]) -> dict[Any, tuple[Any, ...]]:
+    """As ``KeyedIcebergWorld.current`` has them."""
+    assert len({k for k, *_ in rows}) == len(rows), "a key has one row"
+    return {k: (n, (topic, partition, offset)) for k, n, topic, partition, offset in rows}
