@@ -47,11 +47,6 @@ def plan(rows: CurrentRows) -> str:
     return str(rows.world.manifests()[-1]["id"])
 
 
-def publish(rows: CurrentRows, manifest: str) -> None:
-    done = {str(each["id"]): each["state"] == "done" for each in rows.world.manifests()}
-    rows.world.ok("replay" if done[manifest] else "retry", "demo", "--manifest", manifest)
-
-
 @pytest.mark.parametrize("first", ["d", None], ids=["a deletion alone", "a tombstone alone"])
 def test_either_of_the_two_records_of_a_deletion_deletes(make_rows: MakeRows, first: str | None) -> None:
     rows = make_rows()
@@ -80,7 +75,7 @@ def test_an_older_manifest_after_a_newer_changes_nothing(make_rows: MakeRows) ->
     send(rows, 1, "u", state="new")
     newer = plan(rows)
     for manifest in (newer, older, newer, older):
-        publish(rows, manifest)
+        rows.publish(manifest)
         assert rows.seen("state") == {1: ("new",)}
     rows.finish()
 
@@ -92,10 +87,10 @@ def test_a_deletion_holds_when_an_older_manifest_comes_after_it(make_rows: MakeR
     send(rows, 1, "d")
     newer = plan(rows)
     for manifest in (newer, older, older):
-        publish(rows, manifest)
+        rows.publish(manifest)
         assert rows.seen("state") == {}
     send(rows, 1, "c", state="born again")
-    publish(rows, plan(rows))
+    rows.publish(plan(rows))
     assert rows.seen("state") == {1: ("born again",)}
     rows.finish()
 
@@ -110,7 +105,7 @@ def test_records_that_a_connector_sends_again_in_another_manifest_end_at_the_new
         send(rows, key, op, **({} if state is None else {"state": state}))
     second = plan(rows)
     for manifest in (second, first):
-        publish(rows, manifest)
+        rows.publish(manifest)
         assert rows.seen("state") == {1: ("c",)}
     rows.finish()
 
@@ -122,7 +117,7 @@ def test_a_value_that_was_not_told_does_not_replace_the_one_of_an_older_manifest
     send(rows, 1, "u", state="paid", note=PLACEHOLDER)
     newer = plan(rows)
     for manifest in (newer, older):
-        publish(rows, manifest)
+        rows.publish(manifest)
     assert rows.seen("state", "note") == {1: ("new", "a long text")}
     assert "REPLICA IDENTITY FULL" in rows.world.ok("dead-letters", "demo")
     rows.finish()
@@ -164,15 +159,15 @@ def test_other_code_replaces_its_rows_and_leaves_those_that_it_no_longer_makes(m
     for key in (1, 2, 3):
         send(rows, key, "c", state="new")
     manifest = plan(rows)
-    publish(rows, manifest)
+    rows.publish(manifest)
     assert rows.seen("state") == {1: ("new 1",), 2: ("new 1",), 3: ("new 1",)}
     (code / "orders.py").write_text(dedent(second))
-    publish(rows, manifest)
+    rows.publish(manifest)
     assert rows.seen("state") == {1: ("new 2",), 2: ("new 1",), 3: ("new 1",), 13: ("new 2",)}
     send(rows, 2, "d")
     send(rows, 1, "u", state="paid")
-    publish(rows, plan(rows))
-    publish(rows, manifest)
+    rows.publish(plan(rows))
+    rows.publish(manifest)
     assert rows.seen("state") == {1: ("paid 2",), 3: ("new 1",), 13: ("new 2",)}
     rows.finish()
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tests.worlds.iceberg_world import catalog_at
 from tests.worlds.table_world import TableWorld
 
 Row = dict[str, Any]
@@ -19,8 +20,27 @@ def _postgres_entry(world_folder: Path) -> dict[str, Any]:
     return {"postgres": {"connection": "warehouse", "table": "copied.orders", "key": ["id"], "auto_create": True}}
 
 
+def _iceberg_entry(folder: Path) -> dict[str, Any]:
+    settings = {
+        "connection": "warehouse",
+        "table": "copied.orders",
+        "warehouse": str(folder / "iceberg"),
+        "key": ["id"],
+    }
+    return {"iceberg": {**settings, "partition_by": ["bucket(2, id)"], "auto_create": True}}
+
+
+def _iceberg(world: TableWorld) -> list[Row]:
+    with catalog_at(world.targets["warehouse"]) as catalog:
+        rows: list[Row] = (
+            catalog.load_table("copied.orders").scan(row_filter="_is_deleted = false").to_arrow().to_pylist()
+        )
+    return rows
+
+
 KINDS: Final[dict[str, tuple[Callable[[Path], dict[str, Any]], Callable[[TableWorld], list[Row]]]]] = {
     "postgres": (_postgres_entry, _postgres),
+    "iceberg": (_iceberg_entry, _iceberg),
 }
 """Of each kind its entry in the pipeline file, and the rows that a reader sees."""
 
@@ -50,6 +70,11 @@ class CurrentRows:
         first, *others = by_kind.values()
         assert all(other == first for other in others), by_kind
         return first
+
+    def publish(self, manifest: str) -> None:
+        """Process a manifest, again when it is done."""
+        done = {str(each["id"]): each["state"] == "done" for each in self.world.manifests()}
+        self.world.ok("replay" if done[manifest] else "retry", "demo", "--manifest", manifest)
 
     def finish(self) -> None:
         """Publish all that is planned, and audit it deeply."""
