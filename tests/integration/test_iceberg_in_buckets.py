@@ -7,8 +7,9 @@ import pytest
 
 from sandbox.services.s3 import Bucket
 from tests.faults.s3_proxy import Answer, Rule, S3Proxy
-from tests.worlds.iceberg_world import IcebergWorld
+from tests.worlds.iceberg_world import IcebergWorld, KeyedIcebergWorld
 from tests.worlds.s3_world import ENCRYPTS, Prefix
+from tests.worlds.world import KEYS
 from tidemark.sinks.iceberg.file_io import StoreFileIO
 
 KEY = ("--run-key", "one")
@@ -49,6 +50,21 @@ def test_a_store_that_takes_no_checksums_behind_the_bytes_has_tables_too(
     written = {f"/{own.root.removeprefix('s3://')}/{key}" for key in keys}
     assert written <= through, "nothing goes another way"
     assert any(key.endswith(".metadata.json") for key in keys)
+
+
+def test_a_table_with_a_key_is_merged_in_a_bucket(
+    make_keyed_iceberg_world: Callable[..., KeyedIcebergWorld], own: Bucket, proxy: S3Proxy
+) -> None:
+    world = make_keyed_iceberg_world(iceberg={"warehouse": own.root, "store_connection": "store"})
+    world.targets["store"] = own.connection(proxy.endpoint_url)
+    for number in range(3):
+        world.produce(40 - 17 * number)
+        world.ok("run", "demo", "--run-key", str(number))
+    counts = [manifest["publications"][0]["counts"] for manifest in world.json("manifests", "demo")]
+    assert [(each["superseded"], each["stale"]) for each in counts] == [(0, 0), (23 - KEYS, 0), (40 - KEYS, 0)]
+    assert world.ok("audit", "demo", "--deep") == ""
+    keys = Prefix(own).keys()
+    assert any("/deletes-" in key for key in keys)
 
 
 @pytest.mark.parametrize("there", [False, True], ids=["no table", "a table"])

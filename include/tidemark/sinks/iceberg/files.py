@@ -179,6 +179,8 @@ def _entries(table: Table, manifests: Iterable[ManifestFile]) -> Iterator[Manife
 
 def named_keys(table: Table, keys: Collection[str]) -> set[str]:
     """Those of some keys in the location of the table that a snapshot names, of whatever branch or tag."""
+    if not keys:
+        return set()
     return _keys_of(table, live_files(table, table.metadata.snapshots, deletes=True)) & set(keys)
 
 

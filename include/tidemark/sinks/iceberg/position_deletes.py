@@ -6,6 +6,7 @@ of its path: readers then open it for that file alone, and a compaction drops bo
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any, Final
 from uuid import uuid4
 
@@ -107,13 +108,14 @@ def _written(table: Table, path: str, deleted: DeletedRows) -> DataFile:
     of_file = deleted.file.file_path
     count = len(deleted.positions)
     rows = pa.Table.from_arrays([pa.repeat(of_file, count), deleted.positions], schema=_COLUMNS)
-    output = table.io.new_output(path)
-    with output.create(overwrite=False) as file:
-        pq.write_table(rows, file, compression="zstd")
+    content = BytesIO()
+    pq.write_table(rows, content, compression="zstd")
+    with table.io.new_output(path).create(overwrite=True) as file:  # its name is new: nobody need be asked
+        file.write(content.getvalue())
     first, last = (to_bytes(LongType(), deleted.positions[at].as_py()) for at in (0, count - 1))
     deletes = DataFile.from_args(
         content=DataFileContent.POSITION_DELETES, file_path=path, file_format=FileFormat.PARQUET,
-        partition=deleted.file.partition, record_count=count, file_size_in_bytes=len(output.to_input_file()),
+        partition=deleted.file.partition, record_count=count, file_size_in_bytes=len(content.getvalue()),
         value_counts={FILE_PATH: count, POSITION: count}, null_value_counts={FILE_PATH: 0, POSITION: 0},
         lower_bounds={FILE_PATH: to_bytes(StringType(), of_file), POSITION: first},
         upper_bounds={FILE_PATH: to_bytes(StringType(), of_file), POSITION: last},

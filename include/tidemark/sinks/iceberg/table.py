@@ -416,7 +416,8 @@ class IcebergTarget:
         adding = [snapshot for snapshot in table.metadata.snapshots if wanted.items() <= summary_of(snapshot).items()]
         if adding and self.rows.keyed:
             with self._catalog(manifest=manifest_id, attempt=attempt):
-                return set(staged) & set().union(*(keys_added_by(table, snapshot) for snapshot in adding))
+                added = set(staged) & keys_added_by(table, adding[0])
+                return added | named_keys(table, set(staged) - added)
         if adding or evidence.attempts.get(manifest_id) == attempt:
             return set(staged)
         if evidence.never_had(manifest_id):

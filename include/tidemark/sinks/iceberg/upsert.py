@@ -5,10 +5,10 @@ of the rows that may have the same key. Rows that lose, staged or standing, are 
 that adds the files; a file of which every row has lost is not added, or leaves the table.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +16,7 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
+from pyiceberg.utils.concurrent import ExecutorFactory
 
 from tidemark.errors import SinkRefused, TidemarkError
 from tidemark.model.manifest import Counts, Manifest, Publication
@@ -44,6 +45,8 @@ from tidemark.sinks.iceberg.staged import data_folder
 from tidemark.sinks.iceberg.table_rows import Publishing, TableRows
 from tidemark.sinks.located import Located, RecordStatus
 
+R = TypeVar("R")
+ROWS_AT_ONCE = 1_000_000  # whose keys and versions are in memory, when files are smaller
 NO_POSITIONS = pa.array([], pa.int64())
 
 
@@ -123,7 +126,9 @@ class CurrentRows(TableRows):
         merge.stage(self._rows(table, staged))
         touched = merge.touch(self._rows(table, [task.file for task in standing]))
         numbers = pc.unique(touched.column("file")).to_pylist()
-        dead = {number: _positions_of(table, standing[number], standing[number].delete_files) for number in numbers}
+        tasks = [standing[number] for number in numbers]
+        deleted = ExecutorFactory.get_or_create().map(lambda task: _positions_of(table, task, task.delete_files), tasks)
+        dead = dict(zip(numbers, deleted, strict=True))
         merge.drop_deleted(_places(dead))
         return dead
 
@@ -133,9 +138,12 @@ class CurrentRows(TableRows):
 
     def _rows(self, table: Table, files: Sequence[DataFile]) -> Iterator[KeyedRows]:
         needed = Merge.needed(self._key, self._order_by)
-        for number, file in enumerate(files):
-            for first, batch in _batches_of(table, file, needed):
-                yield KeyedRows(number, pc.add(positions(batch.num_rows), first), batch)
+        number = 0
+        for group in _groups(files):
+            for batches in _each(lambda file: _batches_of(table, file, needed), group):
+                for first, batch in batches:
+                    yield KeyedRows(number, pc.add(positions(batch.num_rows), first), batch)
+                number += 1
 
     # what is asked of it
 
@@ -195,6 +203,26 @@ def _tasks_beside(table: Table, staged: Sequence[DataFile]) -> list[FileScanTask
     return [task for task in tasks_of(table) if task.file.spec_id != spec_id or task.file.partition in partitions]
 
 
+def _groups(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
+    """The files in their order, in groups that are read at once: a group has few rows, or is a single file."""
+    group: list[DataFile] = []
+    for file in files:
+        if group and sum(other.record_count for other in group) + file.record_count > ROWS_AT_ONCE:
+            yield group
+            group = []
+        group.append(file)
+    if group:
+        yield group
+
+
+def _each(read: Callable[[DataFile], Iterable[R]], files: Sequence[DataFile]) -> Iterator[Iterable[R]]:
+    """What is read of each file; of several at the same time, as a store may make each wait."""
+    if len(files) == 1:
+        yield read(files[0])
+    else:
+        yield from ExecutorFactory.get_or_create().map(lambda file: list(read(file)), files)
+
+
 def _batches_of(table: Table, file: DataFile, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """All rows of a file, also those that the table deletes, each batch with the position of its first row."""
     scan = ArrowScan(table.metadata, table.io, table.schema().select(*columns), AlwaysTrue())
@@ -213,10 +241,12 @@ def _places(by_file: Mapping[int, pa.Array]) -> pa.Table:
 
 def _by_file(places: pa.Table) -> dict[int, pa.Array]:
     """The positions in each file, ascending, of places in the order of files."""
-    return {
-        number: places.filter(pc.equal(places.column("file"), number)).column("position").combine_chunks()
-        for number in pc.unique(places.column("file")).to_pylist()
-    }
+    position, first = places.column("position").combine_chunks(), 0
+    by_file = {}
+    for group in pc.value_counts(places.column("file")).to_pylist():  # in the order in which they come
+        by_file[group["values"]] = position.slice(first, group["counts"])
+        first += group["counts"]
+    return by_file
 
 
 def _losers(
