@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 from tests.worlds.iceberg_world import catalog_at
@@ -36,6 +38,18 @@ def _iceberg(world: TableWorld) -> list[Row]:
             catalog.load_table("copied.orders").scan(row_filter="_is_deleted = false").to_arrow().to_pylist()
         )
     return rows
+
+
+def _rewrite_iceberg(world: TableWorld, random: Random) -> None:
+    """Spark's ``rewrite_data_files`` in short: all rows into new files; or old snapshots go."""
+    with catalog_at(world.targets["warehouse"]) as catalog:
+        if not catalog.table_exists("copied.orders"):
+            return
+        table = catalog.load_table("copied.orders")
+        if random.random() < 0.5:
+            table.overwrite(table.scan().to_arrow())
+        else:
+            table.maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
 
 
 KINDS: Final[dict[str, tuple[Callable[[Path], dict[str, Any]], Callable[[TableWorld], list[Row]]]]] = {
@@ -73,8 +87,16 @@ class CurrentRows:
 
     def publish(self, manifest: str) -> None:
         """Process a manifest, again when it is done."""
+        self.world.ok(*self.step(manifest))
+
+    def step(self, manifest: str) -> tuple[str, ...]:
+        """The command that processes a manifest, again when it is done."""
         done = {str(each["id"]): each["state"] == "done" for each in self.world.manifests()}
-        self.world.ok("replay" if done[manifest] else "retry", "demo", "--manifest", manifest)
+        return ("replay" if done[manifest] else "retry", "demo", "--manifest", manifest)
+
+    def maintain(self, random: Random) -> None:
+        """What other programs do to the tables; it changes no row."""
+        _rewrite_iceberg(self.world, random)
 
     def finish(self) -> None:
         """Publish all that is planned, and audit it deeply."""
