@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tidemark.model.manifest import Archived, Counts, ManifestState, Publication, WithoutRows
     from tidemark.model.offsets import Range, TopicPartition
     from tidemark.model.problem import Problem
+    from tidemark.model.unknown_fields import UnknownField
     from tidemark.operations.audit import Compared
     from tidemark.operations.bring_back import BroughtBack, Returned
     from tidemark.operations.complete import Completeness, MissingPart
@@ -91,6 +92,7 @@ __all__ = [
     "TidemarkError",
     "Timeline",
     "TopicPartition",
+    "UnknownField",
     "WithoutRows",
     "__version__",
     "audit",

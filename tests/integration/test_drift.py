@@ -107,7 +107,7 @@ def test_unknown_fields_are_kept_by_name_and_shown_wherever_counts_are(table: Ta
     shown = table.ok("show", "1")
     assert "fields that the schema does not have" in shown
     assert "zip" in shown
-    assert "unknown fields 3" in table.ok("status", "demo")
+    assert "fields not in the schema 3" in table.ok("status", "demo")
     assert table.status()[0]["state"] == "ok"
     assert 'tidemark_unknown_fields{pipeline="demo"} 3' in table.ok("monitor", "metrics", "demo")
     assert lineage(table.context(), 1, 1).unknown_fields == tuple(fields)

@@ -116,7 +116,7 @@ class Counts:
         """What became of the records read: written and dead-lettered ones always, the others where there are some."""
         rare = {
             "filtered": self.filtered, "deduplicated": self.deduplicated, "exploded": self.exploded,
-            "superseded": self.superseded, "stale": self.stale, "unknown fields": self.unknown_fields,
+            "superseded": self.superseded, "stale": self.stale, "fields not in the schema": self.unknown_fields,
         }  # fmt: skip
         parts = [f"written {self.written:,}", f"dead-lettered {self.dead_lettered:,}"]
         return ", ".join([*parts, *(f"{word} {count:,}" for word, count in rare.items() if count)])
