@@ -15,7 +15,7 @@ from tests.faults.documented_kills import killed_and_done_again, table
 from tests.faults.postgres_proxy import Armed, Fault, Proxy
 from tests.faults.runs_with_lost_answers import FAULTS, Fresh, lose_each
 from tests.worlds.iceberg_others import current, roll_back
-from tests.worlds.iceberg_world import TABLE, IcebergWorld, KeyedIcebergWorld
+from tests.worlds.iceberg_world import IcebergWorld, KeyedIcebergWorld
 from tests.worlds.world import World, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
 
@@ -231,6 +231,31 @@ def world_environment(world: IcebergWorld) -> Iterator[None]:
         yield
 
 
+def test_F9_a_clean_up_beside_a_merge_that_is_about_to_commit_leaves_a_table_that_can_be_read(
+    make_keyed_iceberg_world: MakeKeyed,
+) -> None:
+    """Also the files that delete rows are removed."""
+    world = make_keyed_iceberg_world(settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.produce(60)
+    world.ok("run", "demo")
+    [manifest] = world.manifests()
+    world.settings["transform"] = [{"select": ["*", "1::BIGINT AS version"]}]
+    world.write_pipeline()
+    paused = world.start("replay", "demo", "--manifest", str(manifest["id"]), failpoint="publish.before_record:stop")
+    wait_stopped(paused)
+    sink = world.context().sinks[0]
+    with world_environment(world):
+        sink.staging.clear(manifest["id"], 2)
+    woken = wake(paused)
+    assert woken.returncode == 1, woken.stderr
+    assert "Traceback" not in woken.stderr
+    assert world.shown() == {manifest["id"]: 1}
+    world.assert_readers_complete()
+    world.ok("retry", "demo")
+    world.ok("replay", "demo", "--manifest", str(manifest["id"]))
+    world.assert_complete()
+
+
 @pytest.mark.parametrize("make", ["make_iceberg_world", "make_keyed_iceberg_world"])
 def test_F5_slices_and_others_that_commit_at_once_wait_for_each_other(
     request: pytest.FixtureRequest, make: str
@@ -247,7 +272,7 @@ def test_F5_slices_and_others_that_commit_at_once_wait_for_each_other(
     def commit_often() -> None:
         with world.catalog() as catalog:
             while not over.is_set():
-                others = catalog.load_table(TABLE)
+                others = catalog.load_table(world.written)
                 with suppress(CommitFailedException), others.transaction() as change:
                     change.set_properties({"somebody": str(time.monotonic())})
                 time.sleep(0.3)

@@ -17,7 +17,7 @@ from tests.worlds.iceberg_others import (
     upgrade_to_version_3,
 )
 from tests.worlds.iceberg_readers import read_by_duckdb
-from tests.worlds.iceberg_world import TABLE, KeyedIcebergWorld
+from tests.worlds.iceberg_world import KeyedIcebergWorld
 from tests.worlds.world import KEYS, wait_stopped, wake
 from tidemark.sinks.iceberg.merge_evidence import merges_of
 
@@ -158,7 +158,7 @@ def test_a_replay_with_the_same_code_puts_nothing_and_one_after_a_loss_puts_it_a
     assert "unchanged" in world.here("replay", "demo", "--manifest", str(first)).stderr, "all of it is stale"
     assert "unchanged" in world.here("replay", "demo", "--manifest", str(second)).stderr
     with world.catalog() as catalog:
-        catalog.load_table(TABLE).delete("k = 2")
+        catalog.load_table(world.written).delete("k = 2")
     audited = world.here("audit", "demo", "--deep").stdout
     assert "rows were taken away" in audited
     assert "unchanged" not in world.here("replay", "demo", "--manifest", str(second)).stderr
@@ -209,7 +209,7 @@ def test_a_key_that_another_program_has_given_two_rows_is_reported_and_has_one_a
 ) -> None:
     run(world, 30)
     with world.catalog() as catalog:
-        table = catalog.load_table(TABLE)
+        table = catalog.load_table(world.written)
         table.append(table.scan("k = 3").to_arrow())
     assert f"has {KEYS + 1} rows of {KEYS} keys" in world.here("audit", "demo", "--deep").stdout
     run(world, 30)
@@ -277,4 +277,4 @@ def test_rows_that_others_have_deleted_by_value_are_refused_until_the_table_is_r
     refused = world.here("run", "demo", "--run-key", "two")
     assert refused.exit_code == 1
     assert "deleted rows of the table by their values (equality deletes)" in refused.stderr
-    assert "rewrite_data_files(table => 'sales.latest'" in refused.stderr
+    assert "rewrite_data_files(table => 'sales.current'" in refused.stderr

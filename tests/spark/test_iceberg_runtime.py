@@ -55,10 +55,10 @@ def test_spark_reads_and_rewrites_a_table_with_a_key_and_later_merges_replace_wh
     for number in range(3):
         world.produce(30 - 10 * number, bad_every=13)
         world.ok("run", "demo", "--run-key", str(number))
-    rows = f"SELECT k, n, _topic, _topic_partition, _offset FROM tidemark.{TABLE} WHERE NOT _is_deleted"
-    drop = f"CALL tidemark.system.rewrite_position_delete_files(table => '{TABLE}', options => {ALL})"
-    rewrite = f"CALL tidemark.system.rewrite_data_files(table => '{TABLE}', options => {ALL})"
-    expire = f"CALL tidemark.system.expire_snapshots(table => '{TABLE}', older_than => TIMESTAMP '2100-01-01')"
+    rows = f"SELECT k, n, _topic, _topic_partition, _offset FROM tidemark.{world.written} WHERE NOT _is_deleted"
+    drop = f"CALL tidemark.system.rewrite_position_delete_files(table => '{world.written}', options => {ALL})"
+    rewrite = f"CALL tidemark.system.rewrite_data_files(table => '{world.written}', options => {ALL})"
+    expire = f"CALL tidemark.system.expire_snapshots(table => '{world.written}', older_than => TIMESTAMP '2100-01-01')"
     where = world.targets["warehouse"], world.folder / "warehouse"
     before = world.current()
     read, _, [rewritten], _, again = by_spark(*where, rows, drop, rewrite, expire, rows)

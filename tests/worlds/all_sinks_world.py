@@ -9,14 +9,16 @@ import pyarrow.parquet as pq
 from sandbox.services.dynamodb import DynamoDB
 from tests.worlds.delta_world import DeltaWorld
 from tests.worlds.iceberg_readers import read_by_duckdb
-from tests.worlds.iceberg_world import IcebergWorld
+from tests.worlds.iceberg_world import IcebergWorld, KeyedIcebergWorld
 from tests.worlds.table_world import TABLE_SCHEMA, TableWorld
 from tests.worlds.topic_world import TopicWorld
 from tests.worlds.totals_world import Key, TotalsWorld, key_of
 from tests.worlds.world import Place, World
 
 W = TypeVar("W", bound=World)
-KINDS: tuple[type[World], ...] = (World, TableWorld, TopicWorld, IcebergWorld, DeltaWorld, TotalsWorld)
+KINDS: tuple[type[World], ...] = (
+    World, TableWorld, TopicWorld, IcebergWorld, KeyedIcebergWorld, DeltaWorld, TotalsWorld,
+)  # fmt: skip
 OF_VERSIONS = {"oldest": "min(version)", "newest": "max(version)"}
 
 
@@ -79,6 +81,9 @@ class AllSinksWorld(World):
         assert {(row["_topic"], row["_topic_partition"], row["_offset"]): row["version"] for row in rows} == versions
         rows = table.query("SELECT _topic, _partition, _offset, version FROM public.latest")
         assert {place_of(row): row["version"] for row in rows}.items() <= versions.items()
+        current = self.seen_as(KeyedIcebergWorld).content()
+        of_current = {(row["_topic"], row["_topic_partition"], row["_offset"]): row["version"] for row in current}
+        assert of_current.items() <= versions.items()
         rows = totals.query("SELECT k, window_start, oldest, newest FROM public.totals")
         assert {(row["k"], row["window_start"]): (row["oldest"], row["newest"]) for row in rows} == extremes(
             {self.number_at(place): version for place, version in versions.items()}

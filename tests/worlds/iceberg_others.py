@@ -15,7 +15,7 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import FileScanTask, Table
 
-from tests.worlds.iceberg_world import TABLE, IcebergWorld
+from tests.worlds.iceberg_world import IcebergWorld
 from tests.worlds.world import Place
 from tidemark.sinks.iceberg.position_deletes import DeletedRows, RowDelta, write_deletes
 
@@ -33,14 +33,14 @@ def current(world: IcebergWorld) -> int:
 def compact(world: IcebergWorld) -> None:
     """All rows go into one file in each partition."""
     with world.catalog() as catalog:
-        table = catalog.load_table(TABLE)
+        table = catalog.load_table(world.written)
         table.overwrite(table.scan().to_arrow())
 
 
 def delete_a_row(world: IcebergWorld, manifest_id: int) -> None:
     """As somebody does who has to forget a person: one row of a manifest goes, and its file is written again."""
     with world.catalog() as catalog:
-        table = catalog.load_table(TABLE)
+        table = catalog.load_table(world.written)
         rows = table.scan(f"_manifest_id = {manifest_id}", selected_fields=("n",)).to_arrow()
         table.delete(f"n = {pc.min(rows.column('n')).as_py()}")
 
@@ -48,7 +48,7 @@ def delete_a_row(world: IcebergWorld, manifest_id: int) -> None:
 def append_a_stranger(world: IcebergWorld) -> None:
     """A row of no manifest, as another program may add it."""
     with world.catalog() as catalog:
-        table = catalog.load_table(TABLE)
+        table = catalog.load_table(world.written)
         row = table.scan(limit=1).to_arrow()
         table.append(pa.Table.from_pylist([{**row.to_pylist()[0], "_manifest_id": None, "_offset": -1}], row.schema))
 
@@ -56,14 +56,14 @@ def append_a_stranger(world: IcebergWorld) -> None:
 def expire(world: IcebergWorld) -> None:
     """All snapshots go but those of branches and tags; their files are left to another program."""
     with world.catalog() as catalog:
-        table = catalog.load_table(TABLE)
+        table = catalog.load_table(world.written)
         table.maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
 
 
 def forget_older_metadata(world: IcebergWorld) -> None:
     """The log of the table's older metadata ends where all is expired already, as after many commits of others."""
     with world.catalog() as catalog:
-        table = catalog.load_table(TABLE)
+        table = catalog.load_table(world.written)
         for number in range(2):
             with table.transaction() as change:
                 change.set_properties({"write.metadata.previous-versions-max": "1", "of.others": str(number)})
@@ -71,13 +71,13 @@ def forget_older_metadata(world: IcebergWorld) -> None:
 
 def roll_back(world: IcebergWorld, snapshot_id: int) -> None:
     with world.catalog() as catalog:
-        catalog.load_table(TABLE).manage_snapshots().rollback_to_snapshot(snapshot_id).commit()
+        catalog.load_table(world.written).manage_snapshots().rollback_to_snapshot(snapshot_id).commit()
 
 
 def delete_by_position(world: IcebergWorld, k: int) -> None:
     """As programs do that merge on read: the delete file does not say that it is of one data file."""
     with world.catalog() as catalog:
-        table = catalog.load_table(TABLE)
+        table = catalog.load_table(world.written)
         deletes = []
         for task in table.scan().plan_files():
             rows = ArrowScan(table.metadata, table.io, table.schema().select("k"), AlwaysTrue())
@@ -92,7 +92,7 @@ def delete_by_position(world: IcebergWorld, k: int) -> None:
 def delete_by_value(world: IcebergWorld, k: int) -> None:
     """As Flink does."""
     with world.catalog() as catalog:
-        table = catalog.load_table(TABLE)
+        table = catalog.load_table(world.written)
         path = f"{table.location()}/data/others/{uuid4()}.parquet"
         field = table.schema().find_field("k")
         column = pa.field("k", pa.int64(), metadata={"PARQUET:field_id": str(field.field_id)})
@@ -137,7 +137,7 @@ def upgrade_to_version_3(world: IcebergWorld) -> None:
 
 def tag(world: IcebergWorld, snapshot_id: int, name: str) -> None:
     with world.catalog() as catalog:
-        catalog.load_table(TABLE).manage_snapshots().create_tag(snapshot_id, name).commit()
+        catalog.load_table(world.written).manage_snapshots().create_tag(snapshot_id, name).commit()
 
 
 def rows_at(table: Table, snapshot_id: int) -> Counter[Place]:

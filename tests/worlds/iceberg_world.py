@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
@@ -44,6 +44,8 @@ class IcebergWorld(World):
 
     iceberg: dict[str, Any] | None = None
     has_lake: bool = False
+    sink: ClassVar[str] = "iceberg"
+    written: ClassVar[str] = TABLE
 
     def __post_init__(self) -> None:
         self.settings = {"sinks": self.sinks(), **self.settings}
@@ -51,8 +53,9 @@ class IcebergWorld(World):
 
     def entry(self, **options: Any) -> dict[str, Any]:
         settings = {
-            "connection": "warehouse", "table": TABLE, "warehouse": str(self.folder / "warehouse"),
-            "auto_create": True, "partition_by": ["hour(_event_time)"], **(self.iceberg or {}), **options,
+            "name": self.sink, "connection": "warehouse", "table": self.written,
+            "warehouse": str(self.folder / "warehouse"), "auto_create": True,
+            "partition_by": ["hour(_event_time)"], **(self.iceberg or {}), **options,
         }  # fmt: skip
         return {"iceberg": settings}
 
@@ -67,18 +70,18 @@ class IcebergWorld(World):
     def table(self) -> Table | None:
         """The table; only its files may be read, since the catalog is closed."""
         with self.catalog() as catalog:
-            return catalog.load_table(TABLE) if catalog.table_exists(TABLE) else None
+            return catalog.load_table(self.written) if catalog.table_exists(self.written) else None
 
     @property
     def location(self) -> Path:
-        return self.folder / "warehouse" / "sales" / "latest"
+        return self.folder / "warehouse" / Path(*self.written.split("."))
 
     def damage(self, manifest: dict[str, Any]) -> None:
         """Delete rows of a manifest, in the table and in the lake if there is one."""
         if self.has_lake:
             super().damage(manifest)
         with self.catalog() as catalog:
-            catalog.load_table(TABLE).delete(f"_manifest_id = {manifest['id']}")
+            catalog.load_table(self.written).delete(f"_manifest_id = {manifest['id']}")
 
     def shown(self) -> dict[int, int]:
         """The attempt of each manifest that the table shows."""
@@ -100,7 +103,7 @@ class IcebergWorld(World):
             for manifest_id, attempt in self.shown().items():
                 receipt = database.attempts.receipt(manifest_id, attempt)
                 assert receipt is not None
-                for part in receipt.objects_of("iceberg"):
+                for part in receipt.objects_of(self.sink):
                     if part.kind is ObjectKind.DEAD_LETTER:
                         rows = pq.read_table(self.location / part.path, columns=["_topic", "_partition", "_offset"])
                         seen.update(zip(*(rows[name].to_pylist() for name in rows.column_names), strict=True))
@@ -119,7 +122,7 @@ class IcebergWorld(World):
             assert seen == self.published_spans()
         shown = self.spans(set(self.shown()))
         assert self.exact() == shown
-        assert self.published_spans("iceberg") <= shown
+        assert self.published_spans(self.sink) <= shown
 
     def assert_readers_complete(self) -> None:
         if self.has_lake:
@@ -139,6 +142,9 @@ class IcebergWorld(World):
 @dataclass
 class KeyedIcebergWorld(IcebergWorld):
     """A world with an Iceberg table of current rows: one row per ``k``, the one with the greatest ``n``."""
+
+    sink: ClassVar[str] = "current"
+    written: ClassVar[str] = "sales.current"
 
     def __post_init__(self) -> None:
         self.settings = {"decode": {"format": "json", "schema": TABLE_SCHEMA}, **self.settings}
@@ -171,7 +177,7 @@ class KeyedIcebergWorld(IcebergWorld):
     def assert_whole(self) -> None:
         shown = self.spans(set(self.shown()))
         assert self.current() == self.latest(shown)
-        assert self.published_spans("iceberg") <= shown
+        assert self.published_spans(self.sink) <= shown
 
     def assert_readers_complete(self) -> None:
         assert self.current() == self.latest(self.everything())
