@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import pyarrow as pa
@@ -34,16 +34,20 @@ from tidemark.sinks.table_columns import stored_columns
 
 WHEN = pa.scalar(datetime(2024, 3, 1, tzinfo=UTC), INSTANT).as_py()
 Row = tuple[int, int]  # offset, and what the code of the attempt has made of it
+Current = dict[int, tuple[int, int, int]]
 
 
 class History:
     """One table, what a manifest database knows of it, and what others do to it."""
 
+    options: ClassVar[dict[str, Any]] = {}
+    schema: ClassVar[str] = "n BIGINT"
+
     def __init__(self, folder: Path, seed: int) -> None:
         self.dice = random.Random(seed)
         values = {
             "connection": "warehouse", "table": f"sales.latest{seed}", "warehouse": "warehouse", "auto_create": True,
-            "partition_by": [], "keep_snapshots": self.dice.choice((1, 3, 100)),
+            "partition_by": [], "keep_snapshots": self.dice.choice((1, 3, 100)), **self.options,
         }  # fmt: skip
         self.name = str(values["table"])
         settings = Settings.model_validate(values, context=LoadContext(folder, folder))
@@ -51,7 +55,8 @@ class History:
         assert isinstance(self.sink.output, IcebergOutput)
         self.target = self.sink.output.table
         self.target.claim(Owner("A"))
-        self.target.check(stored_columns({"format": "json", "schema": "n BIGINT"}, ()))
+        decode = {"format": "json", "schema": self.schema}
+        self.target.check(stored_columns(decode, (), keyed=self.target.rows.keyed))
         self.attempts: Counter[int] = Counter()
         self.published: dict[int, tuple[int, set[Row]]] = {}
         self.position = 0
@@ -78,12 +83,14 @@ class History:
         if self.dice.random() < 0.15:  # it dies before its commit
             self.sink.staging.clear(manifest_id, attempt)
             return
-        digest = str(sorted(rows))
-        self.target.publish(manifest_id, attempt, staged, {DIGEST: digest}, lambda: None)
+        self._publish(manifest_id, attempt, rows, staged)
         self.published[manifest_id] = (attempt, rows)
         self.position = max(self.position, self.target.evidence().number)
         for number in range(1, attempt + 1):
             self.sink.staging.clear(manifest_id, number)
+
+    def _publish(self, manifest_id: int, attempt: int, rows: set[Row], staged: dict[str, int]) -> None:
+        self.target.publish(manifest_id, attempt, staged, {DIGEST: str(sorted(rows))}, lambda: None)
 
     def _staged(self, manifest_id: int, attempt: int, rows: set[Row]) -> dict[str, int]:
         if not rows:
@@ -94,8 +101,14 @@ class History:
         path.parent.mkdir(parents=True, exist_ok=True)
         footer = {PARTITION: b"[]", SPEC: str(table.spec().spec_id).encode()}
         schema = schema_to_pyarrow(table.schema()).with_metadata(footer)
-        pq.write_table(pa.Table.from_pylist([_row(manifest_id, *row) for row in sorted(rows)], schema=schema), path)
+        content = [self.row(manifest_id, attempt, *row) for row in sorted(rows)]
+        pq.write_table(pa.Table.from_pylist(content, schema=schema), path)
         return {key: path.stat().st_size}
+
+    def row(self, manifest_id: int | None, attempt: int, offset: int, n: int) -> dict[str, Any]:
+        del attempt
+        place = {"_topic": "t", "_topic_partition": 0, "_offset": offset, "_timestamp": WHEN, "_event_time": WHEN}
+        return {**place, "_manifest_id": manifest_id, "n": n}
 
     def look(self) -> None:
         """What a run and an audit do before they go on: refuse, and then what a person does about it."""
@@ -146,7 +159,8 @@ class History:
 
     def append(self) -> None:
         with self.changing() as table:
-            table.append(pa.Table.from_pylist([_row(None, -1, 0)], schema=schema_to_pyarrow(table.schema())))
+            row = self.row(None, 0, -1, 0)
+            table.append(pa.Table.from_pylist([row], schema=schema_to_pyarrow(table.schema())))
 
     def tag(self) -> None:
         with self.changing() as table:
@@ -175,13 +189,66 @@ class History:
             assert Counter((row["_offset"], row["n"]) for row in rows if row["_offset"] >= 0) == expected
 
     def named(self, table: Table) -> Iterator[str]:
-        for entry in live_files(table, table.metadata.snapshots):
+        for entry in live_files(table, table.metadata.snapshots, deletes=True):
             yield root_of(entry.data_file.file_path)
 
 
-def _row(manifest_id: int | None, offset: int, n: int) -> dict[str, Any]:
-    place = {"_topic": "t", "_topic_partition": 0, "_offset": offset, "_timestamp": WHEN, "_event_time": WHEN}
-    return {**place, "_manifest_id": manifest_id, "n": n}
+class KeyedHistory(History):
+    """A table with one row for each ``id``, beside what it must have at each snapshot that others roll back to."""
+
+    options: ClassVar[dict[str, Any]] = {"key": ["id"], "order_by": "n"}
+    schema: ClassVar[str] = "id BIGINT NOT NULL, n BIGINT NOT NULL"
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        super().__init__(folder, seed)
+        self.current: Current = {}
+        self.at_snapshot: dict[int, Current] = {0: {}}
+
+    def row(self, manifest_id: int | None, attempt: int, offset: int, n: int) -> dict[str, Any]:
+        key = {"id": None if manifest_id is None else key_of(offset, n)}
+        return {
+            **super().row(manifest_id, attempt, offset, n), **key, "_is_deleted": False, "_log_generation": 0,
+            "_attempt": attempt,
+        }  # fmt: skip
+
+    def _publish(self, manifest_id: int, attempt: int, rows: set[Row], staged: dict[str, int]) -> None:
+        super()._publish(manifest_id, attempt, rows, staged)
+        self.current = merged(self.current, attempt, rows)
+
+    def roll_back(self) -> None:
+        before = self.target.loaded().metadata.current_snapshot_id
+        super().roll_back()
+        now = self.target.loaded().metadata.current_snapshot_id
+        if now != before:
+            self.current = self.at_snapshot[now or 0]
+
+    def check(self) -> None:
+        table = self.target.loaded()
+        self.heads.add(table.metadata.current_snapshot_id or 0)
+        self.at_snapshot[table.metadata.current_snapshot_id or 0] = self.current
+        gone = [path for path in self.named(table) if not Path(path).exists()]
+        assert not gone, f"a snapshot names files that are gone: {gone}"
+        rows = [row for row in table.scan().to_arrow().to_pylist() if row["_offset"] >= 0]
+        assert len({row["id"] for row in rows}) == len(rows), "a key has one row"
+        assert {row["id"]: (row["n"], row["_offset"], row["_attempt"]) for row in rows} == self.current
+
+
+def key_of(offset: int, n: int) -> int:
+    """Of the code of an attempt, too: other code gives some records another key."""
+    return (offset + n // 3) % 7
+
+
+def merged(current: Current, attempt: int, rows: set[Row]) -> Current:
+    """By key the value of ``order_by``, the offset and the attempt of the row that stands after a merge."""
+    newest: Current = {}
+    for offset, n in sorted(rows, key=lambda row: (row[1], row[0])):
+        newest[key_of(offset, n)] = (n, offset, attempt)
+    after = dict(current)
+    for key, row in newest.items():
+        standing = current.get(key)
+        if standing is None or (standing[2] < attempt if standing[1] == row[1] else standing < row):
+            after[key] = row
+    return after
 
 
 def test_an_attempt_whose_number_was_given_out_again_is_refused_also_when_no_snapshot_tells_them_apart(
@@ -206,13 +273,14 @@ FEW, MANY = 4, 36  # histories; the few are always the same, the others new each
 @pytest.mark.parametrize(
     "number", [*range(FEW), *(pytest.param(n, marks=pytest.mark.exhaustive) for n in range(FEW, MANY))]
 )
+@pytest.mark.parametrize("kind", [History, KeyedHistory])
 def test_whatever_others_do_no_row_is_missing_or_twice_and_no_named_file_is_gone(
-    postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[History]
 ) -> None:
     seed = number if number < FEW else secrets.randbelow(10**9)
     with postgres.temporary_database("warehouse") as warehouse:
         monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", warehouse)
-        history = History(tmp_path, seed)
+        history = kind(tmp_path, seed)
         own = [history.publish, history.publish, history.replay, history.look]
         others = [
             history.roll_back, history.expire, history.expire_some, history.compact, history.append, history.tag,
