@@ -13,17 +13,18 @@ from sandbox.services.iceberg_catalog import IcebergCatalog
 from sandbox.services.postgres import Postgres
 from sandbox.services.s3 import Bucket
 from tests.worlds.iceberg_readers import read_by_duckdb
-from tests.worlds.iceberg_world import TABLE, IcebergWorld
+from tests.worlds.iceberg_world import TABLE, IcebergWorld, KeyedIcebergWorld
 from tests.worlds.rest_proxy import Late, Refuses, RestProxy
 from tests.worlds.s3_world import Prefix
 
 
 @pytest.fixture
-def proxy(services: Path, postgres: Postgres, tmp_path: Path) -> Iterator[RestProxy]:
+def proxy(request: pytest.FixtureRequest, services: Path, postgres: Postgres, tmp_path: Path) -> Iterator[RestProxy]:
     """In front of an empty catalog, whose warehouse is that of the first world of the test."""
+    world = getattr(request, "param", "iceberg0")
     with (
         postgres.temporary_database("catalog") as dsn,
-        IcebergCatalog(services, STATE, dsn, str(tmp_path / "iceberg0" / "warehouse")) as catalog,
+        IcebergCatalog(services, STATE, dsn, str(tmp_path / world / "warehouse")) as catalog,
         RestProxy(catalog.port) as opened,
     ):
         yield opened
@@ -62,6 +63,22 @@ def test_a_table_of_a_rest_catalog_is_exact_also_when_commits_are_answered_with_
     table = world.table()
     assert table is not None
     assert Counter(read_by_duckdb(table.metadata_location)) == world.rows(), "another engine reads the same"
+
+
+@pytest.mark.parametrize("proxy", ["keyed0"], indirect=True)
+def test_a_table_with_a_key_of_a_rest_catalog_is_exact_also_when_commits_are_answered_with_a_time_out(
+    make_keyed_iceberg_world: Callable[..., KeyedIcebergWorld], proxy: RestProxy
+) -> None:
+    world = make_keyed_iceberg_world(iceberg={"catalog": "rest"}, settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.targets["warehouse"] = f"http://client:secret@127.0.0.1:{proxy.own_port}"
+    for number, late in enumerate((None, Late.DONE, Late.LOST)):
+        world.produce(30, bad_every=13)
+        proxy.late = late
+        done = world.here("run", "demo", "--run-key", str(number))
+        assert done.exit_code == (1 if late is Late.LOST else 0), done.stderr
+        world.assert_whole()
+    world.ok("retry", "demo")
+    world.assert_complete()
 
 
 def test_a_catalog_that_refuses_a_login_a_token_or_a_right_is_not_asked_again(
