@@ -35,13 +35,16 @@ class DeltaClient:
             except TableNotFoundError:
                 return None
 
-    def create(self, schema: Schema, partition_by: str, context: Mapping[str, object]) -> None:
-        """Create the table, unless it is there."""
+    def create(
+        self, schema: Schema, partition_by: str, properties: Mapping[str, str], context: Mapping[str, object]
+    ) -> None:
+        """Create the table, unless it is there; properties may be other than those that Delta knows."""
         options = self._options()
         with translated(options, context):
             DeltaTable.create(
-                self.location, schema, mode="ignore", partition_by=[partition_by], storage_options=revealed(options)
-            )
+                self.location, schema, mode="ignore", partition_by=[partition_by], configuration=properties,
+                storage_options=revealed(options), raise_if_key_not_exists=False,
+            )  # fmt: skip
 
     @contextmanager
     def used(self, context: Mapping[str, object]) -> Iterator[None]:

@@ -10,7 +10,8 @@ import json
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+from itertools import accumulate, pairwise
 from typing import BinaryIO, Final
 
 import pyarrow as pa
@@ -22,14 +23,31 @@ _FOOTER: Final = b"tidemark.evidence"
 
 
 @dataclass(frozen=True)
+class MergeCounts:
+    """Of the rows of an attempt, ``superseded`` ones had a newer row of their key in the manifest, and ``stale`` ones
+    in the table. ``left`` are rows of earlier attempts that this one did not make, and that stay."""
+
+    superseded: int = 0
+    stale: int = 0
+    left: int = 0
+
+
+@dataclass(frozen=True)
 class TableEvidence:
-    """``attempts`` has the attempt by manifest; ``number`` is 0 while nothing was published."""
+    """``attempts`` has the attempt by manifest; ``number`` is 0 while nothing was published.
+
+    ``merges`` has what became of the rows of each manifest, where the table has one row per key.
+    """
 
     number: int = 0
     attempts: Mapping[int, int] = field(default_factory=dict)
+    merges: Mapping[int, MergeCounts] = field(default_factory=dict)
 
-    def with_next(self, number: int, manifest_id: int, attempt: int) -> "TableEvidence":
-        return TableEvidence(number, {**self.attempts, manifest_id: attempt})
+    def with_next(
+        self, number: int, manifest_id: int, attempt: int, merge: MergeCounts | None = None
+    ) -> "TableEvidence":
+        merges = self.merges if merge is None else {**self.merges, manifest_id: merge}
+        return TableEvidence(number, {**self.attempts, manifest_id: attempt}, merges)
 
     def write(self, file: BinaryIO, columns: pa.Schema) -> None:
         """Write the Parquet file, without rows of these columns."""
@@ -46,17 +64,19 @@ class TableEvidence:
 
 
 def _encoded(evidence: TableEvidence) -> str:
-    """Ids as steps, which are mostly 1 as attempts are: so a manifest takes less than a byte."""
+    """Ids as steps, which are mostly 1 as attempts are: so a manifest takes less than a byte, and one that was merged a
+    few more."""
     ids = sorted(evidence.attempts)
-    steps = [after - before for before, after in zip([0, *ids], ids, strict=False)]
-    content = [evidence.number, steps, [evidence.attempts[manifest_id] for manifest_id in ids]]
+    steps = [after - before for before, after in pairwise([0, *ids])]
+    attempts = [evidence.attempts[manifest_id] for manifest_id in ids]
+    merges = [astuple(evidence.merges[manifest_id]) for manifest_id in ids] if evidence.merges else []
+    content = [evidence.number, steps, attempts, *zip(*merges, strict=True)]
     return b64encode(zlib.compress(json.dumps(content).encode())).decode()
 
 
 def _decoded(text: str) -> TableEvidence:
-    number, steps, attempts = json.loads(zlib.decompress(b64decode(text)))
-    manifest_id, attempt_of = 0, {}
-    for step, attempt in zip(steps, attempts, strict=True):
-        manifest_id += step
-        attempt_of[manifest_id] = attempt
-    return TableEvidence(number, attempt_of)
+    number, steps, attempts, *merges = json.loads(zlib.decompress(b64decode(text)))
+    ids = list(accumulate(steps))
+    counts = (MergeCounts(*row) for row in zip(*merges, strict=True))
+    of_merges = dict(zip(ids, counts, strict=True)) if merges else {}
+    return TableEvidence(number, dict(zip(ids, attempts, strict=True)), of_merges)

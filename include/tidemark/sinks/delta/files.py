@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -62,30 +62,38 @@ def added(
     columns = arrow_columns(table)
 
     def action(part: PublishedObject) -> AddAction:
-        footer = _footer(store, part)
-        for field in footer.schema.to_arrow_schema():
-            if field.name not in columns.names or columns.field(field.name).type != field.type:
-                raise WorkFailed(
-                    f"column {field.name} of the table is gone, or has another type, since the rows were staged",
-                    next_step="nothing was published; tidemark retry {pipeline}",
-                )
-        return AddAction(
-            part.path, part.bytes, {partition: str(value)}, now_ms(), True, json.dumps(_statistics(footer))
-        )
+        footer = footer_of(store, part.path, part.bytes)
+        refuse_changed(columns, footer.schema.to_arrow_schema())
+        return add_action(part.path, part.bytes, {partition: str(value)}, footer)
 
     with ThreadPoolExecutor(READERS) as pool:
         return list(pool.map(action, objects))
 
 
-def _footer(store: ObjectStore, part: PublishedObject) -> Any:
+def add_action(path: str, size: int, values: dict[str, str | None], footer: Any) -> AddAction:
+    return AddAction(path, size, values, now_ms(), True, json.dumps(_statistics(footer)))
+
+
+def refuse_changed(columns: pa.Schema, staged: pa.Schema) -> None:
+    """Raise ``WorkFailed`` when rows that were staged do not fit the columns that the table has now."""
+    for field in staged:
+        if field.name not in columns.names or columns.field(field.name).type != field.type:
+            raise WorkFailed(
+                f"column {field.name} of the table is gone, or has another type, since the rows were staged",
+                next_step="nothing was published; tidemark retry {pipeline}",
+            )
+
+
+def footer_of(store: ObjectStore, path: str, size: int) -> Any:
+    """The footer of a file that must have this size; ``WorkFailed`` when it is not there so."""
     try:
-        if store.size(part.path) == part.bytes:
-            with store.open(part.path) as file:
+        if store.size(path) == size:
+            with store.open(path) as file:
                 return pq.read_metadata(file)
     except FileNotFoundError:
         pass
     raise WorkFailed(
-        f"the file {part.path} is not there, or has another size",
+        f"the file {path} is not there, or has another size",
         next_step="nothing was published; VACUUM must leave files alone that are younger than an attempt takes. "
         "Then: tidemark retry {pipeline}",
     )
@@ -177,14 +185,22 @@ def is_as_written(store: ObjectStore, part: PublishedObject, partition: str, val
         return False
 
 
-def has_row(store: ObjectStore, files: Iterable[TableFile], place: dict[str, Any], partition: str) -> bool:
-    """Whether a row has these values in its columns."""
-    columns = pa.schema([(name, pa.scalar(value).type) for name, value in place.items()])
+def rows_at(
+    store: ObjectStore, files: Iterable[TableFile], place: Mapping[str, Any], columns: pa.Schema, partition: str
+) -> list[dict[str, Any]]:
+    """The rows that have these values in the columns of ``place``."""
+    rows: list[dict[str, Any]] = []
     for batch in rows_of_files(store, files, columns, partition):
-        same = [pc.equal(batch.column(name), value) for name, value in place.items()]
-        rows = same[0]
-        for column in same[1:]:
-            rows = pc.and_(rows, column)
-        if pc.any(rows).as_py():
-            return True
-    return False
+        chosen = batch
+        for name, value in place.items():
+            chosen = chosen.filter(pc.equal(chosen.column(name), value))
+        rows += chosen.to_pylist()
+    return rows
+
+
+def missing_file(store: ObjectStore, files: Iterable[TableFile]) -> str | None:
+    """What is wrong when one of the files that the table names is not there as it was written."""
+    for file in files:
+        if store.size(file.path) != file.bytes:
+            return f"{file.path}, which the table names, is missing, or has another size"
+    return None

@@ -15,6 +15,7 @@ from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
 from tidemark.extras import problem_with_extra
 from tidemark.paths import one_lies_in_the_other
+from tidemark.sinks.current_rows.keyed_settings import KeyedSettings
 from tidemark.sinks.settings import SinkSettings
 from tidemark.storage.base import is_s3
 
@@ -25,10 +26,14 @@ _UNFIT_TYPES: Final = ("time32", "time64", "duration", "halffloat", "decimal256"
 TARGET: Final = "Delta table "  # before the location: readers go by the log, so this is no lake
 
 
-class Settings(SinkSettings):
-    """A Delta table with all rows; each manifest is one commit. ``location`` is absolute after loading."""
+class Settings(KeyedSettings, SinkSettings):
+    """A Delta table with all rows, or with one row per key; each manifest is one commit.
+
+    ``location`` is absolute after loading.
+    """
 
     kind = "delta"
+    output_keys = frozenset({"key", "order_by"})
     names_files = True
 
     name: Name = Field(default="delta", description="Name of this sink, unique in the pipeline.")
@@ -40,6 +45,11 @@ class Settings(SinkSettings):
         default=None, description="Id of an Airflow connection of type aws, for s3://; else boto3's own sources."
     )
     s3: S3Settings = Field(default=S3Settings(), description="How to talk to the store of an s3:// location.")
+    buckets: Annotated[StrictInt, Field(ge=1, le=4_096)] = Field(
+        default=16,
+        description="With key: the partitions that keys are spread over, a power of 2. A manifest writes those again "
+        "that it has a newer row of. It cannot be changed later.",
+    )
     auto_create: StrictBool = Field(default=False, description="Whether to create the table and missing columns.")
     max_objects: Annotated[StrictInt, Field(ge=1, le=1_000_000)] = Field(
         default=10_000, description="Files that one task may make."
@@ -54,6 +64,19 @@ class Settings(SinkSettings):
     @classmethod
     def _absolute(cls, location: str, info: ValidationInfo) -> str:
         return location if is_s3(location) else os.path.normpath(LoadContext.of(info).home / location)
+
+    @field_validator("buckets")
+    @classmethod
+    def _power_of_two(cls, buckets: int) -> int:
+        if buckets & (buckets - 1):
+            raise wrong("must be a power of 2, such as 16 or 64")
+        return buckets
+
+    @model_validator(mode="after")
+    def _buckets_of_a_key(self) -> Self:
+        if "buckets" in self.model_fields_set and not self.key:
+            raise wrong_at("buckets", "needs key: the columns that name a row")
+        return self
 
     @model_validator(mode="after")
     def _installed(self) -> Self:
@@ -101,7 +124,7 @@ class Settings(SinkSettings):
                 return f"may not have a column {name!r}: a name with a space or one of ,;{{}}()= needs column mapping"
             if kind.startswith(_UNFIT_TYPES):
                 return f"may not have the column {name}: Delta has no type for {kind}"
-        return None
+        return self.problem_with_keyed(rows) if self.key else None
 
     def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
         del pipeline_name, topic

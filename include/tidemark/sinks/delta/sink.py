@@ -1,14 +1,12 @@
 """Publishes into a Delta table: one commit makes the files of an attempt the rows of its manifest.
 
-The table has a partition for each manifest, so the commit takes out what an earlier attempt put there. It also replaces
-the file that says which attempt at each manifest is in the table. So rows and evidence are there together or not at
-all, and what was committed is never taken back: a higher attempt replaces it. Owner, records, dead letters and staging
-lie in folders of the table whose names begin with ``_``.
+The commit also replaces the file that says which attempt at each manifest is in the table. So rows and evidence are
+there together or not at all, and what was committed is never taken back: a higher attempt replaces it. Owner, records,
+dead letters and staging lie in folders of the table whose names begin with ``_``.
 """
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -19,23 +17,21 @@ from tidemark.connections import Lookup
 from tidemark.errors import SinkRefused
 from tidemark.failpoints import failpoint
 from tidemark.model.dataset import Dataset
-from tidemark.model.digest import Digest
 from tidemark.model.findings import Finding, ok
-from tidemark.model.manifest import Manifest, Publication
-from tidemark.model.offsets import TopicPartition, range_from
+from tidemark.model.manifest import Counts, Manifest, Publication
+from tidemark.model.offsets import Range, TopicPartition, range_from
 from tidemark.model.order import TransformOrder
 from tidemark.model.problem import Problem
-from tidemark.model.receipt import MALFORMED, ObjectKind, PublishedObject, Receipt
+from tidemark.model.receipt import MALFORMED, ObjectKind, Receipt
 from tidemark.paths import RECORDS, RecordName, staging_folder
 from tidemark.sinks.base import Contents, Expected, Fence, Mark, Position, Record, Sink, Work, WriteMode
 from tidemark.sinks.capabilities import KeepsDeadLetterFiles, MayBeRolledBack, NamedFile, NamesFiles
-from tidemark.sinks.column_names import MANIFEST_ID, TOPIC_PARTITION
 from tidemark.sinks.delta.audit import differences_of_delta
 from tidemark.sinks.delta.columns import arrow_columns
-from tidemark.sinks.delta.files import digest_of_files, has_row
+from tidemark.sinks.delta.published_rows import Publishing
 from tidemark.sinks.delta.settings import TARGET, Settings
 from tidemark.sinks.delta.table import DeltaTarget
-from tidemark.sinks.delta.writer import encoded_schema, in_table
+from tidemark.sinks.delta.writer import encoded_schema
 from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.object_store.dead_letter_files import are_as_written
 from tidemark.sinks.object_store.folder_staging import FolderStaging
@@ -122,8 +118,10 @@ class DeltaStaging(FolderStaging):
         self._table = table
 
     def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
+        """``generations`` are those of the attempt that is prepared."""
         columns = encoded_schema(arrow_columns(self._table.loaded()))
-        return {**super().order(manifest_id, attempt), "columns": columns}
+        own = {"generations": self._table.generations} if self._table.rows.keyed else {}
+        return {**super().order(manifest_id, attempt), "columns": columns, **self._table.rows.order(), **own}
 
 
 class DeltaOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
@@ -149,12 +147,16 @@ class DeltaOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
 
     def prepare(self, work: Work) -> None:
         """Checks, or creates, the table and its columns, and notes that the attempt stages."""
-        self._columns = stored_columns(work.decode, work.transforms)
+        self._columns = self._stored_columns(work.decode, work.transforms)
+        self.table.generations = work.generations() if self.table.rows.keyed else []
         self.table.check(self._columns)
         self.store.put(f"{staging_folder(work.manifest_id, work.attempt)}/open", b"")
 
+    def _stored_columns(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> pa.Schema:
+        return stored_columns(decode, transforms, keyed=self.table.rows.keyed)
+
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
-        table = self.table.check(stored_columns(decode, transforms), change=False)
+        table = self.table.check(self._stored_columns(decode, transforms), change=False)
         key = f"_staging/doctor-{uuid4().hex}"
         try:
             self.store.put_if_absent(key, b"probe")
@@ -185,22 +187,20 @@ class DeltaOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         if (before is None and is_there) or (before and _is_of_other_rows(before, record)):
             raise self.table.fenced_by_its_number(manifest_id, attempt)
         if not is_there:
-            objects = [*self.rows(receipt), *self.parts(receipt, ObjectKind.DEAD_LETTER)]
-            self.store.move_each([Move(part.staged, part.path, part.bytes) for part in objects], fence, lambda: None)
+            dead = self.parts(receipt, ObjectKind.DEAD_LETTER)
+            moves = [Move(part.staged, part.path, part.bytes) for part in dead]
+            moves += self.table.rows.moves(self._publishing(receipt))
+            self.store.move_each(moves, fence, lambda: None)
             self.store.put(str(name), json.dumps(record, sort_keys=True).encode())
-            self.store.sync([str(name), *(part.path for part in objects)])
+            self.store.sync([str(name), *(move.key for move in moves)])
         failpoint("publish.mid")
         if not is_there:
-            self.table.publish(manifest_id, attempt, self.rows(receipt), self._about(record), fence)
+            self.table.publish(self._publishing(receipt), self._about(record), fence)
         failpoint("publish.before_mark")
         mark()
 
-    def rows(self, receipt: Receipt) -> list[PublishedObject]:
-        """The files with rows of an attempt, by their keys in the table. A receipt has none, since the log of the table
-        says which files count."""
-        manifest_id = receipt.manifest_id
-        parts = self.parts(receipt, ObjectKind.DATA)
-        return [replace(part, path=in_table(part.staged, manifest_id)) for part in parts]
+    def _publishing(self, receipt: Receipt) -> Publishing:
+        return Publishing(receipt.manifest_id, receipt.attempt, self.parts(receipt, ObjectKind.DATA))
 
     def _about(self, record: Record) -> dict[str, str]:
         """What the commit says of a record to people and programs that have no manifest database."""
@@ -220,20 +220,18 @@ class DeltaOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         return self.exists() and self.store.has({part.path: part.bytes for part in dead})
 
     def same(self, before: Receipt, now: Receipt) -> bool:
-        """Reads all rows of the manifest: they must be those of ``now``, and the dead letters as they were written."""
+        """The dead letters must be as they were written, and the rows those of ``now``."""
         dead = self.parts(before, ObjectKind.DEAD_LETTER)
         if not self.has(before) or not are_as_written(self.store, dead):
             return False
-        expected = sum((Digest.parse(part.digest) for part in self.parts(now, ObjectKind.DATA)), Digest.zero())
         table = self.table.loaded()
         if not {*self._columns.names} <= {*arrow_columns(table).names}:
             return False
-        files = self.table.files_of_manifest(table, now.manifest_id)
-        try:
-            digest = digest_of_files(self.store, files, self._columns, MANIFEST_ID)
-        except (OSError, pa.ArrowException):
-            return False
-        return bool(digest == expected)
+        return self.table.rows.same(table, self._publishing(now), self._columns)
+
+    def counts(self, receipt: Receipt, ranges: Sequence[Range]) -> Counts:
+        counts = super().counts(receipt, ranges)
+        return self.table.rows.counts(self.table.evidence(), receipt, counts) if self.table.rows.keyed else counts
 
     def discard(self, receipt: Receipt) -> None:
         """Removes the dead letters and the record of an attempt that is not in the table. Its files of rows stay: older
@@ -245,22 +243,21 @@ class DeltaOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
 
     def unvouched(self, expected: Expected) -> dict[int, dict[str, Any] | None]:
         """Rows and evidence go back together, so these are what somebody has copied into the table, or all that is left
-        after somebody has removed the evidence."""
+        after somebody has removed the evidence. Where a table has a key, its rows are read in the second case only."""
         table = self.table.load()
         if table is None:
             return {}
-        present = {file.value for file in self.table.files(table) if file.rows != 0} - {None}
-        unknown = expected.not_own(present - self.table.evidence_of(table)[0].attempts.keys())
-        return {
-            manifest_id: newest_record_in(self.store, self.pipeline_name, manifest_id)
-            for manifest_id in sorted(unknown)
-        }
+        evidence = self.table.evidence_of(table)[0]
+        if self.table.rows.keyed and evidence.number:
+            return {}
+        ids = sorted(expected.not_own(self.table.rows.manifests(table) - evidence.attempts.keys()))
+        return {manifest_id: newest_record_in(self.store, self.pipeline_name, manifest_id) for manifest_id in ids}
 
     def named_files(self) -> list[NamedFile]:
         table = self.table.load()
         if table is None:
             return []
-        files = sorted(self.table.files(table), key=lambda file: (file.value or 0, file.path))
+        files = sorted(self.table.rows.files(table), key=lambda file: (file.value or 0, file.path))
         return [NamedFile(f"{self.store.root}/{file.path}", file.rows or 0, file.bytes) for file in files]
 
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
@@ -269,18 +266,17 @@ class DeltaOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
     def locate(
         self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
     ) -> Located:
-        files = self.table.files_of_manifest(self.table.loaded(), manifest.id)
-        place = {"_topic": at.topic, TOPIC_PARTITION: at.partition, "_offset": offset}
-        for file in files:
-            if has_row(self.store, [file], place, MANIFEST_ID):
-                where = f"{self.store.root}/{file.path}"
-                return Located(self.name, published.attempt, RecordStatus.HELD, "a row", ObjectKind.DATA, where)
-        dead_letter = self.located_dead_letter(published, receipt, at, offset)
-        if dead_letter is not None:
-            return dead_letter
+        table = self.table.loaded()
+        row = self.table.rows.located(table, self._ledger, manifest, published, at, offset)
+        located = row or self.located_dead_letter(published, receipt, at, offset)
+        if located is not None:
+            return located
         if any(partition.gap_count > len(partition.gaps) for partition in receipt.partitions):
             what = "the table does not hold it, and the manifest has more gaps than its receipt lists"
             return Located(self.name, published.attempt, RecordStatus.NO_RECORD, what)
+        newer = self.table.rows.replaced_by(self._ledger, published)
+        if newer is not None:
+            return newer
         what = f"the table does not hold it; next: tidemark audit {self.pipeline_name} --deep"
         return Located(self.name, published.attempt, RecordStatus.MISSING, what)
 

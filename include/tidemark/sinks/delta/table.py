@@ -6,34 +6,35 @@ refused when the next version is there already. Then everything begins again.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake.transaction import AddAction
 
 from tidemark.connections import Lookup
-from tidemark.errors import Fenced, SinkRefused, Unavailable, WorkFailed
+from tidemark.errors import Fenced, LakeConflict, SinkRefused, TidemarkError, Unavailable, WorkFailed
 from tidemark.failpoints import failpoint
-from tidemark.model.receipt import PublishedObject
 from tidemark.sinks.base import Fence
-from tidemark.sinks.column_names import MANIFEST_ID
 from tidemark.sinks.delta.client import DeltaClient
 from tidemark.sinks.delta.columns import arrow_columns, described, missing_columns, refuse_misfits, schema_for
 from tidemark.sinks.delta.evidence import TableEvidence
-from tidemark.sinks.delta.files import TableFile, added, files_of, now_ms
+from tidemark.sinks.delta.files import TableFile, now_ms
+from tidemark.sinks.delta.key_rows import KeyRows
+from tidemark.sinks.delta.manifest_rows import ManifestRows
+from tidemark.sinks.delta.published_rows import PublishedRows, Publishing, TableChanges
 from tidemark.sinks.delta.refusals import refuse_unfit
 from tidemark.sinks.delta.settings import Settings
 from tidemark.storage.base import ObjectStore
 
 TRIES: Final = 20  # of a commit, while others commit to the same table
 PAUSE_S: Final = 0.2  # after a refused commit; grows with each try
-NO_MANIFEST: Final = 0  # the partition of the evidence: ids of manifests begin with 1
 
-Action = AddAction | RemoveAction
+Changing = Callable[[DeltaTable, TableEvidence], tuple[TableChanges, TableEvidence]]
 
 
 class DeltaTarget:
@@ -42,8 +43,11 @@ class DeltaTarget:
     def __init__(self, pipeline_name: str, settings: Settings, store: ObjectStore, lookup: Lookup) -> None:
         self.pipeline_name = pipeline_name
         self.store = store
+        self.rows = _rows(settings, store)
         self._settings = settings
         self._client = DeltaClient(settings, lookup)
+        # Of the attempt that is prepared, when rows have a version: topic, partition and log generation of each range.
+        self.generations: list[tuple[str, int, int]] = []
         self._known: tuple[str, TableEvidence] | None = None
 
     def context(self, **more: object) -> dict[str, Any]:
@@ -69,20 +73,13 @@ class DeltaTarget:
             )
         return table
 
-    def files(self, table: DeltaTable) -> list[TableFile]:
-        """The files with rows."""
-        return [file for file in files_of(table, MANIFEST_ID) if file.value != NO_MANIFEST]
-
-    def files_of_manifest(self, table: DeltaTable, manifest_id: int) -> list[TableFile]:
-        return [file for file in files_of(table, MANIFEST_ID) if file.value == manifest_id]
-
     def evidence(self) -> TableEvidence:
         table = self.load()
         return TableEvidence() if table is None else self.evidence_of(table)[0]
 
     def evidence_of(self, table: DeltaTable) -> tuple[TableEvidence, list[TableFile]]:
         """What the table says of itself, and the files that say it; there are none when somebody has removed them."""
-        files = {file.path: file for file in files_of(table, MANIFEST_ID) if file.value == NO_MANIFEST}
+        files = {file.path: file for file in self.rows.evidence_files(table)}
         told = {path: evidence for path in files if (evidence := self._evidence_in(path))}
         newest = max(told.values(), key=lambda evidence: evidence.number, default=TableEvidence())
         return newest, [files[path] for path in told]
@@ -104,18 +101,18 @@ class DeltaTarget:
 
         Without ``change`` nothing is created, and None means that an attempt would create the table.
         """
-        wanted = schema_for(columns, self.context())
+        wanted = schema_for(self.rows.columns(columns), self.context())
         table = self.load()
         if table is None and self._settings.auto_create:
             if not change:
                 return None
-            self._client.create(wanted, MANIFEST_ID, self.context())
+            self._client.create(wanted, self.rows.partition, self.rows.properties(), self.context())
             table = self.load()
         if table is None:
             raise SinkRefused(
                 "the table does not exist",
-                next_step=f"write auto_create: true, or create it, partitioned by {MANIFEST_ID}, with the columns "
-                f"{described(wanted.fields)}",
+                next_step=f"write auto_create: true, or create it, partitioned by {self.rows.partition}, with the "
+                f"columns {described(wanted.fields)}",
                 **self.context(),
             )
         missing = missing_columns(table, wanted)
@@ -125,7 +122,8 @@ class DeltaTarget:
                 next_step=f"write auto_create: true, or add to it: {described(missing)}",
                 **self.context(),
             )
-        refuse_misfits(table, wanted, MANIFEST_ID, self.context())
+        refuse_misfits(table, wanted, self.rows.partition, self.context())
+        self.rows.refuse(table, self.context())
         return self._extended(table, wanted) if missing and change else table
 
     def _extended(self, table: DeltaTable, wanted: Any) -> DeltaTable:
@@ -145,21 +143,16 @@ class DeltaTarget:
 
     # the commit
 
-    def publish(
-        self,
-        manifest_id: int,
-        attempt: int,
-        objects: Sequence[PublishedObject],
-        about: Mapping[str, str],
-        fence: Fence,
-    ) -> None:
-        """Make these files, which are in their places, the rows of the manifest, in one commit.
+    def publish(self, publishing: Publishing, about: Mapping[str, str], fence: Fence) -> None:
+        """Make the files of an attempt the rows of its manifest, in one commit.
 
         Raises ``Fenced`` when a higher attempt has its rows in the table, or another one of the same number, and what
         ``fence`` raises.
         """
+        manifest_id, attempt = publishing.manifest_id, publishing.attempt
+        context = self.context(manifest=manifest_id, attempt=attempt)
 
-        def changes(table: DeltaTable, evidence: TableEvidence) -> tuple[list[Action], TableEvidence]:
+        def changing(table: DeltaTable, evidence: TableEvidence) -> tuple[TableChanges, TableEvidence]:
             newest = evidence.attempts.get(manifest_id, 0)
             if newest == attempt:
                 raise self.fenced_by_its_number(manifest_id, attempt)
@@ -170,13 +163,13 @@ class DeltaTarget:
                     next_step="nothing to do here: the newer attempt does the work",
                     **self.context(manifest=manifest_id),
                 )
-            removed = [file.removed(MANIFEST_ID) for file in self.files_of_manifest(table, manifest_id)]
-            put = added(self.store, table, MANIFEST_ID, manifest_id, objects)
-            return [*removed, *put], evidence.with_next(table.version() + 1, manifest_id, attempt)
+            with self._client.used(context):
+                changes = self.rows.changes(table, evidence, publishing, context)
+            return changes, evidence.with_next(table.version() + 1, manifest_id, attempt, changes.merge)
 
         transaction = Transaction(f"tidemark/{self.pipeline_name}/{self._settings.name}/{manifest_id}", attempt)
-        self._commit(changes, [transaction], about, fence, manifest=manifest_id, attempt=attempt)
-        if not self.store.has({part.path: part.bytes for part in objects}):
+        changes = self._commit(changing, [transaction], about, fence, manifest=manifest_id, attempt=attempt)
+        if not self.store.has(changes.written):
             raise WorkFailed(
                 "a file was removed while the table began to name it: a VACUUM without a retention time",
                 next_step="the manifest is not published, and readers of the table fail until its next attempt: "
@@ -197,48 +190,59 @@ class DeltaTarget:
     def fence(self) -> None:
         """Commit the evidence again: what was built on an older version of the table is refused from now on."""
         if self.load() is not None:
-            self._commit(_evidence_again, [], {}, lambda: None)
+            self._commit(lambda _, evidence: (TableChanges([], {}), evidence), [], {}, lambda: None)
 
     def _commit(
         self,
-        changes: Callable[[DeltaTable, TableEvidence], tuple[list[Action], TableEvidence]],
+        changing: Changing,
         transactions: list[Transaction],
         about: Mapping[str, str],
         fence: Fence,
         **more: object,
-    ) -> None:
-        """Commit what ``changes`` makes of the table and its evidence, however often others commit first."""
+    ) -> TableChanges:
+        """Commit what ``changing`` makes of the table and its evidence, however often others commit first."""
         context = self.context(**more)
+        position = 0
         for number in range(1, TRIES + 1):
             table = self.loaded()
             evidence, told = self.evidence_of(table)
-            actions, after = changes(table, evidence)
-            written = self._written(after, arrow_columns(table))
-            removed = [file.removed(MANIFEST_ID) for file in told]
-            properties = CommitProperties(dict(about), max_commit_retries=0, app_transactions=transactions)
+            if evidence.number < position:
+                raise self._went_back(context)
+            position = evidence.number
+            changes, after = changing(table, evidence)
+            added = self._added(after, table)
+            removed = [file.removed(self.rows.partition) for file in told]
+            actions = [*changes.actions, *removed, added]
+            merge = changes.merge
+            counts = {f"tidemark.{name}": str(count) for name, count in vars(merge).items()} if merge else {}
+            properties = CommitProperties({**about, **counts}, max_commit_retries=0, app_transactions=transactions)
+            version = table.version() + 1
             fence()
             failpoint("publish.before_record")  # paused here, the commit is refused when others were faster
             try:
                 table.create_write_transaction(
-                    [*actions, *removed, written], "append", table.schema(), [MANIFEST_ID], commit_properties=properties
+                    actions, "append", table.schema(), [self.rows.partition], commit_properties=properties
                 )
             except (DeltaError, OSError) as error:
-                if self._has_landed(after.number, written.path, error, context):
-                    break
-                time.sleep(PAUSE_S * number)
-                continue
-            break
-        else:
-            raise self._busy(**more)
-        self.store.sync([f"_delta_log/{after.number:020}.json"])
+                if not self._has_landed(version, added.path, error, context):
+                    with suppress(TidemarkError):  # what stays does no harm: no version names it
+                        self.store.delete([*changes.own, added.path])
+                    time.sleep(PAUSE_S * number)
+                    continue
+            self.store.sync([f"_delta_log/{version:020}.json"])
+            return changes
+        raise self._busy(**more)
 
-    def _written(self, evidence: TableEvidence, columns: pa.Schema) -> AddAction:
-        path = f"{MANIFEST_ID}={NO_MANIFEST}/evidence-{evidence.number:020}-{uuid4().hex}.parquet"
+    def _added(self, evidence: TableEvidence, table: DeltaTable) -> AddAction:
+        """Write a file with the evidence; what the log says of it."""
+        partition, value = self.rows.partition, self.rows.evidence_value
+        path = f"{partition}={value}/evidence-{table.version() + 1:020}-{uuid4().hex}.parquet"
+        columns = arrow_columns(table)
         with self.store.create(path) as file:
-            evidence.write(file, columns.remove(columns.get_field_index(MANIFEST_ID)))
+            evidence.write(file, columns.remove(columns.get_field_index(partition)))
         self.store.sync([path])
         size = self.store.size(path) or 0
-        return AddAction(path, size, {MANIFEST_ID: str(NO_MANIFEST)}, now_ms(), True, '{"numRecords": 0}')
+        return AddAction(path, size, {partition: str(value)}, now_ms(), True, '{"numRecords": 0}')
 
     def _has_landed(self, version: int, path: str, error: Exception, context: Mapping[str, object]) -> bool:
         """Whether a commit without a clear answer was done; false when others have made this version.
@@ -248,9 +252,16 @@ class DeltaTarget:
         newest = self._client.load(context)
         if newest is not None and newest.version() >= version:
             table = self._client.load(context, version)
-            return table is not None and any(file.path == path for file in files_of(table, MANIFEST_ID))
+            return table is not None and any(file.path == path for file in self.rows.evidence_files(table))
         with self._client.used(context):
             raise error
+
+    def _went_back(self, context: Mapping[str, object]) -> LakeConflict:
+        return LakeConflict(
+            "another program restored an older version of the table while this commit was tried",
+            next_step="nothing was published; tidemark retry {pipeline} says how to go on",
+            **context,
+        )
 
     def _busy(self, **more: object) -> Unavailable:
         return Unavailable(
@@ -260,5 +271,7 @@ class DeltaTarget:
         )
 
 
-def _evidence_again(table: DeltaTable, evidence: TableEvidence) -> tuple[list[Action], TableEvidence]:
-    return [], TableEvidence(table.version() + 1, evidence.attempts)
+def _rows(settings: Settings, store: ObjectStore) -> PublishedRows:
+    if not settings.key:
+        return ManifestRows(store)
+    return KeyRows(store, settings.key, settings.order_by, settings.buckets, settings.max_file_bytes)

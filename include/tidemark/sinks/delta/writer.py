@@ -17,7 +17,9 @@ from tidemark.model.order import Order, SinkOrder
 from tidemark.model.reasons import without_values
 from tidemark.model.receipt import ObjectKind
 from tidemark.paths import dead_letter_folder
-from tidemark.sinks.column_names import EVENT_TIME, MANIFEST_ID, stored_names
+from tidemark.sinks.column_names import EVENT_TIME, IS_DELETED, MANIFEST_ID, stored_names
+from tidemark.sinks.current_rows.columns import ATTEMPT, LOG_GENERATION
+from tidemark.sinks.delta.buckets import buckets_of
 from tidemark.sinks.staging.grouping import HASH_COLUMNS, grouped
 from tidemark.sinks.staging.partitioned_writer import PartitionedWriter, Target
 from tidemark.sinks.staging.staged_file import StagedFile, has_complete_file, staging_of
@@ -30,7 +32,7 @@ ROWS: Final = b"tidemark.rows"  # in the footer of a file: the columns of its ro
 
 
 class DeltaWriter(PartitionedWriter):
-    """One file for each partition of the source; all rows of a manifest are one partition of the table.
+    """One file for each partition of the source and, in a table with a key, each bucket.
 
     A restored database gives the number of an attempt out again, so names end in a uuid: no file has the name of one
     that a version of the table may name.
@@ -41,6 +43,11 @@ class DeltaWriter(PartitionedWriter):
         self._columns = decoded_schema(sink.options["columns"])
         self._folder = f"{order.staging}/{sink.name}"
         self._unique = uuid4().hex
+        self._attempt = order.attempt
+        self._key_columns: list[str] = sink.options.get("key", [])
+        self._buckets: int = sink.options.get("buckets", 1)
+        # Of each partition; a table of all rows has no versions.
+        self._generations = {(topic, number): made for topic, number, made in sink.options.get("generations", ())}
 
     @classmethod
     def has_staged(cls, order: Order, sink: SinkOrder) -> bool:
@@ -48,16 +55,26 @@ class DeltaWriter(PartitionedWriter):
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
         rows = rows.append_column(EVENT_TIME, event_time)
-        for topic, partition, _, piece in grouped(rows, pa.nulls(rows.num_rows, pa.string())):
-            self._hold(Target(ObjectKind.DATA, topic, partition, ""), piece)
+        for topic, partition, bucket, piece in grouped(rows, self._periods(rows)):
+            self._hold(Target(ObjectKind.DATA, topic, partition, "" if bucket is None else str(bucket)), piece)
+
+    def _periods(self, rows: pa.RecordBatch) -> pa.Array:
+        """The bucket of each row; none in a table of all rows."""
+        if not self._key_columns:
+            return pa.nulls(rows.num_rows, pa.int32())
+        named = rows.rename_columns(stored_names(rows.schema.names))
+        return buckets_of(named, self._columns, self._key_columns, self._buckets)
 
     def write_dead_letters(self, rows: pa.RecordBatch) -> None:
         for topic, partition, _, piece in grouped(rows, pa.nulls(rows.num_rows, pa.string())):
             self._hold(Target(ObjectKind.DEAD_LETTER, topic, partition, dead_letter_folder(topic)), piece)
 
     def _key(self, target: Target, number: int) -> str:
-        del target
-        return f"{self._folder}/{self._task}-{number:05d}-{self._unique}.parquet"
+        folder = f"{self._folder}/{target.place}" if self._is_of_bucket(target) else self._folder
+        return f"{folder}/{self._task}-{number:05d}-{self._unique}.parquet"
+
+    def _is_of_bucket(self, target: Target) -> bool:
+        return target.kind is ObjectKind.DATA and target.place != ""
 
     def _create(self, target: Target, number: int, key: str, rows: pa.Table) -> StagedParquet:
         del number
@@ -74,9 +91,19 @@ class DeltaWriter(PartitionedWriter):
         if target.kind is ObjectKind.DEAD_LETTER:
             return rows
         before = rows.schema.remove_metadata()
-        rows = rows.rename_columns(stored_names(rows.schema.names)).drop_columns([MANIFEST_ID])
+        rows = rows.rename_columns(stored_names(rows.schema.names))
+        rows = self._with_version(target, rows) if self._key_columns else rows.drop_columns([MANIFEST_ID])
         stored = rows.cast(pa.schema([self._columns.field(name) for name in rows.schema.names]))
         return stored.replace_schema_metadata({ROWS: encoded_schema(before).encode()})
+
+    def _with_version(self, target: Target, rows: pa.Table) -> pa.Table:
+        """Rows with what their version has beside their place, and whether they mark their key as deleted."""
+        if IS_DELETED not in rows.schema.names:
+            rows = rows.append_column(IS_DELETED, pa.repeat(pa.scalar(False), rows.num_rows))
+        generation = self._generations[target.topic, target.partition]
+        for name, number in ((LOG_GENERATION, generation), (ATTEMPT, self._attempt)):
+            rows = rows.append_column(name, pa.repeat(pa.scalar(number, pa.int32()), rows.num_rows))
+        return rows
 
     def _part(self, file: StagedFile, target: Target) -> StagedPart:
         dead = target.kind is ObjectKind.DEAD_LETTER
@@ -109,9 +136,9 @@ class DeltaWriter(PartitionedWriter):
             ) from None
 
 
-def in_table(staged: str, manifest_id: int) -> str:
-    """The key in the table of a file with rows, by the one where it was staged."""
-    return f"{MANIFEST_ID}={manifest_id}/{staged.rpartition('/')[2]}"
+def bucket_of(staged: str) -> int:
+    """The bucket of the rows in a staged file, by its key."""
+    return int(staged.split("/")[-2])
 
 
 def encoded_schema(columns: pa.Schema) -> str:
