@@ -399,6 +399,17 @@ class DeltaExample(Example):
         self.table().delete("_offset = 11")
 
 
+class CurrentDeltaExample(DeltaExample):
+    """A table of current rows with a key per offset, so that nothing replaces anything but a replay."""
+
+    def settings(self) -> SinkSettings:
+        key = ["_topic", "_topic_partition", "_offset", "_log_generation"]
+        return DeltaSettings.model_validate(
+            {"location": "delta", "auto_create": True, "key": key, "buckets": 4},
+            context=LoadContext(self.folder, self.folder),
+        )
+
+
 @dataclass
 class DeltaInBucketExample(DeltaExample):
     """The same in a folder of ``bucket``, which ``warehouse`` is the connection to."""

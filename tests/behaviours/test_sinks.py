@@ -15,6 +15,7 @@ from tests.behaviours import sink_examples
 from tests.behaviours.sink_examples import (
     CONNECTION,
     RANGES,
+    CurrentDeltaExample,
     CurrentIcebergExample,
     DeltaExample,
     DeltaInBucketExample,
@@ -52,6 +53,7 @@ from tidemark.storage.s3 import S3Store
 LARGE = "large files in a bucket"
 EXAMPLES: dict[str, type[Example]] = {
     "delta": DeltaExample,
+    "delta with a key": CurrentDeltaExample,
     "delta in a bucket": DeltaInBucketExample,
     "dynamodb": DynamoExample,
     "files": FilesExample,

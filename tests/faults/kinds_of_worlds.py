@@ -18,6 +18,7 @@ KINDS: Mapping[str, tuple[str, dict[str, bool]]] = {
     "lake and topic": ("make_topic_world", {"has_lake": True}),
     "iceberg": ("make_iceberg_world", {}),
     "delta": ("make_delta_world", {}),
+    "delta with a key": ("make_keyed_delta_world", {}),
     "iceberg with a key": ("make_keyed_iceberg_world", {}),
     "totals": ("make_totals_world", {}),
     "totals in the manifest database": ("make_totals_world", {"same": True}),

@@ -18,7 +18,7 @@ from tidemark.connections import Secret
 from tidemark.decoders.avro.settings import Settings as Avro
 from tidemark.decoders.json.settings import Settings as Json
 from tidemark.errors import ConfigurationError, SinkRefused
-from tidemark.sinks.delta.columns import missing_columns, refuse_misfits, schema_for
+from tidemark.sinks.delta.columns import missing_columns, refuse_misfits, refuse_other_partitioning, schema_for
 from tidemark.sinks.delta.evidence import TableEvidence
 from tidemark.sinks.delta.files import _statistics
 from tidemark.sinks.delta.refusals import refuse_unfit
@@ -162,10 +162,10 @@ def test_a_column_holds_values_of_its_type_or_a_smaller_one(
     wanted = schema_for(pa.schema([("x", needed), ("y", pa.int64())]), {})
     assert [field.name for field in missing_columns(table, wanted)] == ["y"]
     if fits:
-        refuse_misfits(table, wanted, "_manifest_id", {})
+        refuse_misfits(table, wanted, {})
     else:
         with pytest.raises(SinkRefused, match="column x of the table is"):
-            refuse_misfits(table, wanted, "_manifest_id", {})
+            refuse_misfits(table, wanted, {})
 
 
 def test_a_type_that_delta_has_not_and_another_partitioning_are_refused(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_type_that_delta_has_not_and_another_partitioning_are_refused(tmp_path
         schema_for(pa.schema([("x", pa.time64("us"))]), {})
     table = made(tmp_path, {"x": pa.int64()})
     with pytest.raises(SinkRefused, match="the table is partitioned by _manifest_id, and a sink needs it by _bucket"):
-        refuse_misfits(table, table.schema(), "_bucket", {})
+        refuse_other_partitioning(table, "_bucket", {})
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from sandbox.services.s3 import Bucket
 from tests.worlds.s3_world import Prefix, delta_options
+from tests.worlds.table_world import TABLE_SCHEMA, newest_of_each_key
 from tests.worlds.world import Place, World
 from tidemark.database.client import ManifestDatabase
 from tidemark.model.receipt import ObjectKind
@@ -136,6 +137,43 @@ class DeltaWorld(World):
 
     def staging(self) -> list[str]:
         return [*self.keys("_staging"), *super().staging()]
+
+
+@dataclass
+class KeyedDeltaWorld(DeltaWorld):
+    """A world with a Delta table of current rows: one row per ``k``, the one with the greatest ``n``."""
+
+    def __post_init__(self) -> None:
+        self.settings = {"decode": {"format": "json", "schema": TABLE_SCHEMA}, **self.settings}
+        super().__post_init__()
+
+    def entry(self, **options: Any) -> dict[str, Any]:
+        return super().entry(**{"key": ["k"], "order_by": "n", "buckets": 4, **options})
+
+    def damage(self, manifest: dict[str, Any]) -> None:
+        """Delete all rows of a manifest that are current."""
+        self.loaded().delete(f"_manifest_id = {manifest['id']}")
+
+    def current(self) -> dict[Any, tuple[Any, ...]]:
+        """What a reader sees in the table, by k: n and place."""
+        rows = self.all_rows()
+        assert len({row["k"] for row in rows}) == len(rows), "a key has one row"
+        return {
+            row["k"]: (row["n"], (row["_topic"], row["_topic_partition"], row["_offset"]))
+            for row in rows if not row["_is_deleted"]
+        }  # fmt: skip
+
+    def assert_nothing_is_seen(self) -> None:
+        assert (self.current(), self.dead()) == ({}, {})
+
+    def assert_whole(self) -> None:
+        shown = self.spans(set(self.shown()))
+        assert self.current() == newest_of_each_key(self, shown)
+        assert self.published_spans("delta") <= shown
+
+    def assert_readers_complete(self) -> None:
+        assert self.current() == newest_of_each_key(self, self.everything())
+        assert len(self.dead()) == len(self.bad)
 
 
 def optimize(world: DeltaWorld) -> None:

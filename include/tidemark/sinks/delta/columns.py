@@ -52,8 +52,8 @@ def missing_columns(table: DeltaTable, wanted: Schema) -> list[Field]:
     return [field for field in wanted.fields if field.name not in existing]
 
 
-def refuse_misfits(table: DeltaTable, wanted: Schema, partition: str, context: Context) -> None:
-    """Raise ``SinkRefused`` for a column of another type, and for another partitioning than by ``partition``."""
+def refuse_misfits(table: DeltaTable, wanted: Schema, context: Context) -> None:
+    """Raise ``SinkRefused`` for a column of another type."""
     types = {field["name"]: field["type"] for field in _fields(wanted)}
     for column in _fields(table.schema()):
         needed = types.get(column["name"])
@@ -65,6 +65,10 @@ def refuse_misfits(table: DeltaTable, wanted: Schema, partition: str, context: C
                 "transform and let auto_create add it; then: tidemark retry {pipeline}",
                 **context,
             )
+
+
+def refuse_other_partitioning(table: DeltaTable, partition: str, context: Context) -> None:
+    """Raise ``SinkRefused`` for another partitioning than by ``partition``."""
     actual = table.metadata().partition_columns
     if actual != [partition]:
         raise SinkRefused(

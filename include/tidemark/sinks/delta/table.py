@@ -21,7 +21,14 @@ from tidemark.errors import Fenced, LakeConflict, SinkRefused, TidemarkError, Un
 from tidemark.failpoints import failpoint
 from tidemark.sinks.base import Fence
 from tidemark.sinks.delta.client import DeltaClient
-from tidemark.sinks.delta.columns import arrow_columns, described, missing_columns, refuse_misfits, schema_for
+from tidemark.sinks.delta.columns import (
+    arrow_columns,
+    described,
+    missing_columns,
+    refuse_misfits,
+    refuse_other_partitioning,
+    schema_for,
+)
 from tidemark.sinks.delta.evidence import TableEvidence
 from tidemark.sinks.delta.files import TableFile, now_ms
 from tidemark.sinks.delta.key_rows import KeyRows
@@ -61,6 +68,7 @@ class DeltaTarget:
         table = self._client.load(self.context())
         if table is not None:
             refuse_unfit(table, self.context())
+            refuse_other_partitioning(table, self.rows.partition, self.context())
         return table
 
     def loaded(self) -> DeltaTable:
@@ -122,7 +130,7 @@ class DeltaTarget:
                 next_step=f"write auto_create: true, or add to it: {described(missing)}",
                 **self.context(),
             )
-        refuse_misfits(table, wanted, self.rows.partition, self.context())
+        refuse_misfits(table, wanted, self.context())
         self.rows.refuse(table, self.context())
         return self._extended(table, wanted) if missing and change else table
 

@@ -1,0 +1,285 @@
+"""A Delta table with one row per key: what stands after merges in any order, and beside other programs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from tests.worlds.delta_world import (
+    KeyedDeltaWorld,
+    forget_the_log,
+    optimize,
+    restore,
+    set_property,
+    vacuum_at_once,
+    z_order,
+)
+from tests.worlds.world import KEYS, wait_stopped, wake
+
+Make = Callable[..., KeyedDeltaWorld]
+WHY = ("--why", "a test")
+
+
+@pytest.fixture
+def world(make_keyed_delta_world: Make) -> KeyedDeltaWorld:
+    return make_keyed_delta_world(settings={"kafka": {"slice": {"max_records": 1000}}})
+
+
+def run(world: KeyedDeltaWorld, count: int, **options: Any) -> int:
+    """Produce records and process them; the id of their manifest."""
+    world.produce(count, **options)
+    world.ok("run", "demo", "--run-key", str(world.produced))
+    return int(world.manifests()[-1]["id"])
+
+
+def code(world: KeyedDeltaWorld, *transforms: dict[str, Any]) -> None:
+    """From here on the pipeline makes other rows of the same records."""
+    world.settings["transform"] = list(transforms)
+    world.write_pipeline()
+
+
+def counts(world: KeyedDeltaWorld, manifest: int) -> tuple[int, int]:
+    [published] = world.json("show", str(manifest))["publications"]
+    return published["counts"]["superseded"], published["counts"]["stale"]
+
+
+def append_a_stranger(world: KeyedDeltaWorld) -> None:
+    """A row of no manifest with a key of its own, in the bucket of another key."""
+    rows = world.loaded().to_pyarrow_table().slice(0, 1)
+    [row] = rows.to_pylist()
+    strange = pa.Table.from_pylist([{**row, "k": 1000 + row["k"], "_manifest_id": None}], rows.schema)
+    write_deltalake(world.loaded(), strange, mode="append")
+
+
+def test_rows_of_a_key_replace_each_other_in_one_file_for_each_bucket(world: KeyedDeltaWorld) -> None:
+    for number in range(6):
+        run(world, 30, bad_every=13 if number else 0)
+    world.assert_complete()
+    files = pa.table(world.loaded().get_add_actions(flatten=True)).to_pylist()
+    rows = [file for file in files if file["partition._bucket"] >= 0]
+    assert len(rows) <= 4
+    assert sum(file["num_records"] for file in rows) == KEYS
+    paths = world.ok("objects", "demo").splitlines()
+    assert len(paths) == len(rows), "files have the rows that are current, and no others"
+
+
+def test_an_older_manifest_that_changes_nothing_leaves_its_evidence_and_no_file(make_keyed_delta_world: Make) -> None:
+    world = make_keyed_delta_world()
+    world.produce(80)
+    world.ok("plan", "demo")
+    older, newer = (manifest["id"] for manifest in world.manifests())
+    world.ok("retry", "demo", "--manifest", str(newer))
+    before, seen, files = world.loaded().version(), world.all_rows(), world.ok("objects", "demo")
+    assert len(seen) == KEYS
+    world.ok("retry", "demo", "--manifest", str(older))
+    assert world.loaded().version() == before + 1
+    assert world.all_rows() == seen
+    assert world.ok("objects", "demo") == files
+    assert world.shown() == {older: 1, newer: 1}
+    assert counts(world, older) == (40 - KEYS, KEYS)
+    assert counts(world, newer) == (40 - KEYS, 0)
+    world.assert_complete()
+    world.lose_manifest_database()
+    world.ok("db", "adopt", "demo", *WHY)
+    assert counts(world, older) == (40 - KEYS, KEYS), "the table remembers them"
+    world.assert_complete()
+
+
+def test_a_deleted_key_stays_deleted_when_an_older_manifest_comes_after_it(make_keyed_delta_world: Make) -> None:
+    world = make_keyed_delta_world(partitions=1, settings={"kafka": {"slice": {"max_records": 20}}})
+    world.settings["decode"] = {**world.settings["decode"], "tombstones": ["k"]}
+    world.settings["sinks"] = world.sinks(order_by="_timestamp")
+    world.write_pipeline()
+    world.produce(20)
+    world.send(None, key=b'{"k": 3}')
+    world.ok("plan", "demo")
+    older, newer = (str(manifest["id"]) for manifest in world.manifests())
+    for manifest in (newer, older):
+        world.ok("retry", "demo", "--manifest", manifest)
+    [deleted] = [row for row in world.all_rows() if row["_is_deleted"]]
+    assert (deleted["k"], deleted["n"], deleted["_manifest_id"]) == (3, None, int(newer))
+    assert sorted(world.current()) == [k for k in range(KEYS) if k != 3]
+    assert world.ok("audit", "demo", "--deep") == ""
+    [place] = world.json("where", world.topic, "0", "20")
+    assert place["sinks"][0]["message"] == "a row that marks its key as deleted"
+    assert "a newer row of its key is in" in world.here("where", world.topic, "0", "0").stdout
+
+
+def test_a_row_that_new_code_orders_lower_replaces_its_own_and_no_other(world: KeyedDeltaWorld) -> None:
+    first, second = run(world, 30), run(world, 5)
+    code(world, {"select": ["* EXCLUDE (n)", "coalesce(n - 1000, 0) AS n"]})
+    world.ok("replay", "demo", "--manifest", str(first))
+    by_key = {row["k"]: row for row in world.all_rows()}
+    assert len(by_key) == KEYS
+    for key, row in by_key.items():
+        of_second = key in {number % KEYS for number in range(30, 35)}
+        assert row["_manifest_id"] == (second if of_second else first)
+        assert (row["n"] < 0, row["_attempt"]) == ((False, 1) if of_second else (True, 2))
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_a_row_that_new_code_does_not_make_stays_and_is_counted(world: KeyedDeltaWorld) -> None:
+    first = run(world, 30)
+    code(world, {"filter": "k <> 4"})
+    world.ok("replay", "demo", "--manifest", str(first))
+    assert {row["k"]: row["_attempt"] for row in world.all_rows()} == {k: 1 if k == 4 else 2 for k in range(KEYS)}
+    assert world.loaded().history(1)[0]["tidemark.left"] == "1"
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_a_row_to_which_new_code_gives_another_key_stands_beside_the_old_one(world: KeyedDeltaWorld) -> None:
+    first = run(world, 30)
+    code(world, {"select": ["* EXCLUDE (k)", "coalesce(k + 100, 0) AS k"]})
+    world.ok("replay", "demo", "--manifest", str(first))
+    attempts = {row["k"]: row["_attempt"] for row in world.all_rows()}
+    assert attempts == dict.fromkeys(range(KEYS), 1) | {k + 100: 2 for k in range(KEYS)}
+    assert world.loaded().history(1)[0]["tidemark.left"] == str(KEYS)
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_a_replay_with_the_same_code_puts_nothing_and_one_after_a_loss_puts_it_again(world: KeyedDeltaWorld) -> None:
+    first = run(world, 30)
+    second = run(world, 20)
+    assert "unchanged" in world.here("replay", "demo", "--manifest", str(first)).stderr, "all of it is stale"
+    assert "unchanged" in world.here("replay", "demo", "--manifest", str(second)).stderr
+    world.loaded().delete("k = 2")
+    audited = world.here("audit", "demo", "--deep").stdout
+    assert "rows were taken away" in audited
+    assert "unchanged" not in world.here("replay", "demo", "--manifest", str(second)).stderr
+    world.assert_complete()
+
+
+@pytest.mark.parametrize("other", [append_a_stranger, optimize, z_order, vacuum_at_once])
+def test_what_another_program_commits_right_before_our_commit_is_merged_too(
+    world: KeyedDeltaWorld, other: Callable[[KeyedDeltaWorld], None]
+) -> None:
+    run(world, 30)
+    world.produce(30)
+    paused = world.start("run", "demo", failpoint="publish.before_record:stop")
+    wait_stopped(paused)
+    other(world)
+    woken = wake(paused)
+    if other is z_order:  # which may remove the evidence: then a person decides
+        world.ok("db", "adopt", "demo", *WHY)
+    else:
+        assert woken.returncode == 0 or other is vacuum_at_once, woken.stderr
+    world.ok("retry", "demo")
+    strangers = {key for key in world.current() if key >= 1000}
+    world.loaded().delete("k >= 1000")
+    assert len(strangers) == (other is append_a_stranger)
+    for manifest in world.manifests():
+        world.ok("replay", "demo", "--manifest", str(manifest["id"]))
+    world.assert_complete()
+
+
+@pytest.mark.parametrize("other", [optimize, forget_the_log, vacuum_at_once])
+def test_a_table_that_others_have_tidied_up_goes_on(
+    world: KeyedDeltaWorld, other: Callable[[KeyedDeltaWorld], None]
+) -> None:
+    for _ in range(3):
+        run(world, 30, bad_every=13)
+    other(world)
+    assert world.shown() == {1: 1, 2: 1, 3: 1}
+    assert world.ok("audit", "demo", "--deep") == ""
+    code(world, {"select": ["*", "1::BIGINT AS version"]})
+    world.ok("replay", "demo", "--manifest", "3")
+    run(world, 5)
+    world.assert_readers_complete()
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+@pytest.mark.parametrize("forgets", [False, True], ids=["with its log", "and its log was cleaned up"])
+def test_a_table_that_was_restored_is_refused_until_a_person_adopts_it(world: KeyedDeltaWorld, forgets: bool) -> None:
+    run(world, 30)
+    before = world.loaded().version()
+    last = run(world, 30)
+    restore(world, before)
+    if forgets:
+        forget_the_log(world)
+    assert "went back: it stands at position" in world.here("run", "demo").stderr
+    assert f"next: tidemark replay demo --manifest {last}" in world.ok("db", "adopt", "demo", *WHY)
+    world.ok("replay", "demo", "--manifest", str(last))
+    world.assert_complete()
+
+
+def test_a_table_restored_while_an_attempt_is_at_work_is_not_hidden_by_its_commit(world: KeyedDeltaWorld) -> None:
+    run(world, 30)
+    before = world.loaded().version()
+    run(world, 30)
+    world.produce(30)
+    paused = world.start("run", "demo", failpoint="publish.before_record:stop")
+    wait_stopped(paused)
+    restore(world, before)
+    woken = wake(paused)
+    assert woken.returncode == 1
+    assert "another program restored an older version of the table" in woken.stderr
+    assert "went back: it stands at position" in world.here("retry", "demo").stderr
+
+
+def test_a_lower_attempt_that_wakes_changes_nothing(world: KeyedDeltaWorld) -> None:
+    world.produce(60)
+    paused = world.start("run", "demo", failpoint="publish.before_record:stop")
+    wait_stopped(paused)
+    [manifest] = world.json("manifests", "demo")
+    code(world, {"select": ["* EXCLUDE (n)", "coalesce(n - 1000, 0) AS n"]})
+    world.ok("replay", "demo", "--manifest", str(manifest["id"]), "--take-over")
+    before = world.all_rows()
+    assert wake(paused).returncode == 0
+    assert world.all_rows() == before
+    assert world.shown() == {manifest["id"]: 2}
+
+
+def test_a_key_that_another_program_has_given_two_rows_is_reported_and_has_one_after_the_next_merge(
+    world: KeyedDeltaWorld,
+) -> None:
+    run(world, 30)
+    rows = world.loaded().to_pyarrow_table()
+    write_deltalake(world.loaded(), rows.filter(pa.compute.equal(rows["k"], 3)), mode="append")
+    assert f"has {KEYS + 1} rows of {KEYS} keys" in world.here("audit", "demo", "--deep").stdout
+    run(world, 30)
+    world.assert_complete()
+
+
+def test_a_table_with_another_key_other_buckets_or_all_rows_is_refused(world: KeyedDeltaWorld) -> None:
+    run(world, 30)
+    for options, message in (
+        ({"key": ["k", "n"]}, 'the table was made with tidemark.key = ["k"], and the pipeline file says ["k", "n"]'),
+        ({"buckets": 8}, "the table was made with tidemark.buckets = 4, and the pipeline file says 8"),
+        ({"key": None, "order_by": None, "buckets": None}, "the table is partitioned by _bucket"),
+    ):
+        settings = world.entry(**options)["delta"]
+        world.settings["sinks"] = [{"delta": {name: value for name, value in settings.items() if value is not None}}]
+        world.write_pipeline()
+        world.produce(10)
+        refused = world.here("run", "demo", "--run-key", message)
+        assert refused.exit_code == 1
+        assert message in refused.stderr
+    world.settings["sinks"] = world.sinks()
+    world.write_pipeline()
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+@pytest.mark.parametrize("name", ["delta.enableDeletionVectors", "delta.enableChangeDataFeed"])
+def test_a_property_that_would_make_it_inexact_is_refused_by_name(world: KeyedDeltaWorld, name: str) -> None:
+    run(world, 30)
+    set_property(world, name, "true")
+    world.produce(10)
+    assert f"the table has the property {name} = true" in world.here("run", "demo").stderr
+
+
+def test_rows_of_many_keys_are_written_in_files_of_the_size_that_the_file_says(make_keyed_delta_world: Make) -> None:
+    world = make_keyed_delta_world(
+        settings={"kafka": {"slice": {"max_records": 10_000}}, "transform": [{"select": ["* EXCLUDE (k)", "n AS k"]}]},
+        delta={"max_file_bytes": "1KiB"},
+    )
+    world.produce(400)
+    world.ok("run", "demo")
+    assert len(world.all_rows()) == 400
+    assert {row["_bucket"] for row in world.all_rows()} == {0, 1, 2, 3}
+    world.produce(400)
+    world.ok("run", "demo")
+    assert sorted(row["k"] for row in world.all_rows()) == list(range(800))
+    assert world.ok("audit", "demo", "--deep") == ""
