@@ -259,6 +259,7 @@ def test_a_table_with_another_key_other_buckets_or_all_rows_is_refused(world: Ke
     world.settings["sinks"] = world.sinks()
     world.write_pipeline()
     world.ok("retry", "demo")
+    world.ok("run", "demo")
     world.assert_complete()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
@@ -18,8 +19,9 @@ from tidemark.connections import Secret
 from tidemark.decoders.avro.settings import Settings as Avro
 from tidemark.decoders.json.settings import Settings as Json
 from tidemark.errors import ConfigurationError, SinkRefused
+from tidemark.sinks.delta.buckets import buckets_of
 from tidemark.sinks.delta.columns import missing_columns, refuse_misfits, refuse_other_partitioning, schema_for
-from tidemark.sinks.delta.evidence import TableEvidence
+from tidemark.sinks.delta.evidence import CountedMerge, TableEvidence
 from tidemark.sinks.delta.files import _statistics
 from tidemark.sinks.delta.refusals import refuse_unfit
 from tidemark.sinks.delta.settings import Settings
@@ -108,6 +110,49 @@ def test_evidence_survives_its_file_which_has_no_rows(attempts: dict[int, int]) 
     assert TableEvidence.read(file) == TableEvidence(7, attempts)
     assert pq.read_table(file).num_rows == 0
     assert len(file.getvalue()) < 3_000, "less than a byte a manifest"
+
+
+def test_evidence_of_merges_survives_its_file_too() -> None:
+    file = BytesIO()
+    evidence = TableEvidence(9).with_next(10, 4, 1, CountedMerge(3, 2, 1)).with_next(11, 2, 5, CountedMerge())
+    evidence.write(file, pa.schema([("k", pa.int64())]))
+    assert TableEvidence.read(file) == evidence
+    assert (evidence.attempts, evidence.merges[4].stale) == ({4: 1, 2: 5}, 2)
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.date32(), pa.decimal128(12, 2)], ids=str)
+def test_the_bucket_of_a_key_depends_on_its_value_alone(kind: pa.DataType) -> None:
+    numbers = pa.array(range(1_000), pa.int32())
+    columns = pa.schema([("k", kind), ("n", pa.int64())])
+    rows = pa.RecordBatch.from_arrays([numbers.cast(kind), numbers.cast(pa.int64())], schema=columns)
+    buckets = buckets_of(rows, columns, ["k"], 8)
+    assert pc.value_counts(buckets).field("values").sort() == pa.array(range(8), pa.int32())
+    backwards = rows.take(pa.array(range(999, -1, -1)))
+    assert buckets_of(backwards, columns, ["k"], 8).to_pylist() == buckets.to_pylist()[::-1]
+    smaller = rows.set_column(1, "n", numbers)
+    assert buckets_of(smaller, columns, ["k", "n"], 8) == buckets_of(rows, columns, ["k", "n"], 8)
+    assert buckets_of(rows, columns, ["_log_generation"], 8).to_pylist() == [0] * 1_000
+
+
+def test_the_bucket_of_a_key_is_the_same_in_every_release() -> None:
+    """Another one would leave the older versions of a key where nobody looks for them."""
+    columns = pa.schema([("carrier", pa.string()), ("n", pa.int64())])
+    rows = pa.RecordBatch.from_pydict({"carrier": ["UA", "B6", "", "é"], "n": [1, -1, 0, 2**40]}, columns)
+    assert buckets_of(rows, columns, ["carrier", "n"], 4_096).to_pylist() == [1665, 985, 2186, 1954]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"buckets": 16}, "needs key: the columns that name a row"),
+        ({"key": ["k"], "buckets": 12}, "must be a power of 2, such as 16 or 64"),
+        ({"order_by": "n"}, "needs key: the columns that name a row"),
+    ],
+)
+def test_buckets_and_order_are_of_a_key(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        settings(location="prices", **given)
+    assert message in str(refused.value)
 
 
 def test_a_file_of_others_is_no_evidence() -> None:

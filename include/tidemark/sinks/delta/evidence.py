@@ -23,7 +23,7 @@ _FOOTER: Final = b"tidemark.evidence"
 
 
 @dataclass(frozen=True)
-class MergeCounts:
+class CountedMerge:
     """Of the rows of an attempt, ``superseded`` ones had a newer row of their key in the manifest, and ``stale`` ones
     in the table. ``left`` are rows of earlier attempts that this one did not make, and that stay."""
 
@@ -41,10 +41,10 @@ class TableEvidence:
 
     number: int = 0
     attempts: Mapping[int, int] = field(default_factory=dict)
-    merges: Mapping[int, MergeCounts] = field(default_factory=dict)
+    merges: Mapping[int, CountedMerge] = field(default_factory=dict)
 
     def with_next(
-        self, number: int, manifest_id: int, attempt: int, merge: MergeCounts | None = None
+        self, number: int, manifest_id: int, attempt: int, merge: CountedMerge | None = None
     ) -> "TableEvidence":
         merges = self.merges if merge is None else {**self.merges, manifest_id: merge}
         return TableEvidence(number, {**self.attempts, manifest_id: attempt}, merges)
@@ -77,6 +77,6 @@ def _encoded(evidence: TableEvidence) -> str:
 def _decoded(text: str) -> TableEvidence:
     number, steps, attempts, *merges = json.loads(zlib.decompress(b64decode(text)))
     ids = list(accumulate(steps))
-    counts = (MergeCounts(*row) for row in zip(*merges, strict=True))
+    counts = (CountedMerge(*row) for row in zip(*merges, strict=True))
     of_merges = dict(zip(ids, counts, strict=True)) if merges else {}
     return TableEvidence(number, dict(zip(ids, attempts, strict=True)), of_merges)

@@ -28,7 +28,7 @@ from tidemark.sinks.current_rows.merge import KeyedRows, Merge, Merged
 from tidemark.sinks.current_rows.standing_rows import StandingRows
 from tidemark.sinks.delta.buckets import BUCKET
 from tidemark.sinks.delta.columns import arrow_columns
-from tidemark.sinks.delta.evidence import MergeCounts, TableEvidence
+from tidemark.sinks.delta.evidence import CountedMerge, TableEvidence
 from tidemark.sinks.delta.files import (
     TableFile,
     add_action,
@@ -39,7 +39,7 @@ from tidemark.sinks.delta.files import (
     rows_of_files,
 )
 from tidemark.sinks.delta.properties import BUCKETS, KEY, refuse_other_property
-from tidemark.sinks.delta.published_rows import Action, PublishedRows, Publishing, TableChanges
+from tidemark.sinks.delta.published_rows import Action, PublishedRows, StagedAttempt, TableChanges
 from tidemark.sinks.delta.writer import bucket_of
 from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.staging.held_rows import GROUP_ROWS, TASK_BYTES
@@ -94,7 +94,7 @@ class KeyRows(PublishedRows):
     def order(self) -> dict[str, Any]:
         return {"key": list(self._key), "buckets": self._buckets}
 
-    def moves(self, publishing: Publishing) -> list[Move]:
+    def moves(self, publishing: StagedAttempt) -> list[Move]:
         """None: what is staged is merged into other files."""
         del publishing
         return []
@@ -102,7 +102,7 @@ class KeyRows(PublishedRows):
     # the merge
 
     def changes(
-        self, table: DeltaTable, evidence: TableEvidence, publishing: Publishing, context: Mapping[str, Any]
+        self, table: DeltaTable, evidence: TableEvidence, publishing: StagedAttempt, context: Mapping[str, Any]
     ) -> TableChanges:
         del evidence
         self.refuse(table, context)
@@ -125,9 +125,9 @@ class KeyRows(PublishedRows):
                 left += self._left_in(bucket.standing, publishing)
         if publishing.attempt > 1:
             left += self._left_in([file for file in self.files(table) if file.value not in buckets], publishing)
-        return TableChanges(actions, written, list(written), MergeCounts(superseded, stale, left))
+        return TableChanges(actions, written, list(written), CountedMerge(superseded, stale, left))
 
-    def _touched(self, table: DeltaTable, publishing: Publishing) -> dict[int, _Bucket]:
+    def _touched(self, table: DeltaTable, publishing: StagedAttempt) -> dict[int, _Bucket]:
         """The buckets with staged rows, by number."""
         buckets: dict[int, _Bucket] = {}
         for part in publishing.parts:
@@ -139,7 +139,7 @@ class KeyRows(PublishedRows):
                 buckets[file.value].standing.append(file)
         return dict(sorted(buckets.items()))
 
-    def _refuse_changed(self, columns: pa.Schema, publishing: Publishing) -> None:
+    def _refuse_changed(self, columns: pa.Schema, publishing: StagedAttempt) -> None:
         for part in publishing.parts:
             refuse_changed(columns, footer_of(self.store, part.staged, part.bytes).schema.to_arrow_schema())
 
@@ -165,14 +165,14 @@ class KeyRows(PublishedRows):
                 yield KeyedRows(number, pc.add(positions(batch.num_rows), first), batch)
                 first += batch.num_rows
 
-    def _left_in(self, files: Iterable[TableFile], publishing: Publishing) -> int:
+    def _left_in(self, files: Iterable[TableFile], publishing: StagedAttempt) -> int:
         """The rows of earlier attempts at the manifest."""
         batches = rows_of_files(self.store, files, _OF_ATTEMPTS, self.partition)
         return sum(_earlier(batch, publishing) for batch in batches)
 
     # what is asked of it
 
-    def same(self, table: DeltaTable, now: Publishing, columns: pa.Schema) -> bool:
+    def same(self, table: DeltaTable, now: StagedAttempt, columns: pa.Schema) -> bool:
         """Whether the table has every key that is staged now, in this version or a newer one."""
         del columns
         of_table = arrow_columns(table)
@@ -236,7 +236,7 @@ class _Rewrite:
         bucket: _Bucket,
         merged: Merged,
         columns: pa.Schema,
-        publishing: Publishing,
+        publishing: StagedAttempt,
         max_file_bytes: int,
     ) -> None:
         self.written: dict[str, int] = {}
@@ -306,7 +306,7 @@ def _of_file(places: pa.Table, number: int) -> pa.Array:
     return places.filter(pc.equal(places.column("file"), number)).column("position").combine_chunks()
 
 
-def _earlier(batch: pa.RecordBatch, publishing: Publishing) -> int:
+def _earlier(batch: pa.RecordBatch, publishing: StagedAttempt) -> int:
     """How many rows of a batch are of earlier attempts at the manifest."""
     of_manifest = pc.equal(batch.column(MANIFEST_ID), publishing.manifest_id)
     earlier = pc.and_(of_manifest, pc.less(batch.column(ATTEMPT), publishing.attempt))

@@ -26,7 +26,7 @@ from tidemark.sinks.delta.files import (
     rows_of_files,
 )
 from tidemark.sinks.delta.properties import KEY, refuse_other_property
-from tidemark.sinks.delta.published_rows import PublishedRows, Publishing, TableChanges
+from tidemark.sinks.delta.published_rows import PublishedRows, StagedAttempt, TableChanges
 from tidemark.sinks.located import Located, RecordStatus
 from tidemark.storage.base import Move, ObjectStore
 
@@ -54,11 +54,11 @@ class ManifestRows(PublishedRows):
     def order(self) -> dict[str, Any]:
         return {}
 
-    def moves(self, publishing: Publishing) -> list[Move]:
+    def moves(self, publishing: StagedAttempt) -> list[Move]:
         return [Move(part.staged, part.path, part.bytes) for part in _in_table(publishing)]
 
     def changes(
-        self, table: DeltaTable, evidence: TableEvidence, publishing: Publishing, context: Mapping[str, Any]
+        self, table: DeltaTable, evidence: TableEvidence, publishing: StagedAttempt, context: Mapping[str, Any]
     ) -> TableChanges:
         del evidence, context
         removed = [file.removed(self.partition) for file in self._of_manifest(table, publishing.manifest_id)]
@@ -69,7 +69,7 @@ class ManifestRows(PublishedRows):
     def _of_manifest(self, table: DeltaTable, manifest_id: int) -> list[TableFile]:
         return [file for file in self.files(table) if file.value == manifest_id]
 
-    def same(self, table: DeltaTable, now: Publishing, columns: pa.Schema) -> bool:
+    def same(self, table: DeltaTable, now: StagedAttempt, columns: pa.Schema) -> bool:
         """Reads all rows of the manifest."""
         expected = sum((Digest.parse(part.digest) for part in now.parts), Digest.zero())
         files = self._of_manifest(table, now.manifest_id)
@@ -93,7 +93,7 @@ class ManifestRows(PublishedRows):
             receipt = expected.receipt(manifest.id, publication.attempt)
             objects = receipt.objects_of(ledger.name) if receipt else ()
             parts = [part for part in objects if part.kind is ObjectKind.DATA]
-            written = _in_table(Publishing(manifest.id, publication.attempt, parts))
+            written = _in_table(StagedAttempt(manifest.id, publication.attempt, parts))
             of_manifest = files.get(manifest.id, [])
             audited = _Audited(ledger.pipeline_name, manifest, publication, of_manifest, written, self.store)
             yield from audited.differences(deep=deep)
@@ -110,7 +110,7 @@ class ManifestRows(PublishedRows):
         return None
 
 
-def _in_table(publishing: Publishing) -> list[PublishedObject]:
+def _in_table(publishing: StagedAttempt) -> list[PublishedObject]:
     """The files with rows of an attempt, by their keys in the table. A receipt has none, since the log of the table
     says which files count."""
     folder = f"{MANIFEST_ID}={publishing.manifest_id}"

@@ -14,7 +14,7 @@ from tidemark.model.offsets import TopicPartition
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import PublishedObject, Receipt
 from tidemark.sinks.base import Expected, Ledger
-from tidemark.sinks.delta.evidence import MergeCounts, TableEvidence
+from tidemark.sinks.delta.evidence import CountedMerge, TableEvidence
 from tidemark.sinks.delta.files import TableFile, files_of
 from tidemark.sinks.located import Located
 from tidemark.storage.base import Move, ObjectStore
@@ -23,7 +23,7 @@ Action = AddAction | RemoveAction
 
 
 @dataclass(frozen=True)
-class Publishing:
+class StagedAttempt:
     """An attempt and its files with rows, as they were staged."""
 
     manifest_id: int
@@ -39,7 +39,7 @@ class TableChanges:
     actions: list[Action]
     written: Mapping[str, int]
     own: list[str] = field(default_factory=list)
-    merge: MergeCounts | None = None
+    merge: CountedMerge | None = None
 
 
 class PublishedRows(ABC):
@@ -82,17 +82,17 @@ class PublishedRows(ABC):
         """What executors need to stage such rows."""
 
     @abstractmethod
-    def moves(self, publishing: Publishing) -> list[Move]:
+    def moves(self, publishing: StagedAttempt) -> list[Move]:
         """The files that go to their places before the commit."""
 
     @abstractmethod
     def changes(
-        self, table: DeltaTable, evidence: TableEvidence, publishing: Publishing, context: Mapping[str, Any]
+        self, table: DeltaTable, evidence: TableEvidence, publishing: StagedAttempt, context: Mapping[str, Any]
     ) -> TableChanges:
         """What the commit changes that publishes an attempt, on the table as it is now."""
 
     @abstractmethod
-    def same(self, table: DeltaTable, now: Publishing, columns: pa.Schema) -> bool:
+    def same(self, table: DeltaTable, now: StagedAttempt, columns: pa.Schema) -> bool:
         """Whether the table has all rows of an attempt that is staged; they have ``columns``."""
 
     def counts(self, evidence: TableEvidence, receipt: Receipt, counts: Counts) -> Counts:

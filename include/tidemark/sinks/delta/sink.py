@@ -28,7 +28,7 @@ from tidemark.sinks.base import Contents, Expected, Fence, Mark, Position, Recor
 from tidemark.sinks.capabilities import KeepsDeadLetterFiles, MayBeRolledBack, NamedFile, NamesFiles
 from tidemark.sinks.delta.audit import differences_of_delta
 from tidemark.sinks.delta.columns import arrow_columns
-from tidemark.sinks.delta.published_rows import Publishing
+from tidemark.sinks.delta.published_rows import StagedAttempt
 from tidemark.sinks.delta.settings import TARGET, Settings
 from tidemark.sinks.delta.table import DeltaTarget
 from tidemark.sinks.delta.writer import encoded_schema
@@ -199,8 +199,8 @@ class DeltaOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         failpoint("publish.before_mark")
         mark()
 
-    def _publishing(self, receipt: Receipt) -> Publishing:
-        return Publishing(receipt.manifest_id, receipt.attempt, self.parts(receipt, ObjectKind.DATA))
+    def _publishing(self, receipt: Receipt) -> StagedAttempt:
+        return StagedAttempt(receipt.manifest_id, receipt.attempt, self.parts(receipt, ObjectKind.DATA))
 
     def _about(self, record: Record) -> dict[str, str]:
         """What the commit says of a record to people and programs that have no manifest database."""

@@ -33,7 +33,7 @@ from tidemark.sinks.delta.evidence import TableEvidence
 from tidemark.sinks.delta.files import TableFile, now_ms
 from tidemark.sinks.delta.key_rows import KeyRows
 from tidemark.sinks.delta.manifest_rows import ManifestRows
-from tidemark.sinks.delta.published_rows import PublishedRows, Publishing, TableChanges
+from tidemark.sinks.delta.published_rows import PublishedRows, StagedAttempt, TableChanges
 from tidemark.sinks.delta.refusals import refuse_unfit
 from tidemark.sinks.delta.settings import Settings
 from tidemark.storage.base import ObjectStore
@@ -151,7 +151,7 @@ class DeltaTarget:
 
     # the commit
 
-    def publish(self, publishing: Publishing, about: Mapping[str, str], fence: Fence) -> None:
+    def publish(self, publishing: StagedAttempt, about: Mapping[str, str], fence: Fence) -> None:
         """Make the files of an attempt the rows of its manifest, in one commit.
 
         Raises ``Fenced`` when a higher attempt has its rows in the table, or another one of the same number, and what

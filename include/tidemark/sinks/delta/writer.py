@@ -1,6 +1,6 @@
 """Writes the rows of one Spark task as Parquet files into the staging folder of the attempt, below the table.
 
-Publishing moves each to its place in the table, and only then the log of the table names it. VACUUM looks into no
+StagedAttempt moves each to its place in the table, and only then the log of the table names it. VACUUM looks into no
 folder whose name begins with ``_``, so it leaves alone what is staged, however long Spark works.
 """
 
