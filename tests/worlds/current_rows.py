@@ -7,6 +7,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from deltalake import DeltaTable
+
 from tests.worlds.iceberg_world import catalog_at
 from tests.worlds.table_world import TableWorld
 
@@ -40,6 +42,30 @@ def _iceberg(world: TableWorld) -> list[Row]:
     return rows
 
 
+def _delta_entry(folder: Path) -> dict[str, Any]:
+    return {"delta": {"location": str(folder / "delta"), "key": ["id"], "auto_create": True}}
+
+
+def _delta(world: TableWorld) -> list[Row]:
+    [location] = [entry["delta"]["location"] for entry in world.settings["sinks"] if "delta" in entry]
+    rows = DeltaTable(location).to_pyarrow_table().to_pylist()
+    return [row for row in rows if row["_offset"] is not None and not row["_is_deleted"]]
+
+
+def _optimize_delta(world: TableWorld, random: Random) -> None:
+    [location] = [entry["delta"]["location"] for entry in world.settings["sinks"] if "delta" in entry]
+    if not DeltaTable.is_deltatable(location):
+        return
+    table = DeltaTable(location)
+    match random.randrange(3):
+        case 0:
+            table.optimize.compact()
+        case 1:
+            table.create_checkpoint()
+        case 2:
+            table.cleanup_metadata()
+
+
 def _rewrite_iceberg(world: TableWorld, random: Random) -> None:
     """Spark's ``rewrite_data_files`` in short: all rows into new files; or old snapshots go."""
     with catalog_at(world.targets["warehouse"]) as catalog:
@@ -55,6 +81,7 @@ def _rewrite_iceberg(world: TableWorld, random: Random) -> None:
 KINDS: Final[dict[str, tuple[Callable[[Path], dict[str, Any]], Callable[[TableWorld], list[Row]]]]] = {
     "postgres": (_postgres_entry, _postgres),
     "iceberg": (_iceberg_entry, _iceberg),
+    "delta": (_delta_entry, _delta),
 }
 """Of each kind its entry in the pipeline file, and the rows that a reader sees."""
 
@@ -97,6 +124,7 @@ class CurrentRows:
     def maintain(self, random: Random) -> None:
         """What other programs do to the tables; it changes no row."""
         _rewrite_iceberg(self.world, random)
+        _optimize_delta(self.world, random)
 
     def finish(self) -> None:
         """Publish all that is planned, and audit it deeply."""
