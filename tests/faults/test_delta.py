@@ -9,7 +9,7 @@ from sandbox.services.postgres import Postgres
 from sandbox.services.s3 import Bucket
 from tests.faults.documented_kills import killed_and_done_again, table
 from tests.faults.s3_proxy import Answer, Rule, S3Proxy
-from tests.worlds.delta_world import DeltaWorld, append_strangers, optimize
+from tests.worlds.delta_world import DeltaWorld, append_strangers, optimize, remove_what_no_version_names
 from tests.worlds.world import wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
 
@@ -104,6 +104,26 @@ def test_a_commit_of_others_between_load_and_commit_is_refused_and_begun_again(
         world.assert_complete()
 
 
+@pytest.mark.parametrize("make", ["make_delta_world", "make_keyed_delta_world"])
+def test_files_removed_right_before_the_commit_are_missed_and_no_version_names_them(
+    request: pytest.FixtureRequest, make: str
+) -> None:
+    world: DeltaWorld = request.getfixturevalue(make)(settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.produce(30)
+    world.ok("run", "demo", "--run-key", "one")
+    world.produce(30)
+    before = world.all_rows()
+    paused = world.start("run", "demo", failpoint="publish.before_record:stop")
+    wait_stopped(paused)
+    remove_what_no_version_names(world)
+    woken = wake(paused)
+    assert woken.returncode == 1
+    assert "a file was removed right before the table was to name it" in woken.stderr
+    assert world.all_rows() == before
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
 @pytest.fixture
 def proxy(s3: Bucket) -> Iterator[S3Proxy]:
     with S3Proxy(s3) as opened:
@@ -125,6 +145,14 @@ def test_in_a_bucket_every_record_is_there_once(in_bucket: DeltaWorld) -> None:
     in_bucket.write_pipeline()
     in_bucket.ok("replay", "demo", "--manifest", "1")
     in_bucket.assert_complete()
+
+
+def test_in_a_bucket_a_table_with_a_key_has_its_newest_rows(make_keyed_delta_world: Make, s3: Bucket) -> None:
+    world = make_keyed_delta_world(bucket=s3.below(uuid4().hex))
+    for number in range(2):
+        world.produce(60, bad_every=13 if number else 0)
+        world.ok("run", "demo", "--run-key", str(number))
+    world.assert_complete()
 
 
 @pytest.mark.parametrize("answer", [Answer.LOST, Answer.REFUSED])

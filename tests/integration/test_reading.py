@@ -55,7 +55,7 @@ def snippets(heading: str) -> list[str]:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home where DuckDB finds the extensions that ``INSTALL`` would have fetched."""
     folder = tmp_path_factory.mktemp("home")
-    for extension in ("avro", "httpfs", "iceberg"):
+    for extension in ("avro", "delta", "httpfs", "iceberg"):
         [file] = packages_of("readers").glob(f"duckdb_extension_{extension}/extensions/*/*.duckdb_extension")
         installed = folder / ".duckdb" / "extensions" / file.parent.name / "linux_amd64"
         installed.mkdir(parents=True, exist_ok=True)
@@ -218,14 +218,16 @@ def test_an_iceberg_table_is_read_by_its_catalog(make_iceberg_world: Callable[..
         assert places(rows) == expected, snippet
 
 
+@pytest.mark.thorough
 def test_a_delta_table_is_read_by_its_log(make_delta_world: Callable[..., DeltaWorld], run: Run) -> None:
     world = make_delta_world()
     expected = publish(world)
     read = snippets("A Delta table")
-    assert len(read) == 2
+    assert len(read) == 4
     for snippet in read:
         columns = ["_topic", "_topic_partition", "_offset"]
-        [rows] = run(world, snippet, {"rows": columns}, {"tables/orders": world.location})
+        names = {"tables/orders": world.location}
+        [rows] = run(world, snippet, {"rows": columns}, names, fetch_for_tests("delta", STATE))
         assert places(rows) == expected, snippet
 
 

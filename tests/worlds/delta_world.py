@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -187,6 +188,14 @@ def z_order(world: DeltaWorld) -> None:
 def vacuum_at_once(world: DeltaWorld) -> None:
     """Without any retention time, and whatever no version names, as Spark does it."""
     world.loaded().vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+
+
+def remove_what_no_version_names(world: DeltaWorld) -> None:
+    """As VACUUM without a retention time does, and without a commit of its own, as Spark's does by default."""
+    named = {path.rpartition("/")[2] for path in world.loaded().file_uris()}
+    for path in Path(world.location).glob("_*=*/*.parquet"):
+        if path.name not in named:
+            path.unlink()
 
 
 def restore(world: DeltaWorld, version: int) -> None:

@@ -143,7 +143,7 @@ def rows_of_files(
     for file in files:
         with store.open(file.path) as opened:
             try:
-                parquet = pq.ParquetFile(opened)
+                parquet = pq.ParquetFile(opened, coerce_int96_timestamp_unit="us")  # Spark's own type of times
                 own = [name for name in columns.names if name in parquet.schema_arrow.names and name != partition]
                 for batch in parquet.iter_batches(READ_ROWS, columns=own):
                     yield _with_columns(batch, columns, partition, file.value)

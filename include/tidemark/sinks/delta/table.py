@@ -177,12 +177,20 @@ class DeltaTarget:
 
         transaction = Transaction(f"tidemark/{self.pipeline_name}/{self._settings.name}/{manifest_id}", attempt)
         changes = self._commit(changing, [transaction], about, fence, manifest=manifest_id, attempt=attempt)
+        self._refuse_removed(
+            changes,
+            "the manifest is not published, and readers of the table fail. Take its newest version back: RESTORE TABLE "
+            ".. TO VERSION AS OF the one before it; then: tidemark db adopt {pipeline} --why TEXT",
+            context,
+        )
+
+    def _refuse_removed(self, changes: TableChanges, next_step: str, context: Mapping[str, Any]) -> None:
+        """Raise ``WorkFailed`` when a new file is gone: VACUUM without a retention time takes what no version names."""
         if not self.store.has(changes.written):
             raise WorkFailed(
-                "a file was removed while the table began to name it: a VACUUM without a retention time",
-                next_step="the manifest is not published, and readers of the table fail until its next attempt: "
-                "tidemark retry {pipeline}",
-                **self.context(manifest=manifest_id),
+                "a file was removed right before the table was to name it, as VACUUM without a retention time does",
+                next_step=next_step,
+                **context,
             )
 
     def fenced_by_its_number(self, manifest_id: int, attempt: int) -> Fenced:
@@ -227,6 +235,7 @@ class DeltaTarget:
             version = table.version() + 1
             fence()
             failpoint("publish.before_record")  # paused here, the commit is refused when others were faster
+            self._refuse_removed(changes, "nothing was published; tidemark retry {pipeline}", context)
             try:
                 table.create_write_transaction(
                     actions, "append", table.schema(), [self.rows.partition], commit_properties=properties
