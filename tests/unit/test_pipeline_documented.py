@@ -47,6 +47,13 @@ def test_a_page_shows_the_pipeline_of_its_example(page: str, name: str) -> None:
     assert f"```yaml\n{example[example.index('pipeline:') :]}```" in shown
 
 
+def test_the_promise_of_a_table_of_current_rows_is_the_same_wherever_it_stands() -> None:
+    pages = [(REPOSITORY / f"docs/{name}.md").read_text() for name in ("configuration", "change-stream-into-a-lake")]
+    promises = [part for page in pages for part in page.split("\n\n") if part.startswith("Per key the newest version")]
+    assert len(promises) == 3
+    assert len(set(promises)) == 1
+
+
 def test_every_example_is_valid_here_and_for_editors() -> None:
     validator = jsonschema.Draft202012Validator(json_schema())
     files = pipeline_files(REPOSITORY / "include/pipelines/examples")
