@@ -35,6 +35,7 @@ from tidemark.model.manifest import RangeKind, RunKind
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.order import Order, SinkOrder, SourceOrder
 from tidemark.model.receipt import Receipt, receipt_of_tasks
+from tidemark.paths import ObjectName
 from tidemark.processing.processor import BatchProcessor
 from tidemark.record_schema import HEADERS
 from tidemark.sinks.base import Sink
@@ -128,8 +129,11 @@ class LakeExample(Example):
         """Rows as a reader without a database finds them: by the highest record of each manifest."""
         newest = {key.rpartition("/")[2].split(".")[0]: key for key in self.keys(f"_manifests/{self.pipeline}/")}
         objects = [part for key in newest.values() for part in json.loads(self.content(key))["objects"]]
-        tables = [pq.read_table(BytesIO(self.content(part["path"]))) for part in objects if part["kind"] == kind]
-        return [row for table in tables for row in table.to_pylist()]
+        return [row for part in objects if part["kind"] == kind for row in self.rows(part["path"])]
+
+    def rows(self, key: str) -> list[dict[str, Any]]:
+        table: pa.Table = pq.read_table(BytesIO(self.content(key)))
+        return table.to_pylist()
 
     def lose_a_row(self) -> None:
         self.remove(self.keys("raw/")[0])
@@ -438,32 +442,24 @@ class DeltaInBucketExample(DeltaExample):
         return {letter["_offset"] for file in files for letter in pq.read_table(file).to_pylist()}
 
 
-class ToyExample(Example):
-    """JSON files: a reader takes those of the highest record of each manifest."""
+class ToyExample(FilesExample):
+    """JSON lines, which know their manifest by the name of their file only."""
 
     def settings(self) -> SinkSettings:
-        return ToySettings.model_validate({"folder": "toys"}, context=LoadContext(self.folder, self.folder))
+        return ToySettings.model_validate({"folder": "lake"}, context=LoadContext(self.folder, self.folder))
 
-    def seen(self) -> dict[int, tuple[int, str | None]]:
-        return {row["_offset"]: (row["_manifest_id"], row["also"]) for row in self._recorded("data")}
-
-    def dead(self) -> set[int]:
-        return {row["_offset"] for row in self._recorded("dead_letter")}
+    def rows(self, key: str) -> list[dict[str, Any]]:
+        name = ObjectName.parse(key)
+        assert name is not None
+        lines = map(json.loads, self.content(key).splitlines())
+        return [
+            {"_offset": line["offset"], "_manifest_id": name.manifest_id, "also": line.get("data", {}).get("also")}
+            for line in lines
+        ]
 
     def lose_a_row(self) -> None:
-        [file] = self._files()
-        content = json.loads(file.read_text())
-        del content["data"][0]
-        file.write_text(json.dumps(content))
-
-    def _recorded(self, kind: str) -> list[dict[str, Any]]:
-        return [row for file in self._files() for row in json.loads(file.read_text())[kind]]
-
-    def _files(self) -> list[Path]:
-        toys = self.folder / "toys"
-        names = [record.name.split(".")[:2] for record in sorted((toys / "_manifests" / self.pipeline).glob("*.json"))]
-        newest = {int(manifest): int(attempt) for manifest, attempt in names}
-        return [toys / "rows" / f"{manifest}.{attempt}.json" for manifest, attempt in newest.items()]
+        file = self.lake / self.keys("rows/")[0]
+        file.write_bytes(file.read_bytes().partition(b"\n")[2])
 
 
 def dead_letter_files(sink: Sink, location: Path) -> list[Path]:

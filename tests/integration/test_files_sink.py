@@ -14,7 +14,8 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Fenced
 from tidemark.lifecycle.in_target import discard
 from tidemark.model.receipt import ObjectKind, Receipt
-from tidemark.sinks.files.sink import READERS, FilesOutput
+from tidemark.sinks.files.sink import FilesOutput
+from tidemark.sinks.object_store.published_files import READERS
 from tidemark.storage.base import ObjectStore
 
 STUCK_S = 30.0

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 
 from sandbox.services.postgres import Postgres
 from tests.toys.toy_sink import TOY
-from tests.worlds.world import Place, World
+from tests.worlds.world import Place, World, places
 from tidemark.sinks.kinds import SINKS
 
 MakeWorld = Callable[..., World]
@@ -38,16 +38,28 @@ def world(make_world: MakeWorld, folder: Path) -> World:
     return world
 
 
+def objects(folder: Path) -> Iterator[dict[str, Any]]:
+    """What the highest record of each manifest names."""
+    names = sorted((folder / "_manifests" / "demo").glob("*.json"))
+    newest = {name.name.partition(".")[0]: name for name in names}
+    for name in newest.values():
+        yield from json.loads(name.read_text())["objects"]
+
+
+def file_of(folder: Path, manifest: int, partition: int, kind: str = "data") -> Path:
+    """The file that the record of a manifest names for the rows, or dead letters, of a partition."""
+    [path] = [
+        folder / part["path"]
+        for part in objects(folder)
+        if (part["kind"], part["partition"]) == (kind, partition) and f"/{manifest:010d}-" in part["path"]
+    ]
+    return path
+
+
 def seen(folder: Path) -> Counter[Place]:
     """What a reader of the folder sees: rows and dead letters of the highest record of each manifest."""
-    names = [record.name.split(".")[:2] for record in sorted((folder / "_manifests" / "demo").glob("*.json"))]
-    newest = {int(manifest): int(attempt) for manifest, attempt in names}
-    places: Counter[Place] = Counter()
-    for manifest, attempt in newest.items():
-        content = json.loads((folder / "rows" / f"{manifest}.{attempt}.json").read_text())
-        rows = content["data"] + content["dead_letter"]
-        places.update((row["_topic"], row["_partition"], row["_offset"]) for row in rows)
-    return places
+    lines = [json.loads(line) for part in objects(folder) for line in (folder / part["path"]).read_text().splitlines()]
+    return Counter((line["topic"], line["partition"], line["offset"]) for line in lines)
 
 
 def test_from_plan_to_done_every_record_is_there_once(world: World, folder: Path) -> None:
@@ -63,13 +75,13 @@ def test_from_plan_to_done_every_record_is_there_once(world: World, folder: Path
 
 def test_damage_is_a_difference_whose_advice_mends_it(world: World, folder: Path) -> None:
     world.ok("retry", "demo")
-    file = folder / "rows" / "1.1.json"
-    content = json.loads(file.read_text())
-    file.write_text(json.dumps({**content, "data": content["data"][1:]}))
+    file = file_of(folder, 1, 0)
+    content = file.read_bytes()
+    file.write_bytes(content.partition(b"\n")[2])
     audit = world.here("audit", "demo")
     assert audit.exit_code == 1
     assert audit.stdout == (
-        "manifest 1: rows/1.1.json is missing or holds other rows than were published; "
+        f"manifest 1: rows/{file.name} has {file.stat().st_size:,} bytes instead of {len(content):,}; "
         "next: tidemark replay demo --manifest 1\n"
     )
     world.ok("replay", "demo", "--manifest", "1")
@@ -85,10 +97,11 @@ def test_where_says_which_file_holds_a_row_and_a_dead_letter(world: World, folde
         [sink] = chain["sinks"]
         return {name: sink[name] for name in ("sink", "standing", "kind", "place")}
 
-    place = str(folder / "rows" / "1.1.json")
-    assert told(1) == {"sink": "toy", "standing": "held", "kind": "data", "place": place}
-    assert told(9) == {"sink": "toy", "standing": "held", "kind": "dead_letter", "place": place}
-    (folder / "rows" / "1.1.json").unlink()
+    rows, dead = file_of(folder, 1, 1), file_of(folder, 1, 1, "dead_letter")
+    assert (rows.parent, dead.parent) == (folder / "rows", folder / "_dead_letters" / world.topic)
+    assert told(1) == {"sink": "toy", "standing": "held", "kind": "data", "place": str(rows)}
+    assert told(9) == {"sink": "toy", "standing": "held", "kind": "dead_letter", "place": str(dead)}
+    rows.unlink()
     assert told(1)["standing"] == "missing"
 
 
@@ -97,8 +110,9 @@ def test_repair_writes_a_lost_record_and_removes_what_a_dead_attempt_left(world:
     record = folder / "_manifests" / "demo" / "0000000001.0001.json"
     before = json.loads(record.read_text())
     record.unlink()
-    left = folder / "rows" / "2.7.json"
-    left.write_text("{}")
+    left = file_of(folder, 2, 0)
+    left = left.with_name(left.name.replace("-a0001-", "-a0007-"))
+    left.write_text("")
     assert world.here("audit", "demo").exit_code == 1
     world.ok("repair", "demo", "--why", "a test")
     assert json.loads(record.read_text()) == before
@@ -152,9 +166,17 @@ def test_beside_a_lake_both_have_everything_and_peek_names_both(make_world: Make
     world.settings = {"sinks": [{"files": {"root": str(world.lake)}}, {"toy": {"folder": str(folder)}}]}
     world.write_pipeline()
     world.produce(40, bad_every=9)
+
+    def published(sink: str) -> list[Path]:
+        of_sink = ("objects", "demo", "--sink", sink)
+        return [Path(view["path"]) for view in (*world.json(*of_sink), *world.json(*of_sink, "--dead-letters"))]
+
     world.ok("run", "demo")
-    world.assert_complete()
-    assert seen(folder) == world.everything()
+    assert world.listing() == world.recorded() == seen(folder) == world.everything()
+    assert places(published("files")) == world.everything()
+    assert sorted(published("toy")) == sorted(folder / part["path"] for part in objects(folder))
+    assert world.ok("audit", "demo", "--deep") == ""
+    assert world.staging() == []
     [row] = [json.loads(line) for line in world.ok("peek", "demo", "-n", "1", "--json").splitlines()]
     assert row["targets"][1] == f"{folder}/rows of demo"
 

@@ -27,7 +27,8 @@ from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt, StoredReceipt
 from tidemark.paths import STAGING, ObjectName, RecordName
 from tidemark.sinks.base import Expected, Sink
-from tidemark.sinks.capabilities import Leftover, TakesBack
+from tidemark.sinks.capabilities import TakesBack
+from tidemark.sinks.object_store.leftovers import Leftover
 from tidemark.sinks.postgres.sink import PostgresOutput
 from tidemark.storage.base import ObjectStore
 

@@ -68,8 +68,9 @@ SHARED: Mapping[str, set[str]] = {
     "sinks/aggregates": {"sinks/staging"},
     "sinks/current_rows": {"sinks/aggregates"},
     "sinks/encoding": set(),
+    "sinks/formats": {"sinks/encoding", "sinks/staging"},
+    "sinks/object_store": {"sinks/formats"},
     "sinks/staging": set(),
-    "sinks/object_store": set(),
 }
 KIND_MODULES = {"decoder", "settings", "sink", "source", "spark", "transform", "writer"}  # their names are fixed
 
@@ -89,7 +90,7 @@ MAY_IMPORT = {
     "pyiceberg": ("sinks/iceberg/",),
     "deltalake": ("sinks/delta/",),
     "duckdb": ("transforms/", "sinks/current_rows/workspace.py"),
-    "fastavro": ("sinks/files/avro.py", "sinks/topic/avro.py", "decoders/avro/types.py", "decoders/avro/reading.py"),
+    "fastavro": ("sinks/formats/avro.py", "sinks/topic/avro.py", "decoders/avro/types.py", "decoders/avro/reading.py"),
     "google": ("decoders/protobuf/", "decoders/protobuf_schema/", "sinks/topic/protobuf.py"),
     "ptars": ("decoders/protobuf/fast.py",),
     "cryptography": ("certificates.py",),
@@ -297,9 +298,9 @@ EXECUTED = {
     "sinks/delta/writer.py": set(),
     "sinks/dynamodb/writer.py": set(),
     "sinks/files/writer.py": set(),
-    "sinks/files/parquet.py": set(),
-    "sinks/files/json_lines.py": set(),
-    "sinks/files/avro.py": {"fastavro"},
+    "sinks/formats/parquet.py": set(),
+    "sinks/formats/json_lines.py": set(),
+    "sinks/formats/avro.py": {"fastavro"},
     "sinks/iceberg/writer.py": {"pyiceberg"},
     "sinks/postgres/writer.py": {"psycopg"},
     "sinks/topic/writer.py": set(),

@@ -15,7 +15,7 @@ from tidemark.model.order import Order, SinkOrder, SourceOrder
 from tidemark.model.receipt import ObjectKind, Receipt, receipt_of_tasks
 from tidemark.processing.processor import BatchProcessor
 from tidemark.record_schema import HEADERS, INPUT
-from tidemark.sinks.files.formats import PLACES, format_of
+from tidemark.sinks.formats.base import PLACES, format_of
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 TOPICS = ("orders", "_hidden", ".hidden", "a" * 249, "_" * 249, "a..b", "-", "0000000001-a0001")

@@ -82,7 +82,7 @@ BY_TEXT: Mapping[str, tuple[str, ...]] = {
     "decoders/settings.py": (),
     "extras.py": (),  # and whether a module of an extra is there
     "pipeline/settings.py": (),
-    "sinks/files/formats.py": (),
+    "sinks/formats/base.py": (),
     "sinks/topic/schema.py": (),
     "sinks/kinds.py": (),
     "sources/registry.py": (),

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidemark.sinks.files.repetition import repeating_columns
+from tidemark.sinks.formats.repetition import repeating_columns
 from tidemark.sinks.staging.grouping import grouped
 
 HOURS = [datetime(2024, 3, 1, number * 7 % 5, tzinfo=UTC) + timedelta(minutes=number) for number in range(20)]

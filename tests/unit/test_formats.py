@@ -27,10 +27,10 @@ from tidemark.pipeline.loader import InvalidPipelines, load
 from tidemark.processing.processor import DEAD_LETTERS, METADATA
 from tidemark.processing.rows import DELETED
 from tidemark.sinks.encoding.json_text import json_texts
-from tidemark.sinks.files import json_lines
-from tidemark.sinks.files.avro import avro_schema
-from tidemark.sinks.files.formats import Unreadable, format_of, open_format
 from tidemark.sinks.files.settings import COMPRESSIONS, FileFormat
+from tidemark.sinks.formats import json_lines
+from tidemark.sinks.formats.avro import avro_schema
+from tidemark.sinks.formats.base import Unreadable, format_of, open_format
 
 PAIRS = [(name.value, compression.value) for name in FileFormat for compression in COMPRESSIONS[name]]
 each_format = pytest.mark.parametrize(("name", "compression"), PAIRS, ids=str)

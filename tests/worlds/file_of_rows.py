@@ -5,7 +5,7 @@ import io
 import pyarrow as pa
 
 from tidemark.model.digest import Digest, row_digest
-from tidemark.sinks.files.formats import open_format
+from tidemark.sinks.formats.base import open_format
 
 
 def file_of(rows: pa.Table, name: str = "parquet", compression: str = "zstd") -> tuple[bytes, Digest]:

@@ -223,7 +223,7 @@ if __name__ == "__main__":
         import_module(f"{package}.settings")
     for package in TRANSFORMS.values():
         import_module(f"{package}.transform")
-    of_sinks = ("tidemark.sinks.files.parquet", "pyiceberg.catalog.sql")
+    of_sinks = ("tidemark.sinks.formats.parquet", "pyiceberg.catalog.sql")
     for name in ("tidemark.sources.kafka.source", "sqlalchemy.dialects.postgresql.psycopg", *of_sinks):
         import_module(name)
     if sys.argv[2] == str(True):

@@ -1,6 +1,7 @@
 """The base of all mappings of a pipeline file: strict keys, types of values, and where relative paths start."""
 
 import json
+import os
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from tidemark.config import values
 from tidemark.config.values import wrong
 from tidemark.extras import object_of_kind
 from tidemark.model.reasons import SHARE_PATTERN
+from tidemark.storage.base import is_s3
 
 
 @dataclass(frozen=True)
@@ -83,11 +85,16 @@ def json_of_file(name: str, info: ValidationInfo) -> Any:
         raise wrong(f"names a file that is not JSON: {path}: {problem}") from None
 
 
+def _absolute(root: str, info: ValidationInfo) -> str:
+    return root if is_s3(root) else os.path.normpath(LoadContext.of(info).home / root)
+
+
 Name = Annotated[
     str,
     AfterValidator(values.name),
     WithJsonSchema({"type": "string", "pattern": values.NAME_PATTERN}),
 ]
+Root = Annotated[str, AfterValidator(values.root), AfterValidator(_absolute)]  # a folder or a bucket with its prefix
 Topic = Annotated[str, AfterValidator(values.topic)]
 Pattern = Annotated[str, AfterValidator(values.pattern)]
 Duration = Annotated[

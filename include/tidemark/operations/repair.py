@@ -14,7 +14,8 @@ from tidemark.model.verdict import Verdict
 from tidemark.operations.audit import described
 from tidemark.paths import RecordName
 from tidemark.sinks.base import Sink
-from tidemark.sinks.capabilities import Leftover, TakesBack
+from tidemark.sinks.capabilities import TakesBack
+from tidemark.sinks.object_store.leftovers import Leftover
 
 
 def repair(context: Context, why: str, *, dry_run: bool) -> Decision:

@@ -13,17 +13,9 @@ from tidemark.paths import RecordName
 from tidemark.sinks.base import Expected, Output, Record, WriteMode
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.located import Located, RecordStatus
-from tidemark.sinks.object_store.dead_letter_files import dead_letters_in, file_with_offset
+from tidemark.sinks.object_store.leftovers import Leftover
+from tidemark.sinks.object_store.published_files import dead_letters_in, holds
 from tidemark.storage.base import ObjectStore
-
-
-@dataclass(frozen=True)
-class Leftover:
-    """What a dead attempt left and nobody needs. Without a manifest id the database does not know the manifest."""
-
-    key: str
-    manifest_id: int | None
-    attempt: int
 
 
 @dataclass(frozen=True)
@@ -75,7 +67,7 @@ class TakesBack(Output):
 
 
 class KeepsDeadLetterFiles(Output):
-    """Its dead letters are Parquet files, each by its path in the receipt."""
+    """Its dead letters are files, each by its path in the receipt."""
 
     @abstractmethod
     def dead_letter_store(self) -> ObjectStore:
@@ -89,7 +81,8 @@ class KeepsDeadLetterFiles(Output):
     ) -> Located | None:
         """The file that holds a record as a dead letter; None when none does."""
         store = self.dead_letter_store()
-        file = file_with_offset(store, self.parts(receipt, ObjectKind.DEAD_LETTER), at, offset)
+        files = self.parts(receipt, ObjectKind.DEAD_LETTER)
+        file = next((file for file in files if holds(store, file, at, offset)), None)
         if file is None:
             return None
         place = f"{store.root}/{file.path}"

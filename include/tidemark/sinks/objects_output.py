@@ -1,37 +1,49 @@
-"""Puts the output of a manifest as objects of a folder or a bucket, and its record beside them, as in a lake."""
+"""Puts the output of a manifest as objects of a folder or a bucket, and its record beside them, as in a lake.
+
+A lock would not help while objects move, since a paused process may go on after it has lost the lock. Instead the fence
+is checked before every object, no key belongs to two attempts, and readers use the record and the publication.
+"""
 
 import json
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
 from tidemark.failpoints import failpoint
 from tidemark.model.dataset import Dataset
+from tidemark.model.digest import Digest
 from tidemark.model.findings import Finding, ok
+from tidemark.model.manifest import Manifest, Publication
+from tidemark.model.offsets import TopicPartition
 from tidemark.model.order import TransformOrder
-from tidemark.model.receipt import Receipt
-from tidemark.paths import RecordName, staging_folder
-from tidemark.sinks.base import Fence, Mark, Record
+from tidemark.model.problem import Problem
+from tidemark.model.receipt import ObjectKind, PublishedObject, Receipt
+from tidemark.paths import ObjectName, RecordName, staging_folder
+from tidemark.sinks.base import Contents, Expected, Fence, Mark, Record
 from tidemark.sinks.capabilities import TakesBack
+from tidemark.sinks.dead_letters import DeadLetter
+from tidemark.sinks.located import Located, RecordStatus
+from tidemark.sinks.object_store.audit import differences_of_files
+from tidemark.sinks.object_store.leftovers import Leftover, leftovers
+from tidemark.sinks.object_store.published_files import changed, dead_letters_in, holds
 from tidemark.sinks.object_store.store_ledger import StoreLedger
+from tidemark.storage.base import Move
 
 
 class ObjectsOutput(TakesBack):
-    """The objects in the store of a ``StoreLedger``; readers of records see those that a record names."""
+    """The objects of each receipt, which are files with names of ``ObjectName``, in the store of a ``StoreLedger``;
+    readers of records see those that a record names."""
 
     def __init__(self, ledger: StoreLedger) -> None:
         super().__init__(ledger.pipeline_name, ledger.name)
         self.ledger, self.store = ledger, ledger.store
 
-    @abstractmethod
     def place(self, receipt: Receipt, fence: Fence) -> None:
-        """Give the staged rows of an attempt their final keys, durable; may be repeated after it died anywhere. It
-        passes the failpoint ``publish.mid`` in the middle."""
-
-    @abstractmethod
-    def keys(self, receipt: Receipt) -> list[str]:
-        """The final keys of what an attempt has put."""
+        """Give the staged objects of an attempt their final keys, durable; may be repeated after it died anywhere."""
+        objects = receipt.objects_of(self.name)
+        moves = [Move(object_.staged, object_.path, object_.bytes) for object_ in objects]
+        self.store.move_each(moves, fence, lambda: failpoint("publish.mid"))
+        self.store.sync(object_.path for object_ in objects)
 
     def dataset(self) -> Dataset:
         return Dataset.of_folder(self.store.root)
@@ -61,7 +73,52 @@ class ObjectsOutput(TakesBack):
         if self.name in receipt.sinks:
             self.remove_record(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))
         self.store.stop_uploads(staging_folder(receipt.manifest_id, receipt.attempt))
-        self.store.delete(self.keys(receipt))
+        self.store.delete(object_.path for object_ in receipt.objects_of(self.name))
+
+    def has(self, receipt: Receipt) -> bool:
+        return self.store.has({object_.path: object_.bytes for object_ in receipt.objects_of(self.name)})
+
+    def damaged(self, receipt: Receipt) -> list[PublishedObject]:
+        gone = super().damaged(receipt)
+        return [*gone, *changed(self.store, [part for part in receipt.objects_of(self.name) if part not in gone])]
+
+    def same(self, before: Receipt, now: Receipt) -> bool:
+        """Reads all published files: each has its rows as written, and each folder the rows and format of ``now``."""
+        objects = before.objects_of(self.name)
+        if _digests_by_place(objects) != _digests_by_place(now.objects_of(self.name)):
+            return False
+        return self.has(before) and not changed(self.store, objects)
+
+    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
+        del contents  # an unknown file is told by its key
+        return differences_of_files(expected, self, self.store, deep=deep)
+
+    def locate(
+        self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
+    ) -> Located:
+        """Reads every file that may hold the record, until one does."""
+        del manifest
+        damaged: list[str] = []
+        for object_ in receipt.objects_of(self.name):
+            try:
+                if holds(self.store, object_, at, offset):
+                    what = "a row" if object_.kind is ObjectKind.DATA else "a dead letter"
+                    place = f"{self.store.root}/{object_.path}"
+                    return Located(self.name, published.attempt, RecordStatus.HELD, what, object_.kind, place)
+            except OSError as error:
+                damaged.append(str(error))
+        if not damaged and any(partition.gap_count > len(partition.gaps) for partition in receipt.partitions):
+            what = "no file holds it, and the manifest has more gaps than its receipt lists"
+            return Located(self.name, published.attempt, RecordStatus.NO_RECORD, what)
+        what = "; ".join(damaged) or "no published file holds it"
+        what = f"{what}; next: tidemark audit {self.pipeline_name} --deep"
+        return Located(self.name, published.attempt, RecordStatus.MISSING, what)
+
+    def dead_letters(self, receipt: Receipt, *, values: bool) -> Iterator[DeadLetter]:
+        return dead_letters_in(self.store, self.parts(receipt, ObjectKind.DEAD_LETTER), values=values)
+
+    def leftovers(self, expected: Expected) -> list[Leftover]:
+        return leftovers(expected, self.ledger, self.store)
 
     def remove(self, keys: Sequence[str]) -> None:
         self.store.delete(keys)
@@ -76,3 +133,14 @@ class ObjectsOutput(TakesBack):
         finally:
             self.store.delete([key, f"{key}-moved"])
         yield ok(self.name, "objects can be created once, moved and removed (tried)")
+
+
+def _digests_by_place(objects: Iterable[PublishedObject]) -> dict[tuple[str, str], Digest]:
+    """The digest of all rows by folder and suffix. Mended settings may move a row to another folder of the same set."""
+    digests: dict[tuple[str, str], Digest] = {}
+    for object_ in objects:
+        folder, _, file_name = object_.path.rpartition("/")
+        name = ObjectName.parse(file_name)
+        place = folder, name.format if name else ""
+        digests[place] = digests.get(place, Digest.zero()) + Digest.parse(object_.digest)
+    return digests

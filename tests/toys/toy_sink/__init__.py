@@ -1,4 +1,4 @@
-"""A sink that writes one JSON file for each attempt at a manifest, into one folder."""
+"""A sink that writes JSON lines into one folder."""
 
 from tidemark.sinks.kinds import Kind
 

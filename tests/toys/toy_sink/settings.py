@@ -1,41 +1,36 @@
 """``sinks: [{toy: {folder: ..}}]``."""
 
-import os
 from datetime import datetime
 from typing import Any
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field
 
-from tidemark.config.base import LoadContext, Name
+from tidemark.config.base import Name, Root
 from tidemark.decoders.settings import RowSettings
 from tidemark.sinks.settings import SinkSettings
+from tidemark.storage.base import is_s3
 
 
 class Settings(SinkSettings):
-    """JSON files in one folder."""
+    """JSON lines in one folder."""
 
     kind = "toy"
 
     name: Name = Field(default="toy", description="Name of this sink, unique in the pipeline.")
-    folder: str = Field(description="Where the files lie; a relative folder lies below TIDEMARK_HOME.")
-
-    @field_validator("folder")
-    @classmethod
-    def _absolute(cls, folder: str, info: ValidationInfo) -> str:
-        return os.path.normpath(LoadContext.of(info).home / folder)
+    folder: Root = Field(description="Where the files lie; a relative folder lies below TIDEMARK_HOME.")
 
     @property
     def target(self) -> str:
         return self.folder
 
     def order(self) -> dict[str, Any]:
-        return {"folder": self.folder}
+        return {}
 
     def problem_with(self, rows: RowSettings) -> str | None:
-        return "may not have a column toy" if "toy" in rows.field_types() else ""
+        return "may not have a column toy" if "toy" in rows.field_types() else None
 
     def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
         return f"{self.folder}/{'rows' if when else 'dead letters'} of {pipeline_name}"
 
     def folders(self) -> set[str]:
-        return {self.folder}
+        return set() if is_s3(self.folder) else {self.folder}

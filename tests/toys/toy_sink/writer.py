@@ -1,53 +1,62 @@
-"""Rows of one Spark task into one JSON file, below the attempt's staging folder."""
+"""Writes the rows of one Spark task as JSON lines, a file for each partition, below the attempt's staging folder."""
 
-import json
-from pathlib import Path
-from typing import Any
+from contextlib import suppress
 
 import pyarrow as pa
 
+from tidemark.errors import TidemarkError
 from tidemark.event_time import INSTANT
 from tidemark.model.order import Order, SinkOrder
 from tidemark.model.receipt import ObjectKind
-from tidemark.sinks.staging.grouping import HASH_COLUMNS, grouped
-from tidemark.sinks.staging.measures import Measures
+from tidemark.sinks.formats.base import open_format
+from tidemark.sinks.formats.formatted_file import FormattedFile
+from tidemark.sinks.staging.grouping import grouped
+from tidemark.sinks.staging.staged_file import has_complete_file
 from tidemark.sinks.writer import SinkWriter, StagedPart
+from tidemark.storage.base import ObjectStore
+from tidemark.storage.open import open_store
 
 
 class ToyWriter(SinkWriter):
-    """Holds all rows of the task until it ends."""
+    """Holds the files of all partitions open until the task ends."""
 
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
         super().__init__(order, sink, task)
-        self.file = staging(order, sink) / f"{task}.json"
-        self.rows: dict[str, list[dict[str, Any]]] = {kind: [] for kind in ObjectKind}
-        self.measures = {kind: Measures() for kind in ObjectKind}
+        self._store, self._folder = _store(sink), f"{order.staging}/{sink.name}"
+        self._format = open_format("jsonl", "none")
+        self._files: dict[tuple[ObjectKind, str, int], FormattedFile] = {}
 
     @classmethod
     def has_staged(cls, order: Order, sink: SinkOrder) -> bool:
-        return any(staging(order, sink).glob("*.json"))
+        return has_complete_file(_store(sink), f"{order.staging}/{sink.name}")
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
-        self._hold(ObjectKind.DATA, rows)
+        self._append(ObjectKind.DATA, rows)
 
     def write_dead_letters(self, rows: pa.RecordBatch) -> None:
-        self._hold(ObjectKind.DEAD_LETTER, rows)
+        self._append(ObjectKind.DEAD_LETTER, rows)
 
-    def _hold(self, kind: ObjectKind, rows: pa.RecordBatch) -> None:
+    def _append(self, kind: ObjectKind, rows: pa.RecordBatch) -> None:
         for topic, partition, _, piece in grouped(rows, pa.nulls(rows.num_rows, INSTANT)):
-            self.measures[kind].add(topic, partition, piece, piece.nbytes)
-            self.rows[kind] += piece.drop_columns(HASH_COLUMNS.names).to_pylist()
+            if (kind, topic, partition) not in self._files:
+                key = f"{self._folder}/{self._task}-{len(self._files)}.{self._format.suffix}"
+                file = FormattedFile(self._store, key, None, self._format, piece.schema, piece)
+                self._files[kind, topic, partition] = file
+            self._files[kind, topic, partition].append(piece)
 
     def close(self) -> list[StagedPart]:
-        if any(self.rows.values()):
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            self.file.write_text(json.dumps(self.rows, default=str))
-        return [part for kind in ObjectKind for part in self.measures[kind].parts(self._name, kind, "", self._task)]
+        return [self._part(file, *place) for place, file in self._files.items()]
+
+    def _part(self, file: FormattedFile, kind: ObjectKind, topic: str, partition: int) -> StagedPart:
+        staged = f"{self._name}/{file.name}"
+        return file.part(self._name, kind, topic, partition, staged=staged, folder="rows", suffix=self._format.suffix)
 
     def abort(self) -> None:
-        self.file.unlink(missing_ok=True)
+        for file in self._files.values():
+            file.abandon()
+        with suppress(TidemarkError):  # files that stay do no harm: no receipt names them
+            self._store.delete(file.key for file in self._files.values())
 
 
-def staging(order: Order, sink: SinkOrder) -> Path:
-    """Where the tasks of one attempt leave their files."""
-    return Path(sink.options["folder"], order.staging)
+def _store(sink: SinkOrder) -> ObjectStore:
+    return open_store(sink.options["root"])

@@ -1,15 +1,14 @@
 """``sinks: [{delta: ..}]``."""
 
-import os
 import re
 from collections import Counter
 from datetime import datetime
 from typing import Annotated, Any, Final, Self
 
-from pydantic import AfterValidator, Field, StrictBool, StrictInt, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, StrictBool, StrictInt, model_validator
 
 from tidemark.config import values
-from tidemark.config.base import LoadContext, Name, Size, wrong_at
+from tidemark.config.base import Name, Root, Size, wrong_at
 from tidemark.config.s3 import S3Settings
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
@@ -37,7 +36,7 @@ class Settings(KeyedSettings, SinkSettings):
     names_files = True
 
     name: Name = Field(default="delta", description="Name of this sink, unique in the pipeline.")
-    location: Annotated[str, AfterValidator(values.root)] = Field(
+    location: Root = Field(
         description="Folder of the table, or s3://bucket/prefix; a relative folder lies below TIDEMARK_HOME.",
         examples=["tables/prices", "s3://bucket/tables/prices"],
     )
@@ -59,11 +58,6 @@ class Settings(KeyedSettings, SinkSettings):
         description="Bytes of one file, at most, unless a single group of rows has more.",
         json_schema_extra={"default": "128MiB"},
     )
-
-    @field_validator("location")
-    @classmethod
-    def _absolute(cls, location: str, info: ValidationInfo) -> str:
-        return location if is_s3(location) else os.path.normpath(LoadContext.of(info).home / location)
 
     @field_validator("buckets")
     @classmethod

@@ -33,8 +33,8 @@ from tidemark.sinks.delta.settings import TARGET, Settings
 from tidemark.sinks.delta.table import DeltaTarget
 from tidemark.sinks.delta.writer import encoded_schema
 from tidemark.sinks.located import Located, RecordStatus
-from tidemark.sinks.object_store.dead_letter_files import are_as_written
 from tidemark.sinks.object_store.folder_staging import FolderStaging
+from tidemark.sinks.object_store.published_files import changed
 from tidemark.sinks.object_store.record_files import newest_record_in, record_in
 from tidemark.sinks.object_store.store_ledger import StoreLedger
 from tidemark.sinks.table_columns import stored_columns
@@ -222,7 +222,7 @@ class DeltaOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
     def same(self, before: Receipt, now: Receipt) -> bool:
         """The dead letters must be as they were written, and the rows those of ``now``."""
         dead = self.parts(before, ObjectKind.DEAD_LETTER)
-        if not self.has(before) or not are_as_written(self.store, dead):
+        if not self.has(before) or changed(self.store, dead):
             return False
         table = self.table.loaded()
         if not {*self._columns.names} <= {*arrow_columns(table).names}:

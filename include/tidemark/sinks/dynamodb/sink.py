@@ -56,8 +56,8 @@ from tidemark.sinks.dynamodb.tables import Tables
 from tidemark.sinks.dynamodb.totals import KEYS_OF_A_CALL, Putting, TooManyDigits, Totals
 from tidemark.sinks.dynamodb.writer import WITH_DIGEST
 from tidemark.sinks.located import Located, RecordStatus
-from tidemark.sinks.object_store.dead_letter_files import are_as_written
 from tidemark.sinks.object_store.own_staging import OwnStaging
+from tidemark.sinks.object_store.published_files import changed
 from tidemark.storage.base import Move, ObjectStore
 from tidemark.storage.s3_client import access
 from tidemark.transforms.sequence import columns_after
@@ -274,7 +274,7 @@ class DynamoOutput(DerivesTotals, EndsHalfWay, KeepsDeadLetterFiles):
         marker = self.markers.of(now.manifest_id)
         if marker is None or not self.has(before):
             return False
-        if not are_as_written(self._staging.kept, self.parts(before, ObjectKind.DEAD_LETTER)):
+        if changed(self._staging.kept, self.parts(before, ObjectKind.DEAD_LETTER)):
             return False
         rows = checksum = 0
         decimals = self.markers.decimals()

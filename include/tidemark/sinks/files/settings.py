@@ -1,6 +1,5 @@
 """``sinks: [{files: ..}]``."""
 
-import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -9,7 +8,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, ValidationInfo, field_validator, model_validator
 
 from tidemark.config import values
-from tidemark.config.base import LoadContext, Name, Size, wrong_at
+from tidemark.config.base import Name, Root, Size, wrong_at
 from tidemark.config.s3 import S3Settings
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
@@ -53,7 +52,7 @@ class Settings(SinkSettings):
     kind = "files"
 
     name: Name = Field(default="files", description="Name of this sink, unique in the pipeline.")
-    root: Annotated[str, AfterValidator(values.root)] = Field(
+    root: Root = Field(
         description="Folder of the lake, or s3://bucket/prefix; a relative folder lies below TIDEMARK_HOME.",
         examples=["lake", "/data/lake", "s3://bucket/prefix"],
     )
@@ -103,11 +102,6 @@ class Settings(SinkSettings):
         if success_files and "layout" in info.data and Layout(info.data["layout"]).finest != "hour":
             raise wrong("needs a folder for each hour: a layout with %H")
         return success_files
-
-    @field_validator("root")
-    @classmethod
-    def _absolute(cls, root: str, info: ValidationInfo) -> str:
-        return root if is_s3(root) else os.path.normpath(LoadContext.of(info).home / root)
 
     @model_validator(mode="after")
     def _bucket_keys_need_a_bucket(self) -> Self:
@@ -168,7 +162,7 @@ class Settings(SinkSettings):
         if self.format is FileFormat.PARQUET:
             return None
         # Imported late: it needs pyarrow, which the check of Parquet files does without.
-        from tidemark.sinks.files.formats import open_format
+        from tidemark.sinks.formats.base import open_format
 
         try:
             open_format(self.format, str(self.compression)).check(rows.arrow_schema())

@@ -12,9 +12,9 @@ from tidemark.event_time import EARLIEST, INSTANT
 from tidemark.model.order import Order, SinkOrder
 from tidemark.model.receipt import ObjectKind, final_key
 from tidemark.paths import Layout, dead_letter_folder, first_part
-from tidemark.sinks.files.formats import open_format
-from tidemark.sinks.files.formatted_file import FormattedFile
-from tidemark.sinks.files.repetition import SAMPLE_ROWS
+from tidemark.sinks.formats.base import open_format
+from tidemark.sinks.formats.formatted_file import FormattedFile
+from tidemark.sinks.formats.repetition import SAMPLE_ROWS
 from tidemark.sinks.staging.grouping import HASH_COLUMNS, grouped
 from tidemark.sinks.staging.partitioned_writer import PartitionedWriter, Target
 from tidemark.sinks.staging.staged_file import StagedFile, has_complete_file, staging_of

@@ -46,9 +46,9 @@ from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.staged import data_folder, root_of
 from tidemark.sinks.iceberg.table import IcebergTarget
 from tidemark.sinks.located import Located, RecordStatus
-from tidemark.sinks.object_store.dead_letter_files import are_as_written
 from tidemark.sinks.object_store.folder_staging import staged_attempts, staged_manifests
 from tidemark.sinks.object_store.owner_file import note_target_in, noted_targets_in
+from tidemark.sinks.object_store.published_files import changed
 from tidemark.sinks.object_store.record_files import newest_record_in, record_in, rename_records
 from tidemark.sinks.table_columns import stored_columns
 from tidemark.storage.base import Move, ObjectStore
@@ -278,7 +278,7 @@ class IcebergOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
     def same(self, before: Receipt, now: Receipt) -> bool:
         """The dead letters must be as they were written, and the rows those of ``now``."""
         dead = self.parts(before, ObjectKind.DEAD_LETTER)
-        if not self.has(before) or not are_as_written(self.place.existing_store(), dead):
+        if not self.has(before) or changed(self.place.existing_store(), dead):
             return False
         with self.table.reading(manifest=now.manifest_id) as table:
             if not {field.name for field in self._columns} <= {field.name for field in table.schema().fields}:

@@ -1,43 +1,109 @@
-"""Compares published files with what was written: those of a lake, and dead letters that any sink keeps."""
+"""Reads published files, and compares them with what was written: those of a lake, and dead letters of any sink."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
+from typing import BinaryIO
+
+import pyarrow.compute as pc
 
 from tidemark.model.manifest import count_of
+from tidemark.model.offsets import TopicPartition
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind, PublishedObject
 from tidemark.paths import DEAD_LETTERS
 from tidemark.sinks.base import Expected, Output
-from tidemark.sinks.object_store.dead_letter_files import rows_and_digest
+from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, DeadLetter, columns_of, dead_letter
+from tidemark.sinks.formats.base import Format, Unreadable, format_of
 from tidemark.storage.base import ObjectStore
+
+READERS = 4  # files that are compared at once: a store answers them side by side, and each holds 64 Ki rows in memory
+
+
+@contextmanager
+def opened(store: ObjectStore, path: str) -> Iterator[tuple[Format, BinaryIO]]:
+    """A published file and its format; ``OSError`` when it is not there or cannot be read."""
+    try:
+        with store.open(path) as file:
+            yield format_of(path), file
+    except (Unreadable, OSError) as error:
+        raise OSError(f"{path} cannot be read: {str(error)[:120]}") from error
+
+
+def rows_and_digest(store: ObjectStore, file: PublishedObject, *, deep: bool) -> tuple[int, str]:
+    """What a file has; without ``deep`` its digest is taken to be right."""
+    with opened(store, file.path) as (written, content):
+        rows = written.count(content)
+    if not deep:
+        return rows, file.digest
+    with opened(store, file.path) as (written, content):
+        return rows, str(written.digest(content))
+
+
+def changed(store: ObjectStore, files: Sequence[PublishedObject]) -> list[PublishedObject]:
+    """The files that have not their rows as they were written; reads all of them, some at once."""
+    with ThreadPoolExecutor(READERS) as pool:
+        digests = list(pool.map(partial(_digest_in, store), files))
+    return [file for file, digest in zip(files, digests, strict=True) if digest != file.digest]
+
+
+def _digest_in(store: ObjectStore, file: PublishedObject) -> str | None:
+    try:
+        with opened(store, file.path) as (written, content):
+            return str(written.digest(content))
+    except OSError:
+        return None
+
+
+def dead_letters_in(store: ObjectStore, files: Iterable[PublishedObject], *, values: bool) -> Iterator[DeadLetter]:
+    """All dead letters of some files, a bounded number in memory; ``OSError`` for a file that cannot be read."""
+    columns, page = columns_of(values=values), PAGE_OF_VALUES if values else PAGE
+    for file in files:
+        with opened(store, file.path) as (written, content):
+            yield from map(dead_letter, written.dead_letters(content, columns, page))
+
+
+def holds(store: ObjectStore, file: PublishedObject, at: TopicPartition, offset: int) -> bool:
+    """Whether a file has a record: it is read only when its lowest and highest offset enclose that of the record."""
+    if (file.topic, file.partition) != (at.topic, at.partition):
+        return False
+    if not file.first_offset <= offset <= file.last_offset:
+        return False
+    with opened(store, file.path) as (written, content):
+        places = written.places(content)
+    same = pc.and_(pc.equal(places["_topic"], at.topic), pc.equal(places["_partition"], at.partition))
+    return bool(pc.any(pc.and_(same, pc.equal(places["_offset"], offset))).as_py())
 
 
 def file_difference(
     pipeline_name: str,
     manifest_id: int,
-    object_: PublishedObject,
-    size: int | None,
-    read: Callable[[], tuple[int, str]],
+    file: PublishedObject,
+    sizes: Mapping[str, int],
+    store: ObjectStore,
+    *,
+    deep: bool,
 ) -> Problem | None:
-    """What is wrong with a published file, if anything: ``size`` is its own in bytes, None when it is not there.
+    """What is wrong with a published file, if anything: ``sizes`` are those of the files that are there, in bytes.
 
-    ``read`` gives the rows and the digest that it has; it is asked last, and may raise ``OSError``.
+    It is read last; ``deep`` reads all of it.
     """
-    what = None
+    what, size = None, sizes.get(file.path)
     if size is None:
-        what = f"{object_.path} is missing ({count_of(object_.rows, 'row')})"
-    elif size != object_.bytes:
-        what = f"{object_.path} has {size:,} bytes instead of {object_.bytes:,}"
+        what = f"{file.path} is missing ({count_of(file.rows, 'row')})"
+    elif size != file.bytes:
+        what = f"{file.path} has {size:,} bytes instead of {file.bytes:,}"
     else:
         try:
-            rows, digest = read()
+            rows, digest = rows_and_digest(store, file, deep=deep)
         except OSError as unreadable:
-            what = f"{object_.path} cannot be read: {str(unreadable)[:120]}"
+            what = str(unreadable)
         else:
-            if rows != object_.rows:
-                what = f"{object_.path} has {count_of(rows, 'row')} instead of {object_.rows:,}"
-            elif digest != object_.digest:
-                what = f"{object_.path} holds other rows than were written (digest {digest})"
+            if rows != file.rows:
+                what = f"{file.path} has {count_of(rows, 'row')} instead of {file.rows:,}"
+            elif digest != file.digest:
+                what = f"{file.path} holds other rows than were written (digest {digest})"
     replay = f"tidemark replay {pipeline_name} --manifest {manifest_id}"
     return None if what is None else Problem(manifest_id, what, replay)
 
@@ -45,7 +111,7 @@ def file_difference(
 def lost_dead_letters(
     expected: Expected, output: Output, store: ObjectStore, shown: Mapping[int, int], *, deep: bool
 ) -> Iterator[Problem]:
-    """Dead letters that a sink keeps in Parquet files and that are not there any more; ``deep`` reads them.
+    """Dead letters that a sink keeps in files and that are not there any more; ``deep`` reads them.
 
     ``shown`` is the attempt that the sink shows of each manifest: where it is another one, the verdict tells that.
     """
@@ -58,7 +124,6 @@ def lost_dead_letters(
         for part in output.parts(receipt, ObjectKind.DEAD_LETTER):
             if part.path in given_up:
                 continue
-            read = partial(rows_and_digest, store, part, deep=deep)
-            difference = file_difference(output.pipeline_name, manifest.id, part, sizes.get(part.path), read)
+            difference = file_difference(output.pipeline_name, manifest.id, part, sizes, store, deep=deep)
             if difference:
                 yield difference

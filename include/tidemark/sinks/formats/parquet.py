@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidemark.model.digest import Digest, row_digest
-from tidemark.sinks.files.formats import PLACES, Format, FormatWriter, unreadable
-from tidemark.sinks.files.repetition import repeating_columns
+from tidemark.sinks.formats.base import PLACES, Format, FormatWriter, unreadable
+from tidemark.sinks.formats.repetition import repeating_columns
 
 ROW_GROUP_ROWS = 256 * 1024
 READ_ROWS = 64 * 1024  # in memory at a time

@@ -4,7 +4,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from tidemark.sinks.files.formats import Format
+from tidemark.sinks.formats.base import Format
 from tidemark.sinks.staging.grouping import HASH_COLUMNS, digest_of
 from tidemark.sinks.staging.staged_file import StagedFile
 from tidemark.storage.base import ObjectStore

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import PurePosixPath
 
 from tidemark.model.manifest import Manifest, ManifestState, Publication, count_of
@@ -10,8 +9,7 @@ from tidemark.model.problem import Problem
 from tidemark.model.receipt import PublishedObject, Receipt
 from tidemark.paths import OWNER, RECORDS, STAGING, SUFFIXES, ObjectName, RecordName
 from tidemark.sinks.base import Expected, Output
-from tidemark.sinks.files.formats import Unreadable, format_of
-from tidemark.sinks.object_store.published_files import file_difference
+from tidemark.sinks.object_store.published_files import file_difference, opened
 from tidemark.storage.base import ObjectStore, real_root
 
 Place = tuple[str, int, int]  # topic, partition, offset
@@ -27,8 +25,7 @@ def differences_of_files(expected: Expected, output: Output, store: ObjectStore,
     for manifest_id, object_ in published:
         if _still_published(expected, manifest_id, object_, sizes):
             by_manifest.setdefault(manifest_id, []).append(object_)
-            read = partial(_read, store, object_, deep=deep)
-            difference = file_difference(output.pipeline_name, manifest_id, object_, sizes.get(object_.path), read)
+            difference = file_difference(output.pipeline_name, manifest_id, object_, sizes, store, deep=deep)
             if difference:
                 yield difference
     for manifest, publication in expected.published() if deep else ():
@@ -102,20 +99,6 @@ def _belongs(expected: Expected, name: ObjectName | RecordName, manifest: Manife
     return isinstance(name, RecordName) and published is not None and published.attempt == name.attempt
 
 
-def _read(store: ObjectStore, object_: PublishedObject, *, deep: bool) -> tuple[int, str]:
-    """The rows and the digest of a file; without ``deep`` the digest is taken to be right."""
-    try:
-        written = format_of(object_.path)
-        with store.open(object_.path) as file:
-            rows = written.count(file)
-        if not deep:
-            return rows, object_.digest
-        with store.open(object_.path) as file:
-            return rows, str(written.digest(file))
-    except Unreadable as unreadable:
-        raise OSError(str(unreadable)) from unreadable
-
-
 def _offsets(
     expected: Expected,
     output: Output,
@@ -133,9 +116,9 @@ def _offsets(
     seen: Counter[Place] = Counter()
     for object_ in objects:
         try:
-            with store.open(object_.path) as file:
-                table = format_of(object_.path).places(file)
-        except (Unreadable, OSError):
+            with opened(store, object_.path) as (written, content):
+                table = written.places(content)
+        except OSError:
             continue  # ``file_difference`` has told it
         seen.update(zip(*(table[name].to_pylist() for name in table.column_names), strict=True))
     receipt = expected.receipt(manifest.id, publication.attempt)

@@ -1,14 +1,23 @@
 """Objects and records of dead attempts in a lake that nobody needs any more."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tidemark.model.manifest import Manifest, ManifestState
 from tidemark.paths import ObjectName, RecordName
 from tidemark.sinks.base import Expected, Ledger
-from tidemark.sinks.capabilities import Leftover
-from tidemark.sinks.files.audit import strays
-from tidemark.sinks.files.formats import Unreadable, format_of
+from tidemark.sinks.object_store.audit import strays
+from tidemark.sinks.object_store.published_files import opened
 from tidemark.storage.base import ObjectStore
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """What a dead attempt left and nobody needs. Without a manifest id the database does not know the manifest."""
+
+    key: str
+    manifest_id: int | None
+    attempt: int
 
 
 def leftovers(expected: Expected, ledger: Ledger, store: ObjectStore) -> list[Leftover]:
@@ -49,9 +58,9 @@ def _forgotten(
 def _within(spans: Mapping[tuple[str, int], list[range]], store: ObjectStore, key: str) -> bool:
     """Whether the offsets of all rows of an object lie in the spans of their partition; false if it cannot be read."""
     try:
-        with store.open(key) as file:
-            table = format_of(key).places(file)
-    except (Unreadable, OSError):
+        with opened(store, key) as (written, content):
+            table = written.places(content)
+    except OSError:
         return False
     places = zip(*(table[name].to_pylist() for name in table.column_names), strict=True)
     return all(any(offset in span for span in spans.get((topic, partition), ())) for topic, partition, offset in places)

@@ -83,9 +83,9 @@ def unreadable(*errors: type[Exception]) -> Iterator[None]:
 
 
 _MODULES = {
-    "parquet": ("tidemark.sinks.files.parquet", "Parquet"),
-    "jsonl": ("tidemark.sinks.files.json_lines", "JsonLines"),
-    "avro": ("tidemark.sinks.files.avro", "Avro"),
+    "parquet": ("tidemark.sinks.formats.parquet", "Parquet"),
+    "jsonl": ("tidemark.sinks.formats.json_lines", "JsonLines"),
+    "avro": ("tidemark.sinks.formats.avro", "Avro"),
 }
 _SUFFIXES = {
     ("jsonl", "gzip"): "jsonl.gz",

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidemark.model.digest import Digest, row_digest
 from tidemark.sinks.encoding.avro_types import avro_schema, avro_values
-from tidemark.sinks.files.formats import PLACES, Format, FormatWriter, unreadable
+from tidemark.sinks.formats.base import PLACES, Format, FormatWriter, unreadable
 
 BLOCK_BYTES = 256 * 1024  # before compression; fastavro's own 16,000 compress worse
 CHUNK_ROWS = 16_384

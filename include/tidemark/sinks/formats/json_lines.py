@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from tidemark.model.digest import Digest, digest_of_texts
 from tidemark.sinks.encoding.json_text import json_lines, refuse_unwritable
-from tidemark.sinks.files.formats import PLACES, Format, FormatWriter, Unreadable, unreadable
+from tidemark.sinks.formats.base import PLACES, Format, FormatWriter, Unreadable, unreadable
 
 CHUNK_ROWS = 16_384
 READ_BYTES = 8 * 1024 * 1024
