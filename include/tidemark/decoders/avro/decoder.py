@@ -26,7 +26,8 @@ from tidemark.errors import ConfigurationError
 
 class AvroDecoder:
     """``reader`` decides the columns. With ``schemas`` each record names the schema it was written with, without them
-    all are written with the reader's. Records whose schema has a name that ``is_other`` knows are filtered."""
+    all are written with the reader's. The field ``unread`` is no column, whatever it holds. Records whose schema has a
+    name that ``is_other`` knows are filtered."""
 
     def __init__(
         self,
@@ -34,9 +35,11 @@ class AvroDecoder:
         schemas: Schemas | None = None,
         part: RecordPart = RecordPart.VALUE,
         is_other: Callable[[str], bool] | None = None,
+        unread: str | None = None,
     ) -> None:
         self._is_other = is_other
-        self._reader = parsed(reader.text, reader.references)
+        schema = parsed(reader.text, reader.references)
+        self._reader = schema if unread is None else schema.without(unread)
         self._reader_name = reader.name
         self._schemas = schemas
         self._part = part
@@ -138,5 +141,6 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
     part = RecordPart(config.get("part", RecordPart.VALUE))
     if "envelope" not in config:
         return AvroDecoder(reader, schemas, part)
-    envelope = open_envelope(config["envelope"], row_inside(reader.text, parsed(reader.text, reader.references)))
-    return EnvelopeDecoder(AvroDecoder(reader, schemas, part, envelope.is_other_record), envelope)
+    row = row_inside(reader.text, reader.references, parsed(reader.text, reader.references))
+    envelope = open_envelope(config["envelope"], row)
+    return EnvelopeDecoder(AvroDecoder(reader, schemas, part, envelope.is_other_record, envelope.unread), envelope)

@@ -20,7 +20,7 @@ import base64
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import MAX_PREC, Context, Decimal
 from functools import partial
@@ -74,6 +74,10 @@ class AvroSchema:
     @property
     def arrow(self) -> pa.Schema:
         return pa.schema([column.field for column in self.columns])
+
+    def without(self, name: str) -> "AvroSchema":
+        """The same without the column of a field, whose values may then be any that Avro can read."""
+        return replace(self, columns=tuple(column for column in self.columns if column.field.name != name))
 
 
 def parsed(text: str, references: Sequence[tuple[str, str]] = ()) -> AvroSchema:

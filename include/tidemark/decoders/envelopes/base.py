@@ -35,12 +35,15 @@ class Unwrapped:
 
 
 class Envelope(Protocol):
-    """One envelope of a format, with its settings. ``row_name`` is the part that holds the row."""
+    """One envelope of a format, with its settings.
+
+    ``row_name`` is the part that holds the row, ``unread`` is a part that is not read, whatever it holds.
+    """
 
     row_name: str
+    unread: str
 
-    @staticmethod
-    def is_other_record(name: str) -> bool:
+    def is_other_record(self, name: str) -> bool:
         """Whether records whose schema has this full name tell nothing about a row."""
         ...
 

@@ -30,12 +30,12 @@ class EnvelopeDecoder:
         unwrapped = self._envelope.unwrap(read.rows)
         errors = [*read.errors, *(bad.at(read.good[bad.index].as_py()) for bad in unwrapped.errors)]
         good = read.good.take(unwrapped.good)
-        unknown = read.unknown and read.unknown.inside(self._envelope.row_name)
+        unknown = read.unknown and read.unknown.of(good)
         return Decoded(
             pa.RecordBatch.from_arrays(unwrapped.rows.columns, schema=self.schema),
             good,
             tuple(sorted(errors)),
-            unknown=unknown and unknown.of(good),
+            unknown=unknown and unknown.inside(self._envelope.row_name),
             filtered=in_order(pa.concat_arrays([read.filtered, read.good.take(unwrapped.filtered)])),
             deletions=read.good.take(unwrapped.deletions),
         )

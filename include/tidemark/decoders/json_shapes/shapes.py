@@ -42,8 +42,8 @@ _JSON_NAMES = {
 
 
 def json_name(value: object) -> str:
-    """The name JSON has for the type of a parsed value."""
-    return _JSON_NAMES[type(value)]
+    """The name JSON has for the type of a parsed value, or of one that was made of it."""
+    return next(_JSON_NAMES[kind] for kind in type(value).__mro__ if kind in _JSON_NAMES)
 
 
 class Shape(ABC):

@@ -5,7 +5,7 @@ from collections import Counter
 from datetime import datetime
 from typing import Annotated, Any, Final, Self
 
-from pydantic import AfterValidator, Field, StrictBool, StrictInt, model_validator
+from pydantic import AfterValidator, Field, StrictBool, StrictInt, field_validator, model_validator
 
 from tidemark.config import values
 from tidemark.config.base import Name, Root, Size, wrong_at
@@ -20,8 +20,6 @@ from tidemark.storage.base import is_s3
 
 _UNFIT_NAME: Final = re.compile(r"[ ,;{}()\n\t=]")  # only a table with column mapping may have such a column
 _UNFIT_TYPES: Final = ("time32", "time64", "duration", "halffloat", "decimal256", "timestamp[ns")
-
-
 TARGET: Final = "Delta table "  # before the location: readers go by the log, so this is no lake
 
 

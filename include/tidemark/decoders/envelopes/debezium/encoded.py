@@ -29,6 +29,12 @@ class Days(int):
     """A number whose schema says that it is a date."""
 
 
+class NoNumber(str):
+    """A text whose schema says that it is a decimal, and it is none: not to be read in another encoding."""
+
+    __slots__ = ()
+
+
 def unscaled(text: str, scale: int) -> Decimal | None:
     """A decimal of its digits as a whole number: signed, the highest byte first, in base64; None when it is not one."""
     if not text or len(text) > _LONGEST:
@@ -47,6 +53,11 @@ class EncodedDay(Day):
     expected = "a date, or its number of days"
     types = frozenset({str, int, Days})
     beyond = f"not a date, or {BEYOND}"
+
+    def problem_with(self, value: Any, path: str) -> str | None:
+        if type(value) is Microseconds:
+            return f"{path}: the record says that it is a moment; its column needs the type TIMESTAMP"
+        return super().problem_with(value, path)
 
     def _built(self, values: list[Any]) -> pa.Array:
         texts = [value.removesuffix("Z") if type(value) is str else None for value in values]
@@ -76,6 +87,11 @@ class EncodedInstant(Instant):
         )
         return f"{known}, or {BEYOND}"
 
+    def problem_with(self, value: Any, path: str) -> str | None:
+        if type(value) is Days:
+            return f"{path}: the record says that it is a date; its column needs the type DATE"
+        return super().problem_with(value, path)
+
     def _built(self, values: list[Any]) -> pa.Array:
         texts = [value if type(value) is str else None for value in values]
         moments = self.of_text(pa.array(texts, pa.string()))
@@ -104,8 +120,10 @@ class EncodedExact(Exact):
         return f"does not fit DECIMAL({self.precision},{self.scale}) as it is encoded"
 
     def problem_with(self, value: Any, path: str) -> str | None:
-        if type(value) is str and value in self.placeholders:
+        if isinstance(value, str) and value in self.placeholders:
             return f"{path}: the database did not tell its value; with REPLICA IDENTITY FULL it does"
+        if type(value) is NoNumber:
+            return f"{path}: {self.beyond}"
         return super().problem_with(value, path)
 
     def _built(self, values: list[Any]) -> pa.Array:
@@ -116,7 +134,7 @@ class EncodedExact(Exact):
             return self._with_scale(value)
         if type(value) is not str:
             return value
-        number = unscaled(value, self.scale) if self.base64 else _of_text(value)
+        number = unscaled(value, self.scale) if self.base64 else of_text(value)
         if number is None or value in self.placeholders:
             raise Misfit
         return number
@@ -136,7 +154,8 @@ class EncodedExact(Exact):
         return number
 
 
-def _of_text(text: str) -> Decimal | None:
+def of_text(text: str) -> Decimal | None:
+    """A decimal of its digits; None when it is not one."""
     try:
         return Decimal(text) if len(text) <= _DECIMAL_TEXT and text.isascii() else None
     except ArithmeticError:

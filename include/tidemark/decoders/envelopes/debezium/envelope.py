@@ -34,10 +34,11 @@ class DebeziumEnvelope:
     """``row`` has the columns of ``after``; a number whose unit is known becomes a date or a time."""
 
     row_name = "after"
+    unread = "before"
 
-    @staticmethod
-    def is_other_record(name: str) -> bool:
-        return name.startswith("io.debezium.connector.") and name.rpartition(".")[2] in OTHER_SCHEMAS
+    def is_other_record(self, name: str) -> bool:
+        of_debezium = name.startswith("io.debezium.connector.") and name.rpartition(".")[2] in OTHER_SCHEMAS
+        return of_debezium or name.endswith(f".{self._signal_table}.Envelope")
 
     def __init__(self, config: Mapping[str, Any], row: pa.Schema) -> None:
         self._further: dict[str, str] = config.get("columns", {})
@@ -95,7 +96,13 @@ class DebeziumEnvelope:
             for position in pc.indices_nonzero(pc.and_(pc.is_null(made), pc.is_valid(values[name]))).to_pylist():
                 wrong.setdefault(position, f"field after.{name}: {BEYOND}")
             values[name] = made
-        further = [_part(records, path) for path in self._further.values()]
+        further = []
+        for path in self._further.values():
+            part = _raw_part(records, path)
+            made = _part(records, path)
+            for position in pc.indices_nonzero(pc.and_(pc.is_null(made), pc.is_valid(part))).to_pylist():
+                wrong.setdefault(position, f"field {path}: it has no value of the type {_TYPES[PARTS[path]]}")
+            further.append(made)
         return pa.RecordBatch.from_arrays([*values.values(), *further], names=self.schema.names), wrong
 
     def _is_signal(self, records: pa.RecordBatch) -> pa.Array:
@@ -103,23 +110,35 @@ class DebeziumEnvelope:
 
 
 def _part(records: pa.RecordBatch, path: str) -> pa.Array:
-    """A part of the envelope, with its type; null where there is none."""
+    """A part of the envelope, with its type; null where there is none, or a value that cannot have the type."""
+    part, kind = _raw_part(records, path), _TYPES[PARTS[path]]
+    if kind == INSTANT and pa.types.is_integer(part.type):
+        return of_numbers(part, Unit.MILLISECONDS)
+    try:
+        return part.cast(kind)
+    except pa.ArrowException:
+        return pa.array([_cast(value, kind) for value in part], kind)
+
+
+def _cast(value: pa.Scalar, kind: pa.DataType) -> pa.Scalar | None:
+    try:
+        return value.cast(kind)
+    except pa.ArrowException:
+        return None
+
+
+def _raw_part(records: pa.RecordBatch, path: str) -> pa.Array:
+    """A part of the envelope as it was read; null where there is none."""
     first, _, second = path.partition(".")
-    kind = _TYPES[PARTS[path]]
-    names = records.schema.names
-    part = records.column(first) if first in names else None
+    part = records.column(first) if first in records.schema.names else None
     if part is not None and second:
         inner = pa.types.is_struct(part.type) and part.type.get_field_index(second) >= 0
         part = pc.struct_field(part, second) if inner else None
-    if part is None:
-        return pa.nulls(records.num_rows, kind)
-    if kind == INSTANT and pa.types.is_integer(part.type):
-        return of_numbers(part, Unit.MILLISECONDS)
-    return part.cast(kind)
+    return pa.nulls(records.num_rows) if part is None else part
 
 
 def _units(row: pa.Schema, given: Mapping[str, str]) -> dict[str, Unit]:
-    """The unit of each column of numbers that is a date or a time: as the file says, else as the field's type."""
+    """The unit of each column of numbers that is a date or a time: as the field's type says, else as the file."""
     for name in given:
         if name not in row.names:
             raise ConfigurationError(
@@ -128,10 +147,20 @@ def _units(row: pa.Schema, given: Mapping[str, str]) -> dict[str, Unit]:
     units = {}
     for field in row:
         named = (field.metadata or {}).get(b"connect.name", b"").decode()
-        unit = given.get(field.name) or NAMED.get(named)
+        unit = NAMED.get(named) or given.get(field.name)
         if unit is not None and pa.types.is_integer(field.type):
             units[field.name] = Unit(unit)
+        elif field.name in given and not _holds_times(field.type):
+            raise ConfigurationError(
+                f"decode.envelope.times names {field.name}, which is {field.type} and no number",
+                next_step="leave it out, or correct its name",
+            )
     return units
+
+
+def _holds_times(kind: pa.DataType) -> bool:
+    """Whether a column is of dates or times already, or has some inside."""
+    return pa.types.is_temporal(kind) or any(_holds_times(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def _in(op: pa.Array, words: tuple[str, ...]) -> pa.Array:

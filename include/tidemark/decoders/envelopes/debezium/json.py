@@ -4,7 +4,8 @@ JSON has no dates, times and decimals. A schema beside the record says what a nu
 the column's type and the settings say it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -16,8 +17,11 @@ from tidemark.decoders.envelopes.debezium.encoded import (
     EncodedExact,
     EncodedInstant,
     Microseconds,
+    NoNumber,
+    of_text,
     unscaled,
 )
+from tidemark.decoders.envelopes.debezium.envelope import SIGNAL_TABLE
 from tidemark.decoders.envelopes.debezium.parts import PARTS, PLACEHOLDER
 from tidemark.decoders.envelopes.debezium.placeholder import PlaceholderFinder
 from tidemark.decoders.envelopes.debezium.units import NAMED, Unit
@@ -26,6 +30,7 @@ from tidemark.decoders.json_shapes.shapes import Day, Exact, Instant, Integer, S
 from tidemark.errors import ConfigurationError
 
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+_SCALE: Final = re.compile(r"-?[0-9]{1,4}")
 _IN_US: Final = {Unit.MILLISECONDS: 1_000, Unit.MICROSECONDS: 1}
 
 
@@ -35,10 +40,9 @@ class DebeziumJson:
     def __init__(self, config: Mapping[str, Any], row: Struct) -> None:
         times = {name: Unit(unit) for name, unit in config.get("times", {}).items()}
         for name in times:
-            shape = next((field.shape for field in row.fields if field.name == name), None)
-            if not isinstance(shape, Instant | Day):
+            if not any(field.name == name and _has_times(field.shape) for field in row.fields):
                 raise ConfigurationError(
-                    f"decode.envelope.times names {name}, which is no DATE or TIMESTAMP of the schema",
+                    f"decode.envelope.times names {name}, which is no DATE or TIMESTAMP of the schema, and holds none",
                     next_step="correct its name, or its type in decode.schema",
                 )
         texts = PlaceholderFinder(config.get("unavailable_value", PLACEHOLDER)).texts
@@ -48,7 +52,8 @@ class DebeziumJson:
         self.row = pa.schema([field.arrow for field in fields])
         parts = _parts(config)
         self._inner = {part.name: part.shape.names for part in parts if isinstance(part.shape, Struct)}
-        self._encoded = {field.name for field in fields if isinstance(field.shape, _ENCODED)}
+        self._encoded = Struct(tuple(field for field in fields if _has_encoded(field.shape)))
+        self._signal_table = config.get("signal_table", SIGNAL_TABLE)
         self.struct = Struct((*parts, Field("after", self.key, required=False, nullable=True)))
 
     def opened(self, record: dict[str, Any]) -> dict[str, Any]:
@@ -61,9 +66,12 @@ class DebeziumJson:
         if "op" not in record:
             return {"op": _kind_of(record)}
         opened = {name: self._of_part(name, record[name]) for name in self.struct.names & record.keys()}
+        source = opened.get("source")
+        if type(source) is dict and source.get("table") == self._signal_table:
+            return {**opened, "after": None}  # it has the columns of another table
         after = opened.get("after")
         if schema and type(after) is dict:
-            opened["after"] = self._told(after, _fields_of(schema, "after"))
+            opened["after"] = _told(self._encoded, after, _part_of(schema, "after"))
         return opened
 
     def _of_part(self, name: str, part: Any) -> Any:
@@ -76,19 +84,8 @@ class DebeziumJson:
         """The fields of a key, which may have a schema beside it as records have."""
         if key.keys() != {"schema", "payload"} or type(key["payload"]) is not dict:
             return key
-        return self._told(key["payload"], _fields_of(key["schema"]))
-
-    def _told(self, row: dict[str, Any], fields: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-        """The values of a row, as the ``fields`` of the schema beside them say what they stand for."""
-        converted = {}
-        for field in fields:
-            name = field.get("field")
-            if name not in self._encoded or row.get(name) is None:
-                continue
-            convert = _conversion(field)
-            if convert is not None:
-                converted[name] = convert(row[name])
-        return {**row, **converted} if converted else row
+        told: dict[str, Any] = _told(self._encoded, key["payload"], key["schema"])
+        return told
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,7 @@ class _Encoding:
     placeholders: tuple[str, ...]
 
     def of(self, shape: Shape, unit: Unit | None = None) -> Shape:
-        """The shape of values that may be encoded."""
+        """The shape of values that may be encoded; ``unit`` is that of all times in it."""
         match shape:
             case Instant():
                 return EncodedInstant("UTC", unit)
@@ -108,17 +105,34 @@ class _Encoding:
             case Exact():
                 return EncodedExact(shape.precision, shape.scale, base64=self.base64, placeholders=self.placeholders)
             case Struct():
-                fields = tuple(replace(field, shape=self.of(field.shape)) for field in shape.fields)
+                fields = tuple(replace(field, shape=self.of(field.shape, unit)) for field in shape.fields)
                 return replace(shape, fields=fields)
             case ListOf():
-                return replace(shape, element=self.of(shape.element))
+                return replace(shape, element=self.of(shape.element, unit))
             case MapOf():
-                return replace(shape, item=self.of(shape.item))
+                return replace(shape, item=self.of(shape.item, unit))
             case _:
                 return shape
 
 
-_ENCODED: Final = (EncodedInstant, EncodedDay, EncodedExact)
+def _has_times(shape: Shape) -> bool:
+    return any(isinstance(part, Instant | Day) for part in _scalars(shape))
+
+
+def _has_encoded(shape: Shape) -> bool:
+    return any(isinstance(part, EncodedInstant | EncodedDay | EncodedExact) for part in _scalars(shape))
+
+
+def _scalars(shape: Shape) -> Iterator[Shape]:
+    """The shapes of the values in a shape that have no parts."""
+    match shape:
+        case Struct():
+            for field in shape.fields:
+                yield from _scalars(field.shape)
+        case ListOf(element=part) | MapOf(item=part):
+            yield from _scalars(part)
+        case _:
+            yield shape
 
 
 def _parts(config: Mapping[str, Any]) -> list[Field]:
@@ -150,53 +164,72 @@ def _kind_of(record: Mapping[str, Any]) -> str:
     raise Undecodable("no op: not an envelope of Debezium (leave decode.envelope out where a connector unwraps it)")
 
 
-def _fields_of(schema: object, part: str | None = None) -> list[dict[str, Any]]:
-    """The fields of a schema beside a record, or of a part of it; none where it has another content."""
+def _fields_of(schema: object) -> list[dict[str, Any]]:
+    """The fields of a schema beside a record; none where it has another content."""
     fields = schema.get("fields") if isinstance(schema, dict) else None
-    fields = [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
-    return (
-        fields
-        if part is None
-        else [inner for field in fields if field.get("field") == part for inner in _fields_of(field)]
-    )
+    return [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
 
 
-def _conversion(field: Mapping[str, Any]) -> Callable[[Any], Any] | None:
-    """What makes a value of a field's number or text, by the name of its type; None where it is one already."""
-    name = field.get("name")
-    if name == _DECIMAL:
-        return _Decimal(field)
+def _part_of(schema: object, part: str) -> dict[str, Any] | None:
+    """What the schema beside a record says of a part."""
+    return next((field for field in _fields_of(schema) if field.get("field") == part), None)
+
+
+def _told(shape: Shape, value: Any, schema: Any) -> Any:
+    """A value, in which the schema beside it says what numbers and texts stand for."""
+    if value is None or type(schema) is not dict:
+        return value
+    match shape:
+        case Struct() if type(value) is dict:
+            shapes = {field.name: field.shape for field in shape.fields}
+            told = {
+                name: _told(shapes[name], value[name], field)
+                for field in _fields_of(schema)
+                if type(name := field.get("field")) is str and name in shapes and name in value
+            }
+            return {**value, **told}
+        case ListOf(element=part) if type(value) is list:
+            return [_told(part, element, schema.get("items")) for element in value]
+        case MapOf(item=part) if type(value) is dict:
+            return {name: _told(part, item, schema.get("values")) for name, item in value.items()}
+        case EncodedExact() if type(value) is str and value not in shape.placeholders:
+            return _decimal(value, schema)
+        case EncodedInstant() | EncodedDay() if type(value) is int:
+            return _moment(value, schema)
+        case _:
+            return value
+
+
+def _decimal(text: str, schema: Mapping[str, Any]) -> Any:
+    """The decimal that a text is by its schema; the text itself where that does not say it."""
+    if schema.get("name") == _DECIMAL:
+        scale = _scale(schema.get("parameters"))
+        number = None if scale is None else unscaled(text, scale)
+    elif schema.get("type") == "string":
+        number = of_text(text)
+    else:
+        return text
+    return NoNumber(text) if number is None else number
+
+
+def _scale(parameters: object) -> int | None:
+    scale = parameters.get("scale") if isinstance(parameters, dict) else None
+    return int(scale) if isinstance(scale, str) and _SCALE.fullmatch(scale) else None
+
+
+def _moment(number: int, schema: Mapping[str, Any]) -> int:
+    """The moment or the date that a number is by its schema; the number itself where that does not say it."""
+    name = schema.get("name")
     unit = NAMED.get(name) if isinstance(name, str) else None
-    return None if unit is None else _Time(unit)
-
-
-class _Decimal:
-    def __init__(self, field: Mapping[str, Any]) -> None:
-        parameters = field.get("parameters")
-        scale = parameters.get("scale") if isinstance(parameters, dict) else None
-        self._scale = (
-            int(scale) if isinstance(scale, str) and scale.lstrip("-").isdecimal() and len(scale) < 6 else None
-        )
-
-    def __call__(self, value: Any) -> Any:
-        if type(value) is not str or self._scale is None:
-            return value
-        made = unscaled(value, self._scale)
-        return value if made is None else made
-
-
-class _Time:
-    def __init__(self, unit: Unit) -> None:
-        self._unit = unit
-
-    def __call__(self, value: Any) -> Any:
-        if type(value) is not int:
-            return value
-        if self._unit is Unit.DAYS:
-            return Days(value)
-        if self._unit is Unit.NANOSECONDS:
-            return Microseconds(value // 1_000)
-        return Microseconds(value * _IN_US[self._unit])
+    match unit:
+        case None:
+            return number
+        case Unit.DAYS:
+            return Days(number)
+        case Unit.NANOSECONDS:
+            return Microseconds(number // 1_000)
+        case _:
+            return Microseconds(number * _IN_US[unit])
 
 
 def open_json(config: Mapping[str, Any], row: Struct) -> DebeziumJson:
