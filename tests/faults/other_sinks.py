@@ -26,6 +26,7 @@ from tests.worlds.used_topics import delete_later
 from tidemark.connections import variable_of
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
@@ -245,6 +246,56 @@ class OtherIceberg(OtherSink):
             return ", ".join(done)
 
 
+class OtherDelta(OtherSink):
+    """A table of files with its log in a folder."""
+
+    kind = "delta"
+    goes_back = True
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def entry(self) -> dict[str, Any]:
+        return {"location": str(self.folder), "auto_create": True}
+
+    def table(self) -> "DeltaTable | None":
+        from deltalake import DeltaTable  # its library takes a moment
+
+        return DeltaTable(self.folder) if DeltaTable.is_deltatable(self.folder) else None
+
+    def seen(self) -> Counter[int]:
+        table = self.table()
+        return Counter() if table is None else Counter(table.to_pyarrow_table(columns=["n"])["n"].to_pylist())
+
+    def gone(self) -> list[str]:
+        """A reader may go to any version, as nobody vacuums the table."""
+        from deltalake import DeltaTable
+
+        newest = self.table()
+        if newest is None:
+            return []
+        versions = (DeltaTable(self.folder, version=version) for version in range(newest.version() + 1))
+        named = {path for table in versions for path in table.file_uris()}
+        return sorted(path for path in named if not Path(path).exists())
+
+    def go_back(self, pick: int) -> str:
+        """RESTORE an older version; after that there may be a commit without rows, and a checkpoint."""
+        table = self.table()
+        if table is None:
+            return "nothing, there is no table"
+        to = pick // 8 % (table.version() + 1)
+        done = [f"restored to version {to} of {table.version()}"]
+        if to < table.version():
+            table.restore(to)
+        if pick & COMMIT:
+            table.alter.set_table_properties({"delta.logRetentionDuration": f"interval {30 + pick} days"})
+            done.append("another commit")
+        if pick & EXPIRE:
+            table.create_checkpoint()
+            done.append("a checkpoint")
+        return ", ".join(done)
+
+
 class OtherItems(OtherSink):
     """Totals of one record each, as items; seen are those of manifests whose marker says that they are whole."""
 
@@ -298,7 +349,7 @@ def restore(client: Any, table: str, items: list[dict[str, Any]]) -> None:
         client.put_item(TableName=table, Item=item)
 
 
-KINDS = ("postgres", "totals", "topic", "iceberg", "dynamodb")
+KINDS = ("postgres", "totals", "topic", "iceberg", "delta", "dynamodb")
 PAIRS = ("topics of one name", "topic and items of one name")
 
 
@@ -332,6 +383,8 @@ class OtherSinks:
                     yield [OtherTopic(self.broker.bootstrap_servers, topic), self._items(stack, topic)]
                 case "dynamodb":
                     yield [self._items(stack, f"schedule{uuid4().hex[:12]}")]
+                case "delta":
+                    yield [OtherDelta(folder / "delta")]
                 case _:
                     dsn = stack.enter_context(self.postgres.temporary_database("warehouse"))
                     self._connect(stack, "warehouse", dsn)
