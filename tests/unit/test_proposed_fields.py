@@ -82,6 +82,20 @@ def test_a_name_that_only_differs_in_case_or_is_cut_has_no_line() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("by_topic", [False, True])
+@pytest.mark.parametrize("with_schema", [False, True])
+def test_a_field_is_proposed_by_its_values_in_the_row_of_an_envelope(by_topic: bool, with_schema: bool) -> None:
+    decode = config("id BIGINT, inner STRUCT<a: BIGINT>", tombstones=["id"], envelope={"kind": "debezium"})
+    record = {"op": "c", "after": {"id": 1, "zip": "8000", "inner": {"b": 1}}, "source": {}, "zip": 5}
+    records = batch([json.dumps({"schema": None, "payload": record} if with_schema else record).encode()])
+    if by_topic:
+        entry = {"topics": records.column("topic").to_pylist(), "topics_regex": None}
+        other = {"topics": ["other"], "topics_regex": None, "decode": config("id BIGINT")}
+        decode = {"by_topic": [other, {**entry, "decode": decode}]}
+    fields = [(field.field.path, field.ddl) for field in proposed_fields(decode, records)]
+    assert fields == [("inner.b", "b: BIGINT"), ("zip", "zip STRING")]
+
+
 def test_records_with_a_frame_are_read_behind_it() -> None:
     records = batch([FRAME + b'{"id": 1, "zip": "8000"}', b"no frame"])
     [field] = proposed_fields({**FRAMED, "unknown_fields": "fail"}, records)
