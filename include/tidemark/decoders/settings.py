@@ -118,7 +118,8 @@ class DecodeSettings(Section):
         if self.tombstones and self.key is None and not self.keys_are_json:
             raise wrong_at("tombstones", "needs key: the format of the keys, such as key: {format: avro}")
         if problem := self.problem_with_columns():
-            raise wrong_at("tombstones" if self.tombstones else "key", problem)
+            place = "headers" if self._has_two_headers() else "tombstones" if self.tombstones else "key"
+            raise wrong_at(place, problem)
         return self
 
     @abstractmethod
@@ -231,15 +232,17 @@ class DecodeSettings(Section):
     def problem_with_columns(self) -> str | None:
         """Why value, key and tombstones do not fit each other, as far as their fields are known; else None."""
         values = self.field_types() if self.is_known() else None
+        if self._has_two_headers():
+            return _second_column(HEADERS_COLUMN)
         if self.of_key is None:
             return self._problem_with_tombstones(values) if values else None
         if not self.of_key.is_known():
             return None
         fields = self.of_key.field_types()
         keys = {key_column(name): name for name in fields}
-        twice = sorted({*keys} & {*(values or {})} | ({HEADERS_COLUMN} & {*(values or {})} if self.headers else set()))
+        twice = sorted({*keys} & {*(values or {})})
         if twice:
-            return f"gives a second column {twice[0]}: the value has a field of that name"
+            return _second_column(twice[0])
         for field in self.tombstones:
             if field not in keys and field not in fields:
                 return f"names {field}, which the key does not have; it has {', '.join([*fields, *keys])}"
@@ -249,12 +252,21 @@ class DecodeSettings(Section):
                 return f"names {field}, which is {fields[field]} in the key and {values[field]} in the value"
         return None
 
+    def _has_two_headers(self) -> bool:
+        return self.headers and self.is_known() and HEADERS_COLUMN in self.field_types()
+
     def _problem_with_tombstones(self, values: Mapping[str, str]) -> str | None:
+        further = self.envelope.further_columns() if self.envelope else ()
+        of_row = [name for name in values if name not in further]
         for field in self.tombstones:
-            if field not in values:
-                close = nearest(field, values)
+            if field not in of_row:
+                close = nearest(field, of_row)
                 return " ".join(f"names {field}, which is not in the schema; {close}".split()).rstrip(";")
         return None
+
+
+def _second_column(name: str) -> str:
+    return f"gives a second column {name}: the value has a field of that name"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """``decode: {.., envelope: ..}``: the kind alone, or the kind with its settings below it."""
 
 from abc import abstractmethod
+from collections.abc import Collection
 from typing import Annotated, Any, ClassVar
 
 from pydantic import SerializeAsAny
@@ -13,6 +14,10 @@ class EnvelopeSettings(Section):
     """The settings of one envelope. ``kind`` is its name in the registry."""
 
     kind: ClassVar[str]
+
+    @abstractmethod
+    def further_columns(self) -> Collection[str]:
+        """Those of other parts than the row, which no key has."""
 
     @abstractmethod
     def order(self) -> dict[str, Any]:

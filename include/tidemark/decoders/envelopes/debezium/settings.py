@@ -1,5 +1,6 @@
 """``decode: {.., envelope: {debezium: ..}}``."""
 
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -46,7 +47,7 @@ class Settings(EnvelopeSettings):
     times: dict[str, Unit] = Field(
         default={},
         description="The units of columns with times that are numbers, where the record does not say them: JSON "
-        "without a schema, and Protobuf.",
+        "without a schema, and Protobuf. In JSON the unit is also that of times inside the column.",
         examples=[{"created_at": "us", "birthday": "days"}],
     )
     decimals: Decimals = Field(
@@ -67,6 +68,9 @@ class Settings(EnvelopeSettings):
     signal_table: str = Field(
         default="debezium_signal", description="The table of signals to Debezium, whose rows are filtered."
     )
+
+    def further_columns(self) -> Collection[str]:
+        return self.columns
 
     def order(self) -> dict[str, Any]:
         return {"kind": self.kind, **self.model_dump(mode="json", exclude_defaults=True)}
