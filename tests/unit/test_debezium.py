@@ -110,7 +110,7 @@ def test_a_deletion_without_a_tombstone_and_a_tombstone_without_a_deletion_are_d
 
 def test_a_deletion_without_a_key_is_an_error_of_its_key() -> None:
     made = decoded(config(), (None, change("d")))
-    assert [(bad.error, "wrong key" in bad.reason) for bad in made.errors] == [(ErrorClass.KEY, True)]
+    assert [(bad.error, "wrong key: there is none" in bad.reason) for bad in made.errors] == [(ErrorClass.KEY, True)]
 
 
 @pytest.mark.parametrize(
@@ -135,6 +135,9 @@ def test_an_emptied_table_is_an_error_unless_the_file_says_skip() -> None:
     truncate = (None, change("t"))
     assert "truncate: skip" in decoded(config(), truncate).errors[0].reason
     assert decoded(config(truncate="skip"), truncate).filtered.to_pylist() == [0]
+    with_key = {**config(), "key": {"format": "json", "schema": "id BIGINT NOT NULL", "part": "key"}}
+    assert "truncate: skip" in decoded(with_key, truncate).errors[0].reason
+    assert decoded(with_key, (None, change("c"))).errors[0].reason == "it has no key"
 
 
 @pytest.mark.parametrize(

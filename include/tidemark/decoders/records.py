@@ -1,7 +1,7 @@
 """Whole records: value, key and headers as columns of one row, and deletions with the fields of their key.
 
 Columns of the key begin with ``key_``; a key that is one value is the column ``key``. A record whose key cannot be
-decoded is an error of class ``key``, also when its value is bad too.
+decoded is an error of class ``key``, also when its value is bad too; one without a key is that when its value is good.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ class RecordDecoder:
         headers = [batch.column("headers").take(good).cast(HEADERS)] if self._headers else []
         rows = pa.RecordBatch.from_arrays([*of_keys.values(), *columns, *headers], schema=self._schema)
         return Decoded(
-            rows, good, _errors(values, keys), deleted, _unknown(values, keys, good), filtered=values.filtered
+            rows, good, _errors(values, keys, batch.column("key")), deleted, _unknown(values, keys, good), filtered=values.filtered
         )
 
     def _of_keys(self, keys: Decoded | None, good: pa.Array) -> dict[str, pa.Array]:
@@ -86,12 +86,18 @@ def _keys_of(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.set_column(batch.schema.get_field_index("value"), "value", batch.column("key"))
 
 
-def _errors(values: Decoded, keys: Decoded | None) -> tuple[BadRecord, ...]:
+def _errors(values: Decoded, keys: Decoded | None, raw_keys: pa.Array) -> tuple[BadRecord, ...]:
     if keys is None:
         return values.errors
     errors = {bad.index: bad for bad in values.errors}
     filtered = set(values.filtered.to_pylist())  # a heartbeat has a key of its own
-    errors |= {bad.index: replace(bad, error=ErrorClass.KEY) for bad in keys.errors if bad.index not in filtered}
+    for bad in keys.errors:
+        if bad.index in filtered:
+            continue
+        if raw_keys[bad.index].is_valid:
+            errors[bad.index] = replace(bad, error=ErrorClass.KEY)
+        else:  # what is wrong with the value says more, as of a table that was emptied
+            errors.setdefault(bad.index, replace(bad, reason="it has no key", error=ErrorClass.KEY))
     return tuple(errors[index] for index in sorted(errors))
 
 

@@ -61,11 +61,12 @@ class TombstoneDecoder:
     def _of_keys(self, batch: pa.RecordBatch) -> Decoded:
         keys = pa.array([self._as_object(key) for key in batch.column("key").to_pylist()], pa.binary())
         decoded = self._keys.decode(pa.RecordBatch.from_arrays([keys], names=["value"]))
-        errors = tuple(
-            BadRecord(bad.index, f"a deletion with a wrong key: {bad.reason}"[:REASON_LIMIT], ErrorClass.KEY)
-            for bad in decoded.errors
-        )
-        return Decoded(decoded.rows, decoded.good, errors)
+        errors = []
+        for bad in decoded.errors:
+            reason = bad.reason if keys[bad.index].is_valid else "there is none"
+            wrong = f"a deletion with a wrong key: {reason}"[:REASON_LIMIT]
+            errors.append(BadRecord(bad.index, wrong, ErrorClass.KEY))
+        return Decoded(decoded.rows, decoded.good, tuple(errors))
 
     def _as_object(self, key: bytes | None) -> bytes | None:
         if self._single is None or key is None or key.lstrip()[:1] == b"{":
