@@ -327,6 +327,19 @@ def test_a_key_may_have_its_schema_beside_it() -> None:
     assert [made.rows.to_pylist()[0][name] for name in ("id", "at")] == [4, NOON]
 
 
+@pytest.mark.parametrize(
+    ("field", "key", "value"),
+    [
+        ("id", {"schema": {"type": "int64"}, "payload": 4}, 4),
+        ("at", {"schema": {"type": "int64", "name": "io.debezium.time.MicroTimestamp"}, "payload": NOON_US}, NOON),
+        ("name", {"schema": {"type": "string"}, "payload": "ada"}, "ada"),
+    ],
+)
+def test_a_key_of_one_field_may_be_its_value_with_the_schema_beside_it(field: str, key: Any, value: Any) -> None:
+    made = decoded({**config(times={"at": "ms"}), "tombstones": [field]}, (key, change("d")))
+    assert made.rows.to_pylist()[0][field] == value
+
+
 def test_other_parts_of_the_envelope_become_columns() -> None:
     columns = {"op": "op", "lsn": "source.lsn", "told_at": "ts_ms", "txid": "transaction.id"}
     made = decoded(config(columns=columns), ({"id": 1}, change("c")), ({"id": 1}, change("d")))

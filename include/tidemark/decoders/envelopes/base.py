@@ -79,8 +79,8 @@ class JsonEnvelope(Protocol):
         """A record that was parsed, as ``struct`` describes it; raises ``Undecodable``."""
         ...
 
-    def opened_key(self, key: dict[str, Any]) -> dict[str, Any]:
-        """The fields of a key that was parsed."""
+    def opened_key(self, key: dict[str, Any], single: str | None) -> dict[str, Any]:
+        """The fields of a key that was parsed; ``single`` is the only one, which may stand there as its value alone."""
         ...
 
 

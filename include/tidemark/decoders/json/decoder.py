@@ -1,6 +1,7 @@
 """Opens the decoder of JSON records."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tidemark.decoders.base import Decoder
@@ -19,11 +20,13 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
     """
     row, limit = struct_of(config.get("schema")), config.get("max_list_bytes")
     unknown = on_unknown(config)
+    tombstones: Sequence[str] = config.get("tombstones", ())
     values: Decoder = JsonDecoder(row, limit, unknown)
     keys = JsonDecoder(row)
     if "envelope" in config:
         json = open_json(config["envelope"], row)
         read = JsonDecoder(json.struct, limit, unknown, json.opened)
         values = EnvelopeDecoder(read, open_envelope(config["envelope"], json.row))
-        keys = JsonDecoder(json.key, opened=json.opened_key)
-    return TombstoneDecoder(values, keys, config["tombstones"]) if config.get("tombstones") else values
+        single = tombstones[0] if len(tombstones) == 1 else None
+        keys = JsonDecoder(json.key, opened=partial(json.opened_key, single=single))
+    return TombstoneDecoder(values, keys, tombstones) if tombstones else values

@@ -80,11 +80,16 @@ class DebeziumJson:
             return part
         return {inner: part[inner] for inner in self._inner[name] & part.keys()}
 
-    def opened_key(self, key: dict[str, Any]) -> dict[str, Any]:
+    def opened_key(self, key: dict[str, Any], single: str | None) -> dict[str, Any]:
         """The fields of a key, which may have a schema beside it as records have."""
-        if key.keys() != {"schema", "payload"} or type(key["payload"]) is not dict:
+        if key.keys() != {"schema", "payload"}:
             return key
-        told: dict[str, Any] = _told(self._encoded, key["payload"], key["schema"])
+        payload, schema = key["payload"], key["schema"]
+        if type(payload) is not dict:
+            if single is None or type(schema) is not dict:
+                return key
+            payload, schema = {single: payload}, {"fields": [{**schema, "field": single}]}
+        told: dict[str, Any] = _told(self._encoded, payload, schema)
         return told
 
 
