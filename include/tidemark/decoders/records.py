@@ -61,7 +61,12 @@ class RecordDecoder:
         headers = [batch.column("headers").take(good).cast(HEADERS)] if self._headers else []
         rows = pa.RecordBatch.from_arrays([*of_keys.values(), *columns, *headers], schema=self._schema)
         return Decoded(
-            rows, good, _errors(values, keys, batch.column("key")), deleted, _unknown(values, keys, good), filtered=values.filtered
+            rows,
+            good,
+            _errors(values, keys, batch.column("key")),
+            deleted,
+            _unknown(values, keys, good),
+            filtered=values.filtered,
         )
 
     def _of_keys(self, keys: Decoded | None, good: pa.Array) -> dict[str, pa.Array]:

@@ -439,8 +439,8 @@ def _of_stale_rows(pipeline_name: str, newest: Sequence[NewestCounts]) -> list[P
             None,
             f"all rows of manifest {each.manifest_id} were stale in sink {sink}: a newer row of each key stood there",
             f"look at order_by of sink {sink}: when its numbers have started again, leave it out or name a column that "
-            "grows; without it, rows of another topic or partition stand there, which have no order with these: give "
-            f"the table one topic and the source its old partitions; then: tidemark replay {pipeline_name} --manifest {each.manifest_id}",
+            "grows; without order_by they are of another topic or partition, and those have no order; "
+            f"then: tidemark replay {pipeline_name} --manifest {each.manifest_id}",
             kind=State.STALE,
             cause=sink,
         )
