@@ -1,5 +1,6 @@
 """A table that is changed at random, as its change stream leaves it in each sink that keeps current rows."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -35,3 +36,26 @@ def test_a_table_is_what_its_change_stream_says_in_whatever_order_it_is_processe
     assert {key: comparable(dict(zip(COLUMNS, row, strict=True))) for key, row in copied.items()} == table.rows()
     assert world.json("objects", "demo", "--dead-letters") == []
     rows.finish()
+
+
+def test_what_tells_nothing_about_a_row_is_filtered_and_a_deletion_without_a_key_is_a_dead_letter(
+    make_table_world: Callable[..., TableWorld],
+) -> None:
+    """Records of one topic in whose shapes Debezium writes what is no row of a table."""
+    orders = {"connection": "warehouse", "table": "copied.orders", "key": ["id"], "auto_create": True}
+    settings = {"decode": DECODE, "sinks": [{"postgres": orders}], "event_time": {}, "on_error": "dead_letter"}
+    world = make_table_world(partitions=1, settings=settings)
+    row = {"id": 1, "state": "new"}
+    signal = {"op": "c", "after": {"id": "ad-hoc", "type": "execute-snapshot"}, "source": {"table": "debezium_signal"}}
+    world.send(json.dumps({"ts_ms": 1}), key=b'{"serverName": "shop"}')
+    world.send(json.dumps({"op": "m", "ts_ms": 1, "message": {"prefix": "a"}}), key=b'{"prefix": "a"}')
+    world.send(json.dumps(signal), key=b'{"id": "ad-hoc"}')
+    world.send(json.dumps({"op": "d", "after": None}), json.dumps({"op": "t", "after": None}))
+    world.send(json.dumps({"op": "c", "after": row}), json.dumps({"op": "d", "after": None}), key=b'{"id": 1}')
+    world.ok("run", "demo")
+    [manifest] = world.manifests()
+    names = ("read", "written", "filtered", "dead_lettered", "superseded", "stale")
+    assert [manifest["counts"][name] for name in names] == [7, 2, 3, 2, 1, 0]
+    assert world.query("SELECT id, _offset, _deleted FROM copied.orders") == [{"id": 1, "_offset": 6, "_deleted": True}]
+    assert world.ok("audit", "demo", "--deep") == ""
+    assert world.status()[0]["newest"]["filtered"] == 3
