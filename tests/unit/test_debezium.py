@@ -171,12 +171,16 @@ def test_what_is_no_envelope_is_an_error_that_says_why(record: dict[str, Any], r
         ("price", b64encode(PLACEHOLDER.encode()).decode()),
         ("tags", [PLACEHOLDER]),
         ("numbers", [ord(letter) for letter in PLACEHOLDER]),
+        ("days", [ord(letter) for letter in PLACEHOLDER]),  # of date[]
+        ("tags", ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"]),  # of uuid[]
+        ("name", PLACEHOLDER.encode().hex()),
+        ("inner", {"text": "AQEAACDmEAAAAAAA/IPXl8EAAAD8g9eXwQ=="}),  # of a geometry
         ("parts", {PLACEHOLDER: PLACEHOLDER}),
         ("inner", {"text": PLACEHOLDER}),
     ],
 )
 def test_a_placeholder_of_any_type_is_an_error_that_says_what_helps(field: str, value: Any) -> None:
-    schema = f"{SCHEMA}, numbers ARRAY<BIGINT>, parts MAP<STRING,STRING>, inner STRUCT<text STRING>"
+    schema = f"{SCHEMA}, numbers ARRAY<BIGINT>, days ARRAY<DATE>, parts MAP<STRING,STRING>, inner STRUCT<text STRING>"
     settings = {**config(), "schema": schema}
     made = decoded(settings, ({"id": 1}, change("u", name="b")), ({"id": 1}, change("u", **{field: value})))
     [bad] = made.errors
@@ -186,6 +190,9 @@ def test_a_placeholder_of_any_type_is_an_error_that_says_what_helps(field: str, 
 def test_the_placeholder_can_be_another_text() -> None:
     settings = config(unavailable_value="(none)")
     made = decoded(settings, ({"id": 1}, change("u", name="(none)")), ({"id": 1}, change("u", name=PLACEHOLDER)))
+    assert ([bad.index for bad in made.errors], made.good.to_pylist()) == ([0], [1])
+    of_bytes = {**config(unavailable_value="é"), "schema": "id BIGINT NOT NULL, numbers ARRAY<INT>"}
+    made = decoded(of_bytes, ({"id": 1}, change("u", numbers=[-61, -87])), ({"id": 1}, change("u", numbers=[233])))
     assert ([bad.index for bad in made.errors], made.good.to_pylist()) == ([0], [1])
 
 
