@@ -25,6 +25,7 @@ from tidemark.decoders.envelopes.debezium.encoded import (
     NoNumber,
 )
 from tidemark.decoders.envelopes.debezium.units import Unit
+from tidemark.decoders.json.settings import Settings
 from tidemark.decoders.json_shapes.shapes import Misfit, Shape
 from tidemark.decoders.registry import open_decoder
 from tidemark.errors import ConfigurationError
@@ -129,6 +130,22 @@ def test_a_deletion_without_a_key_is_an_error_of_its_key() -> None:
 def test_records_that_tell_nothing_about_a_row_are_filtered(record: dict[str, Any], with_schema: bool) -> None:
     made = decoded(config(), (None, beside([], record) if with_schema else record))
     assert (made.filtered.to_pylist(), made.errors) == ([0], ())
+
+
+@pytest.mark.parametrize("headers", [False, True])
+@pytest.mark.parametrize("format_of_key", ["json", "avro"])
+def test_a_deletion_is_one_beside_keys_of_any_format(format_of_key: str, headers: bool) -> None:
+    key_schema = "id BIGINT NOT NULL" if format_of_key == "json" else KEY
+    made = Settings.model_validate(
+        {"format": "json", "schema": SCHEMA, "tombstones": ["id"], "envelope": "debezium", "headers": headers,
+         "key": {"format": format_of_key, "schema": key_schema}}
+    )  # fmt: skip
+    keys = [text({"id": number}) if format_of_key == "json" else avro(KEY, {"id": number}) for number in (1, 2, 1)]
+    values = [text(change("d")), None, text(change("c"))]
+    rows = open_decoder(made.record_order()).decode(batch(list(zip(keys, values, strict=True))))
+    assert rows.errors == ()
+    assert rows.deleted.to_pylist() == [True, True, False]
+    assert rows.rows.column("id").to_pylist() == rows.rows.column("key_id").to_pylist() == [1, 2, 1]
 
 
 def test_an_emptied_table_is_an_error_unless_the_file_says_skip() -> None:

@@ -35,9 +35,11 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
         return open_values(config)
     from tidemark.decoders.records import RecordDecoder
 
-    keys = None if key is None else open_values(key)
-    tombstones = () if key is None else config.get("tombstones", ())
-    return RecordDecoder(open_values(config), keys, headers=headers, tombstones=tombstones)
+    if key is None:
+        return RecordDecoder(open_values(config), None, headers=headers)
+    # With a decoder of keys a deletion is a row of the whole record; the decoder of values must not make it one before.
+    values = open_values({name: option for name, option in config.items() if name != "tombstones"})
+    return RecordDecoder(values, open_values(key), headers=headers, tombstones=config.get("tombstones", ()))
 
 
 def _of_topics(entries: Sequence[Mapping[str, Any]]) -> Decoder:
