@@ -20,8 +20,9 @@ every earlier one of the partition in this task: a record that comes twice or ou
 ``read``, and the driver must block. ``gaps`` are half-open, between the offsets read here, and at most ``GAP_LIMIT``
 of them; ``gap_count`` counts all. ``decoded`` counts what the decoder could read; a record that it read but that has no
 valid event time is also ``dead_lettered``. ``filtered`` and ``deduplicated`` count the records of which transforms say
-that they took the last row away. Hours are of the event time, in UTC; ``late`` ones came into their topic after the
-allowed lateness. A partition of which only records before its range were read has an entry, too: all counts are 0.
+that they took the last row away; ``filtered`` also those that tell nothing about a row, as their envelope says. Hours
+are of the event time, in UTC; ``late`` ones came into their topic after the allowed lateness. A partition of which only
+records before its range were read has an entry, too: all counts are 0.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
