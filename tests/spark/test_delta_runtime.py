@@ -22,7 +22,7 @@ def test_spark_reads_a_table_and_its_optimize_and_vacuum_are_survived_and_its_re
     for number in range(3):
         world.produce(30, bad_every=13)
         world.ok("run", "demo", "--run-key", str(number))
-    before, version = world.rows(), world.loaded().version()
+    before = world.rows()
     read, [[late]], _, _, again = by_spark(world, ROWS, AT, "OPTIMIZE {table}", "VACUUM {table} RETAIN 0 HOURS", ROWS)
     assert Counter(map(tuple, read)) == Counter(map(tuple, again)) == before
     assert late == sum(row["at"].hour >= 1 for row in world.all_rows()), "no file is skipped that has such a row"
@@ -30,6 +30,7 @@ def test_spark_reads_a_table_and_its_optimize_and_vacuum_are_survived_and_its_re
     assert "unchanged" in world.here("replay", "demo", "--manifest", "1").stderr
     world.settings["decode"] = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, k BIGINT"}
     world.write_pipeline()
+    version = world.loaded().version()
     world.ok("replay", "demo", "--manifest", "2")
     world.assert_complete()
     [again, _] = by_spark(world, ROWS, f"RESTORE TABLE {{table}} TO VERSION AS OF {version}")

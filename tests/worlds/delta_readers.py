@@ -20,6 +20,8 @@ def by_spark(world: DeltaWorld, *statements: str) -> list[list[list[Any]]]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
         "spark.databricks.delta.retentionDurationCheck.enabled": "false",  # VACUUM removes at once
     }
     named = [statement.format(table=f"delta.`{world.location}`") for statement in statements]
