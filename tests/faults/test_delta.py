@@ -168,3 +168,22 @@ def test_F4_a_commit_to_a_bucket_without_an_answer_is_looked_for_in_the_table(
     assert done.exit_code in (0, 1)
     proxy.disarm()
     in_bucket.finish()
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["no table", "a table"])
+def test_what_the_store_refuses_has_its_words_and_doctor_finds_it_first(
+    in_bucket: DeltaWorld, proxy: S3Proxy, there: bool
+) -> None:
+    if there:
+        in_bucket.ok("run", "demo", "--run-key", "one")
+        in_bucket.produce(10)
+    assert "(tried)" in in_bucket.ok("doctor", "demo")
+    proxy.arm(Rule(Answer.REFUSED, times=-1, status=403, code="AccessDenied"))
+    for words in (("doctor", "demo"), ("run", "demo", "--run-key", "two")):
+        done = in_bucket.here(*words)
+        assert done.exit_code == 1
+        assert "AccessDenied" in done.stdout + done.stderr
+        assert "give these keys s3:ListBucket" in done.stdout + done.stderr
+    proxy.disarm()
+    in_bucket.ok("run", "demo", "--run-key", "two")
+    in_bucket.assert_complete()

@@ -156,13 +156,13 @@ class DeltaOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         return stored_columns(decode, transforms, keyed=self.table.rows.keyed)
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
-        table = self.table.check(self._stored_columns(decode, transforms), change=False)
         key = f"_staging/doctor-{uuid4().hex}"
         try:
             self.store.put_if_absent(key, b"probe")
             self.store.move(key, f"{key}-moved", len(b"probe"))
         finally:
             self.store.delete([key, f"{key}-moved"])
+        table = self.table.check(self._stored_columns(decode, transforms), change=False)
         tried = "objects can be created once, moved and removed (tried)"
         if table is None:
             yield ok(self.name, f"{tried}; the first attempt creates the table")

@@ -52,7 +52,7 @@ class DeltaTarget:
         self.store = store
         self.rows = _rows(settings, store)
         self._settings = settings
-        self._client = DeltaClient(settings, lookup)
+        self._client = DeltaClient(settings, store, lookup)
         # Of the attempt that is prepared, when rows have a version: topic, partition and log generation of each range.
         self.generations: list[tuple[str, int, int]] = []
         self._known: tuple[str, TableEvidence] | None = None
