@@ -263,3 +263,15 @@ def test_a_renamed_pipeline_and_a_renamed_sink_go_on(make_delta_world: Make) -> 
     world.produce(40)
     world.ok("run", "orders")
     world.assert_complete()
+
+
+def test_a_file_that_the_table_names_and_somebody_has_removed_is_missed_without_reading_any(world: DeltaWorld) -> None:
+    world.ok("retry", "demo")
+    removed = world.keys("_manifest_id=1/")[0]
+    Path(world.location, removed).unlink()
+    for words in (("audit", "demo"), ("audit", "demo", "--deep")):
+        audited = world.here(*words)
+        assert audited.exit_code == 1
+        assert f"manifest 1: {removed}, which the table names, is missing, or has another size" in audited.stdout
+    world.ok("replay", "demo", "--manifest", "1")
+    world.assert_complete()

@@ -198,9 +198,10 @@ def rows_at(
     return rows
 
 
-def missing_file(store: ObjectStore, files: Iterable[TableFile]) -> str | None:
-    """What is wrong when one of the files that the table names is not there as it was written."""
+def missing_file(sizes: Mapping[str, int], files: Iterable[TableFile]) -> str | None:
+    """What is wrong when one of the files that the table names is not there as it was written; ``sizes`` has what is in
+    the store."""
     for file in files:
-        if store.size(file.path) != file.bytes:
+        if sizes.get(file.path) != file.bytes:
             return f"{file.path}, which the table names, is missing, or has another size"
     return None

@@ -190,7 +190,7 @@ class KeyRows(PublishedRows):
 
     def differences(self, table: DeltaTable, expected: Expected, ledger: Ledger, *, deep: bool) -> Iterator[Problem]:
         files = self.files(table)
-        missing = missing_file(self.store, files)
+        missing = missing_file(dict(self.store.list()), files)
         if missing is not None:
             yield Problem(None, missing, "restore it, or the table; there is no other copy of rows that are current")
         elif deep:

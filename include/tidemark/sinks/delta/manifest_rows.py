@@ -82,6 +82,7 @@ class ManifestRows(PublishedRows):
     def differences(self, table: DeltaTable, expected: Expected, ledger: Ledger, *, deep: bool) -> Iterator[Problem]:
         """The log says how many rows each manifest has; deep, one manifest is in memory at a time."""
         evidence = ledger.evidence()
+        sizes = dict(self.store.list())  # in one go: to ask for each file would take hours in a bucket with many
         files: dict[int, list[TableFile]] = {}
         for file in self.files(table):
             files.setdefault(file.value, []).append(file)
@@ -96,7 +97,8 @@ class ManifestRows(PublishedRows):
             written = _in_table(StagedAttempt(manifest.id, publication.attempt, parts))
             of_manifest = files.get(manifest.id, [])
             audited = _Audited(ledger.pipeline_name, manifest, publication, of_manifest, written, self.store)
-            yield from audited.differences(deep=deep)
+            missing = missing_file(sizes, of_manifest)
+            yield from audited.differences(missing, deep=deep)
 
     def located(
         self, table: DeltaTable, ledger: Ledger, manifest: Manifest, published: Publication, at: TopicPartition,
@@ -136,8 +138,8 @@ class _Audited:
         self._store = store
         self._replay = f"tidemark replay {pipeline_name} --manifest {manifest.id}"
 
-    def differences(self, *, deep: bool) -> Iterator[Problem]:
-        missing = missing_file(self._store, self._files)
+    def differences(self, missing: str | None, *, deep: bool) -> Iterator[Problem]:
+        """``missing`` names a file that is not there."""
         if missing is not None:
             yield self._problem(missing)
         elif deep:

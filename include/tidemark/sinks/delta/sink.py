@@ -23,7 +23,7 @@ from tidemark.model.offsets import Range, TopicPartition, range_from
 from tidemark.model.order import TransformOrder
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import MALFORMED, ObjectKind, Receipt
-from tidemark.paths import RECORDS, RecordName, staging_folder
+from tidemark.paths import RECORDS, STAGING, RecordName, manifest_staging, staging_folder
 from tidemark.sinks.base import Contents, Expected, Fence, Mark, Position, Record, Sink, Work, WriteMode
 from tidemark.sinks.capabilities import KeepsDeadLetterFiles, MayBeRolledBack, NamedFile, NamesFiles
 from tidemark.sinks.delta.audit import differences_of_delta
@@ -156,7 +156,7 @@ class DeltaOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         return stored_columns(decode, transforms, keyed=self.table.rows.keyed)
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
-        key = f"_staging/doctor-{uuid4().hex}"
+        key = f"{STAGING}/doctor-{uuid4().hex}"
         try:
             self.store.put_if_absent(key, b"probe")
             self.store.move(key, f"{key}-moved", len(b"probe"))
@@ -171,7 +171,7 @@ class DeltaOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
 
     def wait_for_lower(self, manifest_id: int) -> None:
         """Makes the commit of a lower attempt fail, if one may be about to commit."""
-        if self.store.folders(f"_staging/{manifest_id:010d}"):
+        if self.store.folders(manifest_staging(manifest_id)):
             self.table.fence()
 
     def put(self, receipt: Receipt, record: Record, fence: Fence, mark: Mark) -> None:
