@@ -18,12 +18,13 @@ from deltalake import DeltaTable
 from tidemark.model.manifest import Counts, Manifest, Publication
 from tidemark.model.offsets import TopicPartition
 from tidemark.model.problem import Problem
-from tidemark.model.receipt import ObjectKind, Receipt
+from tidemark.model.receipt import Receipt
 from tidemark.positions import positions
 from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.column_names import IS_DELETED, MANIFEST_ID, TOPIC_PARTITION
 from tidemark.sinks.current_rows.audit import differences_of_current_rows
 from tidemark.sinks.current_rows.columns import ATTEMPT
+from tidemark.sinks.current_rows.located import replaced_row, standing_row
 from tidemark.sinks.current_rows.merge import KeyedRows, Merge, Merged
 from tidemark.sinks.current_rows.standing_rows import StandingRows
 from tidemark.sinks.delta.buckets import BUCKET
@@ -41,7 +42,7 @@ from tidemark.sinks.delta.files import (
 from tidemark.sinks.delta.properties import BUCKETS, KEY, refuse_other_property
 from tidemark.sinks.delta.published_rows import Action, PublishedRows, StagedAttempt, TableChanges
 from tidemark.sinks.delta.writer import bucket_of
-from tidemark.sinks.located import Located, RecordStatus
+from tidemark.sinks.located import Located
 from tidemark.sinks.staging.held_rows import GROUP_ROWS, TASK_BYTES
 from tidemark.sinks.staging.staged_parquet import StagedParquet
 from tidemark.storage.base import Move, ObjectStore
@@ -215,16 +216,10 @@ class KeyRows(PublishedRows):
             return None
         row = max(rows, key=lambda each: each[ATTEMPT] or 0)
         key = {name: row[name] for name in self._key}
-        what = "a row that marks its key as deleted" if row[IS_DELETED] else "a row"
-        return Located(ledger.name, row[ATTEMPT], RecordStatus.HELD, what, ObjectKind.DATA, ledger.target, key)
+        return standing_row(ledger, key, row[ATTEMPT], is_deleted=row[IS_DELETED])
 
     def replaced_by(self, ledger: Ledger, published: Publication) -> Located | None:
-        counts = published.counts
-        what = (
-            f"a newer row of its key is in {ledger.target} ({counts.superseded:,} rows of the manifest had a newer row "
-            f"in the manifest, {counts.stale:,} in the table; any row may have been replaced since)"
-        )
-        return Located(ledger.name, published.attempt, RecordStatus.REPLACED, what, place=ledger.target)
+        return replaced_row(ledger, published)
 
 
 class _Rewrite:

@@ -17,8 +17,8 @@ from tidemark.model.order import Order, SinkOrder
 from tidemark.model.reasons import without_values
 from tidemark.model.receipt import ObjectKind
 from tidemark.paths import dead_letter_folder
-from tidemark.sinks.column_names import EVENT_TIME, IS_DELETED, MANIFEST_ID, stored_names
-from tidemark.sinks.current_rows.columns import ATTEMPT, LOG_GENERATION
+from tidemark.sinks.column_names import EVENT_TIME, MANIFEST_ID, stored_names
+from tidemark.sinks.current_rows.versioned import with_version
 from tidemark.sinks.delta.buckets import buckets_of
 from tidemark.sinks.staging.grouping import HASH_COLUMNS, grouped
 from tidemark.sinks.staging.partitioned_writer import PartitionedWriter, Target
@@ -92,18 +92,12 @@ class DeltaWriter(PartitionedWriter):
             return rows
         before = rows.schema.remove_metadata()
         rows = rows.rename_columns(stored_names(rows.schema.names))
-        rows = self._with_version(target, rows) if self._key_columns else rows.drop_columns([MANIFEST_ID])
+        if self._key_columns:
+            rows = with_version(rows, self._generations[target.topic, target.partition], self._attempt)
+        else:
+            rows = rows.drop_columns([MANIFEST_ID])
         stored = rows.cast(pa.schema([self._columns.field(name) for name in rows.schema.names]))
         return stored.replace_schema_metadata({ROWS: encoded_schema(before).encode()})
-
-    def _with_version(self, target: Target, rows: pa.Table) -> pa.Table:
-        """Rows with what their version has beside their place, and whether they mark their key as deleted."""
-        if IS_DELETED not in rows.schema.names:
-            rows = rows.append_column(IS_DELETED, pa.repeat(pa.scalar(False), rows.num_rows))
-        generation = self._generations[target.topic, target.partition]
-        for name, number in ((LOG_GENERATION, generation), (ATTEMPT, self._attempt)):
-            rows = rows.append_column(name, pa.repeat(pa.scalar(number, pa.int32()), rows.num_rows))
-        return rows
 
     def _part(self, file: StagedFile, target: Target) -> StagedPart:
         dead = target.kind is ObjectKind.DEAD_LETTER

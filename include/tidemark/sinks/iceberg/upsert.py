@@ -22,13 +22,14 @@ from tidemark.errors import SinkRefused, TidemarkError
 from tidemark.model.manifest import Counts, Manifest, Publication
 from tidemark.model.offsets import TopicPartition
 from tidemark.model.problem import Problem
-from tidemark.model.receipt import ObjectKind, PublishedObject, Receipt
+from tidemark.model.receipt import PublishedObject, Receipt
 from tidemark.positions import positions
 from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.capabilities import NamedFile
 from tidemark.sinks.column_names import IS_DELETED, MANIFEST_ID
 from tidemark.sinks.current_rows.audit import differences_of_current_rows
 from tidemark.sinks.current_rows.columns import ATTEMPT
+from tidemark.sinks.current_rows.located import replaced_row, standing_row
 from tidemark.sinks.current_rows.merge import KeyedRows, Merge
 from tidemark.sinks.current_rows.standing_rows import StandingRows
 from tidemark.sinks.iceberg.change import FileChanges
@@ -43,7 +44,7 @@ from tidemark.sinks.iceberg.position_deletes import (
 )
 from tidemark.sinks.iceberg.staged import data_folder
 from tidemark.sinks.iceberg.table_rows import Publishing, TableRows
-from tidemark.sinks.located import Located, RecordStatus
+from tidemark.sinks.located import Located
 
 R = TypeVar("R")
 ROWS_AT_ONCE = 1_000_000  # whose keys and versions are in memory, when files are smaller
@@ -184,16 +185,10 @@ class CurrentRows(TableRows):
             return None
         row = max(rows, key=lambda each: each[ATTEMPT] or 0)
         key = {name: row[name] for name in self._key}
-        what = "a row that marks its key as deleted" if row[IS_DELETED] else "a row"
-        return Located(ledger.name, row[ATTEMPT], RecordStatus.HELD, what, ObjectKind.DATA, ledger.target, key)
+        return standing_row(ledger, key, row[ATTEMPT], is_deleted=row[IS_DELETED])
 
     def replaced_by(self, ledger: Ledger, published: Publication) -> Located | None:
-        counts = published.counts
-        what = (
-            f"a newer row of its key is in {ledger.target} ({counts.superseded:,} rows of the manifest had a newer row "
-            f"in the manifest, {counts.stale:,} in the table; any row may have been replaced since)"
-        )
-        return Located(ledger.name, published.attempt, RecordStatus.REPLACED, what, place=ledger.target)
+        return replaced_row(ledger, published)
 
 
 def _tasks_beside(table: Table, staged: Sequence[DataFile]) -> list[FileScanTask]:

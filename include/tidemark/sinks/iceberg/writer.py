@@ -20,8 +20,8 @@ from tidemark.errors import SinkRefused
 from tidemark.model.order import Order, SinkOrder
 from tidemark.model.reasons import without_values
 from tidemark.model.receipt import ObjectKind
-from tidemark.sinks.column_names import EVENT_TIME, IS_DELETED, stored_names
-from tidemark.sinks.current_rows.columns import ATTEMPT, LOG_GENERATION
+from tidemark.sinks.column_names import EVENT_TIME, stored_names
+from tidemark.sinks.current_rows.versioned import with_version
 from tidemark.sinks.iceberg.staged import PARTITION, SPEC, data_folder
 from tidemark.sinks.staging.grouping import HASH_COLUMNS, grouped
 from tidemark.sinks.staging.partitioned_writer import PartitionedWriter, Target
@@ -83,19 +83,10 @@ class IcebergWriter(PartitionedWriter):
             return rows
         rows = rows.rename_columns(stored_names(rows.schema.names))
         if self._generations:
-            rows = self._with_version(target, rows)
+            rows = with_version(rows, self._generations[target.topic, target.partition], self._attempt)
         fields = [self._columns.field(name) for name in rows.schema.names]
         footer = {PARTITION: target.place.encode(), SPEC: str(self._spec.spec_id).encode()}
         return rows.cast(pa.schema(fields)).replace_schema_metadata(footer)
-
-    def _with_version(self, target: Target, rows: pa.Table) -> pa.Table:
-        """Rows with what their version has beside their place, and whether they mark their key as deleted."""
-        if IS_DELETED not in rows.schema.names:
-            rows = rows.append_column(IS_DELETED, pa.repeat(pa.scalar(False), rows.num_rows))
-        generation = self._generations[target.topic, target.partition]
-        for name, number in ((LOG_GENERATION, generation), (ATTEMPT, self._attempt)):
-            rows = rows.append_column(name, pa.repeat(pa.scalar(number, pa.int32()), rows.num_rows))
-        return rows
 
     def _key(self, target: Target, number: int) -> str:
         folder = self._data if target.kind is ObjectKind.DATA else self._dead

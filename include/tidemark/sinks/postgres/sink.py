@@ -21,6 +21,7 @@ from tidemark.model.order import TransformOrder
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind, Receipt
 from tidemark.sinks.base import Contents, Expected, Sink, Work, WriteMode
+from tidemark.sinks.current_rows.located import replaced_row, standing_row
 from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.postgres.audit import differences_of_table
 from tidemark.sinks.postgres.columns import columns_for, names, staged_columns, type_of
@@ -142,18 +143,12 @@ class PostgresOutput(MarkedOutput):
         row = self._table.row_at(self.config.key, *place)
         if row is not None:
             key = {name: row[name] for name in self.config.key}
-            what = "a row that marks its key as deleted" if row["_deleted"] else "a row"
-            return Located(self.name, row["_attempt"], RecordStatus.HELD, what, ObjectKind.DATA, self.target, key)
-        attempt, counts = published.attempt, published.counts
+            return standing_row(self._ledger, key, row["_attempt"], is_deleted=row["_deleted"])
         reason = self._table.dead_letter_at(*place)
         if reason is not None:
             what = f"a dead letter: {reason}"
-            return Located(self.name, attempt, RecordStatus.HELD, what, ObjectKind.DEAD_LETTER, DEAD_LETTERS)
-        what = (
-            f"a newer row of its key is in {self.target} ({counts.superseded:,} rows of the manifest had a newer row "
-            f"in the manifest, {counts.stale:,} in the table; any row may have been replaced since)"
-        )
-        return Located(self.name, attempt, RecordStatus.REPLACED, what, place=self.target)
+            return Located(self.name, published.attempt, RecordStatus.HELD, what, ObjectKind.DEAD_LETTER, DEAD_LETTERS)
+        return replaced_row(self._ledger, published)
 
 
 def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:

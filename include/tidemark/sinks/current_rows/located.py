@@ -1,0 +1,23 @@
+"""Says where the row of a record is in a table of current rows, or that a newer one of its key took its place."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidemark.model.manifest import Publication
+from tidemark.model.receipt import ObjectKind
+from tidemark.sinks.base import Ledger
+from tidemark.sinks.located import Located, RecordStatus
+
+
+def standing_row(ledger: Ledger, key: Mapping[str, Any], attempt: int, *, is_deleted: bool) -> Located:
+    what = "a row that marks its key as deleted" if is_deleted else "a row"
+    return Located(ledger.name, attempt, RecordStatus.HELD, what, ObjectKind.DATA, ledger.target, dict(key))
+
+
+def replaced_row(ledger: Ledger, published: Publication) -> Located:
+    counts = published.counts
+    what = (
+        f"a newer row of its key is in {ledger.target} ({counts.superseded:,} rows of the manifest had a newer row "
+        f"in the manifest, {counts.stale:,} in the table; any row may have been replaced since)"
+    )
+    return Located(ledger.name, published.attempt, RecordStatus.REPLACED, what, place=ledger.target)
