@@ -21,7 +21,7 @@ from tidemark.paths import ObjectName, RecordName
 MakeWorld = Callable[..., World]
 MakeTableWorld = Callable[..., TableWorld]
 REPLAY = "next: tidemark replay demo --manifest 2"
-COUNTS = Counts(read=10, invisible=2, written=8, dead_lettered=2)
+COUNTS = Counts(read=10, invisible=2, written=8, dead_lettered=2, unknown_fields=8)
 KEY = "raw/{topic}/2024/03/01/"
 UNPUBLISHED = ("run", "demo"), "publish.before_record:kill9"
 MERGED = ("run", "demo"), "publish.before_mark:kill9"

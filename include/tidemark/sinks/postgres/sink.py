@@ -116,12 +116,17 @@ class PostgresOutput(MarkedOutput):
         }
 
     def _version(self, rows: str) -> list[sql.Composable]:
-        """The columns of a version in their order; text is compared by bytes, whatever the database's language is."""
+        """The columns of a version in their order; text is compared by bytes, whatever the database's language is.
+
+        A standing row has no value of ``order_by`` when it is older than that column: then it is older than any other.
+        """
         texts = {"_topic", *(field.name for field in self._data if type_of(field.type) == "text")}
         columns = [self.config.order_by] if self.config.order_by else []
+        has_order = [sql.SQL("{} IS NOT NULL").format(sql.Identifier(rows, column)) for column in columns]
         columns += [*_RECORD, "_attempt"]
         by_bytes = {True: sql.SQL(' COLLATE "C"'), False: sql.SQL("")}
-        return [sql.SQL("{}{}").format(sql.Identifier(rows, column), by_bytes[column in texts]) for column in columns]
+        values = [sql.SQL("{}{}").format(sql.Identifier(rows, column), by_bytes[column in texts]) for column in columns]
+        return [*has_order, *values]
 
     def same(self, before: Receipt, now: Receipt) -> bool:
         """Whether the table has every key that is staged now, in this version or a newer one."""
