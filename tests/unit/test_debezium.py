@@ -395,6 +395,7 @@ def test_unknown_fields_of_a_record_that_its_envelope_makes_a_dead_letter_do_not
     [
         (config(times={"more": "us"}), "times names more"),
         (config(times={"name": "us"}), "times names name"),
+        (config(times={"day": "ms"}), "has ms for day"),
         (config(columns={"name": "op"}), "name"),
         ({**config(), "envelope": {"kind": "maxwell"}}, "'maxwell'"),
     ],

@@ -39,11 +39,17 @@ class DebeziumJson:
 
     def __init__(self, config: Mapping[str, Any], row: Struct) -> None:
         times = {name: Unit(unit) for name, unit in config.get("times", {}).items()}
-        for name in times:
-            if not any(field.name == name and _has_times(field.shape) for field in row.fields):
+        shapes = {field.name: field.shape for field in row.fields}
+        for name, unit in times.items():
+            if name not in shapes or not _has_times(shapes[name]):
                 raise ConfigurationError(
                     f"decode.envelope.times names {name}, which is no DATE or TIMESTAMP of the schema, and holds none",
                     next_step="correct its name, or its type in decode.schema",
+                )
+            if isinstance(shapes[name], Day) and unit is not Unit.DAYS:
+                raise ConfigurationError(
+                    f"decode.envelope.times has {unit.value} for {name}, and a number in a DATE is always days",
+                    next_step="give it the type TIMESTAMP in decode.schema, or leave it out of times",
                 )
         texts = PlaceholderFinder(config.get("unavailable_value", PLACEHOLDER)).texts
         encoding = _Encoding(base64=config.get("decimals", "base64") == "base64", placeholders=texts)
