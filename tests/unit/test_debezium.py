@@ -109,6 +109,13 @@ def test_a_deletion_without_a_tombstone_and_a_tombstone_without_a_deletion_are_d
     ]  # fmt: skip
 
 
+def test_a_key_of_several_values_is_an_error_of_its_key() -> None:
+    records = [(b'1, "more": 2', text(change("d"))), (b"2", text(change("d"))), (b'{"id": 3, "more": 2}', None)]
+    made = open_decoder(config()).decode(batch(records))
+    assert [(bad.index, bad.error, "more content" in bad.reason) for bad in made.errors] == [(0, ErrorClass.KEY, True)]
+    assert made.rows.column("id").to_pylist() == [2, 3]
+
+
 def test_a_deletion_without_a_key_is_an_error_of_its_key() -> None:
     made = decoded(config(), (None, change("d")))
     assert [(bad.error, "wrong key: there is none" in bad.reason) for bad in made.errors] == [(ErrorClass.KEY, True)]

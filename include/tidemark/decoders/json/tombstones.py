@@ -59,14 +59,22 @@ class TombstoneDecoder:
         )
 
     def _of_keys(self, batch: pa.RecordBatch) -> Decoded:
-        keys = pa.array([self._as_object(key) for key in batch.column("key").to_pylist()], pa.binary())
+        given = batch.column("key").to_pylist()
+        objects = [self._as_object(key) for key in given]
+        keys = pa.array(objects, pa.binary())
         decoded = self._keys.decode(pa.RecordBatch.from_arrays([keys], names=["value"]))
-        errors = []
+        # A field beside the one that was written around a value: the key is several values, and no JSON.
+        several = {at for at in _with_unknown(decoded) if objects[at] != given[at]}
+        alone = pa.array([at not in several for at in decoded.good.to_pylist()], pa.bool_())
+        errors = [
+            BadRecord(at, "a deletion with a wrong key: not JSON: more content after the first value", ErrorClass.KEY)
+            for at in several
+        ]
         for bad in decoded.errors:
             reason = bad.reason if keys[bad.index].is_valid else "there is none"
             wrong = f"a deletion with a wrong key: {reason}"[:REASON_LIMIT]
             errors.append(BadRecord(bad.index, wrong, ErrorClass.KEY))
-        return Decoded(decoded.rows, decoded.good, tuple(errors))
+        return Decoded(decoded.rows.filter(alone), decoded.good.filter(alone), tuple(errors))
 
     def _as_object(self, key: bytes | None) -> bytes | None:
         if self._single is None or key is None or key.lstrip()[:1] == b"{":
@@ -74,3 +82,8 @@ class TombstoneDecoder:
         if pa.types.is_string(self._single.type) and key.lstrip()[:1] != b'"':
             key = json.dumps(key.decode(errors="surrogateescape")).encode()
         return b"{%s: %s}" % (json.dumps(self._single.name).encode(), key)
+
+
+def _with_unknown(decoded: Decoded) -> list[int]:
+    """The records that have fields which the schema has not."""
+    return [] if decoded.unknown is None else decoded.unknown.records.to_pylist()
