@@ -6,9 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from tidemark.sinks.current_rows.merge import KeyedRows, Merge
 
 COLUMNS = pa.schema(
@@ -138,6 +139,7 @@ def attempts(draw: st.DrawFn) -> list[list[list[Row]]]:
     return made
 
 
+@settings(max_examples=draws(100))
 @given(made=attempts(), ordered=st.booleans(), data=st.data())
 def test_any_sequence_of_attempts_gives_the_rows_and_the_counts_of_postgresql(
     made: list[list[list[Row]]], ordered: bool, data: st.DataObject
@@ -148,6 +150,7 @@ def test_any_sequence_of_attempts_gives_the_rows_and_the_counts_of_postgresql(
         assert lake.rows == plain.rows
 
 
+@settings(max_examples=draws(50))
 @given(made=attempts(), ordered=st.booleans(), data=st.data())
 def test_the_table_is_the_same_in_whatever_order_and_however_often_manifests_are_merged(
     made: list[list[list[Row]]], ordered: bool, data: st.DataObject

@@ -221,3 +221,12 @@ def test_a_key_and_its_order_must_fit_the_columns(changed: dict[str, Any], messa
 def test_a_key_decides_the_output_and_a_table_without_one_has_the_fingerprint_it_had() -> None:
     assert settings().decides_output() == "{}"
     assert settings(key=["id"]).decides_output() == '{"key":["id"]}'
+
+
+def test_an_order_that_deletions_lack_is_refused_with_the_way_out() -> None:
+    schema = "id BIGINT NOT NULL, version BIGINT NOT NULL"
+    rows = Json.model_validate({"format": "json", "schema": schema, "tombstones": ["id"]}).rows()
+    assert rows is not None
+    problem = settings(key=["id"], order_by="version").problem_with(rows)
+    assert problem is not None
+    assert problem.startswith("may not order by version: a deletion has no such field; write order_by: _timestamp")

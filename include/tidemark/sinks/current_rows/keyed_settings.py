@@ -95,13 +95,13 @@ class KeyedSettings(Section):
             return None
         if self.order_by not in types:
             return f"has no column {self.order_by} to order by; allowed: {', '.join([SOURCE_TIMESTAMP, *types])}"
+        if rows.tombstone_fields() and self.order_by not in rows.tombstone_fields():
+            return (
+                f"may not order by {self.order_by}: a deletion has no such field; write order_by: {SOURCE_TIMESTAMP}, "
+                "or leave it out"
+            )
         if self.order_by not in never_null:
             return f"may not order by {self.order_by}: {NULLABLE}"
         if types[self.order_by].startswith(("list", "struct", "map")):
             return f"may not order by {self.order_by}: it is {types[self.order_by]}"
-        if rows.tombstone_fields() and self.order_by not in rows.tombstone_fields():
-            return (
-                f"may not order by {self.order_by}: a tombstone has no such field; write order_by: {SOURCE_TIMESTAMP}, "
-                "or leave it out"
-            )
         return None

@@ -157,6 +157,6 @@ class EncodedExact(Exact):
 def of_text(text: str) -> Decimal | None:
     """A decimal of its digits; None when it is not one."""
     try:
-        return Decimal(text) if len(text) <= _DECIMAL_TEXT and text.isascii() else None
+        return Decimal(text) if "_" not in text and len(text) <= _DECIMAL_TEXT and text.isascii() else None
     except ArithmeticError:
         return None
