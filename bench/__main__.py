@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from bench import commits, decoding, fleet, flink, ledger, pages, planning, report, sinks, streams, wide
+from bench import commits, current_rows, decoding, fleet, flink, ledger, pages, planning, report, sinks, streams, wide
 from bench.records import ALLOWED_LATENESS_S, HOURS, PARTITIONS, SCHEMA, SMALL_MESSAGES, messages
 from bench.timed import Timing, timed
 from sandbox.bootstrap.checkout import CHECKOUT, STATE
@@ -36,7 +36,7 @@ MESSAGES, QUICK_MESSAGES = 4_000_000, 200_000
 DECODED_SHARE = 20  # decoders get one record of as many
 SINK_MESSAGES = 1_000_000  # of one manifest
 PARTS = ("decoders", "jobs", "small", "sinks", "streams", "plan", "iceberg", "page", "ledger")
-LONG_PARTS = ("wide", "fleet")  # only when they are named
+LONG_PARTS = ("rows", "wide", "fleet")  # only when they are named
 NO_SETTINGS: Mapping[str, Any] = {}
 # In the order of their turns; report.NAMES says what they are.
 LARGE = ("tidemark", "warm", "flink", "batch", "streaming", "noop")
@@ -186,6 +186,11 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             figures["page"] = pages.measure(bench.postgres)
         if "ledger" in arguments.only:
             figures["ledger"] = ledger.measure(bench.postgres)
+        if "rows" in arguments.only:
+            rows = current_rows.QUICK_ROWS if arguments.quick else current_rows.ROWS
+            figures["rows"] = current_rows.measure(
+                bench.postgres, bench.folder, rows, current_rows.CHANGED, arguments.runs
+            )
         if "wide" in arguments.only:
             figures["wide"] = wide.measure(bench, arguments.runs)
         if "fleet" in arguments.only:

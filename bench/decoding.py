@@ -1,5 +1,7 @@
 """What each registered decoder costs, in one process: the same records in every format, alone and in the whole pass.
 
+Beside them the same rows in an envelope of Debezium. No key is decoded, of which a pipeline with an envelope has one.
+
 The pass is ``processing/processor.py`` without a sink. Figures are processor time, of which other work on the machine
 takes less than of seconds, and the decoders take turns, so that it affects all of them.
 """
@@ -20,6 +22,7 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorP
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.timestamp_pb2 import DESCRIPTOR as TIMESTAMP
 
+from bench import debezium
 from bench.records import SCHEMA, messages
 from tidemark.decoders.protobuf_schema.descriptors import message_descriptor
 from tidemark.decoders.registry import DECODERS, open_decoder
@@ -30,6 +33,7 @@ from tidemark.pipeline.event_time import EventTimeSettings
 from tidemark.processing.processor import BatchProcessor
 from tidemark.record_schema import INPUT
 
+FORMATS = (*DECODERS, *debezium.FORMATS)
 BATCH = 50_000  # as many as a task of Spark gets
 FRAME = b"\0\0\0\0\7"
 _REGISTRY = {"url": "http://none"}  # all schemas are pinned: it is never asked
@@ -58,15 +62,15 @@ _JSON_SCHEMA = {
 
 
 def measure(count: int, runs: int) -> dict[str, dict[str, float]]:
-    """By decoder: ``decoder`` and ``pass`` in microseconds a record, the median of the runs, and ``bytes`` a record."""
+    """By format: ``decoder`` and ``pass`` in microseconds a record, the median of the runs, and ``bytes`` a record."""
     values = [message.value for message in messages(count)]
     records = [_read(value) for value in values]
     configs, batches = configurations(), {}
     for kind, encode in encoders(values, records).items():
         batches[kind] = list(_batches([encode(at) for at in range(count)]))
-    timings: dict[str, dict[str, list[float]]] = {kind: {"decoder": [], "pass": []} for kind in DECODERS}
+    timings: dict[str, dict[str, list[float]]] = {kind: {"decoder": [], "pass": []} for kind in FORMATS}
     for _ in range(runs + 1):  # the first round only warms up
-        for kind in DECODERS:
+        for kind in FORMATS:
             timings[kind]["decoder"].append(_timed(partial(_decode, configs[kind], batches[kind])))
             timings[kind]["pass"].append(_timed(partial(_process, configs[kind], batches[kind], count)))
     return {
@@ -74,13 +78,14 @@ def measure(count: int, runs: int) -> dict[str, dict[str, float]]:
             **{name: statistics.median(seconds[1:]) / count * 1e6 for name, seconds in timings[kind].items()},
             "bytes": sum(batch.column("value").nbytes for batch in batches[kind]) / count - 4,  # without its offset
         }
-        for kind in DECODERS
+        for kind in FORMATS
     }
 
 
 def configurations() -> dict[str, dict[str, Any]]:
     """``decode`` of an order, for each format: with framed records where a format has a registry."""
-    return {
+    envelope = {"envelope": {"kind": "debezium"}}
+    plain = {
         "avro": _registered("avro", "AVRO", json.dumps(_AVRO)),
         "json": {"format": "json", "schema": SCHEMA},
         "json_schema": _registered("json_schema", "JSON", json.dumps(_JSON_SCHEMA)),
@@ -89,6 +94,10 @@ def configurations() -> dict[str, dict[str, Any]]:
         "raw": {"format": "raw"},
         "string": {"format": "string"},
     }
+    avro = _registered("avro", "AVRO", json.dumps(debezium.avro_schema(_AVRO)))
+    enveloped = {name: {**(avro if kind == "avro" else plain[kind]), **envelope}
+                 for name, kind in debezium.FORMATS.items()}  # fmt: skip
+    return plain | enveloped
 
 
 def encoders(values: list[bytes], records: list[dict[str, Any]]) -> dict[str, Callable[[int], bytes]]:
@@ -112,7 +121,8 @@ def encoders(values: list[bytes], records: list[dict[str, Any]]) -> dict[str, Ca
         return values[at]
 
     framed = {"avro": avro, "protobuf": protobuf, "json_schema": lambda at: FRAME + values[at]}
-    return {**framed, "json": plain, "raw": plain, "string": plain}
+    enveloped = debezium.encoders(values, records, _AVRO, FRAME)
+    return {**framed, "json": plain, "raw": plain, "string": plain, **enveloped}
 
 
 def _registered(kind: str, of_registry: str, text: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pyarrow as pa
 
-from bench import fleet_report, flink
+from bench import debezium, fleet_report, flink
 from bench.records import SMALL_MESSAGES
 from bench.timed import MIB, Timing
 from sandbox.bootstrap.jars import java
@@ -85,7 +85,7 @@ def _decoders(decoders: dict[str, dict[str, float]]) -> str:
         "|---|---|---|---|---|---|",
     ]
     rows += [
-        f"| `{kind}` | {of['bytes']:.0f} | {of['decoder']:.2f} us a record | {of['pass']:.2f} us a record "
+        f"| {_format(kind)} | {of['bytes']:.0f} | {of['decoder']:.2f} us a record | {of['pass']:.2f} us a record "
         f"| {1e6 / of['pass']:,.0f} | {of['pass'] / raw['pass']:.1f} times |"
         for kind, of in decoders.items()
     ]
@@ -93,7 +93,21 @@ def _decoders(decoders: dict[str, dict[str, float]]) -> str:
     goal = (
         f"- Avro and Protobuf with a registry's frame: {' and '.join(slow)} us a record (target at most {MOST_US:.0f})"
     )
-    return "\n".join([*rows, "", goal])
+    lines = [
+        f"- {_format(name)}: the decoder alone takes {_of(decoders, name, plain, 'decoder')} that of `{plain}`, "
+        f"the pass {_of(decoders, name, plain, 'pass')}"
+        for name, plain in debezium.FORMATS.items()
+    ]
+    return "\n".join([*rows, "", goal, *lines])
+
+
+def _format(name: str) -> str:
+    kind, comma, rest = name.partition(",")
+    return f"`{kind}`{comma}{rest}"
+
+
+def _of(decoders: dict[str, dict[str, float]], name: str, plain: str, part: str) -> str:
+    return f"{decoders[name][part] / decoders[plain][part]:.1f} times"
 
 
 def _median(timings: list[dict[str, Any]], name: str) -> float:
@@ -245,6 +259,25 @@ def _commits(commits: list[dict[str, Any]]) -> str:
     return "\n".join([*rows, *(f"| {commit['snapshots']:,} | {commit['seconds']:.2f} s |" for commit in commits)])
 
 
+def _rows(turns: list[dict[str, Any]]) -> str:
+    """Each side's seconds; the ratios are the medians over the turns."""
+    rows = [
+        f"**A manifest into a table of {turns[0]['rows']:,} current rows**, publishing beside Spark's `MERGE INTO`:",
+        "",
+        "| table | changed keys | processor | whole | `MERGE INTO`: processor | beside it | whole | beside it |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for kind, changed in dict.fromkeys((turn["format"], turn["changed"]) for turn in turns):
+        chosen = [turn for turn in turns if (turn["format"], turn["changed"]) == (kind, changed)]
+        own, others = ([turn[side] for turn in chosen] for side in ("tidemark", "spark"))
+        ours = " | ".join(f"{_median(own, name):.2f} s" for name in ("cpu", "whole"))
+        theirs = " | ".join(
+            f"{_median(others, name):.1f} s | {_beside(own, others, name):.1f} times" for name in ("cpu", "whole")
+        )
+        rows.append(f"| {kind.capitalize()} | {changed:,} | {ours} | {theirs} |")
+    return "\n".join(rows)
+
+
 def _page(views: list[dict[str, Any]]) -> str:
     target = f"at most {LONGEST_VIEW_S * 1000:.0f} ms"
     rows = [
@@ -318,6 +351,7 @@ _SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "streams": lambda figures: _streams(figures["streams"]),
     "plan": lambda figures: _plans(figures["plan"]),
     "iceberg": lambda figures: _commits(figures["iceberg"]),
+    "rows": lambda figures: _rows(figures["rows"]),
     "page": lambda figures: _page(figures["page"]),
     "ledger": lambda figures: _ledger(figures["ledger"]),
     "wide": lambda figures: _wide(figures["wide"]),

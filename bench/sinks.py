@@ -52,6 +52,7 @@ SINKS: dict[str, dict[str, Any]] = {
     "an Iceberg table by event hour": {
         "iceberg": {**TABLE, "table": "bench.events", "warehouse": "warehouse", "partition_by": ["hour(_event_time)"]}
     },
+    "a Delta table": {"delta": {"location": "table", "auto_create": True}},
     "totals by kind, country and hour": {"totals": {**TABLE, "table": "by_kind", "aggregate": BY_KIND}},
     "totals by kind and hour in DynamoDB (an emulator)": {
         "dynamodb": {"connection": "dynamodb", "table": "by_kind", "auto_create": True, "aggregate": BY_KIND_ALONE}

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import psutil
 import pyarrow as pa
 
-from bench import contender, decoding, fleet, fleet_report, flink, report, wide
+from bench import contender, debezium, decoding, fleet, fleet_report, flink, report, wide
 from bench.__main__ import LARGE, LONG_PARTS, PARTS, SMALL
 from bench.planning import SHAPES, MemorySource, pipeline
 from bench.records import ALLOWED_LATENESS_S, COLUMNS, HOURS, LATE_EVERY, PARTITIONS, SCHEMA, START_S, messages
@@ -87,7 +87,7 @@ def test_the_tables_name_every_contender_and_those_of_a_part_stand_between_its_m
     jobs = {
         kind: [timing | {"whole": whole, "cpu": whole * 2} for whole in turns.get(kind, (10.0, 10.0))] for kind in LARGE
     }
-    decoders = {kind: {"decoder": 1.0, "pass": 2.0, "bytes": 170.0} for kind in DECODERS}
+    decoders = {kind: {"decoder": 1.0, "pass": 2.0, "bytes": 170.0} for kind in decoding.FORMATS}
     figures = {
         "machine": report.machine(), "messages": 10, "runs": 1, "decoders": decoders, "jobs": jobs, "small": jobs,
         "plan": plans, "left_out": {"flink": flink.NO_COMPILER},
@@ -158,15 +158,17 @@ def test_every_registered_decoder_is_measured_with_the_same_records_in_its_forma
     values = [message.value for message in messages(20)]
     records = [decoding._read(value) for value in values]
     made, configs = decoding.encoders(values, records), decoding.configurations()
-    assert set(made) == set(configs) == set(DECODERS)
+    assert set(made) == set(configs) == {*DECODERS, *debezium.FORMATS}
     rows = {}
     for kind, encode in made.items():
         [batch] = decoding._batches([encode(at) for at in range(len(values))])
         rows[kind] = open_decoder(configs[kind]).decode(batch).rows
     assert rows["json"].to_pylist() == rows["json_schema"].to_pylist() == rows["avro"].to_pylist()
+    for name, plain in debezium.FORMATS.items():
+        assert rows[name].to_pylist() == rows[plain].to_pylist()
     for column in ("id", "at", "user", "amount", "quantity", "mobile"):
         assert rows["protobuf"].column(column).to_pylist() == rows["avro"].column(column).to_pylist()
-    assert set(decoding.measure(20, 1)) == set(DECODERS)
+    assert set(decoding.measure(20, 1)) == set(decoding.FORMATS)
 
 
 def test_the_source_in_memory_answers_for_every_partition() -> None:
