@@ -186,17 +186,22 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             figures["page"] = pages.measure(bench.postgres)
         if "ledger" in arguments.only:
             figures["ledger"] = ledger.measure(bench.postgres)
-        if "rows" in arguments.only:
-            rows = current_rows.QUICK_ROWS if arguments.quick else current_rows.ROWS
-            figures["rows"] = current_rows.measure(
-                bench.postgres, bench.folder, rows, current_rows.CHANGED, arguments.runs
-            )
-        if "wide" in arguments.only:
-            figures["wide"] = wide.measure(bench, arguments.runs)
-        if "fleet" in arguments.only:
-            figures["fleet"] = fleet.measure(
-                bench.postgres, bench.broker, bench.folder, arguments.pipelines, arguments.runs
-            )
+        figures |= _long_parts(bench, arguments)
+    return figures
+
+
+def _long_parts(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
+    if "rows" in arguments.only:
+        rows = current_rows.QUICK_ROWS if arguments.quick else current_rows.ROWS
+        changed = current_rows.CHANGED
+        figures["rows"] = current_rows.measure(bench.postgres, bench.folder, rows, changed, arguments.runs)
+    if "wide" in arguments.only:
+        figures["wide"] = wide.measure(bench, arguments.runs)
+    if "fleet" in arguments.only:
+        figures["fleet"] = fleet.measure(
+            bench.postgres, bench.broker, bench.folder, arguments.pipelines, arguments.runs
+        )
     return figures
 
 

@@ -6,7 +6,7 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import Match
 
-from bench import commits, ledger, pages, planning, sinks, streams
+from bench import commits, current_rows, ledger, pages, planning, sinks, streams
 from bench.__main__ import Bench
 from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres
@@ -46,6 +46,16 @@ def test_each_address_of_the_page_is_measured_except_files_and_what_starts_a_run
 
 def test_a_commit_is_measured_with_as_many_snapshots_as_are_kept(postgres: Postgres) -> None:
     assert len(commits.measure(postgres, 7)["all_seconds"]) == commits.REPEATS
+
+
+@pytest.mark.thorough
+def test_a_merge_is_measured_beside_spark_which_has_the_same_rows_in_the_end(
+    tmp_path: Path, postgres: Postgres
+) -> None:
+    figures = current_rows.measure(postgres, tmp_path, 500, (20, 100), 1)  # raises when the tables differ
+    measured = [(figure["format"], figure["changed"]) for figure in figures]
+    assert measured == [(kind, changed) for kind in current_rows.SINKS for changed in (20, 100)]
+    assert all(figure[side]["whole"] > 0 for figure in figures for side in ("tidemark", "spark"))
 
 
 @pytest.mark.thorough

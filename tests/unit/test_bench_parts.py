@@ -99,6 +99,9 @@ def test_the_tables_name_every_contender_and_those_of_a_part_stand_between_its_m
         "timings": {"kafka": [timing | {"job": 10.0, "cpu": 10.0}], "rabbitmq": [slower]},
     }
     figures["wide"] = {variant.name: [timing | {"messages": variant.messages}] for variant in wide.VARIANTS}
+    own, others = {"whole": 0.5, "cpu": 0.25}, {"whole": 10.0, "cpu": 20.0}
+    turn = {"format": "iceberg", "rows": 5_000_000, "changed": 1_000, "tidemark": own}
+    figures["rows"] = [turn | {"spark": others}, turn | {"spark": others | {"cpu": 10.0}}]
     parts = report.sections(figures)
     text = "\n\n".join(parts.values())
     assert all(f"| {name} |" in text for name in report.NAMES.values())
@@ -109,6 +112,8 @@ def test_the_tables_name_every_contender_and_those_of_a_part_stand_between_its_m
     assert "publish is 3.0% of the whole" in text
     assert "| a topic | 40 | 120 | 30 | 25.0% |" in text
     assert "by the tasks | 12.0 s | 83,333 | 1.20 times | 5.0 s | 5.0 us | 0.50 times |" in text
+    assert "- `json`, Debezium: the decoder alone takes 1.0 times that of `json`, the pass 1.0 times" in text
+    assert "| Iceberg | 1,000 | 0.25 s | 0.50 s | 15.0 s | 60.0 times | 10.0 s | 20.0 times |" in text
     assert "| 20,000,000 messages in one slice | 10.0 s | 10.0 to 10.0 | 2,000,000 | 12.5 s | 1,024 MiB |" in text
     assert (
         "- 20,000,000 messages, a cluster of 2 workers of one core each, half of the time: 1.00 times as quick" in text
