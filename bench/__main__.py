@@ -33,7 +33,7 @@ from tidemark.database.migrate import migrate
 from tidemark.errors import TidemarkError
 
 MESSAGES, QUICK_MESSAGES = 4_000_000, 200_000
-DECODED_SHARE = 20  # decoders get one record of as many
+DECODED_SHARE = 40  # decoders get one record of as many
 SINK_MESSAGES = 1_000_000  # of one manifest
 PARTS = ("decoders", "jobs", "small", "sinks", "streams", "plan", "iceberg", "page", "ledger")
 LONG_PARTS = ("rows", "wide", "fleet")  # only when they are named
