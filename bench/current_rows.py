@@ -1,7 +1,8 @@
 """Measures tables of current rows in Iceberg and Delta: a manifest that changes some keys, beside Spark's `MERGE INTO`.
 
 Each format has two tables with the same rows: one of Tidemark, one of Spark. Tidemark's side is the process that
-publishes, from the staged files to the mark. Spark merges the same staged files, in a session that stays up.
+publishes, from the end of staging to the end of the manifest. Spark merges the same staged files, in a session that
+stays up.
 """
 
 import json
