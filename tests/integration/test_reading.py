@@ -17,9 +17,9 @@ from sandbox.bootstrap.checkout import CHECKOUT, STATE
 from sandbox.bootstrap.jars import fetch_for_tests
 from sandbox.services.dynamodb import KEY_ID, SECRET, DynamoDB
 from sandbox.services.s3 import REGION, Bucket
-from tests.worlds.delta_world import DeltaWorld
+from tests.worlds.delta_world import DeltaWorld, KeyedDeltaWorld
 from tests.worlds.dynamo_world import DynamoWorld
-from tests.worlds.iceberg_world import TABLE, IcebergWorld
+from tests.worlds.iceberg_world import TABLE, IcebergWorld, KeyedIcebergWorld
 from tests.worlds.s3_world import S3World
 from tests.worlds.table_world import TABLE_SCHEMA, table_sink
 from tests.worlds.topic_world import TopicWorld
@@ -225,6 +225,45 @@ def test_a_delta_table_is_read_by_its_log(make_delta_world: Callable[..., DeltaW
     read = snippets("A Delta table")
     assert len(read) == 4
     for snippet in read:
+        columns = ["_topic", "_topic_partition", "_offset"]
+        names = {"tables/orders": world.location}
+        [rows] = run(world, snippet, {"rows": columns}, names, fetch_for_tests("delta", STATE))
+        assert places(rows) == expected, snippet
+
+
+def publish_three_times(world: KeyedIcebergWorld | KeyedDeltaWorld) -> Counter[Place]:
+    """Three runs, of which each replaces rows of those before it; the places of the rows that stand."""
+    for number in range(3):
+        world.produce(30, bad_every=13 if number else 0)
+        world.ok("run", "demo", "--run-key", str(number))
+    world.assert_complete()
+    return Counter(place for _, place in world.current().values())
+
+
+@pytest.mark.thorough
+def test_an_iceberg_table_with_a_key_is_read_by_the_same_snippets(
+    make_keyed_iceberg_world: Callable[..., KeyedIcebergWorld], run: Run
+) -> None:
+    world = make_keyed_iceberg_world()
+    expected = publish_three_times(world)
+    names = {
+        **of_database(world.targets["warehouse"], "lakehouse"),
+        "sales.orders": world.written,
+        ': "warehouse"': f': "{world.folder / "warehouse"}"',
+    }
+    for snippet in snippets("An Iceberg table"):
+        columns = ["_topic", "_topic_partition", "_offset"]
+        [rows] = run(world, snippet, {"rows": columns}, names, fetch_for_tests("iceberg", STATE))
+        assert places(rows) == expected, snippet
+
+
+@pytest.mark.thorough
+def test_a_delta_table_with_a_key_is_read_by_the_same_snippets(
+    make_keyed_delta_world: Callable[..., KeyedDeltaWorld], run: Run
+) -> None:
+    world = make_keyed_delta_world()
+    expected = publish_three_times(world)
+    for snippet in snippets("A Delta table"):
         columns = ["_topic", "_topic_partition", "_offset"]
         names = {"tables/orders": world.location}
         [rows] = run(world, snippet, {"rows": columns}, names, fetch_for_tests("delta", STATE))

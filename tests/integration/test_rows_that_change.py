@@ -95,6 +95,20 @@ def test_a_deletion_holds_when_an_older_manifest_comes_after_it(make_rows: MakeR
     rows.finish()
 
 
+def test_a_purged_deletion_lets_an_older_manifest_bring_the_key_back_as_the_promise_says(make_rows: MakeRows) -> None:
+    rows = make_rows()
+    send(rows, 1, "c", state="old")
+    older = plan(rows)
+    send(rows, 1, "d")
+    send(rows, 2, "c", state="new")
+    rows.publish(plan(rows))
+    rows.publish(older)
+    rows.purge_deletions()
+    assert rows.seen("state") == {2: ("new",)}
+    rows.publish(older)
+    assert rows.seen("state") == {1: ("old",), 2: ("new",)}
+
+
 def test_records_that_a_connector_sends_again_in_another_manifest_end_at_the_newest(make_rows: MakeRows) -> None:
     rows = make_rows()
     changes = [(1, "c", "a"), (2, "c", "b"), (1, "u", "c"), (2, "d", None)]

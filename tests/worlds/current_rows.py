@@ -121,6 +121,14 @@ class CurrentRows:
         done = {str(each["id"]): each["state"] == "done" for each in self.world.manifests()}
         return ("replay" if done[manifest] else "retry", "demo", "--manifest", manifest)
 
+    def purge_deletions(self) -> None:
+        """Somebody removes the rows that mark their key as deleted."""
+        self.world.execute("DELETE FROM copied.orders WHERE _deleted")
+        with catalog_at(self.world.targets["warehouse"]) as catalog:
+            catalog.load_table("copied.orders").delete("_is_deleted = true")
+        [location] = [entry["delta"]["location"] for entry in self.world.settings["sinks"] if "delta" in entry]
+        DeltaTable(location).delete("_is_deleted = true")
+
     def maintain(self, random: Random) -> None:
         """What other programs do to the tables; it changes no row."""
         _rewrite_iceberg(self.world, random)
