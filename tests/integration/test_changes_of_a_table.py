@@ -5,11 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.worlds.changed_table import COLUMNS, DECODE, ChangedTable, comparable
 from tests.worlds.current_rows import CurrentRows
 from tests.worlds.table_world import TableWorld
+from tests.worlds.topic_world import TopicWorld
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -59,3 +61,20 @@ def test_what_tells_nothing_about_a_row_is_filtered_and_a_deletion_without_a_key
     assert world.query("SELECT id, _offset, _deleted FROM copied.orders") == [{"id": 1, "_offset": 6, "_deleted": True}]
     assert world.ok("audit", "demo", "--deep") == ""
     assert world.status()[0]["newest"]["filtered"] == 3
+
+
+def test_a_deletion_is_a_message_without_a_value_in_a_topic_and_a_marked_row_in_files(
+    make_topic_world: Callable[..., TopicWorld],
+) -> None:
+    decode = {"format": "json", "schema": "k BIGINT NOT NULL", "tombstones": ["k"], "envelope": "debezium"}
+    world = make_topic_world(partitions=1, has_lake=True, settings={"decode": decode, "event_time": {}})
+    for change in ({"op": "c", "after": {"k": 7}}, {"op": "d", "before": {"k": 7}, "after": None}):
+        world.send(json.dumps(change), key=b'{"k": 7}')
+    world.ok("run", "demo")
+    created, deleted = world.sent()
+    assert (created.key(), deleted.key()) == (deleted.key(), created.key())
+    assert json.loads(created.value() or b"")["k"] == 7
+    assert deleted.value() is None
+    rows = [row for path in world.ok("objects", "demo").splitlines() for row in pq.read_table(path).to_pylist()]
+    assert sorted((row["_offset"], row["k"], row["_deleted"]) for row in rows) == [(0, 7, False), (1, 7, True)]
+    assert world.ok("audit", "demo", "--deep") == ""
