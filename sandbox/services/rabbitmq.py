@@ -9,6 +9,7 @@ import contextlib
 import os
 import secrets
 import subprocess
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -26,6 +27,7 @@ LEADERS = (
     "lists:all(fun(Q) -> (catch is_process_alive(amqqueue:get_pid(Q))) =:= true end, "
     "rabbit_amqqueue:list_by_type(rabbit_stream_queue))"
 )
+CONNECTS = 20  # tries: on a busy machine a node misses a handshake, and has done nothing then
 # Two schedulers that do not spin while they wait.
 ERLANG = ("+S", "2:2", "+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none", "+B", "i", "+W", "w")
 
@@ -123,10 +125,14 @@ class RabbitMQ(Service):
     def erlang(self, expression: str) -> str:
         """The value of an expression of Erlang in the server: 20 ms, where `rabbitmqctl` takes seconds."""
         address = ["-address", f"127.0.0.1:{self._node_port}"]  # -r: a name of its own
-        done = subprocess.run(
-            [self._program("erl_call"), "-r", *address, "-e"],
-            input=f"{expression}.\n", env=self.environment, text=True, capture_output=True,
-        )  # fmt: skip
+        for _ in range(CONNECTS):
+            done = subprocess.run(
+                [self._program("erl_call"), "-r", *address, "-e"],
+                input=f"{expression}.\n", env=self.environment, text=True, capture_output=True,
+            )  # fmt: skip
+            if "failed to connect" not in done.stderr:
+                break
+            time.sleep(0.5)
         if done.returncode != 0 or not done.stdout.startswith("{ok, "):
             message = f"RabbitMQ did not do {expression}:\n{done.stdout}{done.stderr}"
             raise SandboxFailed(message, next_step=f"read {self.log}")

@@ -90,7 +90,9 @@ def by_other_names(world: AllSinksWorld, catalog: str) -> list[dict[str, Any]]:
         "topic": {"bootstrap_servers": world.broker.bootstrap_servers.replace("127.0.0.1", "localhost")},
         "dynamodb": {"connection": "region"},
     }
-    entries = {kind: settings for entry in world.settings["sinks"] for kind, settings in entry.items()}
+    entries: dict[str, Any] = {}
+    for entry in world.settings["sinks"]:
+        entries = {**entry, **entries}  # the first of each kind
     twice = [{kind: {**entries[kind], **change, "name": f"{kind}2"}} for kind, change in again.items()]
     connections = {"other": "iceberg2", "catalog": "iceberg3"}
     return [

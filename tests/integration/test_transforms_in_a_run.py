@@ -82,7 +82,7 @@ def test_rows_that_a_transform_takes_away_are_counted_and_the_dead_letters_stay(
     kept = [n for n in range(60) if n % 7 and (n // 2) % 3]  # two partitions: the offset of number n is n // 2
     assert rows(world, "n") == [(n,) for n in kept]
     assert rows(world, "_partition, _offset", dead_letters=True) == sorted((n % 2, n // 2) for n in range(0, 60, 7))
-    assert counts == Counts(60, 0, len(kept), dead_lettered=9, filtered=51 - len(kept))
+    assert counts == Counts(60, 0, len(kept), dead_lettered=9, filtered=51 - len(kept), unknown_fields=51)
     assert world.ok("audit", "demo", "--deep") == ""
     bad = [sum(1 for n in range(0, 60, 7) if n % 2 == at) for at in (0, 1)]
     taken = [sum(1 for n in range(60) if n % 2 == at and n % 7 and (n // 2) % 3 == 0) for at in (0, 1)]
@@ -119,7 +119,7 @@ def test_a_manifest_of_which_nothing_is_left_is_done_without_objects(make_world:
     world = make_world(settings=ONE_SLICE)
     world.produce(20)
     world.ok("plan", "demo")
-    assert done(world, staged_with({"every": 1})).counts == Counts(20, 0, 0, filtered=20)
+    assert done(world, staged_with({"every": 1})).counts == Counts(20, 0, 0, filtered=20, unknown_fields=20)
     assert [key for key in world.object_keys() if "/_" not in key] == ["_manifests/demo/0000000001.0001.json"]
     assert world.ok("audit", "demo", "--deep") == ""
 
