@@ -272,7 +272,7 @@ def test_hours_that_a_shorter_lateness_makes_due_at_once_wait_for_the_next_run(
         partitions=1, settings={"schedule": "@hourly", "event_time": {"field": "at", "allowed_lateness": lateness}}
     )
     now = datetime.now(UTC).replace(tzinfo=None)
-    for ages in (range(5, 11), (0,)):
+    for ages in ((*range(5, 11), 30), (0,)):
         world.send(*(f'{{"n": {age}, "at": "{(now - timedelta(hours=age)).isoformat()}"}}' for age in ages))
         world.ok("run", "demo")
         if ages != (0,):
