@@ -138,10 +138,10 @@ def test_F8_an_attempt_with_a_key_that_is_paused_right_before_its_commit_changes
     world.settings["transform"] = [{"select": ["* EXCLUDE (n)", "coalesce(n - 1000, 0) AS n"]}]
     world.write_pipeline()
     world.ok("replay", "demo", "--manifest", str(manifest["id"]), "--take-over")
-    before = world.content()
+    before = world.all_rows()
     assert {(row["_attempt"], row["n"] < 0) for row in before} == {(2, True)}
     assert wake(paused).returncode == 0
-    assert sorted(world.content(), key=str) == sorted(before, key=str)
+    assert sorted(world.all_rows(), key=str) == sorted(before, key=str)
     assert world.ok("audit", "demo", "--deep") == ""
     world.ok("retry", "demo")
     assert world.staging() == []

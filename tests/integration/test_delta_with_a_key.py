@@ -40,11 +40,6 @@ def code(world: KeyedDeltaWorld, *transforms: dict[str, Any]) -> None:
     world.write_pipeline()
 
 
-def counts(world: KeyedDeltaWorld, manifest: int) -> tuple[int, int]:
-    [published] = world.json("show", str(manifest))["publications"]
-    return published["counts"]["superseded"], published["counts"]["stale"]
-
-
 def append_a_stranger(world: KeyedDeltaWorld) -> None:
     """A row of no manifest with a key of its own, in the bucket of another key."""
     rows = world.loaded().to_pyarrow_table().slice(0, 1)
@@ -63,92 +58,6 @@ def test_rows_of_a_key_replace_each_other_in_one_file_for_each_bucket(world: Key
     assert sum(file["num_records"] for file in rows) == KEYS
     paths = world.ok("objects", "demo").splitlines()
     assert len(paths) == len(rows), "files have the rows that are current, and no others"
-
-
-def test_an_older_manifest_that_changes_nothing_leaves_its_evidence_and_no_file(make_keyed_delta_world: Make) -> None:
-    world = make_keyed_delta_world()
-    world.produce(80)
-    world.ok("plan", "demo")
-    older, newer = (manifest["id"] for manifest in world.manifests())
-    world.ok("retry", "demo", "--manifest", str(newer))
-    before, seen, files = world.loaded().version(), world.all_rows(), world.ok("objects", "demo")
-    assert len(seen) == KEYS
-    world.ok("retry", "demo", "--manifest", str(older))
-    assert world.loaded().version() == before + 1
-    assert world.all_rows() == seen
-    assert world.ok("objects", "demo") == files
-    assert world.shown() == {older: 1, newer: 1}
-    assert counts(world, older) == (40 - KEYS, KEYS)
-    assert counts(world, newer) == (40 - KEYS, 0)
-    world.assert_complete()
-    world.lose_manifest_database()
-    world.ok("db", "adopt", "demo", *WHY)
-    assert counts(world, older) == (40 - KEYS, KEYS), "the table remembers them"
-    world.assert_complete()
-
-
-def test_a_deleted_key_stays_deleted_when_an_older_manifest_comes_after_it(make_keyed_delta_world: Make) -> None:
-    world = make_keyed_delta_world(partitions=1, settings={"kafka": {"slice": {"max_records": 20}}})
-    world.settings["decode"] = {**world.settings["decode"], "tombstones": ["k"]}
-    world.settings["sinks"] = world.sinks(order_by="_timestamp")
-    world.write_pipeline()
-    world.produce(20)
-    world.send(None, key=b'{"k": 3}')
-    world.ok("plan", "demo")
-    older, newer = (str(manifest["id"]) for manifest in world.manifests())
-    for manifest in (newer, older):
-        world.ok("retry", "demo", "--manifest", manifest)
-    [deleted] = [row for row in world.all_rows() if row["_is_deleted"]]
-    assert (deleted["k"], deleted["n"], deleted["_manifest_id"]) == (3, None, int(newer))
-    assert sorted(world.current()) == [k for k in range(KEYS) if k != 3]
-    assert world.ok("audit", "demo", "--deep") == ""
-    [place] = world.json("where", world.topic, "0", "20")
-    assert place["sinks"][0]["message"] == "a row that marks its key as deleted"
-    assert "a newer row of its key is in" in world.here("where", world.topic, "0", "0").stdout
-
-
-def test_a_row_that_new_code_orders_lower_replaces_its_own_and_no_other(world: KeyedDeltaWorld) -> None:
-    first, second = run(world, 30), run(world, 5)
-    code(world, {"select": ["* EXCLUDE (n)", "coalesce(n - 1000, 0) AS n"]})
-    world.ok("replay", "demo", "--manifest", str(first))
-    by_key = {row["k"]: row for row in world.all_rows()}
-    assert len(by_key) == KEYS
-    for key, row in by_key.items():
-        of_second = key in {number % KEYS for number in range(30, 35)}
-        assert row["_manifest_id"] == (second if of_second else first)
-        assert (row["n"] < 0, row["_attempt"]) == ((False, 1) if of_second else (True, 2))
-    assert world.ok("audit", "demo", "--deep") == ""
-
-
-def test_a_row_that_new_code_does_not_make_stays_and_is_counted(world: KeyedDeltaWorld) -> None:
-    first = run(world, 30)
-    code(world, {"filter": "k <> 4"})
-    world.ok("replay", "demo", "--manifest", str(first))
-    assert {row["k"]: row["_attempt"] for row in world.all_rows()} == {k: 1 if k == 4 else 2 for k in range(KEYS)}
-    assert world.loaded().history(1)[0]["tidemark.left"] == "1"
-    assert world.ok("audit", "demo", "--deep") == ""
-
-
-def test_a_row_to_which_new_code_gives_another_key_stands_beside_the_old_one(world: KeyedDeltaWorld) -> None:
-    first = run(world, 30)
-    code(world, {"select": ["* EXCLUDE (k)", "coalesce(k + 100, 0) AS k"]})
-    world.ok("replay", "demo", "--manifest", str(first))
-    attempts = {row["k"]: row["_attempt"] for row in world.all_rows()}
-    assert attempts == dict.fromkeys(range(KEYS), 1) | {k + 100: 2 for k in range(KEYS)}
-    assert world.loaded().history(1)[0]["tidemark.left"] == str(KEYS)
-    assert world.ok("audit", "demo", "--deep") == ""
-
-
-def test_a_replay_with_the_same_code_puts_nothing_and_one_after_a_loss_puts_it_again(world: KeyedDeltaWorld) -> None:
-    first = run(world, 30)
-    second = run(world, 20)
-    assert "unchanged" in world.here("replay", "demo", "--manifest", str(first)).stderr, "all of it is stale"
-    assert "unchanged" in world.here("replay", "demo", "--manifest", str(second)).stderr
-    world.loaded().delete("k = 2")
-    audited = world.here("audit", "demo", "--deep").stdout
-    assert "rows were taken away" in audited
-    assert "unchanged" not in world.here("replay", "demo", "--manifest", str(second)).stderr
-    world.assert_complete()
 
 
 @pytest.mark.parametrize("other", [append_a_stranger, optimize, z_order, vacuum_at_once])
@@ -229,17 +138,6 @@ def test_a_lower_attempt_that_wakes_changes_nothing(world: KeyedDeltaWorld) -> N
     assert wake(paused).returncode == 0
     assert world.all_rows() == before
     assert world.shown() == {manifest["id"]: 2}
-
-
-def test_a_key_that_another_program_has_given_two_rows_is_reported_and_has_one_after_the_next_merge(
-    world: KeyedDeltaWorld,
-) -> None:
-    run(world, 30)
-    rows = world.loaded().to_pyarrow_table()
-    write_deltalake(world.loaded(), rows.filter(pa.compute.equal(rows["k"], 3)), mode="append")
-    assert f"has {KEYS + 1} rows of {KEYS} keys" in world.here("audit", "demo", "--deep").stdout
-    run(world, 30)
-    world.assert_complete()
 
 
 def test_a_table_with_another_key_other_buckets_or_all_rows_is_refused(world: KeyedDeltaWorld) -> None:

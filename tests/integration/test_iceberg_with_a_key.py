@@ -19,7 +19,6 @@ from tests.worlds.iceberg_others import (
 from tests.worlds.iceberg_readers import read_by_duckdb
 from tests.worlds.iceberg_world import KeyedIcebergWorld
 from tests.worlds.world import KEYS, wait_stopped, wake
-from tidemark.sinks.iceberg.merge_evidence import merges_of
 
 Make = Callable[..., KeyedIcebergWorld]
 WHY = ("--why", "a test")
@@ -43,16 +42,6 @@ def code(world: KeyedIcebergWorld, *transforms: dict[str, Any]) -> None:
     world.write_pipeline()
 
 
-def counts(world: KeyedIcebergWorld, manifest: int) -> tuple[int, int]:
-    [published] = world.json("show", str(manifest))["publications"]
-    return published["counts"]["superseded"], published["counts"]["stale"]
-
-
-def snapshots(world: KeyedIcebergWorld) -> int:
-    table = world.table()
-    return len(table.metadata.snapshots) if table else 0
-
-
 def test_rows_of_a_key_replace_each_other_and_files_without_a_row_that_stands_leave_the_table(
     world: KeyedIcebergWorld,
 ) -> None:
@@ -65,104 +54,6 @@ def test_rows_of_a_key_replace_each_other_and_files_without_a_row_that_stands_le
     assert sum(files["record_count"].to_pylist()) < 6 * 30 / 2, "of six manifests hardly more than one is left"
     assert table.inspect.delete_files().num_rows <= files.num_rows, "a data file has one delete file at most"
     assert sorted(read_by_duckdb(table.metadata_location)) == sorted(place for _, place in world.current().values())
-
-
-def test_an_older_manifest_that_changes_nothing_leaves_its_evidence_and_no_file(
-    make_keyed_iceberg_world: Make,
-) -> None:
-    world = make_keyed_iceberg_world()
-    world.produce(80)
-    world.ok("plan", "demo")
-    older, newer = (manifest["id"] for manifest in world.manifests())
-    world.ok("retry", "demo", "--manifest", str(newer))
-    before, seen = snapshots(world), world.content()
-    assert len(seen) == KEYS
-    world.ok("retry", "demo", "--manifest", str(older))
-    assert snapshots(world) == before + 1
-    assert world.content() == seen
-    assert world.shown() == {older: 1, newer: 1}
-    assert counts(world, older) == (40 - KEYS, KEYS)
-    assert counts(world, newer) == (40 - KEYS, 0)
-    world.assert_complete()
-    world.lose_manifest_database()
-    world.ok("db", "adopt", "demo", *WHY)
-    assert counts(world, older) == (40 - KEYS, KEYS), "the table remembers them"
-    world.assert_complete()
-
-
-def test_a_deleted_key_stays_deleted_when_an_older_manifest_comes_after_it(make_keyed_iceberg_world: Make) -> None:
-    world = make_keyed_iceberg_world(partitions=1, settings={"kafka": {"slice": {"max_records": 20}}})
-    world.settings["decode"] = {**world.settings["decode"], "tombstones": ["k"]}
-    world.settings["sinks"] = world.sinks(order_by="_timestamp")
-    world.write_pipeline()
-    world.produce(20)
-    world.send(None, key=b'{"k": 3}')
-    world.ok("plan", "demo")
-    older, newer = (str(manifest["id"]) for manifest in world.manifests())
-    for manifest in (newer, older):
-        world.ok("retry", "demo", "--manifest", manifest)
-    [deleted] = [row for row in world.content() if row["_is_deleted"]]
-    assert (deleted["k"], deleted["n"], deleted["_manifest_id"]) == (3, None, int(newer))
-    assert sorted(world.current()) == [k for k in range(KEYS) if k != 3]
-    assert world.ok("audit", "demo", "--deep") == ""
-    [place] = world.json("where", world.topic, "0", "20")
-    assert place["sinks"][0]["message"] == "a row that marks its key as deleted"
-    assert "a newer row of its key is in" in world.here("where", world.topic, "0", "0").stdout
-
-
-def test_a_row_that_new_code_orders_lower_replaces_its_own_and_no_other(world: KeyedIcebergWorld) -> None:
-    first, second = run(world, 30), run(world, 5)
-    code(world, {"select": ["* EXCLUDE (n)", "coalesce(n - 1000, 0) AS n"]})
-    world.ok("replay", "demo", "--manifest", str(first))
-    by_key = {row["k"]: row for row in world.content()}
-    assert len(by_key) == KEYS
-    for key, row in by_key.items():
-        of_second = key in {number % KEYS for number in range(30, 35)}
-        assert row["_manifest_id"] == (second if of_second else first)
-        assert (row["n"] < 0, row["_attempt"]) == ((False, 1) if of_second else (True, 2))
-    assert world.ok("audit", "demo", "--deep") == ""
-
-
-def test_a_row_that_new_code_does_not_make_stays_and_is_counted(world: KeyedIcebergWorld) -> None:
-    first = run(world, 30)
-    code(world, {"filter": "k <> 4"})
-    world.ok("replay", "demo", "--manifest", str(first))
-    assert {row["k"]: row["_attempt"] for row in world.content()} == {k: 1 if k == 4 else 2 for k in range(KEYS)}
-    table = world.table()
-    assert table is not None
-    snapshot = table.current_snapshot()
-    assert snapshot is not None
-    assert snapshot.summary is not None
-    assert snapshot.summary["tidemark.left"] == "1"
-    assert merges_of(table)[first].left == 1
-    assert world.ok("audit", "demo", "--deep") == ""
-
-
-def test_a_row_to_which_new_code_gives_another_key_stands_beside_the_old_one(world: KeyedIcebergWorld) -> None:
-    first = run(world, 30)
-    code(world, {"select": ["* EXCLUDE (k)", "coalesce(k + 100, 0) AS k"]})
-    world.ok("replay", "demo", "--manifest", str(first))
-    attempts = {row["k"]: row["_attempt"] for row in world.content()}
-    assert attempts == dict.fromkeys(range(KEYS), 1) | {k + 100: 2 for k in range(KEYS)}
-    table = world.table()
-    assert table is not None
-    assert merges_of(table)[first].left == KEYS
-    assert world.ok("audit", "demo", "--deep") == ""
-
-
-def test_a_replay_with_the_same_code_puts_nothing_and_one_after_a_loss_puts_it_again(
-    world: KeyedIcebergWorld,
-) -> None:
-    first = run(world, 30)
-    second = run(world, 20)
-    assert "unchanged" in world.here("replay", "demo", "--manifest", str(first)).stderr, "all of it is stale"
-    assert "unchanged" in world.here("replay", "demo", "--manifest", str(second)).stderr
-    with world.catalog() as catalog:
-        catalog.load_table(world.written).delete("k = 2")
-    audited = world.here("audit", "demo", "--deep").stdout
-    assert "rows were taken away" in audited
-    assert "unchanged" not in world.here("replay", "demo", "--manifest", str(second)).stderr
-    world.assert_complete()
 
 
 @pytest.mark.parametrize("other", [append_a_stranger, compact])
@@ -201,18 +92,6 @@ def test_a_table_that_was_rolled_back_is_refused_until_a_person_adopts_it(world:
     assert "went back: it stands at position 1" in world.here("run", "demo").stderr
     assert f"next: tidemark replay demo --manifest {last}" in world.ok("db", "adopt", "demo", *WHY)
     world.ok("replay", "demo", "--manifest", str(last))
-    world.assert_complete()
-
-
-def test_a_key_that_another_program_has_given_two_rows_is_reported_and_has_one_after_the_next_merge(
-    world: KeyedIcebergWorld,
-) -> None:
-    run(world, 30)
-    with world.catalog() as catalog:
-        table = catalog.load_table(world.written)
-        table.append(table.scan("k = 3").to_arrow())
-    assert f"has {KEYS + 1} rows of {KEYS} keys" in world.here("audit", "demo", "--deep").stdout
-    run(world, 30)
     world.assert_complete()
 
 
@@ -262,7 +141,7 @@ def test_a_row_that_others_have_deleted_by_position_does_not_stand_and_an_older_
     delete_by_position(world, 3)
     assert sorted(world.current()) == [k for k in range(KEYS) if k != 3]
     world.ok("retry", "demo", "--manifest", older)
-    by_key = {row["k"]: str(row["_manifest_id"]) for row in world.content()}
+    by_key = {row["k"]: str(row["_manifest_id"]) for row in world.all_rows()}
     assert by_key == {k: older if k == 3 else newer for k in range(KEYS)}
     run(world, 30)
     world.assert_readers_complete()

@@ -81,7 +81,7 @@ class AllSinksWorld(World):
         assert {(row["_topic"], row["_topic_partition"], row["_offset"]): row["version"] for row in rows} == versions
         rows = table.query("SELECT _topic, _partition, _offset, version FROM public.latest")
         assert {place_of(row): row["version"] for row in rows}.items() <= versions.items()
-        current = self.seen_as(KeyedIcebergWorld).content()
+        current = self.seen_as(KeyedIcebergWorld).all_rows()
         of_current = {(row["_topic"], row["_topic_partition"], row["_offset"]): row["version"] for row in current}
         assert of_current.items() <= versions.items()
         rows = totals.query("SELECT k, window_start, oldest, newest FROM public.totals")

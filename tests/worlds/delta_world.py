@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
@@ -154,6 +155,25 @@ class KeyedDeltaWorld(DeltaWorld):
     def damage(self, manifest: dict[str, Any]) -> None:
         """Delete all rows of a manifest that are current."""
         self.loaded().delete(f"_manifest_id = {manifest['id']}")
+
+    def commits(self) -> int:
+        return self.loaded().version()
+
+    def files(self) -> list[str]:
+        """Those that hold rows."""
+        return self.ok("objects", "demo").splitlines()
+
+    def left_by_the_last_commit(self) -> int:
+        """The rows of earlier attempts at its manifest that stay in the table."""
+        return int(self.loaded().history(1)[0]["tidemark.left"])
+
+    def delete_key(self, k: int) -> None:
+        self.loaded().delete(f"k = {k}")
+
+    def append_key_again(self, k: int) -> None:
+        """As another program may: the row of a key stands twice."""
+        rows = self.loaded().to_pyarrow_table()
+        write_deltalake(self.loaded(), rows.filter(pc.equal(rows["k"], k)), mode="append")
 
     def current(self) -> dict[Any, tuple[Any, ...]]:
         """What a reader sees in the table, by k: n and place."""

@@ -21,6 +21,7 @@ from tests.worlds.world import Place, World
 from tidemark.database.client import ManifestDatabase
 from tidemark.model.receipt import ObjectKind
 from tidemark.sinks.iceberg.evidence import Evidence
+from tidemark.sinks.iceberg.merge_evidence import merges_of
 
 TABLE = "sales.latest"
 
@@ -153,15 +154,47 @@ class KeyedIcebergWorld(IcebergWorld):
     def entry(self, **options: Any) -> dict[str, Any]:
         return super().entry(**{"key": ["k"], "order_by": "n", "partition_by": ["bucket(4, k)"], **options})
 
-    def content(self) -> list[dict[str, Any]]:
+    def all_rows(self) -> list[dict[str, Any]]:
         """All rows of the table, also those that mark a key as deleted."""
         table = self.table()
         rows: list[dict[str, Any]] = table.scan().to_arrow().to_pylist() if table else []
         return rows
 
+    def commits(self) -> int:
+        """Snapshots, of which none is expired."""
+        table = self.table()
+        return len(table.metadata.snapshots) if table else 0
+
+    def files(self) -> list[str]:
+        """Those that hold rows."""
+        table = self.table()
+        paths: list[str] = table.inspect.data_files()["file_path"].to_pylist() if table else []
+        return sorted(paths)
+
+    def left_by_the_last_commit(self) -> int:
+        """The rows of earlier attempts at its manifest that stay in the table; table and snapshot say the same."""
+        table = self.table()
+        assert table is not None
+        snapshot = table.current_snapshot()
+        assert snapshot is not None
+        assert snapshot.summary is not None
+        left = merges_of(table)[int(str(snapshot.summary["tidemark.manifest"]))].left
+        assert snapshot.summary["tidemark.left"] == str(left)
+        return left
+
+    def delete_key(self, k: int) -> None:
+        with self.catalog() as catalog:
+            catalog.load_table(self.written).delete(f"k = {k}")
+
+    def append_key_again(self, k: int) -> None:
+        """As another program may: the row of a key stands twice."""
+        with self.catalog() as catalog:
+            table = catalog.load_table(self.written)
+            table.append(table.scan(f"k = {k}").to_arrow())
+
     def current(self) -> dict[Any, tuple[Any, ...]]:
         """What a reader sees in the table, by k: n and place."""
-        rows = self.content()
+        rows = self.all_rows()
         assert len({row["k"] for row in rows}) == len(rows), "a key has one row"
         return {
             row["k"]: (row["n"], (row["_topic"], row["_topic_partition"], row["_offset"]))
