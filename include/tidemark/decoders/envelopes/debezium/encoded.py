@@ -12,7 +12,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.envelopes.debezium.times import BEYOND, microseconds
+from tidemark.decoders.envelopes.debezium.placeholder import UNTOLD
+from tidemark.decoders.envelopes.debezium.times import BEYOND, is_within_years, microseconds
 from tidemark.decoders.envelopes.debezium.units import Unit
 from tidemark.decoders.json_shapes.shapes import Day, Exact, Instant, Misfit
 
@@ -63,7 +64,7 @@ class EncodedDay(Day):
         texts = [value.removesuffix("Z") if type(value) is str else None for value in values]
         dates = self.of_text(pa.array(texts, pa.string()))
         days = [value if isinstance(value, int) else None for value in values]
-        if any(day is not None and microseconds(day, Unit.DAYS) is None for day in days):
+        if not all(day is None or is_within_years(microseconds(day, Unit.DAYS)) for day in days):
             raise Misfit
         return pc.coalesce(dates, pa.array(days, pa.int32()).cast(self.arrow))
 
@@ -100,10 +101,9 @@ class EncodedInstant(Instant):
 
     def _microseconds(self, value: int) -> int:
         unit = Unit.MICROSECONDS if type(value) is Microseconds else self.unit
-        number = None if unit is None else microseconds(value, unit)
-        if number is None:
+        if unit is None or not is_within_years(moment := microseconds(value, unit)):
             raise Misfit
-        return number
+        return moment
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class EncodedExact(Exact):
 
     def problem_with(self, value: Any, path: str) -> str | None:
         if isinstance(value, str) and value in self.placeholders:
-            return f"{path}: the database did not tell its value; with REPLICA IDENTITY FULL it does"
+            return f"{path}: {UNTOLD}"
         if type(value) is NoNumber:
             return f"{path}: {self.beyond}"
         return super().problem_with(value, path)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tidemark.decoders.base import BadRecord
 from tidemark.decoders.envelopes.base import Unwrapped
 from tidemark.decoders.envelopes.debezium.parts import PARTS, PLACEHOLDER
-from tidemark.decoders.envelopes.debezium.placeholder import PlaceholderFinder
+from tidemark.decoders.envelopes.debezium.placeholder import UNTOLD, PlaceholderFinder
 from tidemark.decoders.envelopes.debezium.times import BEYOND, of_numbers, type_of
 from tidemark.decoders.envelopes.debezium.units import NAMED, Unit
 from tidemark.decoders.names import check_names
@@ -36,10 +36,6 @@ class DebeziumEnvelope:
     row_name = "after"
     unread = "before"
 
-    def is_other_record(self, name: str) -> bool:
-        of_debezium = name.startswith("io.debezium.connector.") and name.rpartition(".")[2] in OTHER_SCHEMAS
-        return of_debezium or name.endswith(f".{self._signal_table}.Envelope")
-
     def __init__(self, config: Mapping[str, Any], row: pa.Schema) -> None:
         self._further: dict[str, str] = config.get("columns", {})
         self._placeholders = PlaceholderFinder(config.get("unavailable_value", PLACEHOLDER))
@@ -54,8 +50,12 @@ class DebeziumEnvelope:
         self.schema = pa.schema([field.remove_metadata() for field in (*fields, *further)])
         self._row = row
 
+    def is_other_record(self, name: str) -> bool:
+        of_debezium = name.startswith("io.debezium.connector.") and name.rpartition(".")[2] in OTHER_SCHEMAS
+        return of_debezium or name.endswith(f".{self._signal_table}.Envelope")
+
     def unwrap(self, records: pa.RecordBatch) -> Unwrapped:
-        op = pc.fill_null(_part(records, "op"), "")
+        op = pc.fill_null(_typed(_part(records, "op"), "op"), "")
         after = records.column("after")
         filtered = pc.or_(_in(op, OTHER_RECORDS), self._is_signal(records))
         if self._skips_truncate:
@@ -87,10 +87,7 @@ class DebeziumEnvelope:
         for name, column in values.items():
             missing = self._placeholders.within(column)
             for position in [] if missing is None else pc.indices_nonzero(missing).to_pylist():
-                wrong.setdefault(
-                    position,
-                    f"field after.{name}: the database did not tell its value; with REPLICA IDENTITY FULL it does",
-                )
+                wrong.setdefault(position, f"field after.{name}: {UNTOLD}")
         for name, unit in self._units.items():
             made = of_numbers(values[name], unit)
             for position in pc.indices_nonzero(pc.and_(pc.is_null(made), pc.is_valid(values[name]))).to_pylist():
@@ -98,20 +95,21 @@ class DebeziumEnvelope:
             values[name] = made
         further = []
         for path in self._further.values():
-            part = _raw_part(records, path)
-            made = _part(records, path)
+            part = _part(records, path)
+            made = _typed(part, path)
             for position in pc.indices_nonzero(pc.and_(pc.is_null(made), pc.is_valid(part))).to_pylist():
                 wrong.setdefault(position, f"field {path}: it has no value of the type {_TYPES[PARTS[path]]}")
             further.append(made)
         return pa.RecordBatch.from_arrays([*values.values(), *further], names=self.schema.names), wrong
 
     def _is_signal(self, records: pa.RecordBatch) -> pa.Array:
-        return pc.fill_null(pc.equal(_part(records, "source.table"), self._signal_table), False)
+        table = _typed(_part(records, "source.table"), "source.table")
+        return pc.fill_null(pc.equal(table, self._signal_table), False)
 
 
-def _part(records: pa.RecordBatch, path: str) -> pa.Array:
-    """A part of the envelope, with its type; null where there is none, or a value that cannot have the type."""
-    part, kind = _raw_part(records, path), _TYPES[PARTS[path]]
+def _typed(part: pa.Array, path: str) -> pa.Array:
+    """A part of the envelope with its type; null also where a value cannot have the type."""
+    kind = _TYPES[PARTS[path]]
     if kind == INSTANT and pa.types.is_integer(part.type):
         return of_numbers(part, Unit.MILLISECONDS)
     try:
@@ -127,7 +125,7 @@ def _cast(value: pa.Scalar, kind: pa.DataType) -> pa.Scalar | None:
         return None
 
 
-def _raw_part(records: pa.RecordBatch, path: str) -> pa.Array:
+def _part(records: pa.RecordBatch, path: str) -> pa.Array:
     """A part of the envelope as it was read; null where there is none."""
     first, _, second = path.partition(".")
     part = records.column(first) if first in records.schema.names else None

@@ -24,6 +24,7 @@ from tidemark.decoders.envelopes.debezium.encoded import (
 from tidemark.decoders.envelopes.debezium.envelope import SIGNAL_TABLE
 from tidemark.decoders.envelopes.debezium.parts import PARTS, PLACEHOLDER
 from tidemark.decoders.envelopes.debezium.placeholder import PlaceholderFinder
+from tidemark.decoders.envelopes.debezium.times import microseconds
 from tidemark.decoders.envelopes.debezium.units import NAMED, Unit
 from tidemark.decoders.json_shapes.nested import Field, ListOf, MapOf, Struct
 from tidemark.decoders.json_shapes.shapes import Day, Exact, Instant, Integer, Shape, Text, Undecodable
@@ -31,7 +32,6 @@ from tidemark.errors import ConfigurationError
 
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _SCALE: Final = re.compile(r"-?[0-9]{1,4}")
-_IN_US: Final = {Unit.MILLISECONDS: 1_000, Unit.MICROSECONDS: 1}
 
 
 class DebeziumJson:
@@ -232,15 +232,9 @@ def _moment(number: int, schema: Mapping[str, Any]) -> int:
     """The moment or the date that a number is by its schema; the number itself where that does not say it."""
     name = schema.get("name")
     unit = NAMED.get(name) if isinstance(name, str) else None
-    match unit:
-        case None:
-            return number
-        case Unit.DAYS:
-            return Days(number)
-        case Unit.NANOSECONDS:
-            return Microseconds(number // 1_000)
-        case _:
-            return Microseconds(number * _IN_US[unit])
+    if unit is None:
+        return number
+    return Days(number) if unit is Unit.DAYS else Microseconds(microseconds(number, unit))
 
 
 def open_json(config: Mapping[str, Any], row: Struct) -> DebeziumJson:

@@ -25,6 +25,9 @@ _GEOMETRIES: Final = (  # of point, geometry and geography
 )
 
 
+UNTOLD: Final = "the database did not tell its value; with REPLICA IDENTITY FULL it does"
+
+
 class PlaceholderFinder:
     """``text`` is the placeholder; a column of text may also hold bytes, as base64 or in hexadecimal digits, so it is
     looked for in these forms."""

@@ -14,18 +14,22 @@ BEYOND: Final = "outside the years 1 to 9999; Debezium writes infinity so"
 _DAY_US: Final = 86_400_000_000
 
 
-def microseconds(number: int, unit: Unit) -> int | None:
-    """A number of a unit as microseconds, cut like other digits beyond them; None outside the years 1 to 9999."""
+def microseconds(number: int, unit: Unit) -> int:
+    """A number of a unit as microseconds, cut like other digits beyond them."""
     match unit:
         case Unit.DAYS:
-            value = number * _DAY_US
+            return number * _DAY_US
         case Unit.MILLISECONDS:
-            value = number * 1_000
+            return number * 1_000
         case Unit.MICROSECONDS:
-            value = number
+            return number
         case Unit.NANOSECONDS:
-            value = number // 1_000
-    return value if EARLIEST_US <= value <= LATEST_US else None
+            return number // 1_000
+
+
+def is_within_years(moment: int) -> bool:
+    """Whether a number of microseconds is of the years 1 to 9999."""
+    return EARLIEST_US <= moment <= LATEST_US
 
 
 def type_of(unit: Unit) -> pa.DataType:
