@@ -25,10 +25,10 @@ from sandbox.services.postgres import Postgres
 from tidemark.config.base import LoadContext
 from tidemark.event_time import INSTANT
 from tidemark.sinks.base import Owner
-from tidemark.sinks.iceberg.evidence import DIGEST
 from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.staged import PARTITION, SPEC, data_folder, root_of
 from tidemark.sinks.iceberg.table import IcebergTarget
+from tidemark.sinks.lake_tables.output import DIGEST
 from tidemark.sinks.table_columns import stored_columns
 
 REPEATS = 5

@@ -25,11 +25,12 @@ from tidemark.connections import from_environment
 from tidemark.errors import Fenced
 from tidemark.event_time import INSTANT
 from tidemark.sinks.base import Owner
-from tidemark.sinks.iceberg.evidence import DIGEST, NEWEST
+from tidemark.sinks.iceberg.evidence import NEWEST
 from tidemark.sinks.iceberg.files import live_files
 from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.sink import IcebergOutput, open_sink
 from tidemark.sinks.iceberg.staged import PARTITION, SPEC, data_folder, root_of
+from tidemark.sinks.lake_tables.output import DIGEST
 from tidemark.sinks.table_columns import stored_columns
 
 WHEN = pa.scalar(datetime(2024, 3, 1, tzinfo=UTC), INSTANT).as_py()

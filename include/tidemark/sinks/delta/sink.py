@@ -19,20 +19,23 @@ from tidemark.failpoints import failpoint
 from tidemark.model.dataset import Dataset
 from tidemark.model.findings import Finding, ok
 from tidemark.model.manifest import Counts, Manifest, Publication
-from tidemark.model.offsets import Range, TopicPartition, range_from
+from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.order import TransformOrder
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import MALFORMED, ObjectKind, Receipt
 from tidemark.paths import RECORDS, STAGING, RecordName, manifest_staging, staging_folder
-from tidemark.sinks.base import Contents, Expected, Fence, Mark, Position, Record, Sink, Work, WriteMode
-from tidemark.sinks.capabilities import KeepsDeadLetterFiles, MayBeRolledBack, NamedFile, NamesFiles
+from tidemark.sinks.base import Contents, Expected, Fence, Mark, Position, Record, Sink, Work
+from tidemark.sinks.capabilities import NamedFile
 from tidemark.sinks.delta.audit import differences_of_delta
 from tidemark.sinks.delta.columns import arrow_columns
 from tidemark.sinks.delta.published_rows import StagedAttempt
 from tidemark.sinks.delta.settings import TARGET, Settings
 from tidemark.sinks.delta.table import DeltaTarget
 from tidemark.sinks.delta.writer import encoded_schema
-from tidemark.sinks.located import Located, RecordStatus
+from tidemark.sinks.lake_tables.ledger import LakeTableLedger
+from tidemark.sinks.lake_tables.output import LakeTableOutput, is_of_other_rows
+from tidemark.sinks.lake_tables.refusals import fenced_by_its_number
+from tidemark.sinks.located import Located
 from tidemark.sinks.object_store.folder_staging import FolderStaging
 from tidemark.sinks.object_store.published_files import changed
 from tidemark.sinks.object_store.record_files import newest_record_in, record_in
@@ -44,14 +47,12 @@ from tidemark.storage.open import open_store
 CLAIM: Final = f"{RECORDS}/_table.json"  # the pipeline of the table, and the identity that it got with its first owner
 
 
-class DeltaLedger(StoreLedger):
+class DeltaLedger(LakeTableLedger, StoreLedger):
     """Owner and records are files in the location of the table. A record counts when the table says that its attempt
     is in it."""
 
-    record_word = "rows"
-
     def __init__(self, pipeline_name: str, settings: Settings, table: DeltaTarget) -> None:
-        super().__init__(pipeline_name, settings.name, settings.target, table.store)
+        StoreLedger.__init__(self, pipeline_name, settings.name, settings.target, table.store)
         self._location = Path(settings.location)
         self._table = table
 
@@ -84,19 +85,11 @@ class DeltaLedger(StoreLedger):
         claimed = self._claimed()
         return Position(claimed["identity"], self._table.evidence().number) if claimed else None
 
-    def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
-        del own  # a table has the manifests of one pipeline
-        attempts = self._table.evidence().attempts.items()
-        return [RecordName(self.pipeline_name, manifest_id, attempt) for manifest_id, attempt in attempts
-                if manifest_id > above]  # fmt: skip
+    def attempts(self) -> Mapping[int, int]:
+        return self._table.evidence().attempts
 
-    def recorded_attempt(self, manifest_id: int) -> int | None:
-        return self._table.evidence().attempts.get(manifest_id)
-
-    def record(self, name: RecordName) -> dict[str, Any] | None:
-        if self.recorded_attempt(name.manifest_id) != name.attempt:
-            return None  # the file of an attempt that did not commit, or has been replaced
-        return super().record(name)
+    def record_file(self, name: RecordName) -> dict[str, Any] | None:
+        return record_in(self.store, name)
 
     def rename_pipeline(self, old: str) -> None:
         """Records have the name in their key, and the claim has it; the log keeps the name of its time."""
@@ -124,16 +117,13 @@ class DeltaStaging(FolderStaging):
         return {**super().order(manifest_id, attempt), "columns": columns, **self._table.rows.order(), **own}
 
 
-class DeltaOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
+class DeltaOutput(LakeTableOutput):
     """The rows of one table."""
 
-    write_mode = WriteMode.UPSERT
-
     def __init__(self, ledger: DeltaLedger, table: DeltaTarget) -> None:
-        super().__init__(ledger.pipeline_name, ledger.name)
+        super().__init__(ledger)
         self.table = table
         self.store = table.store
-        self._ledger = ledger
         self._columns = pa.schema([])
 
     def dataset(self) -> Dataset:
@@ -184,8 +174,8 @@ class DeltaOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         name = RecordName(self.pipeline_name, manifest_id, attempt)
         before = record_in(self.store, name)
         is_there = self._ledger.recorded_attempt(manifest_id) == attempt
-        if (before is None and is_there) or (before and _is_of_other_rows(before, record)):
-            raise self.table.fenced_by_its_number(manifest_id, attempt)
+        if (before is None and is_there) or (before and is_of_other_rows(before, record)):
+            raise fenced_by_its_number(attempt, self.table.context(manifest=manifest_id))
         if not is_there:
             dead = self.parts(receipt, ObjectKind.DEAD_LETTER)
             moves = [Move(part.staged, part.path, part.bytes) for part in dead]
@@ -195,24 +185,12 @@ class DeltaOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
             self.store.sync([str(name), *(move.key for move in moves)])
         failpoint("publish.mid")
         if not is_there:
-            self.table.publish(self._publishing(receipt), self._about(record), fence)
+            self.table.publish(self._publishing(receipt), self.about(record), fence)
         failpoint("publish.before_mark")
         mark()
 
     def _publishing(self, receipt: Receipt) -> StagedAttempt:
         return StagedAttempt(receipt.manifest_id, receipt.attempt, self.parts(receipt, ObjectKind.DATA))
-
-    def _about(self, record: Record) -> dict[str, str]:
-        """What the commit says of a record to people and programs that have no manifest database."""
-        ranges = [range_from(part) for part in record["ranges"]]
-        places = [f"{covered.at.topic}-{covered.at.partition}[{covered.start},{covered.end})" for covered in ranges]
-        return {
-            "tidemark.pipeline": self.pipeline_name,
-            "tidemark.database": record["database"],
-            "tidemark.digest": record["digest"],
-            "tidemark.ranges": " ".join(places),
-            "tidemark.counts": json.dumps(record["counts"]),
-        }
 
     def has(self, receipt: Receipt) -> bool:
         """Whether the table and all dead letters are there: the rows were committed together with the evidence."""
@@ -263,26 +241,13 @@ class DeltaOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
         return differences_of_delta(expected, contents, self, self._ledger, self.table, deep=deep)
 
-    def locate(
-        self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
-    ) -> Located:
-        table = self.table.loaded()
-        row = self.table.rows.located(table, self._ledger, manifest, published, at, offset)
-        located = row or self.located_dead_letter(published, receipt, at, offset)
-        if located is not None:
-            return located
-        if any(partition.gap_count > len(partition.gaps) for partition in receipt.partitions):
-            what = "the table does not hold it, and the manifest has more gaps than its receipt lists"
-            return Located(self.name, published.attempt, RecordStatus.NO_RECORD, what)
-        newer = self.table.rows.replaced_by(self._ledger, published)
-        if newer is not None:
-            return newer
-        what = f"the table does not hold it; next: tidemark audit {self.pipeline_name} --deep"
-        return Located(self.name, published.attempt, RecordStatus.MISSING, what)
+    def located_row(
+        self, manifest: Manifest, published: Publication, at: TopicPartition, offset: int
+    ) -> Located | None:
+        return self.table.rows.located(self.table.loaded(), self._ledger, manifest, published, at, offset)
 
-
-def _is_of_other_rows(before: Mapping[str, Any], record: Record) -> bool:
-    return bool(before.get("database") == record["database"] and before.get("digest") != record["digest"])
+    def replaced_by(self, published: Publication) -> Located | None:
+        return self.table.rows.replaced_by(self._ledger, published)
 
 
 def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:

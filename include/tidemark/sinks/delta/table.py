@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
 from tidemark.connections import Lookup
-from tidemark.errors import Fenced, LakeConflict, SinkRefused, TidemarkError, Unavailable, WorkFailed
+from tidemark.errors import LakeConflict, SinkRefused, TidemarkError, Unavailable, WorkFailed
 from tidemark.failpoints import failpoint
 from tidemark.sinks.base import Fence
 from tidemark.sinks.delta.client import DeltaClient
@@ -36,6 +36,7 @@ from tidemark.sinks.delta.manifest_rows import ManifestRows
 from tidemark.sinks.delta.published_rows import PublishedRows, StagedAttempt, TableChanges
 from tidemark.sinks.delta.refusals import refuse_unfit
 from tidemark.sinks.delta.settings import Settings
+from tidemark.sinks.lake_tables.refusals import fenced_by_a_higher, fenced_by_its_number, no_columns, no_table
 from tidemark.storage.base import ObjectStore
 
 TRIES: Final = 20  # of a commit, while others commit to the same table
@@ -74,11 +75,7 @@ class DeltaTarget:
     def loaded(self) -> DeltaTable:
         table = self.load()
         if table is None:
-            raise SinkRefused(
-                "the table does not exist",
-                next_step="restore it, or let auto_create make a new one; then: tidemark retry {pipeline}",
-                **self.context(),
-            )
+            raise no_table(self.context())
         return table
 
     def evidence(self) -> TableEvidence:
@@ -125,11 +122,7 @@ class DeltaTarget:
             )
         missing = missing_columns(table, wanted)
         if missing and not self._settings.auto_create:
-            raise SinkRefused(
-                f"the table has no column {', '.join(field.name for field in missing)}",
-                next_step=f"write auto_create: true, or add to it: {described(missing)}",
-                **self.context(),
-            )
+            raise no_columns([field.name for field in missing], described(missing), self.context())
         refuse_misfits(table, wanted, self.context())
         self.rows.refuse(table, self.context())
         return self._extended(table, wanted) if missing and change else table
@@ -163,14 +156,10 @@ class DeltaTarget:
         def changing(table: DeltaTable, evidence: TableEvidence) -> tuple[TableChanges, TableEvidence]:
             newest = evidence.attempts.get(manifest_id, 0)
             if newest == attempt:
-                raise self.fenced_by_its_number(manifest_id, attempt)
+                raise fenced_by_its_number(attempt, self.context(manifest=manifest_id))
             fence()  # it knows more of a newer attempt than the table does
             if newest > attempt:
-                raise Fenced(
-                    f"attempt {attempt} is fenced: attempt {newest} has its rows in the table",
-                    next_step="nothing to do here: the newer attempt does the work",
-                    **self.context(manifest=manifest_id),
-                )
+                raise fenced_by_a_higher(attempt, newest, self.context(manifest=manifest_id))
             with self._client.used(context):
                 changes = self.rows.changes(table, evidence, publishing, context)
             return changes, evidence.with_next(table.version() + 1, manifest_id, attempt, changes.merge)
@@ -192,16 +181,6 @@ class DeltaTarget:
                 next_step=next_step,
                 **context,
             )
-
-    def fenced_by_its_number(self, manifest_id: int, attempt: int) -> Fenced:
-        """The error of an attempt with a number that a restored database has used a second time."""
-        return Fenced(
-            f"attempt {attempt} is fenced: another attempt of this number has put other rows, for a database that was "
-            "restored since",
-            next_step="nothing to do here if a newer attempt is at work; else the next one goes on from there: "
-            "tidemark retry {pipeline}",
-            **self.context(manifest=manifest_id),
-        )
 
     def fence(self) -> None:
         """Commit the evidence again: what was built on an older version of the table is refused from now on."""

@@ -5,8 +5,7 @@ folder whose name begins with ``_``, so it leaves alone what is staged, however 
 """
 
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Final
 from uuid import uuid4
 
@@ -14,15 +13,15 @@ import pyarrow as pa
 
 from tidemark.errors import SinkRefused
 from tidemark.model.order import Order, SinkOrder
-from tidemark.model.reasons import without_values
 from tidemark.model.receipt import ObjectKind
 from tidemark.paths import dead_letter_folder
 from tidemark.sinks.column_names import EVENT_TIME, MANIFEST_ID, stored_names
 from tidemark.sinks.current_rows.versioned import with_version
 from tidemark.sinks.delta.buckets import buckets_of
+from tidemark.sinks.lake_tables.refusals import storing
 from tidemark.sinks.staging.grouping import HASH_COLUMNS, grouped
 from tidemark.sinks.staging.partitioned_writer import PartitionedWriter, Target
-from tidemark.sinks.staging.staged_file import StagedFile, has_complete_file, staging_of
+from tidemark.sinks.staging.staged_file import StagedFile, has_complete_file
 from tidemark.sinks.staging.staged_parquet import StagedParquet
 from tidemark.sinks.writer import StagedPart
 from tidemark.storage.base import ObjectStore
@@ -115,19 +114,12 @@ class DeltaWriter(PartitionedWriter):
             topic=target.topic, partition=target.partition, **self._context,
         )  # fmt: skip
 
-    @contextmanager
-    def _translated(self, target: Target) -> Iterator[None]:
-        context = {"topic": target.topic, "partition": target.partition, **self._context}
-        try:
-            with staging_of(self._name, **context):
-                yield
-        except (pa.ArrowException, KeyError) as error:
-            raise SinkRefused(
-                f"the table cannot store a row: {without_values(str(error))[:300]}",
-                next_step="nothing was published; correct the type of the column; if the table has changed since the "
-                "attempt began: tidemark retry {pipeline}",
-                **context,
-            ) from None
+    def _translated(self, target: Target) -> AbstractContextManager[None]:
+        next_step = (
+            "nothing was published; correct the type of the column; if the table has changed since the "
+            "attempt began: tidemark retry {pipeline}"
+        )
+        return storing(self._name, next_step, {"topic": target.topic, "partition": target.partition, **self._context})
 
 
 def bucket_of(staged: str) -> int:

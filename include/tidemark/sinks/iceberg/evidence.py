@@ -21,13 +21,13 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from tidemark.sinks.iceberg.history import main_with_expired, newest_shown
+from tidemark.sinks.lake_tables.output import DIGEST
 
 MANIFESTS: Final = "tidemark.manifests"  # a property of the table
 NEWEST: Final = "tidemark_newest"  # a tag at the newest publication: programs that expire snapshots keep it
 NUMBER: Final = "tidemark.number"  # in the summary of a snapshot
 MANIFEST: Final = "tidemark.manifest"
 ATTEMPT: Final = "tidemark.attempt"
-DIGEST: Final = "tidemark.digest"
 
 Entry = tuple[int, int]  # attempt, number of its publication; 0 when a rollback took it away
 

@@ -18,7 +18,7 @@ from tidemark.failpoints import failpoint
 from tidemark.model.dataset import Dataset
 from tidemark.model.findings import Finding, ok, warning
 from tidemark.model.manifest import Counts, Manifest, Publication
-from tidemark.model.offsets import Range, TopicPartition, range_from
+from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.order import TransformOrder
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind, Receipt
@@ -27,7 +27,6 @@ from tidemark.sinks.base import (
     Contents,
     Expected,
     Fence,
-    Ledger,
     Mark,
     Owner,
     Position,
@@ -35,17 +34,18 @@ from tidemark.sinks.base import (
     Sink,
     Staging,
     Work,
-    WriteMode,
 )
-from tidemark.sinks.capabilities import KeepsDeadLetterFiles, MayBeRolledBack, NamedFile, NamesFiles
+from tidemark.sinks.capabilities import NamedFile
 from tidemark.sinks.iceberg.audit import differences_of_iceberg
-from tidemark.sinks.iceberg.evidence import DIGEST
 from tidemark.sinks.iceberg.file_io import try_write
 from tidemark.sinks.iceberg.files import manifests_in
 from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.staged import data_folder, root_of
 from tidemark.sinks.iceberg.table import IcebergTarget
-from tidemark.sinks.located import Located, RecordStatus
+from tidemark.sinks.lake_tables.ledger import LakeTableLedger
+from tidemark.sinks.lake_tables.output import LakeTableOutput, is_of_other_rows
+from tidemark.sinks.lake_tables.refusals import fenced_by_its_number
+from tidemark.sinks.located import Located
 from tidemark.sinks.object_store.folder_staging import staged_attempts, staged_manifests
 from tidemark.sinks.object_store.owner_file import note_target_in, noted_targets_in
 from tidemark.sinks.object_store.published_files import changed
@@ -91,11 +91,9 @@ class IcebergPlace:
         return open_store(root, self._settings.store_settings(), self._lookup)
 
 
-class IcebergLedger(Ledger):
+class IcebergLedger(LakeTableLedger):
     """A property of the table says which attempts are in it; their records are files in its location. A property of
     the namespace says who owns it."""
-
-    record_word = "rows"
 
     def __init__(self, pipeline_name: str, name: str, place: IcebergPlace) -> None:
         super().__init__(pipeline_name, name, place.target)
@@ -126,18 +124,10 @@ class IcebergLedger(Ledger):
         if store is not None:
             note_target_in(store, self.target)
 
-    def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
-        del own  # a table has the manifests of one pipeline
-        attempts = self._table.evidence().attempts.items()
-        return [RecordName(self.pipeline_name, manifest_id, attempt) for manifest_id, attempt in attempts
-                if manifest_id > above]  # fmt: skip
+    def attempts(self) -> Mapping[int, int]:
+        return self._table.evidence().attempts
 
-    def recorded_attempt(self, manifest_id: int) -> int | None:
-        return self._table.evidence().attempts.get(manifest_id)
-
-    def record(self, name: RecordName) -> dict[str, Any] | None:
-        if self.recorded_attempt(name.manifest_id) != name.attempt:
-            return None  # the file of an attempt that did not commit, or has been replaced
+    def record_file(self, name: RecordName) -> dict[str, Any] | None:
         store = self._place.store()
         return record_in(store, name) if store else None
 
@@ -198,16 +188,13 @@ class IcebergStaging(Staging):
         store.delete_folder(staging_folder(manifest_id, attempt))
 
 
-class IcebergOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
+class IcebergOutput(LakeTableOutput):
     """The rows of one table."""
 
-    write_mode = WriteMode.UPSERT
-
-    def __init__(self, pipeline_name: str, name: str, place: IcebergPlace, ledger: IcebergLedger) -> None:
-        super().__init__(pipeline_name, name)
+    def __init__(self, place: IcebergPlace, ledger: IcebergLedger) -> None:
+        super().__init__(ledger)
         self.place = place
         self.table = place.table
-        self._ledger = ledger
         self._columns = pa.schema([])
 
     def dataset(self) -> Dataset:
@@ -307,8 +294,8 @@ class IcebergOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         store = self.place.store_at(self.table.loaded().location())
         name = RecordName(self.pipeline_name, manifest_id, attempt)
         before = record_in(store, name)
-        if before and before.get("database") == record["database"] and before.get("digest") != record["digest"]:
-            raise self.table.fenced_by_its_number(manifest_id, attempt)
+        if before and is_of_other_rows(before, record):
+            raise fenced_by_its_number(attempt, self.table.context(manifest=manifest_id))
         if self._ledger.recorded_attempt(manifest_id) != attempt:
             moves = [Move(object_.staged, object_.path, object_.bytes) for object_ in dead]
             store.move_each(moves, fence, lambda: None)
@@ -319,23 +306,11 @@ class IcebergOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
             manifest_id,
             attempt,
             {object_.staged: object_.bytes for object_ in rows},
-            self._summary(record),
+            self.about(record),
             fence,
         )
         failpoint("publish.before_mark")
         mark()
-
-    def _summary(self, record: Record) -> dict[str, str]:
-        """What the snapshot says of a record to people and programs that have no manifest database."""
-        ranges = [range_from(part) for part in record["ranges"]]
-        places = [f"{covered.at.topic}-{covered.at.partition}[{covered.start},{covered.end})" for covered in ranges]
-        return {
-            "tidemark.pipeline": self.pipeline_name,
-            "tidemark.database": record["database"],
-            DIGEST: record["digest"],
-            "tidemark.ranges": " ".join(places),
-            "tidemark.counts": json.dumps(record["counts"]),
-        }
 
     def discard(self, receipt: Receipt) -> None:
         """Removes the dead letters and the record of an attempt that is not in the table; its rows are staging."""
@@ -348,23 +323,14 @@ class IcebergOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
         return differences_of_iceberg(expected, contents, self, self._ledger, self.table, deep=deep)
 
-    def locate(
-        self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
-    ) -> Located:
-        attempt = published.attempt
+    def located_row(
+        self, manifest: Manifest, published: Publication, at: TopicPartition, offset: int
+    ) -> Located | None:
         with self.table.reading(manifest=manifest.id) as table:
-            row = self.table.rows.located(table, self._ledger, manifest, published, at, offset)
-        located = row or self.located_dead_letter(published, receipt, at, offset)
-        if located is not None:
-            return located
-        if any(partition.gap_count > len(partition.gaps) for partition in receipt.partitions):
-            what = "the table does not hold it, and the manifest has more gaps than its receipt lists"
-            return Located(self.name, attempt, RecordStatus.NO_RECORD, what)
-        newer = self.table.rows.replaced_by(self._ledger, published)
-        if newer is not None:
-            return newer
-        what = f"the table does not hold it; next: tidemark audit {self.pipeline_name} --deep"
-        return Located(self.name, attempt, RecordStatus.MISSING, what)
+            return self.table.rows.located(table, self._ledger, manifest, published, at, offset)
+
+    def replaced_by(self, published: Publication) -> Located | None:
+        return self.table.rows.replaced_by(self._ledger, published)
 
     def dead_letter_store(self) -> ObjectStore:
         return self.place.existing_store()
@@ -378,4 +344,4 @@ def _opened(manifest_id: int, attempt: int) -> str:
 def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:
     place = IcebergPlace(pipeline_name, settings, lookup)
     ledger = IcebergLedger(pipeline_name, settings.name, place)
-    return Sink(ledger, IcebergStaging(place), IcebergOutput(pipeline_name, settings.name, place, ledger))
+    return Sink(ledger, IcebergStaging(place), IcebergOutput(place, ledger))

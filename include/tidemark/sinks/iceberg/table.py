@@ -20,7 +20,7 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, No
 from pyiceberg.table import Table
 
 from tidemark.connections import Lookup
-from tidemark.errors import Fenced, SinkRefused, TidemarkError, Unavailable
+from tidemark.errors import SinkRefused, TidemarkError, Unavailable
 from tidemark.failpoints import failpoint
 from tidemark.sinks.base import Fence, Owner
 from tidemark.sinks.iceberg.all_rows import AllRows
@@ -29,7 +29,6 @@ from tidemark.sinks.iceberg.change import SnapshotChange
 from tidemark.sinks.iceberg.columns import missing_columns, partitioning, refuse_misfits, schema_for
 from tidemark.sinks.iceberg.evidence import (
     ATTEMPT,
-    DIGEST,
     MANIFEST,
     MANIFESTS,
     NUMBER,
@@ -41,6 +40,8 @@ from tidemark.sinks.iceberg.files import highest_manifest, keys_added_by, named_
 from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.table_rows import Publishing, TableRows
 from tidemark.sinks.iceberg.upsert import CurrentRows
+from tidemark.sinks.lake_tables.output import DIGEST
+from tidemark.sinks.lake_tables.refusals import fenced_by_a_higher, fenced_by_its_number, no_columns, no_table
 from tidemark.storage.base import is_s3
 
 TRIES: Final = 20  # of a commit, while others commit to the same table
@@ -200,11 +201,7 @@ class IcebergTarget:
     def loaded(self) -> Table:
         table = self.load()
         if table is None:
-            raise SinkRefused(
-                "the table does not exist",
-                next_step="restore it, or let auto_create make a new one; then: tidemark retry {pipeline}",
-                **self.context(),
-            )
+            raise no_table(self.context())
         return table
 
     @contextmanager
@@ -258,12 +255,8 @@ class IcebergTarget:
             )
         missing = missing_columns(table, wanted)
         if missing and not self._settings.auto_create:
-            raise SinkRefused(
-                f"the table has no column {', '.join(field.name for field in missing)}",
-                next_step="write auto_create: true, or add to it: "
-                f"{', '.join(f'{field.name} {field.field_type}' for field in missing)}",
-                **self.context(),
-            )
+            described = ", ".join(f"{field.name} {field.field_type}" for field in missing)
+            raise no_columns([field.name for field in missing], described, self.context())
         if missing and change:
             table = self._extended(table, missing)
         refuse_misfits(table, wanted, self._settings.terms, self.context())
@@ -318,11 +311,7 @@ class IcebergTarget:
                 return
             fence()  # it knows more of a newer attempt than the table does
             if newest > attempt:
-                raise Fenced(
-                    f"attempt {attempt} is fenced: attempt {newest} has its rows in the table",
-                    next_step="nothing to do here: the newer attempt does the work",
-                    **self.context(manifest=manifest_id),
-                )
+                raise fenced_by_a_higher(attempt, newest, self.context(manifest=manifest_id))
             with self._catalog(manifest=manifest_id, attempt=attempt):
                 next_number = table.metadata.next_sequence_number()
                 numbered = {NUMBER: str(next_number), MANIFEST: str(manifest_id), ATTEMPT: str(attempt)}
@@ -356,18 +345,8 @@ class IcebergTarget:
         if evidence.attempts.get(manifest_id) != attempt:
             return False
         if digest_on_main(table.metadata, manifest_id, attempt) != digest:
-            raise self.fenced_by_its_number(manifest_id, attempt)
+            raise fenced_by_its_number(attempt, self.context(manifest=manifest_id))
         return True
-
-    def fenced_by_its_number(self, manifest_id: int, attempt: int) -> Fenced:
-        """The error of an attempt with a number that a restored database has used a second time."""
-        return Fenced(
-            f"attempt {attempt} is fenced: another attempt of this number has put other rows, for a database that was "
-            "restored since",
-            next_step="nothing to do here if a newer attempt is at work; else the next one goes on from there: "
-            "tidemark retry {pipeline}",
-            **self.context(manifest=manifest_id),
-        )
 
     def fence(self) -> None:
         """Commit a snapshot without rows: what was built on an older state of the table is refused from now on."""

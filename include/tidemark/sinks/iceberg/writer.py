@@ -4,8 +4,7 @@ No snapshot names these files before they are published, so no reader sees them.
 """
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import date
 from typing import Any
 from uuid import uuid4
@@ -18,14 +17,14 @@ from pyiceberg.schema import Schema
 
 from tidemark.errors import SinkRefused
 from tidemark.model.order import Order, SinkOrder
-from tidemark.model.reasons import without_values
 from tidemark.model.receipt import ObjectKind
 from tidemark.sinks.column_names import EVENT_TIME, stored_names
 from tidemark.sinks.current_rows.versioned import with_version
 from tidemark.sinks.iceberg.staged import PARTITION, SPEC, data_folder
+from tidemark.sinks.lake_tables.refusals import storing
 from tidemark.sinks.staging.grouping import HASH_COLUMNS, grouped
 from tidemark.sinks.staging.partitioned_writer import PartitionedWriter, Target
-from tidemark.sinks.staging.staged_file import StagedFile, has_complete_file, staging_of
+from tidemark.sinks.staging.staged_file import StagedFile, has_complete_file
 from tidemark.sinks.staging.staged_parquet import StagedParquet
 from tidemark.sinks.writer import StagedPart
 from tidemark.storage.base import ObjectStore
@@ -112,19 +111,9 @@ class IcebergWriter(PartitionedWriter):
             topic=target.topic, partition=target.partition, **self._context,
         )  # fmt: skip
 
-    @contextmanager
-    def _translated(self, target: Target) -> Iterator[None]:
-        context = {"topic": target.topic, "partition": target.partition, **self._context}
-        try:
-            with staging_of(self._name, **context):
-                yield
-        except pa.ArrowException as error:
-            raise SinkRefused(
-                f"the table cannot store a row: {without_values(str(error))[:300]}",
-                next_step="nothing was published; the table has changed since the attempt began: tidemark retry "
-                "{pipeline}",
-                **context,
-            ) from None
+    def _translated(self, target: Target) -> AbstractContextManager[None]:
+        next_step = "nothing was published; the table has changed since the attempt began: tidemark retry {pipeline}"
+        return storing(self._name, next_step, {"topic": target.topic, "partition": target.partition, **self._context})
 
 
 def _as_in_table(rows: pa.RecordBatch) -> pa.RecordBatch:

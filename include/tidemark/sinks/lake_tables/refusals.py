@@ -1,0 +1,59 @@
+"""The errors of tables in a lake that every format has; ``context`` is that of the table."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from tidemark.errors import Fenced, SinkRefused
+from tidemark.model.reasons import without_values
+from tidemark.sinks.staging.staged_file import staging_of
+
+
+def no_table(context: Mapping[str, Any]) -> SinkRefused:
+    """An attempt has prepared the table, and it is gone."""
+    return SinkRefused(
+        "the table does not exist",
+        next_step="restore it, or let auto_create make a new one; then: tidemark retry {pipeline}",
+        **context,
+    )
+
+
+def no_columns(names: Sequence[str], described: str, context: Mapping[str, Any]) -> SinkRefused:
+    return SinkRefused(
+        f"the table has no column {', '.join(names)}",
+        next_step=f"write auto_create: true, or add to it: {described}",
+        **context,
+    )
+
+
+def fenced_by_a_higher(attempt: int, newest: int, context: Mapping[str, Any]) -> Fenced:
+    return Fenced(
+        f"attempt {attempt} is fenced: attempt {newest} has its rows in the table",
+        next_step="nothing to do here: the newer attempt does the work",
+        **context,
+    )
+
+
+def fenced_by_its_number(attempt: int, context: Mapping[str, Any]) -> Fenced:
+    """The error of an attempt with a number that a restored database has used a second time."""
+    return Fenced(
+        f"attempt {attempt} is fenced: another attempt of this number has put other rows, for a database that was "
+        "restored since",
+        next_step="nothing to do here if a newer attempt is at work; else the next one goes on from there: "
+        "tidemark retry {pipeline}",
+        **context,
+    )
+
+
+@contextmanager
+def storing(sink: str, next_step: str, context: Mapping[str, Any]) -> Iterator[None]:
+    """Errors of the store, and rows that do not fit the columns of the table, or have one that it lost meanwhile."""
+    try:
+        with staging_of(sink, **context):
+            yield
+    except (pa.ArrowException, KeyError) as error:
+        raise SinkRefused(
+            f"the table cannot store a row: {without_values(str(error))[:300]}", next_step=next_step, **context
+        ) from None
