@@ -196,3 +196,17 @@ def test_a_key_that_moved_to_another_partition_has_no_order_which_the_guide_says
     guide = (Path(__file__).parents[2] / "docs/change-stream-into-postgres.md").read_text()
     assert "Do not add partitions to the topic" in guide
     rows.finish()
+
+
+def test_numbers_of_order_by_that_start_again_are_told_of_every_table(make_rows: MakeRows) -> None:
+    decode = {"format": "json", "schema": "id BIGINT NOT NULL, version BIGINT NOT NULL"}
+    rows = make_rows(decode=decode, options={"order_by": "version"})
+    for version in (900, 1):  # of the old server, and of a new one
+        rows.world.send(json.dumps({"id": 1, "version": version}))
+        rows.world.ok("run", "demo")
+    assert rows.seen("version") == {1: (900,)}
+    [told] = rows.world.status("demo")
+    assert told["state"] == "stale"
+    assert [problem["what"].partition(" in sink ")[2].partition(":")[0] for problem in told["problems"]] == [
+        "delta", "iceberg", "postgres",
+    ]  # fmt: skip
