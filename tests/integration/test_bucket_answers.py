@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from hashlib import md5
 from pathlib import Path
 from threading import Barrier
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -421,7 +422,7 @@ def test_a_store_that_replaces_nothing_ends_the_run_after_some_tries_and_says_so
     sink = with_success_files(example)
     show(sink, 1)
     rule = proxy.arm(replace(REFUSED, having="_SUCCESS"))
-    monkeypatch.setattr("tidemark.sinks.files.success.time.sleep", lambda _: None)
+    monkeypatch.setattr("tidemark.sinks.files.success.time", SimpleNamespace(sleep=lambda _: None))
     with pytest.raises(SinkRefused, match="could not be put in 8 tries: the store says that it has changed") as refused:
         show(sink, 2)
     assert refused.value.next_step.endswith("tidemark run demo")
