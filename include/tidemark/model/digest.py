@@ -115,14 +115,16 @@ def _words(column: pa.Array) -> tuple[pa.Array, pa.Array]:
     if pa.types.is_dictionary(data_type):
         return _words(column.dictionary_decode())
     if pa.types.is_nested(data_type):
-        return _hashed(column.to_pylist())
+        first, second = _hashed([_canonical(value) for value in column.to_pylist()])
+        valid = column.is_valid()
+        return pc.if_else(valid, first, None), pc.if_else(valid, second, None)
     fixed = _fixed_width(column)
     if fixed is not None:
         return fixed, fixed
     if any(is_type(data_type) for is_type in _TEXTS):
         return _of_texts(column)
     coded = column.dictionary_encode()
-    first, second = _hashed(coded.dictionary.to_pylist())
+    first, second = _hashed([_canonical(value) for value in coded.dictionary.to_pylist()])
     return first.take(coded.indices), second.take(coded.indices)
 
 
@@ -134,7 +136,7 @@ def _of_texts(column: pa.Array) -> tuple[pa.Array, pa.Array]:
     if pc.all(short).as_py() is not False:
         streams = _of_short(texts)
     else:
-        parts = (_of_short(texts.filter(short)), _hashed(texts.filter(pc.invert(short)).to_pylist()))
+        parts = (_of_short(texts.filter(short)), _of_long(texts.filter(pc.invert(short))))
         nothing = pa.repeat(_scalar(0), len(texts))
         streams = [
             pc.replace_with_mask(pc.replace_with_mask(nothing, short, short_words), pc.invert(short), long_words)
@@ -166,6 +168,10 @@ def _of_short(texts: pa.Array) -> list[pa.Array]:
     return sums
 
 
+def _of_long(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
+    return _hashed([b"b%d:%b" % (len(text), text) for text in texts.to_pylist()])  # as _canonical, in half the time
+
+
 def _fixed_width(column: pa.Array) -> pa.Array | None:
     data_type = column.type
     if pa.types.is_boolean(data_type) or pa.types.is_unsigned_integer(data_type):
@@ -194,9 +200,12 @@ def _scalar(number: int) -> pa.Scalar:
     return pa.scalar(number, _U64)
 
 
-def _hashed(values: list[Any]) -> tuple[pa.Array, pa.Array]:
-    pairs = [(None, None) if value is None else _halves(_canonical(value)) for value in values]
-    return pa.array([pair[0] for pair in pairs], _U64), pa.array([pair[1] for pair in pairs], _U64)
+def _hashed(contents: Sequence[bytes]) -> tuple[pa.Array, pa.Array]:
+    """Two words of each content, by one hash for both."""
+    digests = b"".join([blake2b(content, digest_size=16).digest() for content in contents])
+    words = pa.Array.from_buffers(_U64, 2 * len(contents), [None, pa.py_buffer(digests)])
+    places = pa.array(range(0, len(words), 2), pa.int64())
+    return words.take(places), words.take(pc.add(places, 1))
 
 
 def _halves(content: bytes) -> tuple[int, int]:
