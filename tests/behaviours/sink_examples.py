@@ -187,12 +187,12 @@ class PostgresExample(Example):
 
     def settings(self) -> SinkSettings:
         return PostgresSettings.model_validate(
-            {"connection": CONNECTION, "table": "orders", "key": ["_topic", "_partition", "_offset", "_incarnation"],
+            {"connection": CONNECTION, "table": "orders", "key": ["_topic", "_partition", "_offset", "_log_generation"],
              "auto_create": True}
         )  # fmt: skip
 
     def seen(self) -> dict[int, tuple[int, str | None]]:
-        rows = self._query("SELECT _offset, _manifest_id, also FROM public.orders WHERE NOT _deleted")
+        rows = self._query("SELECT _offset, _manifest_id, also FROM public.orders WHERE NOT _is_deleted")
         return {row["_offset"]: (row["_manifest_id"], row["also"]) for row in rows}
 
     def dead(self) -> set[int]:

@@ -86,7 +86,7 @@ def rows(count: int, *, first: int = 0) -> pa.RecordBatch:
         [
             {
                 "_topic": "t", "_partition": 0, "_offset": at, "_timestamp": NOON + timedelta(seconds=at),
-                "_key": b"k", "_manifest_id": 7, "_deleted": at % 7 == 6,
+                "_key": b"k", "_manifest_id": 7, "_is_deleted": at % 7 == 6,
                 "id": at, "name": None if at % 7 == 6 else f"n{at % 10}",
                 "tags": [None, [], ["a"], ["b", None], ["a"]][0 if at % 7 == 6 else at % 5],
             }

@@ -88,7 +88,7 @@ class OtherTable(OtherSink):
         return {"connection": "warehouse", "table": "latest", "key": ["n"], "order_by": "n", "auto_create": True}
 
     def seen(self) -> Counter[int]:
-        return self._counted("latest", "SELECT n, 1 FROM public.latest WHERE NOT _deleted")
+        return self._counted("latest", "SELECT n, 1 FROM public.latest WHERE NOT _is_deleted")
 
     def _counted(self, table: str, statement: str) -> Counter[int]:
         with psycopg.connect(self.dsn, autocommit=True) as connection:

@@ -188,9 +188,9 @@ OF_A_TABLE = {
         dying(*STAGED), "manifest 2: staging was left by an attempt that died; next: tidemark retry demo"
     ),
     "a row too many": Case(
-        in_table("INSERT INTO public.latest (k, n, at, _topic, _partition, _offset, _manifest_id, _deleted, "
-                 "_incarnation, _attempt) SELECT 77, n, at, _topic, _partition, _offset, _manifest_id, _deleted, "
-                 "_incarnation, _attempt FROM public.latest WHERE k = 2"),
+        in_table("INSERT INTO public.latest (k, n, at, _topic, _partition, _offset, _manifest_id, _is_deleted, "
+                 "_log_generation, _attempt) SELECT 77, n, at, _topic, _partition, _offset, _manifest_id, _is_deleted, "
+                 "_log_generation, _attempt FROM public.latest WHERE k = 2"),
         f"manifest 2: the table has 8 rows of it where 7 were merged; {BY_HAND}",
         deep=True, first="DELETE FROM public.latest WHERE k = 77",
     ),

@@ -58,7 +58,9 @@ def test_what_tells_nothing_about_a_row_is_filtered_and_a_deletion_without_a_key
     [manifest] = world.manifests()
     names = ("read", "written", "filtered", "dead_lettered", "superseded", "stale")
     assert [manifest["counts"][name] for name in names] == [7, 2, 3, 2, 1, 0]
-    assert world.query("SELECT id, _offset, _deleted FROM copied.orders") == [{"id": 1, "_offset": 6, "_deleted": True}]
+    assert world.query("SELECT id, _offset, _is_deleted FROM copied.orders") == [
+        {"id": 1, "_offset": 6, "_is_deleted": True}
+    ]
     assert world.ok("audit", "demo", "--deep") == ""
     assert world.status()[0]["newest"]["filtered"] == 3
 
@@ -76,5 +78,5 @@ def test_a_deletion_is_a_message_without_a_value_in_a_topic_and_a_marked_row_in_
     assert json.loads(created.value() or b"")["k"] == 7
     assert deleted.value() is None
     rows = [row for path in world.ok("objects", "demo").splitlines() for row in pq.read_table(path).to_pylist()]
-    assert sorted((row["_offset"], row["k"], row["_deleted"]) for row in rows) == [(0, 7, False), (1, 7, True)]
+    assert sorted((row["_offset"], row["k"], row["_is_deleted"]) for row in rows) == [(0, 7, False), (1, 7, True)]
     assert world.ok("audit", "demo", "--deep") == ""

@@ -115,7 +115,7 @@ def test_a_table_goes_on_after_a_database_adopted_two_generations_of_its_topic(
             ).fetchall()
     assert generations == [(1, False), (2, True)] * 2
     assert {row["n"] >= 120 for row in world.query("SELECT n FROM public.latest")} == {True}
-    assert {row["_incarnation"] for row in world.query("SELECT _incarnation FROM public.latest")} == {2}
+    assert {row["_log_generation"] for row in world.query("SELECT _log_generation FROM public.latest")} == {2}
 
 
 def test_the_unread_beginning_of_a_second_generation_is_planned_again(make_world: Make, broker: Broker) -> None:
@@ -343,7 +343,7 @@ def test_the_history_says_who_decided_what_and_why(world: World) -> None:
 def test_schedule_6_a_table_of_every_record_keeps_the_first_generation_of_a_topic_that_is_made_again(
     make_table_world: MakeTableWorld, broker: Broker
 ) -> None:
-    sink = table_sink(key=["_topic", "_partition", "_offset", "_incarnation"])
+    sink = table_sink(key=["_topic", "_partition", "_offset", "_log_generation"])
     del sink["postgres"]["order_by"]
     world = make_table_world(settings={"sinks": [sink]})
     world.produce(20)
@@ -352,6 +352,6 @@ def test_schedule_6_a_table_of_every_record_keeps_the_first_generation_of_a_topi
     world.ok("run", "demo")
     world.ok("replay", "demo", "--manifest", str(world.manifests()[-1]["id"]))
     assert [row["n"] for row in world.query("SELECT n FROM public.latest ORDER BY n")] == list(range(40))
-    generations = world.query("SELECT _incarnation, count(*) FROM public.latest GROUP BY 1 ORDER BY 1")
-    assert [(row["_incarnation"], row["count"]) for row in generations] == [(1, 20), (2, 20)]
+    generations = world.query("SELECT _log_generation, count(*) FROM public.latest GROUP BY 1 ORDER BY 1")
+    assert [(row["_log_generation"], row["count"]) for row in generations] == [(1, 20), (2, 20)]
     assert world.ok("audit", "demo", "--deep") == ""

@@ -231,8 +231,8 @@ def test_a_table_has_the_columns_after_the_transforms_and_a_deletion_passes_ever
         value = None if name is None else json.dumps({"n": n, "at": "2024-03-01T00:00:00Z", "name": name})
         world.send(value, key=json.dumps({"n": n}).encode())
     world.ok("run", "demo", "--run-key", "one")
-    assert world.query("SELECT number, called, _deleted FROM public.latest ORDER BY number") == [
-        {"number": 1, "called": "ONE", "_deleted": False}, {"number": 3, "called": "", "_deleted": True},
+    assert world.query("SELECT number, called, _is_deleted FROM public.latest ORDER BY number") == [
+        {"number": 1, "called": "ONE", "_is_deleted": False}, {"number": 3, "called": "", "_is_deleted": True},
     ]  # fmt: skip
     assert counts(world) == (5, 3, 0, 1, 1)
     assert world.ok("audit", "demo", "--deep") == ""

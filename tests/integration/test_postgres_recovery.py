@@ -75,8 +75,8 @@ def test_an_attempt_that_the_database_never_gave_out_is_refused(world: TableWorl
          "manifest 2: 0 dead letters are kept where 2 were", "tidemark replay demo --manifest 2"),
         ("UPDATE public.latest SET _offset = 999 WHERE k = 5",
          "which it does not cover", "tidemark replay demo --manifest 2"),
-        (("INSERT INTO public.latest (k, n, at, _topic, _partition, _offset, _manifest_id, _deleted, _incarnation, "
-         "_attempt) VALUES (77, 1, now(), 't', 0, 1, 99, false, 1, 1)"),
+        (("INSERT INTO public.latest (k, n, at, _topic, _partition, _offset, _manifest_id, _is_deleted, "
+         "_log_generation, _attempt) VALUES (77, 1, now(), 't', 0, 1, 99, false, 1, 1)"),
          "has rows of manifest 99, which this database does not know",
          "no attempt of Tidemark has left them there: delete those rows by hand"),
     ],

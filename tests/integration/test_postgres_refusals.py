@@ -16,7 +16,7 @@ from tidemark.sinks.postgres import session
 MakeTableWorld = Callable[..., TableWorld]
 CREATE = (
     "CREATE TABLE public.latest ({columns}, k bigint PRIMARY KEY, _topic text, _partition integer, _offset bigint, \
-_timestamp timestamptz, _manifest_id bigint, _deleted boolean, _incarnation integer, _attempt integer)"
+_timestamp timestamptz, _manifest_id bigint, _is_deleted boolean, _log_generation integer, _attempt integer)"
 )
 COLUMNS = "n bigint, at timestamptz, name text"
 
@@ -54,6 +54,31 @@ def test_the_statement_that_a_refusal_names_is_all_that_is_missing(world: TableW
 
 
 @pytest.mark.parametrize("auto_create", [False, True])
+def test_columns_of_a_table_that_release_0_2_0_made_get_their_names_and_keep_their_values(
+    world: TableWorld, auto_create: bool
+) -> None:
+    world.execute(CREATE.format(columns=COLUMNS))
+    world.ok("run", "demo")
+    former = {"_is_deleted": "_deleted", "_log_generation": "_incarnation"}
+    for name, before in former.items():
+        world.execute(f"ALTER TABLE public.latest RENAME COLUMN {name} TO {before}")
+    world.execute("ALTER TABLE public.latest DROP COLUMN name")
+    world.produce(5)
+    world.settings["sinks"] = [table_sink(auto_create=auto_create)]
+    world.write_pipeline()
+    if not auto_create:
+        failed = world.here("run", "demo")
+        assert (failed.exit_code, "the table has no column" in failed.stderr) == (1, True), failed.stderr
+        assert 'RENAME COLUMN "_deleted" TO "_is_deleted"; ' in failed.stderr
+        run_ddl(world, failed.stderr)
+    world.ok("run" if auto_create else "retry", "demo")
+    world.assert_complete()
+    assert {"_deleted", "_incarnation"}.isdisjoint(world.query("SELECT * FROM public.latest")[0])
+    rows = world.query("SELECT DISTINCT _manifest_id, _is_deleted, _log_generation FROM public.latest ORDER BY 1")
+    assert [tuple(row.values()) for row in rows] == [(1, False, 1), (2, False, 1)]
+
+
+@pytest.mark.parametrize("auto_create", [False, True])
 def test_a_table_in_a_schema_that_is_not_there_is_created_with_its_schema(
     make_table_world: MakeTableWorld, auto_create: bool
 ) -> None:
@@ -65,7 +90,7 @@ def test_a_table_in_a_schema_that_is_not_there_is_created_with_its_schema(
         assert 'run in its database: CREATE SCHEMA IF NOT EXISTS "sales"; CREATE TABLE "sales"."latest" (' in message
         run_ddl(world, message)
     world.ok("run", "demo", "--run-key", "one")
-    [rows] = world.query("SELECT count(*) AS count FROM sales.latest WHERE NOT _deleted")
+    [rows] = world.query("SELECT count(*) AS count FROM sales.latest WHERE NOT _is_deleted")
     assert rows["count"] > 0
 
 

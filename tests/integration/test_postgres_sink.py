@@ -35,7 +35,7 @@ def test_a_run_leaves_the_newest_row_of_each_key(world: TableWorld) -> None:
     world.assert_whole()
     world.assert_complete()
     rows = world.query("SELECT * FROM public.latest WHERE k = 0")
-    assert [(row["n"], row["name"], row["_attempt"], row["_deleted"]) for row in rows] == [(90, "r90", 1, False)]
+    assert [(row["n"], row["name"], row["_attempt"], row["_is_deleted"]) for row in rows] == [(90, "r90", 1, False)]
 
 
 def test_a_stale_update_is_dropped_and_counted_and_a_key_may_come_twice(world: TableWorld) -> None:
@@ -145,7 +145,7 @@ def test_a_tombstone_deletes_its_key_and_a_replay_of_something_older_does_not_br
     deleting.send(None, key=b"7")  # a key that was never there; one field may be bare
     deleting.ok("run", "demo")
     assert {k: n for k, (n, _) in deleting.rows().items()} == {2: 20}
-    kept = deleting.query("SELECT k, n, name, _deleted FROM public.latest WHERE _deleted ORDER BY k")
+    kept = deleting.query("SELECT k, n, name, _is_deleted FROM public.latest WHERE _is_deleted ORDER BY k")
     assert [tuple(row.values()) for row in kept] == [(1, None, None, True), (7, None, None, True)]
     [first, _] = deleting.manifests()
     deleting.query("UPDATE public.latest SET _attempt = 0 WHERE k = 2 RETURNING k")
@@ -186,7 +186,7 @@ def test_a_tombstone_with_a_typed_key_deletes_its_row(
     world.send(None, key=b"\x02")
     world.send(None, key=b"no key")
     world.ok("run", "demo")
-    rows = world.query("SELECT key_k, n, _deleted FROM public.latest ORDER BY key_k")
+    rows = world.query("SELECT key_k, n, _is_deleted FROM public.latest ORDER BY key_k")
     assert [tuple(row.values()) for row in rows] == [(1, None, True), (2, 6, False)]
     [letter] = world.query("SELECT _reason FROM tidemark_target.dead_letter")
     assert "the key: " in letter["_reason"]

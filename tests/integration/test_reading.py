@@ -165,7 +165,7 @@ def test_a_table_and_totals_are_read_by_one_query(make_totals_world: Callable[..
     world = make_totals_world(settings={"sinks": [totals_sink(), table_sink()]})
     world.produce(90)
     world.ok("run", "demo")
-    world.execute("UPDATE public.latest SET _deleted = true WHERE k = 3")
+    world.execute("UPDATE public.latest SET _is_deleted = true WHERE k = 3")
     newest = {number % 9: number for number in range(90) if number % 9 != 3}
     names = {
         **of_database(world.targets["warehouse"], "warehouse"),

@@ -109,7 +109,7 @@ def test_a_tombstone_keeps_its_mark_whatever_was_taken_away_before_it(make_world
         world.send(content, key=json.dumps({"n": n}).encode())
     world.ok("plan", "demo")
     counts = done(world, staged_with({"every": 2})).counts
-    assert rows(world, '_offset, n, _deleted, "at" IS NULL') == [
+    assert rows(world, '_offset, n, _is_deleted, "at" IS NULL') == [
         (at, at, at % 4 == 3, at % 4 == 3) for at in range(1, 12, 2)
     ]
     assert (counts.written, counts.filtered) == (6, 6)

@@ -227,13 +227,13 @@ def test_dead_letters_and_tombstones_say_what_they_are() -> None:
     assert "data" not in first
     marked = pa.Table.from_pylist(
         [
-            {**row, "_deleted": at == 1, "n": None}
+            {**row, "_is_deleted": at == 1, "n": None}
             for at, row in enumerate(table({}, {}, schema=pa.schema([])).to_pylist())
         ],
         schema=pa.schema([*METADATA, DELETED, ("n", pa.int64())]),
     )
     content, _ = file_of(marked, "jsonl", "none")
-    assert [json.loads(line)["deleted"] for line in content.splitlines()] == [False, True]
+    assert [json.loads(line)["is_deleted"] for line in content.splitlines()] == [False, True]
 
 
 JSON_VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {

@@ -30,7 +30,7 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
     ("a kind of transform that does not exist", "pipeline: flights", "pipeline: flights\ntransform: [{filtr: x > 1}]",
      '2: transform[0].filtr: unknown key; did you mean "filter"? allowed: dedupe, explode, filter, python, select, sql'),
     ("a condition that names no column", "pipeline: flights", "pipeline: flights\ntransform: [{filter: ids > 1}]",
-     '2: transform[0].filter: does not fit: there is no column ids; did you mean "id"? allowed: id, at, gate, late, _topic, _partition, _offset, _timestamp, _key, _deleted; name one of these columns'),
+     '2: transform[0].filter: does not fit: there is no column ids; did you mean "id"? allowed: id, at, gate, late, _topic, _partition, _offset, _timestamp, _key, _is_deleted; name one of these columns'),
     ("a condition that is a number", "pipeline: flights", "pipeline: flights\ntransform: [{filter: 5}]",
      "2: transform[0].filter: must be a condition in SQL, such as amount > 0 (it is 5)"),
     ("an aggregate", "pipeline: flights", "pipeline: flights\ntransform: [{select: [id, max(gate) AS gate]}]",
@@ -215,8 +215,8 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
      "14: sinks[0]: may not have gate in its key: it can be null; write NOT NULL in the schema, or list it under required"),
     ("offsets without their generation", "  - files:\n      root: lake",
      "  - postgres:\n      connection: w\n      table: t\n      key: [_topic, _partition, _offset]",
-     ("17: sinks[0].postgres.key: may not have _offset without _incarnation: offsets of a topic that is created again "
-     "begin at 0, and its rows would replace the older ones; write key: [_topic, _partition, _offset, _incarnation]")),
+     ("17: sinks[0].postgres.key: may not have _offset without _log_generation: offsets of a topic that is created again "
+     "begin at 0, and its rows would replace the older ones; write key: [_topic, _partition, _offset, _log_generation]")),
     ("an order that may be null", "  - files:\n      root: lake",
      "  - postgres: {connection: w, table: t, key: [id], order_by: at}",
      "14: sinks[0]: may not order by at: it can be null; write NOT NULL in the schema, or list it under required"),

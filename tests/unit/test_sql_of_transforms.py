@@ -38,7 +38,7 @@ METADATA = pa.schema(
         ("_timestamp", pa.timestamp("us", "UTC")),
         ("_key", pa.binary()),
         ("_manifest_id", pa.int64()),
-        ("_deleted", pa.bool_()),
+        ("_is_deleted", pa.bool_()),
     ]
 )
 
@@ -48,7 +48,7 @@ def batch(count: int = 6, **changes: Sequence[Any]) -> pa.RecordBatch:
     rows = [
         {
             "_topic": "t", "_partition": 0, "_offset": 100 + at, "_timestamp": NOON, "_key": b"k", "_manifest_id": 7,
-            "_deleted": False, "id": at, "name": f"n{at}", "price": at / 2, "tags": ["a", f"t{at}"],
+            "_is_deleted": False, "id": at, "name": f"n{at}", "price": at / 2, "tags": ["a", f"t{at}"],
             "place": {"city": "Ulm"}, "seen": NOON, **{name: values[at] for name, values in changes.items()},
         }
         for at in range(count)
@@ -353,7 +353,7 @@ def test_nan_is_compared_as_sql_does_it_and_not_as_arrow_does() -> None:
 
 
 def test_a_row_goes_where_the_condition_is_false_or_null_and_a_tombstone_stays() -> None:
-    rows = batch(4, price=[None, 1.0, 9.0, None], _deleted=[False, False, False, True])
+    rows = batch(4, price=[None, 1.0, 9.0, None], _is_deleted=[False, False, False, True])
     made = run("SELECT * FROM batch WHERE price > 5", rows)
     assert (made.kept.to_pylist(), made.filtered.to_pylist()) == ([2, 3], [0, 1])
 

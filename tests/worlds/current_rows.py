@@ -16,7 +16,7 @@ Row = dict[str, Any]
 
 
 def _postgres(world: TableWorld) -> list[Row]:
-    return world.query("SELECT * FROM copied.orders WHERE NOT _deleted")
+    return world.query("SELECT * FROM copied.orders WHERE NOT _is_deleted")
 
 
 def _postgres_entry(world_folder: Path) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class CurrentRows:
 
     def purge_deletions(self) -> None:
         """Somebody removes the rows that mark their key as deleted."""
-        self.world.execute("DELETE FROM copied.orders WHERE _deleted")
+        self.world.execute("DELETE FROM copied.orders WHERE _is_deleted")
         with catalog_at(self.world.targets["warehouse"]) as catalog:
             catalog.load_table("copied.orders").delete("_is_deleted = true")
         [location] = [entry["delta"]["location"] for entry in self.world.settings["sinks"] if "delta" in entry]

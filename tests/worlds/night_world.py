@@ -125,7 +125,7 @@ class Nightly:
         if "files" in self.sink:
             files = Path(self.sink["files"]["root"]).glob("raw/**/*.parquet")
             return Counter(n for file in files for n in pq.read_table(file, partitioning=None)["n"].to_pylist())
-        return Counter(n for (n,) in self.night.execute(f"SELECT n FROM public.{self.name} WHERE NOT _deleted"))
+        return Counter(n for (n,) in self.night.execute(f"SELECT n FROM public.{self.name} WHERE NOT _is_deleted"))
 
     def newest(self) -> dict[str, Any]:
         """The newest manifest, as ``tidemark manifests`` lists it."""

@@ -13,7 +13,7 @@ from psycopg.rows import dict_row
 from tests.worlds.world import KEYS, Place, World
 
 TABLE_SCHEMA = "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, name STRING, k BIGINT NOT NULL"
-ROWS = "SELECT k, n, _topic, _partition, _offset FROM public.latest WHERE NOT _deleted"
+ROWS = "SELECT k, n, _topic, _partition, _offset FROM public.latest WHERE NOT _is_deleted"
 
 
 def table_sink(**options: Any) -> dict[str, Any]:

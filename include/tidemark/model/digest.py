@@ -26,6 +26,7 @@ _WRAP = 1 << 64
 _U64 = pa.uint64()
 SHORT = 64  # bytes: up to this length the texts of a column are hashed together, eight bytes at a time
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+_FORMER_NAMES = {"_is_deleted": "_deleted"}  # a digest has the name of release 0.2.0: stored digests stay valid
 _NULL = 0x6E756C6C6E756C6C  # what a null adds to its column's seed
 
 
@@ -84,7 +85,8 @@ def row_hashes(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
     """The two hashes of each row, as ``uint64``; ``Digest.of`` sums those of any rows of the same schema."""
     rows = [pa.repeat(_scalar(0), batch.num_rows)] * 2
     for position, (field, column) in enumerate(zip(batch.schema, batch.columns, strict=True)):
-        seed = f"{position} {field.name} {_type_name(field.type)}".encode()
+        name = _FORMER_NAMES.get(field.name, field.name)
+        seed = f"{position} {name} {_type_name(field.type)}".encode()
         for stream, words in enumerate(_words(column)):
             rows[stream] = pc.add(rows[stream], _cell_hashes(words, _halves(seed)[stream]))
     return _mixed(rows[0]), _mixed(rows[1])

@@ -17,7 +17,7 @@ from tidemark.transforms.sequence import TransformStep
 
 # After the metadata: 0, 1, .. where a record may have several rows; whether it is a tombstone, where these are known.
 ROW: Final = pa.field("_row", pa.int32(), nullable=False)
-DELETED: Final = pa.field("_deleted", pa.bool_(), nullable=False)
+DELETED: Final = pa.field("_is_deleted", pa.bool_(), nullable=False)
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import Final
 
 TOPIC_PARTITION: Final = "_topic_partition"
-IS_DELETED: Final = "_is_deleted"
+IS_DELETED: Final = "_is_deleted"  # of a row that marks its key as deleted
+LOG_GENERATION: Final = "_log_generation"
 EVENT_TIME: Final = "_event_time"  # the column that every row gets beside those of its record
 MANIFEST_ID: Final = "_manifest_id"
 NUMBER: Final = "_row"  # of a row among those of its record, where a record may have several
-# Iceberg keeps these names for itself: Spark reads no table that has such a column. All tables of a lake have the same.
-_RENAMED: Final = {"_partition": TOPIC_PARTITION, "_deleted": IS_DELETED}
+# Iceberg keeps _partition for itself: Spark reads no table that has such a column. All tables of a lake have the same.
+_RENAMED: Final = {"_partition": TOPIC_PARTITION}
 
 
 def stored_names(names: Sequence[str]) -> list[str]:

@@ -39,7 +39,7 @@ class Transform(Protocol):
         ...
 
     def apply(self, rows: pa.RecordBatch) -> Transformed:
-        """Work through rows as a sink would get them now: metadata, ``_deleted`` where the decoder knows tombstones,
+        """Work through rows as a sink would get them now: metadata, ``_is_deleted`` where the decoder knows tombstones,
         data columns. The result must not depend on where one batch ends and the next begins.
         """
         ...

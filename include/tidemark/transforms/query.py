@@ -18,7 +18,7 @@ from tidemark.transforms.types import stored_type
 _OF_ROWS: Final = (duckdb.DataError, duckdb.InvalidInputException, duckdb.OutOfMemoryException)
 _METADATA_TYPES: Final = {
     "_topic": pa.string(), "_partition": pa.int32(), "_offset": pa.int64(), "_timestamp": pa.timestamp("us", "UTC"),
-    "_key": pa.binary(), "_deleted": pa.bool_(),
+    "_key": pa.binary(), "_is_deleted": pa.bool_(),
 }  # fmt: skip
 
 
@@ -89,8 +89,8 @@ class Query:
 
     def _run(self, rows: pa.Table) -> pa.Table:
         known = set(rows.schema.names)
-        if "_deleted" not in known:
-            rows = rows.append_column("_deleted", pa.repeat(False, rows.num_rows))
+        if "_is_deleted" not in known:
+            rows = rows.append_column("_is_deleted", pa.repeat(False, rows.num_rows))
         names = [*METADATA, *(name for name in rows.schema.names if not name.startswith("_"))]
         view = rows.select(names).append_column(ORDINAL, positions(rows.num_rows))
         self._connection.register(VIEW, view)

@@ -20,7 +20,7 @@ from tidemark.transforms.functions import AGGREGATES, ALLOWED, OVER_LISTS, is_al
 
 VIEW: Final = "batch"
 ORDINAL: Final = "_ordinal"  # of a row in its batch
-METADATA: Final = ("_topic", "_partition", "_offset", "_timestamp", "_key", "_deleted")  # that a statement may read
+METADATA: Final = ("_topic", "_partition", "_offset", "_timestamp", "_key", "_is_deleted")  # that a statement may read
 MEMORY: Final = "512MB"
 
 _EXPRESSIONS: Final = {
@@ -131,7 +131,7 @@ class _Reading:
         computed = [{**part, "alias": f"c{at}"} for at, part in enumerate(part for _, part in items if part)]
         for part in computed + ([condition] if condition else []):
             self._check(part)
-        template = self._parsed("SELECT _ordinal FROM batch WHERE _deleted OR true")
+        template = self._parsed("SELECT _ordinal FROM batch WHERE _is_deleted OR true")
         template["select_list"] += computed
         template["where_clause"]["children"][1] = condition or template["where_clause"]["children"][1]
         return Statement(outputs, self._written(template))

@@ -33,7 +33,7 @@ class ToyTransform:
         return Transformed(data.take(indices["kept"]), **indices)
 
     def _fate(self, row: Mapping[str, Any]) -> str:
-        if row.get("_deleted"):
+        if row.get("_is_deleted"):
             return "kept"
         if row["_offset"] % self._every == 0:
             return "filtered"

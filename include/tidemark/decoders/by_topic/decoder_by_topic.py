@@ -14,7 +14,7 @@ from tidemark.decoders.deletions import in_order
 from tidemark.decoders.joined import joined
 from tidemark.errors import ConfigurationError
 
-_MARK = pa.field("_deleted", pa.bool_(), nullable=False)
+_MARK = pa.field("_is_deleted", pa.bool_(), nullable=False)
 
 
 class DecoderByTopic:

@@ -7,9 +7,8 @@ Standard library only: executors import it too.
 
 from typing import Final
 
-from tidemark.sinks.column_names import TOPIC_PARTITION
+from tidemark.sinks.column_names import LOG_GENERATION, TOPIC_PARTITION
 
-LOG_GENERATION: Final = "_log_generation"
 ATTEMPT: Final = "_attempt"
 # Which record a row was made of: never null, and unique together. A topic that is made again begins at offset 0 once
 # more, with the next generation.

@@ -9,8 +9,8 @@ from tidemark.config.base import Section, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
 from tidemark.sinks.aggregates.aggregate import NULLABLE
-from tidemark.sinks.column_names import NUMBER
-from tidemark.sinks.current_rows.columns import LOG_GENERATION, RECORD
+from tidemark.sinks.column_names import LOG_GENERATION, NUMBER
+from tidemark.sinks.current_rows.columns import RECORD
 from tidemark.suggestion import with_nearest
 
 SOURCE_TIMESTAMP = "_timestamp"
@@ -20,12 +20,10 @@ class KeyedSettings(Section):
     """The keys of a table that may have one row per key. A kind whose table always has declares ``key`` again, without
     a default.
 
-    ``record_columns`` name the record of a row in the table: never null, and unique together. ``generation_column`` is
-    the one of them with the log generation.
+    ``record_columns`` name the record of a row in the table: never null, and unique together.
     """
 
     record_columns: ClassVar[tuple[str, ...]] = RECORD
-    generation_column: ClassVar[str] = LOG_GENERATION
 
     key: tuple[str, ...] = Field(
         default=(),
@@ -46,11 +44,11 @@ class KeyedSettings(Section):
             raise wrong("must have at least one entry")
         if len(set(key)) < len(key):
             raise wrong("must name each column once")
-        if "_offset" in key and cls.generation_column not in key:
+        if "_offset" in key and LOG_GENERATION not in key:
             raise wrong(
-                f"may not have _offset without {cls.generation_column}: offsets of a topic that is created again begin "
+                f"may not have _offset without {LOG_GENERATION}: offsets of a topic that is created again begin "
                 "at 0, and its rows would replace the older ones; write key: "
-                f"[{', '.join([*key, cls.generation_column])}]"
+                f"[{', '.join([*key, LOG_GENERATION])}]"
             )
         return key
 

@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
-from tidemark.sinks.column_names import IS_DELETED
-from tidemark.sinks.current_rows.columns import ATTEMPT, LOG_GENERATION
+from tidemark.sinks.column_names import IS_DELETED, LOG_GENERATION
+from tidemark.sinks.current_rows.columns import ATTEMPT
 
 
 def with_version(rows: pa.Table, generation: int, attempt: int) -> pa.Table:

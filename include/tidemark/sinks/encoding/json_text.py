@@ -138,7 +138,7 @@ def json_lines(rows: pa.RecordBatch) -> pa.Array:
     if "_reason" in columns:
         texts |= {name: json_texts(columns.pop(f"_{name}")) for name in _OF_DEAD_LETTERS}
     else:
-        for name in ("row", "deleted"):
+        for name in ("row", "is_deleted"):
             beside = columns.pop(f"_{name}", None)
             texts |= {} if beside is None else {name: json_texts(beside)}
         texts["data"] = json_object({name: json_texts(column) for name, column in columns.items()}, rows.num_rows)

@@ -3,8 +3,8 @@
     {"topic":"t","partition":0,"offset":17,"timestamp":"2024-03-01T11:00:00.000000Z","key":"azE=","data":{"n":17}}
 
 A dead letter has ``value``, ``headers``, ``error_class``, ``reason`` and ``schemas`` instead of ``data``; a tombstone
-has ``"deleted":true`` before ``data``. JSON does not keep types (a date, a decimal and a string are all text), so the
-digest of a file is that of its lines. Each ``CHUNK_ROWS`` lines are one member (gzip) or frame (zstd) of the file.
+has ``"is_deleted":true`` before ``data``. JSON does not keep types (a date, a decimal and a string are all text), so
+the digest of a file is that of its lines. Each ``CHUNK_ROWS`` lines are one member (gzip) or frame (zstd) of the file.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The columns of rows in PostgreSQL: in the table that users read, and in an attempt's staging table.
 
-Beside the data a table has the columns of ``ORIGIN_COLUMNS``: the origin and version of each row. ``_deleted`` marks a
-row whose key was deleted. It is kept, so that a replay of an older manifest does not insert the row again.
+Beside the data a table has the columns of ``ORIGIN_COLUMNS``: the origin and version of each row. ``_is_deleted``
+marks a row whose key was deleted. It is kept, so that a replay of an older manifest does not insert the row again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,13 +12,14 @@ import pyarrow as pa
 from psycopg import sql
 
 from tidemark.errors import SinkRefused
-from tidemark.sinks.column_names import NUMBER
+from tidemark.sinks.column_names import IS_DELETED, LOG_GENERATION, NUMBER
 
 STAGED = {
     "_topic": "text", "_partition": "integer", "_offset": "bigint", "_timestamp": "timestamp with time zone",
-    "_manifest_id": "bigint", "_deleted": "boolean",
+    "_manifest_id": "bigint", IS_DELETED: "boolean",
 }  # fmt: skip
-ORIGIN_COLUMNS = {**STAGED, "_incarnation": "integer", "_attempt": "integer"}
+ORIGIN_COLUMNS = {**STAGED, LOG_GENERATION: "integer", "_attempt": "integer"}
+FORMER_NAMES = {IS_DELETED: "_deleted", LOG_GENERATION: "_incarnation"}  # in tables that release 0.2.0 made
 _WIDER = {  # other types that a column of the table may have
     "smallint": {"integer", "bigint", "numeric"},
     "integer": {"bigint", "numeric"},
@@ -91,10 +92,18 @@ def ddl_index(ddl: sql.Composed, table: sql.Identifier, column: str) -> sql.Comp
     return sql.SQL("{}; CREATE INDEX ON {} ({})").format(ddl, table, sql.Identifier(column))
 
 
-def ddl_add(table: sql.Identifier, columns: Sequence[Column]) -> sql.Composed:
-    """The statement that adds columns."""
-    lines = [sql.SQL("ADD COLUMN {}").format(_definition(column)) for column in columns]
-    return sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(", ").join(lines))
+def ddl_complete(table: sql.Identifier, actual: Sequence[Column], missing: Sequence[Column]) -> sql.Composed:
+    """The statements that give columns their names of today, and add those that are not there by any name."""
+    there = {column.name for column in actual}
+    renamed = {column.name: FORMER_NAMES[column.name] for column in missing if FORMER_NAMES.get(column.name) in there}
+    statements = [
+        sql.SQL("ALTER TABLE {} RENAME COLUMN {} TO {}").format(table, *map(sql.Identifier, (former, name)))
+        for name, former in renamed.items()
+    ]
+    added = [sql.SQL("ADD COLUMN {}").format(_definition(column)) for column in missing if column.name not in renamed]
+    if added:
+        statements.append(sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(", ").join(added)))
+    return sql.SQL("; ").join(statements)
 
 
 def _definition(column: Column) -> sql.Composed:

@@ -179,7 +179,7 @@ WHERE m.attempt < EXCLUDED.attempt;
 WITH log (topic, partition, generation) AS (
     SELECT * FROM unnest(%(topics)s::text[], %(partitions)s::int[], %(generations)s::int[])
 ), staged AS MATERIALIZED (
-    SELECT s.*, log.generation AS _incarnation, %(attempt)s::int AS _attempt
+    SELECT s.*, log.generation AS _log_generation, %(attempt)s::int AS _attempt
     FROM {staging} s JOIN log ON (log.topic, log.partition) = (s._topic, s._partition)
     WHERE s._task = ANY (%(tasks)s)
 ), newest AS MATERIALIZED (
@@ -214,7 +214,7 @@ FROM {staging_dead} WHERE _task = ANY (%(tasks)s);
 WITH log (topic, partition, generation) AS (
     SELECT * FROM unnest(%(topics)s::text[], %(partitions)s::int[], %(generations)s::int[])
 ), staged AS (
-    SELECT s.*, log.generation AS _incarnation, 0 AS _attempt
+    SELECT s.*, log.generation AS _log_generation, 0 AS _attempt
     FROM {staging} s JOIN log ON (log.topic, log.partition) = (s._topic, s._partition)
     WHERE s._task = ANY (%(tasks)s)
 )
@@ -228,7 +228,7 @@ FROM {table} WHERE _manifest_id IS NOT NULL GROUP BY _manifest_id, _topic, _part
 
 -- name: row_at
 -- The row that a record became, unless a newer one of its key took its place: one pass over the table.
-SELECT {key}, _attempt, _deleted FROM {table}
+SELECT {key}, _attempt, _is_deleted FROM {table}
 WHERE _manifest_id = %(manifest)s AND _topic = %(topic)s AND _partition = %(partition)s AND _offset = %(offset)s;
 
 -- name: dead_letter_at

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from tidemark.config.base import Name
 from tidemark.decoders.settings import RowSettings
+from tidemark.sinks.column_names import LOG_GENERATION
 from tidemark.sinks.current_rows.keyed_settings import KeyedSettings
 from tidemark.sinks.postgres.table_settings import LONGEST_COLUMN, TableSettings
 
@@ -16,8 +17,7 @@ class Settings(KeyedSettings, TableSettings):
 
     kind = "postgres"
     output_keys = frozenset({"key", "order_by"})
-    record_columns: ClassVar[tuple[str, ...]] = ("_topic", "_partition", "_offset", "_incarnation")
-    generation_column: ClassVar[str] = "_incarnation"
+    record_columns: ClassVar[tuple[str, ...]] = (LOG_GENERATION, "_topic", "_partition", "_offset")
 
     name: Name = Field(default="postgres", description="Name of this sink, unique in the pipeline.")
     key: tuple[str, ...] = Field(

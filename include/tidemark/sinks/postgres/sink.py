@@ -21,6 +21,7 @@ from tidemark.model.order import TransformOrder
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind, Receipt
 from tidemark.sinks.base import Contents, Expected, Sink, Work, WriteMode
+from tidemark.sinks.column_names import IS_DELETED
 from tidemark.sinks.current_rows.located import replaced_row, standing_row
 from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.postgres.audit import differences_of_table
@@ -31,8 +32,6 @@ from tidemark.sinks.postgres.settings import Settings
 from tidemark.sinks.postgres.table_settings import DEAD_LETTERS
 from tidemark.sinks.postgres.target import Parts, PostgresTarget, TableSpec, execute
 from tidemark.transforms.sequence import columns_after
-
-_RECORD = ("_incarnation", "_topic", "_partition", "_offset")  # which record a row was made of
 
 
 class PostgresOutput(MarkedOutput):
@@ -111,8 +110,10 @@ class PostgresOutput(MarkedOutput):
             "staged_version": sql.SQL(", ").join(staged_version),
             "table_version": sql.SQL(", ").join(self._version("t")),
             "new_version": sql.SQL(", ").join(self._version("excluded")),
-            "table_record": sql.SQL(", ").join(sql.Identifier("t", column) for column in _RECORD),
-            "new_record": sql.SQL(", ").join(sql.Identifier("excluded", column) for column in _RECORD),
+            "table_record": sql.SQL(", ").join(sql.Identifier("t", column) for column in self.config.record_columns),
+            "new_record": sql.SQL(", ").join(
+                sql.Identifier("excluded", column) for column in self.config.record_columns
+            ),
         }
 
     def _version(self, rows: str) -> list[sql.Composable]:
@@ -123,7 +124,7 @@ class PostgresOutput(MarkedOutput):
         texts = {"_topic", *(field.name for field in self._data if type_of(field.type) == "text")}
         columns = [self.config.order_by] if self.config.order_by else []
         has_order = [sql.SQL("{} IS NOT NULL").format(sql.Identifier(rows, column)) for column in columns]
-        columns += [*_RECORD, "_attempt"]
+        columns += [*self.config.record_columns, "_attempt"]
         by_bytes = {True: sql.SQL(' COLLATE "C"'), False: sql.SQL("")}
         values = [sql.SQL("{}{}").format(sql.Identifier(rows, column), by_bytes[column in texts]) for column in columns]
         return [*has_order, *values]
@@ -148,7 +149,7 @@ class PostgresOutput(MarkedOutput):
         row = self._table.row_at(self.config.key, *place)
         if row is not None:
             key = {name: row[name] for name in self.config.key}
-            return standing_row(self._ledger, key, row["_attempt"], is_deleted=row["_deleted"])
+            return standing_row(self._ledger, key, row["_attempt"], is_deleted=row[IS_DELETED])
         reason = self._table.dead_letter_at(*place)
         if reason is not None:
             what = f"a dead letter: {reason}"

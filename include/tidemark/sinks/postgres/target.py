@@ -14,7 +14,7 @@ from tidemark.database.session import Session
 from tidemark.errors import AccessDenied, SinkRefused
 from tidemark.named_sql import named_queries
 from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, columns_of
-from tidemark.sinks.postgres.columns import Column, ddl_add, ddl_create, ddl_index, names, refuse_misfits
+from tidemark.sinks.postgres.columns import Column, ddl_complete, ddl_create, ddl_index, names, refuse_misfits
 from tidemark.sinks.postgres.session import Locked, connect, conninfo, translated
 from tidemark.sinks.postgres.table_settings import TableSettings
 from tidemark.sinks.postgres.writer import DEAD, SCHEMA
@@ -169,7 +169,7 @@ class PostgresTarget:
             missing = _missing(spec.columns, columns)
             if not missing:
                 return
-            ddl = ddl_add(spec.identifier, missing) if columns else self._ddl_create(spec)
+            ddl = ddl_complete(spec.identifier, columns, missing) if columns else self._ddl_create(spec)
             if self.config.auto_create:
                 self.connected().execute(ddl)
                 return
@@ -195,7 +195,7 @@ class PostgresTarget:
     def row_at(
         self, key: Sequence[str], manifest_id: int, topic: str, partition: int, offset: int
     ) -> dict[str, Any] | None:
-        """Key, ``_attempt`` and ``_deleted`` of the row of a record; None when a newer row of its key replaced it."""
+        """Key, attempt and mark of deletion of the row of a record; None when a newer row of its key replaced it."""
         parts: Parts = {"table": self.identifier, "key": names(key)}
         place: dict[str, Any] = {"manifest": manifest_id, "topic": topic, "partition": partition, "offset": offset}
         rows = self.rows("row_at", parts, **place)

@@ -20,6 +20,7 @@ from tidemark.errors import WorkFailed
 from tidemark.event_time import INSTANT
 from tidemark.model.order import Order, SinkOrder
 from tidemark.model.receipt import ObjectKind
+from tidemark.sinks.column_names import IS_DELETED
 from tidemark.sinks.postgres.session import connect, conninfo, translated
 from tidemark.sinks.staging.grouping import HASH_COLUMNS, grouped
 from tidemark.sinks.staging.measures import Measures
@@ -59,8 +60,8 @@ class PostgresWriter(StagingTableWriter):
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
         del event_time
-        if "_deleted" not in rows.schema.names:
-            rows = rows.append_column("_deleted", pa.repeat(False, rows.num_rows))
+        if IS_DELETED not in rows.schema.names:
+            rows = rows.append_column(IS_DELETED, pa.repeat(False, rows.num_rows))
         self._take(ObjectKind.DATA, rows.drop_columns(["_key"]))
 
     def write_dead_letters(self, rows: pa.RecordBatch) -> None:

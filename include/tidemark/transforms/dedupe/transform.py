@@ -75,8 +75,8 @@ class Dedupe:
         """The indices of the rows that have a key."""
         needed = [*self._keys, *(["_timestamp"] if self._within is not None else [])]
         keyless = reduce(pc.or_, [pc.is_null(rows.column(name)) for name in needed])
-        if "_deleted" in rows.schema.names:
-            keyless = pc.or_(keyless, rows.column("_deleted"))
+        if "_is_deleted" in rows.schema.names:
+            keyless = pc.or_(keyless, rows.column("_is_deleted"))
         return positions(rows.num_rows).filter(pc.invert(keyless))
 
     @contextmanager
