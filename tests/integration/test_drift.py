@@ -74,6 +74,19 @@ def test_what_is_replayed_or_published_late_may_be_stale(table: TableWorld) -> N
     assert table.status()[0]["state"] == "ok"
 
 
+def test_a_table_that_stands_still_is_told_until_rows_come_that_are_newer(table: TableWorld) -> None:
+    table.settings["transform"] = [{"filter": "n <> 0"}]
+    table.write_pipeline()
+    for version, state in ((100, "ok"), (1, "stale"), (0, "stale"), (101, "ok")):  # no row of manifest 3
+        table.send(price(1, version))
+        table.ok("run", "demo")
+        [status] = table.status()
+        assert (version, status["state"]) == (version, state)
+        assert [problem["what"].partition(" were stale")[0] for problem in status["problems"]] == [
+            "all rows of manifest 2"
+        ] * (state == "stale")
+
+
 def test_offsets_before_the_anchor_that_are_read_last_may_be_stale(make_table_world: MakeTableWorld) -> None:
     world = make_table_world(partitions=1, settings={"kafka": {"starting_offsets": "latest"}})
     world.send(price(1, 1))

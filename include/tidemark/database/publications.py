@@ -6,7 +6,7 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from tidemark.database.statements import Part, Row
-from tidemark.model.manifest import Counts, NewestCounts
+from tidemark.model.manifest import Counts
 from tidemark.model.receipt import PublishedObject, object_from
 
 
@@ -100,12 +100,14 @@ class Publications(Part):
         """``read``, ``written`` and ``dead_lettered`` records of what is published, in one sink of each manifest."""
         return self._sql.rows("published_sums", pipeline_name=pipeline_name)[0]
 
-    def newest_counts(self, pipeline_name: str) -> list[NewestCounts]:
+    def newest_counts(self, pipeline_name: str) -> list[Counts]:
         """What the newest two manifests counted, of the newest 50 done ones that have read records, newest first."""
-        return [
-            NewestCounts(row["id"], Counts(**row["counts"]), tuple(row["stale_in"]))
-            for row in self._sql.rows("newest_counts", pipeline_name=pipeline_name)
-        ]
+        return [Counts(**row["counts"]) for row in self._sql.rows("newest_counts", pipeline_name=pipeline_name)]
+
+    def stale_in_sinks(self, pipeline_name: str) -> list[tuple[int, str]]:
+        """(manifest id, sink) where a newer row stood before each row of the newest manifest that has rows there."""
+        rows = self._sql.rows("stale_in_sinks", pipeline_name=pipeline_name)
+        return [(row["manifest_id"], row["sink"]) for row in rows]
 
     def record_bytes(self, pipeline_name: str) -> float | None:
         """Mean bytes of key and value per record, measured on the newest published manifests; None before the first."""

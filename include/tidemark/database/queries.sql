@@ -959,22 +959,33 @@ FROM (SELECT m.id, m.run_id, m.done_at FROM manifest m
 JOIN run r ON r.id = m.run_id;
 
 -- name: newest_counts
--- Of the newest manifests that are done, not archived, and have read records; "stale_in" are the sinks where a newer row
--- stood before each of its rows. It is empty when what follows its ranges is done: what came later is newer.
-SELECT m.id, p.counts, (
-    SELECT coalesce(array_agg(s.sink ORDER BY s.sink), '{}') FROM standing_publication s
-    WHERE s.manifest_id = m.id AND (s.counts ->> 'stale')::bigint > 0
-      AND (s.counts ->> 'stale')::bigint = (s.counts ->> 'written')::bigint - (s.counts ->> 'superseded')::bigint
-      AND EXISTS (
-          SELECT FROM manifest_range r WHERE r.manifest_id = m.id AND NOT EXISTS (
-              SELECT FROM manifest_range later LEFT JOIN manifest n ON n.id = later.manifest_id
-              WHERE later.chain_id = r.chain_id AND later.start_offset = r.end_offset
-                AND (n.state = 'done' OR later.kind = 'archived')))) AS stale_in
+-- Of the newest manifests that are done, not archived, and have read records.
+SELECT p.counts
 FROM (SELECT m.id FROM manifest m WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done' ORDER BY m.id DESC LIMIT 50) m
 CROSS JOIN LATERAL (
     SELECT p.counts FROM standing_publication p WHERE p.manifest_id = m.id
     ORDER BY p.attempt DESC, coalesce((p.counts ->> 'stale')::bigint, 0) DESC LIMIT 1) p
 WHERE (p.counts ->> 'read')::bigint > 0 ORDER BY m.id DESC LIMIT 2;
+
+-- name: stale_in_sinks
+-- For each sink the newest manifest with rows there, when a newer row stood before each of its rows. Of the newest that
+-- are done; one that is followed by rows of a later range does not count: what came later is newer.
+WITH newest AS MATERIALIZED (
+    SELECT m.id FROM manifest m WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done' ORDER BY m.id DESC LIMIT 50
+), shown AS (
+    SELECT DISTINCT ON (p.sink) p.manifest_id, p.sink, p.counts
+    FROM newest JOIN standing_publication p ON p.manifest_id = newest.id
+    WHERE (p.counts ->> 'written')::bigint > 0 AND EXISTS (
+        SELECT FROM manifest_range r WHERE r.manifest_id = p.manifest_id AND NOT EXISTS (
+            SELECT FROM manifest_range later LEFT JOIN manifest m ON m.id = later.manifest_id
+            LEFT JOIN publication made ON made.manifest_id = later.manifest_id AND made.sink = p.sink
+            WHERE later.chain_id = r.chain_id AND later.start_offset >= r.end_offset
+              AND (m.state = 'done' AND (made.counts ->> 'written')::bigint > 0 OR later.kind = 'archived')))
+    ORDER BY p.sink, p.manifest_id DESC)
+SELECT manifest_id, sink FROM shown
+WHERE (counts ->> 'stale')::bigint > 0
+  AND (counts ->> 'stale')::bigint = (counts ->> 'written')::bigint - (counts ->> 'superseded')::bigint
+ORDER BY sink;
 
 -- name: published_sums
 -- The records of what is published, each once: every sink counts the same, so of each manifest, or archive, the sink

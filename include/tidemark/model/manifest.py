@@ -131,16 +131,6 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class NewestCounts:
-    """What a manifest counted; in the sinks ``stale_in`` a newer row stood before each of its rows, though what it read
-    is the newest of a chain."""
-
-    manifest_id: int
-    counts: Counts
-    stale_in: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class WithoutRows:
     """Records that became no rows: dead letters, filtered and deduplicated ones; and offsets that are lost."""
 

@@ -14,7 +14,7 @@ from tidemark.lifecycle.context import refuse_out_of_use
 from tidemark.lifecycle.failed_tasks import Task
 from tidemark.lifecycle.older import described, next_step_of
 from tidemark.model import event_hours
-from tidemark.model.manifest import Counts, Manifest, ManifestState, NewestCounts, count_of, listed
+from tidemark.model.manifest import Counts, Manifest, ManifestState, count_of, listed
 from tidemark.model.offsets import Range
 from tidemark.model.problem import Problem
 from tidemark.operations.lags import Answer
@@ -200,8 +200,8 @@ def status(
     if pipeline is not None:
         problems += _retired(database, pipeline_name)
         problems += _of_retired_sinks(database, pipeline)
-        problems += _of_dead_letters(pipeline_name, [each.counts for each in newest])
-        problems += _of_stale_rows(pipeline_name, newest[:1])
+        problems += _of_dead_letters(pipeline_name, newest)
+        problems += _of_stale_rows(pipeline_name, database.publications.stale_in_sinks(pipeline_name))
         problems += _of_source(pipeline, heard, max_lag, {problem.place for problem in refused})
         problems += _of_open_transactions(database, pipeline, heard, now, max_age)
         late = _too_old(since or planned_at["first"], now, max_age)
@@ -241,7 +241,7 @@ def status(
         waiting=tuple(manifest.id for manifest in waiting),
         lost=database.ranges.lost_offsets(pipeline_name),
         dead_lettered=dead_lettered,
-        newest=sum((each.counts for each in newest), Counts()),
+        newest=sum(newest, Counts()),
         audits=audits,
         problems=tuple(sorted(problems, key=lambda problem: PROBLEMS.index(problem.kind))),
         unseen=_unseen(pipeline, heard, max_age),
@@ -431,21 +431,20 @@ def _of_dead_letters(pipeline_name: str, newest: Sequence[Counts]) -> list[Pipel
     return [PipelineProblem(None, what, f"tidemark dead-letters {pipeline_name}", kind=State.DEAD_LETTERS)]
 
 
-def _of_stale_rows(pipeline_name: str, newest: Sequence[NewestCounts]) -> list[PipelineProblem]:
-    """Whether the newest manifest has changed nothing in a table, since all rows there are newer by ``order_by``: its
-    numbers may have started again, and the table stands still."""
+def _of_stale_rows(pipeline_name: str, stale: Sequence[tuple[int, str]]) -> list[PipelineProblem]:
+    """Whether the newest manifest with rows has changed nothing in a table, since all rows there are newer by
+    ``order_by``: its numbers may have started again, and the table stands still."""
     return [
         PipelineProblem(
             None,
-            f"all rows of manifest {each.manifest_id} were stale in sink {sink}: a newer row of each key stood there",
+            f"all rows of manifest {manifest_id} were stale in sink {sink}: a newer row of each key stood there",
             f"look at order_by of sink {sink}: when its numbers have started again, leave it out or name a column that "
             "grows; without order_by they are of another topic or partition, and those have no order; "
-            f"then: tidemark replay {pipeline_name} --manifest {each.manifest_id}",
+            f"then: tidemark replay {pipeline_name} --manifest {manifest_id}",
             kind=State.STALE,
             cause=sink,
         )
-        for each in newest
-        for sink in each.stale_in
+        for manifest_id, sink in stale
     ]
 
 
