@@ -968,24 +968,27 @@ CROSS JOIN LATERAL (
 WHERE (p.counts ->> 'read')::bigint > 0 ORDER BY m.id DESC LIMIT 2;
 
 -- name: stale_in_sinks
--- For each sink the newest manifest with rows there, when a newer row stood before each of its rows. Of the newest that
--- are done; one that is followed by rows of a later range does not count: what came later is newer.
-WITH newest AS MATERIALIZED (
-    SELECT m.id FROM manifest m WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done' ORDER BY m.id DESC LIMIT 50
-), shown AS (
-    SELECT DISTINCT ON (p.sink) p.manifest_id, p.sink, p.counts
-    FROM newest JOIN standing_publication p ON p.manifest_id = newest.id
-    WHERE (p.counts ->> 'written')::bigint > 0 AND EXISTS (
-        SELECT FROM manifest_range r WHERE r.manifest_id = p.manifest_id AND NOT EXISTS (
-            SELECT FROM manifest_range later LEFT JOIN manifest m ON m.id = later.manifest_id
-            LEFT JOIN publication made ON made.manifest_id = later.manifest_id AND made.sink = p.sink
-            WHERE later.chain_id = r.chain_id AND later.start_offset >= r.end_offset
-              AND (m.state = 'done' AND (made.counts ->> 'written')::bigint > 0 OR later.kind = 'archived')))
-    ORDER BY p.sink, p.manifest_id DESC)
-SELECT manifest_id, sink FROM shown
-WHERE (counts ->> 'stale')::bigint > 0
-  AND (counts ->> 'stale')::bigint = (counts ->> 'written')::bigint - (counts ->> 'superseded')::bigint
-ORDER BY sink;
+-- For each sink the newest manifest with rows there, of the newest that are done, when a newer row stood before each of
+-- its rows. One does not count when rows of later ranges stand behind each of its ranges: those are newer, too.
+WITH shown AS (
+    SELECT p.manifest_id, p.sink, bool_and(
+        (p.counts ->> 'stale')::bigint > 0
+        AND (p.counts ->> 'stale')::bigint = (p.counts ->> 'written')::bigint - (p.counts ->> 'superseded')::bigint
+    ) OVER (PARTITION BY p.sink ORDER BY p.manifest_id DESC) AS is_stale  -- it and all that are newer
+    FROM (SELECT m.id FROM manifest m WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done'
+          ORDER BY m.id DESC LIMIT 50) m
+    CROSS JOIN LATERAL (SELECT * FROM standing_publication p WHERE p.manifest_id = m.id OFFSET 0) p
+    WHERE (p.counts ->> 'written')::bigint > 0)
+SELECT DISTINCT ON (s.sink) s.manifest_id, s.sink FROM shown s
+WHERE s.is_stale AND (
+    SELECT count(*) FROM manifest_range r WHERE r.manifest_id = s.manifest_id AND (
+        SELECT true FROM manifest_range later
+        WHERE later.chain_id = r.chain_id AND later.start_offset >= r.end_offset AND (
+            later.kind = 'archived'
+            OR (SELECT (made.counts ->> 'written')::bigint > 0 FROM publication made
+                WHERE made.manifest_id = later.manifest_id AND made.sink = s.sink))
+        ORDER BY later.start_offset LIMIT 1) IS NULL) > 0
+ORDER BY s.sink, s.manifest_id DESC;
 
 -- name: published_sums
 -- The records of what is published, each once: every sink counts the same, so of each manifest, or archive, the sink
