@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from tests.draws import draws
 from tidemark.decoders.avro.fast import FastReader
-from tidemark.decoders.avro.reading import Reading, read
+from tidemark.decoders.avro.reading import read
 from tidemark.decoders.avro.types import AvroSchema, parsed
+from tidemark.decoders.base import Decoded
 
 KINDS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "boolean": ("boolean", st.booleans()),
@@ -63,11 +64,11 @@ def fast(writer: AvroSchema, reader: AvroSchema) -> FastReader:
     return made
 
 
-def same(data: list[bytes], writer: AvroSchema = SCHEMA, reader: AvroSchema = SCHEMA) -> Reading:
+def same(data: list[bytes], writer: AvroSchema = SCHEMA, reader: AvroSchema = SCHEMA) -> Decoded:
     ours = fast(writer, reader).read(pa.array([b"before", *data], pa.binary()).slice(1))
     reference = read(data, writer, reader)
     assert ours.good == reference.good
-    assert ours.bad == reference.bad
+    assert ours.errors == reference.errors
     assert ours.rows.schema == reference.rows.schema
     assert ours.rows.validate(full=True) is None
     assert str(ours.rows.to_pylist()) == str(reference.rows.to_pylist())  # as text, since NaN is not NaN

@@ -102,6 +102,17 @@ class Decoded:
     filtered: pa.Array = field(default_factory=lambda: NONE)
     deletions: pa.Array = field(default_factory=lambda: NONE)
 
+    def at(self, indices: pa.Array) -> "Decoded":
+        """The same in a larger batch, of which ``indices`` are the records of this one."""
+        return replace(
+            self,
+            good=indices.take(self.good),
+            errors=tuple(bad.at(indices[bad.index].as_py()) for bad in self.errors),
+            unknown=self.unknown and self.unknown.at(indices),
+            filtered=indices.take(self.filtered),
+            deletions=indices.take(self.deletions),
+        )
+
 
 class Decoder(Protocol):
     """Turns records into columns; opened once per Spark task from the ``decode`` of an order."""

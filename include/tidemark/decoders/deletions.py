@@ -18,16 +18,9 @@ def values_and_deletions(values: Decoder, batch: pa.RecordBatch) -> tuple[Decode
         decoded = values.decode(batch)
         return replace(decoded, deletions=NONE), decoded.deletions
     others = pc.indices_nonzero(pc.invert(is_tombstone)).cast(pa.int64())
-    decoded = values.decode(batch.take(others))
-    deletions = pa.concat_arrays([pc.indices_nonzero(is_tombstone).cast(pa.int64()), others.take(decoded.deletions)])
-    return replace(
-        decoded,
-        good=others.take(decoded.good),
-        errors=tuple(bad.at(others[bad.index].as_py()) for bad in decoded.errors),
-        unknown=decoded.unknown and decoded.unknown.at(others),
-        filtered=others.take(decoded.filtered),
-        deletions=NONE,
-    ), in_order(deletions)
+    decoded = values.decode(batch.take(others)).at(others)
+    deletions = pa.concat_arrays([pc.indices_nonzero(is_tombstone).cast(pa.int64()), decoded.deletions])
+    return replace(decoded, deletions=NONE), in_order(deletions)
 
 
 def in_order(indices: pa.Array) -> pa.Array:

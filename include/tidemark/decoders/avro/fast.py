@@ -16,8 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyruhvro  # type: ignore[import-untyped]
 
-from tidemark.decoders.avro.reading import Reading, read, within_years
+from tidemark.decoders.avro.reading import read, within_years
 from tidemark.decoders.avro.types import TIMESTAMP, AvroSchema, bare, kind_of, without_null
+from tidemark.decoders.base import Decoded
+from tidemark.decoders.joined import joined
+from tidemark.positions import positions
 
 SMALLEST = 256  # records that are not worth another try
 TRIES = 32  # calls of pyruhvro for one batch, at most; what is left then is read by fastavro
@@ -56,11 +59,11 @@ class FastReader:
         known = [origin for origin in origins if origin is not None]
         return cls(writer, reader, known) if len(known) == len(origins) else None
 
-    def read(self, data: pa.Array) -> Reading:
+    def read(self, data: pa.Array) -> Decoded:
         """Like ``reading.read``, with the same result."""
         return self._read(_as_bytes(data), data, [TRIES])
 
-    def _read(self, records: list[bytes], data: pa.Array, tries: list[int]) -> Reading:
+    def _read(self, records: list[bytes], data: pa.Array, tries: list[int]) -> Decoded:
         if not records:
             return read([], self._writer, self._reader)
         tries[0] -= 1
@@ -72,7 +75,7 @@ class FastReader:
         half = len(records) // 2
         first = self._read(records[:half], data.slice(0, half), tries)
         second = self._read(records[half:], data.slice(half), tries)
-        return _joined(first, second, half)
+        return joined(self._reader.arrow, [first, second.at(positions(len(records))[half:])])
 
     def _call(self, records: list[bytes]) -> pa.RecordBatch | None:
         """The records as columns of the writer; None when there is one that pyruhvro does not read."""
@@ -87,7 +90,7 @@ class FastReader:
             return None
         return batch
 
-    def _checked(self, written: pa.RecordBatch, records: list[bytes], data: pa.Array) -> Reading:
+    def _checked(self, written: pa.RecordBatch, records: list[bytes], data: pa.Array) -> Decoded:
         """The rows; records that are longer than their values are read again, by fastavro."""
         lengths = pc.cast(pc.binary_length(data), pa.int64())
         sizes = _add([_size(c, f["type"]) for c, f in zip(written.columns, self._writer.full["fields"], strict=True)])
@@ -97,13 +100,11 @@ class FastReader:
                 rows = self._as_rows(written)
             except pa.ArrowException:  # milliseconds beyond all microseconds
                 return read(records, self._writer, self._reader)
-            return within_years(Reading(rows, list(range(len(records))), []))
-        right, wrong = (pc.indices_nonzero(which).to_pylist() for which in (same, pc.invert(same)))
-        again = read([records[at] for at in wrong], self._writer, self._reader)
-        rows = self._checked(
-            written.take(pa.array(right, pa.int64())), [records[at] for at in right], data.filter(same)
-        )
-        return _merged(rows, right, again, wrong)
+            return within_years(rows)
+        right, wrong = (pc.indices_nonzero(which).cast(pa.int64()) for which in (same, pc.invert(same)))
+        again = read([records[at] for at in wrong.to_pylist()], self._writer, self._reader)
+        rest = self._checked(written.take(right), [records[at] for at in right.to_pylist()], data.filter(same))
+        return joined(self._reader.arrow, [rest.at(right), again.at(wrong)])
 
     def _as_rows(self, written: pa.RecordBatch) -> pa.RecordBatch:
         arrays = []
@@ -220,21 +221,3 @@ def _as_bytes(data: pa.Array) -> list[bytes]:
     content_bytes = b"" if content is None else content.slice(ends[0], ends[-1] - ends[0]).to_pybytes()
     first = ends[0]
     return [content_bytes[start - first : end - first] for start, end in pairwise(ends)]
-
-
-def _joined(first: Reading, second: Reading, at: int) -> Reading:
-    """Two readings, of the records up to ``at`` and from there on."""
-    table = pa.Table.from_batches([first.rows, second.rows], first.rows.schema).combine_chunks()
-    rows = (table.to_batches() or [first.rows])[0]
-    good = first.good + [at + place for place in second.good]
-    return Reading(rows, good, first.bad + [(at + place, reason) for place, reason in second.bad])
-
-
-def _merged(first: Reading, of_first: list[int], second: Reading, of_second: list[int]) -> Reading:
-    """Two readings of records that lay between each other, at ``places`` and at ``others``."""
-    good = [of_first[at] for at in first.good] + [of_second[at] for at in second.good]
-    order = sorted(range(len(good)), key=good.__getitem__)
-    table = pa.Table.from_batches([first.rows, second.rows], first.rows.schema).take(pa.array(order, pa.int64()))
-    rows = (table.combine_chunks().to_batches() or [first.rows])[0]
-    bad = [(of_first[at], reason) for at, reason in first.bad] + [(of_second[at], reason) for at, reason in second.bad]
-    return Reading(rows, sorted(good), sorted(bad))

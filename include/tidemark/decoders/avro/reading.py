@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
@@ -12,43 +11,37 @@ from fastavro import schemaless_reader
 from fastavro.read import SchemaResolutionError
 
 from tidemark.decoders.avro.types import TIMESTAMP, AvroColumn, AvroSchema
+from tidemark.decoders.base import NONE, BadRecord, Decoded
+from tidemark.decoders.joined import joined
+from tidemark.positions import positions
 
 # Numbers of microseconds and days of the years 1 to 9999: what all sinks and Python can hold.
 _INSTANTS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 _DAYS = (-719_162, 2_932_896)
 
 
-@dataclass(frozen=True)
-class Reading:
-    """The rows of some records: ``good`` are their places in the list that was read, ``bad`` (place, reason)."""
-
-    rows: pa.RecordBatch
-    good: list[int]
-    bad: list[tuple[int, str]]
-
-
-def read(data: Sequence[bytes], writer: AvroSchema, reader: AvroSchema) -> Reading:
+def read(data: Sequence[bytes], writer: AvroSchema, reader: AvroSchema) -> Decoded:
     """Read every record; never raises for what is in one."""
     values: list[Any] = []
     good: list[int] = []
-    bad: list[tuple[int, str]] = []
+    bad: list[BadRecord] = []
     same = None if writer.bare == reader.bare else reader.bare
     for place, record in enumerate(data):
         stream = BytesIO(record)
         try:
             value = schemaless_reader(stream, writer.bare, same)
         except Exception as problem:  # fastavro does not say which it raises for bytes that are no record
-            bad.append((place, reason_of(problem)))
+            bad.append(BadRecord(place, reason_of(problem)))
             continue
         rest = len(record) - stream.tell()
         if rest:
-            bad.append((place, f"{rest} bytes follow the record"))
+            bad.append(BadRecord(place, f"{rest} bytes follow the record"))
         else:
             values.append(value)
             good.append(place)
     if not reader.is_record:
         values = [{reader.columns[0].field.name: value} for value in values]
-    return _as_rows(values, good, bad, reader)
+    return joined(reader.arrow, [_as_rows(values, reader).at(pa.array(good, pa.int64()))], bad)
 
 
 def reason_of(problem: Exception) -> str:
@@ -63,25 +56,17 @@ def reason_of(problem: Exception) -> str:
             return f"it cannot be read: {type(problem).__name__}: {problem}"
 
 
-def _as_rows(values: list[dict[str, Any]], good: list[int], bad: list[tuple[int, str]], reader: AvroSchema) -> Reading:
+def _as_rows(values: list[dict[str, Any]], reader: AvroSchema) -> Decoded:
     """Column by column; when a value does not fit, each record by itself, so that the others are unharmed."""
     try:
         rows = _batch(values, reader)
     except Exception as problem:  # of Arrow, of Decimal, of a conversion
         if len(values) <= 1:
-            return Reading(_batch([], reader), [], sorted([*bad, *((place, reason_of(problem)) for place in good)]))
+            return Decoded(_batch([], reader), NONE, (BadRecord(0, reason_of(problem)),))
         half = len(values) // 2
-        parts = [
-            _as_rows(values[:half], good[:half], bad, reader),
-            _as_rows(values[half:], good[half:], [], reader),
-        ]
-        batches = pa.Table.from_batches([part.rows for part in parts], reader.arrow).combine_chunks().to_batches()
-        return Reading(
-            batches[0] if batches else _batch([], reader),
-            parts[0].good + parts[1].good,
-            sorted(parts[0].bad + parts[1].bad),
-        )
-    return within_years(Reading(rows, good, bad))
+        second = _as_rows(values[half:], reader).at(positions(len(values))[half:])
+        return joined(reader.arrow, [_as_rows(values[:half], reader), second])
+    return within_years(rows)
 
 
 def _batch(values: list[dict[str, Any]], reader: AvroSchema) -> pa.RecordBatch:
@@ -99,17 +84,17 @@ def _array(values: list[Any], column: AvroColumn) -> pa.Array:
     return array
 
 
-def within_years(reading: Reading) -> Reading:
-    """The same without rows that hold a time or a date outside the years 1 to 9999."""
+def within_years(rows: pa.RecordBatch) -> Decoded:
+    """The rows of good records; those that hold a time or a date outside the years 1 to 9999 are errors."""
     reasons: dict[int, str] = {}
-    for field, array in zip(reading.rows.schema, reading.rows.columns, strict=True):
+    for field, array in zip(rows.schema, rows.columns, strict=True):
         for row in _beyond(array):
             reasons.setdefault(row, f"field {field.name}: a time outside the years 1 to 9999")
+    good = positions(rows.num_rows)
     if not reasons:
-        return reading
-    kept = [row for row in range(reading.rows.num_rows) if row not in reasons]
-    bad = [*reading.bad, *((reading.good[row], reason) for row, reason in reasons.items())]
-    return Reading(reading.rows.take(pa.array(kept, pa.int64())), [reading.good[row] for row in kept], sorted(bad))
+        return Decoded(rows, good, ())
+    good = good.filter(pc.invert(pc.is_in(good, value_set=pa.array(reasons, pa.int64()))))
+    return Decoded(rows.take(good), good, tuple(BadRecord(row, reasons[row]) for row in sorted(reasons)))
 
 
 def _beyond(array: pa.Array) -> list[int]:

@@ -7,10 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import NONE, BadRecord, Decoded, Decoder, UnknownFields, schemas_of, together
+from tidemark.decoders.base import Decoded, Decoder, schemas_of
 from tidemark.decoders.by_topic.topic_filter import TopicFilter, problem_with_topic
 from tidemark.decoders.by_topic.united import united
-from tidemark.decoders.deletions import in_order
 from tidemark.decoders.joined import joined
 from tidemark.errors import ConfigurationError
 
@@ -39,22 +38,14 @@ class DecoderByTopic:
         topics: dict[int, list[str]] = {}
         for topic in pc.unique(batch.column("topic")).to_pylist():
             topics.setdefault(self._entry_of(topic), []).append(topic)
-        parts: list[tuple[pa.RecordBatch, pa.Array]] = []
-        errors: list[BadRecord] = []
-        filtered: list[pa.Array] = [NONE]
-        unknown: list[UnknownFields] = []
+        parts: list[Decoded] = []
         for entry, names in topics.items():
             mine = pc.is_in(batch.column("topic"), value_set=pa.array(names, batch.column("topic").type))
             indices = pc.indices_nonzero(mine).cast(pa.int64())
             decoded = self._decoders[entry].decode(batch if len(topics) == 1 else batch.take(indices))
-            parts.append((self._widened(decoded), indices.take(decoded.good)))
-            errors += [bad.at(indices[bad.index].as_py()) for bad in decoded.errors]
-            filtered.append(indices.take(decoded.filtered))
-            unknown += [decoded.unknown.at(indices)] if decoded.unknown else []
+            parts.append(replace(decoded, rows=self._widened(decoded)).at(indices))
         marked = self.schema.append(_MARK) if self._tombstones else self.schema
-        decoded_rows = replace(
-            joined(marked, parts, errors, together(unknown)), filtered=in_order(pa.concat_arrays(filtered))
-        )
+        decoded_rows = joined(marked, parts)
         if not self._tombstones:
             return decoded_rows
         rows = decoded_rows.rows.select(self.schema.names)

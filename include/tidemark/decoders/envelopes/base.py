@@ -6,32 +6,16 @@ standard library and pyarrow, nothing else.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from tidemark.decoders.base import BadRecord
+from tidemark.decoders.base import Decoded
 from tidemark.decoders.envelopes.kinds import ENVELOPES
 from tidemark.decoders.json_shapes.nested import Struct
 from tidemark.errors import ConfigurationError
 from tidemark.extras import module_of_kind
-
-
-@dataclass(frozen=True)
-class Unwrapped:
-    """What some records tell: each position (``int64``, ascending) is in exactly one of the four.
-
-    ``rows`` are those of the records at ``good``. A record in ``deletions`` says that the row of its key is gone, one
-    in ``filtered`` tells nothing about a row.
-    """
-
-    rows: pa.RecordBatch
-    good: pa.Array
-    deletions: pa.Array
-    filtered: pa.Array
-    errors: tuple[BadRecord, ...]
 
 
 class Envelope(Protocol):
@@ -52,8 +36,9 @@ class Envelope(Protocol):
         """The columns of rows."""
         ...
 
-    def unwrap(self, records: pa.RecordBatch) -> Unwrapped:
-        """``records`` has a column per part of the envelope, as the format has decoded it."""
+    def unwrap(self, records: pa.RecordBatch) -> Decoded:
+        """``records`` has a column per part of the envelope, as the format has decoded it. Each of them is in exactly
+        one of ``good``, ``deletions``, ``filtered`` and ``errors``."""
         ...
 
 

@@ -1,6 +1,7 @@
 """Decodes records with an envelope: the format's decoder reads them as they are, the envelope makes rows of them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -27,15 +28,12 @@ class EnvelopeDecoder:
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """A record without a value is an error here, as it is of the format."""
         read = self._records.decode(batch)
-        unwrapped = self._envelope.unwrap(read.rows)
-        errors = [*read.errors, *(bad.at(read.good[bad.index].as_py()) for bad in unwrapped.errors)]
-        good = read.good.take(unwrapped.good)
-        unknown = read.unknown and read.unknown.of(good)
-        return Decoded(
-            pa.RecordBatch.from_arrays(unwrapped.rows.columns, schema=self.schema),
-            good,
-            tuple(sorted(errors)),
+        unwrapped = self._envelope.unwrap(read.rows).at(read.good)
+        unknown = read.unknown and read.unknown.of(unwrapped.good)
+        return replace(
+            unwrapped,
+            rows=pa.RecordBatch.from_arrays(unwrapped.rows.columns, schema=self.schema),
+            errors=tuple(sorted((*read.errors, *unwrapped.errors))),
             unknown=unknown and unknown.inside(self._envelope.row_name),
-            filtered=in_order(pa.concat_arrays([read.filtered, read.good.take(unwrapped.filtered)])),
-            deletions=read.good.take(unwrapped.deletions),
+            filtered=in_order(pa.concat_arrays([read.filtered, unwrapped.filtered])),
         )

@@ -15,14 +15,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, UnknownFields, together
+from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded
 from tidemark.decoders.field_paths import quoted
+from tidemark.decoders.joined import joined
 from tidemark.decoders.json.on_unknown import OnUnknown
 from tidemark.decoders.json.plain import PlainReader
 from tidemark.decoders.json.unknown import bad_records, unknown_fields
 from tidemark.decoders.json_shapes.nested import Struct
 from tidemark.decoders.json_shapes.shapes import Misfit, Undecodable, json_name
 from tidemark.decoders.lists.list_limit import ListLimit, count_of_lists
+from tidemark.positions import positions
 
 DEPTH_LIMIT = 128  # nesting of a record; Python's scanner gives up near 1,000, at a depth that differs by caller
 RARE = 100  # when more than one record in so many does not match, the patterns learn from some of them
@@ -93,18 +95,17 @@ class JsonDecoder:
         if self._plain is None or fits is None:
             return self._one_by_one(values)
         others = pc.indices_nonzero(pc.invert(fits)).cast(pa.int64())
-        plain = pc.indices_nonzero(fits).cast(pa.int64())
         fitting = values.filter(fits) if len(others) else values
         try:
             columns = self._plain.columns(fitting)
         except (Misfit, pa.ArrowInvalid):  # a 30th of February
             return self._one_by_one(values)
-        unknown = self._plain.unknown(fitting)
+        rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        read = Decoded(rows, positions(rows.num_rows), (), unknown=self._plain.unknown(fitting))
         if not len(others):
-            return Decoded(pa.RecordBatch.from_arrays(columns, schema=self._schema), plain, (), unknown=unknown)
-        rest = self._one_by_one(values.take(others))
-        of_all = together([unknown and unknown.at(plain), rest.unknown and rest.unknown.at(others)])
-        return self._joined(columns, plain, rest, others, of_all)
+            return read
+        plain = pc.indices_nonzero(fits).cast(pa.int64())
+        return joined(self._schema, [read.at(plain), self._one_by_one(values.take(others)).at(others)])
 
     def _fitting(self, values: pa.Array) -> pa.Array | None:
         """Which values Arrow may read; when many do not match, the patterns learn from some of them first."""
@@ -122,17 +123,6 @@ class JsonDecoder:
             if self.struct.problem_with(record, "") is None:
                 self._plain.learn(record)
         return self._plain.fitting(values)
-
-    def _joined(
-        self, columns: list[pa.Array], plain: pa.Array, rest: Decoded, others: pa.Array, unknown: UnknownFields | None
-    ) -> Decoded:
-        """Rows of both parsers in the order of the records; ``others`` are the indices of the records of ``rest``."""
-        good = pa.concat_arrays([plain, others.take(rest.good)])
-        order = pc.sort_indices(good)
-        both = [pa.concat_arrays(pair).take(order) for pair in zip(columns, rest.rows.columns, strict=True)]
-        errors = tuple(bad.at(others[bad.index].as_py()) for bad in rest.errors)
-        rows = pa.RecordBatch.from_arrays(both, schema=self._schema)
-        return Decoded(rows, good.take(order), errors, unknown=unknown)
 
     def _one_by_one(self, values: pa.Array) -> Decoded:
         """Decode record by record, with the reason for each that cannot be."""

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, Decoder, ErrorClass
 from tidemark.decoders.deletions import values_and_deletions
+from tidemark.decoders.joined import joined
 from tidemark.decoders.json.strict import JsonDecoder
 
 
@@ -39,24 +40,19 @@ class TombstoneDecoder:
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """Decode values, and the keys of deletions."""
         values, deletions = values_and_deletions(self._values, batch)
-        rows = pa.RecordBatch.from_arrays(values.rows.columns, schema=self._schema)
+        values = replace(values, rows=pa.RecordBatch.from_arrays(values.rows.columns, schema=self._schema))
         if not len(deletions):
-            return replace(values, rows=rows, deleted=pa.repeat(False, rows.num_rows))
+            return replace(values, deleted=pa.repeat(False, values.rows.num_rows))
         keys = self._of_keys(batch.take(deletions))
-        gone = keys.rows.num_rows
         columns = [
-            keys.rows.column(field.name) if field.name in keys.rows.schema.names else pa.nulls(gone, field.type)
+            keys.rows.column(field.name)
+            if field.name in keys.rows.schema.names
+            else pa.nulls(keys.rows.num_rows, field.type)
             for field in self._schema
         ]
-        table = pa.concat_tables([pa.Table.from_batches([rows]), pa.Table.from_arrays(columns, schema=self._schema)])
-        good = pa.concat_arrays([values.good, deletions.take(keys.good)])
-        deleted = pa.concat_arrays([pa.repeat(False, rows.num_rows), pa.repeat(True, gone)])
-        order = pc.sort_indices(good)
-        [rows] = table.take(order).combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], self._schema)]
-        errors = (*values.errors, *(bad.at(deletions[bad.index].as_py()) for bad in keys.errors))
-        return replace(
-            values, rows=rows, good=good.take(order), errors=tuple(sorted(errors)), deleted=deleted.take(order)
-        )
+        gone = replace(keys, rows=pa.RecordBatch.from_arrays(columns, schema=self._schema)).at(deletions)
+        decoded = joined(self._schema, [values, gone])
+        return replace(decoded, deleted=pc.is_in(decoded.good, value_set=deletions))
 
     def _of_keys(self, batch: pa.RecordBatch) -> Decoded:
         given = batch.column("key").to_pylist()

@@ -6,6 +6,7 @@ parts; texts are not counted, because they are no larger than in the record.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -38,12 +39,10 @@ class ListLimit:
             return read(values)
         wrong = pa.array(large, pa.int64())
         others = pc.indices_nonzero(pc.invert(pc.is_in(positions(len(values)), value_set=wrong))).cast(pa.int64())
-        decoded = read(values.take(others))
+        decoded = read(values.take(others)).at(others)
         reason = f"its lists take more than {self._limit:,} bytes as columns, which is max_list_bytes"
-        errors = [BadRecord(index, reason) for index in large]
-        errors += [bad.at(others[bad.index].as_py()) for bad in decoded.errors]
-        unknown = decoded.unknown and decoded.unknown.at(others)
-        return Decoded(decoded.rows, others.take(decoded.good), tuple(sorted(errors)), decoded.deleted, unknown)
+        errors = [*decoded.errors, *(BadRecord(index, reason) for index in large)]
+        return replace(decoded, errors=tuple(sorted(errors)))
 
     def _too_large(self, values: pa.Array) -> list[int]:
         if self._limit is None or self._harmless is None:

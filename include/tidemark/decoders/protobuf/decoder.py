@@ -72,7 +72,7 @@ class FramedMessageDecoder(FramedDecoder):
         return self._unread[writer, path]
 
     def _looked_up(self, writer: str, path: tuple[int, ...]) -> NotDecoded | OtherRecords | None:
-        registered = self._schemas.writer_of(writer, "PROTOBUF")
+        registered = self._written(writer, "PROTOBUF")
         if isinstance(registered, str):
             return NotDecoded(registered)
         name = message_at(registered.text, path)

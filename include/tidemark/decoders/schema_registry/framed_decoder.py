@@ -2,15 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from tidemark.decoders.base import NONE, REASON_LIMIT, BadRecord, Decoded, ErrorClass, UnknownFields, together
-from tidemark.decoders.deletions import in_order
+from tidemark.decoders.base import NONE, REASON_LIMIT, BadRecord, Decoded, ErrorClass
 from tidemark.decoders.joined import joined
-from tidemark.decoders.schema_registry.framing import RecordPart, WriterGroup, unframe
+from tidemark.decoders.schema_registry.framing import RecordPart, WriterGroup, unframe, without_frames
 from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.decoders.schema_registry.schemas import Schemas
 
@@ -29,38 +28,33 @@ class NotDecoded:
 
 
 class FramedDecoder(ABC):
-    """``reader`` decides the columns, which are ``schema``; ``part`` is what is framed."""
+    """``reader`` decides the columns, which are ``schema``; ``part`` is what is framed. Without ``schemas`` there are
+    no frames: all records have one writer, whose name is empty."""
 
-    def __init__(self, schema: pa.Schema, reader: RegisteredSchema, schemas: Schemas, part: RecordPart) -> None:
+    def __init__(self, schema: pa.Schema, reader: RegisteredSchema, schemas: Schemas | None, part: RecordPart) -> None:
         self.schema = schema
         self._reader, self._schemas, self._part = reader, schemas, part
 
     @property
     def schemas_used(self) -> Mapping[str, Any]:
-        return self._schemas.used
+        return {} if self._schemas is None else self._schemas.used
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """Raises only when the registry does not answer."""
-        unframed = unframe(batch, self._part)
-        errors = [*unframed.errors]
-        errors += [BadRecord(index, "no value (a tombstone)") for index in unframed.missing.to_pylist()]
-        parts: list[tuple[pa.RecordBatch, pa.Array]] = []
-        unknown: list[UnknownFields] = []
+        unframed = without_frames(batch, self._part) if self._schemas is None else unframe(batch, self._part)
+        errors = [*unframed.errors, *map(self._missing, unframed.missing.to_pylist())]
+        parts: list[Decoded] = []
         filtered: list[pa.Array] = [NONE]
         for group in unframed.groups:
-            named = f"writer {group.writer}, reader {self._reader.name}"
+            named = f"writer {group.writer}, reader {self._reader.name}" if group.writer else ""
             for indices, read in self._read(group, named):
                 if isinstance(read, OtherRecords):
                     filtered.append(indices)
                 elif isinstance(read, NotDecoded):
-                    reason = f"{read.reason} ({named})"[:REASON_LIMIT]
-                    errors += [BadRecord(at, reason, read.error, named) for at in indices.to_pylist()]
+                    errors += [self._bad(at, read.reason, read.error, named) for at in indices.to_pylist()]
                 else:
-                    parts.append((read.rows, indices.take(read.good)))
-                    errors += [bad.at(indices[bad.index].as_py()) for bad in read.errors]
-                    unknown += [read.unknown.at(indices)] if read.unknown else []
-        decoded = joined(self.schema, parts, errors, together(unknown))
-        return replace(decoded, filtered=in_order(pa.concat_arrays(filtered)))
+                    parts.append(read.at(indices))
+        return joined(self.schema, parts, errors, pa.concat_arrays(filtered))
 
     @abstractmethod
     def _read(self, group: WriterGroup, named: str) -> Iterator[tuple[pa.Array, Decoded | NotDecoded | OtherRecords]]:
@@ -68,3 +62,15 @@ class FramedDecoder(ABC):
 
         Errors of what was read name the schemas, ``named``.
         """
+
+    def _written(self, writer: str, kind: str) -> RegisteredSchema | str:
+        """The schema of a writer, or why there is none of this kind."""
+        assert self._schemas is not None, "records name their writers"
+        return self._schemas.writer_of(writer, kind)
+
+    def _missing(self, index: int) -> BadRecord:
+        return BadRecord(index, "no value (a tombstone)")
+
+    def _bad(self, index: int, reason: str, error: ErrorClass, named: str) -> BadRecord:
+        reason = f"{reason} ({named})" if named else reason
+        return BadRecord(index, reason.encode("utf-8", "replace").decode()[:REASON_LIMIT], error, named)

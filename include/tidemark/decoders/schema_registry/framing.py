@@ -88,6 +88,15 @@ def unframe(batch: pa.RecordBatch, part: RecordPart) -> Unframed:
     return Unframed(tuple(groups), tuple(sorted(errors)), missing)
 
 
+def without_frames(batch: pa.RecordBatch, part: RecordPart) -> Unframed:
+    """A batch whose keys or values have no frame: all in one group, whose writer has no name."""
+    payloads = batch.column(part).cast(pa.binary())
+    present, missing = (
+        pc.indices_nonzero(where).cast(pa.int64()) for where in (payloads.is_valid(), payloads.is_null())
+    )
+    return Unframed((WriterGroup("", present, payloads.take(present)),), (), missing)
+
+
 def _named_in_headers(headers: pa.Array, name: str) -> pa.Array | None:
     """Of each record the first header of that name, null where there is none; None when no record has one."""
     flat = headers.flatten()

@@ -12,8 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import BadRecord
-from tidemark.decoders.envelopes.base import Unwrapped
+from tidemark.decoders.base import BadRecord, Decoded
 from tidemark.decoders.envelopes.debezium.parts import PARTS, PLACEHOLDER
 from tidemark.decoders.envelopes.debezium.placeholder import UNTOLD, PlaceholderFinder
 from tidemark.decoders.envelopes.debezium.times import BEYOND, of_numbers, type_of
@@ -54,7 +53,7 @@ class DebeziumEnvelope:
         of_debezium = name.startswith("io.debezium.connector.") and name.rpartition(".")[2] in OTHER_SCHEMAS
         return of_debezium or name.endswith(f".{self._signal_table}.Envelope")
 
-    def unwrap(self, records: pa.RecordBatch) -> Unwrapped:
+    def unwrap(self, records: pa.RecordBatch) -> Decoded:
         op = pc.fill_null(_typed(_part(records, "op"), "op"), "")
         after = records.column("after")
         filtered = pc.or_(_in(op, OTHER_RECORDS), self._is_signal(records))
@@ -72,7 +71,7 @@ class DebeziumEnvelope:
         if wrong:
             good = pc.invert(pc.is_in(positions(rows.num_rows), value_set=pa.array(wrong, pa.int64())))
             rows, at = rows.filter(good), at.filter(good)
-        return Unwrapped(
+        return Decoded(
             rows,
             at,
             deletions=pc.indices_nonzero(deletion).cast(pa.int64()),

@@ -30,7 +30,7 @@ class FramedJsonDecoder(FramedDecoder):
         self._values = values
 
     def _read(self, group: WriterGroup, named: str) -> Iterator[tuple[pa.Array, Decoded | NotDecoded]]:
-        writer = self._schemas.writer_of(group.writer, "JSON")
+        writer = self._written(group.writer, "JSON")
         if isinstance(writer, str):
             yield group.indices, NotDecoded(writer)
             return
