@@ -127,12 +127,15 @@ class DecodeSettings(Section):
         """What the executors need to decode a value or a key, without any reference to a file of this machine."""
 
     @abstractmethod
-    def field_types(self) -> dict[str, str]:
-        """The Arrow type, as text, of each top-level field that may be a key or an event time."""
+    def _fields(self) -> dict[str, tuple[str, bool]]:
+        """Of each top-level field that may be a key or an event time: (Arrow type as text, whether it may be null)."""
 
-    @abstractmethod
+    def field_types(self) -> dict[str, str]:
+        return {name: kind for name, (kind, _) in self._fields().items()}
+
     def never_null(self) -> set[str]:
-        """The top-level fields that have a value in every row, also in a row made from a tombstone."""
+        """The fields that have a value in every row, also in a row made from a tombstone."""
+        return {name for name, (_, nullable) in self._fields().items() if not nullable}
 
     def problem_with_topic(self, topic: str) -> str | None:
         """Why its records cannot be decoded, as a sentence about the topic; None here: one format is for all."""

@@ -78,12 +78,8 @@ class Settings(JsonSettings):
         of_json_keys = self.tombstones and self.key is None
         return {**order, "tombstones": list(self.tombstones)} if of_json_keys else order
 
-    def field_types(self) -> dict[str, str]:
-        return {name: kind for name, (kind, _) in self._fields().items()}
-
     def never_null(self) -> set[str]:
-        not_null = {name for name, (_, nullable) in self._fields().items() if not nullable}
-        return not_null & set(self.tombstones) if self.tombstones else not_null
+        return super().never_null() & set(self.tombstones) if self.tombstones else super().never_null()
 
     def _fields(self) -> dict[str, tuple[str, bool]]:
         return fields_of(self.record_schema) if self.envelope is None else self.fields_inside()

@@ -17,22 +17,15 @@ from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
+from google.protobuf.descriptor import Descriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from ptars import HandlerPool, PtarsConfig
 
+from tidemark.decoders.protobuf.lists import OF_32_BITS, OF_64_BITS
 from tidemark.decoders.protobuf_schema.descriptors import pool_of
 from tidemark.decoders.protobuf_schema.shapes import ListOf, MessageShape, Misfit, parts_of
 
 LARGEST = 16 * 1024  # one byte may begin a group, and 100,000 of them took less than 8 MiB of stack, 1,000,000 more
-_FIXED_WIDTH = {
-    FieldDescriptor.TYPE_DOUBLE,
-    FieldDescriptor.TYPE_FLOAT,
-    FieldDescriptor.TYPE_FIXED32,
-    FieldDescriptor.TYPE_FIXED64,
-    FieldDescriptor.TYPE_SFIXED32,
-    FieldDescriptor.TYPE_SFIXED64,
-}
 _PREFIX = "plain"  # before every package, so that no message has a name that ptars knows
 
 
@@ -80,7 +73,7 @@ def _is_on_the_list(descriptor: Descriptor) -> bool:
             continue
         opened.add(message.full_name)
         enums = [field.enum_type for field in message.fields if field.enum_type is not None]
-        cut_lists = any(field.is_repeated and field.type in _FIXED_WIDTH for field in message.fields)
+        cut_lists = any(field.is_repeated and field.type in (*OF_32_BITS, *OF_64_BITS) for field in message.fields)
         if (
             cut_lists
             or message.GetOptions().map_entry

@@ -12,8 +12,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from tidemark.decoders.lists.list_limit import element_width
 from tidemark.decoders.protobuf_schema.shapes import ListOf, MapOf, MessageShape, Shape
 
-_OF_64_BITS: Final = (FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FIXED64, FieldDescriptor.TYPE_SFIXED64)
-_OF_32_BITS: Final = (FieldDescriptor.TYPE_FLOAT, FieldDescriptor.TYPE_FIXED32, FieldDescriptor.TYPE_SFIXED32)
+OF_64_BITS: Final = (FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FIXED64, FieldDescriptor.TYPE_SFIXED64)
+OF_32_BITS: Final = (FieldDescriptor.TYPE_FLOAT, FieldDescriptor.TYPE_FIXED32, FieldDescriptor.TYPE_SFIXED32)
 _WITH_LENGTH: Final = (
     FieldDescriptor.TYPE_STRING,
     FieldDescriptor.TYPE_BYTES,
@@ -72,7 +72,7 @@ def _inner(of: FieldDescriptor, shape: Shape) -> ListFields:
 def _packed(of: FieldDescriptor) -> int | None:
     if of.type in _WITH_LENGTH:
         return None
-    return 8 if of.type in _OF_64_BITS else 4 if of.type in _OF_32_BITS else 0
+    return 8 if of.type in OF_64_BITS else 4 if of.type in OF_32_BITS else 0
 
 
 def list_bytes(value: bytes, fields: ListFields, limit: int) -> int:

@@ -16,8 +16,5 @@ class Settings(DecodeSettings):
     def order(self) -> dict[str, Any]:
         return {"format": self.format}
 
-    def field_types(self) -> dict[str, str]:
+    def _fields(self) -> dict[str, tuple[str, bool]]:
         return {}
-
-    def never_null(self) -> set[str]:
-        return set()

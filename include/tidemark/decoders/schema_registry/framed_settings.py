@@ -55,12 +55,6 @@ class FramedSettings(DecodeSettings):
     def fields_of(self, reader: RegisteredSchema) -> dict[str, tuple[str, bool]]:
         """Of each column of a reader's schema: (Arrow type as text, whether it may be null)."""
 
-    def field_types(self) -> dict[str, str]:
-        return {name: kind for name, (kind, _) in self._fields().items()}
-
-    def never_null(self) -> set[str]:
-        return {name for name, (_, nullable) in self._fields().items() if not nullable}
-
     def _fields(self) -> dict[str, tuple[str, bool]]:
         if self.reader is None:
             return {}

@@ -13,8 +13,5 @@ class Settings(DecodeSettings):
     def order(self) -> dict[str, Any]:
         return {"format": self.format}
 
-    def field_types(self) -> dict[str, str]:
-        return {"value": "string"}
-
-    def never_null(self) -> set[str]:
-        return set()
+    def _fields(self) -> dict[str, tuple[str, bool]]:
+        return {"value": ("string", True)}
