@@ -142,14 +142,7 @@ class S3Store:
 
     def replace(self, key: str, before: bytes | None, content: bytes) -> bool:
         """Put the object, or return False when its content is not ``before``; a lost answer is looked up."""
-        with translated("read", self._uri(key)):
-            try:
-                answer = self._client.get_object(**self._at(key))
-                current, etag = answer["Body"].read(), str(answer["ETag"]).strip('"')
-            except ClientError as refused:
-                if not is_gone(refused):
-                    raise
-                current, etag = None, ""
+        current, etag = self._content_and_etag(key)
         if current != before:
             return False
         try:
@@ -252,12 +245,18 @@ class S3Store:
             return str(self._client.create_multipart_upload(**self._at(key), **self._encryption)["UploadId"])
 
     def get(self, key: str) -> bytes | None:
+        content, _ = self._content_and_etag(key)
+        return content
+
+    def _content_and_etag(self, key: str) -> tuple[bytes | None, str]:
+        """(content, ETag without its quotes); (None, "") when the object does not exist."""
         with translated("read", self._uri(key)):
             try:
-                return cast("bytes", self._client.get_object(**self._at(key))["Body"].read())
+                answer = self._client.get_object(**self._at(key))
+                return answer["Body"].read(), str(answer["ETag"]).strip('"')
             except ClientError as refused:
                 if is_gone(refused):
-                    return None
+                    return None, ""
                 raise
 
     def open(self, key: str) -> BinaryIO:
@@ -316,10 +315,8 @@ class S3Store:
             failed = unknown
         actual = self.size(key)
         if actual != size:
-            raise failed or WorkFailed(
-                f"{self._uri(key)} has {actual or 0:,} bytes instead of {size:,} after it was put there",
-                next_step="nothing is published half; tidemark retry {pipeline}",
-            )
+            what = f"{self._uri(key)} has {actual or 0:,} bytes instead of {size:,} after it was put there"
+            raise failed or _not_moved(what)
 
     def _copy(self, staged: str, key: str, size: int) -> TidemarkError | None:
         """The error when nothing is staged any more: it may have been copied before."""
@@ -333,10 +330,7 @@ class S3Store:
             except ClientError as refused:
                 if not is_gone(refused):
                     raise
-                return WorkFailed(
-                    f"{self._uri(staged)} is not there any more, and was not copied",
-                    next_step="nothing is published half; tidemark retry {pipeline}",
-                )
+                return _not_moved(f"{self._uri(staged)} is not there any more, and was not copied")
         return None
 
     def _complete(self, note: Note, key: str) -> TidemarkError | None:
@@ -345,10 +339,7 @@ class S3Store:
         Some stores say then that they are out of order (Ceph: 500): after any such answer the upload is looked at.
         """
         if not note.parts:
-            return WorkFailed(
-                f"the upload of {self._uri(key)} does not have all its parts",
-                next_step="nothing is published half; tidemark retry {pipeline}",
-            )
+            return _not_moved(f"the upload of {self._uri(key)} does not have all its parts")
         try:
             with translated("complete the upload of", self._uri(key)):
                 self._client.complete_multipart_upload(
@@ -461,20 +452,23 @@ class S3Store:
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """(key, bytes) of every object below a folder, in the order of keys; none when the folder does not exist."""
-        below = f"{self._at(prefix)['Key']}/" if prefix else self._prefix
-        with translated("list", self._uri(prefix)):
-            for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=below):
-                for entry in page.get("Contents", ()):
-                    yield entry["Key"].removeprefix(self._prefix), int(entry["Size"])
+        return self._listed(prefix, Prefix=f"{self._at(prefix)['Key']}/" if prefix else self._prefix)
 
     def names(self, folder: str, *, beginning: str = "", after: str = "") -> Iterator[str]:
         """Keys below a folder, in their order; the store does the filtering, so that older keys are not listed."""
         below = f"{self._at(folder)['Key']}/"
         where = {"Prefix": f"{below}{beginning}", **({"StartAfter": f"{below}{after}"} if after else {})}
+        return (key for key, _ in self._listed(folder, **where))
+
+    def _listed(self, folder: str, **where: str) -> Iterator[tuple[str, int]]:
         with translated("list", self._uri(folder)):
             for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, **where):
                 for entry in page.get("Contents", ()):
-                    yield entry["Key"].removeprefix(self._prefix)
+                    yield entry["Key"].removeprefix(self._prefix), int(entry["Size"])
+
+
+def _not_moved(what: str) -> WorkFailed:
+    return WorkFailed(what, next_step="nothing is published half; tidemark retry {pipeline}")
 
 
 def _wait_for_one(running: set[Future[None]], after: Callable[[], None]) -> set[Future[None]]:
