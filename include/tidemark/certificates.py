@@ -21,16 +21,10 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509 import Certificate, load_pem_x509_certificate
 
+from tidemark.connections import Unusable
+
 _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\s.*?-----END \1-----", re.DOTALL)
 _LARGEST: Final = 2**20  # bytes; a bundle of every public authority takes 220 kB
-
-
-class WrongCertificate(Exception):
-    """What is wrong, and what to do; the caller adds the connection."""
-
-    def __init__(self, what: str, next_step: str) -> None:
-        self.what, self.next_step = what, next_step
-        super().__init__(what)
 
 
 def read_pem(option: str, path: str) -> str:
@@ -38,19 +32,19 @@ def read_pem(option: str, path: str) -> str:
     file = Path(path)
     try:
         if file.is_dir():
-            raise WrongCertificate(
+            raise Unusable(
                 f"{option} names {path}, which is a folder", "name one file that holds all certificates, in PEM"
             )
         with file.open("rb") as opened:
             content = opened.read(_LARGEST + 1)
     except OSError as problem:
-        raise WrongCertificate(
+        raise Unusable(
             f"{option} names {path}, which cannot be read: {problem.strerror}",
             "give the path on the machine where this runs, and let its user read the file",
         ) from None
     text = content.decode("ascii", errors="replace")
     if len(content) > _LARGEST or not _BLOCK.search(text):
-        raise WrongCertificate(
+        raise Unusable(
             f"{option} names {path}, which is not a PEM file",
             "a PEM file holds -----BEGIN lines; openssl converts: openssl x509 -inform der, or openssl pkcs12 -nodes",
         )
@@ -61,7 +55,7 @@ def certificates(option: str, text: str) -> list[str]:
     """The PEM blocks of the certificates of a text; the first of a chain is the owner's."""
     blocks = [match[0] for match in _BLOCK.finditer(text) if match[1] == "CERTIFICATE"]
     if not blocks:
-        raise WrongCertificate(f"{option} holds no certificate", "it must hold -----BEGIN CERTIFICATE-----")
+        raise Unusable(f"{option} holds no certificate", "it must hold -----BEGIN CERTIFICATE-----")
     return blocks
 
 
@@ -70,7 +64,7 @@ def check_authorities(option: str, text: str, now: datetime) -> None:
     periods = [_validity(option, block) for block in certificates(option, text)]
     if not any(start <= now < end for start, end in periods):
         last = max(end for _, end in periods)
-        raise WrongCertificate(
+        raise Unusable(
             f"{option}: no certificate in it is valid now, the last expired at {last:%Y-%m-%d %H:%M} UTC",
             "get the current certificate of the authority that signs the brokers' certificates",
         )
@@ -80,12 +74,12 @@ def check_own(option: str, text: str, now: datetime) -> None:
     """The client's own certificate must be valid now."""
     start, end = _validity(option, certificates(option, text)[0])
     if now >= end:
-        raise WrongCertificate(
+        raise Unusable(
             f"{option}: the client's certificate expired at {end:%Y-%m-%d %H:%M} UTC",
             "get a new certificate, and replace the old one with it",
         )
     if now < start:
-        raise WrongCertificate(
+        raise Unusable(
             f"{option}: the client's certificate is valid from {start:%Y-%m-%d %H:%M} UTC on, now it is "
             f"{now:%Y-%m-%d %H:%M} UTC",
             "check the clock of this machine",
@@ -99,7 +93,7 @@ def private_key(option: str, text: str) -> tuple[str, bool]:
         if label in blocks:
             return blocks[label], label.startswith("ENCRYPTED")
     what = f"is in the form {next(iter(blocks))!r}" if blocks else "holds no private key"
-    raise WrongCertificate(
+    raise Unusable(
         f"{option} {what}; both clients read PKCS#8 only", "convert it: openssl pkcs8 -topk8 -in OLD.key -out NEW.key"
     )
 
@@ -113,7 +107,7 @@ def check_pair(option: str, text: str, key: str, password: str | None) -> None:
     try:
         private = _private(key, password)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise WrongCertificate(
+        raise Unusable(
             "the private key cannot be opened" + (" with ssl.key.password" if password else ""),
             "check ssl.key.password: openssl pkey -noout -in KEYFILE asks for it",
         ) from None
@@ -123,7 +117,7 @@ def check_pair(option: str, text: str, key: str, password: str | None) -> None:
         raise _unreadable(option) from None
     form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
     if private.public_key().public_bytes(*form) != certified.public_bytes(*form):
-        raise WrongCertificate(
+        raise Unusable(
             "the private key does not belong to the certificate",
             "give the key with which the certificate was requested",
         )
@@ -150,8 +144,8 @@ def _parsed(option: str, block: str) -> Certificate:
         raise _unreadable(option) from None
 
 
-def _unreadable(option: str) -> WrongCertificate:
-    return WrongCertificate(f"{option} holds a certificate that cannot be read", "get the file again")
+def _unreadable(option: str) -> Unusable:
+    return Unusable(f"{option} holds a certificate that cannot be read", "get the file again")
 
 
 def _private(key: str, password: str | None) -> PrivateKeyTypes:

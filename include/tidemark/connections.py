@@ -55,6 +55,15 @@ class Secret:
         raise TypeError("a secret is not written anywhere; pass it by the environment or a file of mode 0600")
 
 
+class Unusable(Exception):
+    """What of a connection is wrong, and what to do; the caller adds which connection it is. Names options and files,
+    never what they hold."""
+
+    def __init__(self, what: str, next_step: str) -> None:
+        self.what, self.next_step = what, next_step
+        super().__init__(what)
+
+
 Lookup = Callable[[str], Mapping[str, Any] | None]
 
 

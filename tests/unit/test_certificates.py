@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from sandbox.services.authority import Authority
 from tidemark import certificates
-from tidemark.certificates import WrongCertificate
+from tidemark.connections import Unusable
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -30,7 +30,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 def refused(check: Callable[[], object]) -> str:
-    with pytest.raises(WrongCertificate) as caught:
+    with pytest.raises(Unusable) as caught:
         check()
     assert caught.value.next_step
     return caught.value.what
@@ -137,7 +137,7 @@ def test_a_key_in_another_form_than_pkcs8_is_refused_with_the_command_that_conve
     issued = authority.issue("old-form", "localhost")
     private = load_pem_private_key(issued.key.encode(), None)
     old = private.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()).decode()
-    with pytest.raises(WrongCertificate) as caught:
+    with pytest.raises(Unusable) as caught:
         certificates.private_key("ssl.key.location", old)
     assert caught.value.what == "ssl.key.location is in the form 'EC PRIVATE KEY'; both clients read PKCS#8 only"
     assert caught.value.next_step == "convert it: openssl pkcs8 -topk8 -in OLD.key -out NEW.key"

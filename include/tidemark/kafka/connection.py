@@ -15,13 +15,12 @@ from typing import Any, TypeGuard
 from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
-from tidemark.certificates import WrongCertificate
 from tidemark.config.values import servers
-from tidemark.connections import PREFIX, Lookup, Secret, from_environment, variable_of
+from tidemark.connections import PREFIX, Lookup, Secret, Unusable, from_environment, variable_of
 from tidemark.errors import ConfigurationError
 from tidemark.kafka.java import java_security
 from tidemark.kafka.options import KafkaOptions
-from tidemark.kafka.security import Config, WrongSecurity, instead, is_security, security_config, warnings
+from tidemark.kafka.security import Config, instead, is_security, security_config, warnings
 from tidemark.suggestion import with_nearest
 
 
@@ -61,7 +60,7 @@ def java_options(
     connection = named_connection(conn_id, pipeline_name, lookup)
     try:
         return {**java_security(connection.config), **tuning}
-    except WrongCertificate as wrong:  # a file that was there when the run began
+    except Unusable as wrong:  # a file that was there when the run began
         raise _unusable(pipeline_name, conn_id, wrong.what, wrong.next_step) from None
 
 
@@ -77,7 +76,7 @@ def named_connection(conn_id: str, pipeline_name: str, lookup: Lookup = from_env
     options = {key: value for key, value in extra.items() if is_security(key)}
     try:
         security = security_config(options, connection.get("login"), connection.get("password"), datetime.now(UTC))
-    except WrongSecurity as wrong:
+    except Unusable as wrong:
         raise _unusable(pipeline_name, conn_id, wrong.what, wrong.next_step) from None
     return KafkaConnection(address, {**tuning, **security}, conn_id)
 

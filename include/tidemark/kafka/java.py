@@ -17,7 +17,7 @@ _NONE: Final = ""  # for Java: host names are not verified; librdkafka's word is
 def java_security(config: Mapping[str, str | Secret]) -> Config:
     """Options of Java's client (without Spark's prefix ``kafka.``) for a config that ``security_config`` has checked.
 
-    Reads the PEM files again: raises ``WrongCertificate`` when one was removed since.
+    Reads the PEM files again: raises ``Unusable`` when one was removed since.
     """
     plain = revealed(config)
     options: Config = {"security.protocol": plain["security.protocol"]}

@@ -11,15 +11,8 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, assert_never
 from urllib.parse import urlsplit
 
-from tidemark.certificates import (
-    WrongCertificate,
-    check_authorities,
-    check_own,
-    check_pair,
-    private_key,
-    read_pem,
-)
-from tidemark.connections import Secret
+from tidemark.certificates import check_authorities, check_own, check_pair, private_key, read_pem
+from tidemark.connections import Secret, Unusable
 from tidemark.suggestion import nearest
 
 Config = dict[str, str | Secret]
@@ -78,14 +71,6 @@ INSTEAD: Final[Mapping[str, str]] = {
 }
 
 
-class WrongSecurity(Exception):
-    """What is wrong with the options of a connection, and what to write; has names of options, never values."""
-
-    def __init__(self, what: str, next_step: str) -> None:
-        self.what, self.next_step = what, next_step
-        super().__init__(what)
-
-
 def instead(key: str) -> str:
     """What to write in place of an option that is not allowed; empty when that is not known, or it is not security."""
     if not key.startswith(_FAMILIES):
@@ -104,7 +89,7 @@ def security_config(extra: Mapping[str, Any], login: object, password: object, n
 
     ``login`` and ``password`` are the connection's own fields: user and password of SASL, else the password is that of
     the client's own key. Airflow hides the password in its audit log, and nothing in ``extra``. Raises
-    ``WrongSecurity``.
+    ``Unusable``.
     """
     options = _values(extra)
     protocol = _protocol(options)
@@ -151,9 +136,9 @@ def _values(extra: Mapping[str, Any]) -> dict[str, str]:
     for key, value in extra.items():
         name = ALIASES.get(key, key)
         if isinstance(value, bool) or not isinstance(value, str | int) or str(value) == "" or "\0" in str(value):
-            raise WrongSecurity(f"it sets {key} to nothing, or to what is not text", "give its value, or remove it")
+            raise Unusable(f"it sets {key} to nothing, or to what is not text", "give its value, or remove it")
         if options.setdefault(name, str(value)) != str(value):
-            raise WrongSecurity(f"it sets {key} and {name} differently", f"keep {name}")
+            raise Unusable(f"it sets {key} and {name} differently", f"keep {name}")
     return options
 
 
@@ -161,7 +146,7 @@ def _protocol(options: Mapping[str, str]) -> Protocol | None:
     text = options.get("security.protocol")
     if text is None or text.upper() in tuple(Protocol):
         return None if text is None else Protocol(text.upper())
-    raise WrongSecurity(
+    raise Unusable(
         f"its security.protocol is none of {', '.join(Protocol)}", nearest(text, Protocol) or "write SASL_SSL or SSL"
     )
 
@@ -170,7 +155,7 @@ def _refuse_without_protocol(options: Mapping[str, str], login: object, password
     names = [*sorted(options), *(["login"] if login else []), *(["password"] if password else [])]
     if names:
         wanted = "SSL" if all(name.startswith("ssl.") for name in names) else "SASL_SSL"
-        raise WrongSecurity(
+        raise Unusable(
             f"it sets {', '.join(names)} without security.protocol: it would have no effect",
             f'add "security.protocol": "{wanted}" to its extra',
         )
@@ -179,7 +164,7 @@ def _refuse_without_protocol(options: Mapping[str, str], login: object, password
 def _refuse(options: Mapping[str, str], pattern: str, because: str, next_step: str) -> None:
     matching = sorted(key for key in options if fnmatchcase(key, pattern))
     if matching:
-        raise WrongSecurity(f"it sets {', '.join(matching)}, and {because}", next_step)
+        raise Unusable(f"it sets {', '.join(matching)}, and {because}", next_step)
 
 
 def _with_tls(protocol: Protocol) -> Protocol:
@@ -190,9 +175,7 @@ def _authenticate(options: dict[str, str], login: object, password: object) -> N
     text = options.get("sasl.mechanism", "")
     if text.upper() not in tuple(Mechanism):
         what = "is missing" if not text else f"is none of {', '.join(Mechanism)}"
-        raise WrongSecurity(
-            f"its sasl.mechanism {what}", nearest(text, Mechanism) or f"write {Mechanism.SCRAM_SHA_512}"
-        )
+        raise Unusable(f"its sasl.mechanism {what}", nearest(text, Mechanism) or f"write {Mechanism.SCRAM_SHA_512}")
     mechanism = Mechanism(text.upper())
     options["sasl.mechanism"] = mechanism
     match mechanism:
@@ -208,32 +191,30 @@ def _authenticate(options: dict[str, str], login: object, password: object) -> N
             assert_never(other)
     for field, name, value in (("login", user, login), ("password", secret, password)):
         if value and options.setdefault(name, str(value)) != str(value):
-            raise WrongSecurity(f"its {field} and {name} differ", f"keep one of them: the field {field}, or {name}")
+            raise Unusable(f"its {field} and {name} differ", f"keep one of them: the field {field}, or {name}")
         if name not in options:
-            raise WrongSecurity(f"{name} is missing for {mechanism}", f"set the connection's {field}, or {name}")
+            raise Unusable(f"{name} is missing for {mechanism}", f"set the connection's {field}, or {name}")
         if any(ord(character) < 32 for character in options[name]):
-            raise WrongSecurity(
-                f"{name} holds a control character", "remove it; it may be a line end that was copied too"
-            )
+            raise Unusable(f"{name} holds a control character", "remove it; it may be a line end that was copied too")
 
 
 def _take_key_password(options: dict[str, str], protocol: Protocol, login: object, password: object) -> None:
     has_key = protocol.tls and any(key in options for key in ("ssl.key.location", "ssl.key.pem"))
     if login or (password and not has_key):
-        raise WrongSecurity(
+        raise Unusable(
             f"it has a login or a password, which {protocol} does not use", "write security.protocol: SASL_SSL"
         )
     if password and options.setdefault("ssl.key.password", str(password)) != str(password):
-        raise WrongSecurity("its password and ssl.key.password differ", "keep the password of the connection")
+        raise Unusable("its password and ssl.key.password differ", "keep the password of the connection")
 
 
 def _check_oidc(options: dict[str, str]) -> None:
     if options.setdefault("sasl.oauthbearer.method", "oidc") != "oidc":
-        raise WrongSecurity("its sasl.oauthbearer.method is not oidc", "both clients know oidc only")
+        raise Unusable("its sasl.oauthbearer.method is not oidc", "both clients know oidc only")
     address = options.get("sasl.oauthbearer.token.endpoint.url", "")
     parts = urlsplit(address)
     if parts.scheme not in ("https", "http") or not parts.hostname or "@" in parts.netloc:
-        raise WrongSecurity(
+        raise Unusable(
             "sasl.oauthbearer.token.endpoint.url is missing, or is not an address, or names a user",
             "give the token endpoint, such as https://example.com/oauth2/token",
         )
@@ -242,30 +223,23 @@ def _check_oidc(options: dict[str, str]) -> None:
 def _check_tls(options: dict[str, str], now: datetime) -> None:
     algorithm = options.get("ssl.endpoint.identification.algorithm", "https")
     if algorithm not in ("https", "none"):
-        raise WrongSecurity("its ssl.endpoint.identification.algorithm is neither https nor none", "leave it out")
+        raise Unusable("its ssl.endpoint.identification.algorithm is neither https nor none", "leave it out")
     for name in ("ssl.ca", "ssl.certificate", "ssl.key"):
         if f"{name}.pem" in options and f"{name}.location" in options:
-            raise WrongSecurity(f"it sets {name}.pem beside {name}.location", "keep one of them")
-    try:
-        _check_material(options, now)
-    except WrongCertificate as wrong:
-        raise WrongSecurity(wrong.what, wrong.next_step) from None
-
-
-def _check_material(options: dict[str, str], now: datetime) -> None:
+            raise Unusable(f"it sets {name}.pem beside {name}.location", "keep one of them")
     if authorities := pem(options, "ssl.ca"):
         check_authorities(*authorities, now)
     certificate, key = pem(options, "ssl.certificate"), pem(options, "ssl.key")
     if (certificate is None) != (key is None):
         missing, present = ("ssl.key", "ssl.certificate") if key is None else ("ssl.certificate", "ssl.key")
-        raise WrongSecurity(f"it sets {present} without {missing}", f"add {missing}.location or {missing}.pem")
+        raise Unusable(f"it sets {present} without {missing}", f"add {missing}.location or {missing}.pem")
     if certificate is None or key is None:
         _refuse(options, "ssl.key.password", "there is no ssl.key", "remove it, or add certificate and key")
         return
     check_own(*certificate, now)
     block, encrypted = private_key(*key)
     if encrypted and "ssl.key.password" not in options:
-        raise WrongSecurity(
+        raise Unusable(
             f"{key[0]} is encrypted, and ssl.key.password is missing",
             "set the connection's password, beside SASL ssl.key.password",
         )

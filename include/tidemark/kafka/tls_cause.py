@@ -10,8 +10,9 @@ import struct
 from collections.abc import Mapping
 from contextlib import suppress
 
-from tidemark.certificates import WrongCertificate, certificates, private_key
+from tidemark.certificates import certificates, private_key
 from tidemark.client_certificate import load_pair
+from tidemark.connections import Unusable
 from tidemark.kafka.security import Protocol, pem
 
 _TIMEOUT_S = 2.0
@@ -47,7 +48,7 @@ def tls_cause(bootstrap_servers: str, config: Mapping[str, str]) -> str | None:
         return f"the broker ends the handshake: {failed.reason.lower().replace('_', ' ')}" if protocol.tls else None
     except ConnectionResetError:
         return _without_tls(host, int(port), protocol)
-    except (OSError, WrongCertificate):
+    except (OSError, Unusable):
         return None
     return None
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidemark.client_certificate import load_pair
-from tidemark.connections import Lookup, Secret, from_environment, variable_of
+from tidemark.connections import Lookup, Secret, Unusable, from_environment, variable_of
 from tidemark.errors import ConfigurationError
 from tidemark.sources.rabbitmq.client import Login, Node
 
@@ -27,14 +27,6 @@ _EXTRA: Final = ("hosts", "tls", "ca", "certificate", "key", "key_password", "me
 
 
 Check = Callable[[Mapping[str, str]], None]  # of PEM texts by the option that has them
-
-
-class Unusable(Exception):
-    """What of a connection is wrong, and what to do; the caller adds the connection."""
-
-    def __init__(self, what: str, next_step: str) -> None:
-        self.what, self.next_step = what, next_step
-        super().__init__(what)
 
 
 @dataclass(frozen=True)

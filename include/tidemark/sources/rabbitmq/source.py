@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, assert_never
 
-from tidemark.certificates import WrongCertificate, check_authorities, check_own
+from tidemark.certificates import check_authorities, check_own
 from tidemark.connections import Lookup
 from tidemark.errors import AccessDenied, ConfigurationError, NotFound, PlanRefused, Unavailable
 from tidemark.model.dataset import Dataset
@@ -13,7 +13,7 @@ from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.partitions import Bounds, Record
 from tidemark.sources.base import Source
 from tidemark.sources.rabbitmq.chunk import Chunk
-from tidemark.sources.rabbitmq.connection import RabbitConnection, Unusable, rabbit_connection
+from tidemark.sources.rabbitmq.connection import RabbitConnection, rabbit_connection
 from tidemark.sources.rabbitmq.settings import ID, Identity, Settings, StoredOffsets, StreamOffsets
 from tidemark.sources.rabbitmq.streams import Streams
 from tidemark.sources.starting_points import common_starts
@@ -253,13 +253,10 @@ def _moment(chunk: Chunk) -> datetime:
 def _check_certificates(pem: Mapping[str, str]) -> None:
     """Say what is wrong with a certificate before the server refuses it without a reason."""
     now = datetime.now(UTC)
-    try:
-        if "ca" in pem:
-            check_authorities("ca", pem["ca"], now)
-        if "certificate" in pem:
-            check_own("certificate", pem["certificate"], now)
-    except WrongCertificate as wrong:
-        raise Unusable(wrong.what, wrong.next_step) from None
+    if "ca" in pem:
+        check_authorities("ca", pem["ca"], now)
+    if "certificate" in pem:
+        check_own("certificate", pem["certificate"], now)
 
 
 def open_source(pipeline_name: str, settings: Settings, lookup: Lookup) -> RabbitSource:
