@@ -24,15 +24,10 @@ from confluent_kafka import (
     TopicCollection,
 )
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from tidemark.connections import Secret, masked, revealed
-from tidemark.errors import (
-    ConfigurationError,
-    SinkRefused,
-    TidemarkError,
-    Unavailable,
-)
+from tidemark.errors import ConfigurationError, SinkRefused, TidemarkError, Unavailable
 from tidemark.kafka.options import AT_THE_END_MS
 from tidemark.kafka.refusals import REFUSALS, denied
 from tidemark.kafka.tls_cause import tls_cause
@@ -179,8 +174,11 @@ class KafkaCluster:
         return Producer({**self._options, **settings}, logger=_SILENT)
 
     def topics(self) -> list[str]:
+        return sorted(self._metadata().topics)
+
+    def _metadata(self) -> ClusterMetadata:
         try:
-            return sorted(self._admin.list_topics(timeout=TIMEOUT_S).topics)
+            return self._admin.list_topics(timeout=TIMEOUT_S)
         except KafkaException as failed:
             raise self.translated(failed.args[0]) from failed
 
@@ -232,11 +230,8 @@ class KafkaCluster:
 
     def longest_transaction_s(self) -> float | None:
         """How long the brokers let a transaction take; None without the right to see their configuration."""
-        try:
-            brokers = sorted(self._admin.list_topics(timeout=TIMEOUT_S).brokers)
-        except KafkaException as failed:
-            raise self.translated(failed.args[0]) from failed
-        options = self._options_of(ResourceType.BROKER, str(brokers[0]), KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+        broker = str(min(self._metadata().brokers))
+        options = self._options_of(ResourceType.BROKER, broker, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
         return int(options["transaction.max.timeout.ms"]) / 1000 if options else None
 
     def _options_of(self, kind: ResourceType, name: str, without_right: int) -> Mapping[str, str]:
@@ -352,7 +347,7 @@ class KafkaCluster:
         records: dict[tuple[TopicPartition, int], Record | None] = {}
         if not waiting:
             return records
-        consumer = Consumer({**self._reading("read_uncommitted"), "enable.partition.eof": True}, logger=_SILENT)
+        consumer = self._consumer("read_uncommitted")
         deadline = time.monotonic() + SINGLE_RECORDS_S
         try:
             consumer.assign([KafkaPartition(*at, requested[-1][1]) for at, requested in waiting.items()])
@@ -465,7 +460,7 @@ class KafkaCluster:
         its followers are tells one too early (KIP-207), and what comes after that is waited for.
         """
         place = covered.at
-        consumer = Consumer({**self._reading("read_committed"), "enable.partition.eof": True}, logger=_SILENT)
+        consumer = self._consumer("read_committed")
         try:
             consumer.assign([KafkaPartition(place.topic, place.partition, covered.start)])
             while True:
@@ -495,16 +490,18 @@ class KafkaCluster:
         """Whether offsets from this one on are stable, so that the log does not end there for a reader."""
         return self.bounds([place])[place].last_stable > end
 
-    def _reading(self, isolation: str) -> dict[str, Any]:
-        return {
+    def _consumer(self, isolation: str) -> Consumer:
+        options: dict[str, Any] = {
             **self._config,
             "bootstrap.servers": self.bootstrap_servers,
             "group.id": "tidemark-never-commits",
             "enable.auto.commit": False,
+            "enable.partition.eof": True,
             "isolation.level": isolation,
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": AT_THE_END_MS,
         }
+        return Consumer(options, logger=_SILENT)
 
 
 def _record(message: Message, offset: int) -> Record:

@@ -11,7 +11,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PACKAGES = ("pyarrow", "pyspark", "psycopg")
-CONNECT_S = 5.0
 REST_S = 0.5  # a pause in each task, else one executor does all tasks
 
 
@@ -86,9 +85,7 @@ def _problem_with_connection(kind: str, conn_id: str) -> str | None:
 
 
 def _connects(address: str) -> bool:
+    from tidemark.spark.reach import problem_with_address
+
     host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
-    except OSError:
-        return False
-    return True
+    return problem_with_address(host, int(port)) is None

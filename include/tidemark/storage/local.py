@@ -153,13 +153,13 @@ class LocalStore:
         missing = [folder for folder in (self._root, *self._root.parents) if not folder.exists()]
         self._root.mkdir(parents=True, exist_ok=True)
         for folder in missing:
-            _sync_folder(folder.parent)
+            _sync_path(folder.parent)
 
     def _sync_folders(self, paths: Iterable[Path]) -> None:
         """Make the names of objects durable, and of all folders above them: another process may have made one."""
         folders = {parent for path in paths for parent in path.parents if parent.is_relative_to(self._root)}
         with ThreadPoolExecutor(SYNC_THREADS) as pool:
-            list(pool.map(_sync_folder, folders))
+            list(pool.map(_sync_path, folders))
 
     def get(self, key: str) -> bytes | None:
         path = self._path(key)
@@ -226,7 +226,7 @@ class LocalStore:
         paths = [self._path(key) for key in keys]
         with _translated(self._root):
             with ThreadPoolExecutor(SYNC_THREADS) as pool:
-                list(pool.map(_sync_file, paths))
+                list(pool.map(_sync_path, paths))
             self._sync_folders(paths)
 
     def stop_uploads(self, folder: str) -> None:
@@ -316,12 +316,10 @@ def _refuse_unreadable(error: OSError) -> None:
         raise of_disk(error, Path(error.filename)) from error
 
 
-def _sync_file(path: Path) -> None:
+def _sync_path(path: Path) -> None:
+    """A folder is opened and synced the same way as a file."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-_sync_folder = _sync_file  # a folder is opened and synced the same way
