@@ -122,9 +122,9 @@ class DecodeSettings(Section):
             raise wrong_at(place, problem)
         return self
 
-    @abstractmethod
     def order(self) -> dict[str, Any]:
         """What the executors need to decode a value or a key, without any reference to a file of this machine."""
+        return {"format": self.format}
 
     @abstractmethod
     def _fields(self) -> dict[str, tuple[str, bool]]:

@@ -1,5 +1,6 @@
 """The protocol of transforms; ``tests/behaviours/test_transforms.py`` holds each registered one to it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, runtime_checkable
@@ -8,7 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import BadRecord
+from tidemark.errors import ConfigurationError
 from tidemark.positions import positions
+from tidemark.suggestion import with_nearest
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,16 @@ NO_ROWS = pa.nulls(0, pa.int64())  # pa.array imports pandas, which takes 0.2 s 
 def data_columns(rows: pa.RecordBatch) -> pa.RecordBatch:
     """The rows without metadata columns."""
     return rows.select([name for name in rows.schema.names if not name.startswith("_")])
+
+
+def refuse_unknown(columns: Iterable[str], given: pa.Schema) -> None:
+    """Raise ``ConfigurationError`` for the first column that is not among those given."""
+    for column in columns:
+        if column not in given.names:
+            raise ConfigurationError(
+                with_nearest(f"there is no column {column}", column, given.names, listed=True),
+                next_step="name one of these columns",
+            )
 
 
 def others(count: int, rows: pa.Array) -> pa.Array:

@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, ErrorClass
 from tidemark.errors import WorkFailed
+from tidemark.transforms.base import NO_ROWS, Transformed, others
 
 BUDGET: Final = 1_000  # failed tries per batch: one bad row among 50,000 takes 17
 
@@ -32,6 +34,17 @@ class Halving:
     results: list[tuple[int, pa.RecordBatch]] = field(default_factory=list)
     errors: list[BadRecord] = field(default_factory=list)
     failures: int = 0
+
+    @property
+    def kept(self) -> pa.Array:
+        """The indices of the rows that stay, when the first column of each result has those in the rows it is of."""
+        return pa.concat_arrays([NO_ROWS, *(pc.add(made.column(0), start) for start, made in self.results)])
+
+    def transformed(self, rows: pa.RecordBatch, made: pa.RecordBatch) -> Transformed:
+        """What became of all ``rows``: ``made`` stays of them, those that fail are errors, others are filtered."""
+        kept, bad = self.kept, pa.array([error.index for error in self.errors], pa.int64())
+        filtered = others(rows.num_rows, pa.concat_arrays([kept, bad]))
+        return Transformed(made, kept, filtered, NO_ROWS, tuple(self.errors))
 
     def run(self, rows: pa.RecordBatch, start: int = 0) -> None:
         try:

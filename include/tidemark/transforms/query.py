@@ -4,12 +4,11 @@ from typing import Final
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidemark.errors import ConfigurationError, WorkFailed
 from tidemark.model.reasons import without_values
 from tidemark.positions import positions
-from tidemark.transforms.base import NO_ROWS, Transformed, others
+from tidemark.transforms.base import Transformed
 from tidemark.transforms.halving import Halving, LogicFailed
 from tidemark.transforms.statement import METADATA, ORDINAL, VIEW, Statement, connect, prepared
 from tidemark.transforms.types import stored_type
@@ -58,7 +57,7 @@ class Query:
     def apply(self, rows: pa.RecordBatch) -> Transformed:
         halving = Halving(self._kept)
         halving.run(rows)
-        kept = pa.concat_arrays([NO_ROWS, *(pc.add(made.column(0), start) for start, made in halving.results)])
+        kept = halving.kept
         computed = 0
         columns = []
         for output, field in zip(self._statement.outputs, self._schema, strict=True):
@@ -68,9 +67,7 @@ class Query:
             else:
                 computed += 1
                 columns.append(_joined([made.column(computed) for _, made in halving.results], field.type))
-        errors = tuple(halving.errors)
-        filtered = others(rows.num_rows, pa.concat_arrays([kept, pa.array([bad.index for bad in errors], pa.int64())]))
-        return Transformed(pa.RecordBatch.from_arrays(columns, schema=self._schema), kept, filtered, NO_ROWS, errors)
+        return halving.transformed(rows, pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
     def _kept(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The ordinals and the computed columns of the rows that stay, in the types of the schema."""

@@ -30,10 +30,11 @@ class TransformSettings(Section):
         """How long before the first record of a range it must have seen the records of the partition."""
         return None
 
-    @abstractmethod
     def options(self, code: Mapping[str, str]) -> dict[str, Any]:
         """What the executors need, without any reference to a file of this machine. ``code``: the texts of the
-        pipeline's own modules, by their paths in its folder."""
+        pipeline's own modules, by their paths in its folder. Here: the settings as they are."""
+        del code
+        return self.model_dump(mode="json")
 
     def decides_output(self, code: Mapping[str, str]) -> dict[str, Any]:
         """The options that decide which rows it makes."""

@@ -1,6 +1,6 @@
 """``decode: {format: raw}``."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from tidemark.decoders.settings import DecodeSettings
 
@@ -12,9 +12,6 @@ class Settings(DecodeSettings):
     problem_with_tombstones = "is not for raw records: one without a value is a row like any other"
 
     format: Literal["raw"]
-
-    def order(self) -> dict[str, Any]:
-        return {"format": self.format}
 
     def _fields(self) -> dict[str, tuple[str, bool]]:
         return {}

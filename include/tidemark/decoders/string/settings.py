@@ -1,6 +1,6 @@
 """``decode: {format: string}``."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from tidemark.decoders.settings import DecodeSettings
 
@@ -9,9 +9,6 @@ class Settings(DecodeSettings):
     """The value as UTF-8 text in the column ``value``; a record without a value is a row with null."""
 
     format: Literal["string"]
-
-    def order(self) -> dict[str, Any]:
-        return {"format": self.format}
 
     def _fields(self) -> dict[str, tuple[str, bool]]:
         return {"value": ("string", True)}

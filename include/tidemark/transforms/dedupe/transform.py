@@ -13,12 +13,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.errors import ConfigurationError, WorkFailed
+from tidemark.errors import WorkFailed
 from tidemark.model.digest import row_hashes
 from tidemark.named_sql import named_queries
 from tidemark.positions import positions
-from tidemark.suggestion import with_nearest
-from tidemark.transforms.base import NO_ROWS, Memory, Transformed, data_columns, others
+from tidemark.transforms.base import NO_ROWS, Memory, Transformed, data_columns, others, refuse_unknown
 from tidemark.transforms.statement import MEMORY, connect
 
 QUERIES: Final = named_queries("tidemark.transforms.dedupe", "queries.sql")
@@ -41,12 +40,7 @@ class Dedupe:
         return Memory.OF_EARLIER if self._within is not None else None
 
     def schema(self, given: pa.Schema) -> pa.Schema:
-        for key in self._keys:
-            if key not in given.names:
-                raise ConfigurationError(
-                    with_nearest(f"there is no column {key}", key, given.names, listed=True),
-                    next_step="name one of these columns",
-                )
+        refuse_unknown(self._keys, given)
         return given
 
     def remember(self, rows: pa.RecordBatch) -> None:

@@ -1,8 +1,5 @@
 """``transform: [{explode: ..}]``."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from pydantic import Field, StrictBool
 
 from tidemark.transforms.settings import TransformSettings
@@ -19,7 +16,3 @@ class Settings(TransformSettings):
         default=False,
         description="Whether a row with an empty or null array stays, with null as its element; else it is filtered.",
     )
-
-    def options(self, code: Mapping[str, str]) -> dict[str, Any]:
-        del code
-        return {"column": self.column, "keep_empty": self.keep_empty}

@@ -8,8 +8,7 @@ import pyarrow.compute as pc
 
 from tidemark.errors import ConfigurationError
 from tidemark.positions import positions
-from tidemark.suggestion import with_nearest
-from tidemark.transforms.base import NO_ROWS, Transformed, data_columns
+from tidemark.transforms.base import NO_ROWS, Transformed, data_columns, refuse_unknown
 
 
 class Explode:
@@ -21,11 +20,7 @@ class Explode:
         self._schema = pa.schema([])
 
     def schema(self, given: pa.Schema) -> pa.Schema:
-        if self._column not in given.names:
-            raise ConfigurationError(
-                with_nearest(f"there is no column {self._column}", self._column, given.names, listed=True),
-                next_step="name one of these columns",
-            )
+        refuse_unknown([self._column], given)
         at = given.get_field_index(self._column)
         kind = given.field(at).type
         if not pa.types.is_list(kind):

@@ -27,7 +27,3 @@ class Settings(PlainSettings):
         if not isinstance(value, str) or not value.strip():
             raise wrong("must be a condition in SQL, such as amount > 0")
         return {"condition": value}
-
-    def options(self, code: Mapping[str, str]) -> dict[str, Any]:
-        del code
-        return {"condition": self.condition}

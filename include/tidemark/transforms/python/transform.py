@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from tidemark.errors import WorkFailed
 from tidemark.model.reasons import without_values
 from tidemark.positions import positions
-from tidemark.transforms.base import NO_ROWS, Transformed, others
+from tidemark.transforms.base import NO_ROWS, Transformed
 from tidemark.transforms.halving import Halving, LogicFailed
 from tidemark.transforms.python.code import Code
 from tidemark.transforms.python.limit import TimedOut, time_limit
@@ -60,16 +60,12 @@ class PythonTransform:
                 halving.run(rows)
         except TimedOut as late:
             raise self._timed_out(rows, late) from None
-        kept = pa.concat_arrays([NO_ROWS, *(pc.add(made.column(0), start) for start, made in halving.results)])
         parts = [made.select(self._schema.names) for _, made in halving.results]
         columns = [
             pa.concat_arrays([pa.array([], field.type), *(part.column(field.name) for part in parts)])
             for field in self._schema
         ]
-        bad = pa.array([error.index for error in halving.errors], pa.int64())
-        filtered = others(rows.num_rows, pa.concat_arrays([kept, bad]))
-        made = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        return Transformed(made, kept, filtered, NO_ROWS, tuple(halving.errors))
+        return halving.transformed(rows, pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
     def _called(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The ordinals of the rows that stay, and the columns that the function made."""

@@ -32,7 +32,3 @@ class Settings(PlainSettings):
         ):
             raise wrong("must be a list of columns as in SQL, such as [id, price * quantity AS total]")
         return {"columns": value}
-
-    def options(self, code: Mapping[str, str]) -> dict[str, Any]:
-        del code
-        return {"columns": list(self.columns)}

@@ -38,7 +38,3 @@ class Settings(PlainSettings):
             ) from None
         except ValueError:
             raise wrong(f"names a file that is not UTF-8 text: {load_context.folder / value}") from None
-
-    def options(self, code: Mapping[str, str]) -> dict[str, Any]:
-        del code
-        return {"text": self.text, "file": self.file}
