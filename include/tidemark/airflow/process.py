@@ -30,7 +30,7 @@ from tidemark.lifecycle.context import Context
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
 from tidemark.pipeline.settings import Engine, Pipeline
-from tidemark.spark.engines import engine_of, on_server
+from tidemark.spark.engines import OnServer, engine_of
 from tidemark.spark.session import check_master, driver_configuration, spark_configuration
 from tidemark.spark.shipped import is_local, package_zip
 from tidemark.spark.submitted import read_receipt, remove_order, write_order
@@ -137,7 +137,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
         if engine_of(self.pipeline, environment) is Engine.SUBMIT:
             self._send_to(spark_master(self._conn_id))
             return lambda order: self._submitted(order, context, pipeline_context)
-        stage = on_server(pipeline_context, environment, self.log.info)
+        stage = OnServer(pipeline_context, environment, self.log.info)
         return lambda order: self._on_server(order, stage, pipeline_context)
 
     def _begins(self, order: Order, pipeline_context: Context) -> None:

@@ -122,7 +122,10 @@ class Transaction:
 
     def begin(self) -> None:
         """The time that the transaction may take begins; ``fence`` comes first."""
-        self._call(self._producer.begin_transaction)
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as failed:
+            raise self._translated(failed.args[0]) from failed
         self._ends = time.monotonic() + self._timeout_s
         self._open = True
 
@@ -196,12 +199,6 @@ class Transaction:
                 if error.txn_requires_abort():
                     raise self._translated(error) from failed
                 raise Interrupted(error.str()) from failed
-
-    def _call(self, function: Any) -> None:
-        try:
-            function()
-        except KafkaException as failed:
-            raise self._translated(failed.args[0]) from failed
 
     def _waits(self) -> bool:
         """Whether messages are not stored after ``ASK_S``."""

@@ -39,16 +39,13 @@ def stage_in(
     Raises ``ConfigurationError`` when a server is to do the work and none is named.
     """
     if master is None and engine_of(context.pipeline, environment) is Engine.CONNECT:
-        return on_server(context, environment, report)
+        return OnServer(context, environment, report)
     return _InSession(context, environment, master or environment.spark_master, report)
 
 
-def on_server(context: Context, environment: Environment, report: Report | None) -> SharedStage:
+class OnServer:
     """Stages on the server that the environment names, or the connection ``spark_connect``."""
-    return _OnServer(context, environment, report)
 
-
-class _OnServer:
     def __init__(self, context: Context, environment: Environment, report: Report | None) -> None:
         require("connect", "a Spark Connect server")
         self._context, self._environment = context, environment

@@ -64,8 +64,14 @@ def findings_of(answer: dict[str, Any]) -> Iterator[Finding]:
         yield failed(
             where, f"tidemark {answer['tidemark']}, here {VERSION}", "remove the Tidemark that is installed there"
         )
-    if answer["unreachable"] or answer["missing"]:
-        yield from _connections(where, answer)
+    for conn_id in answer["missing"]:
+        yield failed(
+            where,
+            f"it does not find the connection {conn_id}",
+            f"set AIRFLOW_CONN_{conn_id.upper()} in the workers' environment (conf/spark-env.sh), never in properties",
+        )
+    for message in answer["unreachable"].values():
+        yield failed(where, message, "let the workers connect to the target")
     for nonce in answer["unseen"]:
         root = Path(nonce).parent
         yield failed(
@@ -76,14 +82,3 @@ def findings_of(answer: dict[str, Any]) -> Iterator[Finding]:
     for address in answer["sources"]:
         yield failed(where, f"it cannot connect to the source at {address}", "let the workers connect to this address")
     yield clock(where, "this executor", answer["ahead"])
-
-
-def _connections(where: str, answer: dict[str, Any]) -> Iterator[Finding]:
-    for conn_id in answer["missing"]:
-        yield failed(
-            where,
-            f"it does not find the connection {conn_id}",
-            f"set AIRFLOW_CONN_{conn_id.upper()} in the workers' environment (conf/spark-env.sh), never in properties",
-        )
-    for message in answer["unreachable"].values():
-        yield failed(where, message, "let the workers connect to the target")

@@ -17,26 +17,23 @@ from tidemark.decoders.envelopes.enveloped import EnvelopeDecoder
 from tidemark.decoders.schema_registry.framed_decoder import FramedDecoder, NotDecoded, OtherRecords
 from tidemark.decoders.schema_registry.framing import RecordPart, WriterGroup
 from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
-from tidemark.decoders.schema_registry.schemas import Schemas
 from tidemark.errors import ConfigurationError
 
 
 class AvroDecoder(FramedDecoder):
-    """With ``schemas`` each record names the schema it was written with, without them all are written with the
+    """With a registry each record names the schema it was written with, without it all are written with ``schema``, the
     reader's. The field ``unread`` is no column, whatever it holds. Records whose schema has a name that ``is_other``
     knows are filtered."""
 
     def __init__(
         self,
-        reader: RegisteredSchema,
-        schemas: Schemas | None,
-        part: RecordPart,
+        schema: AvroSchema,
+        config: Mapping[str, Any],
         is_other: Callable[[str], bool] | None = None,
         unread: str | None = None,
     ) -> None:
-        schema = parsed(reader.text, reader.references)
         self._reader_schema = schema if unread is None else schema.without(unread)
-        super().__init__(self._reader_schema.arrow, reader, schemas, part)
+        super().__init__(self._reader_schema.arrow, config)
         self._is_other = is_other
         self._writers: dict[str, AvroSchema | NotDecoded | OtherRecords] = {}
         self._fast: dict[str, FastReader | None] = {}
@@ -95,11 +92,8 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
     pinned.
     """
     reader = RegisteredSchema.from_dict(config["reader"])
-    registry = config.get("registry")
-    schemas = Schemas(registry, config.get("schemas", {})) if registry else None
-    part = RecordPart(config.get("part", RecordPart.VALUE))
+    schema = parsed(reader.text, reader.references)
     if "envelope" not in config:
-        return AvroDecoder(reader, schemas, part)
-    row = row_inside(reader.text, reader.references, parsed(reader.text, reader.references))
-    envelope = open_envelope(config["envelope"], row)
-    return EnvelopeDecoder(AvroDecoder(reader, schemas, part, envelope.is_other_record, envelope.unread), envelope)
+        return AvroDecoder(schema, config)
+    envelope = open_envelope(config["envelope"], row_inside(reader.text, reader.references, schema))
+    return EnvelopeDecoder(AvroDecoder(schema, config, envelope.is_other_record, envelope.unread), envelope)

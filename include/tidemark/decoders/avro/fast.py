@@ -9,6 +9,7 @@ lengths differ, fastavro reads again. Its panics are no ``Exception``.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise
 from typing import Any, Final
 
@@ -93,7 +94,8 @@ class FastReader:
     def _checked(self, written: pa.RecordBatch, records: list[bytes], data: pa.Array) -> Decoded:
         """The rows; records that are longer than their values are read again, by fastavro."""
         lengths = pc.cast(pc.binary_length(data), pa.int64())
-        sizes = _add([_size(c, f["type"]) for c, f in zip(written.columns, self._writer.full["fields"], strict=True)])
+        fields = zip(written.columns, self._writer.full["fields"], strict=True)
+        sizes = reduce(pc.add, [_size(column, field["type"]) for column, field in fields])
         same = pc.equal(lengths, sizes)
         if pc.all(same, min_count=0).as_py():
             try:
@@ -203,13 +205,6 @@ def _varint(zigzag: pa.Array) -> pa.Array:
 
 def _constant(size: int, array: pa.Array) -> pa.Array:
     return pa.repeat(pa.scalar(size, pa.int64()), len(array))
-
-
-def _add(sizes: list[pa.Array]) -> pa.Array:
-    total = sizes[0]
-    for size in sizes[1:]:
-        total = pc.add(total, size)
-    return total
 
 
 def _as_bytes(data: pa.Array) -> list[bytes]:

@@ -15,9 +15,8 @@ from tidemark.decoders.protobuf_schema.descriptors import message_descriptor
 from tidemark.decoders.protobuf_schema.registered import descriptor_set_of
 from tidemark.decoders.protobuf_schema.shapes import MessageShape, message_shape
 from tidemark.decoders.schema_registry.framed_decoder import FramedDecoder, NotDecoded, OtherRecords
-from tidemark.decoders.schema_registry.framing import RecordPart, WriterGroup
+from tidemark.decoders.schema_registry.framing import WriterGroup
 from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
-from tidemark.decoders.schema_registry.schemas import Schemas
 
 
 class MessageDecoder:
@@ -40,14 +39,11 @@ class FramedMessageDecoder(FramedDecoder):
     def __init__(
         self,
         messages: Messages,
-        message: str,
-        reader: RegisteredSchema,
-        schemas: Schemas,
-        part: RecordPart,
+        config: Mapping[str, Any],
         is_other: Callable[[str], bool] | None,
     ) -> None:
-        super().__init__(messages.schema, reader, schemas, part)
-        self._messages, self._message, self._is_other = messages, message, is_other
+        super().__init__(messages.schema, config)
+        self._messages, self._message, self._is_other = messages, config["message"], is_other
         self._unread: dict[tuple[str, tuple[int, ...]], NotDecoded | OtherRecords | None] = {}
 
     def _read(self, group: WriterGroup, named: str) -> Iterator[tuple[pa.Array, Decoded | NotDecoded | OtherRecords]]:
@@ -87,8 +83,7 @@ class FramedMessageDecoder(FramedDecoder):
 
 def open_decoder(config: Mapping[str, Any]) -> Decoder:
     """A decoder for ``message`` of the reader's schema; ``ConfigurationError`` when they do not fit."""
-    reader = RegisteredSchema.from_dict(config["reader"])
-    descriptors = descriptor_set_of(reader)
+    descriptors = descriptor_set_of(RegisteredSchema.from_dict(config["reader"]))
     messages = Messages(descriptors, config["message"], config.get("max_list_bytes"))
     envelope = None
     if "envelope" in config:
@@ -96,10 +91,7 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
         envelope = open_envelope(config["envelope"], row)
     decoder: Decoder = MessageDecoder(messages)
     if config.get("registry"):
-        schemas = Schemas(config["registry"], config.get("schemas", {}))
-        part = RecordPart(config.get("part", RecordPart.VALUE))
-        is_other = envelope.is_other_record if envelope else None
-        decoder = FramedMessageDecoder(messages, config["message"], reader, schemas, part, is_other)
+        decoder = FramedMessageDecoder(messages, config, envelope.is_other_record if envelope else None)
     return EnvelopeDecoder(decoder, envelope) if envelope else decoder
 
 

@@ -77,15 +77,11 @@ def _is_on_the_list(descriptor: Descriptor) -> bool:
         if (
             cut_lists
             or message.GetOptions().map_entry
-            or any(_syntax(each.file) != "proto3" for each in (message, *enums))
+            or any(_proto(each.file).syntax != "proto3" for each in (message, *enums))
         ):
             return False
         waiting += [field.message_type for field in message.fields if field.message_type is not None]
     return True
-
-
-def _syntax(file: FileDescriptor) -> str:
-    return str(_proto(file).syntax)
 
 
 def _proto(file: FileDescriptor) -> FileDescriptorProto:

@@ -28,12 +28,15 @@ class NotDecoded:
 
 
 class FramedDecoder(ABC):
-    """``reader`` decides the columns, which are ``schema``; ``part`` is what is framed. Without ``schemas`` there are
-    no frames: all records have one writer, whose name is empty."""
+    """``config`` is ``decode`` of an order: its reader's schema decides the columns, which are ``schema``, and its part
+    is what is framed. Without a registry there are no frames: all records have one writer, whose name is empty."""
 
-    def __init__(self, schema: pa.Schema, reader: RegisteredSchema, schemas: Schemas | None, part: RecordPart) -> None:
+    def __init__(self, schema: pa.Schema, config: Mapping[str, Any]) -> None:
         self.schema = schema
-        self._reader, self._schemas, self._part = reader, schemas, part
+        self._reader = RegisteredSchema.from_dict(config["reader"])
+        registry = config.get("registry")
+        self._schemas = Schemas(registry, config.get("schemas", {})) if registry else None
+        self._part = RecordPart(config.get("part", RecordPart.VALUE))
 
     @property
     def schemas_used(self) -> Mapping[str, Any]:

@@ -77,7 +77,8 @@ class DebeziumJson:
             return {**opened, "after": None}  # it has the columns of another table
         after = opened.get("after")
         if schema and type(after) is dict:
-            opened["after"] = _told(self._encoded, after, _part_of(schema, "after"))
+            of_after = next((field for field in _fields_of(schema) if field.get("field") == "after"), None)
+            opened["after"] = _told(self._encoded, after, of_after)
         return opened
 
     def _of_part(self, name: str, part: Any) -> Any:
@@ -179,11 +180,6 @@ def _fields_of(schema: object) -> list[dict[str, Any]]:
     """The fields of a schema beside a record; none where it has another content."""
     fields = schema.get("fields") if isinstance(schema, dict) else None
     return [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
-
-
-def _part_of(schema: object, part: str) -> dict[str, Any] | None:
-    """What the schema beside a record says of a part."""
-    return next((field for field in _fields_of(schema) if field.get("field") == part), None)
 
 
 def _told(shape: Shape, value: Any, schema: Any) -> Any:

@@ -9,6 +9,7 @@ point that is nowhere (source: ``unavailable.value.placeholder`` in Debezium's d
 
 import hashlib
 from base64 import b64encode, urlsafe_b64encode
+from functools import reduce
 from struct import pack
 from typing import Any, Final
 from uuid import UUID
@@ -77,7 +78,4 @@ def _uuid_named(content: bytes) -> str:
 
 def _any(found_in: list[Any]) -> pa.Array | None:
     marks = [mark for mark in found_in if mark is not None]
-    united = None
-    for mark in marks:
-        united = mark if united is None else pc.or_(united, mark)
-    return united
+    return reduce(pc.or_, marks) if marks else None

@@ -16,17 +16,16 @@ from tidemark.decoders.json.json_schema import struct_of
 from tidemark.decoders.json.on_unknown import on_unknown
 from tidemark.decoders.json.strict import JsonDecoder
 from tidemark.decoders.schema_registry.framed_decoder import FramedDecoder, NotDecoded
-from tidemark.decoders.schema_registry.framing import RecordPart, WriterGroup
+from tidemark.decoders.schema_registry.framing import WriterGroup
 from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
-from tidemark.decoders.schema_registry.schemas import Schemas
 from tidemark.errors import ConfigurationError
 
 
 class FramedJsonDecoder(FramedDecoder):
     """Reads the JSON of every writer in the same way."""
 
-    def __init__(self, values: JsonDecoder, reader: RegisteredSchema, schemas: Schemas, part: RecordPart) -> None:
-        super().__init__(values.schema, reader, schemas, part)
+    def __init__(self, values: JsonDecoder, config: Mapping[str, Any]) -> None:
+        super().__init__(values.schema, config)
         self._values = values
 
     def _read(self, group: WriterGroup, named: str) -> Iterator[tuple[pa.Array, Decoded | NotDecoded]]:
@@ -58,7 +57,4 @@ def decoder_of(reader: RegisteredSchema, config: Mapping[str, Any]) -> JsonDecod
 
 def open_decoder(config: Mapping[str, Any]) -> Decoder:
     """The decoder for ``decode`` of an order, in which the reader's schema is pinned."""
-    reader = RegisteredSchema.from_dict(config["reader"])
-    schemas = Schemas(config["registry"], config.get("schemas", {}))
-    part = RecordPart(config.get("part", RecordPart.VALUE))
-    return FramedJsonDecoder(decoder_of(reader, config), reader, schemas, part)
+    return FramedJsonDecoder(decoder_of(RegisteredSchema.from_dict(config["reader"]), config), config)
