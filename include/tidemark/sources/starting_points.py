@@ -1,12 +1,12 @@
 """What ``starting_offsets`` may say for every source: earliest, latest or a time. A kind adds a mapping of its own."""
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Literal, assert_never
+from typing import Any, ClassVar, Final, Literal, assert_never
 
 from tidemark.config import values
 from tidemark.config.base import Section
+from tidemark.config.values import wrong
 from tidemark.model.offsets import TopicPartition
 from tidemark.model.partitions import Bounds
 
@@ -15,11 +15,17 @@ _WORDS: Final = ("earliest", "latest")
 
 
 class StartMapping(Section):
-    """``starting_offsets`` as a mapping, with exactly one key."""
+    """``starting_offsets`` as a mapping, with exactly one key; ``starts`` makes of its value what it says."""
 
-    @abstractmethod
+    starts: ClassVar[Mapping[str, Callable[[Any], Any]]]
+
     def settings(self) -> Any:
         """What the key says; raises when there is none, or more than one."""
+        given = [(name, value) for name, value in self if value is not None]
+        if len(given) != 1:
+            raise wrong(f"must hold one key: {' or '.join(self.starts)}")
+        [(name, value)] = given
+        return self.starts[name](value)
 
 
 def read_start(value: object, mapping: type[StartMapping], shapes: tuple[str, ...]) -> Any:

@@ -2,14 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, StrictInt, WithJsonSchema
 
 from tidemark.config import values
 from tidemark.config.base import Topic
-from tidemark.config.values import wrong
 from tidemark.sources.starting_points import CommonStart, StartMapping, json_schema_of_start, read_start
 
 LAST_OFFSET: Final = 2**63 - 1
@@ -36,6 +34,8 @@ Offset = Annotated[StrictInt, Field(ge=0, le=LAST_OFFSET)]
 class StartingPoint(StartMapping):
     """``starting_offsets`` as a mapping, with exactly one key."""
 
+    starts: ClassVar = {"group": CommittedOffsets, "offsets": ExplicitOffsets}
+
     group: Annotated[str, AfterValidator(values.group)] | None = Field(
         default=None, description="A consumer group that has stopped: start where it has committed."
     )
@@ -43,21 +43,9 @@ class StartingPoint(StartMapping):
         default=None, description="An offset for every partition, by topic and partition."
     )
 
-    def settings(self) -> CommittedOffsets | ExplicitOffsets:
-        match self.group, self.offsets:
-            case str() as group, None:
-                return CommittedOffsets(group)
-            case None, dict() as offsets:
-                return ExplicitOffsets(offsets)
-            case _:
-                raise wrong("must hold one key: group or offsets")
 
-
-def _starting_offsets(value: object) -> str | datetime | CommittedOffsets | ExplicitOffsets:
-    start: str | datetime | CommittedOffsets | ExplicitOffsets = read_start(
-        value, StartingPoint, ("{group: NAME}", "{offsets: {TOPIC: {PARTITION: OFFSET}}}")
-    )
-    return start
+def _starting_offsets(value: object) -> Any:
+    return read_start(value, StartingPoint, ("{group: NAME}", "{offsets: {TOPIC: {PARTITION: OFFSET}}}"))
 
 
 _PARTITIONS: Final[dict[str, Any]] = {

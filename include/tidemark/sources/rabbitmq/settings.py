@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -55,26 +54,16 @@ Offset = Annotated[StrictInt, Field(ge=0, le=LAST_OFFSET)]
 class StreamStart(StartMapping):
     """``starting_offsets`` as a mapping, with exactly one key."""
 
+    starts: ClassVar = {"consumer": StoredOffsets, "offsets": StreamOffsets}
+
     consumer: Consumer | None = Field(
         default=None, description="A named consumer that has stopped: start behind the offset that it has stored."
     )
     offsets: dict[Topic, Offset] | None = Field(default=None, description="An offset for every stream.")
 
-    def settings(self) -> StoredOffsets | StreamOffsets:
-        match self.consumer, self.offsets:
-            case str() as consumer, None:
-                return StoredOffsets(consumer)
-            case None, dict() as offsets:
-                return StreamOffsets(offsets)
-            case _:
-                raise wrong("must hold one key: consumer or offsets")
 
-
-def _starting_offsets(value: object) -> str | datetime | StoredOffsets | StreamOffsets:
-    start: str | datetime | StoredOffsets | StreamOffsets = read_start(
-        value, StreamStart, ("{consumer: NAME}", "{offsets: {STREAM: OFFSET}}")
-    )
-    return start
+def _starting_offsets(value: object) -> Any:
+    return read_start(value, StreamStart, ("{consumer: NAME}", "{offsets: {STREAM: OFFSET}}"))
 
 
 _OFFSETS: Final[dict[str, Any]] = {
