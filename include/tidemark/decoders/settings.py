@@ -6,7 +6,6 @@ of a whole record, with its key and its headers, is the same for all: ``record_o
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self
 
@@ -130,13 +129,6 @@ class DecodeSettings(Section):
     def _fields(self) -> dict[str, tuple[str, bool]]:
         """Of each top-level field that may be a key or an event time: (Arrow type as text, whether it may be null)."""
 
-    def field_types(self) -> dict[str, str]:
-        return {name: kind for name, (kind, _) in self._fields().items()}
-
-    def never_null(self) -> set[str]:
-        """The fields that have a value in every row, also in a row made from a tombstone."""
-        return {name for name, (_, nullable) in self._fields().items() if not nullable}
-
     def problem_with_topic(self, topic: str) -> str | None:
         """Why its records cannot be decoded, as a sentence about the topic; None here: one format is for all."""
         del topic
@@ -211,15 +203,26 @@ class DecodeSettings(Section):
         if not self.is_known() or (self.of_key is not None and not self.of_key.is_known()):
             return None
         keys = self.of_key.field_types() if self.of_key else {}
-        return {**{key_column(name): kind for name, kind in keys.items()}, **self.field_types()}
+        return {**{key_column(name): kind for name, kind in keys.items()}, **self._value_types()}
 
-    def never_null_columns(self) -> set[str]:
-        """The columns that have a value in every row, also in a row made from a tombstone."""
-        if self.of_key is None:
-            return self.never_null()
-        keys = {key_column(name) for name in self.of_key.never_null()}
-        values = self.never_null()
+    def _value_types(self) -> dict[str, str]:
+        return {name: kind for name, (kind, _) in self._fields().items()}
+
+    def field_types(self) -> dict[str, str]:
+        return self.columns() or {}
+
+    def never_null(self) -> set[str]:
+        keys = {key_column(name) for name in self.of_key.never_null()} if self.of_key else set()
+        values = {name for name, (_, nullable) in self._fields().items() if not nullable}
         return keys | (values & {*self.tombstones} if self.tombstones else values)
+
+    def arrow_schema(self) -> "pa.Schema":
+        from tidemark.decoders.registry import open_decoder  # needs pyarrow, which most checks do without
+
+        return open_decoder(self.record_order()).schema
+
+    def fans_out(self) -> bool:
+        return False
 
     def tombstone_fields(self) -> tuple[str, ...]:
         """The columns that a tombstone has, from its key; empty when a record without a value is not a tombstone."""
@@ -230,11 +233,11 @@ class DecodeSettings(Section):
 
     def rows(self) -> RowSettings | None:
         """The rows that whole records become; None while their columns are not known."""
-        return None if self.columns() is None else _RecordRows(self)
+        return None if self.columns() is None else self
 
     def problem_with_columns(self) -> str | None:
         """Why value, key and tombstones do not fit each other, as far as their fields are known; else None."""
-        values = self.field_types() if self.is_known() else None
+        values = self._value_types() if self.is_known() else None
         if self._has_two_headers():
             return _second_column(HEADERS_COLUMN)
         if self.of_key is None:
@@ -256,7 +259,7 @@ class DecodeSettings(Section):
         return None
 
     def _has_two_headers(self) -> bool:
-        return self.headers and self.is_known() and HEADERS_COLUMN in self.field_types()
+        return self.headers and self.is_known() and HEADERS_COLUMN in self._fields()
 
     def _problem_with_tombstones(self, values: Mapping[str, str]) -> str | None:
         further = self.envelope.further_columns() if self.envelope else ()
@@ -270,31 +273,3 @@ class DecodeSettings(Section):
 
 def _second_column(name: str) -> str:
     return f"gives a second column {name}: the value has a field of that name"
-
-
-@dataclass(frozen=True)
-class _RecordRows:
-    """The rows of whole records, with known columns."""
-
-    decode: DecodeSettings
-
-    @property
-    def format(self) -> str:
-        return self.decode.format
-
-    def field_types(self) -> dict[str, str]:
-        return self.decode.columns() or {}
-
-    def never_null(self) -> set[str]:
-        return self.decode.never_null_columns()
-
-    def tombstone_fields(self) -> tuple[str, ...]:
-        return self.decode.tombstone_fields()
-
-    def arrow_schema(self) -> "pa.Schema":
-        from tidemark.decoders.registry import open_decoder  # needs pyarrow, which most checks do without
-
-        return open_decoder(self.decode.record_order()).schema
-
-    def fans_out(self) -> bool:
-        return False

@@ -95,7 +95,7 @@ class DecodeByTopic:
         return self.columns() or {}
 
     def never_null(self) -> set[str]:
-        return set.intersection(*(entry.never_null_columns() for entry in self.entries))
+        return set.intersection(*(entry.never_null() for entry in self.entries))
 
     def tombstone_fields(self) -> tuple[str, ...]:
         """The columns that every tombstone has."""

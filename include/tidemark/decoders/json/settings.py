@@ -78,8 +78,5 @@ class Settings(JsonSettings):
         of_json_keys = self.tombstones and self.key is None
         return {**order, "tombstones": list(self.tombstones)} if of_json_keys else order
 
-    def never_null(self) -> set[str]:
-        return super().never_null() & set(self.tombstones) if self.tombstones else super().never_null()
-
     def _fields(self) -> dict[str, tuple[str, bool]]:
         return fields_of(self.record_schema) if self.envelope is None else self.fields_inside()
