@@ -13,7 +13,7 @@ from fastavro.read import SchemaResolutionError
 from tidemark.decoders.avro.types import TIMESTAMP, AvroColumn, AvroSchema
 from tidemark.decoders.base import NONE, BadRecord, Decoded
 from tidemark.decoders.joined import joined
-from tidemark.positions import positions
+from tidemark.positions import holding, positions
 
 # Numbers of microseconds and days of the years 1 to 9999: what all sinks and Python can hold.
 _INSTANTS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
@@ -88,7 +88,8 @@ def within_years(rows: pa.RecordBatch) -> Decoded:
     """The rows of good records; those that hold a time or a date outside the years 1 to 9999 are errors."""
     reasons: dict[int, str] = {}
     for field, array in zip(rows.schema, rows.columns, strict=True):
-        for row in _beyond(array):
+        beyond = holding(array, _is_beyond)
+        for row in [] if beyond is None else pc.indices_nonzero(beyond).to_pylist():
             reasons.setdefault(row, f"field {field.name}: a time outside the years 1 to 9999")
     good = positions(rows.num_rows)
     if not reasons:
@@ -97,27 +98,11 @@ def within_years(rows: pa.RecordBatch) -> Decoded:
     return Decoded(rows.take(good), good, tuple(BadRecord(row, reasons[row]) for row in sorted(reasons)))
 
 
-def _beyond(array: pa.Array) -> list[int]:
-    """The rows with such a value, also inside lists, maps and structs; a row may come twice."""
-    kind = array.type
-    if kind == TIMESTAMP or kind == pa.date32():
-        numbers = array.cast(pa.int64() if kind == TIMESTAMP else pa.int32())
-        first, last = _INSTANTS if kind == TIMESTAMP else _DAYS
-        outside = pc.or_(pc.less(numbers, first), pc.greater(numbers, last))
-        rows: list[int] = pc.indices_nonzero(pc.fill_null(outside, False)).to_pylist()
-        return rows
-    if pa.types.is_struct(kind):
-        return [row for inner in array.flatten() for row in _beyond(inner)]
-    if pa.types.is_map(kind):
-        array = array.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
-        kind = array.type
-    if pa.types.is_list(kind) and _has_time(kind.value_type):
-        owners = pc.list_parent_indices(array).to_pylist()
-        return [owners[at] for at in _beyond(array.flatten())]
-    return []
-
-
-def _has_time(kind: pa.DataType) -> bool:
-    if pa.types.is_struct(kind) or pa.types.is_list(kind) or pa.types.is_map(kind):
-        return any(_has_time(kind.field(at).type) for at in range(kind.num_fields))
-    return bool(kind == TIMESTAMP or kind == pa.date32())
+def _is_beyond(array: pa.Array) -> pa.Array | None:
+    if array.type == TIMESTAMP:
+        numbers, (first, last) = array.cast(pa.int64()), _INSTANTS
+    elif array.type == pa.date32():
+        numbers, (first, last) = array.cast(pa.int32()), _DAYS
+    else:
+        return None
+    return pc.or_(pc.less(numbers, first), pc.greater(numbers, last))

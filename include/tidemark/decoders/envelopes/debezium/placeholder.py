@@ -9,13 +9,14 @@ point that is nowhere (source: ``unavailable.value.placeholder`` in Debezium's d
 
 import hashlib
 from base64 import b64encode, urlsafe_b64encode
-from functools import reduce
 from struct import pack
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from tidemark.positions import holding
 
 _NOWHERE: Final = (-99_999_999.0, -99_999_999.0)
 _WITH_SRID: Final = (0x2000_0001, 4326)  # a point of WKB that says its system of coordinates
@@ -43,39 +44,23 @@ class PlaceholderFinder:
 
     def within(self, column: pa.Array) -> pa.Array | None:
         """Which values are the placeholder, or hold it (``bool``); None for a type that cannot."""
+        return holding(column, self._is_placeholder)
+
+    def _is_placeholder(self, column: pa.Array) -> pa.Array | None:
         kind = column.type
         if pa.types.is_string(kind):
             return pc.is_in(column, value_set=self._texts)
         if pa.types.is_binary(kind):
             return pc.is_in(column, value_set=self._bytes)
-        if pa.types.is_struct(kind):
-            return _any([self.within(inner) for inner in column.flatten()])
-        if pa.types.is_map(kind):
-            column = column.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
-            kind = column.type
-        return self._in_lists(column) if pa.types.is_list(kind) else None
-
-    def _in_lists(self, column: pa.Array) -> pa.Array | None:
-        if pa.types.is_date32(column.type.value_type):
-            column = column.cast(pa.list_(pa.int32()))
-        inner = column.type.value_type
-        if pa.types.is_integer(inner) or pa.types.is_floating(inner):
+        if pa.types.is_list(kind) and pa.types.is_date32(kind.value_type):
+            return self._is_placeholder(column.cast(pa.list_(pa.int32())))
+        if pa.types.is_list(kind) and (pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type)):
             lengths = pc.fill_null(pc.equal(pc.list_value_length(column), len(self._numbers)), False)
-            if not pc.any(lengths).as_py():
-                return None
-            return pa.array([value == self._numbers for value in column.to_pylist()], pa.bool_())
-        marked = self.within(column.flatten())
-        if marked is None:
-            return None
-        owners = pc.unique(pc.list_parent_indices(column).filter(marked))
-        return pc.is_in(pa.array(range(len(column)), owners.type), value_set=owners)
+            if pc.any(lengths).as_py():
+                return pa.array([value == self._numbers for value in column.to_pylist()], pa.bool_())
+        return None
 
 
 def _uuid_named(content: bytes) -> str:
     """What Java's ``UUID.nameUUIDFromBytes`` gives."""
     return str(UUID(bytes=hashlib.md5(content, usedforsecurity=False).digest(), version=3))
-
-
-def _any(found_in: list[Any]) -> pa.Array | None:
-    marks = [mark for mark in found_in if mark is not None]
-    return reduce(pc.or_, marks) if marks else None

@@ -11,20 +11,12 @@ from tidemark.event_time import INSTANT
 EARLIEST_US: Final = -62_135_596_800_000_000  # year 1
 LATEST_US: Final = 253_402_300_799_999_999  # year 9999
 BEYOND: Final = "outside the years 1 to 9999; Debezium writes infinity so"
-_DAY_US: Final = 86_400_000_000
+_US_OF: Final = {Unit.DAYS: 86_400_000_000, Unit.MILLISECONDS: 1_000, Unit.MICROSECONDS: 1}
 
 
 def microseconds(number: int, unit: Unit) -> int:
     """A number of a unit as microseconds, cut like other digits beyond them."""
-    match unit:
-        case Unit.DAYS:
-            return number * _DAY_US
-        case Unit.MILLISECONDS:
-            return number * 1_000
-        case Unit.MICROSECONDS:
-            return number
-        case Unit.NANOSECONDS:
-            return number // 1_000
+    return number // 1_000 if unit is Unit.NANOSECONDS else number * _US_OF[unit]
 
 
 def is_within_years(moment: int) -> bool:
@@ -39,10 +31,10 @@ def type_of(unit: Unit) -> pa.DataType:
 
 def of_numbers(numbers: pa.Array, unit: Unit) -> pa.Array:
     """Whole numbers as dates or times; null where they are outside the years 1 to 9999."""
-    per_us = {Unit.DAYS: _DAY_US, Unit.MILLISECONDS: 1_000, Unit.MICROSECONDS: 1, Unit.NANOSECONDS: 1}[unit]
     numbers = numbers.cast(pa.int64())
     if unit is Unit.NANOSECONDS:
-        numbers = _floor_divided(numbers, 1_000)
+        numbers, unit = _floor_divided(numbers, 1_000), Unit.MICROSECONDS
+    per_us = _US_OF[unit]
     within = pc.and_(pc.greater_equal(numbers, -(-EARLIEST_US // per_us)), pc.less_equal(numbers, LATEST_US // per_us))
     kept = pc.if_else(within, numbers, None)
     if unit is Unit.DAYS:
