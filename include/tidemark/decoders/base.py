@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol, Self, runtime_checkable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.columns import key_column
+from tidemark.decoders.names import key_column
 
 NONE: Final = pa.nulls(0, pa.int64())  # no record
 REASON_LIMIT = 200  # characters of a reason; it names fields and positions, it does not repeat the data

@@ -1,9 +1,24 @@
-"""Checks that names of fields can be names of columns."""
+"""Names of columns, and of fields that no schema has: those are data, so they are quoted or cut where they must be."""
 
+import json
+import re
 from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
 
 from tidemark.characters import is_text
 from tidemark.errors import ConfigurationError
+
+WHOLE: Final = "value"  # the column of a value, or of a key, that has no fields
+HEADERS_COLUMN: Final = "headers"
+ELEMENT: Final = "[]"  # in a path: of each element of a list, and of each value of a map
+_NAME_LIMIT = 40
+_PLAIN_NAME = re.compile(rf'[^."\[\]]{{1,{_NAME_LIMIT}}}')
+
+
+def key_column(field: str) -> str:
+    """The column of a field of the key."""
+    return "key" if field == WHOLE else f"key_{field}"
 
 
 def check_names(names: list[str], place: Callable[[str], str]) -> None:
@@ -22,3 +37,19 @@ def check_names(names: list[str], place: Callable[[str], str]) -> None:
                 next_step="keep one of the two: in Spark and most engines upper and lower case of a name are the same",
             )
         seen[name.casefold()] = name
+
+
+def quoted(text: str) -> str:
+    """A name from the data in quotes, as ASCII and at most 40 characters, so that any sink can store a reason."""
+    return json.dumps(text if len(text) <= _NAME_LIMIT else f"{text[:_NAME_LIMIT]}...")
+
+
+@lru_cache(maxsize=10_000)
+def label(name: str) -> str:
+    """A name as a step of a path: in quotes, as ASCII and cut, when it is long or could be taken for several steps."""
+    return name if _PLAIN_NAME.fullmatch(name) and name.isprintable() else quoted(name)
+
+
+def joined_path(path: str, name: str) -> str:
+    """Such as ``address.zip``; without a path before it, the name alone."""
+    return f"{path}.{label(name)}" if path else label(name)

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import NONE, BadRecord, Decoded, Decoder, ErrorClass, UnknownFields, schemas_of, together
-from tidemark.decoders.columns import HEADERS_COLUMN, key_column
-from tidemark.decoders.deletions import in_order, values_and_deletions
+from tidemark.decoders.batch_parts import in_order, values_and_deletions
+from tidemark.decoders.names import HEADERS_COLUMN, key_column
 from tidemark.record_schema import HEADERS
 
 

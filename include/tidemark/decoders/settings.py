@@ -13,8 +13,8 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, StrictBool, Validat
 
 from tidemark.config.base import Section, wrong_at
 from tidemark.config.values import wrong
-from tidemark.decoders.columns import HEADERS_COLUMN, key_column
 from tidemark.decoders.envelopes.envelope_settings import EnvelopeEntry
+from tidemark.decoders.names import HEADERS_COLUMN, key_column
 from tidemark.decoders.pins import Pins
 from tidemark.decoders.registry import DECODERS
 from tidemark.errors import ConfigurationError

@@ -13,10 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.by_topic.topic_filter import TopicFilter
-from tidemark.decoders.columns import key_column
 from tidemark.decoders.envelopes.base import json_row
-from tidemark.decoders.field_paths import ELEMENT, label
-from tidemark.decoders.names import check_names
+from tidemark.decoders.names import ELEMENT, check_names, key_column, label
 from tidemark.decoders.registry import open_decoder
 from tidemark.errors import ConfigurationError
 from tidemark.model.unknown_fields import UnknownField

@@ -20,7 +20,7 @@ import pyruhvro  # type: ignore[import-untyped]
 from tidemark.decoders.avro.reading import read, within_years
 from tidemark.decoders.avro.types import TIMESTAMP, AvroSchema, bare, kind_of, without_null
 from tidemark.decoders.base import Decoded
-from tidemark.decoders.joined import joined
+from tidemark.decoders.batch_parts import joined
 from tidemark.positions import positions
 
 SMALLEST = 256  # records that are not worth another try

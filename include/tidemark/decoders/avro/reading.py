@@ -12,7 +12,7 @@ from fastavro.read import SchemaResolutionError
 
 from tidemark.decoders.avro.types import TIMESTAMP, AvroColumn, AvroSchema
 from tidemark.decoders.base import NONE, BadRecord, Decoded
-from tidemark.decoders.joined import joined
+from tidemark.decoders.batch_parts import joined
 from tidemark.positions import holding, positions
 
 # Numbers of microseconds and days of the years 1 to 9999: what all sinks and Python can hold.

@@ -30,7 +30,7 @@ from uuid import UUID
 import fastavro
 import pyarrow as pa
 
-from tidemark.decoders.columns import WHOLE
+from tidemark.decoders.names import WHOLE
 from tidemark.errors import ConfigurationError
 
 Convert = Callable[[Any], Any]

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import Decoded, Decoder, schemas_of
+from tidemark.decoders.batch_parts import joined
 from tidemark.decoders.by_topic.topic_filter import TopicFilter, problem_with_topic
 from tidemark.decoders.by_topic.united import united
-from tidemark.decoders.joined import joined
 from tidemark.errors import ConfigurationError
 
 _MARK = pa.field("_is_deleted", pa.bool_(), nullable=False)

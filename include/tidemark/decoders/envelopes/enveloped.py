@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.decoders.base import Decoded, Decoder, schemas_of
-from tidemark.decoders.deletions import in_order
+from tidemark.decoders.batch_parts import in_order
 from tidemark.decoders.envelopes.base import Envelope
 
 

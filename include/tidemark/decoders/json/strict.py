@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded
-from tidemark.decoders.field_paths import quoted
-from tidemark.decoders.joined import joined
+from tidemark.decoders.batch_parts import joined
 from tidemark.decoders.json.on_unknown import OnUnknown
 from tidemark.decoders.json.plain import PlainReader
 from tidemark.decoders.json.unknown import bad_records, unknown_fields
 from tidemark.decoders.json_shapes.nested import Struct
 from tidemark.decoders.json_shapes.shapes import Misfit, Undecodable, json_name
 from tidemark.decoders.lists.list_limit import ListLimit, count_of_lists
+from tidemark.decoders.names import quoted
 from tidemark.positions import positions
 
 DEPTH_LIMIT = 128  # nesting of a record; Python's scanner gives up near 1,000, at a depth that differs by caller

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, Decoder, ErrorClass
-from tidemark.decoders.deletions import values_and_deletions
-from tidemark.decoders.joined import joined
+from tidemark.decoders.batch_parts import joined, values_and_deletions
 from tidemark.decoders.json.strict import JsonDecoder
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, ErrorClass, UnknownFields
-from tidemark.decoders.field_paths import ELEMENT, joined_path
 from tidemark.decoders.json.on_unknown import OnUnknown
 from tidemark.decoders.json_shapes.nested import ListOf, MapOf, Struct
 from tidemark.decoders.json_shapes.shapes import Shape
+from tidemark.decoders.names import ELEMENT, joined_path
 
 
 def unknown_fields(struct: Struct, records: Sequence[Mapping[str, Any]]) -> UnknownFields | None:

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.characters import is_text
-from tidemark.decoders.field_paths import quoted
 from tidemark.decoders.json_shapes.shapes import ABSENT, Absent, Misfit, Shape, json_name
+from tidemark.decoders.names import quoted
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.decoders.base import NONE, REASON_LIMIT, BadRecord, Decoded, ErrorClass
-from tidemark.decoders.joined import joined
+from tidemark.decoders.batch_parts import joined
 from tidemark.decoders.schema_registry.framing import RecordPart, WriterGroup, unframe, without_frames
 from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.decoders.schema_registry.schemas import Schemas

@@ -1,12 +1,27 @@
-"""Puts together what was decoded of parts of a batch: the records of several writers, or of several topics."""
+"""Takes a batch apart, and puts together what was decoded of its parts: of several writers, or of several topics."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import NONE, BadRecord, Decoded, together
-from tidemark.decoders.deletions import in_order
+from tidemark.decoders.base import NONE, BadRecord, Decoded, Decoder, together
+
+
+def values_and_deletions(values: Decoder, batch: pa.RecordBatch) -> tuple[Decoded, pa.Array]:
+    """(what ``values`` makes of the records that have a value; the indices, ascending, of those that delete a row)
+
+    A record deletes a row when it has no value, or when its envelope says so.
+    """
+    is_tombstone = pc.is_null(batch.column("value"))
+    if not pc.any(is_tombstone).as_py():
+        decoded = values.decode(batch)
+        return replace(decoded, deletions=NONE), decoded.deletions
+    others = pc.indices_nonzero(pc.invert(is_tombstone)).cast(pa.int64())
+    decoded = values.decode(batch.take(others)).at(others)
+    deletions = pa.concat_arrays([pc.indices_nonzero(is_tombstone).cast(pa.int64()), decoded.deletions])
+    return replace(decoded, deletions=NONE), in_order(deletions)
 
 
 def joined(
@@ -29,3 +44,7 @@ def _rows_in_order(schema: pa.Schema, parts: Sequence[Decoded]) -> tuple[pa.Reco
     table = pa.Table.from_batches([part.rows for part in parts], schema).take(order).combine_chunks()
     [rows] = table.to_batches() or [pa.RecordBatch.from_pylist([], schema)]
     return rows, good.take(order)
+
+
+def in_order(indices: pa.Array) -> pa.Array:
+    return indices.take(pc.sort_indices(indices))
