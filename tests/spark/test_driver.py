@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tidemark.spark import progress
+from tidemark.spark import jobs
+from tidemark.spark.jobs import end_job, tagged
 from tidemark.spark.session import with_own_properties
-from tidemark.spark.tags import end_job, tagged
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning"),
@@ -53,7 +53,7 @@ def test_a_job_tells_how_many_of_its_tasks_are_done(session: SparkSession) -> No
         time.sleep(2)
         yield from batches
 
-    with tagged(session, "slow"), progress.report_jobs(session, "slow", lines.append, every=0.2):
+    with tagged(session, "slow"), jobs.report_jobs(session, "slow", lines.append, every=0.2):
         session.range(4, numPartitions=4).mapInArrow(slowly, "id BIGINT").collect()
     assert any("of 4 tasks of Spark done, " in line for line in lines), lines
     assert all(line.startswith("after ") for line in lines)

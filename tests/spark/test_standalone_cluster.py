@@ -239,9 +239,7 @@ def test_a_cluster_without_room_ends_the_attempt_instead_of_keeping_it_for_ever(
     make_world: Callable[..., TableWorld], cluster: SparkCluster
 ) -> None:
     world = make_world(**{"spark.executor.memory": "2g"})  # a worker has one
-    program = (
-        "from tidemark.spark import executors; executors.PATIENCE_S = 5; from tidemark.cli.main import main; main()"
-    )
+    program = "from tidemark.spark import jobs; jobs.PATIENCE_S = 5; from tidemark.cli.main import main; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", program, "run", "demo", "--master", cluster.master],
         env=world.environment(SPARK_LOCAL_IP="127.0.0.1"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

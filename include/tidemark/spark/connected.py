@@ -27,12 +27,10 @@ from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
 from tidemark.sources.spark import open_reader
 from tidemark.spark.batches import arrow_batches
-from tidemark.spark.executors import PATIENCE_S
 from tidemark.spark.job import failure, staged
-from tidemark.spark.progress import EVERY_S, tasks_text
+from tidemark.spark.jobs import EVERY_S, PATIENCE_S, tag_of, tasks_text
 from tidemark.spark.remote import Remote
 from tidemark.spark.shipped import package_hash, package_zip
-from tidemark.spark.tags import tag_of
 
 OLDER = 5  # older attempts, of which jobs are ended; each is one request
 PACKAGE = "spark.tidemark.package"  # property of a server or a session whose Python workers have this package: its hash

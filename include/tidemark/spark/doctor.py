@@ -19,8 +19,8 @@ from tidemark.model.findings import Finding, failed, ok, warning
 from tidemark.pipeline.settings import Engine, Pipeline
 from tidemark.spark.engines import engine_of
 from tidemark.spark.executor_answers import findings_of, nonce_files, questions_of, roots_of
-from tidemark.spark.executors import count
 from tidemark.spark.job import cause_of
+from tidemark.spark.jobs import count_executors
 from tidemark.spark.probe import REST_S, Questions, look
 from tidemark.spark.remote import remote_of
 from tidemark.spark.session import check_master, open_session
@@ -101,7 +101,7 @@ def executors(
             return
         with nonce_files(pipelines) as nonces:
             answers, seconds = _answers(session, questions_of(pipelines, addresses, nonces), registered)
-        registered = max(registered, count(session))  # one may have come during the job, and answered
+        registered = max(registered, count_executors(session))  # one may have come during the job, and answered
     finally:
         session.stop()
     if isinstance(answers, str):
@@ -120,7 +120,7 @@ def _registered(session: SparkSession) -> int:
     """The number of executors, once it has not changed for ``SETTLED_S``; 0 when none registers in time."""
     deadline, registered, changed_at = time.monotonic() + EXECUTORS_S, 0, time.monotonic()
     while time.monotonic() < deadline:
-        current = count(session)
+        current = count_executors(session)
         if current != registered:
             registered, changed_at = current, time.monotonic()
         elif registered and time.monotonic() - changed_at > SETTLED_S:

@@ -95,7 +95,7 @@ class _InSession:
         )
 
     def end_jobs(self) -> None:
-        from tidemark.spark.tags import end_job
+        from tidemark.spark.jobs import end_job
 
         for tag in list(self._tags):
             if self._session is not None:
@@ -106,9 +106,8 @@ class _InSession:
             self.start(order.span)
         assert self._session is not None
         from tidemark.spark.job import stage
-        from tidemark.spark.progress import report_jobs
+        from tidemark.spark.jobs import report_jobs, tag_of
         from tidemark.spark.session import with_own_properties
-        from tidemark.spark.tags import tag_of
 
         tag = tag_of(order.manifest_id, order.attempt)
         session = self._session

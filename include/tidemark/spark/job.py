@@ -29,10 +29,10 @@ from tidemark.processing.processor import BatchProcessor
 from tidemark.sinks.writers import writer_of
 from tidemark.sources.range_reader import RangeReader
 from tidemark.sources.spark import Reader, open_reader
-from tidemark.spark import ended, executors
+from tidemark.spark import ended
 from tidemark.spark.batches import arrow_batches
+from tidemark.spark.jobs import expecting_executors, tag_of, tagged
 from tidemark.spark.session import keeping_interrupts
-from tidemark.spark.tags import tag_of, tagged
 
 ABOVE = "Spark says more above in this log"
 JVM_ENDS_S = 5.0  # its sockets close a moment before the process is gone
@@ -48,7 +48,7 @@ def stage(session: SparkSession, order: Order, log: Path | None = None) -> Recei
         session.conf.set(name, value)
     tag = tag_of(order.manifest_id, order.attempt)
     try:
-        with keeping_interrupts(), tagged(session, tag), executors.expected(session, tag):
+        with keeping_interrupts(), tagged(session, tag), expecting_executors(session, tag):
             return staged(session, order, reader)
     except (PySparkException, Py4JError, ConnectionError) as error:  # the last two: lost offsets, a JVM that died
         where = ABOVE if log is None else f"Spark says more: tail -n 50 {log}"

@@ -15,8 +15,7 @@ from tidemark.model.receipt import Receipt
 from tidemark.paths import staging_folder
 from tidemark.spark import ended
 from tidemark.spark.job import ABOVE, failure_from, failure_of, stage
-from tidemark.spark.progress import report_jobs
-from tidemark.spark.tags import tag_of
+from tidemark.spark.jobs import report_jobs, tag_of
 from tidemark.storage.local import LocalStore
 
 ORDER, RECEIPT, FAILURE = "order.json", "receipt.json", "failure.json"
