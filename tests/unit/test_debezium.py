@@ -350,6 +350,67 @@ def test_a_schema_beside_a_record_may_be_any_json(field: dict[str, Any]) -> None
     assert made.rows.to_pylist()[0]["price"] == Decimal("12.34")
 
 
+MUTATIONS = st.sampled_from(
+    [
+        "",
+        "}",
+        " ",
+        ",",
+        '"payload":1,',
+        '"schema":{},',
+        "[" * 130,
+        "{" * 60,
+        "\\u0073",
+        '"',
+        "\ufeff",
+        "\n",
+        "NaN",
+        "1e99999",
+    ]
+)
+
+
+PLACES = st.integers(0, 3) | st.integers(0, 200)
+
+
+@given(st.lists(st.tuples(PLACES, MUTATIONS, st.booleans()), min_size=1, max_size=8), st.booleans())
+def test_a_record_is_read_alike_alone_and_behind_others_with_the_same_schema(
+    changes: list[tuple[int, str, bool]], spaces: bool
+) -> None:
+    schema = [{"field": "at", "type": "int64", "name": "io.debezium.time.MicroTimestamp"}]
+    separators = (", ", " : ") if spaces else (",", ":")
+    values = []
+    for at, (place, mutation, is_cut) in enumerate(changes):
+        whole = json.dumps(beside(schema, change("u", id=at, at=NOON_US + at, name="}")), separators=separators)
+        cut = len(whole) - place if is_cut else place  # at the payload, or at the schema
+        values.append((whole[:cut] + mutation + whole[cut:]).encode())
+    first = json.dumps(beside(schema, change("u")), separators=separators).encode()
+    together = open_decoder(config()).decode(batch([(None, value) for value in (first, *values)]))
+    seen = dict(zip(together.good.to_pylist(), together.rows.to_pylist(), strict=True))
+    for index, value in enumerate(values, 1):
+        alone = open_decoder(config()).decode(batch([(None, value)]))
+        assert alone.rows.to_pylist() == [row for place, row in seen.items() if place == index]
+        reasons = [error.reason for error in together.errors if error.index == index]
+        assert [error.reason for error in alone.errors] == reasons
+
+
+def test_a_schema_with_more_objects_than_a_record_may_nest_costs_nothing_but_its_first_record() -> None:
+    schema = [{"field": f"field_{number}", "type": "string"} for number in range(200)]
+    made = decoded(config(), *(({"id": 1}, beside(schema, change("u", name=f"n{number}"))) for number in range(3)))
+    assert made.rows.column("name").to_pylist() == ["n0", "n1", "n2"]
+
+
+@pytest.mark.parametrize(("depth", "reasons"), [(124, ["field after.tags[0]: expected string, found array"]),
+                                                (125, ["not read: nested deeper than 128"])])  # fmt: skip
+def test_a_record_is_nested_as_deeply_behind_others_with_the_same_schema(depth: int, reasons: list[str]) -> None:
+    deep: list[Any] = []
+    for _ in range(depth):
+        deep = [deep]
+    record = {"id": 1}, beside([], change("u", tags=deep))
+    for records in ([record], [({"id": 1}, beside([], change("u"))), record]):
+        assert [error.reason for error in decoded(config(), *records).errors] == reasons
+
+
 def test_a_key_may_have_its_schema_beside_it() -> None:
     schema = {**config(times={"at": "ms"}), "tombstones": ["id", "at"]}
     key = {"schema": {"fields": [{"field": "at", "name": "io.debezium.time.MicroTimestamp"}]},

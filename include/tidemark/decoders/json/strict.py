@@ -19,6 +19,7 @@ from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded
 from tidemark.decoders.batch_parts import joined
 from tidemark.decoders.json.on_unknown import OnUnknown
 from tidemark.decoders.json.plain import PlainReader
+from tidemark.decoders.json.schema_beside import SchemaBeside
 from tidemark.decoders.json.unknown import bad_records, unknown_fields
 from tidemark.decoders.json_shapes.nested import Struct
 from tidemark.decoders.json_shapes.shapes import Misfit, Undecodable, json_name
@@ -59,6 +60,7 @@ class JsonDecoder:
             parse_constant=_no_constant,
             parse_float=Decimal if exact else None,
         )
+        self._beside = SchemaBeside(self._scanner)
 
     def only(self, names: Collection[str]) -> "JsonDecoder":
         """The same for records of which some fields are wanted alone."""
@@ -155,11 +157,9 @@ class JsonDecoder:
     def _parsed(self, value: bytes | None) -> dict[str, Any]:
         if not value:
             raise Undecodable("no value (a tombstone)" if value is None else "the value is empty")
-        if value.count(b"[") + value.count(b"{") > DEPTH_LIMIT and _depth(value) > DEPTH_LIMIT:
-            raise Undecodable(f"not read: nested deeper than {DEPTH_LIMIT}")
         try:
             text = value.decode()
-            record, end = self._scanner.raw_decode(text, len(text) - len(text.lstrip(_WHITESPACE)))
+            record, end = self._scanned(text, len(text) - len(text.lstrip(_WHITESPACE)))
         except (ValueError, ArithmeticError, RecursionError) as error:
             raise Undecodable(_reason(error)) from error
         if end != len(text) and text[end:].strip(_WHITESPACE):
@@ -167,6 +167,25 @@ class JsonDecoder:
         if type(record) is not dict:
             raise Undecodable(f"expected an object, found {json_name(record)}")
         return record if self._opened is None else self._opened(record)
+
+    def _scanned(self, text: str, start: int) -> tuple[Any, int]:
+        """(value, end); a schema beside the record, which only envelopes have, is not parsed again."""
+        known = None if self._opened is None else self._beside.found(text, start)
+        if known is not None:
+            payload, end = self._scanned_at(text, start + len(known.text), inside=1)
+            if text.startswith("}", end):
+                return {"schema": known.schema, "payload": payload}, end + 1
+        record, end = self._scanned_at(text, start, inside=0)
+        if self._opened is not None:
+            self._beside.learn(text, start, record)
+        return record, end
+
+    def _scanned_at(self, text: str, start: int, *, inside: int) -> tuple[Any, int]:
+        """The value that begins there, inside so many objects."""
+        limit = DEPTH_LIMIT - inside
+        if text.count("[", start) + text.count("{", start) > limit and _depth(text[start:]) > limit:
+            raise Undecodable(f"not read: nested deeper than {DEPTH_LIMIT}")
+        return self._scanner.raw_decode(text, start)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -198,10 +217,10 @@ def _reason(error: Exception) -> str:
             return "not read: a number with too many digits"
 
 
-def _depth(value: bytes) -> int:
-    """How deeply brackets outside strings are nested; any number for text that is not UTF-8 or not JSON."""
+def _depth(text: str) -> int:
+    """How deeply brackets outside strings are nested; any number for text that is not JSON."""
     deepest = depth = 0
-    for character in _STRING.sub("", value.decode(errors="replace")):
+    for character in _STRING.sub("", text):
         if character in "[{":
             depth += 1
             deepest = max(deepest, depth)

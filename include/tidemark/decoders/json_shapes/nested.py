@@ -4,6 +4,7 @@ Inside a nested Arrow column every part is nullable, as in Spark: required parts
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, chain
 from typing import Any
 
@@ -62,7 +63,7 @@ class Struct(Shape):
     def arrow(self) -> pa.DataType:
         return pa.struct([field.arrow.with_nullable(True) for field in self.fields])
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
         return frozenset(field.name for field in self.fields)
 

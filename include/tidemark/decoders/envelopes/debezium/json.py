@@ -61,6 +61,7 @@ class DebeziumJson:
         self._encoded = Struct(tuple(field for field in fields if _has_encoded(field.shape)))
         self._signal_table = config.get("signal_table", SIGNAL_TABLE)
         self.struct = Struct((*parts, Field("after", self.key, required=False, nullable=True)))
+        self._parts = tuple(field.name for field in self.struct.fields)
 
     def opened(self, record: dict[str, Any]) -> dict[str, Any]:
         """The envelope of a record; what has another content is named by its ``op``. Raises ``Undecodable``."""
@@ -71,7 +72,10 @@ class DebeziumJson:
                 raise Undecodable("payload is no object")
         if "op" not in record:
             return {"op": _kind_of(record)}
-        opened = {name: self._of_part(name, record[name]) for name in self.struct.names & record.keys()}
+        opened = {name: record[name] for name in self._parts if name in record}
+        for name, inner in self._inner.items():  # others of its fields are known too, though no column has them
+            if type(part := opened.get(name)) is dict:
+                opened[name] = {field: part[field] for field in inner if field in part}
         source = opened.get("source")
         if type(source) is dict and source.get("table") == self._signal_table:
             return {**opened, "after": None}  # it has the columns of another table
@@ -80,12 +84,6 @@ class DebeziumJson:
             of_after = next((field for field in _fields_of(schema) if field.get("field") == "after"), None)
             opened["after"] = _told(self._encoded, after, of_after)
         return opened
-
-    def _of_part(self, name: str, part: Any) -> Any:
-        """What is read of a part: others of its fields are known too, though no column has them."""
-        if name not in self._inner or type(part) is not dict:
-            return part
-        return {inner: part[inner] for inner in self._inner[name] & part.keys()}
 
     def opened_key(self, key: dict[str, Any], single: str | None) -> dict[str, Any]:
         """The fields of a key, which may have a schema beside it as records have."""

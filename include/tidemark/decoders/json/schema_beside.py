@@ -1,0 +1,52 @@
+"""Finds the schema that Kafka Connect writes beside each record, ``{"schema": .., "payload": ..}``, in what is known.
+
+All records of a table begin with the same text, which is longer than what follows it. So it is parsed once.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+SCHEMAS = 64  # that are known at once: the one found longest ago goes
+_SPACE = r"[ \t\n\r]*"
+_BEFORE_SCHEMA = re.compile(rf'\{{{_SPACE}"schema"{_SPACE}:{_SPACE}')
+_BEFORE_PAYLOAD = re.compile(rf'{_SPACE},{_SPACE}"payload"{_SPACE}:{_SPACE}')
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """The text of a record up to its payload, and the schema in it."""
+
+    text: str
+    schema: dict[str, Any]
+
+
+class SchemaBeside:
+    """``scanner`` parses the records themselves."""
+
+    def __init__(self, scanner: json.JSONDecoder) -> None:
+        self._scanner = scanner
+        self._known: list[Beginning] = []  # the one found last stands first
+
+    def found(self, text: str, start: int) -> Beginning | None:
+        """The beginning of a record, where it is known."""
+        for place, known in enumerate(self._known):
+            if text.startswith(known.text, start):
+                if place:
+                    self._known.insert(0, self._known.pop(place))
+                return known
+        return None
+
+    def learn(self, text: str, start: int, record: Any) -> None:
+        """Know the beginning of a record that was parsed, if it has a schema before its payload, and nothing else."""
+        if type(record) is not dict or list(record) != ["schema", "payload"] or type(record["schema"]) is not dict:
+            return
+        before = _BEFORE_SCHEMA.match(text, start)
+        if before is None:  # a name with an escape
+            return
+        _, end = self._scanner.raw_decode(text, before.end())
+        payload = _BEFORE_PAYLOAD.match(text, end)
+        if payload is not None:
+            self._known.insert(0, Beginning(text[start : payload.end()], record["schema"]))
+            del self._known[SCHEMAS:]
