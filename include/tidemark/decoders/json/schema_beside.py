@@ -1,4 +1,4 @@
-"""Finds the schema that Kafka Connect writes beside each record, ``{"schema": .., "payload": ..}``, in what is known.
+"""Knows the schemas that a converter has written beside records, ``{"schema": .., "payload": ..}``.
 
 All records of a table begin with the same text, which is longer than what follows it. So it is parsed once.
 """
@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-SCHEMAS = 64  # that are known at once: the one found longest ago goes
+SCHEMAS = 64  # that are known at once: the one that was seen longest ago goes
 _SPACE = r"[ \t\n\r]*"
 _BEFORE_SCHEMA = re.compile(rf'\{{{_SPACE}"schema"{_SPACE}:{_SPACE}')
 _BEFORE_PAYLOAD = re.compile(rf'{_SPACE},{_SPACE}"payload"{_SPACE}:{_SPACE}')
@@ -27,9 +27,9 @@ class SchemaBeside:
 
     def __init__(self, scanner: json.JSONDecoder) -> None:
         self._scanner = scanner
-        self._known: list[Beginning] = []  # the one found last stands first
+        self._known: list[Beginning] = []  # the one that was seen last stands first
 
-    def found(self, text: str, start: int) -> Beginning | None:
+    def beginning(self, text: str, start: int) -> Beginning | None:
         """The beginning of a record, where it is known."""
         for place, known in enumerate(self._known):
             if text.startswith(known.text, start):

@@ -170,7 +170,7 @@ class JsonDecoder:
 
     def _scanned(self, text: str, start: int) -> tuple[Any, int]:
         """(value, end); a schema beside the record, which only envelopes have, is not parsed again."""
-        known = None if self._opened is None else self._beside.found(text, start)
+        known = None if self._opened is None else self._beside.beginning(text, start)
         if known is not None:
             payload, end = self._scanned_at(text, start + len(known.text), inside=1)
             if text.startswith("}", end):
