@@ -17,10 +17,8 @@ from tidemark.sinks.formats.formatted_file import FormattedFile
 from tidemark.sinks.formats.repetition import SAMPLE_ROWS
 from tidemark.sinks.staging.grouping import HASH_COLUMNS, grouped
 from tidemark.sinks.staging.partitioned_writer import PartitionedWriter, Target
-from tidemark.sinks.staging.staged_file import StagedFile, has_complete_file, staging_of
+from tidemark.sinks.staging.staged_file import StagedFile, staging_of
 from tidemark.sinks.writer import StagedPart
-from tidemark.storage.base import ObjectStore
-from tidemark.storage.open import open_store
 
 
 class FilesWriter(PartitionedWriter):
@@ -31,17 +29,12 @@ class FilesWriter(PartitionedWriter):
 
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
         self._format = open_format(sink.options["format"], sink.options["compression"])
-        super().__init__(order, sink, task, _store(sink), max_rows=sink.options["max_file_rows"])
+        super().__init__(order, sink, task, max_rows=sink.options["max_file_rows"])
         self._layout = Layout(sink.options["layout"])
         self._order = order
         self._ranges = {(covered.at.topic, covered.at.partition): covered for covered in order.ranges}
         self._index = [other.name for other in order.sinks].index(sink.name)
         self._sort_by: list[str] = sink.options["sort_by"]
-        self._folder = f"{order.staging}/{self._name}"
-
-    @classmethod
-    def has_staged(cls, order: Order, sink: SinkOrder) -> bool:
-        return has_complete_file(_store(sink), f"{order.staging}/{sink.name}")
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
         unit = self._layout.finest
@@ -107,7 +100,3 @@ def too_many_objects(what: str, max_objects: int, context: Mapping[str, object])
         "or raise sinks.files.max_objects; then: tidemark retry {pipeline} --manifest {manifest}",
         **context,
     )
-
-
-def _store(sink: SinkOrder) -> ObjectStore:
-    return open_store(sink.options["root"], sink.options.get("s3"))

@@ -20,9 +20,10 @@ from tidemark.model.order import Order, SinkOrder
 from tidemark.model.receipt import ObjectKind
 from tidemark.sinks.staging.finished_files import FinishedFiles
 from tidemark.sinks.staging.held_rows import HeldRows
-from tidemark.sinks.staging.staged_file import StagedFile
+from tidemark.sinks.staging.staged_file import StagedFile, has_complete_file
 from tidemark.sinks.writer import SinkWriter, StagedPart
 from tidemark.storage.base import ObjectStore
+from tidemark.storage.open import open_store
 
 OPEN_FILES = 200  # of one task; systems allow 1,024 in a process
 ANY_ROWS = 2**62
@@ -41,18 +42,21 @@ class Target:
 class PartitionedWriter(SinkWriter):
     """Collects rows by target, and closes a file when it has ``max_file_bytes`` or rows."""
 
-    def __init__(
-        self, order: Order, sink: SinkOrder, task: str, store: ObjectStore, *, max_rows: int = ANY_ROWS
-    ) -> None:
+    def __init__(self, order: Order, sink: SinkOrder, task: str, *, max_rows: int = ANY_ROWS) -> None:
         super().__init__(order, sink, task)
-        self._store = store
+        self._store = store_of(sink)
+        self._folder = f"{order.staging}/{sink.name}"
         self._max_objects: int = sink.options["max_objects"]
         self._max_bytes: int = sink.options["max_file_bytes"]
         self._max_rows = max_rows
         self._held = HeldRows[Target](file_rows=max_rows, file_bytes=self._max_bytes)
         self._open: dict[Target, StagedFile] = {}
-        self._finished = FinishedFiles(store.at_once)
+        self._finished = FinishedFiles(self._store.at_once)
         self._keys: list[str] = []
+
+    @classmethod
+    def has_staged(cls, order: Order, sink: SinkOrder) -> bool:
+        return has_complete_file(store_of(sink), f"{order.staging}/{sink.name}")
 
     @abstractmethod
     def _key(self, target: Target, number: int) -> str:
@@ -138,3 +142,8 @@ class PartitionedWriter(SinkWriter):
     def _finished_part(self, target: Target, file: StagedFile) -> StagedPart:
         with self._translated(target):
             return self._part(file, target)
+
+
+def store_of(sink: SinkOrder) -> ObjectStore:
+    """The store of a lake or a table, where its tasks stage."""
+    return open_store(sink.options["root"], sink.options.get("s3"))
