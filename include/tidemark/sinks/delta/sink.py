@@ -26,12 +26,12 @@ from tidemark.model.receipt import MALFORMED, ObjectKind, Receipt
 from tidemark.paths import RECORDS, STAGING, RecordName, manifest_staging, staging_folder
 from tidemark.sinks.base import Contents, Expected, Fence, Mark, Position, Record, Sink, Work
 from tidemark.sinks.capabilities import NamedFile
-from tidemark.sinks.delta.audit import differences_of_delta
 from tidemark.sinks.delta.columns import arrow_columns
 from tidemark.sinks.delta.published_rows import StagedAttempt
 from tidemark.sinks.delta.settings import TARGET, Settings
 from tidemark.sinks.delta.table import DeltaTarget
 from tidemark.sinks.delta.writer import encoded_schema
+from tidemark.sinks.lake_tables.audit import rows_without_evidence, unvouched_rows
 from tidemark.sinks.lake_tables.ledger import LakeTableLedger
 from tidemark.sinks.lake_tables.output import LakeTableOutput, is_of_other_rows
 from tidemark.sinks.lake_tables.refusals import fenced_by_its_number
@@ -239,7 +239,16 @@ class DeltaOutput(LakeTableOutput):
         return [NamedFile(f"{self.store.root}/{file.path}", file.rows or 0, file.bytes) for file in files]
 
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
-        return differences_of_delta(expected, contents, self, self._ledger, self.table, deep=deep)
+        """Which manifests have rows a table of all rows says in its log; of one with a key it is read, when the audit
+        is ``deep``."""
+        unvouched = self.unvouched(expected)
+        table = self.table.loaded()
+        if deep or not self.table.rows.keyed:
+            present = self.table.rows.manifests(table)
+            contents["rows"] |= present - unvouched.keys()
+            yield from rows_without_evidence(expected, self._ledger, present, "")
+        yield from self.table.rows.differences(table, expected, self._ledger, deep=deep)
+        yield from unvouched_rows(self._ledger, unvouched, ", and no evidence")
 
     def located_row(
         self, manifest: Manifest, published: Publication, at: TopicPartition, offset: int

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.table import Table
 
 from tidemark.model.digest import Digest, row_digest
@@ -14,14 +13,13 @@ from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.capabilities import NamedFile
-from tidemark.sinks.column_names import NUMBER, TOPIC_PARTITION, names_of_rows
+from tidemark.sinks.column_names import names_of_rows
 from tidemark.sinks.iceberg.change import FileChanges
 from tidemark.sinks.iceberg.files import Replaced, has_row, named_files, replaced, rows_of_manifest, staged_files
 from tidemark.sinks.iceberg.merge_evidence import refuse_other_key
 from tidemark.sinks.iceberg.table_rows import Publishing, TableRows
+from tidemark.sinks.lake_tables.audit import differences_of_rows, places_of
 from tidemark.sinks.located import Located, RecordStatus
-
-PLACES = ("_topic", TOPIC_PARTITION, "_offset")
 
 
 class AllRows(TableRows):
@@ -53,9 +51,8 @@ class AllRows(TableRows):
         for manifest, publication in expected.published():
             if expected.given_up(manifest.id, publication.attempt):
                 continue
-            numbered = [NUMBER] if publication.counts.exploded else []
-            rows = rows_of_manifest(table, manifest.id, [*PLACES, *numbered])
-            yield from _differences_of_manifest(ledger.pipeline_name, manifest, publication, rows)
+            rows = rows_of_manifest(table, manifest.id, places_of(publication).names)
+            yield from differences_of_rows(ledger.pipeline_name, manifest, publication, rows)
 
     def located(
         self, table: Table, ledger: Ledger, manifest: Manifest, published: Publication, at: TopicPartition, offset: int
@@ -63,28 +60,3 @@ class AllRows(TableRows):
         if not has_row(table, manifest.id, at, offset):
             return None
         return Located(ledger.name, published.attempt, RecordStatus.HELD, "a row", ObjectKind.DATA, ledger.target)
-
-
-def _differences_of_manifest(
-    pipeline_name: str, manifest: Manifest, publication: Publication, rows: pa.Table
-) -> Iterator[Problem]:
-    """Compares the offsets in the table with the manifest's ranges and with the number of published rows."""
-    replay = f"tidemark replay {pipeline_name} --manifest {manifest.id}"
-    if rows.num_rows != publication.counts.written:
-        what = f"the table has {rows.num_rows:,} rows of it where {publication.counts.written:,} were published"
-        yield Problem(manifest.id, what, replay)
-    places = rows.group_by(rows.column_names, use_threads=False).aggregate([([], "count_all")])
-    twice = places.filter(pc.greater(places.column("count_all"), 1))
-    if twice.num_rows:
-        first = twice.slice(0, 1).to_pylist()[0]
-        place = f"{first['_topic']}-{first[TOPIC_PARTITION]} offset {first['_offset']}"
-        what = f"{twice.num_rows:,} rows twice, first {place}"
-        yield Problem(manifest.id, what, replay)
-    spans = {(covered.at.topic, covered.at.partition): covered for covered in manifest.ranges}
-    for part in (
-        rows.group_by(["_topic", TOPIC_PARTITION]).aggregate([("_offset", "min"), ("_offset", "max")]).to_pylist()
-    ):
-        covered = spans.get((part["_topic"], part[TOPIC_PARTITION]))
-        if covered is None or part["_offset_min"] < covered.start or part["_offset_max"] >= covered.end:
-            place = f"{part['_topic']}-{part[TOPIC_PARTITION]} offsets {part['_offset_min']} to {part['_offset_max']}"
-            yield Problem(manifest.id, f"the table has rows of it from {place}, which it does not cover", replay)

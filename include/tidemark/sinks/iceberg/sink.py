@@ -36,12 +36,12 @@ from tidemark.sinks.base import (
     Work,
 )
 from tidemark.sinks.capabilities import NamedFile
-from tidemark.sinks.iceberg.audit import differences_of_iceberg
 from tidemark.sinks.iceberg.file_io import try_write
 from tidemark.sinks.iceberg.files import manifests_in
 from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.staged import data_folder, root_of
 from tidemark.sinks.iceberg.table import IcebergTarget
+from tidemark.sinks.lake_tables.audit import rows_without_evidence, unvouched_rows
 from tidemark.sinks.lake_tables.ledger import LakeTableLedger
 from tidemark.sinks.lake_tables.output import LakeTableOutput, is_of_other_rows
 from tidemark.sinks.lake_tables.refusals import fenced_by_its_number
@@ -321,7 +321,15 @@ class IcebergOutput(LakeTableOutput):
         store.delete(object_.path for object_ in self.parts(receipt, ObjectKind.DEAD_LETTER))
 
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
-        return differences_of_iceberg(expected, contents, self, self._ledger, self.table, deep=deep)
+        """``deep`` reads every row, one manifest in memory at a time."""
+        unvouched = self.unvouched(expected)
+        if deep:
+            with self.table.reading() as table:
+                present = manifests_in(table)
+                contents["rows"] |= present - unvouched.keys()
+                yield from rows_without_evidence(expected, self._ledger, present, ", or came back with a rollback")
+                yield from self.table.rows.differences(table, expected, self._ledger)
+        yield from unvouched_rows(self._ledger, unvouched, ": another program rolled it back")
 
     def located_row(
         self, manifest: Manifest, published: Publication, at: TopicPartition, offset: int

@@ -1,0 +1,65 @@
+"""Compares the rows of a table in a lake with what was published, whatever the format of the table."""
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.model.manifest import Manifest, Publication
+from tidemark.model.problem import Problem
+from tidemark.sinks.base import Expected, Ledger
+from tidemark.sinks.column_names import NUMBER, TOPIC_PARTITION
+
+PLACES = pa.schema([("_topic", pa.string()), (TOPIC_PARTITION, pa.int32()), ("_offset", pa.int64())])
+
+
+def places_of(publication: Publication) -> pa.Schema:
+    """The columns by which the rows of a published manifest are told apart."""
+    numbered = [pa.field(NUMBER, pa.int32())] if publication.counts.exploded else []
+    return pa.schema([*PLACES, *numbered])
+
+
+def differences_of_count(
+    pipeline_name: str, manifest: Manifest, publication: Publication, rows: int
+) -> Iterator[Problem]:
+    written = publication.counts.written
+    if rows != written:
+        what = f"the table has {rows:,} rows of it where {written:,} were published"
+        yield Problem(manifest.id, what, f"tidemark replay {pipeline_name} --manifest {manifest.id}")
+
+
+def differences_of_rows(
+    pipeline_name: str, manifest: Manifest, publication: Publication, rows: pa.Table
+) -> Iterator[Problem]:
+    """Compares all rows of a manifest, with the columns of ``places_of``, with its ranges and the number of published
+    rows."""
+    replay = f"tidemark replay {pipeline_name} --manifest {manifest.id}"
+    yield from differences_of_count(pipeline_name, manifest, publication, rows.num_rows)
+    places = rows.group_by(rows.column_names, use_threads=False).aggregate([([], "count_all")])
+    twice = places.filter(pc.greater(places.column("count_all"), 1))
+    if twice.num_rows:
+        first = twice.slice(0, 1).to_pylist()[0]
+        place = f"{first['_topic']}-{first[TOPIC_PARTITION]} offset {first['_offset']}"
+        yield Problem(manifest.id, f"{twice.num_rows:,} rows twice, first {place}", replay)
+    spans = {(covered.at.topic, covered.at.partition): covered for covered in manifest.ranges}
+    bounds = [("_offset", "min"), ("_offset", "max")]
+    for part in rows.group_by(["_topic", TOPIC_PARTITION]).aggregate(bounds).to_pylist():
+        covered = spans.get((part["_topic"], part[TOPIC_PARTITION]))
+        if covered is None or part["_offset_min"] < covered.start or part["_offset_max"] >= covered.end:
+            place = f"{part['_topic']}-{part[TOPIC_PARTITION]} offsets {part['_offset_min']} to {part['_offset_max']}"
+            yield Problem(manifest.id, f"the table has rows of it from {place}, which it does not cover", replay)
+
+
+def rows_without_evidence(expected: Expected, ledger: Ledger, present: set[int], how: str) -> Iterator[Problem]:
+    """Manifests of this pipeline with rows in the table that do not count there; ``how`` they may have come."""
+    stray = present - ledger.evidence().keys()
+    for manifest_id in sorted(stray - expected.not_own(stray)):
+        what = f"{ledger.target} has rows of it, and does not say so: they were put there by hand{how}"
+        yield Problem(manifest_id, what, f"tidemark replay {ledger.pipeline_name} --manifest {manifest_id}")
+
+
+def unvouched_rows(ledger: Ledger, unvouched: Iterable[int], how: str) -> Iterator[Problem]:
+    """What ``MayBeRolledBack`` has seen; ``how`` it came to be, as the end of a sentence."""
+    for manifest_id in unvouched:
+        what = f"{ledger.target} has rows of manifest {manifest_id}, which this database does not know{how}"
+        yield Problem(None, what, f"tidemark db adopt {ledger.pipeline_name} --why TEXT")
