@@ -69,7 +69,7 @@ SHARED: Mapping[str, set[str]] = {
     "sinks/current_rows": {"sinks/aggregates"},
     "sinks/encoding": set(),
     "sinks/formats": {"sinks/encoding", "sinks/staging"},
-    "sinks/lake_tables": {"sinks/current_rows", "sinks/staging"},
+    "sinks/lake_tables": {"sinks/current_rows", "sinks/object_store", "sinks/staging"},
     "sinks/object_store": {"sinks/formats"},
     "sinks/staging": set(),
 }

@@ -12,8 +12,9 @@ import pytest
 from tidemark.errors import SinkRefused
 from tidemark.sinks.iceberg import merge_evidence
 from tidemark.sinks.iceberg.evidence import Evidence, _decoded, _encoded
-from tidemark.sinks.iceberg.merge_evidence import MergeCounts, merges_of, refuse_other_key, with_merge
+from tidemark.sinks.iceberg.merge_evidence import merges_of, refuse_other_key, with_merge
 from tidemark.sinks.iceberg.partitioning import Term
+from tidemark.sinks.lake_tables.merges import CountedMerge
 
 
 def test_what_is_written_is_read_back() -> None:
@@ -85,15 +86,15 @@ def test_what_became_of_the_rows_of_each_merge_is_read_back_and_takes_little_roo
     dice = random.Random(1)
     expected = {}
     for manifest_id in (7, 3, 900, 7):
-        expected[manifest_id] = MergeCounts(dice.randint(1, 9), *(dice.randint(0, 5_000) for _ in range(3)))
+        expected[manifest_id] = dice.randint(1, 9), CountedMerge(*(dice.randint(0, 5_000) for _ in range(3)))
     properties: dict[str, str] = {}
-    for manifest_id, counts in expected.items():
-        properties |= with_merge(table_with(properties), ["id"], manifest_id, counts)
+    for manifest_id, (attempt, counts) in expected.items():
+        properties |= with_merge(table_with(properties), ["id"], manifest_id, attempt, counts)
     assert merges_of(table_with(properties)) == expected
-    many = {number: MergeCounts(1, dice.randint(0, 5_000), dice.randint(0, 100)) for number in range(1, 10_001)}
+    many = {number: (1, CountedMerge(dice.randint(0, 5_000), dice.randint(0, 100))) for number in range(1, 10_001)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(merge_evidence, "merges_of", lambda _: many)
-        written = with_merge(table_with({}), ["id"], 10_001, MergeCounts(1))
+        written = with_merge(table_with({}), ["id"], 10_001, 1, CountedMerge())
     assert len(written[merge_evidence.MERGES]) < 60_000
 
 

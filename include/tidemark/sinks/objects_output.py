@@ -27,7 +27,7 @@ from tidemark.sinks.object_store.audit import differences_of_files
 from tidemark.sinks.object_store.leftovers import Leftover, leftovers
 from tidemark.sinks.object_store.published_files import changed, dead_letters_in, holds
 from tidemark.sinks.object_store.store_ledger import StoreLedger
-from tidemark.storage.base import Move
+from tidemark.storage.base import Move, ObjectStore
 
 
 class ObjectsOutput(TakesBack):
@@ -126,13 +126,17 @@ class ObjectsOutput(TakesBack):
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         """Tries what publishing needs: create only when absent, move, remove, with a name that readers skip."""
         del decode, transforms
-        key = f".doctor-{uuid4().hex}"
-        try:
-            self.store.put_if_absent(key, b"probe")
-            self.store.move(key, f"{key}-moved", len(b"probe"))
-        finally:
-            self.store.delete([key, f"{key}-moved"])
-        yield ok(self.name, "objects can be created once, moved and removed (tried)")
+        yield ok(self.name, try_moves(self.store, f".doctor-{uuid4().hex}"))
+
+
+def try_moves(store: ObjectStore, key: str) -> str:
+    """Do what publishing needs with an object of this key; what to tell of it."""
+    try:
+        store.put_if_absent(key, b"probe")
+        store.move(key, f"{key}-moved", len(b"probe"))
+    finally:
+        store.delete([key, f"{key}-moved"])
+    return "objects can be created once, moved and removed (tried)"
 
 
 def _digests_by_place(objects: Iterable[PublishedObject]) -> dict[tuple[str, str], Digest]:

@@ -1,17 +1,28 @@
 """Says where the row of a record is in a table of current rows, or that a newer one of its key took its place."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidemark.model.manifest import Publication
 from tidemark.model.receipt import ObjectKind
 from tidemark.sinks.base import Ledger
+from tidemark.sinks.column_names import IS_DELETED
+from tidemark.sinks.current_rows.columns import ATTEMPT
 from tidemark.sinks.located import Located, RecordStatus
 
 
 def standing_row(ledger: Ledger, key: Mapping[str, Any], attempt: int, *, is_deleted: bool) -> Located:
     what = "a row that marks its key as deleted" if is_deleted else "a row"
     return Located(ledger.name, attempt, RecordStatus.HELD, what, ObjectKind.DATA, ledger.target, dict(key))
+
+
+def newest_row(ledger: Ledger, key: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Located | None:
+    """Of the rows of one record that of the highest attempt: one of an earlier attempt, of another key, may stand
+    beside it. None of none."""
+    row = max(rows, key=lambda each: each[ATTEMPT] or 0, default=None)
+    if row is None:
+        return None
+    return standing_row(ledger, {name: row[name] for name in key}, row[ATTEMPT], is_deleted=row[IS_DELETED])
 
 
 def replaced_row(ledger: Ledger, published: Publication) -> Located:

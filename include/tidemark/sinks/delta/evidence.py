@@ -6,30 +6,19 @@ that wrote it: the version of the table, which no other commit ever gets. Compac
 leave it alone; without it the target went back, and a person decides.
 """
 
-import json
 import zlib
-from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import BinaryIO, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidemark.model.receipt import MALFORMED
+from tidemark.sinks.lake_tables.merges import CountedMerge, packed, steps_of, unpacked
 
 _FOOTER: Final = b"tidemark.evidence"
-
-
-@dataclass(frozen=True)
-class CountedMerge:
-    """Of the rows of an attempt, ``superseded`` ones had a newer row of their key in the manifest, and ``stale`` ones
-    in the table. ``left`` are rows of earlier attempts that this one did not make, and that stay."""
-
-    superseded: int = 0
-    stale: int = 0
-    left: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,18 +53,14 @@ class TableEvidence:
 
 
 def _encoded(evidence: TableEvidence) -> str:
-    """Ids as steps, which are mostly 1 as attempts are: so a manifest takes less than a byte, and one that was merged a
-    few more."""
     ids = sorted(evidence.attempts)
-    steps = [after - before for before, after in pairwise([0, *ids])]
     attempts = [evidence.attempts[manifest_id] for manifest_id in ids]
     merges = [astuple(evidence.merges[manifest_id]) for manifest_id in ids] if evidence.merges else []
-    content = [evidence.number, steps, attempts, *zip(*merges, strict=True)]
-    return b64encode(zlib.compress(json.dumps(content).encode())).decode()
+    return packed([evidence.number, steps_of(ids), attempts, *zip(*merges, strict=True)])
 
 
 def _decoded(text: str) -> TableEvidence:
-    number, steps, attempts, *merges = json.loads(zlib.decompress(b64decode(text)))
+    number, steps, attempts, *merges = unpacked(text)
     ids = list(accumulate(steps))
     counts = (CountedMerge(*row) for row in zip(*merges, strict=True))
     of_merges = dict(zip(ids, counts, strict=True)) if merges else {}

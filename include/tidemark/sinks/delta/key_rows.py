@@ -7,7 +7,7 @@ win. A bucket where none wins stays as it is. One bucket at a time is at work, a
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
 
@@ -15,21 +15,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from tidemark.model.manifest import Counts, Manifest, Publication
+from tidemark.model.manifest import Manifest, Publication
 from tidemark.model.offsets import TopicPartition
 from tidemark.model.problem import Problem
-from tidemark.model.receipt import Receipt
 from tidemark.positions import positions
 from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.column_names import IS_DELETED, MANIFEST_ID, TOPIC_PARTITION
 from tidemark.sinks.current_rows.audit import differences_of_current_rows
 from tidemark.sinks.current_rows.columns import ATTEMPT
-from tidemark.sinks.current_rows.located import replaced_row, standing_row
+from tidemark.sinks.current_rows.located import newest_row
 from tidemark.sinks.current_rows.merge import KeyedRows, Merge, Merged
 from tidemark.sinks.current_rows.standing_rows import StandingRows
 from tidemark.sinks.delta.buckets import BUCKET
 from tidemark.sinks.delta.columns import arrow_columns
-from tidemark.sinks.delta.evidence import CountedMerge, TableEvidence
+from tidemark.sinks.delta.evidence import TableEvidence
 from tidemark.sinks.delta.files import (
     TableFile,
     add_action,
@@ -42,6 +41,7 @@ from tidemark.sinks.delta.files import (
 from tidemark.sinks.delta.properties import BUCKETS, KEY, refuse_other_property
 from tidemark.sinks.delta.published_rows import Action, PublishedRows, StagedAttempt, TableChanges
 from tidemark.sinks.delta.writer import bucket_of
+from tidemark.sinks.lake_tables.merges import CountedMerge
 from tidemark.sinks.located import Located
 from tidemark.sinks.staging.held_rows import GROUP_ROWS, TASK_BYTES
 from tidemark.sinks.staging.staged_parquet import StagedParquet
@@ -60,7 +60,6 @@ class _Bucket:
 
 
 class KeyRows(PublishedRows):
-    keyed = True
     partition = BUCKET
     evidence_value = -1  # buckets begin with 0
 
@@ -183,12 +182,6 @@ class KeyRows(PublishedRows):
                     return False
         return True
 
-    def counts(self, evidence: TableEvidence, receipt: Receipt, counts: Counts) -> Counts:
-        merge = evidence.merges.get(receipt.manifest_id)
-        if merge is None or evidence.attempts.get(receipt.manifest_id) != receipt.attempt:
-            return counts
-        return replace(counts, superseded=merge.superseded, stale=merge.stale)
-
     def differences(self, table: DeltaTable, expected: Expected, ledger: Ledger, *, deep: bool) -> Iterator[Problem]:
         files = self.files(table)
         missing = missing_file(dict(self.store.list()), files)
@@ -205,21 +198,13 @@ class KeyRows(PublishedRows):
         self, table: DeltaTable, ledger: Ledger, manifest: Manifest, published: Publication, at: TopicPartition,
         offset: int,
     ) -> Located | None:  # fmt: skip
-        """The row of the highest attempt: one of an earlier attempt, of another key, may stand beside it."""
         del published
         place = {MANIFEST_ID: manifest.id, "_topic": at.topic, TOPIC_PARTITION: at.partition, "_offset": offset}
         of_table = arrow_columns(table)
         names = dict.fromkeys([*place, *self._key, ATTEMPT, IS_DELETED])
         columns = pa.schema([of_table.field(name) for name in names])
         rows = rows_at(self.store, self.files(table), place, columns, self.partition)
-        if not rows:
-            return None
-        row = max(rows, key=lambda each: each[ATTEMPT] or 0)
-        key = {name: row[name] for name in self._key}
-        return standing_row(ledger, key, row[ATTEMPT], is_deleted=row[IS_DELETED])
-
-    def replaced_by(self, ledger: Ledger, published: Publication) -> Located | None:
-        return replaced_row(ledger, published)
+        return newest_row(ledger, self._key, rows)
 
 
 class _Rewrite:

@@ -32,7 +32,6 @@ from tidemark.storage.base import Move
 
 
 class ManifestRows(PublishedRows):
-    keyed = False
     partition = MANIFEST_ID
     evidence_value = 0  # ids of manifests begin with 1
 

@@ -9,13 +9,14 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-from tidemark.model.manifest import Counts, Manifest, Publication
+from tidemark.model.manifest import Manifest, Publication
 from tidemark.model.offsets import TopicPartition
 from tidemark.model.problem import Problem
-from tidemark.model.receipt import PublishedObject, Receipt
+from tidemark.model.receipt import PublishedObject
 from tidemark.sinks.base import Expected, Ledger
-from tidemark.sinks.delta.evidence import CountedMerge, TableEvidence
+from tidemark.sinks.delta.evidence import TableEvidence
 from tidemark.sinks.delta.files import TableFile, files_of
+from tidemark.sinks.lake_tables.merges import CountedMerge
 from tidemark.sinks.located import Located
 from tidemark.storage.base import Move, ObjectStore
 
@@ -44,9 +45,8 @@ class TableChanges:
 
 class PublishedRows(ABC):
     """The rows of one table. ``partition`` is the column that it is partitioned by, and ``evidence_value`` the value of
-    it that no row has. ``keyed``: whether rows have a version, by which the newest of each key stands."""
+    it that no row has."""
 
-    keyed: ClassVar[bool]
     partition: ClassVar[str]
     evidence_value: ClassVar[int]
 
@@ -95,11 +95,6 @@ class PublishedRows(ABC):
     def same(self, table: DeltaTable, now: StagedAttempt, columns: pa.Schema) -> bool:
         """Whether the table has all rows of an attempt that is staged; they have ``columns``."""
 
-    def counts(self, evidence: TableEvidence, receipt: Receipt, counts: Counts) -> Counts:
-        """The counts of an attempt, with what became of its rows in the table."""
-        del evidence, receipt
-        return counts
-
     @abstractmethod
     def differences(self, table: DeltaTable, expected: Expected, ledger: Ledger, *, deep: bool) -> Iterator[Problem]:
         """The rows of published manifests that are missing, or too many; ``deep`` reads every row."""
@@ -110,8 +105,3 @@ class PublishedRows(ABC):
         offset: int,
     ) -> Located | None:  # fmt: skip
         """The row of a record; None when the table has none."""
-
-    def replaced_by(self, ledger: Ledger, published: Publication) -> Located | None:
-        """What took the place of a row that the table does not have; None when nothing may have."""
-        del ledger, published
-        return None

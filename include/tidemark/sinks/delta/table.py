@@ -5,10 +5,9 @@ meanwhile, or rewritten the files that this one takes out. So each try is built 
 refused when the next version is there already. Then everything begins again.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -17,7 +16,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
 from tidemark.connections import Lookup
-from tidemark.errors import LakeConflict, SinkRefused, TidemarkError, Unavailable, WorkFailed
+from tidemark.errors import LakeConflict, SinkRefused, TidemarkError, WorkFailed
 from tidemark.failpoints import failpoint
 from tidemark.sinks.base import Fence
 from tidemark.sinks.delta.client import DeltaClient
@@ -36,47 +35,43 @@ from tidemark.sinks.delta.manifest_rows import ManifestRows
 from tidemark.sinks.delta.published_rows import PublishedRows, StagedAttempt, TableChanges
 from tidemark.sinks.delta.refusals import refuse_unfit
 from tidemark.sinks.delta.settings import Settings
-from tidemark.sinks.lake_tables.refusals import fenced_by_a_higher, fenced_by_its_number, no_columns, no_table
+from tidemark.sinks.lake_tables.refusals import fenced_by_a_higher, fenced_by_its_number, no_columns
+from tidemark.sinks.lake_tables.table import LakeTable
 from tidemark.storage.base import ObjectStore
-
-TRIES: Final = 20  # of a commit, while others commit to the same table
-PAUSE_S: Final = 0.2  # after a refused commit; grows with each try
 
 Changing = Callable[[DeltaTable, TableEvidence], tuple[TableChanges, TableEvidence]]
 
 
-class DeltaTarget:
+class DeltaTarget(LakeTable[DeltaTable]):
     """The table, and the store of its location."""
 
     def __init__(self, pipeline_name: str, settings: Settings, store: ObjectStore, lookup: Lookup) -> None:
-        self.pipeline_name = pipeline_name
+        super().__init__(pipeline_name, settings.name, settings.location, keyed=bool(settings.key))
         self.store = store
         self.rows = _rows(settings, store)
         self._settings = settings
         self._client = DeltaClient(settings, store, lookup)
-        # Of the attempt that is prepared, when rows have a version: topic, partition and log generation of each range.
-        self.generations: list[tuple[str, int, int]] = []
         self._known: tuple[str, TableEvidence] | None = None
-
-    def context(self, **more: object) -> dict[str, Any]:
-        return {"pipeline": self.pipeline_name, "sink": self._settings.name, "table": self._settings.location, **more}
 
     # the table as it is
 
     def load(self) -> DeltaTable | None:
-        """The newest state of the table; None when it is not there. Raises ``SinkRefused`` for a table with which rows
-        and evidence would not stay exact."""
+        """Raises ``SinkRefused`` for a table with which rows and evidence would not stay exact."""
         table = self._client.load(self.context())
         if table is not None:
             refuse_unfit(table, self.context())
             refuse_other_partitioning(table, self.rows.partition, self.context())
         return table
 
-    def loaded(self) -> DeltaTable:
-        table = self.load()
-        if table is None:
-            raise no_table(self.context())
-        return table
+    def store_of(self, table: DeltaTable) -> ObjectStore:
+        del table
+        return self.store
+
+    def store_if_known(self) -> ObjectStore:
+        return self.store
+
+    def attempts(self) -> Mapping[int, int]:
+        return self.evidence().attempts
 
     def evidence(self) -> TableEvidence:
         table = self.load()
@@ -102,10 +97,6 @@ class DeltaTarget:
     # its columns
 
     def check(self, columns: pa.Schema, *, change: bool = True) -> DeltaTable | None:
-        """The table with all ``columns``; creates it and what it lacks. Raises ``SinkRefused`` when it cannot be used.
-
-        Without ``change`` nothing is created, and None means that an attempt would create the table.
-        """
         wanted = schema_for(self.rows.columns(columns), self.context())
         table = self.load()
         if table is None and self._settings.auto_create:
@@ -129,27 +120,18 @@ class DeltaTarget:
 
     def _extended(self, table: DeltaTable, wanted: Any) -> DeltaTable:
         """Add the columns that are missing; when another slice did it at the same time, what it left out."""
-        for number in range(1, TRIES + 1):
-            missing = missing_columns(table, wanted)
-            if not missing:
-                return table
-            try:
-                table.alter.add_columns(missing)
-            except (DeltaError, OSError):
-                if number == TRIES:
-                    break
-                time.sleep(PAUSE_S * number)
+        for _ in self.tries():
+            with suppress(DeltaError, OSError):
+                table.alter.add_columns(missing_columns(table, wanted))
             table = self.loaded()
-        raise self._busy()
+            if not missing_columns(table, wanted):
+                break
+        return table
 
     # the commit
 
     def publish(self, publishing: StagedAttempt, about: Mapping[str, str], fence: Fence) -> None:
-        """Make the files of an attempt the rows of its manifest, in one commit.
-
-        Raises ``Fenced`` when a higher attempt has its rows in the table, or another one of the same number, and what
-        ``fence`` raises.
-        """
+        """Make the files of an attempt the rows of its manifest, in one commit (``LakeTableOutput.commit``)."""
         manifest_id, attempt = publishing.manifest_id, publishing.attempt
         context = self.context(manifest=manifest_id, attempt=attempt)
 
@@ -183,7 +165,7 @@ class DeltaTarget:
             )
 
     def fence(self) -> None:
-        """Commit the evidence again: what was built on an older version of the table is refused from now on."""
+        """Commits the evidence again."""
         if self.load() is not None:
             self._commit(lambda _, evidence: (TableChanges([], {}), evidence), [], {}, lambda: None)
 
@@ -198,7 +180,7 @@ class DeltaTarget:
         """Commit what ``changing`` makes of the table and its evidence, however often others commit first."""
         context = self.context(**more)
         position = 0
-        for number in range(1, TRIES + 1):
+        for _ in self.tries(**more):
             table = self.loaded()
             evidence, told = self.evidence_of(table)
             if evidence.number < position:
@@ -208,8 +190,7 @@ class DeltaTarget:
             added = self._added(after, table)
             removed = [file.removed(self.rows.partition) for file in told]
             actions = [*changes.actions, *removed, added]
-            merge = changes.merge
-            counts = {f"tidemark.{name}": str(count) for name, count in vars(merge).items()} if merge else {}
+            counts = changes.merge.about() if changes.merge else {}
             properties = CommitProperties({**about, **counts}, max_commit_retries=0, app_transactions=transactions)
             version = table.version() + 1
             fence()
@@ -223,11 +204,10 @@ class DeltaTarget:
                 if not self._has_landed(version, added.path, error, context):
                     with suppress(TidemarkError):  # what stays does no harm: no version names it
                         self.store.delete([*changes.own, added.path])
-                    time.sleep(PAUSE_S * number)
                     continue
             self.store.sync([f"_delta_log/{version:020}.json"])
-            return changes
-        raise self._busy(**more)
+            break
+        return changes
 
     def _added(self, evidence: TableEvidence, table: DeltaTable) -> AddAction:
         """Write a file with the evidence; what the log says of it."""
@@ -257,13 +237,6 @@ class DeltaTarget:
             "another program restored an older version of the table while this commit was tried",
             next_step="nothing was published; tidemark retry {pipeline} says how to go on",
             **context,
-        )
-
-    def _busy(self, **more: object) -> Unavailable:
-        return Unavailable(
-            f"others committed to the table {TRIES} times while this commit was tried",
-            next_step="nothing was published; wait for what writes to the table, then: tidemark retry {pipeline}",
-            **self.context(**more),
         )
 
 

@@ -23,8 +23,6 @@ from tidemark.sinks.located import Located, RecordStatus
 
 
 class AllRows(TableRows):
-    keyed = False
-
     def refuse(self, table: Table, context: Mapping[str, Any]) -> None:
         refuse_other_key(table, (), context)
 

@@ -9,18 +9,16 @@ A manifest that was ever published keeps its entry. What a rollback took away lo
 publication: rows of an earlier attempt may be in the table again, and nobody vouches for them.
 """
 
-import json
-import zlib
-from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from tidemark.sinks.iceberg.history import main_with_expired, newest_shown
+from tidemark.sinks.lake_tables.merges import packed, steps_of, unpacked
 from tidemark.sinks.lake_tables.output import DIGEST
 
 MANIFESTS: Final = "tidemark.manifests"  # a property of the table
@@ -128,18 +126,17 @@ def _kept(metadata: TableMetadata, ever: Mapping[int, Entry]) -> int | None:
 
 def _encoded(entries: Mapping[int, Entry], unsure: int | None) -> str:
     rows = sorted((manifest_id, *entry) for manifest_id, entry in entries.items())
-    columns: list[list[int]] = [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
-    steps = [columns[0][:1] + [after - before for before, after in zip(columns[0], columns[0][1:], strict=False)]]
+    ids, attempts, numbers = [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
     # Manifests are mostly published in the order of their ids, so these differences are mostly equal as well.
-    ahead = [number - position for position, number in enumerate(columns[2])]
-    return b64encode(zlib.compress(json.dumps([*steps, columns[1], ahead, unsure]).encode())).decode()
+    ahead = [number - position for position, number in enumerate(numbers)]
+    return packed([steps_of(ids), attempts, ahead, unsure])
 
 
 def _decoded(text: str | None) -> tuple[dict[int, Entry], int | None]:
     """The entries, and up to which id others may be missing; earlier versions have written no such id."""
     if text is None:
         return {}, None
-    content: Any = json.loads(zlib.decompress(b64decode(text)))
+    content = unpacked(text)
     entries: dict[int, Entry] = {}
     manifest_id = 0
     for position, (step, attempt, ahead) in enumerate(zip(*content[:3], strict=True)):

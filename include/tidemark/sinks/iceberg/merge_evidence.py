@@ -5,50 +5,36 @@
 """
 
 import json
-import zlib
-from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
-from itertools import accumulate, pairwise
+from dataclasses import astuple
+from itertools import accumulate
 from typing import Any, Final
 
 from pyiceberg.table import Table
 
 from tidemark.errors import SinkRefused
 from tidemark.sinks.iceberg.evidence import MANIFESTS
+from tidemark.sinks.lake_tables.merges import CountedMerge, packed, steps_of, unpacked
 
 KEY: Final = "tidemark.key"
 MERGES: Final = "tidemark.merges"
 
 
-@dataclass(frozen=True)
-class MergeCounts:
-    """Of the rows of an attempt, ``superseded`` ones had a newer row of their key in the manifest, and ``stale`` ones
-    in the table. ``left`` are rows of earlier attempts that this one did not make, and that stay."""
-
-    attempt: int
-    superseded: int = 0
-    stale: int = 0
-    left: int = 0
-
-
-def merges_of(table: Table) -> dict[int, MergeCounts]:
-    """The counts of each manifest."""
+def merges_of(table: Table) -> dict[int, tuple[int, CountedMerge]]:
+    """Of each manifest the attempt, and what became of its rows."""
     text = table.metadata.properties.get(MERGES)
     if text is None:
         return {}
-    steps, *columns = json.loads(zlib.decompress(b64decode(text)))
-    counts = (MergeCounts(*row) for row in zip(*columns, strict=True))
-    return dict(zip(accumulate(steps), counts, strict=True))
+    steps, *columns = unpacked(text)
+    merges = ((attempt, CountedMerge(*counts)) for attempt, *counts in zip(*columns, strict=True))
+    return dict(zip(accumulate(steps), merges, strict=True))
 
 
-def with_merge(table: Table, key: Sequence[str], manifest_id: int, counts: MergeCounts) -> dict[str, str]:
+def with_merge(table: Table, key: Sequence[str], manifest_id: int, attempt: int, merge: CountedMerge) -> dict[str, str]:
     """The properties after one more merge."""
-    merges = sorted({**merges_of(table), manifest_id: counts}.items())
-    ids = [0, *(of_manifest for of_manifest, _ in merges)]
-    steps = [after - before for before, after in pairwise(ids)]
-    content = [steps, *zip(*(astuple(of_manifest) for _, of_manifest in merges), strict=True)]
-    return {KEY: json.dumps(list(key)), MERGES: b64encode(zlib.compress(json.dumps(content).encode())).decode()}
+    merges = dict(sorted({**merges_of(table), manifest_id: (attempt, merge)}.items()))
+    rows = [(of, *astuple(counts)) for of, counts in merges.values()]
+    return {KEY: json.dumps(list(key)), MERGES: packed([steps_of([*merges]), *zip(*rows, strict=True)])}
 
 
 def refuse_other_key(table: Table, key: Sequence[str], context: Mapping[str, Any]) -> None:

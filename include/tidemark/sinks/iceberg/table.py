@@ -7,7 +7,6 @@ and the catalog accepts it only while that is the newest. Afterwards the table i
 
 import json
 import logging
-import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -38,14 +37,15 @@ from tidemark.sinks.iceberg.evidence import (
 )
 from tidemark.sinks.iceberg.files import highest_manifest, keys_added_by, named_keys
 from tidemark.sinks.iceberg.settings import Settings
+from tidemark.sinks.iceberg.staged import root_of
 from tidemark.sinks.iceberg.table_rows import Publishing, TableRows
 from tidemark.sinks.iceberg.upsert import CurrentRows
 from tidemark.sinks.lake_tables.output import DIGEST
-from tidemark.sinks.lake_tables.refusals import fenced_by_a_higher, fenced_by_its_number, no_columns, no_table
-from tidemark.storage.base import is_s3
+from tidemark.sinks.lake_tables.refusals import fenced_by_a_higher, fenced_by_its_number, no_columns
+from tidemark.sinks.lake_tables.table import LakeTable
+from tidemark.storage.base import ObjectStore, is_s3
+from tidemark.storage.open import open_store
 
-TRIES: Final = 20  # of a commit, while others commit to the same table
-PAUSE_S: Final = 0.2  # after a refused commit; grows with each try
 NEW_TABLE: Final = {  # properties of tables that we create
     "format-version": "2",
     "commit.manifest-merge.enabled": "true",
@@ -63,20 +63,17 @@ class Claim:
     identity: str
 
 
-class IcebergTarget:
+class IcebergTarget(LakeTable[Table]):
     """One table as one sink of a pipeline sees it; the catalog is opened when it is needed first."""
 
     def __init__(self, pipeline_name: str, settings: Settings, lookup: Lookup) -> None:
-        self.pipeline_name = pipeline_name
+        super().__init__(pipeline_name, settings.name, settings.table, keyed=bool(settings.key))
         self.rows: TableRows = CurrentRows(settings.key, settings.order_by) if settings.key else AllRows()
         self._settings = settings
         self._lookup = lookup
         self._opened: OpenCatalog | None = None
         self._known: tuple[object, Evidence] | None = None
         self._namespace, _, self._name = settings.table.rpartition(".")
-
-    def context(self, **more: object) -> dict[str, Any]:
-        return {"pipeline": self.pipeline_name, "sink": self._settings.name, "table": self._settings.table, **more}
 
     @contextmanager
     def _catalog(self, **more: object) -> Iterator[OpenCatalog]:
@@ -191,18 +188,21 @@ class IcebergTarget:
     # the table as it is
 
     def load(self) -> Table | None:
-        """The newest state of the table; None when the catalog does not know it."""
         with self._catalog() as opened:
             try:
                 return opened.catalog.load_table(self._settings.table)
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
 
-    def loaded(self) -> Table:
-        table = self.load()
-        if table is None:
-            raise no_table(self.context())
-        return table
+    def store_of(self, table: Table) -> ObjectStore:
+        root = root_of(table.location())
+        if "://" in root and not root.startswith("s3://"):
+            raise SinkRefused(
+                f"the table lies at {table.location()}, and tables are written in folders and in s3:// only",
+                next_step="create it in another location",
+                **self.context(),
+            )
+        return open_store(root, self._settings.store_settings(), self._lookup)
 
     @contextmanager
     def reading(self, **more: object) -> Iterator[Table]:
@@ -218,6 +218,9 @@ class IcebergTarget:
         with self._catalog() as opened:
             opened.try_write(str(self._settings.warehouse))
         return ", and metadata can be written (tried)"
+
+    def attempts(self) -> Mapping[int, int]:
+        return self.evidence().attempts
 
     def evidence(self) -> Evidence:
         table = self.load()
@@ -235,10 +238,6 @@ class IcebergTarget:
     # its columns
 
     def check(self, columns: pa.Schema, *, change: bool = True) -> Table | None:
-        """The table with all ``columns``; creates it and what it lacks. Raises ``SinkRefused`` when it cannot be used.
-
-        Without ``change`` nothing is created, and None means that an attempt would create the table.
-        """
         with self._catalog():
             wanted = schema_for(columns)
         table = self.load()
@@ -275,18 +274,17 @@ class IcebergTarget:
 
     def _extended(self, table: Table, missing: Sequence[Any]) -> Table:
         """Add columns; when another slice did it at the same time, what it left out."""
-        for number in range(1, TRIES + 1):
+        for _ in self.tries():
             with self._catalog(), suppress(CommitFailedException):
                 if missing:
                     with table.update_schema() as update:
                         for field in missing:
                             update.add_column(field.name, field.field_type)
-                return self.loaded()
-            time.sleep(PAUSE_S * number)
+                break
             table = self.loaded()
             existing = {field.name for field in table.schema().fields}
             missing = [field for field in missing if field.name not in existing]
-        raise self._busy()
+        return self.loaded()
 
     # the commit
 
@@ -298,12 +296,9 @@ class IcebergTarget:
         summary: Mapping[str, str],
         fence: Fence,
     ) -> None:
-        """Make the ``staged`` files, sizes by key, the rows of the manifest, in one snapshot; may be repeated.
-
-        Raises ``Fenced`` when a higher attempt has its rows in the table, or another one of the same number, and what
-        ``fence`` raises.
-        """
-        for number in range(1, TRIES + 1):
+        """Make the ``staged`` files, sizes by key, the rows of the manifest, in one snapshot; may be repeated
+        (``LakeTableOutput.commit``)."""
+        for _ in self.tries(manifest=manifest_id, attempt=attempt):
             table = self.loaded()
             evidence = self.evidence_of(table)
             newest = evidence.attempts.get(manifest_id, 0)
@@ -331,8 +326,6 @@ class IcebergTarget:
                 return
             with self._catalog(manifest=manifest_id, attempt=attempt):
                 self.rows.withdraw(table, change.files)
-            time.sleep(PAUSE_S * number)
-        raise self._busy(manifest=manifest_id, attempt=attempt)
 
     def _landed(self, manifest_id: int, attempt: int, digest: str) -> bool:
         """Whether a commit without a clear answer was done."""
@@ -349,8 +342,8 @@ class IcebergTarget:
         return True
 
     def fence(self) -> None:
-        """Commit a snapshot without rows: what was built on an older state of the table is refused from now on."""
-        for number in range(1, TRIES + 1):
+        """Commits a snapshot without rows."""
+        for _ in self.tries():
             table = self.load()
             if table is None:
                 return
@@ -358,8 +351,6 @@ class IcebergTarget:
                 change = SnapshotChange(table, {"tidemark.fence": str(uuid4())})
             if self._commit(change, lambda change=change: change.is_on_main(self.loaded())):  # type: ignore[misc]
                 return
-            time.sleep(PAUSE_S * number)
-        raise self._busy()
 
     def _commit(self, change: SnapshotChange, landed: Callable[[], bool]) -> bool:
         """Whether the change was committed; false when others committed first. Without an answer the table tells."""
@@ -374,13 +365,6 @@ class IcebergTarget:
             raise
         return True
 
-    def _busy(self, **more: object) -> Unavailable:
-        return Unavailable(
-            f"others committed to the table {TRIES} times while this commit was tried",
-            next_step="nothing was published; wait for what writes to the table, then: tidemark retry {pipeline}",
-            **self.context(**more),
-        )
-
     def named(self, table: Table, manifest_id: int, attempt: int, staged: Collection[str]) -> set[str]:
         """Those of the files an attempt has staged, by key, that a snapshot names: of main, a branch or a tag.
 
@@ -393,7 +377,7 @@ class IcebergTarget:
         evidence = self.evidence_of(table)
         wanted = {MANIFEST: str(manifest_id), ATTEMPT: str(attempt)}
         adding = [snapshot for snapshot in table.metadata.snapshots if wanted.items() <= summary_of(snapshot).items()]
-        if adding and self.rows.keyed:
+        if adding and self.keyed:
             with self._catalog(manifest=manifest_id, attempt=attempt):
                 added = set(staged) & keys_added_by(table, adding[0])
                 return added | named_keys(table, set(staged) - added)

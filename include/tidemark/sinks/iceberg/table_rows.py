@@ -3,12 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from tidemark.model.manifest import Counts, Manifest, Publication
+from tidemark.model.manifest import Manifest, Publication
 from tidemark.model.offsets import TopicPartition
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import PublishedObject, Receipt
@@ -32,10 +32,6 @@ class Publishing:
 
 
 class TableRows(ABC):
-    """``keyed``: whether rows have a version, by which the newest of each key stands."""
-
-    keyed: ClassVar[bool]
-
     @abstractmethod
     def refuse(self, table: Table, context: Mapping[str, Any]) -> None:
         """Raise ``SinkRefused`` for a table that cannot hold such rows."""
@@ -51,11 +47,6 @@ class TableRows(ABC):
     def same(self, table: Table, now: Receipt, parts: Sequence[PublishedObject], columns: pa.Schema) -> bool:
         """Whether the table has all rows of ``now``, which is staged; ``parts`` are its files, with ``columns``."""
 
-    def counts(self, table: Table, receipt: Receipt, counts: Counts) -> Counts:
-        """The counts of an attempt, with what became of its rows in the table."""
-        del table, receipt
-        return counts
-
     @abstractmethod
     def named_files(self, table: Table) -> list[NamedFile]:
         """The files with all rows that the table shows; raises ``SinkRefused`` when files alone do not say it."""
@@ -69,8 +60,3 @@ class TableRows(ABC):
         self, table: Table, ledger: Ledger, manifest: Manifest, published: Publication, at: TopicPartition, offset: int
     ) -> Located | None:
         """The row of a record; None when the table has none."""
-
-    def replaced_by(self, ledger: Ledger, published: Publication) -> Located | None:
-        """What took the place of a row that the table does not have; None when nothing may have."""
-        del ledger, published
-        return None

@@ -7,7 +7,7 @@ that adds the files; a file of which every row has lost is not added, or leaves 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from tidemark.errors import SinkRefused, TidemarkError
-from tidemark.model.manifest import Counts, Manifest, Publication
+from tidemark.model.manifest import Manifest, Publication
 from tidemark.model.offsets import TopicPartition
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import PublishedObject, Receipt
@@ -29,12 +29,12 @@ from tidemark.sinks.capabilities import NamedFile
 from tidemark.sinks.column_names import IS_DELETED, MANIFEST_ID
 from tidemark.sinks.current_rows.audit import differences_of_current_rows
 from tidemark.sinks.current_rows.columns import ATTEMPT
-from tidemark.sinks.current_rows.located import replaced_row, standing_row
+from tidemark.sinks.current_rows.located import newest_row
 from tidemark.sinks.current_rows.merge import KeyedRows, Merge
 from tidemark.sinks.current_rows.standing_rows import StandingRows
 from tidemark.sinks.iceberg.change import FileChanges
 from tidemark.sinks.iceberg.files import rows_at, staged_files, tasks_of, tasks_of_manifest
-from tidemark.sinks.iceberg.merge_evidence import MergeCounts, merges_of, refuse_other_key, with_merge
+from tidemark.sinks.iceberg.merge_evidence import refuse_other_key, with_merge
 from tidemark.sinks.iceberg.position_deletes import (
     DeletedRows,
     deleted_positions,
@@ -44,6 +44,7 @@ from tidemark.sinks.iceberg.position_deletes import (
 )
 from tidemark.sinks.iceberg.staged import data_folder
 from tidemark.sinks.iceberg.table_rows import Publishing, TableRows
+from tidemark.sinks.lake_tables.merges import CountedMerge
 from tidemark.sinks.located import Located
 
 R = TypeVar("R")
@@ -62,8 +63,6 @@ class _Losers:
 
 
 class CurrentRows(TableRows):
-    keyed = True
-
     def __init__(self, key: Sequence[str], order_by: str | None) -> None:
         self._key = key
         self._order_by = order_by
@@ -97,21 +96,15 @@ class CurrentRows(TableRows):
             if len(lost) < file.record_count:
                 put_in.append(file)
                 losers.deleted += [DeletedRows(file, lost)] if len(lost) else []
-        counts = MergeCounts(
-            publishing.attempt, merged.superseded, merged.stale, _left(table, publishing, losers.positions)
-        )
+        merge_counts = CountedMerge(merged.superseded, merged.stale, _left(table, publishing, losers.positions))
         folder = data_folder(publishing.manifest_id, publishing.attempt)
         return FileChanges(
             put_in,
             losers.taken_out,
             write_deletes(table, folder, losers.deleted),
             losers.undone,
-            summary={
-                "tidemark.superseded": str(counts.superseded),
-                "tidemark.stale": str(counts.stale),
-                "tidemark.left": str(counts.left),
-            },
-            properties=with_merge(table, self._key, publishing.manifest_id, counts),
+            summary=merge_counts.about(),
+            properties=with_merge(table, self._key, publishing.manifest_id, publishing.attempt, merge_counts),
         )
 
     def withdraw(self, table: Table, changes: FileChanges) -> None:
@@ -156,12 +149,6 @@ class CurrentRows(TableRows):
             self._read(table, merge, staged, _tasks_beside(table, staged))
             return merge.lacking() == 0
 
-    def counts(self, table: Table, receipt: Receipt, counts: Counts) -> Counts:
-        merge = merges_of(table).get(receipt.manifest_id)
-        if merge is None or merge.attempt != receipt.attempt:
-            return counts
-        return replace(counts, superseded=merge.superseded, stale=merge.stale)
-
     def named_files(self, table: Table) -> list[NamedFile]:
         raise SinkRefused(
             f"the table {'.'.join(table.name())} has one row for each key, and its files hold the rows that were "
@@ -178,17 +165,9 @@ class CurrentRows(TableRows):
     def located(
         self, table: Table, ledger: Ledger, manifest: Manifest, published: Publication, at: TopicPartition, offset: int
     ) -> Located | None:
-        """The row of the highest attempt: one of an earlier attempt, of another key, may stand beside it."""
         del published
         rows = rows_at(table, manifest.id, at, offset, [*self._key, ATTEMPT, IS_DELETED])
-        if not rows:
-            return None
-        row = max(rows, key=lambda each: each[ATTEMPT] or 0)
-        key = {name: row[name] for name in self._key}
-        return standing_row(ledger, key, row[ATTEMPT], is_deleted=row[IS_DELETED])
-
-    def replaced_by(self, ledger: Ledger, published: Publication) -> Located | None:
-        return replaced_row(ledger, published)
+        return newest_row(ledger, self._key, rows)
 
 
 def _tasks_beside(table: Table, staged: Sequence[DataFile]) -> list[FileScanTask]:

@@ -2,16 +2,29 @@
 
 import json
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from tidemark.model.manifest import Manifest, Publication
-from tidemark.model.offsets import TopicPartition, range_from
-from tidemark.model.receipt import Receipt
-from tidemark.sinks.base import Record, WriteMode
+import pyarrow as pa
+
+from tidemark.failpoints import failpoint
+from tidemark.model.manifest import Counts, Manifest, Publication
+from tidemark.model.offsets import Range, TopicPartition, range_from
+from tidemark.model.order import TransformOrder
+from tidemark.model.receipt import ObjectKind, Receipt
+from tidemark.paths import RecordName, staging_folder
+from tidemark.sinks.base import Fence, Mark, Record, Work, WriteMode
 from tidemark.sinks.capabilities import KeepsDeadLetterFiles, MayBeRolledBack, NamesFiles
+from tidemark.sinks.current_rows.located import replaced_row
 from tidemark.sinks.lake_tables.ledger import LakeTableLedger
+from tidemark.sinks.lake_tables.merges import CountedMerge
+from tidemark.sinks.lake_tables.refusals import fenced_by_its_number, no_table
 from tidemark.sinks.located import Located, RecordStatus
+from tidemark.sinks.object_store.published_files import changed
+from tidemark.sinks.object_store.record_files import record_in
+from tidemark.sinks.table_columns import stored_columns
+from tidemark.storage.base import Move, ObjectStore
 
 DIGEST: Final = "tidemark.digest"
 
@@ -23,17 +36,112 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
 
     def __init__(self, ledger: LakeTableLedger) -> None:
         super().__init__(ledger.pipeline_name, ledger.name)
+        self.table = ledger.table
         self._ledger = ledger
+        self._columns = pa.schema([])
+
+    def exists(self) -> bool:
+        return self.table.load() is not None
+
+    def dead_letter_store(self) -> ObjectStore:
+        store = self.table.store_if_known()
+        if store is None:
+            raise FileNotFoundError(f"{self._ledger.target} does not exist")
+        return store
+
+    def prepare(self, work: Work) -> None:
+        """Checks, or creates, the table and its columns, and notes that the attempt stages."""
+        self._columns = self._stored_columns(work.decode, work.transforms)
+        self.table.generations = work.generations() if self.table.keyed else []
+        store = self.table.store_of(self.table.check(self._columns))
+        store.put(f"{staging_folder(work.manifest_id, work.attempt)}/open", b"")
+
+    def _stored_columns(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> pa.Schema:
+        return stored_columns(decode, transforms, keyed=self.table.keyed)
+
+    def put(self, receipt: Receipt, record: Record, fence: Fence, mark: Mark) -> None:
+        """Steps 2 to 4: put files and the record into their places, where no reader looks yet, commit, then mark.
+
+        A restored database gives a number out again: the record of an older life is not replaced by another one.
+        """
+        fence()
+        manifest_id, attempt = receipt.manifest_id, receipt.attempt
+        store = self.table.store_if_known()
+        if store is None:
+            raise no_table(self.table.context())
+        name = RecordName(self.pipeline_name, manifest_id, attempt)
+        before = record_in(store, name)
+        if before and before.get("database") == record["database"] and before.get("digest") != record["digest"]:
+            raise fenced_by_its_number(attempt, self.table.context(manifest=manifest_id))
+        is_there = self._ledger.recorded_attempt(manifest_id) == attempt
+        if not is_there:
+            dead = self.parts(receipt, ObjectKind.DEAD_LETTER)
+            moves = [Move(part.staged, part.path, part.bytes) for part in dead] + self.moved_rows(receipt)
+            store.move_each(moves, fence, lambda: None)
+            store.put(str(name), json.dumps(record, sort_keys=True).encode())
+            store.sync([str(name), *(move.key for move in moves), *self.rows_in_place(receipt)])
+        failpoint("publish.mid")
+        self.commit(receipt, self.about(record), fence, again=is_there and before is not None)
+        failpoint("publish.before_mark")
+        mark()
+
+    def moved_rows(self, receipt: Receipt) -> list[Move]:
+        """The files with rows that go to their places before the commit."""
+        del receipt
+        return []
+
+    def rows_in_place(self, receipt: Receipt) -> list[str]:
+        """The keys of the files with rows that were staged where they stay."""
+        del receipt
+        return []
+
+    @abstractmethod
+    def commit(self, receipt: Receipt, about: Mapping[str, str], fence: Fence, *, again: bool) -> None:
+        """Make the staged rows those of the manifest, in one commit, which says ``about``. ``again``: the attempt has
+        its rows in the table, and its record beside it.
+
+        Raises ``Fenced`` when a higher attempt has its rows in the table, or another one of the same number, and what
+        ``fence`` raises.
+        """
+
+    def has(self, receipt: Receipt) -> bool:
+        """Whether the table and all dead letters are there: the rows were committed together with the evidence."""
+        store = self.table.store_if_known()
+        dead = self.parts(receipt, ObjectKind.DEAD_LETTER)
+        return store is not None and store.has({part.path: part.bytes for part in dead})
+
+    def same(self, before: Receipt, now: Receipt) -> bool:
+        """The dead letters must be as they were written, and the rows those of ``now``."""
+        dead = self.parts(before, ObjectKind.DEAD_LETTER)
+        return self.has(before) and not changed(self.dead_letter_store(), dead) and self.has_rows_of(now)
+
+    @abstractmethod
+    def has_rows_of(self, now: Receipt) -> bool:
+        """Whether the table has all rows of an attempt that is staged."""
+
+    def counts(self, receipt: Receipt, ranges: Sequence[Range]) -> Counts:
+        counts = super().counts(receipt, ranges)
+        merge = self.merge_of(receipt) if self.table.keyed else None
+        return replace(counts, superseded=merge.superseded, stale=merge.stale) if merge else counts
+
+    @abstractmethod
+    def merge_of(self, receipt: Receipt) -> CountedMerge | None:
+        """What became of the rows of an attempt in a table with a key; None when the table does not say it."""
+
+    def discard(self, receipt: Receipt) -> None:
+        """Removes the dead letters and the record of an attempt that is not in the table. Its files of rows are
+        staging, or older versions of the table may name them."""
+        store = self.table.store_if_known()
+        if store is None or self._ledger.recorded_attempt(receipt.manifest_id) == receipt.attempt:
+            return
+        store.delete([str(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))])
+        store.delete(part.path for part in self.parts(receipt, ObjectKind.DEAD_LETTER))
 
     @abstractmethod
     def located_row(
         self, manifest: Manifest, published: Publication, at: TopicPartition, offset: int
     ) -> Located | None:
         """The row of a record; None when the table does not hold it."""
-
-    @abstractmethod
-    def replaced_by(self, published: Publication) -> Located | None:
-        """What stands in the place of a row that is not there; None where no row replaces another."""
 
     def locate(
         self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
@@ -45,9 +153,8 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         if any(partition.gap_count > len(partition.gaps) for partition in receipt.partitions):
             what = "the table does not hold it, and the manifest has more gaps than its receipt lists"
             return Located(self.name, published.attempt, RecordStatus.NO_RECORD, what)
-        newer = self.replaced_by(published)
-        if newer is not None:
-            return newer
+        if self.table.keyed:
+            return replaced_row(self._ledger, published)
         what = f"the table does not hold it; next: tidemark audit {self.pipeline_name} --deep"
         return Located(self.name, published.attempt, RecordStatus.MISSING, what)
 
@@ -62,8 +169,3 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
             "tidemark.ranges": " ".join(places),
             "tidemark.counts": json.dumps(record["counts"]),
         }
-
-
-def is_of_other_rows(before: Mapping[str, Any], record: Record) -> bool:
-    """Whether the file of a record is that of an older life: a restored database gives a number out again."""
-    return bool(before.get("database") == record["database"] and before.get("digest") != record["digest"])
