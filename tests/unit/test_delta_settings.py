@@ -21,10 +21,11 @@ from tidemark.decoders.json.settings import Settings as Json
 from tidemark.errors import ConfigurationError, SinkRefused
 from tidemark.sinks.delta.buckets import buckets_of
 from tidemark.sinks.delta.columns import missing_columns, refuse_misfits, refuse_other_partitioning, schema_for
-from tidemark.sinks.delta.evidence import CountedMerge, TableEvidence
+from tidemark.sinks.delta.evidence import TableEvidence
 from tidemark.sinks.delta.files import _statistics
 from tidemark.sinks.delta.refusals import refuse_unfit
 from tidemark.sinks.delta.settings import Settings
+from tidemark.sinks.lake_tables.merges import CountedMerge
 from tidemark.storage.s3_client import options_of_delta
 
 CANARY = "canary-of-a-bucket"

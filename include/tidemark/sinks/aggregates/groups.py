@@ -4,13 +4,13 @@ A task keeps the groups of its last batches in memory, a bounded number; beyond 
 combines what tasks staged of one key. The digest is that of the rows, so it does not depend on batches.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.sinks.aggregates.value_columns import ROWS, WINDOW, Function, ValueColumn, value_columns_from
+from tidemark.sinks.aggregates.value_columns import ROWS, WINDOW, Function, ValueColumn
 from tidemark.sinks.staging.grouping import grouped
 
 MOST_GROUPS = 200_000  # that wait in memory
@@ -70,7 +70,8 @@ class Groups:
         made = table.group_by(self._key, use_threads=False).aggregate(wanted).columns
         keys, rows, values_of = made[: len(self._key)], made[len(self._key)], iter(made[len(self._key) + 1 :])
         columns = [rows if column.source is None else next(values_of) for column in self._value_columns]
-        self._waiting.append(pa.Table.from_arrays([*keys, rows, *columns], names=self._names))
+        names = _names(self._key, self._value_columns)
+        self._waiting.append(pa.Table.from_arrays([*keys, rows, *columns], names=names))
         if sum(groups.num_rows for groups in self._waiting) <= self._most:
             return None
         combined = self._combined()
@@ -81,10 +82,6 @@ class Groups:
         """What still waits, to be staged."""
         return self._combined() if self._waiting else None
 
-    @property
-    def _names(self) -> list[str]:
-        return [*self._key, ROWS, *(column.name for column in self._value_columns)]
-
     def _combined(self) -> pa.Table:
         return combined(self._waiting, self._key, self._value_columns)
 
@@ -93,12 +90,11 @@ def combined(tables: Sequence[pa.Table], key: Sequence[str], value_columns: Sequ
     """The groups of some tables together, each key once."""
     wanted = [(ROWS, "sum"), *((column.name, _OVER_GROUPS[column.function]) for column in value_columns)]
     groups = pa.concat_tables(tables).group_by(list(key), use_threads=False).aggregate(wanted)
-    return groups.rename_columns([*key, ROWS, *(column.name for column in value_columns)])
+    return groups.rename_columns(_names(key, value_columns))
 
 
-def groups_of(options: Mapping[str, Any]) -> Groups:
-    """The groups that the options of an order ask for."""
-    return Groups(options["group_by"], options["window_s"], value_columns_from(options["parts"]))
+def _names(key: Sequence[str], value_columns: Sequence[ValueColumn]) -> list[str]:
+    return [*key, ROWS, *(column.name for column in value_columns)]
 
 
 def _input(source: str) -> str:

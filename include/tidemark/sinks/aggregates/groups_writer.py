@@ -5,7 +5,8 @@ from abc import abstractmethod
 import pyarrow as pa
 
 from tidemark.model.order import Order, SinkOrder
-from tidemark.sinks.aggregates.groups import groups_of
+from tidemark.sinks.aggregates.groups import Groups
+from tidemark.sinks.aggregates.value_columns import value_columns_from
 from tidemark.sinks.staging.measures import Measures
 from tidemark.sinks.writer import SinkWriter
 
@@ -15,7 +16,9 @@ class GroupsWriter(SinkWriter):
 
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
         super().__init__(order, sink, task)
-        self._groups = groups_of(sink.options)
+        self._groups = Groups(
+            sink.options["group_by"], sink.options["window_s"], value_columns_from(sink.options["parts"])
+        )
         self._measures = Measures()
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:

@@ -6,9 +6,8 @@ same in whatever order, and however often, manifests are merged.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final, Self
 
 import pyarrow as pa
@@ -40,11 +39,12 @@ class Merged:
     stale: int  # staged rows, each the newest of its key, with a newer row in the table
 
 
-class Merge(AbstractContextManager["Merge"]):
+class Merge(ExitStack):
     """One merge. First ``stage``, then ``touch``, then, where a table marks rows as deleted, ``drop_deleted``."""
 
     def __init__(self, columns: pa.Schema, key: Sequence[str], order_by: str | None) -> None:
         """``columns`` has the columns of key and version, with the types that the table has."""
+        super().__init__()
         self._key = list(key)
         self._order_by = order_by
         self._schema = pa.schema(
@@ -55,17 +55,12 @@ class Merge(AbstractContextManager["Merge"]):
                 **{field.name: field.type for field in PLACES},
             }
         )
-        self._workspace = Workspace()
+        self._workspace = self.enter_context(Workspace())
 
     @staticmethod
     def needed(key: Sequence[str], order_by: str | None) -> list[str]:
         """The names of the columns that a merge reads."""
         return list(dict.fromkeys([*key, *([order_by] if order_by else []), *VERSION]))
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._workspace.__exit__(kind, error, trace)
 
     def stage(self, rows: Iterable[KeyedRows]) -> Self:
         """Take the rows of the attempt, and choose the newest of each key."""

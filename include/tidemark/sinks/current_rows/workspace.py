@@ -1,9 +1,8 @@
 """A database of DuckDB in memory for the rows of one question, which spills to a folder for temporary files."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Any, Final
 
 import duckdb
@@ -16,30 +15,26 @@ QUERIES: Final = named_queries("tidemark.sinks.current_rows", "queries.sql")
 MEMORY: Final = "1GB"  # what does not fit goes to the folder
 
 
-class Workspace(AbstractContextManager["Workspace"]):
+class Workspace(ExitStack):
     """Runs the named statements of ``queries.sql``, with one thread; it opens no file but those it spills."""
 
     def __init__(self) -> None:
-        self._folder = TemporaryDirectory(prefix="tidemark-rows-")
+        super().__init__()
+        folder = self.enter_context(TemporaryDirectory(prefix="tidemark-rows-"))
         settings: dict[str, str | bool | int | float | list[str]] = {
             "threads": 1,
             "memory_limit": MEMORY,
-            "temp_directory": self._folder.name,
+            "temp_directory": folder,
             "preserve_insertion_order": False,
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
         }
         self._connection = duckdb.connect(":memory:", config=settings)
+        self.callback(self._connection.close)
         self._connection.execute("SET TimeZone = 'UTC'")
         self._connection.execute("SET python_enable_replacements = false")
         self._connection.execute("SET enable_external_access = false")
         self._connection.execute("SET lock_configuration = true")
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._connection.close()
-        self._folder.cleanup()
 
     def take(self, query: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         """Run a statement over ``incoming``, which has the rows of these batches; each is in memory for a moment.

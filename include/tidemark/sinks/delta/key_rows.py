@@ -7,6 +7,7 @@ win. A bucket where none wins stays as it is. One bucket at a time is at work, a
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
@@ -113,7 +114,8 @@ class KeyRows(PublishedRows):
         buckets = self._touched(table, publishing)
         self._refuse_changed(columns, publishing)
         for bucket in buckets.values():
-            merged = self._merged(bucket, columns)
+            with self._read(bucket, columns) as merge:
+                merged = merge.merged()
             superseded += merged.superseded
             stale += merged.stale
             if merged.kept.num_rows or merged.replaced.num_rows:
@@ -143,22 +145,16 @@ class KeyRows(PublishedRows):
         for part in publishing.parts:
             refuse_changed(columns, footer_of(self.store, part.staged, part.bytes).schema.to_arrow_schema())
 
-    def _merged(self, bucket: _Bucket, columns: pa.Schema) -> Merged:
-        with self._read(bucket, columns) as merge:
-            return merge.merged()
-
-    def _read(self, bucket: _Bucket, columns: pa.Schema) -> Merge:
-        merge = Merge(pa.schema([columns.field(name) for name in self._needed]), self._key, self._order_by)
-        try:
-            merge.stage(self._keyed_rows(bucket.staged, columns))
-            merge.touch(self._keyed_rows(bucket.standing, columns))
-        except BaseException:
-            merge.__exit__(None, None, None)
-            raise
-        return merge
-
-    def _keyed_rows(self, files: Sequence[TableFile], columns: pa.Schema) -> Iterator[KeyedRows]:
+    @contextmanager
+    def _read(self, bucket: _Bucket, columns: pa.Schema) -> Iterator[Merge]:
+        """A merge of the rows of a bucket."""
         needed = pa.schema([columns.field(name) for name in self._needed])
+        with Merge(needed, self._key, self._order_by) as merge:
+            merge.stage(self._keyed_rows(bucket.staged, needed))
+            merge.touch(self._keyed_rows(bucket.standing, needed))
+            yield merge
+
+    def _keyed_rows(self, files: Sequence[TableFile], needed: pa.Schema) -> Iterator[KeyedRows]:
         for number, file in enumerate(files):
             first = 0
             for batch in rows_of_files(self.store, [file], needed, self.partition):

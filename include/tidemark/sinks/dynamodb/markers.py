@@ -16,7 +16,6 @@ The contributions of a manifest are whole while ``putting`` is ``attempt``.
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -29,7 +28,6 @@ from tidemark.sinks.dynamodb.items import KEY, MANIFEST, Item, value_of
 
 LIST_BYTES = 300_000  # of the keys in one item, before they are compressed; an item has 400 KB
 LISTS = 1_000_000  # the number of a list of keys is ATTEMPT * LISTS + its place
-_NAMES = {"#putting": "putting", "#token": "token"}
 
 
 class OwnerNote(StrEnum):
@@ -83,30 +81,25 @@ class Markers:
             "publications": {"N": "0"},
         }  # fmt: skip
         condition = {"ConditionExpression": "attribute_not_exists(#key)", "ExpressionAttributeNames": {"#key": KEY}}
-        try:
-            self._dynamo.write([{"Put": {"TableName": self._table, "Item": item, **condition}}])
-        except Changed:
-            return
+        self._written({"Put": {"TableName": self._table, "Item": item, **condition}})
 
     def hand_over(self, owner: Owner) -> None:
         update = {
-            "TableName": self._table, "Key": _key("owner", 0), "UpdateExpression": "SET #database = :d, #before = :b",
+            "UpdateExpression": "SET #database = :d, #before = :b",
             "ExpressionAttributeNames": {"#database": "database", "#before": "before"},
             "ExpressionAttributeValues": {":d": {"S": owner.database}, ":b": {"S": json.dumps(owner.before)}},
-        }  # fmt: skip
-        self._dynamo.write([{"Update": update}])
+        }
+        self._dynamo.write([{"Update": self._at("owner", 0) | update}])
 
     def rename_pipeline(self, old: str, new: str) -> None:
         """Write the new name of the pipeline where its old name stands."""
         update = {
-            "TableName": self._table, "Key": _key("owner", 0), "UpdateExpression": "SET #pipeline = :new",
-            "ConditionExpression": "#pipeline = :old", "ExpressionAttributeNames": {"#pipeline": "pipeline"},
+            "UpdateExpression": "SET #pipeline = :new",
+            "ConditionExpression": "#pipeline = :old",
+            "ExpressionAttributeNames": {"#pipeline": "pipeline"},
             "ExpressionAttributeValues": {":new": {"S": new}, ":old": {"S": old}},
-        }  # fmt: skip
-        try:
-            self._dynamo.write([{"Update": update}])
-        except Changed:
-            return
+        }
+        self._written({"Update": self._at("owner", 0) | update})
 
     def owner(self) -> Owner | None:
         item = self._get("owner", 0)
@@ -127,12 +120,12 @@ class Markers:
         if before is not None:
             condition, values = "#note = :before", {**values, ":before": {"S": before}}
         update = {
-            "TableName": self._table, "Key": _key("owner", 0), "UpdateExpression": "SET #note = :text",
+            "UpdateExpression": "SET #note = :text",
             "ConditionExpression": f"attribute_exists(#key) AND {condition}",
-            "ExpressionAttributeNames": {"#note": note, "#key": KEY}, "ExpressionAttributeValues": values,
-        }  # fmt: skip
-        with suppress(Changed):
-            self._dynamo.write([{"Update": update}])
+            "ExpressionAttributeNames": {"#note": note, "#key": KEY},
+            "ExpressionAttributeValues": values,
+        }
+        self._written({"Update": self._at("owner", 0) | update})
 
     def decimals(self) -> dict[str, int]:
         """The least digits after the point of numbers in keys, by column; those without an entry have none."""
@@ -164,19 +157,15 @@ class Markers:
 
     def begin(self, manifest_id: int, attempt: int, token: str) -> bool:
         """Announce what an attempt puts; false when a higher one, or another of this number, was announced before."""
+        still = _still(attempt, token)
         update = {
-            "TableName": self._table, "Key": _key("marker", manifest_id),
+            **still,
             "UpdateExpression": "SET #putting = :attempt, #token = :token",
             "ConditionExpression": "attribute_not_exists(#putting) OR #putting < :attempt OR "
-            "(#putting = :attempt AND #token = :token)",
-            "ExpressionAttributeNames": _NAMES, "ExpressionAttributeValues": _announced(attempt, token),
-        }  # fmt: skip
+            f"({still['ConditionExpression']})",
+        }
         half = {"Put": {"TableName": self._table, "Item": _key("putting", manifest_id)}}
-        try:
-            self._dynamo.write([{"Update": update}, half])
-        except Changed:
-            return False
-        return True
+        return self._written({"Update": self._at("marker", manifest_id) | update}, half)
 
     def half_put(self) -> set[int]:
         """The manifests that an attempt has begun to put, and none has ended."""
@@ -184,56 +173,43 @@ class Markers:
         return {int(item[MANIFEST]["N"]) for item in items}
 
     def _no_longer_half(self, manifest_id: int) -> Action:
-        return {"Delete": {"TableName": self._table, "Key": _key("putting", manifest_id)}}
+        return {"Delete": self._at("putting", manifest_id)}
 
     def check(self, manifest_id: int, attempt: int, token: str) -> Action:
         """Part of a transaction: nothing of it is done unless the attempt is still the one that was announced."""
-        return {
-            "ConditionCheck": {
-                "TableName": self._table, "Key": _key("marker", manifest_id),
-                "ConditionExpression": "#putting = :attempt AND #token = :token", "ExpressionAttributeNames": _NAMES,
-                "ExpressionAttributeValues": _announced(attempt, token),
-            }
-        }  # fmt: skip
+        return {"ConditionCheck": self._at("marker", manifest_id) | _still(attempt, token)}
 
     def end(
         self, manifest_id: int, attempt: int, token: str, record: Mapping[str, Any], keys: int, rows: int, checksum: int
     ) -> bool:
         """Say that an attempt is there whole; false when a higher one was announced meanwhile."""
+        still = _still(attempt, token)
+        names = {f"#{name}": name for name in ("attempt", "record", "keys", "rows", "checksum")}
         values = {
             ":record": {"B": zlib.compress(json.dumps(record).encode())}, ":keys": {"N": str(keys)},
-            ":rows": {"N": str(rows)}, ":checksum": {"S": str(checksum)}, **_announced(attempt, token),
+            ":rows": {"N": str(rows)}, ":checksum": {"S": str(checksum)},
         }  # fmt: skip
         marker = {
-            "TableName": self._table, "Key": _key("marker", manifest_id),
-            "UpdateExpression": "SET #attempt = :attempt, #record = :record, #keys = :keys, #rows = :rows, "
-            "#checksum = :checksum",
-            "ConditionExpression": "#putting = :attempt AND #token = :token",
-            "ExpressionAttributeNames": {
-                **_NAMES, **{f"#{name}": name for name in ("attempt", "record", "keys", "rows", "checksum")},
-            },
-            "ExpressionAttributeValues": values,
-        }  # fmt: skip
+            **still,
+            "UpdateExpression": f"SET {', '.join(f'{place} = :{name}' for place, name in names.items())}",
+            "ExpressionAttributeNames": still["ExpressionAttributeNames"] | names,
+            "ExpressionAttributeValues": still["ExpressionAttributeValues"] | values,
+        }
         owner = {
-            "TableName": self._table, "Key": _key("owner", 0), "UpdateExpression": "ADD #publications :one",
+            "UpdateExpression": "ADD #publications :one",
             "ExpressionAttributeNames": {"#publications": "publications"},
             "ExpressionAttributeValues": {":one": {"N": "1"}},
-        }  # fmt: skip
-        try:
-            self._dynamo.write([{"Update": marker}, {"Update": owner}, self._no_longer_half(manifest_id)])
-        except Changed:
-            return False
-        return True
+        }
+        return self._written(
+            {"Update": self._at("marker", manifest_id) | marker},
+            {"Update": self._at("owner", 0) | owner},
+            self._no_longer_half(manifest_id),
+        )
 
     def undo_partial(self, manifest_id: int, attempt: int, token: str) -> None:
         """Remove the marker of a manifest, if the attempt is still the one that was announced."""
-        delete = {
-            "TableName": self._table, "Key": _key("marker", manifest_id),
-            "ConditionExpression": "#putting = :attempt AND #token = :token", "ExpressionAttributeNames": _NAMES,
-            "ExpressionAttributeValues": _announced(attempt, token),
-        }  # fmt: skip
-        with suppress(Changed):
-            self._dynamo.write([{"Delete": delete}, self._no_longer_half(manifest_id)])
+        delete = self._at("marker", manifest_id) | _still(attempt, token)
+        self._written({"Delete": delete}, self._no_longer_half(manifest_id))
 
     # keys
 
@@ -253,9 +229,7 @@ class Markers:
                 "ExpressionAttributeNames": {"#key": KEY, "#token": "token"},
                 "ExpressionAttributeValues": {":token": {"S": token}},
             }  # fmt: skip
-            try:
-                self._dynamo.write([{"Put": put}])
-            except Changed:
+            if not self._written({"Put": put}):
                 return False
         return True
 
@@ -270,11 +244,21 @@ class Markers:
         for item in self._lists(manifest_id):
             number = int(item[MANIFEST]["N"])
             if number // LISTS < below:
-                key = _key(f"keys {manifest_id}", number)
-                self._dynamo.write([{"Delete": {"TableName": self._table, "Key": key}}])
+                self._dynamo.write([{"Delete": self._at(f"keys {manifest_id}", number)}])
 
     def _lists(self, manifest_id: int) -> Iterator[Item]:
         return self._dynamo.query(self._table, "#key = :key", {":key": {"S": f"keys {manifest_id}"}}, {"#key": KEY})
+
+    def _at(self, key: str, number: int) -> dict[str, Any]:
+        return {"TableName": self._table, "Key": _key(key, number)}
+
+    def _written(self, *actions: Action) -> bool:
+        """Whether the actions were done; false when a condition of theirs does not hold."""
+        try:
+            self._dynamo.write(actions)
+        except Changed:
+            return False
+        return True
 
     def _get(self, key: str, number: int) -> Item | None:
         try:
@@ -290,8 +274,13 @@ def _key(key: str, number: int) -> Item:
     return {KEY: {"S": key}, MANIFEST: {"N": str(number)}}
 
 
-def _announced(attempt: int, token: str) -> Item:
-    return {":attempt": {"N": str(attempt)}, ":token": {"S": token}}
+def _still(attempt: int, token: str) -> dict[str, Any]:
+    """The condition that the attempt is still the one that was announced."""
+    return {
+        "ConditionExpression": "#putting = :attempt AND #token = :token",
+        "ExpressionAttributeNames": {"#putting": "putting", "#token": "token"},
+        "ExpressionAttributeValues": {":attempt": {"N": str(attempt)}, ":token": {"S": token}},
+    }
 
 
 def _marker(item: Item) -> Marker:

@@ -14,8 +14,8 @@ import pyarrow as pa
 from tidemark.errors import SinkRefused
 from tidemark.model.order import Order, SinkOrder
 from tidemark.model.receipt import ObjectKind
-from tidemark.sinks.column_names import stored_names
-from tidemark.sinks.current_rows.versioned import with_version
+from tidemark.sinks.column_names import IS_DELETED, LOG_GENERATION, stored_names
+from tidemark.sinks.current_rows.columns import ATTEMPT
 from tidemark.sinks.lake_tables.refusals import storing
 from tidemark.sinks.staging.grouping import HASH_COLUMNS
 from tidemark.sinks.staging.partitioned_writer import PartitionedWriter, Target
@@ -65,9 +65,17 @@ class LakeTableWriter(PartitionedWriter):
             return rows
         stored = rows.rename_columns(stored_names(rows.schema.names))
         if self._generations:
-            stored = with_version(stored, self._generations[target.topic, target.partition], self._attempt)
+            stored = self._with_version(stored, self._generations[target.topic, target.partition])
         stored = stored.cast(pa.schema([self._columns.field(name) for name in stored.schema.names]))
         return self._with_footer(stored, rows, target)
+
+    def _with_version(self, rows: pa.Table, generation: int) -> pa.Table:
+        """Rows with what their version has beside their place, and whether they mark their key as deleted."""
+        if IS_DELETED not in rows.schema.names:
+            rows = rows.append_column(IS_DELETED, pa.repeat(pa.scalar(False), rows.num_rows))
+        for name, number in ((LOG_GENERATION, generation), (ATTEMPT, self._attempt)):
+            rows = rows.append_column(name, pa.repeat(pa.scalar(number, pa.int32()), rows.num_rows))
+        return rows
 
     def _part(self, file: StagedFile, target: Target) -> StagedPart:
         dead = target.kind is ObjectKind.DEAD_LETTER

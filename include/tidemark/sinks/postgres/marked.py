@@ -8,13 +8,11 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from hashlib import sha256
 from typing import Any
 
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from tidemark.connections import Lookup
 from tidemark.database.postgres_errors import CANCELLED
 from tidemark.database.session import Session
 from tidemark.errors import AccessDenied, Fenced, Unavailable, WorkFailed
@@ -26,7 +24,6 @@ from tidemark.sinks.base import Fence, Ledger, Mark, MarkSession, Output, Owner,
 from tidemark.sinks.dead_letters import DeadLetter, dead_letter
 from tidemark.sinks.postgres.columns import headers_of
 from tidemark.sinks.postgres.session import translated
-from tidemark.sinks.postgres.table_settings import TableSettings
 from tidemark.sinks.postgres.target import QUERIES, PostgresTarget, execute
 
 IDLE_TIMEOUT_S = 10  # PostgreSQL ends the transaction of a paused process before others give up on its locks (30 s)
@@ -34,20 +31,11 @@ MERGES = 5  # tries of a merge that PostgreSQL cancels to resolve a deadlock
 PAUSE_S = 0.2  # before the second try, so that the other session gets the locks; longer before each further one
 
 
-def table_of(
-    pipeline_name: str, settings: TableSettings, lookup: Lookup, *, sink_name: str | None = None
-) -> PostgresTarget:
-    """The table as a sink of this name, else of the one in the settings, sees it: with its own markers and staging."""
-    name = sink_name or settings.name
-    tag = sha256(f"{pipeline_name}/{name}/{settings.table}".encode()).hexdigest()[:12]
-    return PostgresTarget(pipeline_name, settings.model_copy(update={"name": name}), tag, lookup)
-
-
 class TableLedger(Ledger):
     """Markers in Tidemark's own tables, in the database of the table: one row for each manifest."""
 
-    def __init__(self, pipeline_name: str, settings: TableSettings, table: PostgresTarget) -> None:
-        super().__init__(pipeline_name, settings.name, settings.target)
+    def __init__(self, table: PostgresTarget) -> None:
+        super().__init__(table.pipeline_name, table.config.name, table.config.target)
         self._table = table
 
     def owner(self) -> Owner | None:
@@ -96,11 +84,8 @@ class TableLedger(Ledger):
 class TableStaging(Staging):
     """Two staging tables for each attempt, beside the table: one for rows, one for dead letters."""
 
-    def __init__(self, pipeline_name: str, settings: TableSettings, table: PostgresTarget, lookup: Lookup) -> None:
-        self._pipeline_name = pipeline_name
-        self._settings = settings
+    def __init__(self, table: PostgresTarget) -> None:
         self._table = table
-        self._lookup = lookup
 
     def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
         return {"staging": self._table.staging(manifest_id, attempt)}
@@ -118,14 +103,14 @@ class TableStaging(Staging):
         """Drop the staging tables of dead attempts, which have the names in their tag; ``Unavailable`` while a task
         still uses one."""
         del owner
-        before = table_of(pipeline_name, self._settings, self._lookup, sink_name=sink_name)
+        before = self._table.by_name(pipeline_name, sink_name)
         for manifest_id, attempt in list(before.staged()):
             before.drop_staging(manifest_id, attempt)
         used = list(before.staged())
         if used:
-            again = f"tidemark rename sink {pipeline_name} {sink_name} {self._settings.name} --why TEXT"
-            if pipeline_name != self._pipeline_name:
-                again = f"tidemark rename pipeline {pipeline_name} {self._pipeline_name} --why TEXT"
+            again = f"tidemark rename sink {pipeline_name} {sink_name} {self._table.config.name} --why TEXT"
+            if pipeline_name != self._table.pipeline_name:
+                again = f"tidemark rename pipeline {pipeline_name} {self._table.pipeline_name} --why TEXT"
             raise Unavailable(
                 f"a task still uses the staging of manifest {used[0][0]} attempt {used[0][1]}",
                 next_step=f"find it in pg_stat_activity and end it; then repeat: {again}",
@@ -136,9 +121,9 @@ class TableStaging(Staging):
 class MarkedOutput(Output):
     """A table of one pipeline, in the database that a connection names; ``_apply`` puts the staged rows into it."""
 
-    def __init__(self, pipeline_name: str, settings: TableSettings, ledger: TableLedger, table: PostgresTarget) -> None:
-        super().__init__(pipeline_name, settings.name)
-        self.target = settings.target
+    def __init__(self, ledger: TableLedger, table: PostgresTarget) -> None:
+        super().__init__(ledger.pipeline_name, ledger.name)
+        self.target = ledger.target
         self._ledger = ledger
         self._table = table
         self._shared: MarkSession | None = None  # when the table lies in the manifest database itself

@@ -26,7 +26,7 @@ from tidemark.sinks.current_rows.located import replaced_row, standing_row
 from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.postgres.audit import differences_of_table
 from tidemark.sinks.postgres.columns import columns_for, names, staged_columns, type_of
-from tidemark.sinks.postgres.marked import MarkedOutput, TableLedger, TableStaging, row_count, table_of, tasks_of
+from tidemark.sinks.postgres.marked import MarkedOutput, TableLedger, TableStaging, row_count, tasks_of
 from tidemark.sinks.postgres.session import translated
 from tidemark.sinks.postgres.settings import Settings
 from tidemark.sinks.postgres.table_settings import DEAD_LETTERS
@@ -39,8 +39,8 @@ class PostgresOutput(MarkedOutput):
 
     write_mode = WriteMode.UPSERT
 
-    def __init__(self, pipeline_name: str, config: Settings, ledger: TableLedger, table: PostgresTarget) -> None:
-        super().__init__(pipeline_name, config, ledger, table)
+    def __init__(self, config: Settings, ledger: TableLedger, table: PostgresTarget) -> None:
+        super().__init__(ledger, table)
         self.config = config
         self._data = pa.schema([])
         self._generations: list[tuple[str, int, int]] = []
@@ -158,10 +158,6 @@ class PostgresOutput(MarkedOutput):
 
 
 def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:
-    table = table_of(pipeline_name, settings, lookup)
-    ledger = TableLedger(pipeline_name, settings, table)
-    return Sink(
-        ledger,
-        TableStaging(pipeline_name, settings, table, lookup),
-        PostgresOutput(pipeline_name, settings, ledger, table),
-    )
+    table = PostgresTarget(pipeline_name, settings, lookup)
+    ledger = TableLedger(table)
+    return Sink(ledger, TableStaging(table), PostgresOutput(settings, ledger, table))

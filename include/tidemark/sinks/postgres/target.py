@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from psycopg import sql
@@ -55,23 +56,28 @@ def execute(session: Session, query: str, parts: Parts | None, values: dict[str,
 
 
 class PostgresTarget:
-    """The table of one sink of one pipeline; only the names of its own staging tables contain ``tag``.
+    """The table of one sink of one pipeline; only the names of its own staging tables contain its tag.
 
     The session is opened when it is needed, and again when it was lost.
     """
 
-    def __init__(self, pipeline_name: str, config: TableSettings, tag: str, lookup: Lookup) -> None:
+    def __init__(self, pipeline_name: str, config: TableSettings, lookup: Lookup) -> None:
+        self.pipeline_name = pipeline_name
         self.config = config
         self.table = config.table
         self.identifier = sql.Identifier(*config.table.split("."))
         self.names = {"target": config.table, "pipeline": pipeline_name, "sink": config.name}
-        self._tag = tag
+        self._tag = sha256(f"{pipeline_name}/{config.name}/{config.table}".encode()).hexdigest()[:12]
         self._lookup = lookup
         self._session: Session | None = None
 
+    def by_name(self, pipeline_name: str, sink_name: str) -> "PostgresTarget":
+        """The same table as a sink of another name sees it: with its own markers and staging."""
+        return PostgresTarget(pipeline_name, self.config.model_copy(update={"name": sink_name}), self._lookup)
+
     def context(self, **more: object) -> dict[str, Any]:
         """The context of every error about this table."""
-        return {"pipeline": self.names["pipeline"], "sink": self.config.name, "table": self.table, **more}
+        return {"pipeline": self.pipeline_name, "sink": self.config.name, "table": self.table, **more}
 
     def connected(self) -> Session:
         if self._session is None or self._session.closed:

@@ -24,14 +24,13 @@ class Measures:
         self._pieces.setdefault((topic, partition), []).append(measured)
 
     def parts(self, sink: str, kind: ObjectKind, folder: str, staged: str) -> list[StagedPart]:
-        return [self._part(sink, kind, folder, staged, *place, pieces) for place, pieces in self._pieces.items()]
-
-    def _part(
-        self, sink: str, kind: ObjectKind, folder: str, staged: str, topic: str, partition: int, pieces: list[Any]
-    ) -> StagedPart:
-        rows, sizes, digests, lowest, highest = zip(*pieces, strict=True)
-        return StagedPart(
-            sink=sink, kind=kind, staged=staged, folder=folder, format=None, topic=topic, partition=partition,
-            rows=sum(rows), bytes=sum(sizes), digest=str(sum(digests, Digest.zero())), first_offset=min(lowest),
-            last_offset=max(highest),
-        )  # fmt: skip
+        parts = []
+        for (topic, partition), pieces in self._pieces.items():
+            rows, sizes, digests, lowest, highest = zip(*pieces, strict=True)
+            part = StagedPart(
+                sink=sink, kind=kind, staged=staged, folder=folder, format=None, topic=topic, partition=partition,
+                rows=sum(rows), bytes=sum(sizes), digest=str(sum(digests, Digest.zero())), first_offset=min(lowest),
+                last_offset=max(highest),
+            )  # fmt: skip
+            parts.append(part)
+        return parts

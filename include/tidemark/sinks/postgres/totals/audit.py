@@ -37,7 +37,7 @@ def _contributions(
     """Compares the contributions of each manifest with its marker and its publication, except what a person has given
     up."""
     checksums = {row["manifest"]: row["checksum"] for row in totals.ask("checksums")}
-    dead = totals.dead_letters_by_manifest()
+    dead = totals.table.dead_letters_by_manifest()
     for manifest, publication in published:
         if expected.given_up(manifest.id, publication.attempt):
             continue

@@ -26,7 +26,7 @@ from tidemark.model.receipt import ObjectKind, Receipt
 from tidemark.sinks.base import Contents, Expected, Sink, Work, WriteMode
 from tidemark.sinks.capabilities import DerivesTotals
 from tidemark.sinks.located import Located, RecordStatus
-from tidemark.sinks.postgres.marked import MarkedOutput, TableLedger, TableStaging, table_of, tasks_of
+from tidemark.sinks.postgres.marked import MarkedOutput, TableLedger, TableStaging, tasks_of
 from tidemark.sinks.postgres.session import translated
 from tidemark.sinks.postgres.table_settings import DEAD_LETTERS
 from tidemark.sinks.postgres.target import PostgresTarget
@@ -50,8 +50,8 @@ class TotalsOutput(MarkedOutput, DerivesTotals):
 
     write_mode = WriteMode.UPSERT
 
-    def __init__(self, pipeline_name: str, settings: Settings, ledger: TableLedger, table: PostgresTarget) -> None:
-        super().__init__(pipeline_name, settings, ledger, table)
+    def __init__(self, settings: Settings, ledger: TableLedger, table: PostgresTarget) -> None:
+        super().__init__(ledger, table)
         self.settings = settings
         self._totals = Totals(settings, self._table)
         self._had_none: int | None = None  # the manifest that has never contributed, as ``prepare`` found out
@@ -204,10 +204,6 @@ def run(table: PostgresTarget, query: str, **values: object) -> list[dict[str, A
 
 
 def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:
-    table = table_of(pipeline_name, settings, lookup)
-    ledger = TotalsLedger(pipeline_name, settings, table)
-    return Sink(
-        ledger,
-        TableStaging(pipeline_name, settings, table, lookup),
-        TotalsOutput(pipeline_name, settings, ledger, table),
-    )
+    table = PostgresTarget(pipeline_name, settings, lookup)
+    ledger = TotalsLedger(table)
+    return Sink(ledger, TableStaging(table), TotalsOutput(settings, ledger, table))

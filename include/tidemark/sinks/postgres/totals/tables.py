@@ -139,36 +139,32 @@ class Totals:
 
     def __init__(self, settings: Settings, table: PostgresTarget) -> None:
         self.settings = settings
-        self._table = table
+        self.table = table
         self._known: Statements | None = None
 
     def exist(self) -> bool:
         """Whether both tables exist."""
-        return all(self._table.columns(table) for table in self.settings.tables())
+        return all(self.table.columns(table) for table in self.settings.tables())
 
     def are_empty(self) -> bool:
         """Whether neither table has a row; one that does not exist has none."""
-        return not any(self._has_rows(table) for table in self.settings.tables() if self._table.columns(table))
+        return not any(self._has_rows(table) for table in self.settings.tables() if self.table.columns(table))
 
     def _has_rows(self, table: str) -> bool:
         statement = sql.SQL(QUERIES["has_rows"]).format(table=sql.Identifier(*table.split(".")))
-        with translated(**self._table.context(table=table)):
-            [row] = self._table.connected().execute(statement).fetchall()
+        with translated(**self.table.context(table=table)):
+            [row] = self.table.connected().execute(statement).fetchall()
         return bool(row["there"])
 
     def statements(self) -> Statements:
         """The statements over both tables, which exist."""
         if self._known is None:
-            texts = {column.name for column in self._table.columns() if column.type.startswith(_TEXTS)}
+            texts = {column.name for column in self.table.columns() if column.type.startswith(_TEXTS)}
             self._known = Statements(self.settings, texts)
         return self._known
 
     def ask(self, query: str, manifest_id: int | None = None) -> list[dict[str, Any]]:
         """A statement about the contributions and totals of one manifest, or of all."""
-        values = {**self._table.names, "manifest": manifest_id}
-        with translated(**self._table.context()):
-            return self.statements().rows(self._table.connected(), query, values)
-
-    def dead_letters_by_manifest(self) -> dict[int, int]:
-        """The number of dead letters by manifest."""
-        return self._table.dead_letters_by_manifest()
+        values = {**self.table.names, "manifest": manifest_id}
+        with translated(**self.table.context()):
+            return self.statements().rows(self.table.connected(), query, values)
