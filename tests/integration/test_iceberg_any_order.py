@@ -57,7 +57,7 @@ class History:
         self.target = self.sink.output.table
         self.target.claim(Owner("A"))
         decode = {"format": "json", "schema": self.schema}
-        self.target.check(stored_columns(decode, (), keyed=self.target.rows.keyed))
+        self.target.check(stored_columns(decode, (), keyed=self.target.keyed))
         self.attempts: Counter[int] = Counter()
         self.published: dict[int, tuple[int, set[Row]]] = {}
         self.position = 0

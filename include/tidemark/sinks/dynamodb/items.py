@@ -103,12 +103,14 @@ def combined(groups: Iterable[KeyGroup], value_columns: Sequence[ValueColumn]) -
     """The groups of one key together; None of none."""
     together: KeyGroup | None = None
     for group in groups:
-        together = group if together is None else of_both(together, group, value_columns)
+        together = of_both(together, group, value_columns)
     return together
 
 
-def of_both(first: KeyGroup, second: KeyGroup, value_columns: Sequence[ValueColumn]) -> KeyGroup:
-    """Two groups of one key together."""
+def of_both(first: KeyGroup | None, second: KeyGroup, value_columns: Sequence[ValueColumn]) -> KeyGroup:
+    """Two groups of one key together, or the second one alone."""
+    if first is None:
+        return second
     values = tuple(
         _of_two(column.function, mine, others)
         for column, mine, others in zip(value_columns, first.values, second.values, strict=True)

@@ -331,7 +331,8 @@ class DynamoOutput(DerivesTotals, EndsHalfWay, KeepsDeadLetterFiles):
         fence()
         marker, token = self.markers.of(receipt.manifest_id), receipt.digest(self.name)
         if marker is None or (marker.putting, marker.attempt, marker.token) != (*2 * (receipt.attempt,), token):
-            self._refuse_higher(receipt, None if marker is None else marker.putting)
+            if marker is not None and marker.putting > receipt.attempt:
+                raise self._fenced(receipt)
             begun = marker is not None and (marker.putting, marker.token) != (receipt.attempt, token)
             had_none = self._had_none == receipt.manifest_id and not begun
             self._put(receipt, record, token, fence, had_none=had_none)
@@ -401,10 +402,6 @@ class DynamoOutput(DerivesTotals, EndsHalfWay, KeepsDeadLetterFiles):
             **self.context,
         )
 
-    def _refuse_higher(self, receipt: Receipt, putting: int | None) -> None:
-        if putting is not None and putting > receipt.attempt:
-            raise self._fenced(receipt)
-
     def _fenced(self, receipt: Receipt) -> Fenced:
         marker = self.markers.of(receipt.manifest_id)
         other = (
@@ -438,12 +435,7 @@ class DynamoOutput(DerivesTotals, EndsHalfWay, KeepsDeadLetterFiles):
         rows = pc.sum(table.column("_rows")).as_py() if table is not None else 0
         expected = sum(part.rows for part in self.parts(receipt, ObjectKind.DATA))
         if rows != expected:
-            raise WorkFailed(
-                f"staging holds the groups of {rows:,} rows, the receipt says {expected:,}",
-                next_step=f"tidemark retry {self.pipeline_name}",
-                manifest=receipt.manifest_id,
-                **self.context,
-            )
+            raise self._failed(receipt, f"staging holds the groups of {rows:,} rows, the receipt says {expected:,}")
         return table
 
     def _staged_groups(self, receipt: Receipt, staged: str) -> Iterator[pa.Table]:
@@ -458,21 +450,22 @@ class DynamoOutput(DerivesTotals, EndsHalfWay, KeepsDeadLetterFiles):
                     digest += row_digest(groups)
                     yield groups
         except (pa.ArrowException, OSError) as error:
-            raise WorkFailed(
-                f"staged groups cannot be read: {error}",
-                next_step=f"tidemark retry {self.pipeline_name}",
-                manifest=receipt.manifest_id,
-                **self.context,
-            ) from error
+            raise self._failed(receipt, f"staged groups cannot be read: {error}") from error
         if str(digest) != expected:
-            raise WorkFailed(
+            raise self._failed(
+                receipt,
                 f"the staged groups {self._store.root}/{name} are not those that the attempt has staged: somebody has "
                 "replaced them",
-                next_step="nothing was written; find what else writes there, then: tidemark retry "
-                f"{self.pipeline_name}",
-                manifest=receipt.manifest_id,
-                **self.context,
+                "nothing was written; find what else writes there, then: ",
             )
+
+    def _failed(self, receipt: Receipt, what: str, first: str = "") -> WorkFailed:
+        return WorkFailed(
+            what,
+            next_step=f"{first}tidemark retry {self.pipeline_name}",
+            manifest=receipt.manifest_id,
+            **self.context,
+        )
 
     def _refuse_large(self, receipt: Receipt, table: pa.Table | None) -> int:
         """Raise ``SinkRefused`` for too many keys, and for values that no item takes; the most bytes of text in one."""

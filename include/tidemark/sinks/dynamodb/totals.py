@@ -123,12 +123,11 @@ class Totals:
                 group = group_of_item(item, self.key, self.value_columns)
                 yield int(item[MANIFEST]["N"]), int(item[ATTEMPT]["N"]), group
 
-    def combinations(self) -> dict[str, KeyGroup | None]:
+    def combinations(self) -> dict[str, KeyGroup]:
         """What the contributions to each key come to, as a scan finds them."""
-        groups: dict[str, KeyGroup | None] = {}
+        groups: dict[str, KeyGroup] = {}
         for _, _, group in self.all_contributions():
-            others = groups.get(group.key)
-            groups[group.key] = combined([others, group] if others else [group], self.value_columns)
+            groups[group.key] = of_both(groups.get(group.key), group, self.value_columns)
         return groups
 
     def stored_key(self) -> KeyGroup | None:
@@ -141,18 +140,14 @@ class Totals:
                 hashed = hashed or group
         return hashed
 
-    def all_totals(self) -> Iterator[tuple[Item, KeyGroup]]:
-        """The items as they are stored, and what they hold."""
-        for item in self._dynamo.scan(self._settings.table):
-            yield item, group_of_item(item, self.key, self.value_columns)
-
-    def wrong(self, expected: dict[str, KeyGroup | None]) -> Iterator[str]:
+    def wrong(self, expected: dict[str, KeyGroup]) -> Iterator[str]:
         """The keys whose total is not the combination of its contributions.
 
         ``expected`` are the combinations as a scan has found them, by key; it is emptied. What seems wrong is looked at
         again, since the pages of a scan are of different moments.
         """
-        for item, total in self.all_totals():
+        for item in self._dynamo.scan(self._settings.table):
+            total = group_of_item(item, self.key, self.value_columns)
             if expected.pop(total.key, None) != total and not self.is_right(total.key, item):
                 yield total.key
         for key in expected:  # without a total
@@ -243,7 +238,7 @@ class Totals:
     def _adjusted(self, group: KeyGroup, total: Item | None) -> Action:
         """Add the group to its total."""
         before = None if total is None else group_of_item(total, self.key, self.value_columns)
-        together = group if before is None else of_both(before, group, self.value_columns)
+        together = of_both(before, group, self.value_columns)
         self._refuse_too_many_digits(together)
         assigned: Item = {**group.columns, REVISION: _new_revision()}
         added: Item = {ROWS: attribute(group.rows)}
