@@ -178,9 +178,9 @@ class KeyedIcebergWorld(IcebergWorld):
         snapshot = table.current_snapshot()
         assert snapshot is not None
         assert snapshot.summary is not None
-        left = merges_of(table)[int(str(snapshot.summary["tidemark.manifest"]))].left
-        assert snapshot.summary["tidemark.left"] == str(left)
-        return left
+        _, merge = merges_of(table)[int(str(snapshot.summary["tidemark.manifest"]))]
+        assert snapshot.summary["tidemark.left"] == str(merge.left)
+        return merge.left
 
     def delete_key(self, k: int) -> None:
         with self.catalog() as catalog:

@@ -24,7 +24,7 @@ from tidemark.sinks.base import Fence, Ledger, Mark, MarkSession, Output, Owner,
 from tidemark.sinks.dead_letters import DeadLetter, dead_letter
 from tidemark.sinks.postgres.columns import headers_of
 from tidemark.sinks.postgres.session import translated
-from tidemark.sinks.postgres.target import QUERIES, PostgresTarget, execute
+from tidemark.sinks.postgres.target import QUERIES, PostgresTarget
 
 IDLE_TIMEOUT_S = 10  # PostgreSQL ends the transaction of a paused process before others give up on its locks (30 s)
 MERGES = 5  # tries of a merge that PostgreSQL cancels to resolve a deadlock
@@ -172,11 +172,11 @@ class MarkedOutput(Output):
 
     def _put(self, receipt: Receipt, record: Record, fence: Fence, mark: Mark) -> None:
         with self._transaction(receipt) as session:
-            execute(session, "lock_manifest", None, {**self._table.names, "manifest": receipt.manifest_id})
+            self._table.execute(session, "lock_manifest", manifest=receipt.manifest_id)
             if self._take_marker(session, receipt, record):
                 failpoint("publish.mid")
                 self._apply(session, receipt)
-                execute(session, "advance", None, self._table.names)
+                self._table.execute(session, "advance")
                 fence()  # the merge may take long, and a newer attempt may have started since
             failpoint("publish.before_record")
             if self._shared is not None:
@@ -193,34 +193,33 @@ class MarkedOutput(Output):
         transaction = self._shared.transaction() if self._shared else session.transaction()
         with translated(**context), transaction:
             try:
-                limit = {"name": "idle_in_transaction_session_timeout", "value": f"{IDLE_TIMEOUT_S}s"}
-                execute(session, "set_local", None, limit)
+                name, limit = "idle_in_transaction_session_timeout", f"{IDLE_TIMEOUT_S}s"
+                self._table.execute(session, "set_local", name=name, value=limit)
                 yield session
             except CANCELLED as error:
                 raise _Cancelled(context) from error
 
     def _take_marker(self, session: Session, receipt: Receipt, record: Record) -> bool:
         """Step 2, the fence: False when this attempt has the marker already; ``Fenced`` when a higher one has it."""
-        values = {**self._table.names, "manifest": receipt.manifest_id, "attempt": receipt.attempt}
-        if execute(session, "fence", None, {**values, "record": Jsonb(record)}):
+        manifest_id, attempt = receipt.manifest_id, receipt.attempt
+        if self._table.execute(session, "fence", manifest=manifest_id, attempt=attempt, record=Jsonb(record)):
             return True
-        marker = execute(session, "marker", None, values)[0]
-        if marker["attempt"] == receipt.attempt and marker["record"]["digest"] == record["digest"]:
+        [marker] = self._table.execute(session, "marker", manifest=manifest_id)
+        if marker["attempt"] == attempt and marker["record"]["digest"] == record["digest"]:
             return False
         raise Fenced(
-            f"attempt {receipt.attempt} is fenced: attempt {marker['attempt']} has its rows in the table",
+            f"attempt {attempt} is fenced: attempt {marker['attempt']} has its rows in the table",
             next_step="nothing to do here: the newer attempt does the work",
-            **self._table.context(manifest=receipt.manifest_id),
+            **self._table.context(manifest=manifest_id),
         )
 
     def _write_dead_letters(self, session: Session, receipt: Receipt) -> int:
         """Put the dead letters in the place of those of earlier attempts; returns their number."""
-        values = {**self._table.names, "manifest": receipt.manifest_id}
-        execute(session, "forget_dead_letters", None, values)
+        self._table.execute(session, "forget_dead_letters", manifest=receipt.manifest_id)
         parts = self._table.staging_parts(receipt.manifest_id, receipt.attempt)
         statement = sql.SQL(QUERIES["bury"]).format(**parts)
-        dead = self.parts(receipt, ObjectKind.DEAD_LETTER)
-        return session.execute(statement, {**values, "tasks": tasks_of(dead)}).rowcount
+        values = {"manifest": receipt.manifest_id, "tasks": tasks_of(self.parts(receipt, ObjectKind.DEAD_LETTER))}
+        return session.execute(statement, {**self._table.names, **values}).rowcount
 
     def _refuse_lost(self, receipt: Receipt, rows: int, buried: int) -> None:
         """Raise ``WorkFailed`` unless staging held as many rows and dead letters as the receipt says."""

@@ -30,7 +30,7 @@ from tidemark.sinks.postgres.marked import MarkedOutput, TableLedger, TableStagi
 from tidemark.sinks.postgres.session import translated
 from tidemark.sinks.postgres.settings import Settings
 from tidemark.sinks.postgres.table_settings import DEAD_LETTERS
-from tidemark.sinks.postgres.target import Parts, PostgresTarget, TableSpec, execute
+from tidemark.sinks.postgres.target import Parts, PostgresTarget, TableSpec
 from tidemark.transforms.sequence import columns_after
 
 
@@ -47,9 +47,8 @@ class PostgresOutput(MarkedOutput):
 
     def counts(self, receipt: Receipt, ranges: Sequence[Range]) -> Counts:
         counts = super().counts(receipt, ranges)
-        values = {**self._table.names, "manifest": receipt.manifest_id}
         with translated(**self._table.context(manifest=receipt.manifest_id)):
-            [marker] = execute(self._merging_session(), "marker", None, values)
+            [marker] = self._table.execute(self._merging_session(), "marker", manifest=receipt.manifest_id)
         return replace(counts, superseded=marker["superseded"], stale=marker["stale"])
 
     def exists(self) -> bool:
@@ -79,15 +78,14 @@ class PostgresOutput(MarkedOutput):
 
     def _apply(self, session: Session, receipt: Receipt) -> None:
         """Merge the rows and insert the dead letters; their numbers must be those of the receipt."""
-        values = {
-            **self._table.names, **self._generations_as_arrays(), "manifest": receipt.manifest_id,
-            "attempt": receipt.attempt,
-        }  # fmt: skip
-        tasks = tasks_of(self.parts(receipt, ObjectKind.DATA))
-        [merged] = execute(session, "merge", self._parts(receipt), {**values, "tasks": tasks})
+        [merged] = self._table.execute(
+            session, "merge", self._parts(receipt), manifest=receipt.manifest_id, attempt=receipt.attempt,
+            tasks=tasks_of(self.parts(receipt, ObjectKind.DATA)), **self._generations_as_arrays(),
+        )  # fmt: skip
         self._refuse_lost(receipt, merged["staged"], self._write_dead_letters(session, receipt))
         superseded, stale = merged["staged"] - merged["newest"], merged["newest"] - merged["merged"]
-        execute(session, "note_merge", None, {**values, "superseded": superseded, "stale": stale})
+        counts = {"superseded": superseded, "stale": stale}
+        self._table.execute(session, "note_merge", manifest=receipt.manifest_id, **counts)
 
     def _generations_as_arrays(self) -> dict[str, Any]:
         topics, partitions, generations = zip(*self._generations, strict=True) if self._generations else ((), (), ())

@@ -2,11 +2,11 @@
 
 import re
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, ClassVar, LiteralString
 
 from psycopg import sql
 
@@ -48,18 +48,13 @@ class TableSpec:
         return sql.Identifier(*self.table.split("."))
 
 
-def execute(session: Session, query: str, parts: Parts | None, values: dict[str, Any]) -> list[dict[str, Any]]:
-    """Run a named statement with its identifiers and values; returns its rows."""
-    statement = sql.SQL(QUERIES[query]).format(**parts) if parts else QUERIES[query]
-    cursor = session.execute(statement, values)
-    return cursor.fetchall() if cursor.description else []
-
-
 class PostgresTarget:
     """The table of one sink of one pipeline; only the names of its own staging tables contain its tag.
 
     The session is opened when it is needed, and again when it was lost.
     """
+
+    queries: ClassVar[Mapping[str, LiteralString]] = QUERIES
 
     def __init__(self, pipeline_name: str, config: TableSettings, lookup: Lookup) -> None:
         self.pipeline_name = pipeline_name
@@ -73,7 +68,7 @@ class PostgresTarget:
 
     def by_name(self, pipeline_name: str, sink_name: str) -> "PostgresTarget":
         """The same table as a sink of another name sees it: with its own markers and staging."""
-        return PostgresTarget(pipeline_name, self.config.model_copy(update={"name": sink_name}), self._lookup)
+        return type(self)(pipeline_name, self.config.model_copy(update={"name": sink_name}), self._lookup)
 
     def context(self, **more: object) -> dict[str, Any]:
         """The context of every error about this table."""
@@ -97,10 +92,19 @@ class PostgresTarget:
         with translated(**self.context()), self.connected().transaction(force_rollback=True):
             yield
 
+    def execute(
+        self, session: Session, query: str, parts: Parts | None = None, **values: object
+    ) -> list[dict[str, Any]]:
+        """Run a named statement with its identifiers, and with its values beside the names of the table; returns its
+        rows."""
+        statement = sql.SQL(self.queries[query]).format(**parts) if parts else self.queries[query]
+        cursor = session.execute(statement, {**self.names, **values})
+        return cursor.fetchall() if cursor.description else []
+
     def rows(self, query: str, parts: Parts | None = None, **values: object) -> list[dict[str, Any]]:
-        """Run a statement, in the open transaction if there is one; returns its rows."""
+        """The same in the session of the table, in the open transaction if there is one."""
         with translated(**self.context()):
-            return execute(self.connected(), query, parts, {**self.names, **values})
+            return self.execute(self.connected(), query, parts, **values)
 
     def kept(self, query: str, **values: object) -> list[dict[str, Any]]:
         """Like ``rows``, for a statement about Tidemark's own tables; no rows when those do not exist."""
@@ -114,9 +118,9 @@ class PostgresTarget:
         """Create Tidemark's own tables; may be repeated, also by several processes at once."""
         try:
             with translated(**self.context()), self.connected().transaction():
-                execute(self.connected(), "lock_support", None, {})
-                if not execute(self.connected(), "has_schema", None, {"schema": SCHEMA})[0]["there"]:
-                    execute(self.connected(), "create_schema", None, {})
+                self.execute(self.connected(), "lock_support")
+                if not self.execute(self.connected(), "has_schema", schema=SCHEMA)[0]["there"]:
+                    self.execute(self.connected(), "create_schema")
                 self.connected().execute(QUERIES["support"])
         except AccessDenied as denied:
             raise AccessDenied(
@@ -170,7 +174,7 @@ class PostgresTarget:
     def _complete(self, spec: TableSpec) -> None:
         """Create the table or its missing columns; under a lock, since all slices of a first run do so."""
         with translated(**self.context(table=spec.table)), self.connected().transaction():
-            execute(self.connected(), "lock_support", None, {})
+            self.execute(self.connected(), "lock_support")
             columns = self.columns(spec.table)
             missing = _missing(spec.columns, columns)
             if not missing:
@@ -189,7 +193,7 @@ class PostgresTarget:
     def _ddl_create(self, spec: TableSpec) -> sql.Composed:
         """The statements that create the table, with its schema when there is none."""
         schema = spec.table.rpartition(".")[0]
-        there = execute(self.connected(), "has_schema", None, {"schema": schema})[0]["there"]
+        there = self.execute(self.connected(), "has_schema", schema=schema)[0]["there"]
         ddl = ddl_create(spec.identifier, spec.columns, spec.key, None if there else schema)
         return ddl_index(ddl, spec.identifier, spec.index) if spec.index else ddl
 
@@ -277,7 +281,7 @@ class PostgresTarget:
         """Does nothing while a session, such as a paused task, uses the tables; ``sweep`` then removes them later."""
         statement = sql.SQL(QUERIES["drop_staging"]).format(**self.staging_parts(manifest_id, attempt))
         with suppress(Locked), translated(**self.context()), self.connected().transaction():
-            execute(self.connected(), "set_local", None, {"name": "lock_timeout", "value": f"{DROP_TIMEOUT_S}s"})
+            self.execute(self.connected(), "set_local", name="lock_timeout", value=f"{DROP_TIMEOUT_S}s")
             self.connected().execute(statement)
 
 

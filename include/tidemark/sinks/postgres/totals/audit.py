@@ -22,7 +22,7 @@ def differences_of_totals(expected: Expected, ledger: Ledger, totals: Totals) ->
     yield from incomplete
     known = {manifest.id for manifest, _ in published} | ledger.evidence().keys()  # some were put since
     for stray, (why, step) in what_of_strays(expected, ledger, contributions.keys() - known, _BY_HAND).items():
-        what = f"{totals.settings.contributions} has {contributions[stray]['keys']:,} rows of manifest {stray}, "
+        what = f"{totals.config.contributions} has {contributions[stray]['keys']:,} rows of manifest {stray}, "
         yield Problem(None, what + why, step)
     yield from _totals(ledger.pipeline_name, totals, first=_REPLAYS if incomplete else "")
 
@@ -37,7 +37,7 @@ def _contributions(
     """Compares the contributions of each manifest with its marker and its publication, except what a person has given
     up."""
     checksums = {row["manifest"]: row["checksum"] for row in totals.ask("checksums")}
-    dead = totals.table.dead_letters_by_manifest()
+    dead = totals.dead_letters_by_manifest()
     for manifest, publication in published:
         if expected.given_up(manifest.id, publication.attempt):
             continue
@@ -55,7 +55,7 @@ def _contributions(
 def _totals(pipeline_name: str, totals: Totals, *, first: str) -> Iterator[Problem]:
     """Compares all totals with all contributions; a replay of any manifest of a total combines it again."""
     for row in totals.ask("wrong_totals"):
-        number = f"{row['totals']:,} totals of {totals.settings.table}"
+        number = f"{row['totals']:,} totals of {totals.config.table}"
         if row["manifest"] is None:
             yield Problem(None, f"{number} have no contributions", first or _BY_HAND, f"({row['example']})")
         else:

@@ -29,7 +29,6 @@ from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.postgres.marked import MarkedOutput, TableLedger, TableStaging, tasks_of
 from tidemark.sinks.postgres.session import translated
 from tidemark.sinks.postgres.table_settings import DEAD_LETTERS
-from tidemark.sinks.postgres.target import PostgresTarget
 from tidemark.sinks.postgres.totals.audit import differences_of_totals
 from tidemark.sinks.postgres.totals.settings import Settings
 from tidemark.sinks.postgres.totals.tables import QUERIES, Totals, staged_columns, tables_for
@@ -41,8 +40,7 @@ class TotalsLedger(TableLedger):
 
     def rename_pipeline(self, old: str) -> None:
         super().rename_pipeline(old)
-        if self._table.has_support():
-            run(self._table, "rename_pipeline", old=old)
+        self._table.kept("rename_pipeline", old=old)
 
 
 class TotalsOutput(MarkedOutput, DerivesTotals):
@@ -50,23 +48,24 @@ class TotalsOutput(MarkedOutput, DerivesTotals):
 
     write_mode = WriteMode.UPSERT
 
-    def __init__(self, settings: Settings, ledger: TableLedger, table: PostgresTarget) -> None:
+    _table: Totals
+
+    def __init__(self, settings: Settings, ledger: TableLedger, table: Totals) -> None:
         super().__init__(ledger, table)
         self.settings = settings
-        self._totals = Totals(settings, self._table)
         self._had_none: int | None = None  # the manifest that has never contributed, as ``prepare`` found out
 
     def note_settings(self) -> None:
         """Note what this sink adds up, unless something is noted; ``SinkRefused`` when that is another thing."""
-        if not run(self._table, "definition"):
+        if not self._table.rows("definition"):
             self._refuse_undefined(self.settings.aggregate.definition())
-            run(self._table, "define", definition=self.settings.aggregate.definition())
+            self._table.rows("define", definition=self.settings.aggregate.definition())
         self.refuse_other_definition()
 
     def refuse_other_definition(self) -> None:
         """Raise ``SinkRefused`` when other totals are in the table, or those of another pipeline."""
         definition = self.settings.aggregate.definition()
-        rows = run(self._table, "definition") if self._table.has_support() else []
+        rows = self._table.kept("definition")
         if not rows:
             self._refuse_undefined(definition)
             return
@@ -85,7 +84,7 @@ class TotalsOutput(MarkedOutput, DerivesTotals):
                 f"its database: {statement} Else give this sink another table and another name",
                 **self._table.context(),
             )
-        if not self._totals.are_empty() and not (self._table.has_support() and run(self._table, "definition")):
+        if not self._table.are_empty() and not self._table.kept("definition"):
             tables = ", ".join(sorted(self.settings.tables()))
             raise SinkRefused(
                 f"there are rows in {tables}, and nothing says any more which manifests they are of: new ones would be "
@@ -99,7 +98,7 @@ class TotalsOutput(MarkedOutput, DerivesTotals):
 
     def exists(self) -> bool:
         """Whether both tables do."""
-        return self._totals.exist()
+        return self._table.both_exist()
 
     def prepare(self, work: Work) -> None:
         """Checks, or creates, both tables, and creates the staging tables of the attempt."""
@@ -122,15 +121,12 @@ class TotalsOutput(MarkedOutput, DerivesTotals):
         yield ok(self.name, "tables, keys and rights are what an attempt needs (tried, and rolled back)")
 
     def _apply(self, session: Session, receipt: Receipt) -> None:
-        statements, manifest = self._totals.statements(), receipt.manifest_id
-        values = {
-            "manifest": manifest,
-            "attempt": receipt.attempt,
-            "tasks": tasks_of(self.parts(receipt, ObjectKind.DATA)),
-        }
-        staging = self._table.staging_parts(receipt.manifest_id, receipt.attempt)
-        emptied = statements.first(session, "empty_contributions", values)["contributions"]
-        made = statements.first(session, "contribute", values, staging)
+        manifest, parts = receipt.manifest_id, self._table.parts
+        values = {"manifest": manifest, "attempt": receipt.attempt}
+        staging = self._table.staging_parts(manifest, receipt.attempt)
+        tasks = tasks_of(self.parts(receipt, ObjectKind.DATA))
+        [emptied] = self._table.execute(session, "empty_contributions", parts, **values)
+        [made] = self._table.execute(session, "contribute", parts | staging, **values, tasks=tasks)
         self._refuse_lost(receipt, made["rows"], self._write_dead_letters(session, receipt))
         if made["keys"] > self.settings.max_keys:
             raise SinkRefused(
@@ -139,42 +135,41 @@ class TotalsOutput(MarkedOutput, DerivesTotals):
                 f"tidemark retry {self.pipeline_name}; smaller slices make fewer keys for later manifests",
                 **self._table.context(manifest=manifest),
             )
-        if emptied or self._had_none != manifest:
-            for query in ("lock_totals", "combine", "drop_empty_totals", "drop_empty_contributions"):
-                statements.rows(session, query, values)
-        else:
-            statements.rows(session, "add", values)
-        statements.rows(session, "note_checksum", {**self._table.names, "manifest": manifest})
+        steps = ["add"]
+        if emptied["contributions"] or self._had_none != manifest:
+            steps = ["lock_totals", "combine", "drop_empty_totals", "drop_empty_contributions"]
+        for query in (*steps, "note_checksum"):
+            self._table.execute(session, query, parts, **values)
 
     def derive_again(self, *, dry_run: bool) -> Iterator[str]:
-        if not self._totals.exist():
+        if not self.exists():
             return
-        session, statements = self._table.connected(), self._totals.statements()
-        with translated(**self._table.context()), session.transaction(force_rollback=dry_run):
-            statements.rows(session, "lock_both", {})
-            changed = sum(statements.first(session, query, {})["totals"] for query in ("combine_all", "drop_strays"))
+        parts = self._table.parts
+        with translated(**self._table.context()), self._table.connected().transaction(force_rollback=dry_run):
+            self._table.rows("lock_both", parts)
+            changed = sum(self._table.rows(query, parts)[0]["totals"] for query in ("combine_all", "drop_strays"))
         if changed:
             yield f"{self.target}: {count_of(changed, 'total')} combined again from what the manifests have contributed"
 
     def same(self, before: Receipt, now: Receipt) -> bool:
         """Whether the contributions are those that the marker tells of, and the totals of their keys agree."""
         del before
-        if not self._totals.exist():
+        if not self.exists():
             return False
         manifest_id = now.manifest_id
-        held = {row["checksum"] for row in self._totals.ask("contributions", manifest_id)} or {"0"}
-        expected = {row["checksum"] for row in self._totals.ask("checksums", manifest_id)}
+        held = {row["checksum"] for row in self._table.ask("contributions", manifest_id)} or {"0"}
+        expected = {row["checksum"] for row in self._table.ask("checksums", manifest_id)}
         dead = sum(part.rows for part in self.parts(now, ObjectKind.DEAD_LETTER))
         return (
             held == expected
-            and not self._totals.ask("wrong_totals", manifest_id)
+            and not self._table.ask("wrong_totals", manifest_id)
             and self._table.dead_letters(manifest_id) == dead
         )
 
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
         del contents  # contributions of unknown manifests have a next step of their own
         if deep:
-            yield from differences_of_totals(expected, self._ledger, self._totals)
+            yield from differences_of_totals(expected, self._ledger, self._table)
 
     def locate(
         self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
@@ -185,7 +180,7 @@ class TotalsOutput(MarkedOutput, DerivesTotals):
         if reason is not None:
             what = f"a dead letter: {reason}"
             return Located(self.name, published.attempt, RecordStatus.HELD, what, ObjectKind.DEAD_LETTER, DEAD_LETTERS)
-        rows = self._totals.ask("contributions", manifest.id) if self._totals.exist() else []
+        rows = self._table.ask("contributions", manifest.id) if self.exists() else []
         if not rows:
             what = f"{self.settings.contributions} has no contribution of the manifest"
             return Located(self.name, published.attempt, RecordStatus.MISSING, what, place=self.target)
@@ -196,14 +191,7 @@ class TotalsOutput(MarkedOutput, DerivesTotals):
         return Located(self.name, published.attempt, RecordStatus.HELD, what, ObjectKind.DATA, self.target)
 
 
-def run(table: PostgresTarget, query: str, **values: object) -> list[dict[str, Any]]:
-    """Run a statement about what a table of totals is."""
-    with translated(**table.context()):
-        cursor = table.connected().execute(QUERIES[query], {**table.names, **values})
-        return cursor.fetchall() if cursor.description else []
-
-
 def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:
-    table = PostgresTarget(pipeline_name, settings, lookup)
+    table = Totals(pipeline_name, settings, lookup)
     ledger = TotalsLedger(table)
     return Sink(ledger, TableStaging(table), TotalsOutput(settings, ledger, table))

@@ -1,12 +1,12 @@
 """The two tables of totals: the totals that people read, and what each manifest has contributed to them."""
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, LiteralString, assert_never
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, LiteralString, assert_never
 
 import pyarrow as pa
 from psycopg import sql
 
-from tidemark.database.session import Session
 from tidemark.named_sql import named_queries
 from tidemark.sinks.aggregates.value_columns import ROWS, WINDOW, Function, ValueColumn
 from tidemark.sinks.postgres.columns import Column, names, type_of
@@ -68,35 +68,36 @@ def _value_columns(settings: Settings, data: pa.Schema) -> list[Column]:
     return columns
 
 
-class Statements:
-    """The statements over both tables; ``texts`` are those columns of the totals that are text."""
+class Totals(PostgresTarget):
+    """Both tables as they are in the database."""
 
-    def __init__(self, settings: Settings, texts: Collection[str]) -> None:
-        self._settings = settings
-        self._texts = texts
-        self._key = settings.aggregate.key
-        self._value_columns = settings.aggregate.value_columns
-        self._identifiers = self._all_identifiers()
+    queries: ClassVar[Mapping[str, LiteralString]] = {**PostgresTarget.queries, **QUERIES}
+    config: Settings
 
-    def first(
-        self, session: Session, query: str, values: Mapping[str, Any], staging: Parts | None = None
-    ) -> dict[str, Any]:
-        """Run a statement that returns one row."""
-        [row] = self.rows(session, query, values, staging)
-        return row
+    def both_exist(self) -> bool:
+        return all(self.columns(table) for table in self.config.tables())
 
-    def rows(
-        self, session: Session, query: str, values: Mapping[str, Any], staging: Parts | None = None
-    ) -> list[dict[str, Any]]:
-        """Run a statement; returns its rows."""
-        cursor = session.execute(sql.SQL(QUERIES[query]).format(**self._identifiers, **(staging or {})), values)
-        return cursor.fetchall() if cursor.description else []
+    def are_empty(self) -> bool:
+        """Whether neither table has a row; one that does not exist has none."""
+        return not any(self._has_rows(table) for table in self.config.tables() if self.columns(table))
 
-    def _all_identifiers(self) -> Parts:
-        columns, key = [column.name for column in self._value_columns], self._key
+    def _has_rows(self, table: str) -> bool:
+        parts: Parts = {"table": sql.Identifier(*table.split("."))}
+        with translated(**self.context(table=table)):
+            return bool(self.execute(self.connected(), "has_rows", parts)[0]["there"])
+
+    def ask(self, query: str, manifest_id: int | None = None) -> list[dict[str, Any]]:
+        """A statement about the contributions and totals of one manifest, or of all."""
+        return self.rows(query, self.parts, manifest=manifest_id)
+
+    @cached_property
+    def parts(self) -> Parts:
+        """The identifiers of the statements over both tables, which exist."""
+        value_columns, key = self.config.aggregate.value_columns, self.config.aggregate.key
+        columns = [column.name for column in value_columns]
         return {
-            "totals": sql.Identifier(*self._settings.table.split(".")),
-            "contributions": sql.Identifier(*self._settings.contributions.split(".")),
+            "totals": self.identifier,
+            "contributions": sql.Identifier(*self.config.contributions.split(".")),
             "key": names(key),
             "values": names(columns),
             "emptied": _listed("{0} = NULL", columns),
@@ -104,25 +105,30 @@ class Statements:
             "assigned": _listed("{0} = s.{0}", columns),
             "combined_values": _listed("s.{0}", columns),
             "excluded_values": _listed("EXCLUDED.{0}", columns),
-            "total_values": sql.SQL(", ").join(self._value("t", column) for column in self._value_columns),
+            "total_values": sql.SQL(", ").join(self._value("t", column) for column in value_columns),
             "same_key": sql.SQL(" AND ").join(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in key),
             "combined": sql.SQL(", ").join(
                 sql.SQL("{} AS {}").format(
                     _OVER_CONTRIBUTIONS[column.function].format(self._value("c", column)), sql.Identifier(column.name)
                 )
-                for column in self._value_columns
+                for column in value_columns
             ),
             "adjusted": sql.SQL(", ").join(
                 sql.SQL("{} = {}").format(
                     sql.Identifier(column.name),
                     _OF_TWO[column.function].format(self._value("t", column), self._value("excluded", column)),
                 )
-                for column in self._value_columns
+                for column in value_columns
             ),
             "hash": sql.SQL("hash_record_extended(ROW({}), 0)").format(
-                _listed("c.{0}", [*self._key, ATTEMPT, ROWS, *columns])
+                _listed("c.{0}", [*key, ATTEMPT, ROWS, *columns])
             ),
         }
+
+    @cached_property
+    def _texts(self) -> set[str]:
+        """Those columns of the totals that are text."""
+        return {column.name for column in self.columns() if column.type.startswith(_TEXTS)}
 
     def _value(self, rows: str, column: ValueColumn) -> sql.Composable:
         """A column; text is compared by bytes, as executors do, whatever the database's language is."""
@@ -132,39 +138,3 @@ class Statements:
 
 def _listed(template: LiteralString, columns: Sequence[str]) -> sql.Composed:
     return sql.SQL(", ").join(sql.SQL(template).format(sql.Identifier(column)) for column in columns)
-
-
-class Totals:
-    """Both tables as they are in the database."""
-
-    def __init__(self, settings: Settings, table: PostgresTarget) -> None:
-        self.settings = settings
-        self.table = table
-        self._known: Statements | None = None
-
-    def exist(self) -> bool:
-        """Whether both tables exist."""
-        return all(self.table.columns(table) for table in self.settings.tables())
-
-    def are_empty(self) -> bool:
-        """Whether neither table has a row; one that does not exist has none."""
-        return not any(self._has_rows(table) for table in self.settings.tables() if self.table.columns(table))
-
-    def _has_rows(self, table: str) -> bool:
-        statement = sql.SQL(QUERIES["has_rows"]).format(table=sql.Identifier(*table.split(".")))
-        with translated(**self.table.context(table=table)):
-            [row] = self.table.connected().execute(statement).fetchall()
-        return bool(row["there"])
-
-    def statements(self) -> Statements:
-        """The statements over both tables, which exist."""
-        if self._known is None:
-            texts = {column.name for column in self.table.columns() if column.type.startswith(_TEXTS)}
-            self._known = Statements(self.settings, texts)
-        return self._known
-
-    def ask(self, query: str, manifest_id: int | None = None) -> list[dict[str, Any]]:
-        """A statement about the contributions and totals of one manifest, or of all."""
-        values = {**self.table.names, "manifest": manifest_id}
-        with translated(**self.table.context()):
-            return self.statements().rows(self.table.connected(), query, values)
