@@ -24,11 +24,13 @@ from pyiceberg.table import Table
 from sandbox.services.postgres import Postgres
 from tidemark.config.base import LoadContext
 from tidemark.event_time import INSTANT
+from tidemark.model.receipt import ObjectKind, PublishedObject
 from tidemark.sinks.base import Owner
 from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.staged import PARTITION, SPEC, data_folder, root_of
 from tidemark.sinks.iceberg.table import IcebergTarget
 from tidemark.sinks.lake_tables.output import DIGEST
+from tidemark.sinks.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.table_columns import stored_columns
 
 REPEATS = 5
@@ -76,10 +78,11 @@ def _publish(target: IcebergTarget, manifest_id: int) -> float:
     row = {"_topic": "t", "_topic_partition": 0, "_offset": manifest_id, "_manifest_id": manifest_id, "n": 1}
     when = pa.scalar(datetime(2024, 3, 1, tzinfo=UTC), INSTANT).as_py()
     pq.write_table(pa.Table.from_pylist([{**row, "_timestamp": when, "_event_time": when}], schema=schema), path)
+    size = path.stat().st_size
+    part = PublishedObject("iceberg", ObjectKind.DATA, key, "", "t", 0, 1, size, "", manifest_id, manifest_id)
     began = time.monotonic()
-    target.publish(
-        manifest_id, 1, {key: path.stat().st_size}, {"tidemark.pipeline": "bench", DIGEST: "0"}, lambda: None
-    )
+    staged = StagedAttempt(manifest_id, 1, (part,))
+    target.publish(staged, {"tidemark.pipeline": "bench", DIGEST: "0"}, lambda: None)
     return time.monotonic() - began
 
 

@@ -24,6 +24,7 @@ from tidemark.config.base import LoadContext
 from tidemark.connections import from_environment
 from tidemark.errors import Fenced
 from tidemark.event_time import INSTANT
+from tidemark.model.receipt import ObjectKind, PublishedObject
 from tidemark.sinks.base import Owner
 from tidemark.sinks.iceberg.evidence import NEWEST
 from tidemark.sinks.iceberg.files import live_files
@@ -31,6 +32,7 @@ from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.sink import IcebergOutput, open_sink
 from tidemark.sinks.iceberg.staged import PARTITION, SPEC, data_folder, root_of
 from tidemark.sinks.lake_tables.output import DIGEST
+from tidemark.sinks.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.table_columns import stored_columns
 
 WHEN = pa.scalar(datetime(2024, 3, 1, tzinfo=UTC), INSTANT).as_py()
@@ -84,18 +86,18 @@ class History:
         if self.dice.random() < 0.15:  # it dies before its commit
             self.sink.staging.clear(manifest_id, attempt)
             return
-        self._publish(manifest_id, attempt, rows, staged)
+        self._publish(staged, rows)
         self.published[manifest_id] = (attempt, rows)
         self.position = max(self.position, self.target.evidence().number)
         for number in range(1, attempt + 1):
             self.sink.staging.clear(manifest_id, number)
 
-    def _publish(self, manifest_id: int, attempt: int, rows: set[Row], staged: dict[str, int]) -> None:
-        self.target.publish(manifest_id, attempt, staged, {DIGEST: str(sorted(rows))}, lambda: None)
+    def _publish(self, staged: StagedAttempt, rows: set[Row]) -> None:
+        self.target.publish(staged, {DIGEST: str(sorted(rows))}, lambda: None)
 
-    def _staged(self, manifest_id: int, attempt: int, rows: set[Row]) -> dict[str, int]:
+    def _staged(self, manifest_id: int, attempt: int, rows: set[Row]) -> StagedAttempt:
         if not rows:
-            return {}
+            return StagedAttempt(manifest_id, attempt, ())
         table = self.target.loaded()
         key = f"{data_folder(manifest_id, attempt)}/00000-0-00000-{uuid4().hex}.parquet"
         path = Path(root_of(table.location()), key)
@@ -104,7 +106,9 @@ class History:
         schema = schema_to_pyarrow(table.schema()).with_metadata(footer)
         content = [self.row(manifest_id, attempt, *row) for row in sorted(rows)]
         pq.write_table(pa.Table.from_pylist(content, schema=schema), path)
-        return {key: path.stat().st_size}
+        size = path.stat().st_size
+        part = PublishedObject(self.sink.name, ObjectKind.DATA, key, "", "t", 0, len(rows), size, "", 0, 0)
+        return StagedAttempt(manifest_id, attempt, (part,))
 
     def row(self, manifest_id: int | None, attempt: int, offset: int, n: int) -> dict[str, Any]:
         del attempt
@@ -212,9 +216,9 @@ class KeyedHistory(History):
             "_attempt": attempt,
         }  # fmt: skip
 
-    def _publish(self, manifest_id: int, attempt: int, rows: set[Row], staged: dict[str, int]) -> None:
-        super()._publish(manifest_id, attempt, rows, staged)
-        self.current = merged(self.current, attempt, rows)
+    def _publish(self, staged: StagedAttempt, rows: set[Row]) -> None:
+        super()._publish(staged, rows)
+        self.current = merged(self.current, staged.attempt, rows)
 
     def roll_back(self) -> None:
         before = self.target.loaded().metadata.current_snapshot_id
@@ -259,13 +263,13 @@ def test_an_attempt_whose_number_was_given_out_again_is_refused_also_when_no_sna
         monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", warehouse)
         history = History(tmp_path, 1)
         staged = history._staged(1, 1, {(0, 1)})
-        history.target.publish(1, 1, staged, {DIGEST: "of the older life"}, lambda: None)
+        history.target.publish(staged, {DIGEST: "of the older life"}, lambda: None)
         history.compact()
         history.compact()
         history.expire()
         assert history.target.evidence().attempts == {1: 1}
         with pytest.raises(Fenced):
-            history.target.publish(1, 1, staged, {DIGEST: "of the newer life"}, lambda: None)
+            history.target.publish(staged, {DIGEST: "of the newer life"}, lambda: None)
 
 
 FEW, MANY = 4, 36  # histories; the few are always the same, the others new each time

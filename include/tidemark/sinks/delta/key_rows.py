@@ -29,7 +29,6 @@ from tidemark.sinks.current_rows.merge import KeyedRows, Merge, Merged
 from tidemark.sinks.current_rows.standing_rows import StandingRows
 from tidemark.sinks.delta.buckets import BUCKET
 from tidemark.sinks.delta.columns import arrow_columns
-from tidemark.sinks.delta.evidence import TableEvidence
 from tidemark.sinks.delta.files import (
     TableFile,
     add_action,
@@ -40,9 +39,10 @@ from tidemark.sinks.delta.files import (
     rows_of_files,
 )
 from tidemark.sinks.delta.properties import BUCKETS, KEY, refuse_other_property
-from tidemark.sinks.delta.published_rows import Action, PublishedRows, StagedAttempt, TableChanges
+from tidemark.sinks.delta.published_rows import Action, PublishedRows, TableChanges
 from tidemark.sinks.delta.writer import bucket_of
 from tidemark.sinks.lake_tables.merges import CountedMerge
+from tidemark.sinks.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.located import Located
 from tidemark.sinks.staging.held_rows import GROUP_ROWS, TASK_BYTES
 from tidemark.sinks.staging.staged_parquet import StagedParquet
@@ -95,44 +95,41 @@ class KeyRows(PublishedRows):
     def order(self) -> dict[str, Any]:
         return {"key": list(self._key), "buckets": self._buckets}
 
-    def moves(self, publishing: StagedAttempt) -> list[Move]:
+    def moves(self, staged: StagedAttempt) -> list[Move]:
         """None: what is staged is merged into other files."""
-        del publishing
+        del staged
         return []
 
     # the merge
 
-    def changes(
-        self, table: DeltaTable, evidence: TableEvidence, publishing: StagedAttempt, context: Mapping[str, Any]
-    ) -> TableChanges:
-        del evidence
+    def changes(self, table: DeltaTable, staged: StagedAttempt, context: Mapping[str, Any]) -> TableChanges:
         self.refuse(table, context)
         columns = arrow_columns(table)
         actions: list[Action] = []
         written: dict[str, int] = {}
         superseded = stale = left = 0
-        buckets = self._touched(table, publishing)
-        self._refuse_changed(columns, publishing)
+        buckets = self._touched(table, staged)
+        self._refuse_changed(columns, staged)
         for bucket in buckets.values():
             with self._read(bucket, columns) as merge:
                 merged = merge.merged()
             superseded += merged.superseded
             stale += merged.stale
             if merged.kept.num_rows or merged.replaced.num_rows:
-                rewrite = _Rewrite(self.store, bucket, merged, columns, publishing, self._max_file_bytes)
+                rewrite = _Rewrite(self.store, bucket, merged, columns, staged, self._max_file_bytes)
                 actions += [*(file.removed(self.partition) for file in bucket.standing), *rewrite.write()]
                 written |= rewrite.written
                 left += rewrite.left
-            elif publishing.attempt > 1:
-                left += self._left_in(bucket.standing, publishing)
-        if publishing.attempt > 1:
-            left += self._left_in([file for file in self.files(table) if file.value not in buckets], publishing)
+            elif staged.attempt > 1:
+                left += self._left_in(bucket.standing, staged)
+        if staged.attempt > 1:
+            left += self._left_in([file for file in self.files(table) if file.value not in buckets], staged)
         return TableChanges(actions, written, list(written), CountedMerge(superseded, stale, left))
 
-    def _touched(self, table: DeltaTable, publishing: StagedAttempt) -> dict[int, _Bucket]:
+    def _touched(self, table: DeltaTable, staged: StagedAttempt) -> dict[int, _Bucket]:
         """The buckets with staged rows, by number."""
         buckets: dict[int, _Bucket] = {}
-        for part in publishing.parts:
+        for part in staged.parts:
             number = bucket_of(part.staged)
             bucket = buckets.setdefault(number, _Bucket(number))
             bucket.staged.append(TableFile(part.staged, part.bytes, part.rows, number))
@@ -141,8 +138,8 @@ class KeyRows(PublishedRows):
                 buckets[file.value].standing.append(file)
         return dict(sorted(buckets.items()))
 
-    def _refuse_changed(self, columns: pa.Schema, publishing: StagedAttempt) -> None:
-        for part in publishing.parts:
+    def _refuse_changed(self, columns: pa.Schema, staged: StagedAttempt) -> None:
+        for part in staged.parts:
             refuse_changed(columns, footer_of(self.store, part.staged, part.bytes).schema.to_arrow_schema())
 
     @contextmanager
@@ -161,10 +158,10 @@ class KeyRows(PublishedRows):
                 yield KeyedRows(number, pc.add(positions(batch.num_rows), first), batch)
                 first += batch.num_rows
 
-    def _left_in(self, files: Iterable[TableFile], publishing: StagedAttempt) -> int:
+    def _left_in(self, files: Iterable[TableFile], staged: StagedAttempt) -> int:
         """The rows of earlier attempts at the manifest."""
         batches = rows_of_files(self.store, files, _OF_ATTEMPTS, self.partition)
-        return sum(_earlier(batch, publishing) for batch in batches)
+        return sum(_earlier(batch, staged) for batch in batches)
 
     # what is asked of it
 
@@ -212,7 +209,7 @@ class _Rewrite:
         bucket: _Bucket,
         merged: Merged,
         columns: pa.Schema,
-        publishing: StagedAttempt,
+        staged: StagedAttempt,
         max_file_bytes: int,
     ) -> None:
         self.written: dict[str, int] = {}
@@ -221,7 +218,7 @@ class _Rewrite:
         self._bucket = bucket
         self._merged = merged
         self._columns = columns.remove(columns.get_field_index(BUCKET))
-        self._publishing = publishing
+        self._staged = staged
         self._max_file_bytes = max_file_bytes
 
     def write(self) -> list[Action]:
@@ -247,7 +244,7 @@ class _Rewrite:
         ]
 
     def _file(self) -> StagedParquet:
-        made_for = f"{self._publishing.manifest_id:010d}-{self._publishing.attempt:04d}"
+        made_for = f"{self._staged.manifest_id:010d}-{self._staged.attempt:04d}"
         return StagedParquet(
             self._store, f"{BUCKET}={self._bucket.number}/{made_for}-{uuid4().hex}.parquet", self._columns
         )
@@ -259,7 +256,7 @@ class _Rewrite:
     def _standing(self) -> Iterator[pa.RecordBatch]:
         for number, file in enumerate(self._bucket.standing):
             for batch in self._filtered(file, _of_file(self._merged.replaced, number), stay=False):
-                self.left += _earlier(batch, self._publishing)
+                self.left += _earlier(batch, self._staged)
                 yield batch
         for number, file in enumerate(self._bucket.staged):
             yield from self._filtered(file, _of_file(self._merged.kept, number), stay=True)
@@ -282,10 +279,10 @@ def _of_file(places: pa.Table, number: int) -> pa.Array:
     return places.filter(pc.equal(places.column("file"), number)).column("position").combine_chunks()
 
 
-def _earlier(batch: pa.RecordBatch, publishing: StagedAttempt) -> int:
+def _earlier(batch: pa.RecordBatch, staged: StagedAttempt) -> int:
     """How many rows of a batch are of earlier attempts at the manifest."""
-    of_manifest = pc.equal(batch.column(MANIFEST_ID), publishing.manifest_id)
-    earlier = pc.and_(of_manifest, pc.less(batch.column(ATTEMPT), publishing.attempt))
+    of_manifest = pc.equal(batch.column(MANIFEST_ID), staged.manifest_id)
+    earlier = pc.and_(of_manifest, pc.less(batch.column(ATTEMPT), staged.attempt))
     return int(pc.sum(pc.cast(earlier, pa.int64())).as_py() or 0)
 
 

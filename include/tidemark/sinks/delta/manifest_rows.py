@@ -14,7 +14,6 @@ from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind, PublishedObject
 from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.column_names import MANIFEST_ID, TOPIC_PARTITION
-from tidemark.sinks.delta.evidence import TableEvidence
 from tidemark.sinks.delta.files import (
     TableFile,
     added,
@@ -25,8 +24,9 @@ from tidemark.sinks.delta.files import (
     rows_of_files,
 )
 from tidemark.sinks.delta.properties import KEY, refuse_other_property
-from tidemark.sinks.delta.published_rows import PublishedRows, StagedAttempt, TableChanges
+from tidemark.sinks.delta.published_rows import PublishedRows, TableChanges
 from tidemark.sinks.lake_tables.audit import PLACES, differences_of_count, differences_of_rows, places_of
+from tidemark.sinks.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.located import Located, RecordStatus
 from tidemark.storage.base import Move
 
@@ -51,16 +51,14 @@ class ManifestRows(PublishedRows):
     def order(self) -> dict[str, Any]:
         return {}
 
-    def moves(self, publishing: StagedAttempt) -> list[Move]:
-        return [Move(part.staged, part.path, part.bytes) for part in _in_table(publishing)]
+    def moves(self, staged: StagedAttempt) -> list[Move]:
+        return [Move(part.staged, part.path, part.bytes) for part in _in_table(staged)]
 
-    def changes(
-        self, table: DeltaTable, evidence: TableEvidence, publishing: StagedAttempt, context: Mapping[str, Any]
-    ) -> TableChanges:
-        del evidence, context
-        removed = [file.removed(self.partition) for file in self._of_manifest(table, publishing.manifest_id)]
-        parts = _in_table(publishing)
-        put = added(self.store, table, self.partition, publishing.manifest_id, parts)
+    def changes(self, table: DeltaTable, staged: StagedAttempt, context: Mapping[str, Any]) -> TableChanges:
+        del context
+        removed = [file.removed(self.partition) for file in self._of_manifest(table, staged.manifest_id)]
+        parts = _in_table(staged)
+        put = added(self.store, table, self.partition, staged.manifest_id, parts)
         return TableChanges([*removed, *put], {part.path: part.bytes for part in parts})
 
     def _of_manifest(self, table: DeltaTable, manifest_id: int) -> list[TableFile]:
@@ -136,8 +134,8 @@ class ManifestRows(PublishedRows):
         return None
 
 
-def _in_table(publishing: StagedAttempt) -> list[PublishedObject]:
+def _in_table(staged: StagedAttempt) -> list[PublishedObject]:
     """The files with rows of an attempt, by their keys in the table. A receipt has none, since the log of the table
     says which files count."""
-    folder = f"{MANIFEST_ID}={publishing.manifest_id}"
-    return [replace(part, path=f"{folder}/{part.staged.rpartition('/')[2]}") for part in publishing.parts]
+    folder = f"{MANIFEST_ID}={staged.manifest_id}"
+    return [replace(part, path=f"{folder}/{part.staged.rpartition('/')[2]}") for part in staged.parts]

@@ -15,16 +15,13 @@ from tidemark.connections import Lookup
 from tidemark.errors import SinkRefused
 from tidemark.model.dataset import Dataset
 from tidemark.model.findings import Finding, ok
-from tidemark.model.manifest import Manifest, Publication
-from tidemark.model.offsets import TopicPartition
 from tidemark.model.order import TransformOrder
 from tidemark.model.problem import Problem
-from tidemark.model.receipt import MALFORMED, ObjectKind, Receipt
+from tidemark.model.receipt import MALFORMED, Receipt
 from tidemark.paths import RECORDS, STAGING, manifest_staging
 from tidemark.sinks.base import Contents, Expected, Fence, Position, Sink
 from tidemark.sinks.capabilities import NamedFile
 from tidemark.sinks.delta.columns import arrow_columns
-from tidemark.sinks.delta.published_rows import StagedAttempt
 from tidemark.sinks.delta.settings import TARGET, Settings
 from tidemark.sinks.delta.table import DeltaTarget
 from tidemark.sinks.delta.writer import encoded_schema
@@ -32,7 +29,7 @@ from tidemark.sinks.lake_tables.audit import rows_without_evidence, unvouched_ro
 from tidemark.sinks.lake_tables.ledger import LakeTableLedger
 from tidemark.sinks.lake_tables.merges import CountedMerge
 from tidemark.sinks.lake_tables.output import LakeTableOutput
-from tidemark.sinks.located import Located
+from tidemark.sinks.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.object_store.folder_staging import FolderStaging
 from tidemark.sinks.object_store.record_files import newest_record_in
 from tidemark.sinks.object_store.store_ledger import StoreLedger
@@ -130,24 +127,15 @@ class DeltaOutput(LakeTableOutput):
         if self.table.store.folders(manifest_staging(manifest_id)):
             self.table.fence()
 
-    def moved_rows(self, receipt: Receipt) -> list[Move]:
-        return self.table.rows.moves(self._publishing(receipt))
+    def moved_rows(self, staged: StagedAttempt) -> list[Move]:
+        return self.table.rows.moves(staged)
 
-    def commit(self, receipt: Receipt, about: Mapping[str, str], fence: Fence, *, again: bool) -> None:
+    def commit(self, staged: StagedAttempt, about: Mapping[str, str], fence: Fence, *, again: bool) -> None:
         if not again:
-            self.table.publish(self._publishing(receipt), about, fence)
-
-    def _publishing(self, receipt: Receipt) -> StagedAttempt:
-        return StagedAttempt(receipt.manifest_id, receipt.attempt, self.parts(receipt, ObjectKind.DATA))
+            self.table.publish(staged, about, fence)
 
     def has(self, receipt: Receipt) -> bool:
         return self.exists() and super().has(receipt)
-
-    def has_rows_of(self, now: Receipt) -> bool:
-        table = self.table.loaded()
-        if not {*self._columns.names} <= {*arrow_columns(table).names}:
-            return False
-        return self.table.rows.same(table, self._publishing(now), self._columns)
 
     def merge_of(self, receipt: Receipt) -> CountedMerge | None:
         evidence = self.table.evidence()
@@ -184,11 +172,6 @@ class DeltaOutput(LakeTableOutput):
             yield from rows_without_evidence(expected, self._ledger, present, "")
         yield from self.table.rows.differences(table, expected, self._ledger, deep=deep)
         yield from unvouched_rows(self._ledger, unvouched, ", and no evidence")
-
-    def located_row(
-        self, manifest: Manifest, published: Publication, at: TopicPartition, offset: int
-    ) -> Located | None:
-        return self.table.rows.located(self.table.loaded(), self._ledger, manifest, published, at, offset)
 
 
 def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:

@@ -32,11 +32,12 @@ from tidemark.sinks.delta.evidence import TableEvidence
 from tidemark.sinks.delta.files import TableFile, now_ms
 from tidemark.sinks.delta.key_rows import KeyRows
 from tidemark.sinks.delta.manifest_rows import ManifestRows
-from tidemark.sinks.delta.published_rows import PublishedRows, StagedAttempt, TableChanges
+from tidemark.sinks.delta.published_rows import PublishedRows, TableChanges
 from tidemark.sinks.delta.refusals import refuse_unfit
 from tidemark.sinks.delta.settings import Settings
 from tidemark.sinks.lake_tables.refusals import fenced_by_a_higher, fenced_by_its_number, no_columns
 from tidemark.sinks.lake_tables.table import LakeTable
+from tidemark.sinks.lake_tables.table_rows import StagedAttempt
 from tidemark.storage.base import ObjectStore
 
 Changing = Callable[[DeltaTable, TableEvidence], tuple[TableChanges, TableEvidence]]
@@ -48,7 +49,7 @@ class DeltaTarget(LakeTable[DeltaTable]):
     def __init__(self, pipeline_name: str, settings: Settings, store: ObjectStore, lookup: Lookup) -> None:
         super().__init__(pipeline_name, settings.name, settings.location, keyed=bool(settings.key))
         self.store = store
-        self.rows = _rows(settings, store)
+        self.rows: PublishedRows = _rows(settings, store)
         self._settings = settings
         self._client = DeltaClient(settings, store, lookup)
         self._known: tuple[str, TableEvidence] | None = None
@@ -130,9 +131,9 @@ class DeltaTarget(LakeTable[DeltaTable]):
 
     # the commit
 
-    def publish(self, publishing: StagedAttempt, about: Mapping[str, str], fence: Fence) -> None:
+    def publish(self, staged: StagedAttempt, about: Mapping[str, str], fence: Fence) -> None:
         """Make the files of an attempt the rows of its manifest, in one commit (``LakeTableOutput.commit``)."""
-        manifest_id, attempt = publishing.manifest_id, publishing.attempt
+        manifest_id, attempt = staged.manifest_id, staged.attempt
         context = self.context(manifest=manifest_id, attempt=attempt)
 
         def changing(table: DeltaTable, evidence: TableEvidence) -> tuple[TableChanges, TableEvidence]:
@@ -143,7 +144,7 @@ class DeltaTarget(LakeTable[DeltaTable]):
             if newest > attempt:
                 raise fenced_by_a_higher(attempt, newest, self.context(manifest=manifest_id))
             with self._client.used(context):
-                changes = self.rows.changes(table, evidence, publishing, context)
+                changes = self.rows.changes(table, staged, context)
             return changes, evidence.with_next(table.version() + 1, manifest_id, attempt, changes.merge)
 
         transaction = Transaction(f"tidemark/{self.pipeline_name}/{self._settings.name}/{manifest_id}", attempt)

@@ -3,7 +3,6 @@
 Dead letters are staged as Parquet too, a file for each partition of the source, and stay files.
 """
 
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 
 import pyarrow as pa
@@ -31,6 +30,7 @@ class DynamoWriter(GroupsWriter):
         super().__init__(order, sink, task)
         self._folder = order.staging
         self._store = _store(sink)
+        self._groups_file = f"{GROUPS}-{task}.parquet"
         self._staged: StagedParquet | None = None
         self._digest = Digest.zero()  # of the groups
         self._dead: dict[tuple[str, int], StagedParquet] = {}
@@ -44,8 +44,8 @@ class DynamoWriter(GroupsWriter):
             letters = piece.drop_columns(HASH_COLUMNS.names)
             with self._staging():
                 if (topic, partition) not in self._dead:
-                    name = f"{DEAD}-{self._task}-{len(self._dead):05d}.parquet"
-                    self._dead[topic, partition] = StagedParquet(self._store, self._key(name), letters.schema)
+                    key = f"{self._folder}/{DEAD}-{self._task}-{len(self._dead):05d}.parquet"
+                    self._dead[topic, partition] = StagedParquet(self._store, key, letters.schema)
                 self._dead[topic, partition].append(letters, piece)
 
     def close(self) -> list[StagedPart]:
@@ -54,7 +54,13 @@ class DynamoWriter(GroupsWriter):
             if self._staged is not None:
                 self._staged.finish()
             staged = f"{self._groups_file}{WITH_DIGEST}{self._digest}"
-            return [*self._measures.parts(self._name, ObjectKind.DATA, "", staged), *self._dead_parts()]
+            parts = self._measures.parts(self._name, ObjectKind.DATA, "", staged)
+            for place, file in self._dead.items():
+                part = file.part(
+                    self._name, ObjectKind.DEAD_LETTER, *place, staged=file.name, folder="", suffix="parquet"
+                )
+                parts.append(part)
+            return parts
 
     def abort(self) -> None:
         files = [*([self._staged] if self._staged else []), *self._dead.values()]
@@ -63,23 +69,12 @@ class DynamoWriter(GroupsWriter):
         with suppress(TidemarkError, OSError):  # files that stay do no harm: no receipt names them
             self._store.delete([file.key for file in files])
 
-    def _dead_parts(self) -> Iterator[StagedPart]:
-        for place, file in self._dead.items():
-            yield file.part(self._name, ObjectKind.DEAD_LETTER, *place, staged=file.name, folder="", suffix="parquet")
-
-    @property
-    def _groups_file(self) -> str:
-        return f"{GROUPS}-{self._task}.parquet"
-
-    def _key(self, name: str) -> str:
-        return f"{self._folder}/{name}"
-
     def _stage(self, groups: pa.Table | None) -> None:
         if groups is None:
             return
         with self._staging():
             if self._staged is None:
-                self._staged = StagedParquet(self._store, self._key(self._groups_file), groups.schema)
+                self._staged = StagedParquet(self._store, f"{self._folder}/{self._groups_file}", groups.schema)
             self._staged.append(groups)
             self._digest += row_digest(groups)
 

@@ -1,6 +1,6 @@
 """A table with every row of every manifest; a replay takes the rows of the earlier attempt out."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -10,30 +10,31 @@ from tidemark.model.digest import Digest, row_digest
 from tidemark.model.manifest import Manifest, Publication
 from tidemark.model.offsets import TopicPartition
 from tidemark.model.problem import Problem
-from tidemark.model.receipt import ObjectKind, PublishedObject, Receipt
+from tidemark.model.receipt import ObjectKind
 from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.capabilities import NamedFile
 from tidemark.sinks.column_names import names_of_rows
 from tidemark.sinks.iceberg.change import FileChanges
-from tidemark.sinks.iceberg.files import Replaced, has_row, named_files, replaced, rows_of_manifest, staged_files
+from tidemark.sinks.iceberg.files import Replaced, named_files, replaced, rows_at, rows_of_manifest, staged_files
 from tidemark.sinks.iceberg.merge_evidence import refuse_other_key
-from tidemark.sinks.iceberg.table_rows import Publishing, TableRows
+from tidemark.sinks.iceberg.table_rows import IcebergRows
 from tidemark.sinks.lake_tables.audit import differences_of_rows, places_of
+from tidemark.sinks.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.located import Located, RecordStatus
 
 
-class AllRows(TableRows):
+class AllRows(IcebergRows):
     def refuse(self, table: Table, context: Mapping[str, Any]) -> None:
         refuse_other_key(table, (), context)
 
-    def changes(self, table: Table, publishing: Publishing, context: Mapping[str, Any]) -> FileChanges:
+    def changes(self, table: Table, staged: StagedAttempt, context: Mapping[str, Any]) -> FileChanges:
         del context
-        old = Replaced() if publishing.is_first else replaced(table, publishing.manifest_id)
-        return FileChanges([*staged_files(table, publishing.staged), *old.rewritten(table)], old.files)
+        old = Replaced() if staged.is_first else replaced(table, staged.manifest_id)
+        return FileChanges([*staged_files(table, staged.parts), *old.rewritten(table)], old.files)
 
-    def same(self, table: Table, now: Receipt, parts: Sequence[PublishedObject], columns: pa.Schema) -> bool:
+    def same(self, table: Table, now: StagedAttempt, columns: pa.Schema) -> bool:
         """Reads all rows of the manifest."""
-        expected = sum((Digest.parse(part.digest) for part in parts), Digest.zero())
+        expected = sum((Digest.parse(part.digest) for part in now.parts), Digest.zero())
         rows = rows_of_manifest(table, now.manifest_id, columns.names)
         try:
             rows = rows.select(columns.names).cast(columns)
@@ -44,9 +45,9 @@ class AllRows(TableRows):
     def named_files(self, table: Table) -> list[NamedFile]:
         return named_files(table)
 
-    def differences(self, table: Table, expected: Expected, ledger: Ledger) -> Iterator[Problem]:
+    def differences(self, table: Table, expected: Expected, ledger: Ledger, *, deep: bool) -> Iterator[Problem]:
         """One manifest in memory at a time."""
-        for manifest, publication in expected.published():
+        for manifest, publication in expected.published() if deep else ():
             if expected.given_up(manifest.id, publication.attempt):
                 continue
             rows = rows_of_manifest(table, manifest.id, places_of(publication).names)
@@ -55,6 +56,6 @@ class AllRows(TableRows):
     def located(
         self, table: Table, ledger: Ledger, manifest: Manifest, published: Publication, at: TopicPartition, offset: int
     ) -> Located | None:
-        if not has_row(table, manifest.id, at, offset):
+        if not rows_at(table, manifest.id, at, offset, ["_offset"]):
             return None
         return Located(ledger.name, published.attempt, RecordStatus.HELD, "a row", ObjectKind.DATA, ledger.target)

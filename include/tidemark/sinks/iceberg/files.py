@@ -26,17 +26,19 @@ from pyiceberg.types import LongType
 
 from tidemark.errors import SinkRefused, WorkFailed
 from tidemark.model.offsets import TopicPartition
+from tidemark.model.receipt import PublishedObject
 from tidemark.sinks.capabilities import NamedFile
 from tidemark.sinks.column_names import MANIFEST_ID, TOPIC_PARTITION
 from tidemark.sinks.iceberg.staged import PARTITION, SPEC, root_of
 
 
-def staged_files(table: Table, sizes: Mapping[str, int]) -> list[DataFile]:
-    """The staged files as the table takes them, each with its own statistics; ``sizes`` are their bytes, by key.
+def staged_files(table: Table, parts: Iterable[PublishedObject]) -> list[DataFile]:
+    """The staged files as the table takes them, each with its own statistics.
 
     Raises ``WorkFailed`` when one is not there as it was staged, or was staged for another partitioning.
     """
-    return [_staged_file(table, f"{table.location().rstrip('/')}/{key}", size) for key, size in sizes.items()]
+    root = table.location().rstrip("/")
+    return [_staged_file(table, f"{root}/{part.staged}", part.bytes) for part in parts]
 
 
 def _staged_file(table: Table, path: str, size: int) -> DataFile:
@@ -107,10 +109,6 @@ def replaced(table: Table, manifest_id: int) -> Replaced:
 def rows_of_manifest(table: Table, manifest_id: int, columns: Sequence[str] = ("*",)) -> pa.Table:
     """All rows of a manifest; in memory."""
     return table.scan(_equal(MANIFEST_ID, manifest_id), selected_fields=tuple(columns)).to_arrow()
-
-
-def has_row(table: Table, manifest_id: int, at: TopicPartition, offset: int) -> bool:
-    return bool(rows_at(table, manifest_id, at, offset, ["_offset"]))
 
 
 def rows_at(

@@ -22,10 +22,8 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
-    ManifestWriter,
     ManifestWriterV2,
 )
-from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import FileScanTask, Table, Transaction
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update.snapshot import _ManifestMergeManager, _OverwriteFiles
@@ -191,15 +189,14 @@ class RowDelta(_OverwriteFiles):
 
     def _written_manifests_of_deletes(self, entries: Sequence[ManifestEntry]) -> Iterator[ManifestFile]:
         for spec_id in sorted({entry.data_file.spec_id for entry in entries}):
-            with self._deletes_writer(self.spec(spec_id)) as writer:
+            output = self.new_manifest_output()
+            with _DeletesWriter(
+                self.spec(spec_id), self.schema(), output, self._snapshot_id, self._compression
+            ) as writer:
                 for entry in entries:
                     if entry.data_file.spec_id == spec_id:
                         writer.add_entry(entry)
             yield writer.to_manifest_file()
-
-    def _deletes_writer(self, spec: PartitionSpec) -> ManifestWriter:
-        output = self.new_manifest_output()
-        return _DeletesWriter(spec, self.schema(), output, self._snapshot_id, self._compression)
 
     def _entry(self, status: ManifestEntryStatus, file: DataFile, before: ManifestEntry | None = None) -> ManifestEntry:
         """The entry of a delete file; one that is there already keeps its numbers, by which it applies to files."""

@@ -16,6 +16,7 @@ from tidemark.config.s3 import S3Settings
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
 from tidemark.extras import problem_with_extra
+from tidemark.sinks.aggregates.aggregate import NULLABLE
 from tidemark.sinks.column_names import EVENT_TIME, TOPIC_PARTITION
 from tidemark.sinks.current_rows.keyed_settings import KeyedSettings
 from tidemark.sinks.iceberg.partitioning import Term
@@ -190,10 +191,7 @@ class Settings(KeyedSettings, SinkSettings):
             if term.column not in known:
                 return with_nearest(f"has no column {term.column} for a partition", term.column, known, listed=True)
             if term.column not in {*NEVER_NULL, *rows.never_null()}:
-                return (
-                    f"may not be partitioned by {term.column}: it can be null; write NOT NULL in the schema, or list "
-                    "it under required"
-                )
+                return f"may not be partitioned by {term.column}: {NULLABLE}"
             if not term.fits(known[term.column]):
                 return f"may not be partitioned by {term}: {term.column} is {known[term.column]}"
         return None

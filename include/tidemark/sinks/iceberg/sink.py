@@ -12,11 +12,9 @@ from uuid import uuid4
 from tidemark.connections import Lookup
 from tidemark.model.dataset import Dataset
 from tidemark.model.findings import Finding, ok, warning
-from tidemark.model.manifest import Manifest, Publication
-from tidemark.model.offsets import TopicPartition
 from tidemark.model.order import TransformOrder
 from tidemark.model.problem import Problem
-from tidemark.model.receipt import ObjectKind, Receipt
+from tidemark.model.receipt import Receipt
 from tidemark.paths import STAGING, staging_folder
 from tidemark.sinks.base import (
     Contents,
@@ -38,7 +36,7 @@ from tidemark.sinks.lake_tables.audit import rows_without_evidence, unvouched_ro
 from tidemark.sinks.lake_tables.ledger import LakeTableLedger
 from tidemark.sinks.lake_tables.merges import CountedMerge
 from tidemark.sinks.lake_tables.output import LakeTableOutput
-from tidemark.sinks.located import Located
+from tidemark.sinks.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.object_store.folder_staging import staged_attempts, staged_manifests
 from tidemark.sinks.object_store.owner_file import note_target_in, noted_targets_in
 from tidemark.sinks.object_store.record_files import newest_record_in, rename_records
@@ -186,12 +184,6 @@ class IcebergOutput(LakeTableOutput):
         with self.table.reading() as table:
             return self.table.rows.named_files(table)
 
-    def has_rows_of(self, now: Receipt) -> bool:
-        with self.table.reading(manifest=now.manifest_id) as table:
-            if not {*self._columns.names} <= {field.name for field in table.schema().fields}:
-                return False
-            return self.table.rows.same(table, now, self.parts(now, ObjectKind.DATA), self._columns)
-
     def merge_of(self, receipt: Receipt) -> CountedMerge | None:
         table = self.table.load()
         attempt, merge = (0, None) if table is None else merges_of(table).get(receipt.manifest_id, (0, None))
@@ -203,14 +195,13 @@ class IcebergOutput(LakeTableOutput):
         if store is not None and staged_attempts(store, manifest_id):
             self.table.fence()
 
-    def rows_in_place(self, receipt: Receipt) -> list[str]:
-        return [part.staged for part in self.parts(receipt, ObjectKind.DATA)]
+    def rows_in_place(self, staged: StagedAttempt) -> list[str]:
+        return [part.staged for part in staged.parts]
 
-    def commit(self, receipt: Receipt, about: Mapping[str, str], fence: Fence, *, again: bool) -> None:
+    def commit(self, staged: StagedAttempt, about: Mapping[str, str], fence: Fence, *, again: bool) -> None:
         """The table says whether it was done before."""
         del again
-        staged = {part.staged: part.bytes for part in self.parts(receipt, ObjectKind.DATA)}
-        self.table.publish(receipt.manifest_id, receipt.attempt, staged, about, fence)
+        self.table.publish(staged, about, fence)
 
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
         """``deep`` reads every row, one manifest in memory at a time."""
@@ -220,14 +211,8 @@ class IcebergOutput(LakeTableOutput):
                 present = manifests_in(table)
                 contents["rows"] |= present - unvouched.keys()
                 yield from rows_without_evidence(expected, self._ledger, present, ", or came back with a rollback")
-                yield from self.table.rows.differences(table, expected, self._ledger)
+                yield from self.table.rows.differences(table, expected, self._ledger, deep=deep)
         yield from unvouched_rows(self._ledger, unvouched, ": another program rolled it back")
-
-    def located_row(
-        self, manifest: Manifest, published: Publication, at: TopicPartition, offset: int
-    ) -> Located | None:
-        with self.table.reading(manifest=manifest.id) as table:
-            return self.table.rows.located(table, self._ledger, manifest, published, at, offset)
 
 
 def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:

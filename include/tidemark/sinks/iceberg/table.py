@@ -38,11 +38,12 @@ from tidemark.sinks.iceberg.evidence import (
 from tidemark.sinks.iceberg.files import highest_manifest, keys_added_by, named_keys
 from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.staged import root_of
-from tidemark.sinks.iceberg.table_rows import Publishing, TableRows
+from tidemark.sinks.iceberg.table_rows import IcebergRows
 from tidemark.sinks.iceberg.upsert import CurrentRows
 from tidemark.sinks.lake_tables.output import DIGEST
 from tidemark.sinks.lake_tables.refusals import fenced_by_a_higher, fenced_by_its_number, no_columns
 from tidemark.sinks.lake_tables.table import LakeTable
+from tidemark.sinks.lake_tables.table_rows import StagedAttempt
 from tidemark.storage.base import ObjectStore, is_s3
 from tidemark.storage.open import open_store
 
@@ -68,7 +69,7 @@ class IcebergTarget(LakeTable[Table]):
 
     def __init__(self, pipeline_name: str, settings: Settings, lookup: Lookup) -> None:
         super().__init__(pipeline_name, settings.name, settings.table, keyed=bool(settings.key))
-        self.rows: TableRows = CurrentRows(settings.key, settings.order_by) if settings.key else AllRows()
+        self.rows: IcebergRows = CurrentRows(settings.key, settings.order_by) if settings.key else AllRows()
         self._settings = settings
         self._lookup = lookup
         self._opened: OpenCatalog | None = None
@@ -288,16 +289,10 @@ class IcebergTarget(LakeTable[Table]):
 
     # the commit
 
-    def publish(
-        self,
-        manifest_id: int,
-        attempt: int,
-        staged: Mapping[str, int],
-        summary: Mapping[str, str],
-        fence: Fence,
-    ) -> None:
-        """Make the ``staged`` files, sizes by key, the rows of the manifest, in one snapshot; may be repeated
+    def publish(self, staged: StagedAttempt, summary: Mapping[str, str], fence: Fence) -> None:
+        """Make the staged files the rows of the manifest, in one snapshot; may be repeated
         (``LakeTableOutput.commit``)."""
+        manifest_id, attempt = staged.manifest_id, staged.attempt
         for _ in self.tries(manifest=manifest_id, attempt=attempt):
             table = self.loaded()
             evidence = self.evidence_of(table)
@@ -312,13 +307,12 @@ class IcebergTarget(LakeTable[Table]):
                 numbered = {NUMBER: str(next_number), MANIFEST: str(manifest_id), ATTEMPT: str(attempt)}
                 # Only of a first attempt it is enough that nobody has published one: others may have put rows there.
                 first = attempt == 1 and evidence.never_had(manifest_id)
-                publishing = Publishing(manifest_id, attempt, staged, is_first=first)
                 unsure = highest_manifest(table) if evidence.unsure is None else evidence.unsure
                 change = SnapshotChange(
                     table,
                     {**summary, **numbered},
                     properties={MANIFESTS: evidence.with_next(manifest_id, attempt, next_number, unsure)},
-                    files=self.rows.changes(table, publishing, self.context(manifest=manifest_id)),
+                    files=self.rows.changes(table, replace(staged, is_first=first), self.context(manifest=manifest_id)),
                 )
             fence()
             failpoint("publish.before_record")  # paused here, the catalog refuses the commit when others were faster

@@ -22,7 +22,6 @@ from tidemark.errors import SinkRefused, TidemarkError
 from tidemark.model.manifest import Manifest, Publication
 from tidemark.model.offsets import TopicPartition
 from tidemark.model.problem import Problem
-from tidemark.model.receipt import PublishedObject, Receipt
 from tidemark.positions import positions
 from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.capabilities import NamedFile
@@ -43,8 +42,9 @@ from tidemark.sinks.iceberg.position_deletes import (
     write_deletes,
 )
 from tidemark.sinks.iceberg.staged import data_folder
-from tidemark.sinks.iceberg.table_rows import Publishing, TableRows
+from tidemark.sinks.iceberg.table_rows import IcebergRows
 from tidemark.sinks.lake_tables.merges import CountedMerge
+from tidemark.sinks.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.located import Located
 
 R = TypeVar("R")
@@ -62,7 +62,7 @@ class _Losers:
     positions: dict[str, pa.Array] = field(default_factory=dict)  # of the rows that are replaced, by the path of a file
 
 
-class CurrentRows(TableRows):
+class CurrentRows(IcebergRows):
     def __init__(self, key: Sequence[str], order_by: str | None) -> None:
         self._key = key
         self._order_by = order_by
@@ -79,32 +79,32 @@ class CurrentRows(TableRows):
 
     # the merge
 
-    def changes(self, table: Table, publishing: Publishing, context: Mapping[str, Any]) -> FileChanges:
+    def changes(self, table: Table, staged: StagedAttempt, context: Mapping[str, Any]) -> FileChanges:
         """Reads key and version of all rows in the partitions that the attempt has staged rows of."""
         self.refuse(table, context)
         refuse_equality_deletes(table, context)
-        staged = staged_files(table, publishing.staged)
-        standing = _tasks_beside(table, staged)
+        files = staged_files(table, staged.parts)
+        standing = _tasks_beside(table, files)
         with Merge(self._columns(table), self._key, self._order_by) as merge:
-            dead = self._read(table, merge, staged, standing)
+            dead = self._read(table, merge, files, standing)
             merged = merge.merged()
         losers = _losers(table, standing, dead, _by_file(merged.replaced))
         put_in = []
         dropped = _by_file(merged.dropped)
-        for number, file in enumerate(staged):
+        for number, file in enumerate(files):
             lost = dropped.get(number, NO_POSITIONS)
             if len(lost) < file.record_count:
                 put_in.append(file)
                 losers.deleted += [DeletedRows(file, lost)] if len(lost) else []
-        merge_counts = CountedMerge(merged.superseded, merged.stale, _left(table, publishing, losers.positions))
-        folder = data_folder(publishing.manifest_id, publishing.attempt)
+        merge_counts = CountedMerge(merged.superseded, merged.stale, _left(table, staged, losers.positions))
+        folder = data_folder(staged.manifest_id, staged.attempt)
         return FileChanges(
             put_in,
             losers.taken_out,
             write_deletes(table, folder, losers.deleted),
             losers.undone,
             summary=merge_counts.about(),
-            properties=with_merge(table, self._key, publishing.manifest_id, publishing.attempt, merge_counts),
+            properties=with_merge(table, self._key, staged.manifest_id, staged.attempt, merge_counts),
         )
 
     def withdraw(self, table: Table, changes: FileChanges) -> None:
@@ -141,10 +141,10 @@ class CurrentRows(TableRows):
 
     # what is asked of it
 
-    def same(self, table: Table, now: Receipt, parts: Sequence[PublishedObject], columns: pa.Schema) -> bool:
+    def same(self, table: Table, now: StagedAttempt, columns: pa.Schema) -> bool:
         """Whether the table has every key that is staged now, in this version or a newer one."""
-        del now, columns
-        staged = staged_files(table, {part.staged: part.bytes for part in parts})
+        del columns
+        staged = staged_files(table, now.parts)
         with Merge(self._columns(table), self._key, self._order_by) as merge:
             self._read(table, merge, staged, _tasks_beside(table, staged))
             return merge.lacking() == 0
@@ -156,7 +156,9 @@ class CurrentRows(TableRows):
             next_step="read the table with an engine",
         )
 
-    def differences(self, table: Table, expected: Expected, ledger: Ledger) -> Iterator[Problem]:
+    def differences(self, table: Table, expected: Expected, ledger: Ledger, *, deep: bool) -> Iterator[Problem]:
+        if not deep:
+            return
         needed = StandingRows.needed(self._key)
         columns = schema_to_pyarrow(table.schema().select(*needed), include_field_ids=False)
         rows = table.scan(selected_fields=tuple(needed)).to_arrow_batch_reader()
@@ -250,17 +252,17 @@ def _union(first: pa.Array, second: pa.Array) -> pa.Array:
     return both.take(pc.sort_indices(both))
 
 
-def _left(table: Table, publishing: Publishing, replaced: Mapping[str, pa.Array]) -> int:
+def _left(table: Table, staged: StagedAttempt, replaced: Mapping[str, pa.Array]) -> int:
     """The rows of earlier attempts that stay; ``replaced`` has the positions of those that do not, by file."""
-    if publishing.is_first:
+    if staged.is_first:
         return 0
     count = 0
-    for task in tasks_of_manifest(table, publishing.manifest_id):
+    for task in tasks_of_manifest(table, staged.manifest_id):
         path = task.file.file_path
         gone = _union(_positions_of(table, task, task.delete_files), replaced.get(path, NO_POSITIONS))
         for first, batch in _batches_of(table, task.file, [MANIFEST_ID, ATTEMPT]):
-            of_manifest = pc.equal(batch.column(MANIFEST_ID), publishing.manifest_id)
-            earlier = pc.and_(of_manifest, pc.less(batch.column(ATTEMPT), publishing.attempt))
+            of_manifest = pc.equal(batch.column(MANIFEST_ID), staged.manifest_id)
+            earlier = pc.and_(of_manifest, pc.less(batch.column(ATTEMPT), staged.attempt))
             places = pc.add(pc.indices_nonzero(pc.fill_null(earlier, fill_value=False)).cast(pa.int64()), first)
             count += len(places) - (pc.sum(pc.is_in(places, value_set=gone)).as_py() or 0)
     return count

@@ -20,6 +20,7 @@ from tidemark.sinks.current_rows.located import replaced_row
 from tidemark.sinks.lake_tables.ledger import LakeTableLedger
 from tidemark.sinks.lake_tables.merges import CountedMerge
 from tidemark.sinks.lake_tables.refusals import fenced_by_its_number, no_table
+from tidemark.sinks.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.object_store.published_files import changed
 from tidemark.sinks.object_store.record_files import record_in
@@ -74,29 +75,33 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         if before and before.get("database") == record["database"] and before.get("digest") != record["digest"]:
             raise fenced_by_its_number(attempt, self.table.context(manifest=manifest_id))
         is_there = self._ledger.recorded_attempt(manifest_id) == attempt
+        staged = self.staged_rows(receipt)
         if not is_there:
             dead = self.parts(receipt, ObjectKind.DEAD_LETTER)
-            moves = [Move(part.staged, part.path, part.bytes) for part in dead] + self.moved_rows(receipt)
+            moves = [Move(part.staged, part.path, part.bytes) for part in dead] + self.moved_rows(staged)
             store.move_each(moves, fence, lambda: None)
             store.put(str(name), json.dumps(record, sort_keys=True).encode())
-            store.sync([str(name), *(move.key for move in moves), *self.rows_in_place(receipt)])
+            store.sync([str(name), *(move.key for move in moves), *self.rows_in_place(staged)])
         failpoint("publish.mid")
-        self.commit(receipt, self.about(record), fence, again=is_there and before is not None)
+        self.commit(staged, self.about(record), fence, again=is_there and before is not None)
         failpoint("publish.before_mark")
         mark()
 
-    def moved_rows(self, receipt: Receipt) -> list[Move]:
+    def staged_rows(self, receipt: Receipt) -> StagedAttempt:
+        return StagedAttempt(receipt.manifest_id, receipt.attempt, self.parts(receipt, ObjectKind.DATA))
+
+    def moved_rows(self, staged: StagedAttempt) -> list[Move]:
         """The files with rows that go to their places before the commit."""
-        del receipt
+        del staged
         return []
 
-    def rows_in_place(self, receipt: Receipt) -> list[str]:
+    def rows_in_place(self, staged: StagedAttempt) -> list[str]:
         """The keys of the files with rows that were staged where they stay."""
-        del receipt
+        del staged
         return []
 
     @abstractmethod
-    def commit(self, receipt: Receipt, about: Mapping[str, str], fence: Fence, *, again: bool) -> None:
+    def commit(self, staged: StagedAttempt, about: Mapping[str, str], fence: Fence, *, again: bool) -> None:
         """Make the staged rows those of the manifest, in one commit, which says ``about``. ``again``: the attempt has
         its rows in the table, and its record beside it.
 
@@ -113,11 +118,12 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
     def same(self, before: Receipt, now: Receipt) -> bool:
         """The dead letters must be as they were written, and the rows those of ``now``."""
         dead = self.parts(before, ObjectKind.DEAD_LETTER)
-        return self.has(before) and not changed(self.dead_letter_store(), dead) and self.has_rows_of(now)
-
-    @abstractmethod
-    def has_rows_of(self, now: Receipt) -> bool:
-        """Whether the table has all rows of an attempt that is staged."""
+        if not self.has(before) or changed(self.dead_letter_store(), dead):
+            return False
+        with self.table.reading(manifest=now.manifest_id) as table:
+            if not {*self._columns.names} <= {field.name for field in table.schema().fields}:
+                return False
+            return self.table.rows.same(table, self.staged_rows(now), self._columns)
 
     def counts(self, receipt: Receipt, ranges: Sequence[Range]) -> Counts:
         counts = super().counts(receipt, ranges)
@@ -137,16 +143,11 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         store.delete([str(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))])
         store.delete(part.path for part in self.parts(receipt, ObjectKind.DEAD_LETTER))
 
-    @abstractmethod
-    def located_row(
-        self, manifest: Manifest, published: Publication, at: TopicPartition, offset: int
-    ) -> Located | None:
-        """The row of a record; None when the table does not hold it."""
-
     def locate(
         self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
     ) -> Located:
-        row = self.located_row(manifest, published, at, offset)
+        with self.table.reading(manifest=manifest.id) as table:
+            row = self.table.rows.located(table, self._ledger, manifest, published, at, offset)
         located = row or self.located_dead_letter(published, receipt, at, offset)
         if located is not None:
             return located

@@ -3,23 +3,25 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, Generic, TypeVar
+from contextlib import contextmanager
+from typing import Any, Final, Generic
 
 import pyarrow as pa
 
 from tidemark.errors import Unavailable
 from tidemark.sinks.lake_tables.refusals import no_table
+from tidemark.sinks.lake_tables.table_rows import T, TableRows
 from tidemark.storage.base import ObjectStore
 
 TRIES: Final = 20  # of a commit, while others commit to the same table
 PAUSE_S: Final = 0.2  # after a refused commit; grows with each try
 
-T = TypeVar("T")  # a state of the table, as the library of the format has loaded it
-
 
 class LakeTable(ABC, Generic[T]):
     """``keyed``: whether rows have a version, by which the newest of each key stands. Then ``generations`` has topic,
     partition and log generation of each range of the attempt that is prepared."""
+
+    rows: TableRows[T, Any]
 
     def __init__(self, pipeline_name: str, sink_name: str, place: str, *, keyed: bool) -> None:
         self.pipeline_name = pipeline_name
@@ -39,6 +41,12 @@ class LakeTable(ABC, Generic[T]):
         if table is None:
             raise no_table(self.context())
         return table
+
+    @contextmanager
+    def reading(self, **more: object) -> Iterator[T]:
+        """The table, while its rows are read; ``more`` is context of errors."""
+        del more
+        yield self.loaded()
 
     @abstractmethod
     def store_of(self, table: T) -> ObjectStore:

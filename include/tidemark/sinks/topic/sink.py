@@ -7,7 +7,7 @@ transaction of the manifest has ended: with the same digest nothing is sent agai
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from tidemark.connections import Lookup
 from tidemark.errors import Fenced, LakeConflict, SinkRefused, Unavailable
@@ -40,7 +40,6 @@ from tidemark.storage.base import ObjectStore
 
 SLOWEST = 5_000  # messages a second: what would take longer than the transaction may is not begun
 READABLE_S = 5.0
-T = TypeVar("T")
 _PARTITIONERS = {Partitioner.MURMUR2: "murmur2_random", Partitioner.CRC32: "consistent_random"}
 _DEAD_LETTER_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
@@ -285,9 +284,9 @@ class TopicOutput(WritesTopics):
     def _options(self) -> Mapping[str, str]:
         return self.cluster.options_of(self.settings.topic)
 
-    def _settled(self, manifest_id: int, work: Callable[[], T]) -> T:
+    def _settled(self, manifest_id: int, work: Callable[[], None]) -> None:
         try:
-            return uninterrupted(work)
+            uninterrupted(work)
         except Interrupted:
             raise Unavailable(
                 f"the transaction of the manifest was interrupted {TRIES} times",

@@ -1,0 +1,55 @@
+"""Which rows a table shows of its manifests: all of them, or the newest of each key."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+
+from tidemark.model.manifest import Manifest, Publication
+from tidemark.model.offsets import TopicPartition
+from tidemark.model.problem import Problem
+from tidemark.model.receipt import PublishedObject
+from tidemark.sinks.base import Expected, Ledger
+from tidemark.sinks.located import Located
+
+T = TypeVar("T")  # a state of the table, as the library of the format has loaded it
+C = TypeVar("C")  # what a commit changes
+
+
+@dataclass(frozen=True)
+class StagedAttempt:
+    """An attempt and its files with rows, as they were staged. ``is_first``: no attempt may have put rows of the
+    manifest yet, as far as the table says."""
+
+    manifest_id: int
+    attempt: int
+    parts: Sequence[PublishedObject]
+    is_first: bool = False
+
+
+class TableRows(ABC, Generic[T, C]):
+    """The rows of one table, as its format has them."""
+
+    @abstractmethod
+    def refuse(self, table: T, context: Mapping[str, Any]) -> None:
+        """Raise ``SinkRefused`` for a table that cannot hold such rows."""
+
+    @abstractmethod
+    def changes(self, table: T, staged: StagedAttempt, context: Mapping[str, Any]) -> C:
+        """What the commit changes that publishes an attempt, on the table as it is now."""
+
+    @abstractmethod
+    def same(self, table: T, now: StagedAttempt, columns: pa.Schema) -> bool:
+        """Whether the table has all rows of an attempt; they have ``columns``."""
+
+    @abstractmethod
+    def differences(self, table: T, expected: Expected, ledger: Ledger, *, deep: bool) -> Iterator[Problem]:
+        """The rows of published manifests that are missing, or too many; ``deep`` reads every row."""
+
+    @abstractmethod
+    def located(
+        self, table: T, ledger: Ledger, manifest: Manifest, published: Publication, at: TopicPartition, offset: int
+    ) -> Located | None:
+        """The row of a record; None when the table has none."""
