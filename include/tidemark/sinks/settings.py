@@ -12,6 +12,12 @@ from tidemark.decoders.settings import RowSettings
 from tidemark.model.address import Address
 from tidemark.sinks.kinds import SINKS
 
+MAX_FILE_BYTES: Any = Field(
+    default=128 * 2**20,
+    description="Bytes of one file, at most, unless a single group of rows has more.",
+    json_schema_extra={"default": "128MiB"},
+)
+
 
 class SinkSettings(Section):
     """The settings of one sink. ``kind`` is its name in the registry.

@@ -40,13 +40,14 @@ from tidemark.sinks.delta.files import (
 )
 from tidemark.sinks.delta.properties import BUCKETS, KEY, refuse_other_property
 from tidemark.sinks.delta.published_rows import Action, PublishedRows, TableChanges
+from tidemark.sinks.delta.settings import Settings
 from tidemark.sinks.delta.writer import bucket_of
 from tidemark.sinks.lake_tables.merges import CountedMerge
 from tidemark.sinks.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.located import Located
 from tidemark.sinks.staging.held_rows import GROUP_ROWS, TASK_BYTES
 from tidemark.sinks.staging.staged_parquet import StagedParquet
-from tidemark.storage.base import Move, ObjectStore
+from tidemark.storage.base import ObjectStore
 
 _OF_ATTEMPTS: Final = pa.schema([(MANIFEST_ID, pa.int64()), (ATTEMPT, pa.int32())])
 
@@ -64,15 +65,13 @@ class KeyRows(PublishedRows):
     partition = BUCKET
     evidence_value = -1  # buckets begin with 0
 
-    def __init__(
-        self, store: ObjectStore, key: Sequence[str], order_by: str | None, buckets: int, max_file_bytes: int
-    ) -> None:
+    def __init__(self, store: ObjectStore, settings: Settings) -> None:
         super().__init__(store)
-        self._key = key
-        self._order_by = order_by
-        self._buckets = buckets
-        self._max_file_bytes = max_file_bytes
-        self._needed = Merge.needed(key, order_by)
+        self._key = settings.key
+        self._order_by = settings.order_by
+        self._buckets = settings.buckets
+        self._max_file_bytes = settings.max_file_bytes
+        self._needed = Merge.needed(settings.key, settings.order_by)
 
     def manifests(self, table: DeltaTable) -> set[int]:
         """Reads one column of all rows."""
@@ -95,11 +94,6 @@ class KeyRows(PublishedRows):
     def order(self) -> dict[str, Any]:
         return {"key": list(self._key), "buckets": self._buckets}
 
-    def moves(self, staged: StagedAttempt) -> list[Move]:
-        """None: what is staged is merged into other files."""
-        del staged
-        return []
-
     # the merge
 
     def changes(self, table: DeltaTable, staged: StagedAttempt, context: Mapping[str, Any]) -> TableChanges:
@@ -116,7 +110,8 @@ class KeyRows(PublishedRows):
             superseded += merged.superseded
             stale += merged.stale
             if merged.kept.num_rows or merged.replaced.num_rows:
-                rewrite = _Rewrite(self.store, bucket, merged, columns, staged, self._max_file_bytes)
+                stored = columns.remove(columns.get_field_index(BUCKET))
+                rewrite = _Rewrite(self.store, bucket, merged, stored, staged, self._max_file_bytes)
                 actions += [*(file.removed(self.partition) for file in bucket.standing), *rewrite.write()]
                 written |= rewrite.written
                 left += rewrite.left
@@ -200,26 +195,21 @@ class KeyRows(PublishedRows):
         return newest_row(ledger, self._key, rows)
 
 
+@dataclass
 class _Rewrite:
-    """Writes the rows of a bucket that stand after a merge into new files, as a stream."""
+    """Writes the rows of a bucket that stand after a merge into new files, as a stream.
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        bucket: _Bucket,
-        merged: Merged,
-        columns: pa.Schema,
-        staged: StagedAttempt,
-        max_file_bytes: int,
-    ) -> None:
-        self.written: dict[str, int] = {}
-        self.left = 0
-        self._store = store
-        self._bucket = bucket
-        self._merged = merged
-        self._columns = columns.remove(columns.get_field_index(BUCKET))
-        self._staged = staged
-        self._max_file_bytes = max_file_bytes
+    ``written`` has the sizes of these files, and ``left`` counts the rows of earlier attempts in them.
+    """
+
+    store: ObjectStore
+    bucket: _Bucket
+    merged: Merged
+    columns: pa.Schema
+    staged: StagedAttempt
+    max_file_bytes: int
+    written: dict[str, int] = field(default_factory=dict)
+    left: int = 0
 
     def write(self) -> list[Action]:
         """What the log says of the new files."""
@@ -228,7 +218,7 @@ class _Rewrite:
             for rows in _in_groups(self._standing()):
                 file = file or self._file()
                 file.append(rows)
-                if file.bytes > self._max_file_bytes:
+                if file.bytes > self.max_file_bytes:
                     self._finish(file)
                     file = None
             if file is not None:
@@ -237,16 +227,16 @@ class _Rewrite:
             if file is not None:
                 file.abandon()
             raise
-        self._store.sync(self.written)
-        values: dict[str, str | None] = {BUCKET: str(self._bucket.number)}
+        self.store.sync(self.written)
+        values: dict[str, str | None] = {BUCKET: str(self.bucket.number)}
         return [
-            add_action(path, size, values, footer_of(self._store, path, size)) for path, size in self.written.items()
+            add_action(path, size, values, footer_of(self.store, path, size)) for path, size in self.written.items()
         ]
 
     def _file(self) -> StagedParquet:
-        made_for = f"{self._staged.manifest_id:010d}-{self._staged.attempt:04d}"
+        made_for = f"{self.staged.manifest_id:010d}-{self.staged.attempt:04d}"
         return StagedParquet(
-            self._store, f"{BUCKET}={self._bucket.number}/{made_for}-{uuid4().hex}.parquet", self._columns
+            self.store, f"{BUCKET}={self.bucket.number}/{made_for}-{uuid4().hex}.parquet", self.columns
         )
 
     def _finish(self, file: StagedParquet) -> None:
@@ -254,17 +244,17 @@ class _Rewrite:
         self.written[file.key] = size
 
     def _standing(self) -> Iterator[pa.RecordBatch]:
-        for number, file in enumerate(self._bucket.standing):
-            for batch in self._filtered(file, _of_file(self._merged.replaced, number), stay=False):
-                self.left += _earlier(batch, self._staged)
+        for number, file in enumerate(self.bucket.standing):
+            for batch in self._filtered(file, _of_file(self.merged.replaced, number), stay=False):
+                self.left += _earlier(batch, self.staged)
                 yield batch
-        for number, file in enumerate(self._bucket.staged):
-            yield from self._filtered(file, _of_file(self._merged.kept, number), stay=True)
+        for number, file in enumerate(self.bucket.staged):
+            yield from self._filtered(file, _of_file(self.merged.kept, number), stay=True)
 
     def _filtered(self, file: TableFile, places: pa.Array, *, stay: bool) -> Iterator[pa.RecordBatch]:
         """The rows of a file at these positions, or all others."""
         first = 0
-        for batch in rows_of_files(self._store, [file], self._columns, BUCKET):
+        for batch in rows_of_files(self.store, [file], self.columns, BUCKET):
             inside = pc.is_in(pc.add(positions(batch.num_rows), first), value_set=_between(places, first, batch))
             yield batch.filter(inside if stay else pc.invert(inside))
             first += batch.num_rows

@@ -39,17 +39,8 @@ class ManifestRows(PublishedRows):
         """The log says it."""
         return {file.value for file in self.files(table) if file.rows != 0} - {None}
 
-    def columns(self, stored: pa.Schema) -> pa.Schema:
-        return stored
-
-    def properties(self) -> dict[str, str]:
-        return {}
-
     def refuse(self, table: DeltaTable, context: Mapping[str, Any]) -> None:
         refuse_other_property(table, KEY, "[]", context)
-
-    def order(self) -> dict[str, Any]:
-        return {}
 
     def moves(self, staged: StagedAttempt) -> list[Move]:
         return [Move(part.staged, part.path, part.bytes) for part in _in_table(staged)]

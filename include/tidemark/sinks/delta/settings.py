@@ -15,7 +15,7 @@ from tidemark.decoders.settings import RowSettings
 from tidemark.extras import problem_with_extra
 from tidemark.paths import one_lies_in_the_other
 from tidemark.sinks.current_rows.keyed_settings import KeyedSettings
-from tidemark.sinks.settings import SinkSettings
+from tidemark.sinks.settings import MAX_FILE_BYTES, SinkSettings
 from tidemark.storage.base import is_s3
 
 _UNFIT_NAME: Final = re.compile(r"[ ,;{}()\n\t=]")  # only a table with column mapping may have such a column
@@ -51,11 +51,7 @@ class Settings(KeyedSettings, SinkSettings):
     max_objects: Annotated[StrictInt, Field(ge=1, le=1_000_000)] = Field(
         default=10_000, description="Files that one task may make."
     )
-    max_file_bytes: Size = Field(
-        default=128 * 2**20,
-        description="Bytes of one file, at most, unless a single group of rows has more.",
-        json_schema_extra={"default": "128MiB"},
-    )
+    max_file_bytes: Size = MAX_FILE_BYTES
 
     @field_validator("buckets")
     @classmethod

@@ -49,7 +49,7 @@ class DeltaTarget(LakeTable[DeltaTable]):
     def __init__(self, pipeline_name: str, settings: Settings, store: ObjectStore, lookup: Lookup) -> None:
         super().__init__(pipeline_name, settings.name, settings.location, keyed=bool(settings.key))
         self.store = store
-        self.rows: PublishedRows = _rows(settings, store)
+        self.rows: PublishedRows = KeyRows(store, settings) if settings.key else ManifestRows(store)
         self._settings = settings
         self._client = DeltaClient(settings, store, lookup)
         self._known: tuple[str, TableEvidence] | None = None
@@ -239,9 +239,3 @@ class DeltaTarget(LakeTable[DeltaTable]):
             next_step="nothing was published; tidemark retry {pipeline} says how to go on",
             **context,
         )
-
-
-def _rows(settings: Settings, store: ObjectStore) -> PublishedRows:
-    if not settings.key:
-        return ManifestRows(store)
-    return KeyRows(store, settings.key, settings.order_by, settings.buckets, settings.max_file_bytes)

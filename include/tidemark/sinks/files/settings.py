@@ -14,7 +14,7 @@ from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
 from tidemark.errors import ConfigurationError
 from tidemark.paths import Layout, dead_letter_folder, one_lies_in_the_other
-from tidemark.sinks.settings import SinkSettings
+from tidemark.sinks.settings import MAX_FILE_BYTES, SinkSettings
 from tidemark.storage.base import is_s3
 from tidemark.suggestion import with_nearest
 
@@ -76,11 +76,7 @@ class Settings(SinkSettings):
     max_file_rows: Annotated[StrictInt, Field(ge=1, le=100_000_000)] = Field(
         default=5_000_000, description="Rows of one file, at most."
     )
-    max_file_bytes: Size = Field(
-        default=128 * 2**20,
-        description="Bytes of one file, at most, unless a single group of rows has more.",
-        json_schema_extra={"default": "128MiB"},
-    )
+    max_file_bytes: Size = MAX_FILE_BYTES
     sort_by: tuple[str, ...] = Field(
         default=(),
         description="Columns by which the rows of a group within a file are sorted.",

@@ -20,7 +20,7 @@ from tidemark.sinks.aggregates.aggregate import NULLABLE
 from tidemark.sinks.column_names import EVENT_TIME, TOPIC_PARTITION
 from tidemark.sinks.current_rows.keyed_settings import KeyedSettings
 from tidemark.sinks.iceberg.partitioning import Term
-from tidemark.sinks.settings import SinkSettings
+from tidemark.sinks.settings import MAX_FILE_BYTES, SinkSettings
 from tidemark.storage.base import is_s3
 from tidemark.suggestion import with_nearest
 
@@ -99,11 +99,7 @@ class Settings(KeyedSettings, SinkSettings):
     max_objects: Annotated[StrictInt, Field(ge=1, le=1_000_000)] = Field(
         default=10_000, description="Files that one manifest may have."
     )
-    max_file_bytes: Size = Field(
-        default=128 * 2**20,
-        description="Bytes of one file, at most, unless a single group of rows has more.",
-        json_schema_extra={"default": "128MiB"},
-    )
+    max_file_bytes: Size = MAX_FILE_BYTES
 
     @field_validator("connection")
     @classmethod
