@@ -132,45 +132,36 @@ class Dynamo:
             number += 1
 
     def _translated(self, error: ClientError | BotoCoreError, codes: Sequence[str], operation: str) -> TidemarkError:
-        answer = f"{', '.join(codes)} {str(error)[:300]}" if codes else str(error)[:300]
-        what = f"DynamoDB refused {operation}: {answer}"
-        if isinstance(error, NO_KEYS_FOUND):
-            return AccessDenied(
-                f"no keys were found for DynamoDB: {error}",
-                next_step="name a connection of type aws in the sink, or set AWS_ACCESS_KEY_ID and "
-                "AWS_SECRET_ACCESS_KEY, or a profile",
-                **self._context,
-            )
-        if isinstance(error, _NO_ANSWER):
-            return Unavailable(
-                f"DynamoDB did not answer {operation} for {PATIENCE_S:.0f} s: {str(error)[:200]}",
-                next_step=f"check the network, and region and endpoint_url of the sink; {_RETRY}",
-                **self._context,
-            )
-        if not isinstance(error, ClientError):
-            return WorkFailed(f"the client of DynamoDB failed: {answer}", next_step=_RETRY, **self._context)
-        if "ResourceNotFoundException" in codes:
-            return MissingTable(what, next_step=f"create the tables, or set auto_create; {_RETRY}", **self._context)
-        if NO_KEYS & set(codes):
-            return AccessDenied(
-                what,
-                next_step="check the keys of the connection, environment or profile: are they whole and not "
-                f"expired? {_RETRY}",
-                **self._context,
-            )
-        if NO_RIGHT & set(codes):
-            return AccessDenied(what, next_step=f"give these keys {RIGHTS}; {_RETRY}", **self._context)
-        if _is_busy(error, codes):
-            return Unavailable(
-                f"DynamoDB was too busy for {operation} for {PATIENCE_S:.0f} s: {answer}",
-                next_step=f"raise the capacity of both tables, or make them on-demand; {_RETRY}",
-                **self._context,
-            )
-        return SinkRefused(
-            what,
-            next_step=f"what was put stays, and is not put twice: correct the table or the rows; {_RETRY}",
-            **self._context,
-        )
+        kind, what, next_step = _cause(error, codes, operation)
+        return kind(what, next_step=next_step, **self._context)
+
+
+def _cause(
+    error: ClientError | BotoCoreError, codes: Sequence[str], operation: str
+) -> tuple[type[TidemarkError], str, str]:
+    """What kind of error it is, what happened, and the next step."""
+    answer = f"{', '.join(codes)} {str(error)[:300]}" if codes else str(error)[:300]
+    what = f"DynamoDB refused {operation}: {answer}"
+    if isinstance(error, NO_KEYS_FOUND):
+        keys = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"
+        step = f"name a connection of type aws in the sink, or set {keys}"
+        return AccessDenied, f"no keys were found for DynamoDB: {error}", step
+    if isinstance(error, _NO_ANSWER):
+        what = f"DynamoDB did not answer {operation} for {PATIENCE_S:.0f} s: {str(error)[:200]}"
+        return Unavailable, what, f"check the network, and region and endpoint_url of the sink; {_RETRY}"
+    if not isinstance(error, ClientError):
+        return WorkFailed, f"the client of DynamoDB failed: {answer}", _RETRY
+    if "ResourceNotFoundException" in codes:
+        return MissingTable, what, f"create the tables, or set auto_create; {_RETRY}"
+    if NO_KEYS & set(codes):
+        step = "check the keys of the connection, environment or profile: are they whole and not expired?"
+        return AccessDenied, what, f"{step} {_RETRY}"
+    if NO_RIGHT & set(codes):
+        return AccessDenied, what, f"give these keys {RIGHTS}; {_RETRY}"
+    if _is_busy(error, codes):
+        what = f"DynamoDB was too busy for {operation} for {PATIENCE_S:.0f} s: {answer}"
+        return Unavailable, what, f"raise the capacity of both tables, or make them on-demand; {_RETRY}"
+    return SinkRefused, what, f"what was put stays, and is not put twice: correct the table or the rows; {_RETRY}"
 
 
 _RETRY = "then: tidemark retry {pipeline}"

@@ -57,7 +57,8 @@ def newest_shown(table: Table, pipeline_name: str, ever: Mapping[int, tuple[int,
     is a snapshot with the rows of all the others, if there is one. A publication is shown by one of its files, or by
     rows that no other publication had: main holds it then, and all that was published before it.
     """
-    published = sorted(((number, *entry) for number, *entry in _published(ever)), reverse=True)
+    numbered = ((number, manifest_id, attempt) for manifest_id, (attempt, number) in ever.items() if number)
+    published = sorted(numbered, reverse=True)
     carried = _carried(table) if published else set()
     now = _Rows(table, table.metadata.current_snapshot_id)
     before = None if kept is None else _Rows(table, kept)
@@ -71,12 +72,6 @@ def newest_shown(table: Table, pipeline_name: str, ever: Mapping[int, tuple[int,
         if shown is False:
             newest = 0
     return newest
-
-
-def _published(ever: Mapping[int, tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
-    for manifest_id, (attempt, number) in ever.items():
-        if number:
-            yield number, manifest_id, attempt
 
 
 def _carried(table: Table) -> set[tuple[int, int, int]]:

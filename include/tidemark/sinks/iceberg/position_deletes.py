@@ -67,11 +67,11 @@ def own_deletes(task: FileScanTask) -> list[DataFile]:
     ]  # fmt: skip
 
 
-def deleted_positions(table: Table, path: str, deletes: Iterable[DataFile]) -> pa.Array:
-    """The positions in one data file that some delete files take away, in no order, and some twice."""
+def deleted_positions(table: Table, task: FileScanTask, deletes: Iterable[DataFile]) -> pa.Array:
+    """The positions in the data file of a task that some delete files take away, in no order, and some twice."""
     chunks: list[pa.Array] = [pa.array([], pa.int64())]
     for file in deletes:
-        positions = _read_deletes(table.io, file).get(path)
+        positions = _read_deletes(table.io, file).get(task.file.file_path)
         if positions is not None:
             chunks += [chunk.cast(pa.int64()) for chunk in positions.chunks]
     return pa.concat_arrays(chunks)

@@ -121,7 +121,9 @@ class CurrentRows(IcebergRows):
         touched = merge.touch(self._rows(table, [task.file for task in standing]))
         numbers = pc.unique(touched.column("file")).to_pylist()
         tasks = [standing[number] for number in numbers]
-        deleted = ExecutorFactory.get_or_create().map(lambda task: _positions_of(table, task, task.delete_files), tasks)
+        deleted = ExecutorFactory.get_or_create().map(
+            lambda task: deleted_positions(table, task, task.delete_files), tasks
+        )
         dead = dict(zip(numbers, deleted, strict=True))
         merge.drop_deleted(_places(dead))
         return dead
@@ -238,13 +240,9 @@ def _losers(
         if len(_union(dead[number], lost)) == task.file.record_count:
             losers.taken_out.append(task.file)
             continue
-        before = dead[number] if len(own) == len(task.delete_files) else _positions_of(table, task, own)
+        before = dead[number] if len(own) == len(task.delete_files) else deleted_positions(table, task, own)
         losers.deleted.append(DeletedRows(task.file, _union(before, lost)))
     return losers
-
-
-def _positions_of(table: Table, task: FileScanTask, deletes: Iterable[DataFile]) -> pa.Array:
-    return deleted_positions(table, task.file.file_path, deletes)
 
 
 def _union(first: pa.Array, second: pa.Array) -> pa.Array:
@@ -259,7 +257,7 @@ def _left(table: Table, staged: StagedAttempt, replaced: Mapping[str, pa.Array])
     count = 0
     for task in tasks_of_manifest(table, staged.manifest_id):
         path = task.file.file_path
-        gone = _union(_positions_of(table, task, task.delete_files), replaced.get(path, NO_POSITIONS))
+        gone = _union(deleted_positions(table, task, task.delete_files), replaced.get(path, NO_POSITIONS))
         for first, batch in _batches_of(table, task.file, [MANIFEST_ID, ATTEMPT]):
             of_manifest = pc.equal(batch.column(MANIFEST_ID), staged.manifest_id)
             earlier = pc.and_(of_manifest, pc.less(batch.column(ATTEMPT), staged.attempt))
