@@ -249,6 +249,11 @@ class Expected(Protocol):
         ...
 
 
+def mended_by_replay(manifest: Manifest, what: str) -> Problem:
+    """What is wrong with a published manifest, where to do it once more mends it."""
+    return Problem(manifest.id, what, f"tidemark replay {manifest.pipeline_name} --manifest {manifest.id}")
+
+
 Contents = dict[str, set[int]]  # ids of manifests by what a target has of them, such as "rows"
 
 

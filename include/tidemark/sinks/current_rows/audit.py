@@ -9,7 +9,7 @@ from typing import Any
 
 from tidemark.model.manifest import Manifest, Publication
 from tidemark.model.problem import Problem
-from tidemark.sinks.base import Expected, Ledger
+from tidemark.sinks.base import Expected, Ledger, mended_by_replay
 from tidemark.sinks.current_rows.standing_rows import StandingRows
 
 _BY_HAND = "no replay takes rows away, so first delete those that were put there by hand"
@@ -18,12 +18,10 @@ _BY_HAND = "no replay takes rows away, so first delete those that were put there
 def differences_of_current_rows(expected: Expected, ledger: Ledger, standing: StandingRows) -> Iterator[Problem]:
     """Compares all rows of a lake's table with all publications; what a person has given up is not missed."""
     for manifest, publication in expected.published():
-        yield from differences_of_manifest(
-            ledger.pipeline_name, manifest, publication, standing.origins.get(manifest.id, [])
-        )
+        yield from differences_of_manifest(manifest, publication, standing.origins.get(manifest.id, []))
         keys = publication.counts.written - publication.counts.superseded
         if standing.rows < keys and not expected.given_up(manifest.id, publication.attempt):
-            yield too_few_rows(ledger.pipeline_name, manifest, standing.rows, keys)
+            yield too_few_rows(manifest, standing.rows, keys)
     if standing.keys < standing.rows:
         yield Problem(
             None,
@@ -32,31 +30,30 @@ def differences_of_current_rows(expected: Expected, ledger: Ledger, standing: St
         )
 
 
-def too_few_rows(pipeline_name: str, manifest: Manifest, rows: int, keys: int) -> Problem:
+def too_few_rows(manifest: Manifest, rows: int, keys: int) -> Problem:
     what = f"the table has {rows:,} rows in all, and this manifest had {keys:,} keys: rows were taken away"
-    return Problem(manifest.id, what, f"tidemark replay {pipeline_name} --manifest {manifest.id}")
+    return mended_by_replay(manifest, what)
 
 
 def differences_of_manifest(
-    pipeline_name: str, manifest: Manifest, publication: Publication, rows: Sequence[Mapping[str, Any]]
+    manifest: Manifest, publication: Publication, rows: Sequence[Mapping[str, Any]]
 ) -> Iterator[Problem]:
     """Compares the rows of one manifest, by partition and attempt, with its ranges and with what was merged."""
-    replay = f"tidemark replay {pipeline_name} --manifest {manifest.id}"
     counts = publication.counts
     merged = counts.written - counts.superseded - counts.stale
     # Rows of lower attempts that a replay with other code no longer produces stay. Attempt 0: the column is null.
     count = sum(row["rows"] for row in rows if row["attempt"] in (0, publication.attempt))
     if count > merged:
         what = f"the table has {count:,} rows of it where {merged:,} were merged; {_BY_HAND}"
-        yield Problem(manifest.id, what, replay)
+        yield mended_by_replay(manifest, what)
     for row in rows:
         if not _inside(manifest, row):
             place = f"{row['topic']}-{row['partition']} offsets {row['first']} to {row['last']}"
             what = f"the table has rows of it from {place}, which it does not cover; {_BY_HAND}"
-            yield Problem(manifest.id, what, replay)
+            yield mended_by_replay(manifest, what)
         if row["attempt"] > publication.attempt:
             what = f"the table has rows of attempt {row['attempt']}, published is attempt {publication.attempt}"
-            yield Problem(manifest.id, what, f"tidemark retry {pipeline_name}")
+            yield Problem(manifest.id, what, f"tidemark retry {manifest.pipeline_name}")
 
 
 def _inside(manifest: Manifest, row: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from tidemark.model.manifest import Manifest, Publication
 from tidemark.model.offsets import TopicPartition
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind, PublishedObject
-from tidemark.sinks.base import Expected, Ledger
+from tidemark.sinks.base import Expected, Ledger, mended_by_replay
 from tidemark.sinks.column_names import MANIFEST_ID, TOPIC_PARTITION
 from tidemark.sinks.delta.files import (
     TableFile,
@@ -80,38 +80,36 @@ class ManifestRows(PublishedRows):
             of_manifest = files.get(manifest.id, [])
             missing = missing_file(sizes, of_manifest)
             if missing is not None:
-                replay = f"tidemark replay {ledger.pipeline_name} --manifest {manifest.id}"
-                yield Problem(manifest.id, missing, replay)
+                yield mended_by_replay(manifest, missing)
             elif deep:
                 receipt = expected.receipt(manifest.id, publication.attempt)
                 objects = receipt.objects_of(ledger.name) if receipt else ()
                 parts = [part for part in objects if part.kind is ObjectKind.DATA]
                 written = _in_table(StagedAttempt(manifest.id, publication.attempt, parts))
-                yield from self._differences_of_rows(ledger.pipeline_name, manifest, publication, of_manifest, written)
+                yield from self._differences_of_rows(manifest, publication, of_manifest, written)
             elif all(file.rows is not None for file in of_manifest):
                 count = sum(file.rows or 0 for file in of_manifest)
-                yield from differences_of_count(ledger.pipeline_name, manifest, publication, count)
+                yield from differences_of_count(manifest, publication, count)
 
     def _differences_of_rows(
         self,
-        pipeline_name: str,
         manifest: Manifest,
         publication: Publication,
         files: Sequence[TableFile],
         written: Sequence[PublishedObject],
     ) -> Iterator[Problem]:
         """Reads all rows of a manifest, and compares files that nobody has rewritten with what was written."""
-        replay, columns = f"tidemark replay {pipeline_name} --manifest {manifest.id}", places_of(publication)
+        columns = places_of(publication)
         try:
             rows = pa.Table.from_batches(rows_of_files(self.store, files, columns, self.partition), columns)
         except (OSError, pa.ArrowException) as error:
-            yield Problem(manifest.id, f"a file of the table cannot be read: {str(error)[:200]}", replay)
+            yield mended_by_replay(manifest, f"a file of the table cannot be read: {str(error)[:200]}")
             return
-        yield from differences_of_rows(pipeline_name, manifest, publication, rows)
+        yield from differences_of_rows(manifest, publication, rows)
         named = {file.path for file in files}
         for part in written if named == {part.path for part in written} else ():
             if not is_as_written(self.store, part, self.partition, manifest.id):
-                yield Problem(manifest.id, f"{part.path} holds other rows than were written", replay)
+                yield mended_by_replay(manifest, f"{part.path} holds other rows than were written")
 
     def located(
         self, table: DeltaTable, ledger: Ledger, manifest: Manifest, published: Publication, at: TopicPartition,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tidemark.model.manifest import Manifest, Publication, count_of
 from tidemark.model.problem import Problem
 from tidemark.sinks.aggregates.stray_contributions import what_of_strays
-from tidemark.sinks.base import Expected, Ledger
+from tidemark.sinks.base import Expected, Ledger, mended_by_replay
 from tidemark.sinks.dynamodb.items import KeyGroup, key_text, of_both
 from tidemark.sinks.dynamodb.markers import Marker, Markers
 from tidemark.sinks.dynamodb.totals import Totals
@@ -52,7 +52,7 @@ def differences_of_dynamodb(
         marker = present.get(manifest.id)
         if marker is not None and not marker.whole and manifest.id not in at_work:
             what = f"attempt {marker.putting} has replaced some of its contributions, and did not end"
-            yield Problem(manifest.id, what, f"tidemark replay {ledger.pipeline_name} --manifest {manifest.id}")
+            yield mended_by_replay(manifest, what)
     if deep:
         whole = [(manifest, row) for manifest, row in published if not expected.given_up(manifest.id, row.attempt)]
         yield from _contents(expected, ledger, totals, markers, present, whole)
@@ -81,12 +81,8 @@ def _contents(
         difference
         for manifest, publication in published
         if manifest.id in still
-        for difference in _manifest(
-            ledger.pipeline_name,
-            manifest.id,
-            publication.counts.written,
-            after[manifest.id],
-            contributed.get(manifest.id, _Contributed()),
+        for difference in _differences_of_manifest(
+            manifest, publication, after[manifest.id], contributed.get(manifest.id, _Contributed())
         )
     ]
     yield from incomplete
@@ -96,27 +92,27 @@ def _contents(
     yield from _totals(ledger, totals, sums, contributor, first=_REPLAYS if incomplete else "")
 
 
-def _manifest(
-    pipeline_name: str, manifest_id: int, written: int, marker: Marker, contributed: _Contributed
+def _differences_of_manifest(
+    manifest: Manifest, publication: Publication, marker: Marker, contributed: _Contributed
 ) -> Iterator[Problem]:
-    replay = f"tidemark replay {pipeline_name} --manifest {manifest_id}"
+    written = publication.counts.written
     if contributed.rows != written:
         what = f"the contributions of it count {contributed.rows:,} records where {written:,} were written"
-        yield Problem(manifest_id, what, replay)
+        yield mended_by_replay(manifest, what)
     elif str(contributed.checksum) != marker.checksum:
-        yield Problem(manifest_id, "its contributions were changed by hand", replay)
+        yield mended_by_replay(manifest, "its contributions were changed by hand")
     elif contributed.other_text:
         what = (
             f"{count_of(len(contributed.other_text), 'contribution')} of it have a key that is written in another way "
             f"now, such as {min(contributed.other_text)}: there may be two totals of one key"
         )
-        yield Problem(manifest_id, what, replay)
+        yield mended_by_replay(manifest, what)
     if contributed.left:
         what = (
             f"{count_of(len(contributed.left), 'contribution')} of it are not of attempt {marker.attempt}, which is "
             f"there whole, such as of {min(contributed.left)}"
         )
-        yield Problem(manifest_id, what, _LEFT)
+        yield Problem(manifest.id, what, _LEFT)
 
 
 def _totals(

@@ -47,11 +47,12 @@ class AllRows(IcebergRows):
 
     def differences(self, table: Table, expected: Expected, ledger: Ledger, *, deep: bool) -> Iterator[Problem]:
         """One manifest in memory at a time."""
+        del ledger
         for manifest, publication in expected.published() if deep else ():
             if expected.given_up(manifest.id, publication.attempt):
                 continue
             rows = rows_of_manifest(table, manifest.id, places_of(publication).names)
-            yield from differences_of_rows(ledger.pipeline_name, manifest, publication, rows)
+            yield from differences_of_rows(manifest, publication, rows)
 
     def located(
         self, table: Table, ledger: Ledger, manifest: Manifest, published: Publication, at: TopicPartition, offset: int

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from tidemark.model.manifest import Manifest, Publication
 from tidemark.model.problem import Problem
-from tidemark.sinks.base import Expected, Ledger
+from tidemark.sinks.base import Expected, Ledger, mended_by_replay
 from tidemark.sinks.column_names import NUMBER, TOPIC_PARTITION
 
 PLACES = pa.schema([("_topic", pa.string()), (TOPIC_PARTITION, pa.int32()), ("_offset", pa.int64())])
@@ -19,35 +19,29 @@ def places_of(publication: Publication) -> pa.Schema:
     return pa.schema([*PLACES, *numbered])
 
 
-def differences_of_count(
-    pipeline_name: str, manifest: Manifest, publication: Publication, rows: int
-) -> Iterator[Problem]:
+def differences_of_count(manifest: Manifest, publication: Publication, rows: int) -> Iterator[Problem]:
     written = publication.counts.written
     if rows != written:
-        what = f"the table has {rows:,} rows of it where {written:,} were published"
-        yield Problem(manifest.id, what, f"tidemark replay {pipeline_name} --manifest {manifest.id}")
+        yield mended_by_replay(manifest, f"the table has {rows:,} rows of it where {written:,} were published")
 
 
-def differences_of_rows(
-    pipeline_name: str, manifest: Manifest, publication: Publication, rows: pa.Table
-) -> Iterator[Problem]:
+def differences_of_rows(manifest: Manifest, publication: Publication, rows: pa.Table) -> Iterator[Problem]:
     """Compares all rows of a manifest, with the columns of ``places_of``, with its ranges and the number of published
     rows."""
-    replay = f"tidemark replay {pipeline_name} --manifest {manifest.id}"
-    yield from differences_of_count(pipeline_name, manifest, publication, rows.num_rows)
+    yield from differences_of_count(manifest, publication, rows.num_rows)
     places = rows.group_by(rows.column_names, use_threads=False).aggregate([([], "count_all")])
     twice = places.filter(pc.greater(places.column("count_all"), 1))
     if twice.num_rows:
         first = twice.slice(0, 1).to_pylist()[0]
         place = f"{first['_topic']}-{first[TOPIC_PARTITION]} offset {first['_offset']}"
-        yield Problem(manifest.id, f"{twice.num_rows:,} rows twice, first {place}", replay)
+        yield mended_by_replay(manifest, f"{twice.num_rows:,} rows twice, first {place}")
     spans = {(covered.at.topic, covered.at.partition): covered for covered in manifest.ranges}
     bounds = [("_offset", "min"), ("_offset", "max")]
     for part in rows.group_by(["_topic", TOPIC_PARTITION]).aggregate(bounds).to_pylist():
         covered = spans.get((part["_topic"], part[TOPIC_PARTITION]))
         if covered is None or part["_offset_min"] < covered.start or part["_offset_max"] >= covered.end:
             place = f"{part['_topic']}-{part[TOPIC_PARTITION]} offsets {part['_offset_min']} to {part['_offset_max']}"
-            yield Problem(manifest.id, f"the table has rows of it from {place}, which it does not cover", replay)
+            yield mended_by_replay(manifest, f"the table has rows of it from {place}, which it does not cover")
 
 
 def rows_without_evidence(expected: Expected, ledger: Ledger, present: set[int], how: str) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ from tidemark.model.manifest import Manifest, ManifestState, Publication, count_
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import PublishedObject, Receipt
 from tidemark.paths import OWNER, RECORDS, STAGING, SUFFIXES, ObjectName, RecordName
-from tidemark.sinks.base import Expected, Output
+from tidemark.sinks.base import Expected, Output, mended_by_replay
 from tidemark.sinks.object_store.published_files import file_difference, opened
 from tidemark.storage.base import ObjectStore, real_root
 
@@ -129,18 +129,17 @@ def _offsets(
         "of other ranges": [place for place in seen if place[2] not in spans.get(place[:2], range(0))],
         "at offsets where none was read": [place for place in _in_gaps(receipt) if place in seen],
     }
-    mend = f"tidemark replay {output.pipeline_name} --manifest {manifest.id}"
     for how, places in wrong.items():
         if places:
             topic, partition, offset = places[0]
             what = f"{count_of(len(places), 'record')} {how}, first {topic}-{partition} offset {offset}"
-            yield Problem(manifest.id, what, mend)
+            yield mended_by_replay(manifest, what)
     given_up = expected.given_up(manifest.id, publication.attempt)
     gone = sum(part.rows for part in receipt.objects_of(output.name) if part.path in given_up) if receipt else 0
     kept = publication.counts.written + publication.counts.dead_lettered - gone
     present = len(seen) + min(repeated, exploded)
     if present != kept:
-        yield Problem(manifest.id, f"{count_of(present, 'record')} where {kept:,} were published", mend)
+        yield mended_by_replay(manifest, f"{count_of(present, 'record')} where {kept:,} were published")
 
 
 def _in_gaps(receipt: Receipt | None) -> Iterator[Place]:

@@ -8,14 +8,12 @@ had keys.
 from collections.abc import Iterator
 
 from tidemark.model.problem import Problem
-from tidemark.sinks.base import Contents, Expected
+from tidemark.sinks.base import Contents, Expected, mended_by_replay
 from tidemark.sinks.current_rows.audit import differences_of_manifest, too_few_rows
 from tidemark.sinks.postgres.target import PostgresTarget
 
 
-def differences_of_table(
-    expected: Expected, contents: Contents, pipeline_name: str, table: PostgresTarget
-) -> Iterator[Problem]:
+def differences_of_table(expected: Expected, contents: Contents, table: PostgresTarget) -> Iterator[Problem]:
     """Compares all rows and dead letters with all publications; what a person has given up is not missed."""
     rows = table.rows_by_manifest()  # one pass over the table, however many manifests there are
     dead = table.dead_letters_by_manifest()
@@ -23,7 +21,7 @@ def differences_of_table(
     superseded = table.superseded()
     total = sum(row["rows"] for rows_of_manifest in rows.values() for row in rows_of_manifest)
     for manifest, publication in expected.published():
-        yield from differences_of_manifest(pipeline_name, manifest, publication, rows.get(manifest.id, []))
+        yield from differences_of_manifest(manifest, publication, rows.get(manifest.id, []))
         counts = publication.counts
         kept = dead.get(manifest.id, 0)
         # The marker has the number of replaced rows too, for a database that was lost and adopted the target.
@@ -33,7 +31,6 @@ def differences_of_table(
         if expected.given_up(manifest.id, publication.attempt):
             continue
         if kept != counts.dead_lettered:
-            replay = f"tidemark replay {pipeline_name} --manifest {manifest.id}"
-            yield Problem(manifest.id, f"{kept:,} dead letters are kept where {counts.dead_lettered:,} were", replay)
+            yield mended_by_replay(manifest, f"{kept:,} dead letters are kept where {counts.dead_lettered:,} were")
         if total < keys:
-            yield too_few_rows(pipeline_name, manifest, total, keys)
+            yield too_few_rows(manifest, total, keys)

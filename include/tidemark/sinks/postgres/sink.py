@@ -137,7 +137,7 @@ class PostgresOutput(MarkedOutput):
 
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
         if deep:
-            yield from differences_of_table(expected, contents, self.pipeline_name, self._table)
+            yield from differences_of_table(expected, contents, self._table)
 
     def locate(
         self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int

@@ -6,7 +6,7 @@ from typing import Any
 from tidemark.model.manifest import Manifest, Publication
 from tidemark.model.problem import Problem
 from tidemark.sinks.aggregates.stray_contributions import what_of_strays
-from tidemark.sinks.base import Expected, Ledger
+from tidemark.sinks.base import Expected, Ledger, mended_by_replay
 from tidemark.sinks.postgres.totals.tables import Totals
 
 _BY_HAND = "no attempt of Tidemark has left them there: delete those rows by hand"
@@ -18,7 +18,7 @@ def differences_of_totals(expected: Expected, ledger: Ledger, totals: Totals) ->
     """What the tables hold and should not, or lack: combines all contributions again."""
     published = expected.published()
     contributions = {row["manifest"]: row for row in totals.ask("contributions")}
-    incomplete = list(_contributions(expected, ledger.pipeline_name, totals, published, contributions))
+    incomplete = list(_contributions(expected, totals, published, contributions))
     yield from incomplete
     known = {manifest.id for manifest, _ in published} | ledger.evidence().keys()  # some were put since
     for stray, (why, step) in what_of_strays(expected, ledger, contributions.keys() - known, _BY_HAND).items():
@@ -29,7 +29,6 @@ def differences_of_totals(expected: Expected, ledger: Ledger, totals: Totals) ->
 
 def _contributions(
     expected: Expected,
-    pipeline_name: str,
     totals: Totals,
     published: list[tuple[Manifest, Publication]],
     contributions: Mapping[int, Mapping[str, Any]],
@@ -42,14 +41,14 @@ def _contributions(
         if expected.given_up(manifest.id, publication.attempt):
             continue
         held = contributions.get(manifest.id, {"rows": 0, "checksum": "0"})
-        replay, counts = f"tidemark replay {pipeline_name} --manifest {manifest.id}", publication.counts
+        counts = publication.counts
         if held["rows"] != counts.written:
             what = f"the contributions of it count {held['rows']:,} records where {counts.written:,} were written"
-            yield Problem(manifest.id, what, replay)
+            yield mended_by_replay(manifest, what)
         elif held["checksum"] != checksums.get(manifest.id, held["checksum"]):
-            yield Problem(manifest.id, "its contributions were changed by hand", replay)
+            yield mended_by_replay(manifest, "its contributions were changed by hand")
         if (kept := dead.get(manifest.id, 0)) != counts.dead_lettered:
-            yield Problem(manifest.id, f"{kept:,} dead letters are kept where {counts.dead_lettered:,} were", replay)
+            yield mended_by_replay(manifest, f"{kept:,} dead letters are kept where {counts.dead_lettered:,} were")
 
 
 def _totals(pipeline_name: str, totals: Totals, *, first: str) -> Iterator[Problem]:
