@@ -9,6 +9,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
+from tidemark.sinks.capabilities import NamedFile
 from tidemark.sinks.delta.files import TableFile, files_of
 from tidemark.sinks.lake_tables.merges import CountedMerge
 from tidemark.sinks.lake_tables.table_rows import StagedAttempt, TableRows
@@ -45,6 +46,10 @@ class PublishedRows(TableRows[DeltaTable, TableChanges]):
     def evidence_files(self, table: DeltaTable) -> list[TableFile]:
         """The files in the partition of the evidence."""
         return [file for file in files_of(table, self.partition) if file.value == self.evidence_value]
+
+    def named_files(self, table: DeltaTable) -> list[NamedFile]:
+        files = sorted(self.files(table), key=lambda file: (file.value or 0, file.path))
+        return [NamedFile(f"{self.store.root}/{file.path}", file.rows or 0, file.bytes) for file in files]
 
     @abstractmethod
     def manifests(self, table: DeltaTable) -> set[int]:

@@ -18,9 +18,8 @@ from tidemark.model.findings import Finding, ok
 from tidemark.model.order import TransformOrder
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import MALFORMED, Receipt
-from tidemark.paths import RECORDS, STAGING, manifest_staging
+from tidemark.paths import RECORDS, STAGING
 from tidemark.sinks.base import Contents, Expected, Fence, Position, Sink
-from tidemark.sinks.capabilities import NamedFile
 from tidemark.sinks.delta.columns import arrow_columns
 from tidemark.sinks.delta.settings import TARGET, Settings
 from tidemark.sinks.delta.table import DeltaTarget
@@ -122,11 +121,6 @@ class DeltaOutput(LakeTableOutput):
         else:
             yield ok(self.name, f"table, columns and properties are what an attempt needs; {tried}")
 
-    def wait_for_lower(self, manifest_id: int) -> None:
-        """Makes the commit of a lower attempt fail, if one may be about to commit."""
-        if self.table.store.folders(manifest_staging(manifest_id)):
-            self.table.fence()
-
     def moved_rows(self, staged: StagedAttempt) -> list[Move]:
         return self.table.rows.moves(staged)
 
@@ -153,13 +147,6 @@ class DeltaOutput(LakeTableOutput):
             return {}
         ids = sorted(expected.not_own(self.table.rows.manifests(table) - evidence.attempts.keys()))
         return {manifest_id: newest_record_in(self.table.store, self.pipeline_name, manifest_id) for manifest_id in ids}
-
-    def named_files(self) -> list[NamedFile]:
-        table = self.table.load()
-        if table is None:
-            return []
-        files = sorted(self.table.rows.files(table), key=lambda file: (file.value or 0, file.path))
-        return [NamedFile(f"{self.table.store.root}/{file.path}", file.rows or 0, file.bytes) for file in files]
 
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
         """Which manifests have rows a table of all rows says in its log; of one with a key it is read, when the audit

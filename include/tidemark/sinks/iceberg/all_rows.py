@@ -17,13 +17,12 @@ from tidemark.sinks.column_names import names_of_rows
 from tidemark.sinks.iceberg.change import FileChanges
 from tidemark.sinks.iceberg.files import Replaced, named_files, replaced, rows_at, rows_of_manifest, staged_files
 from tidemark.sinks.iceberg.merge_evidence import refuse_other_key
-from tidemark.sinks.iceberg.table_rows import IcebergRows
 from tidemark.sinks.lake_tables.audit import differences_of_rows, places_of
-from tidemark.sinks.lake_tables.table_rows import StagedAttempt
+from tidemark.sinks.lake_tables.table_rows import StagedAttempt, TableRows
 from tidemark.sinks.located import Located, RecordStatus
 
 
-class AllRows(IcebergRows):
+class AllRows(TableRows[Table, FileChanges]):
     def refuse(self, table: Table, context: Mapping[str, Any]) -> None:
         refuse_other_key(table, (), context)
 

@@ -25,7 +25,6 @@ from tidemark.sinks.base import (
     Sink,
     Staging,
 )
-from tidemark.sinks.capabilities import NamedFile
 from tidemark.sinks.iceberg.file_io import try_write
 from tidemark.sinks.iceberg.files import manifests_in
 from tidemark.sinks.iceberg.merge_evidence import merges_of
@@ -37,7 +36,7 @@ from tidemark.sinks.lake_tables.ledger import LakeTableLedger
 from tidemark.sinks.lake_tables.merges import CountedMerge
 from tidemark.sinks.lake_tables.output import LakeTableOutput
 from tidemark.sinks.lake_tables.table_rows import StagedAttempt
-from tidemark.sinks.object_store.folder_staging import staged_attempts, staged_manifests
+from tidemark.sinks.object_store.folder_staging import FolderStaging
 from tidemark.sinks.object_store.owner_file import note_target_in, noted_targets_in
 from tidemark.sinks.object_store.record_files import newest_record_in, rename_records
 
@@ -104,11 +103,11 @@ class IcebergStaging(Staging):
 
     def manifests(self) -> list[int]:
         store = self._table.store_if_known()
-        return staged_manifests(store) if store else []
+        return FolderStaging(store).manifests() if store else []
 
     def attempts(self, manifest_id: int) -> list[int]:
         store = self._table.store_if_known()
-        return staged_attempts(store, manifest_id) if store else []
+        return FolderStaging(store).attempts(manifest_id) if store else []
 
     def clear(self, manifest_id: int, attempt: int) -> None:
         """Files that a snapshot names stay, of whatever branch or tag: programs that expire snapshots remove them.
@@ -178,22 +177,10 @@ class IcebergOutput(LakeTableOutput):
         store, unknown = self.table.store_of(table), sorted(expected.not_own(had - evidence.attempts.keys()))
         return {manifest_id: newest_record_in(store, self.pipeline_name, manifest_id) for manifest_id in unknown}
 
-    def named_files(self) -> list[NamedFile]:
-        if self.table.load() is None:
-            return []
-        with self.table.reading() as table:
-            return self.table.rows.named_files(table)
-
     def merge_of(self, receipt: Receipt) -> CountedMerge | None:
         table = self.table.load()
         attempt, merge = (0, None) if table is None else merges_of(table).get(receipt.manifest_id, (0, None))
         return merge if attempt == receipt.attempt else None
-
-    def wait_for_lower(self, manifest_id: int) -> None:
-        """Makes the commit of a lower attempt fail, if one may be about to commit."""
-        store = self.table.store_if_known()
-        if store is not None and staged_attempts(store, manifest_id):
-            self.table.fence()
 
     def rows_in_place(self, staged: StagedAttempt) -> list[str]:
         return [part.staged for part in staged.parts]

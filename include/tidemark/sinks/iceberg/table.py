@@ -24,7 +24,7 @@ from tidemark.failpoints import failpoint
 from tidemark.sinks.base import Fence, Owner
 from tidemark.sinks.iceberg.all_rows import AllRows
 from tidemark.sinks.iceberg.catalog import OpenCatalog
-from tidemark.sinks.iceberg.change import SnapshotChange
+from tidemark.sinks.iceberg.change import FileChanges, SnapshotChange
 from tidemark.sinks.iceberg.columns import missing_columns, partitioning, refuse_misfits, schema_for
 from tidemark.sinks.iceberg.evidence import (
     ATTEMPT,
@@ -38,12 +38,11 @@ from tidemark.sinks.iceberg.evidence import (
 from tidemark.sinks.iceberg.files import highest_manifest, keys_added_by, named_keys
 from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.staged import root_of
-from tidemark.sinks.iceberg.table_rows import IcebergRows
 from tidemark.sinks.iceberg.upsert import CurrentRows
 from tidemark.sinks.lake_tables.output import DIGEST
 from tidemark.sinks.lake_tables.refusals import fenced_by_a_higher, fenced_by_its_number, no_columns
 from tidemark.sinks.lake_tables.table import LakeTable
-from tidemark.sinks.lake_tables.table_rows import StagedAttempt
+from tidemark.sinks.lake_tables.table_rows import StagedAttempt, TableRows
 from tidemark.storage.base import ObjectStore, is_s3
 from tidemark.storage.open import open_store
 
@@ -69,7 +68,9 @@ class IcebergTarget(LakeTable[Table]):
 
     def __init__(self, pipeline_name: str, settings: Settings, lookup: Lookup) -> None:
         super().__init__(pipeline_name, settings.name, settings.table, keyed=bool(settings.key))
-        self.rows: IcebergRows = CurrentRows(settings.key, settings.order_by) if settings.key else AllRows()
+        self.rows: TableRows[Table, FileChanges] = (
+            CurrentRows(settings.key, settings.order_by) if settings.key else AllRows()
+        )
         self._settings = settings
         self._lookup = lookup
         self._opened: OpenCatalog | None = None

@@ -42,9 +42,8 @@ from tidemark.sinks.iceberg.position_deletes import (
     write_deletes,
 )
 from tidemark.sinks.iceberg.staged import data_folder
-from tidemark.sinks.iceberg.table_rows import IcebergRows
 from tidemark.sinks.lake_tables.merges import CountedMerge
-from tidemark.sinks.lake_tables.table_rows import StagedAttempt
+from tidemark.sinks.lake_tables.table_rows import StagedAttempt, TableRows
 from tidemark.sinks.located import Located
 
 R = TypeVar("R")
@@ -62,7 +61,7 @@ class _Losers:
     positions: dict[str, pa.Array] = field(default_factory=dict)  # of the rows that are replaced, by the path of a file
 
 
-class CurrentRows(IcebergRows):
+class CurrentRows(TableRows[Table, FileChanges]):
     def __init__(self, key: Sequence[str], order_by: str | None) -> None:
         self._key = key
         self._order_by = order_by

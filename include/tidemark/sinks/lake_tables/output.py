@@ -13,9 +13,9 @@ from tidemark.model.manifest import Counts, Manifest, Publication
 from tidemark.model.offsets import Range, TopicPartition, range_from
 from tidemark.model.order import TransformOrder
 from tidemark.model.receipt import ObjectKind, Receipt
-from tidemark.paths import RecordName, staging_folder
+from tidemark.paths import RecordName, manifest_staging, staging_folder
 from tidemark.sinks.base import Fence, Mark, Record, Work, WriteMode
-from tidemark.sinks.capabilities import KeepsDeadLetterFiles, MayBeRolledBack, NamesFiles
+from tidemark.sinks.capabilities import KeepsDeadLetterFiles, MayBeRolledBack, NamedFile, NamesFiles
 from tidemark.sinks.current_rows.located import replaced_row
 from tidemark.sinks.lake_tables.ledger import LakeTableLedger
 from tidemark.sinks.lake_tables.merges import CountedMerge
@@ -108,6 +108,18 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         Raises ``Fenced`` when a higher attempt has its rows in the table, or another one of the same number, and what
         ``fence`` raises.
         """
+
+    def named_files(self) -> list[NamedFile]:
+        if not self.exists():
+            return []
+        with self.table.reading() as table:
+            return self.table.rows.named_files(table)
+
+    def wait_for_lower(self, manifest_id: int) -> None:
+        """Makes the commit of a lower attempt fail, if one may be about to commit."""
+        store = self.table.store_if_known()
+        if store is not None and store.folders(manifest_staging(manifest_id)):
+            self.table.fence()
 
     def has(self, receipt: Receipt) -> bool:
         """Whether the table and all dead letters are there: the rows were committed together with the evidence."""

@@ -12,6 +12,7 @@ from tidemark.model.offsets import TopicPartition
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import PublishedObject
 from tidemark.sinks.base import Expected, Ledger
+from tidemark.sinks.capabilities import NamedFile
 from tidemark.sinks.located import Located
 
 T = TypeVar("T")  # a state of the table, as the library of the format has loaded it
@@ -40,9 +41,16 @@ class TableRows(ABC, Generic[T, C]):
     def changes(self, table: T, staged: StagedAttempt, context: Mapping[str, Any]) -> C:
         """What the commit changes that publishes an attempt, on the table as it is now."""
 
+    def withdraw(self, table: T, changes: C) -> None:
+        """Remove what ``changes`` has written, when its commit was refused."""
+
     @abstractmethod
     def same(self, table: T, now: StagedAttempt, columns: pa.Schema) -> bool:
         """Whether the table has all rows of an attempt; they have ``columns``."""
+
+    @abstractmethod
+    def named_files(self, table: T) -> list[NamedFile]:
+        """The files with all rows that the table shows; raises ``SinkRefused`` when files alone do not say it."""
 
     @abstractmethod
     def differences(self, table: T, expected: Expected, ledger: Ledger, *, deep: bool) -> Iterator[Problem]:

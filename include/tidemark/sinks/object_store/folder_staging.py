@@ -18,23 +18,14 @@ class FolderStaging(Staging):
         return {"root": self.store.root}
 
     def manifests(self) -> list[int]:
-        return staged_manifests(self.store)
+        """Ascending; also manifests with an empty folder."""
+        return self._numbers(STAGING)
 
     def attempts(self, manifest_id: int) -> list[int]:
-        return staged_attempts(self.store, manifest_id)
+        return self._numbers(manifest_staging(manifest_id))
 
     def clear(self, manifest_id: int, attempt: int) -> None:
         self.store.delete_folder(staging_folder(manifest_id, attempt))
 
-
-def staged_manifests(store: ObjectStore) -> list[int]:
-    """Ascending; also manifests with an empty folder."""
-    return _numbers(store, STAGING)
-
-
-def staged_attempts(store: ObjectStore, manifest_id: int) -> list[int]:
-    return _numbers(store, manifest_staging(manifest_id))
-
-
-def _numbers(store: ObjectStore, folder: str) -> list[int]:
-    return sorted(int(name) for name in store.folders(folder) if name.isdecimal())
+    def _numbers(self, folder: str) -> list[int]:
+        return sorted(int(name) for name in self.store.folders(folder) if name.isdecimal())
