@@ -28,6 +28,7 @@ Every message says what happened, to which pipeline, manifest, topic, partition 
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any, Self
 
 
 class TidemarkError(Exception):
@@ -163,6 +164,15 @@ class Fenced(WorkFailed):
     def __init__(self, what: str, *, superseded: bool = False, next_step: str = "", **context: object) -> None:
         self.superseded = superseded
         super().__init__(what, next_step=next_step, **context)
+
+    @classmethod
+    def by_a_higher(cls, attempt: int, newest: int, what: str, **context: Any) -> Self:
+        """Of a target that has ``what`` of a higher attempt."""
+        return cls(
+            f"attempt {attempt} is fenced: attempt {newest} has its {what}",
+            next_step="nothing to do here: the newer attempt does the work",
+            **context,
+        )
 
 
 class Blocked(TidemarkError):

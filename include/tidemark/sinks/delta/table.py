@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
 from tidemark.connections import Lookup
-from tidemark.errors import LakeConflict, SinkRefused, TidemarkError, WorkFailed
+from tidemark.errors import Fenced, LakeConflict, SinkRefused, TidemarkError, WorkFailed
 from tidemark.failpoints import failpoint
 from tidemark.sinks.base import Fence
 from tidemark.sinks.delta.client import DeltaClient
@@ -35,7 +35,7 @@ from tidemark.sinks.delta.manifest_rows import ManifestRows
 from tidemark.sinks.delta.published_rows import PublishedRows, TableChanges
 from tidemark.sinks.delta.refusals import refuse_unfit
 from tidemark.sinks.delta.settings import Settings
-from tidemark.sinks.lake_tables.refusals import fenced_by_a_higher, fenced_by_its_number, no_columns
+from tidemark.sinks.lake_tables.refusals import fenced_by_its_number, no_columns
 from tidemark.sinks.lake_tables.table import LakeTable
 from tidemark.sinks.lake_tables.table_rows import StagedAttempt
 from tidemark.storage.base import ObjectStore
@@ -142,7 +142,7 @@ class DeltaTarget(LakeTable[DeltaTable]):
                 raise fenced_by_its_number(attempt, self.context(manifest=manifest_id))
             fence()  # it knows more of a newer attempt than the table does
             if newest > attempt:
-                raise fenced_by_a_higher(attempt, newest, self.context(manifest=manifest_id))
+                raise Fenced.by_a_higher(attempt, newest, "rows in the table", **self.context(manifest=manifest_id))
             with self._client.used(context):
                 changes = self.rows.changes(table, staged, context)
             return changes, evidence.with_next(table.version() + 1, manifest_id, attempt, changes.merge)

@@ -32,6 +32,13 @@ Attribute = dict[str, Any]
 Item = dict[str, Attribute]
 
 
+class TooManyDigits(Exception):
+    """A total would have a number of more digits than DynamoDB keeps."""
+
+    def __init__(self, column: str) -> None:
+        super().__init__(f"{column} of a total would have more than the {DIGITS} digits that DynamoDB keeps")
+
+
 @dataclass(frozen=True)
 class KeyGroup:
     """The values of the records of one key; ``columns`` are the attributes of its key, ``values`` go with the value
@@ -48,12 +55,11 @@ class KeyGroup:
         values = {column.name: attribute(value) for column, value in pairs if value is not None}
         return {**self.columns, ROWS: attribute(self.rows), **values}
 
-    def too_many_digits(self, value_columns: Sequence[ValueColumn]) -> str | None:
-        """The column of a value that has more digits than DynamoDB keeps."""
+    def refuse_too_many_digits(self, value_columns: Sequence[ValueColumn]) -> None:
+        """Raise ``TooManyDigits`` for a value of a total."""
         for column, value in zip(value_columns, self.values, strict=True):
             if isinstance(value, Decimal) and len(EXACT.normalize(value).as_tuple().digits) > DIGITS:
-                return column.name
-        return None
+                raise TooManyDigits(column.name)
 
     def checksum(self) -> int:
         """A number that changes with key and values; those of a manifest are added up modulo 2^64."""

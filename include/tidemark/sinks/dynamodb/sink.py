@@ -43,6 +43,7 @@ from tidemark.sinks.dynamodb.client import Changed, Dynamo
 from tidemark.sinks.dynamodb.items import (
     DIGITS,
     KeyGroup,
+    TooManyDigits,
     decimals_of,
     group_of_item,
     group_of_row,
@@ -53,7 +54,7 @@ from tidemark.sinks.dynamodb.items import (
 from tidemark.sinks.dynamodb.markers import Markers, OwnerNote
 from tidemark.sinks.dynamodb.settings import Settings
 from tidemark.sinks.dynamodb.tables import Tables
-from tidemark.sinks.dynamodb.totals import KEYS_OF_A_CALL, Putting, TooManyDigits, Totals
+from tidemark.sinks.dynamodb.totals import KEYS_OF_A_CALL, Putting, Totals
 from tidemark.sinks.dynamodb.writer import WITH_DIGEST
 from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.object_store.own_staging import OwnStaging

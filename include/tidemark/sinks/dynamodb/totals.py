@@ -23,7 +23,6 @@ from tidemark.sinks.aggregates.value_columns import ROWS, Function
 from tidemark.sinks.dynamodb.client import Action, Changed, Dynamo
 from tidemark.sinks.dynamodb.items import (
     ATTEMPT,
-    DIGITS,
     KEY,
     MANIFEST,
     REVISION,
@@ -41,13 +40,6 @@ from tidemark.sinks.dynamodb.settings import Settings
 KEYS_OF_A_CALL = 49  # DynamoDB takes 100 actions: two for each key, and the check of the marker
 TOGETHER = 9  # contributions that are read in one transaction with their total
 LOOKS = 20  # at a total that changes while it is compared
-
-
-class TooManyDigits(Exception):
-    """A total would have a number of more digits than DynamoDB keeps."""
-
-    def __init__(self, column: str) -> None:
-        super().__init__(f"{column} of a total would have more than the {DIGITS} digits that DynamoDB keeps")
 
 
 @dataclass(frozen=True)
@@ -239,7 +231,7 @@ class Totals:
         """Add the group to its total."""
         before = None if total is None else group_of_item(total, self.key, self.value_columns)
         together = of_both(before, group, self.value_columns)
-        self._refuse_too_many_digits(together)
+        together.refuse_too_many_digits(self.value_columns)
         assigned: Item = {**group.columns, REVISION: _new_revision()}
         added: Item = {ROWS: attribute(group.rows)}
         for column, value, result in zip(self.value_columns, group.values, together.values, strict=True):
@@ -273,14 +265,9 @@ class Totals:
         table = {"TableName": self._settings.table, **_same_revision(total)}
         if together is None:
             return {"Delete": {"Key": {KEY: {"S": key}}, **table}}
-        self._refuse_too_many_digits(together)
+        together.refuse_too_many_digits(self.value_columns)
         item = {KEY: {"S": key}, REVISION: _new_revision(), **together.attributes(self.value_columns)}
         return {"Put": {"Item": item, **table}}
-
-    def _refuse_too_many_digits(self, total: KeyGroup) -> None:
-        column = total.too_many_digits(self.value_columns)
-        if column is not None:
-            raise TooManyDigits(column)
 
 
 def _is_of(contribution: Item, putting: Putting) -> bool:

@@ -19,7 +19,7 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, No
 from pyiceberg.table import Table
 
 from tidemark.connections import Lookup
-from tidemark.errors import SinkRefused, TidemarkError, Unavailable
+from tidemark.errors import Fenced, SinkRefused, TidemarkError, Unavailable
 from tidemark.failpoints import failpoint
 from tidemark.sinks.base import Fence, Owner
 from tidemark.sinks.iceberg.all_rows import AllRows
@@ -40,7 +40,7 @@ from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.staged import root_of
 from tidemark.sinks.iceberg.upsert import CurrentRows
 from tidemark.sinks.lake_tables.output import DIGEST
-from tidemark.sinks.lake_tables.refusals import fenced_by_a_higher, fenced_by_its_number, no_columns
+from tidemark.sinks.lake_tables.refusals import fenced_by_its_number, no_columns
 from tidemark.sinks.lake_tables.table import LakeTable
 from tidemark.sinks.lake_tables.table_rows import StagedAttempt, TableRows
 from tidemark.storage.base import ObjectStore, is_s3
@@ -302,7 +302,7 @@ class IcebergTarget(LakeTable[Table]):
                 return
             fence()  # it knows more of a newer attempt than the table does
             if newest > attempt:
-                raise fenced_by_a_higher(attempt, newest, self.context(manifest=manifest_id))
+                raise Fenced.by_a_higher(attempt, newest, "rows in the table", **self.context(manifest=manifest_id))
             with self._catalog(manifest=manifest_id, attempt=attempt):
                 next_number = table.metadata.next_sequence_number()
                 numbered = {NUMBER: str(next_number), MANIFEST: str(manifest_id), ATTEMPT: str(attempt)}

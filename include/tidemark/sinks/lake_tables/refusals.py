@@ -28,14 +28,6 @@ def no_columns(names: Sequence[str], described: str, context: Mapping[str, Any])
     )
 
 
-def fenced_by_a_higher(attempt: int, newest: int, context: Mapping[str, Any]) -> Fenced:
-    return Fenced(
-        f"attempt {attempt} is fenced: attempt {newest} has its rows in the table",
-        next_step="nothing to do here: the newer attempt does the work",
-        **context,
-    )
-
-
 def fenced_by_its_number(attempt: int, context: Mapping[str, Any]) -> Fenced:
     """The error of an attempt with a number that a restored database has used a second time."""
     return Fenced(

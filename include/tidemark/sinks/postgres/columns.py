@@ -76,20 +76,17 @@ def staged_columns(data: pa.Schema, key: Sequence[str]) -> list[Column]:
 
 
 def ddl_create(
-    table: sql.Identifier, columns: Sequence[Column], key: Sequence[str], schema: str | None = None
+    table: sql.Identifier, columns: Sequence[Column], key: Sequence[str], *, schema: str | None, index: str | None
 ) -> sql.Composed:
-    """The statements that create the table and, when ``schema`` names it, the schema that it lacks."""
+    """The statements that create the table, the schema that it lacks, and an index over a column, if they are named."""
     lines = [_definition(column) for column in columns]
     lines.append(sql.SQL("PRIMARY KEY ({})").format(names(key)))
-    create = sql.SQL("CREATE TABLE {} ({})").format(table, sql.SQL(", ").join(lines))
-    if schema is None:
-        return create
-    return sql.SQL("CREATE SCHEMA IF NOT EXISTS {}; {}").format(sql.Identifier(schema), create)
-
-
-def ddl_index(ddl: sql.Composed, table: sql.Identifier, column: str) -> sql.Composed:
-    """The statements, and one that creates an index over a column."""
-    return sql.SQL("{}; CREATE INDEX ON {} ({})").format(ddl, table, sql.Identifier(column))
+    statements = [sql.SQL("CREATE TABLE {} ({})").format(table, sql.SQL(", ").join(lines))]
+    if schema is not None:
+        statements.insert(0, sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
+    if index is not None:
+        statements.append(sql.SQL("CREATE INDEX ON {} ({})").format(table, sql.Identifier(index)))
+    return sql.SQL("; ").join(statements)
 
 
 def ddl_complete(table: sql.Identifier, actual: Sequence[Column], missing: Sequence[Column]) -> sql.Composed:

@@ -136,6 +136,9 @@ class MarkedOutput(Output):
         info = self._table.connected().info
         return Dataset(f"postgres://{info.host}:{info.port}", f"{info.dbname}.{self._table.table}")
 
+    def exists(self) -> bool:
+        return self._table.exists()
+
     def has(self, receipt: Receipt) -> bool:
         """Whether there is a table: what it holds was committed together with the marker."""
         del receipt
@@ -207,11 +210,8 @@ class MarkedOutput(Output):
         [marker] = self._table.execute(session, "marker", manifest=manifest_id)
         if marker["attempt"] == attempt and marker["record"]["digest"] == record["digest"]:
             return False
-        raise Fenced(
-            f"attempt {attempt} is fenced: attempt {marker['attempt']} has its rows in the table",
-            next_step="nothing to do here: the newer attempt does the work",
-            **self._table.context(manifest=manifest_id),
-        )
+        context = self._table.context(manifest=manifest_id)
+        raise Fenced.by_a_higher(attempt, marker["attempt"], "rows in the table", **context)
 
     def _write_dead_letters(self, session: Session, receipt: Receipt) -> int:
         """Put the dead letters in the place of those of earlier attempts; returns their number."""

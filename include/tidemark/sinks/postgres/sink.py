@@ -51,9 +51,6 @@ class PostgresOutput(MarkedOutput):
             [marker] = self._table.execute(self._merging_session(), "marker", manifest=receipt.manifest_id)
         return replace(counts, superseded=marker["superseded"], stale=marker["stale"])
 
-    def exists(self) -> bool:
-        return self._table.exists()
-
     def prepare(self, work: Work) -> None:
         """Checks, or creates, the table with its columns and key, and creates the staging tables of the attempt."""
         columns = columns_after(work.decode, work.transforms)

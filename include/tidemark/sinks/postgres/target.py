@@ -15,7 +15,7 @@ from tidemark.database.session import Session
 from tidemark.errors import AccessDenied, SinkRefused
 from tidemark.named_sql import named_queries
 from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, columns_of
-from tidemark.sinks.postgres.columns import Column, ddl_complete, ddl_create, ddl_index, names, refuse_misfits
+from tidemark.sinks.postgres.columns import Column, ddl_complete, ddl_create, names, refuse_misfits
 from tidemark.sinks.postgres.session import Locked, connect, conninfo, translated
 from tidemark.sinks.postgres.table_settings import TableSettings
 from tidemark.sinks.postgres.writer import DEAD, SCHEMA
@@ -194,8 +194,8 @@ class PostgresTarget:
         """The statements that create the table, with its schema when there is none."""
         schema = spec.table.rpartition(".")[0]
         there = self.execute(self.connected(), "has_schema", schema=schema)[0]["there"]
-        ddl = ddl_create(spec.identifier, spec.columns, spec.key, None if there else schema)
-        return ddl_index(ddl, spec.identifier, spec.index) if spec.index else ddl
+        missing = None if there else schema
+        return ddl_create(spec.identifier, spec.columns, spec.key, schema=missing, index=spec.index)
 
     # reading
 

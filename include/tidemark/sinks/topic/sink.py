@@ -247,13 +247,8 @@ class TopicOutput(WritesTopics):
         the topic already. Raises for others."""
         attempt = int(marker["attempt"])
         if attempt > receipt.attempt:
-            raise Fenced(
-                f"attempt {receipt.attempt} is fenced: attempt {attempt} has its messages in the topic",
-                next_step="nothing to do here: the newer attempt does the work",
-                pipeline=self.pipeline_name,
-                sink=self.name,
-                manifest=receipt.manifest_id,
-            )
+            context = {"pipeline": self.pipeline_name, "sink": self.name, "manifest": receipt.manifest_id}
+            raise Fenced.by_a_higher(receipt.attempt, attempt, "messages in the topic", **context)
         if marker["digest"] == record["digest"]:
             return False
         if receipt.follows.get(self.name) == attempt:

@@ -96,10 +96,6 @@ class TotalsOutput(MarkedOutput, DerivesTotals):
                 **self._table.context(),
             )
 
-    def exists(self) -> bool:
-        """Whether both tables do."""
-        return self._table.both_exist()
-
     def prepare(self, work: Work) -> None:
         """Checks, or creates, both tables, and creates the staging tables of the attempt."""
         data = columns_after(work.decode, work.transforms).schema

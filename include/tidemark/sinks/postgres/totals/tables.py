@@ -74,7 +74,8 @@ class Totals(PostgresTarget):
     queries: ClassVar[Mapping[str, LiteralString]] = {**PostgresTarget.queries, **QUERIES}
     config: Settings
 
-    def both_exist(self) -> bool:
+    def exists(self) -> bool:
+        """Whether both tables do."""
         return all(self.columns(table) for table in self.config.tables())
 
     def are_empty(self) -> bool:
