@@ -12,8 +12,8 @@ from deltalake.transaction import AddAction, RemoveAction
 from tidemark.sinks.capabilities import NamedFile
 from tidemark.sinks.delta.files import TableFile, files_of
 from tidemark.sinks.lake_tables.merges import CountedMerge
-from tidemark.sinks.lake_tables.table_rows import StagedAttempt, TableRows
-from tidemark.storage.base import Move, ObjectStore
+from tidemark.sinks.lake_tables.table_rows import TableRows
+from tidemark.storage.base import ObjectStore
 
 Action = AddAction | RemoveAction
 
@@ -66,8 +66,3 @@ class PublishedRows(TableRows[DeltaTable, TableChanges]):
     def order(self) -> dict[str, Any]:
         """What executors need to stage such rows."""
         return {}
-
-    def moves(self, staged: StagedAttempt) -> list[Move]:
-        """The files that go to their places before the commit; none where they are merged into others."""
-        del staged
-        return []

@@ -33,7 +33,6 @@ from tidemark.sinks.object_store.folder_staging import FolderStaging
 from tidemark.sinks.object_store.record_files import newest_record_in
 from tidemark.sinks.object_store.store_ledger import StoreLedger
 from tidemark.sinks.objects_output import try_moves
-from tidemark.storage.base import Move
 from tidemark.storage.open import open_store
 
 CLAIM: Final = f"{RECORDS}/_table.json"  # the pipeline of the table, and the identity that it got with its first owner
@@ -120,9 +119,6 @@ class DeltaOutput(LakeTableOutput):
             yield ok(self.name, f"{tried}; the first attempt creates the table")
         else:
             yield ok(self.name, f"table, columns and properties are what an attempt needs; {tried}")
-
-    def moved_rows(self, staged: StagedAttempt) -> list[Move]:
-        return self.table.rows.moves(staged)
 
     def commit(self, staged: StagedAttempt, about: Mapping[str, str], fence: Fence, *, again: bool) -> None:
         if not again:

@@ -20,14 +20,14 @@ from pyiceberg.exceptions import (
     SignError,
     UnauthorizedError,
 )
-from pyiceberg.io import PY_IO_IMPL, load_file_io
+from pyiceberg.io import PY_IO_IMPL
 from requests.adapters import HTTPAdapter
 from sqlalchemy.exc import OperationalError, ProgrammingError, SQLAlchemyError
 
 from tidemark.connections import Lookup, Secret, masked, reveal, revealed, variable_of
 from tidemark.database.postgres_errors import is_refused
 from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable
-from tidemark.sinks.iceberg.file_io import StoreFileIO, try_write
+from tidemark.sinks.iceberg.file_io import StoreFileIO
 from tidemark.sinks.iceberg.settings import CatalogKind, Settings
 from tidemark.storage.base import is_s3
 from tidemark.storage.local import of_disk
@@ -81,11 +81,6 @@ class OpenCatalog:
             self._blocks -= 1
             if not self._blocks:
                 self._close_connections()
-
-    def try_write(self, location: str) -> None:
-        """Write a file of metadata below a location, and remove it, as the catalog would for a new table there."""
-        with self._translated({}):
-            try_write(load_file_io(self.catalog.properties, location), location)
 
     def _close_connections(self) -> None:
         if isinstance(self.catalog, SqlCatalog):

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
 
 from tidemark.connections import Lookup
@@ -35,6 +36,7 @@ from tidemark.sinks.iceberg.evidence import (
     digest_on_main,
     summary_of,
 )
+from tidemark.sinks.iceberg.file_io import try_write
 from tidemark.sinks.iceberg.files import highest_manifest, keys_added_by, named_keys
 from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.staged import root_of
@@ -76,6 +78,7 @@ class IcebergTarget(LakeTable[Table]):
         self._opened: OpenCatalog | None = None
         self._known: tuple[object, Evidence] | None = None
         self._namespace, _, self._name = settings.table.rpartition(".")
+        self._claim_key = f"tidemark.owner.{self._name}"
 
     @contextmanager
     def _catalog(self, **more: object) -> Iterator[OpenCatalog]:
@@ -85,10 +88,6 @@ class IcebergTarget(LakeTable[Table]):
             yield self._opened
 
     # whose it is
-
-    @property
-    def _claim_key(self) -> str:
-        return f"tidemark.owner.{self._name}"
 
     def claimed(self) -> Claim | None:
         return self._claim_in(self._properties())
@@ -215,10 +214,11 @@ class IcebergTarget(LakeTable[Table]):
 
     def try_warehouse(self) -> str:
         """Write below the warehouse of tables in a bucket, as the catalog would; what to tell of it."""
-        if not is_s3(self._settings.warehouse or ""):
+        warehouse = self._settings.warehouse or ""
+        if not is_s3(warehouse):
             return ""
         with self._catalog() as opened:
-            opened.try_write(str(self._settings.warehouse))
+            try_write(load_file_io(opened.catalog.properties, warehouse), warehouse)
         return ", and metadata can be written (tried)"
 
     def attempts(self) -> Mapping[int, int]:

@@ -78,7 +78,7 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         staged = self.staged_rows(receipt)
         if not is_there:
             dead = self.parts(receipt, ObjectKind.DEAD_LETTER)
-            moves = [Move(part.staged, part.path, part.bytes) for part in dead] + self.moved_rows(staged)
+            moves = [Move(part.staged, part.path, part.bytes) for part in dead] + self.table.rows.moves(staged)
             store.move_each(moves, fence, lambda: None)
             store.put(str(name), json.dumps(record, sort_keys=True).encode())
             store.sync([str(name), *(move.key for move in moves), *self.rows_in_place(staged)])
@@ -89,11 +89,6 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
 
     def staged_rows(self, receipt: Receipt) -> StagedAttempt:
         return StagedAttempt(receipt.manifest_id, receipt.attempt, self.parts(receipt, ObjectKind.DATA))
-
-    def moved_rows(self, staged: StagedAttempt) -> list[Move]:
-        """The files with rows that go to their places before the commit."""
-        del staged
-        return []
 
     def rows_in_place(self, staged: StagedAttempt) -> list[str]:
         """The keys of the files with rows that were staged where they stay."""

@@ -14,6 +14,7 @@ from tidemark.model.receipt import PublishedObject
 from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.capabilities import NamedFile
 from tidemark.sinks.located import Located
+from tidemark.storage.base import Move
 
 T = TypeVar("T")  # a state of the table, as the library of the format has loaded it
 C = TypeVar("C")  # what a commit changes
@@ -36,6 +37,11 @@ class TableRows(ABC, Generic[T, C]):
     @abstractmethod
     def refuse(self, table: T, context: Mapping[str, Any]) -> None:
         """Raise ``SinkRefused`` for a table that cannot hold such rows."""
+
+    def moves(self, staged: StagedAttempt) -> list[Move]:
+        """The files that go to their places before the commit; none where they stay, or are merged into others."""
+        del staged
+        return []
 
     @abstractmethod
     def changes(self, table: T, staged: StagedAttempt, context: Mapping[str, Any]) -> C:
