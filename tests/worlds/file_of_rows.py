@@ -10,7 +10,7 @@ from tidemark.sinks.formats.base import open_format
 
 def file_of(rows: pa.Table, name: str = "parquet", compression: str = "zstd") -> tuple[bytes, Digest]:
     out = io.BytesIO()
-    writer = open_format(name, compression).writer(out, rows.schema, rows)
+    writer = open_format(name, compression).writer(out, rows)
     digest = writer.write(rows, row_digest(rows))
     writer.close()
     return out.getvalue(), digest

@@ -40,7 +40,7 @@ class ToyWriter(SinkWriter):
         for topic, partition, _, piece in grouped(rows, pa.nulls(rows.num_rows, INSTANT)):
             if (kind, topic, partition) not in self._files:
                 key = f"{self._folder}/{self._task}-{len(self._files)}.{self._format.suffix}"
-                file = FormattedFile(self._store, key, None, self._format, piece.schema, piece)
+                file = FormattedFile(self._store, key, None, self._format, piece)
                 self._files[kind, topic, partition] = file
             self._files[kind, topic, partition].append(piece)
 

@@ -62,7 +62,7 @@ class FilesWriter(PartitionedWriter):
 
     def _create(self, target: Target, number: int, key: str, rows: pa.Table) -> FormattedFile:
         sample = rows.slice(0, SAMPLE_ROWS).drop_columns(HASH_COLUMNS.names)
-        return FormattedFile(self._store, key, self._final(target, number), self._format, sample.schema, sample)
+        return FormattedFile(self._store, key, self._final(target, number), self._format, sample)
 
     def _append(self, file: StagedFile, target: Target, rows: pa.Table) -> None:
         del target

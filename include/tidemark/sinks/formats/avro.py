@@ -40,9 +40,8 @@ class Avro(Format):
     def check(self, schema: pa.Schema) -> None:
         avro_schema(schema)
 
-    def writer(self, out: BinaryIO, schema: pa.Schema, sample: pa.Table) -> FormatWriter:
-        del sample
-        return _Writer(out, schema, _CODECS[self._compression])
+    def writer(self, out: BinaryIO, sample: pa.Table) -> FormatWriter:
+        return _Writer(out, sample.schema, _CODECS[self._compression])
 
     def count(self, file: BinaryIO) -> int:
         with unreadable(_DAMAGED):

@@ -51,8 +51,8 @@ class Format(ABC):
         del schema
 
     @abstractmethod
-    def writer(self, out: BinaryIO, schema: pa.Schema, sample: pa.Table) -> "FormatWriter":
-        """Begin a file of rows with this schema; ``sample`` are its first rows, or some of them."""
+    def writer(self, out: BinaryIO, sample: pa.Table) -> "FormatWriter":
+        """Begin a file of rows with the columns of ``sample``, which are its first rows, or some of them."""
 
     @abstractmethod
     def count(self, file: BinaryIO) -> int:

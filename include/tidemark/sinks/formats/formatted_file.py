@@ -13,12 +13,10 @@ from tidemark.storage.base import ObjectStore
 class FormattedFile(StagedFile):
     """Its digest is the one that the format measures."""
 
-    def __init__(
-        self, store: ObjectStore, key: str, final: str | None, format_: Format, schema: pa.Schema, sample: pa.Table
-    ) -> None:
+    def __init__(self, store: ObjectStore, key: str, final: str | None, format_: Format, sample: pa.Table) -> None:
         super().__init__(store, key, final)
         self._format = format_
-        self._writer = self._rows = format_.writer(self._file, schema, sample)
+        self._writer = self._rows = format_.writer(self._file, sample)
 
     def append(self, measured: pa.Table) -> None:
         """Rows with the columns of ``HASH_COLUMNS``."""

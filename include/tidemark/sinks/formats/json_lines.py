@@ -48,8 +48,8 @@ class JsonLines(Format):
     def check(self, schema: pa.Schema) -> None:
         refuse_unwritable(schema)
 
-    def writer(self, out: BinaryIO, schema: pa.Schema, sample: pa.Table) -> FormatWriter:
-        del schema, sample
+    def writer(self, out: BinaryIO, sample: pa.Table) -> FormatWriter:
+        del sample
         return _Writer(out, self._codec())
 
     def count(self, file: BinaryIO) -> int:

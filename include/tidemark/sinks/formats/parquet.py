@@ -29,8 +29,8 @@ class _Writer:
 
 
 class Parquet(Format):
-    def writer(self, out: BinaryIO, schema: pa.Schema, sample: pa.Table) -> FormatWriter:
-        return _Writer(out, schema, self._compression, repeating_columns(sample))
+    def writer(self, out: BinaryIO, sample: pa.Table) -> FormatWriter:
+        return _Writer(out, sample.schema, self._compression, repeating_columns(sample))
 
     def count(self, file: BinaryIO) -> int:
         with unreadable(pa.ArrowException, OSError):
