@@ -47,7 +47,7 @@ from tidemark.processing.rows import Rows
 from tidemark.processing.spool import Spool
 from tidemark.record_schema import HEADERS
 from tidemark.sinks.writer import RowTaker
-from tidemark.sinks.writers import open_writer
+from tidemark.sinks.writers import writer_of
 from tidemark.transforms.base import Memory
 from tidemark.transforms.sequence import Transforms
 
@@ -175,7 +175,7 @@ class _Pass:
         self._max_dead_letters = order.max_dead_letters
         # A share is of the records read, which nobody knows yet: never more than the ranges span.
         self._dead_letters_left = DeadLetterLimit(order.max_dead_letters).allowed(sum(r.span for r in order.ranges))
-        self._sinks = [open_writer(order, sink, task) for sink in order.sinks] if writers is None else writers
+        self._sinks = [writer_of(sink.kind)(order, sink, task) for sink in order.sinks] if writers is None else writers
 
     def report(self) -> dict[str, Any]:
         parts = [part.as_dict() for sink in self._sinks for part in sink.close()]

@@ -23,6 +23,7 @@ _UNKEPT: Final = {
     "delta.setTransactionRetentionDuration": "the table would forget which attempts are in it",
 }
 _OFF: Final = {"false", "none"}
+_NEW_TABLE: Final = "give the sink a new table (sinks.delta.location)"
 
 
 def refuse_unfit(table: DeltaTable, context: Mapping[str, Any]) -> None:
@@ -35,9 +36,11 @@ def _unfit(table: DeltaTable) -> Iterator[tuple[str, str]]:
     """What is wrong, and the step that mends it. Properties stand before the features that they bring."""
     for name, value in sorted(table.metadata().configuration.items()):
         if name.startswith("delta.constraints."):
-            yield f"the table has the constraint {name}, which nobody checks here", _dropped(name)
+            step = f"ALTER TABLE .. DROP CONSTRAINT {name.removeprefix('delta.constraints.')}"
+            yield f"the table has the constraint {name}, which nobody checks here", step
         if name in _UNKEPT and value.lower() not in _OFF:
-            yield f"the table has the property {name} = {value}: {_UNKEPT[name]}", _unset(name)
+            step = f"ALTER TABLE .. UNSET TBLPROPERTIES ('{name}')"
+            yield f"the table has the property {name} = {value}: {_UNKEPT[name]}", step
     protocol = table.protocol()
     plain = protocol.min_reader_version <= 1 and protocol.min_writer_version <= PLAIN
     if not plain and protocol.min_writer_version < FEATURES:
@@ -55,14 +58,3 @@ def _unfit(table: DeltaTable) -> Iterator[tuple[str, str]]:
         if not column["nullable"]:
             step = f"ALTER TABLE .. ALTER COLUMN {column['name']} DROP NOT NULL"
             yield f"column {column['name']} of the table may not be null, which nobody checks here", step
-
-
-_NEW_TABLE: Final = "give the sink a new table (sinks.delta.location)"
-
-
-def _unset(name: str) -> str:
-    return f"ALTER TABLE .. UNSET TBLPROPERTIES ('{name}')"
-
-
-def _dropped(name: str) -> str:
-    return f"ALTER TABLE .. DROP CONSTRAINT {name.removeprefix('delta.constraints.')}"

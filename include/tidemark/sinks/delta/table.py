@@ -185,7 +185,11 @@ class DeltaTarget(LakeTable[DeltaTable]):
             table = self.loaded()
             evidence, told = self.evidence_of(table)
             if evidence.number < position:
-                raise self._went_back(context)
+                raise LakeConflict(
+                    "another program restored an older version of the table while this commit was tried",
+                    next_step="nothing was published; tidemark retry {pipeline} says how to go on",
+                    **context,
+                )
             position = evidence.number
             changes, after = changing(table, evidence)
             added = self._added(after, table)
@@ -232,10 +236,3 @@ class DeltaTarget(LakeTable[DeltaTable]):
             return table is not None and any(file.path == path for file in self.rows.evidence_files(table))
         with self._client.used(context):
             raise error
-
-    def _went_back(self, context: Mapping[str, object]) -> LakeConflict:
-        return LakeConflict(
-            "another program restored an older version of the table while this commit was tried",
-            next_step="nothing was published; tidemark retry {pipeline} says how to go on",
-            **context,
-        )

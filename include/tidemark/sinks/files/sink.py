@@ -47,11 +47,6 @@ class FilesOutput(ObjectsOutput, ShowsHours):
         self._success_files = settings.success_files
         self._replaces = False  # until the store is known to do what success files need
 
-    @property
-    def root(self) -> str:
-        """The folder, or the bucket and prefix, to which keys are relative."""
-        return self.store.root
-
     def note_settings(self) -> None:
         """A lake that was taken before it needed success files, or by a version that did not note it, is tried once."""
         if self._success_files and not self._replaces:
@@ -84,13 +79,13 @@ class FilesOutput(ObjectsOutput, ShowsHours):
         return path.startswith(self._layout.folder(self.pipeline_name, topic, hour) + "/")
 
     def name_shown(self, folder: str, whose: str, names: Collection[str]) -> None:
-        below = f"{self.root}/"
+        below = f"{self.store.root}/"
         if folder.startswith(below):
             name_shown(self.store, self.pipeline_name, folder.removeprefix(below), whose, names)
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
-        root = Path(self.root)
-        if is_s3(self.root) or root.is_dir():
+        root = Path(self.store.root)
+        if is_s3(self.store.root) or root.is_dir():
             self.store.check(replaces=self._success_files)
             yield from super().rehearse(decode, transforms)
         elif os.access(existing(root), os.W_OK | os.X_OK):
@@ -101,7 +96,7 @@ class FilesOutput(ObjectsOutput, ShowsHours):
                 f"{root} does not exist and cannot be created in {existing(root)}",
                 "give this user the right",
             )
-        if not is_s3(self.root):
+        if not is_s3(self.store.root):
             yield from disk_space(self.name, root)
 
 

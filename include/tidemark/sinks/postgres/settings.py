@@ -1,6 +1,5 @@
 """``sinks: [{postgres: ..}]``."""
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 from pydantic import Field
@@ -27,11 +26,7 @@ class Settings(KeyedSettings, TableSettings):
     )
 
     def problem_with(self, rows: RowSettings) -> str | None:
-        return _problem_with_names(rows.field_types()) or self.problem_with_keyed(rows)
-
-
-def _problem_with_names(types: Mapping[str, str]) -> str | None:
-    for column in types:
-        if "%" in column or len(column.encode()) > LONGEST_COLUMN:
-            return f"may not have a column {column[:80]!r}: names of columns have at most 63 bytes, and no %"
-    return None
+        for column in rows.field_types():
+            if "%" in column or len(column.encode()) > LONGEST_COLUMN:
+                return f"may not have a column {column[:80]!r}: names of columns have at most 63 bytes, and no %"
+        return self.problem_with_keyed(rows)
