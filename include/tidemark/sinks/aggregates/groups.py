@@ -50,7 +50,7 @@ class Groups:
         decisive = inputs.select([name for name in inputs.schema.names if name not in _PLACE])
         place = [rows.column(name) for name in _PLACE]
         measured = pa.RecordBatch.from_arrays([*place, *decisive.columns], names=[*_PLACE, *decisive.schema.names])
-        for topic, partition, _, piece in grouped(measured, pa.nulls(rows.num_rows, pa.string())):
+        for topic, partition, _, piece in grouped(measured):
             yield topic, partition, piece
 
     def take(self, inputs: pa.RecordBatch) -> pa.Table | None:

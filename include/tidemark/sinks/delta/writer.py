@@ -34,18 +34,18 @@ class DeltaWriter(LakeTableWriter):
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
         rows = rows.append_column(EVENT_TIME, event_time)
-        for topic, partition, bucket, piece in grouped(rows, self._periods(rows)):
+        for topic, partition, bucket, piece in grouped(rows, self._buckets_of(rows)):
             self._hold(Target(ObjectKind.DATA, topic, partition, "" if bucket is None else str(bucket)), piece)
 
-    def _periods(self, rows: pa.RecordBatch) -> pa.Array:
-        """The bucket of each row; none in a table of all rows."""
+    def _buckets_of(self, rows: pa.RecordBatch) -> pa.Array | None:
+        """The bucket of each row; None in a table of all rows."""
         if not self._key_columns:
-            return pa.nulls(rows.num_rows, pa.int32())
+            return None
         named = rows.rename_columns(stored_names(rows.schema.names))
         return buckets_of(named, self._columns, self._key_columns, self._buckets)
 
     def write_dead_letters(self, rows: pa.RecordBatch) -> None:
-        for topic, partition, _, piece in grouped(rows, pa.nulls(rows.num_rows, pa.string())):
+        for topic, partition, _, piece in grouped(rows):
             self._hold(Target(ObjectKind.DEAD_LETTER, topic, partition, dead_letter_folder(topic)), piece)
 
     def _folder_of(self, target: Target) -> str:

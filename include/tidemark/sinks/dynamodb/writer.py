@@ -40,7 +40,7 @@ class DynamoWriter(GroupsWriter):
         return has_complete_file(_store(sink), order.staging)
 
     def write_dead_letters(self, rows: pa.RecordBatch) -> None:
-        for topic, partition, _, piece in grouped(rows, pa.nulls(rows.num_rows, pa.string())):
+        for topic, partition, _, piece in grouped(rows):
             letters = piece.drop_columns(HASH_COLUMNS.names)
             with self._staging():
                 if (topic, partition) not in self._dead:

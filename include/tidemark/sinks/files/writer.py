@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.errors import SinkRefused
-from tidemark.event_time import EARLIEST, INSTANT
+from tidemark.event_time import EARLIEST
 from tidemark.model.order import Order, SinkOrder
 from tidemark.model.receipt import ObjectKind, final_key
 from tidemark.paths import Layout, dead_letter_folder, first_part
@@ -38,13 +38,13 @@ class FilesWriter(PartitionedWriter):
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
         unit = self._layout.finest
-        period = pa.nulls(len(event_time), INSTANT) if unit == "none" else pc.floor_temporal(event_time, unit=unit)
+        period = None if unit == "none" else pc.floor_temporal(event_time, unit=unit)
         for topic, partition, when, piece in grouped(rows, period):
             folder = self._layout.folder(self._order.pipeline_name, topic, when or EARLIEST)
             self._hold(Target(ObjectKind.DATA, topic, partition, folder), piece)
 
     def write_dead_letters(self, rows: pa.RecordBatch) -> None:
-        for topic, partition, _, piece in grouped(rows, pa.nulls(rows.num_rows, INSTANT)):
+        for topic, partition, _, piece in grouped(rows):
             self._hold(Target(ObjectKind.DEAD_LETTER, topic, partition, dead_letter_folder(topic)), piece)
 
     def _sorted(self, target: Target, rows: pa.Table) -> pa.Table:

@@ -45,14 +45,14 @@ class IcebergWriter(LakeTableWriter):
         rows = rows.append_column(EVENT_TIME, event_time)
         columns = [(part, self._partitioned(part, _as_in_table(rows))) for part in self._spec.fields]
         apart = [column.cast(pa.string()) for _, column in columns]
-        key = pc.binary_join_element_wise(*apart, "\x1f") if apart else pa.nulls(rows.num_rows, pa.string())
+        key = pc.binary_join_element_wise(*apart, "\x1f") if apart else None
         for topic, partition, _, piece in grouped(rows, key):
             first = _as_in_table(piece.slice(0, 1).drop_columns(HASH_COLUMNS.names).to_batches()[0])
             values = [_plain(self._partitioned(part, first)[0].as_py()) for part in self._spec.fields]
             self._hold(Target(ObjectKind.DATA, topic, partition, json.dumps(values)), piece)
 
     def write_dead_letters(self, rows: pa.RecordBatch) -> None:
-        for topic, partition, _, piece in grouped(rows, pa.nulls(rows.num_rows, pa.string())):
+        for topic, partition, _, piece in grouped(rows):
             self._hold(Target(ObjectKind.DEAD_LETTER, topic, partition, ""), piece)
 
     def _partitioned(self, part: PartitionField, rows: pa.RecordBatch) -> pa.Array:

@@ -17,7 +17,6 @@ from pyarrow import csv
 from tidemark.connections import from_environment
 from tidemark.database.postgres_errors import NO_TABLE
 from tidemark.errors import WorkFailed
-from tidemark.event_time import INSTANT
 from tidemark.model.order import Order, SinkOrder
 from tidemark.model.receipt import ObjectKind
 from tidemark.sinks.column_names import IS_DELETED
@@ -84,7 +83,7 @@ class PostgresWriter(StagingTableWriter):
             copy = Copy(self._options["connection"], table, self._task, rows.schema.names, self._context)
             self._copies[kind] = copy, Measures()
         copy, measures = self._copies[kind]
-        for topic, partition, _, piece in grouped(rows, pa.nulls(rows.num_rows, INSTANT)):
+        for topic, partition, _, piece in grouped(rows):
             measures.add(topic, partition, piece, copy.write(piece.drop_columns(HASH_COLUMNS.names)))
 
 

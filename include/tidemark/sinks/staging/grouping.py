@@ -17,13 +17,14 @@ def digest_of(measured: pa.Table) -> Digest:
     return Digest.of(measured.column(_HASH_A), measured.column(_HASH_B))
 
 
-def grouped(rows: pa.RecordBatch, period: pa.Array) -> Iterator[tuple[str, int, Any, pa.Table]]:
+def grouped(rows: pa.RecordBatch, period: pa.Array | None = None) -> Iterator[tuple[str, int, Any, pa.Table]]:
     """(topic, partition, period, rows) of each group, in this order; the rows have the columns of ``HASH_COLUMNS`` too.
 
-    A period is whatever keeps rows apart, a time or a text; without any all of them are null.
+    A period is whatever keeps rows apart, a time or a text; without any all of them are None.
 
     The rows of a group are a copy, unless it is the only group: a slice would keep the whole batch in memory.
     """
+    period = pa.nulls(rows.num_rows, pa.int32()) if period is None else period
     columns = [*rows.columns, *row_hashes(rows)]
     measured = pa.Table.from_arrays(columns, schema=pa.schema([*rows.schema, *HASH_COLUMNS]))
     keys = pa.table({"topic": rows.column("_topic"), "partition": rows.column("_partition"), "period": period})

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.event_time import INSTANT
 from tidemark.model.order import Order, SinkOrder
 from tidemark.model.receipt import ObjectKind
 from tidemark.sinks.column_names import IS_DELETED
@@ -80,7 +79,7 @@ class TopicWriter(SinkWriter):
         row = rows.column("_row") if "_row" in rows.schema.names else pa.nulls(rows.num_rows, pa.int32())
         columns = [*(rows.column(name) for name in _PLACE), row, key, value, about]
         messages = pa.RecordBatch.from_arrays(columns, schema=MESSAGES)
-        for topic, partition, _, piece in grouped(messages, pa.nulls(rows.num_rows, INSTANT)):
+        for topic, partition, _, piece in grouped(messages):
             place = kind, topic, partition
             with self._staging(place):
                 if place not in self._files:
