@@ -103,7 +103,8 @@ class KeyRows(PublishedRows):
         written: dict[str, int] = {}
         superseded = stale = left = 0
         buckets = self._touched(table, staged)
-        self._refuse_changed(columns, staged)
+        for part in staged.parts:
+            refuse_changed(columns, footer_of(self.store, part.staged, part.bytes).schema.to_arrow_schema())
         for bucket in buckets.values():
             with self._read(bucket, columns) as merge:
                 merged = merge.merged()
@@ -132,10 +133,6 @@ class KeyRows(PublishedRows):
             if file.value in buckets:
                 buckets[file.value].standing.append(file)
         return dict(sorted(buckets.items()))
-
-    def _refuse_changed(self, columns: pa.Schema, staged: StagedAttempt) -> None:
-        for part in staged.parts:
-            refuse_changed(columns, footer_of(self.store, part.staged, part.bytes).schema.to_arrow_schema())
 
     @contextmanager
     def _read(self, bucket: _Bucket, columns: pa.Schema) -> Iterator[Merge]:

@@ -127,13 +127,10 @@ class Dynamo:
                     raise Changed(first=codes[0] == "ConditionalCheckFailed") from error
                 busy = isinstance(error, _NO_ANSWER) or _is_busy(error, codes)
                 if not busy or time.monotonic() > deadline:
-                    raise self._translated(error, codes, operation) from error
+                    kind, what, next_step = _cause(error, codes, operation)
+                    raise kind(what, next_step=next_step, **self._context) from error
             _pause(number)
             number += 1
-
-    def _translated(self, error: ClientError | BotoCoreError, codes: Sequence[str], operation: str) -> TidemarkError:
-        kind, what, next_step = _cause(error, codes, operation)
-        return kind(what, next_step=next_step, **self._context)
 
 
 def _cause(

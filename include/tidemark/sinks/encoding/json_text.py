@@ -42,7 +42,7 @@ def json_object(texts: Mapping[str, pa.Array], rows: int) -> pa.Array:
         return pa.repeat("{}", rows)
     pieces: list[pa.Array | str] = []
     for number, (name, column) in enumerate(texts.items()):
-        pieces += [f"{',' if number else '{'}{_quoted(name)}:", column]
+        pieces += [f"{',' if number else '{'}{json.dumps(name, ensure_ascii=False)}:", column]
     return pc.binary_join_element_wise(*pieces, "}", "")
 
 
@@ -124,10 +124,6 @@ def _joined(lists: pa.Array, members: pa.Array) -> pa.Array:
     lengths = pc.fill_null(pc.list_value_length(lists), 0)
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
     return pc.binary_join(pa.ListArray.from_arrays(offsets.cast(pa.int32()), members), ",")
-
-
-def _quoted(name: str) -> str:
-    return json.dumps(name, ensure_ascii=False)
 
 
 def json_lines(rows: pa.RecordBatch) -> pa.Array:
