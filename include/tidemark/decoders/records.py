@@ -31,11 +31,7 @@ class RecordDecoder:
         if tombstones:
             data = [field if field.name in self._tombstones else field.with_nullable(True) for field in data]
         named = [field.with_name(key_column(field.name)) for field in keys.schema] if keys else []
-        self._schema = pa.schema([*named, *data, *([pa.field(HEADERS_COLUMN, HEADERS)] if headers else [])])
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
+        self.schema = pa.schema([*named, *data, *([pa.field(HEADERS_COLUMN, HEADERS)] if headers else [])])
 
     @property
     def schemas_used(self) -> Mapping[str, Any]:
@@ -59,7 +55,7 @@ class RecordDecoder:
         if len(gone):
             columns = self._filled(columns, of_keys, deleted)
         headers = [batch.column("headers").take(good).cast(HEADERS)] if self._headers else []
-        rows = pa.RecordBatch.from_arrays([*of_keys.values(), *columns, *headers], schema=self._schema)
+        rows = pa.RecordBatch.from_arrays([*of_keys.values(), *columns, *headers], schema=self.schema)
         return Decoded(
             rows,
             good,

@@ -67,7 +67,7 @@ class Rows:
 
     def through(self, step: TransformStep) -> "Stepped":
         """What a transform makes of these rows; a row that it does not account for is in none of the results."""
-        made = step.apply(self.batch())
+        made = step.transform.apply(self.batch())
         errors = self.errors(replace(error, reason=step.reason(error)) for error in made.errors)
         deleted = None if self.deleted is None else self.deleted.take(made.kept)
         numbers = None if self.numbers is None else self.numbers.take(made.kept)

@@ -12,7 +12,7 @@ from tidemark.decoders.base import REASON_LIMIT, BadRecord
 from tidemark.decoders.registry import open_decoder, tombstone_fields
 from tidemark.errors import ConfigurationError
 from tidemark.model.order import TransformOrder
-from tidemark.transforms.base import Memory, Remembering, Transform, Transformed
+from tidemark.transforms.base import Memory, Remembering, Transform
 from tidemark.transforms.registry import open_transform
 
 _OF_TOMBSTONES: Final = {b"tombstone": b"true"}  # marks a field on its way through the transforms
@@ -70,9 +70,6 @@ class TransformStep:
     @property
     def memory(self) -> Memory | None:
         return self.transform.memory if isinstance(self.transform, Remembering) else None
-
-    def apply(self, rows: pa.RecordBatch) -> Transformed:
-        return self.transform.apply(rows)
 
     def remember(self, rows: pa.RecordBatch) -> None:
         assert isinstance(self.transform, Remembering), "it has a memory"

@@ -16,10 +16,7 @@ class EnvelopeDecoder:
 
     def __init__(self, records: Decoder, envelope: Envelope) -> None:
         self._records, self._envelope = records, envelope
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._envelope.schema
+        self.schema = envelope.schema
 
     @property
     def schemas_used(self) -> Mapping[str, Any]:

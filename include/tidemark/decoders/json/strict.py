@@ -35,7 +35,7 @@ _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
 
 class JsonDecoder:
-    """Decodes records with the fields of ``struct``, which it gives back as a property.
+    """Decodes records with the fields of ``struct``: one column for each, in their order.
 
     ``opened`` gives of what was parsed the part that ``struct`` describes; it may raise ``Undecodable``.
     """
@@ -50,8 +50,8 @@ class JsonDecoder:
         self.struct = struct
         self._on_unknown = on_unknown
         self._opened = opened
-        self._schema = pa.schema([field.arrow for field in struct.fields])
-        self._lists = ListLimit(self._schema, max_list_bytes, self._list_bytes)
+        self.schema = pa.schema([field.arrow for field in struct.fields])
+        self._lists = ListLimit(self.schema, max_list_bytes, self._list_bytes)
         self._count_of_lists = count_of_lists(struct.arrow) or (lambda _: 0)
         self._plain = PlainReader.of(struct) if opened is None else None
         exact = any(pa.types.is_decimal(kind) for kind in _types_within(struct.arrow))
@@ -66,11 +66,6 @@ class JsonDecoder:
         """The same for records of which some fields are wanted alone."""
         wanted = tuple(field for field in self.struct.fields if field.name in names)
         return JsonDecoder(Struct(wanted), opened=self._opened)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """One column per property, in the order of the schema."""
-        return self._schema
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """Decode the ``value`` of each record; a record without a value (a tombstone) is an error."""
@@ -102,12 +97,12 @@ class JsonDecoder:
             columns = self._plain.columns(fitting)
         except (Misfit, pa.ArrowInvalid):  # a 30th of February
             return self._one_by_one(values)
-        rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         read = Decoded(rows, positions(rows.num_rows), (), unknown=self._plain.unknown(fitting))
         if not len(others):
             return read
         plain = pc.indices_nonzero(fits).cast(pa.int64())
-        return joined(self._schema, [read.at(plain), self._one_by_one(values.take(others)).at(others)])
+        return joined(self.schema, [read.at(plain), self._one_by_one(values.take(others)).at(others)])
 
     def _fitting(self, values: pa.Array) -> pa.Array | None:
         """Which values Arrow may read; when many do not match, the patterns learn from some of them first."""
@@ -149,7 +144,7 @@ class JsonDecoder:
             records = [record for position, record in enumerate(records) if position not in wrong]
             columns = self.struct.columns(records)
             good = [index for position, index in enumerate(good) if position not in wrong]
-        rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         bad = tuple(BadRecord(index, reason[:REASON_LIMIT]) for index, reason in errors)
         indices, unknown = pa.array(good, pa.int64()), unknown_fields(self.struct, records)
         return Decoded(rows, indices, bad, unknown=unknown and unknown.at(indices))

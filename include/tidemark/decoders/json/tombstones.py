@@ -27,19 +27,14 @@ class TombstoneDecoder:
         self._keys = rows.only(fields)
         named = self._keys.struct.fields
         self._single = named[0] if len(named) == 1 else None
-        self._schema = pa.schema(
+        self.schema = pa.schema(
             [column if column.name in fields else column.with_nullable(True) for column in values.schema]
         )
-
-    @property
-    def schema(self) -> pa.Schema:
-        """One column per property; columns that a deletion does not have are nullable."""
-        return self._schema
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """Decode values, and the keys of deletions."""
         values, deletions = values_and_deletions(self._values, batch)
-        values = replace(values, rows=pa.RecordBatch.from_arrays(values.rows.columns, schema=self._schema))
+        values = replace(values, rows=pa.RecordBatch.from_arrays(values.rows.columns, schema=self.schema))
         if not len(deletions):
             return replace(values, deleted=pa.repeat(False, values.rows.num_rows))
         keys = self._of_keys(batch.take(deletions))
@@ -47,10 +42,10 @@ class TombstoneDecoder:
             keys.rows.column(field.name)
             if field.name in keys.rows.schema.names
             else pa.nulls(keys.rows.num_rows, field.type)
-            for field in self._schema
+            for field in self.schema
         ]
-        gone = replace(keys, rows=pa.RecordBatch.from_arrays(columns, schema=self._schema)).at(deletions)
-        decoded = joined(self._schema, [values, gone])
+        gone = replace(keys, rows=pa.RecordBatch.from_arrays(columns, schema=self.schema)).at(deletions)
+        decoded = joined(self.schema, [values, gone])
         return replace(decoded, deleted=pc.is_in(decoded.good, value_set=deletions))
 
     def _of_keys(self, batch: pa.RecordBatch) -> Decoded:

@@ -18,21 +18,16 @@ from tidemark.decoders.protobuf_schema.shapes import message_shape
 
 
 class Messages:
-    """Reads values as one message of a descriptor set."""
+    """Reads values as one message of a descriptor set: one column per field, in the order of the .proto file."""
 
     def __init__(self, descriptor_set: bytes, message: str, max_list_bytes: int | None = None) -> None:
         descriptor = message_descriptor(descriptor_set, message)
         shape = message_shape(descriptor)
-        self._schema = pa.schema([field.arrow for field in shape.fields])
+        self.schema = pa.schema([field.arrow for field in shape.fields])
         self._runtime = Runtime(descriptor, shape)
         self._fast = fast_reader(descriptor, shape)
         fields, most = fields_with_lists(descriptor, shape), max_list_bytes or 0
-        self._lists = ListLimit(self._schema, max_list_bytes, lambda value: list_bytes(value, fields, most))
-
-    @property
-    def schema(self) -> pa.Schema:
-        """One column per field of the message, in the order of the .proto file."""
-        return self._schema
+        self._lists = ListLimit(self.schema, max_list_bytes, lambda value: list_bytes(value, fields, most))
 
     def read(self, values: pa.Array) -> Decoded:
         """Decode each value (``binary``); an empty one is a message with nothing set, a null is an error."""
@@ -53,12 +48,12 @@ class Messages:
             order = pc.sort_indices(taken)
             taken = taken.take(order)
             columns = [pa.concat_arrays(pair).take(order) for pair in zip(columns, read, strict=True)]
-        return Decoded(pa.RecordBatch.from_arrays(columns, schema=self._schema), taken, tuple(sorted(errors)))
+        return Decoded(pa.RecordBatch.from_arrays(columns, schema=self.schema), taken, tuple(sorted(errors)))
 
     def _fastly(self, values: pa.Array, here: pa.Array, errors: list[BadRecord]) -> tuple[pa.Array, list[pa.Array]]:
         """(indices, columns) of the values that the fast reader takes; ``errors`` gets large values that are bad."""
         if self._fast is None:
-            return here.slice(0, 0), [pa.array([], field.type) for field in self._schema]
+            return here.slice(0, 0), [pa.array([], field.type) for field in self.schema]
         large = pc.greater(pc.fill_null(pc.binary_length(values), 0), LARGEST)
         if pc.any(large).as_py():
             reasons = (

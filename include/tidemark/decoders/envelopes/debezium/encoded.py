@@ -76,10 +76,7 @@ class EncodedInstant(Instant):
 
     unit: Unit | None = None
     types = frozenset({str, int, Microseconds})
-
-    @property
-    def expected(self) -> str:  # type: ignore[override]
-        return "a date-time"
+    expected = "a date-time"
 
     @property
     def beyond(self) -> str:
