@@ -12,7 +12,7 @@ from tidemark.errors import ConfigurationError
 
 
 def columns(schema: Any) -> list[tuple[str, str, bool]]:
-    return [(field.name, str(field.type), field.arrow.nullable) for field in parse(schema)]
+    return [(field.name, str(field.arrow.type), field.arrow.nullable) for field in parse(schema)]
 
 
 def test_ddl_types_and_nulls() -> None:

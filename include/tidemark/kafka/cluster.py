@@ -215,29 +215,28 @@ class KafkaCluster:
         """
         if not topics:
             return []
-        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-        requested = self._admin.describe_configs(resources, request_timeout=TIMEOUT_S)
-        configs = self._results(requested, KafkaError.TOPIC_AUTHORIZATION_FAILED)
-        return sorted(
-            resource.name
-            for resource, config in configs.items()
-            if not isinstance(config, KafkaError) and "compact" in config["cleanup.policy"].value
-        )
+        configs = self._configs(ResourceType.TOPIC, topics, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+        return sorted(topic for topic, options in configs.items() if "compact" in options["cleanup.policy"])
 
     def options_of(self, topic: str) -> Mapping[str, str]:
         """The configuration of a topic; empty without the right to see it, and for a topic that does not exist."""
-        return self._options_of(ResourceType.TOPIC, topic, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+        return self._configs(ResourceType.TOPIC, [topic], KafkaError.TOPIC_AUTHORIZATION_FAILED).get(topic, {})
 
     def longest_transaction_s(self) -> float | None:
         """How long the brokers let a transaction take; None without the right to see their configuration."""
         broker = str(min(self._metadata().brokers))
-        options = self._options_of(ResourceType.BROKER, broker, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+        options = self._configs(ResourceType.BROKER, [broker], KafkaError.CLUSTER_AUTHORIZATION_FAILED).get(broker)
         return int(options["transaction.max.timeout.ms"]) / 1000 if options else None
 
-    def _options_of(self, kind: ResourceType, name: str, without_right: int) -> Mapping[str, str]:
-        requested = self._admin.describe_configs([ConfigResource(kind, name)], request_timeout=TIMEOUT_S)
-        [options] = self._results(requested, without_right).values()
-        return {} if isinstance(options, KafkaError) else {key: str(entry.value) for key, entry in options.items()}
+    def _configs(self, kind: ResourceType, names: Sequence[str], without_right: int) -> dict[str, Mapping[str, str]]:
+        """By name; without what does not exist, and what this user has no right to see."""
+        resources = [ConfigResource(kind, name) for name in names]
+        results = self._results(self._admin.describe_configs(resources, request_timeout=TIMEOUT_S), without_right)
+        return {
+            resource.name: {key: str(entry.value) for key, entry in options.items()}
+            for resource, options in results.items()
+            if not isinstance(options, KafkaError)
+        }
 
     def create_topic(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
         """Create a topic with the cluster's own number of replicas; nothing happens when it exists.

@@ -31,7 +31,7 @@ def fields_of(schema: str | dict[str, Any]) -> dict[str, tuple[str, bool]]:
     from tidemark.decoders.json import json_schema
 
     try:
-        return {field.name: (str(field.type), field.arrow.nullable) for field in json_schema.parse(schema)}
+        return {field.name: (str(field.arrow.type), field.arrow.nullable) for field in json_schema.parse(schema)}
     except ConfigurationError as problem:
         raise wrong(f"does not parse: {problem.what}") from None
 
@@ -52,7 +52,7 @@ class JsonSettings(ListSettings):
         """What the executors need of it; the default adds nothing to an order."""
         is_default = self.unknown_fields is OnUnknown.COUNT
         unknown = {} if is_default else {"unknown_fields": self.unknown_fields.value}
-        return {**self.order_of_lists(), **unknown}
+        return {"max_list_bytes": self.max_list_bytes, **unknown}
 
 
 class Settings(JsonSettings):

@@ -69,7 +69,7 @@ class TombstoneDecoder:
     def _as_object(self, key: bytes | None) -> bytes | None:
         if self._single is None or key is None or key.lstrip()[:1] == b"{":
             return key
-        if pa.types.is_string(self._single.type) and key.lstrip()[:1] != b'"':
+        if pa.types.is_string(self._single.shape.arrow) and key.lstrip()[:1] != b'"':
             key = json.dumps(key.decode(errors="surrogateescape")).encode()
         return b"{%s: %s}" % (json.dumps(self._single.name).encode(), key)
 

@@ -25,14 +25,9 @@ class Field:
     nullable: bool
 
     @property
-    def type(self) -> pa.DataType:
-        """The Arrow type of the column."""
-        return self.shape.arrow
-
-    @property
     def arrow(self) -> pa.Field:
         """The column; it can hold null when the value may be null or absent."""
-        return pa.field(self.name, self.type, nullable=self.nullable or not self.required)
+        return pa.field(self.name, self.shape.arrow, nullable=self.nullable or not self.required)
 
     def column(self, values: list[Any]) -> pa.Array:
         """Like ``Shape.column``; an absent value is ``ABSENT``."""

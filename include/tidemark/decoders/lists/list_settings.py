@@ -1,7 +1,5 @@
 """The key of formats where lists may be far larger as columns than in the record."""
 
-from typing import Any
-
 from pydantic import Field
 
 from tidemark.config.base import Size
@@ -19,7 +17,3 @@ class ListSettings(DecodeSettings):
         "a record with more is a dead letter.",
         json_schema_extra={"default": "64MiB"},
     )
-
-    def order_of_lists(self) -> dict[str, Any]:
-        """What the executors need of it."""
-        return {"max_list_bytes": self.max_list_bytes}

@@ -95,7 +95,7 @@ class Settings(FramedSettings, ListSettings):
         return self.record_schema
 
     def order(self) -> dict[str, Any]:
-        return {**super().order(), "message": self.message, **self.order_of_lists()}
+        return {**super().order(), "message": self.message, "max_list_bytes": self.max_list_bytes}
 
     def fields_of(self, reader: RegisteredSchema) -> dict[str, tuple[str, bool]]:
         from tidemark.decoders.protobuf_schema.descriptors import message_descriptor
