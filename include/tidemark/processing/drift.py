@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from tidemark.decoders.by_topic.topic_filter import TopicFilter
 from tidemark.decoders.envelopes.base import json_row
+from tidemark.decoders.json_shapes.shapes import json_name
 from tidemark.decoders.names import ELEMENT, check_names, key_column, label
 from tidemark.decoders.registry import open_decoder
 from tidemark.errors import ConfigurationError
@@ -21,6 +22,7 @@ from tidemark.model.unknown_fields import UnknownField
 
 _FRAMES = {0: 5, 1: 17}  # by the first byte, which no JSON text has: an id or a GUID follows it
 _DEPTH_LIMIT = 30
+_DDL_OF_SCALARS = {"string": "STRING", "boolean": "BOOLEAN", "integer": "BIGINT", "number": "DOUBLE"}
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -104,7 +106,7 @@ def _members_at(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _proposed(field: UnknownField, members: Sequence[tuple[str, Any]], columns: Sequence[str]) -> ProposedField:
-    types = tuple(sorted({_type_of(value) for _, value in members}))
+    types = tuple(sorted({json_name(value) for _, value in members}))
     names = sorted({name for name, _ in members})
     try:
         if len(names) != 1:
@@ -129,28 +131,10 @@ class _Kind:
     schema: dict[str, Any]
 
 
-def _type_of(value: Any) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "number"
-        case str():
-            return "string"
-        case list():
-            return "array"
-        case _:
-            return "object"
-
-
 def _kind_of(values: Sequence[Any], depth: int) -> _Kind:
     """The one type that takes all values; raises ``_NoOneType``."""
     present = [value for value in values if value is not None]
-    types = {_type_of(value) for value in present}
+    types = {json_name(value) for value in present}
     if types == {"integer", "number"}:
         types = {"number"}
     if len(types) != 1:
@@ -166,18 +150,12 @@ def _kind_of(values: Sequence[Any], depth: int) -> _Kind:
 
 def _of_type(kind: str, values: Sequence[Any], depth: int) -> _Kind:
     match kind:
-        case "string":
-            return _Kind("STRING", {"type": kind})
-        case "boolean":
-            return _Kind("BOOLEAN", {"type": kind})
-        case "integer":
-            if not all(value in _INT64 for value in values):
-                raise _NoOneType("an integer of more than 64 bits")
-            return _Kind("BIGINT", {"type": kind})
-        case "number":
-            if not all(_fits_double(value) for value in values):
-                raise _NoOneType("a number beyond DOUBLE")
-            return _Kind("DOUBLE", {"type": kind})
+        case "integer" if not all(value in _INT64 for value in values):
+            raise _NoOneType("an integer of more than 64 bits")
+        case "number" if not all(_fits_double(value) for value in values):
+            raise _NoOneType("a number beyond DOUBLE")
+        case "string" | "boolean" | "integer" | "number":
+            return _Kind(_DDL_OF_SCALARS[kind], {"type": kind})
         case "array":
             elements = [element for value in values for element in value]
             if not elements:

@@ -120,44 +120,36 @@ class S3Store:
     def put_if_absent(self, key: str, content: bytes) -> bool:
         """Create the object, or return False when the key exists; after a lost answer the mark shows the outcome."""
         mark = uuid4().hex
-        try:
-            with translated("create", self._uri(key)):
-                try:
-                    self._put(key, content, IfNoneMatch="*", Metadata={WRITER: mark})
-                except ClientError as refused:
-                    if code_of(refused) not in ("PreconditionFailed", "412"):
-                        raise
-                    return self._writer(key) == mark  # true when boto3 sent the request again after a lost answer
-        except Unavailable as unknown:
-            self._settle(unknown, lambda: self._writer(key) == mark)
+        with self._settling("create", key, lambda: self._writer(key) == mark):
+            try:
+                self._put(key, content, IfNoneMatch="*", Metadata={WRITER: mark})
+            except ClientError as refused:
+                if code_of(refused) not in ("PreconditionFailed", "412"):
+                    raise
+                return self._writer(key) == mark  # true when boto3 sent the request again after a lost answer
         return True
 
     def put(self, key: str, content: bytes) -> None:
         """Write the object; an existing object is replaced."""
-        try:
-            with translated("write", self._uri(key)):
-                self._put(key, content)
-        except Unavailable as unknown:
-            self._settle(unknown, lambda: self.get(key) == content)
+        with self._settling("write", key, lambda: self.get(key) == content):
+            self._put(key, content)
 
     def replace(self, key: str, before: bytes | None, content: bytes) -> bool:
         """Put the object, or return False when its content is not ``before``; a lost answer is looked up."""
         current, etag = self._content_and_etag(key)
         if current != before:
             return False
-        try:
-            with translated("write", self._uri(key)):
-                if not etag:
-                    done = self._put_where(key, content, IfNoneMatch="*")
-                else:
-                    # Ceph 16 takes an ETag without its quotes only; the others that are tested take both.
-                    done = self._put_where(key, content, IfMatch=etag) or (
-                        self._is_still(key, etag) and self._put_where(key, content, IfMatch=f'"{etag}"')
-                    )
-            return done or self.get(key) == content  # boto3 may have sent the request again after a lost answer
-        except Unavailable as unknown:
-            self._settle(unknown, lambda: self.get(key) == content)
-        return True
+        replaced = True
+        with self._settling("write", key, lambda: self.get(key) == content):
+            if not etag:
+                done = self._put_where(key, content, IfNoneMatch="*")
+            else:
+                # Ceph 16 takes an ETag without its quotes only; the others that are tested take both.
+                done = self._put_where(key, content, IfMatch=etag) or (
+                    self._is_still(key, etag) and self._put_where(key, content, IfMatch=f'"{etag}"')
+                )
+            replaced = done or self.get(key) == content  # boto3 may have sent the request again after a lost answer
+        return replaced  # noqa: RET504 - true when the block ends with an answer that was lost
 
     def _put_where(self, key: str, content: bytes, **condition: str) -> bool:
         """Put the object, or return False when the store says that its condition does not hold."""
@@ -177,14 +169,20 @@ class S3Store:
     def _put(self, key: str, content: bytes | BinaryIO, **more: Any) -> None:
         self._client.put_object(**self._at(key), Body=content, **self._encryption, **more)
 
-    def _settle(self, unknown: TidemarkError, done: Callable[[], bool]) -> None:
-        """Look up the outcome of a request without an answer: returns when it was done, else raises ``unknown``."""
+    @contextmanager
+    def _settling(self, what: str, key: str, is_done: Callable[[], bool]) -> Iterator[None]:
+        """Like ``translated``; the outcome of a request without an answer is looked up, and it is no error when it is
+        done."""
         try:
-            if done():
-                return
-        except Unavailable:
-            raise unknown from None
-        raise unknown
+            with translated(what, self._uri(key)):
+                yield
+        except Unavailable as unknown:
+            try:
+                if is_done():
+                    return
+            except Unavailable:
+                raise unknown from None
+            raise
 
     def _writer(self, key: str) -> str | None:
         head = self._head(key)
@@ -212,16 +210,13 @@ class S3Store:
             if final is not None and size >= self.uploads_from:
                 self._upload(key, final, file, size)
                 return
-            try:
-                with translated("stage", self._uri(key)):
-                    if size < self._transfer.multipart_threshold:
-                        self._put(key, file)
-                    else:
-                        at = self._at(key)
-                        extra = self._encryption
-                        client.upload_fileobj(file, *at.values(), ExtraArgs=extra, Config=self._transfer)
-            except Unavailable as unknown:
-                self._settle(unknown, lambda: self.size(key) == size)
+            with self._settling("stage", key, lambda: self.size(key) == size):
+                if size < self._transfer.multipart_threshold:
+                    self._put(key, file)
+                else:
+                    at = self._at(key)
+                    extra = self._encryption
+                    client.upload_fileobj(file, *at.values(), ExtraArgs=extra, Config=self._transfer)
 
     def _upload(self, staged: str, key: str, file: BinaryIO, size: int) -> None:
         """Note an upload, begin it, and send its parts; after an error it is aborted, if possible."""

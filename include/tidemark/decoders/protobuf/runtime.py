@@ -92,7 +92,8 @@ def _plain(shape: Shape, values: list[Any]) -> pa.Array:
             return _listed(_plain(element, flat), values, shape.plain)
         case MapOf(_, item):
             entries = [None if value is None else _sorted(value) for value in values]
-            keys, items = _columns_of([entry for entry in entries if entry is not None])
+            flat = list(chain.from_iterable(entry for entry in entries if entry is not None))
+            keys, items = [key for key, _ in flat], [item for _, item in flat]
             pairs = pa.StructArray.from_arrays(
                 [pa.array(keys, pa.string()), _plain(item, items)], fields=list(shape.plain.value_type)
             )
@@ -130,8 +131,3 @@ def _sorted(entries: Any) -> list[tuple[str, Any]]:
 
 def _key(key: object) -> str:
     return str(key).lower() if isinstance(key, bool) else str(key)
-
-
-def _columns_of(entries: list[list[tuple[str, Any]]]) -> tuple[list[str], list[Any]]:
-    pairs = list(chain.from_iterable(entries))
-    return [key for key, _ in pairs], [item for _, item in pairs]
