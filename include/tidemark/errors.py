@@ -75,7 +75,8 @@ class TidemarkError(Exception):
 
 @contextmanager
 def about(**context: object) -> Iterator[None]:
-    """Whoever knows the pipeline or the manifest completes the errors of places that do not."""
+    """Whoever knows the pipeline or the manifest completes the errors of places that do not. Whoever opens the context
+    of a pipeline does it for all that works with that context."""
     try:
         yield
     except TidemarkError as error:

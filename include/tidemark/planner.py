@@ -166,7 +166,7 @@ def plan(
                              f"{covered}; offsets that were given up stay lost")  # fmt: skip
             anchors.append((state.at, covered))
             if first_plan:
-                _refuse_unreached_start(pipeline_name, state)
+                _refuse_unreached_start(state)
         else:
             covered = chain.end
             _refuse_truncated(pipeline_name, state, chain)
@@ -238,7 +238,6 @@ def _refuse_changed_topics(pipeline_name: str, partitions: Sequence[PartitionSta
         raise TopicChanged(
             f"planning was refused before, and nobody has decided yet: {blocked[0].blocked}",
             next_step="when what changed it is known, accept it: " + acceptance_of(pipeline_name, blocked[0]),
-            pipeline=pipeline_name,
             topic=blocked[0].at.topic,
             partition=blocked[0].at.partition,
         )
@@ -258,7 +257,6 @@ def _refuse_changed_topics(pipeline_name: str, partitions: Sequence[PartitionSta
             what,
             next_step="nothing was planned; if this change is intended: "
             + acceptance(pipeline_name, chain.at.topic, cut=None),
-            pipeline=pipeline_name,
             topic=chain.at.topic,
             partition=chain.at.partition,
             end=chain.end,
@@ -280,7 +278,6 @@ def _refuse_truncated(pipeline_name: str, state: PartitionState, chain: Chain) -
         what,
         next_step="nothing was planned; find out what changed the log (an unclean leader election, a restored disk), "
         "then: " + acceptance(pipeline_name, chain.at.topic, cut=chain.at.partition),
-        pipeline=pipeline_name,
         topic=state.at.topic,
         partition=state.at.partition,
         log_end=state.log_end,
@@ -303,7 +300,7 @@ def acceptance_of(pipeline_name: str, chain: Chain) -> str:
     return acceptance(pipeline_name, chain.at.topic, cut=cut)
 
 
-def _refuse_unreached_start(pipeline_name: str, state: PartitionState) -> None:
+def _refuse_unreached_start(state: PartitionState) -> None:
     """A chain that began past the last stable offset would leave out the records before it."""
     if state.start_offset <= state.last_stable:
         return
@@ -317,7 +314,6 @@ def _refuse_unreached_start(pipeline_name: str, state: PartitionState) -> None:
         f"starting_offsets points to offset {state.start_offset} of {state.at.name}, past the last stable offset "
         f"{state.last_stable} (it ends at {state.log_end})",
         next_step=f"nothing was planned; {why}",
-        pipeline=pipeline_name,
         topic=state.at.topic,
         partition=state.at.partition,
     )
@@ -334,7 +330,6 @@ def _loss(
     return DataLost(
         f"retention took offsets [{covered}, {state.log_start}) of {state.at.name} before they were read",
         next_step=f"nothing was planned; to continue without them: {remedy}; and give the topic a longer retention",
-        pipeline=pipeline_name,
         topic=state.at.topic,
         partition=state.at.partition,
         lost_start=covered,

@@ -295,8 +295,8 @@ def to_process(context: Context, pipeline: Pipeline, task_context: Any) -> tuple
         ids = sorted({*todo, *covering})
         wait_for_others(context, ids, limit=LONGEST_WAIT)
         refuse_at_work(context.database.manifests.find(ids=ids))
-        return handed_out(context, task_context, refuse_over_limit(context, ids)), list(run.notes)
-    own = handed_out(context, task_context, refuse_over_limit(context, run.manifests))
+        return handed_out(context, task_context, refuse_over_limit(ids)), list(run.notes)
+    own = handed_out(context, task_context, refuse_over_limit(run.manifests))
     older = older_unfinished(context, own, held_elsewhere(task_context))
     able = to_take_along(context, older)[: longest_list() - len(own)]
     taken = context.database.manifests.hand_out(able, run_id)

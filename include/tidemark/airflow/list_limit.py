@@ -16,7 +16,7 @@ def longest_list() -> int:
     return int(conf.getint("core", "max_map_length", fallback=1024))
 
 
-def refuse_over_limit(context: Context, ids: Sequence[int]) -> list[int]:
+def refuse_over_limit(ids: Sequence[int]) -> list[int]:
     """The manifests of a run or a replay; raises ``ConfigurationError`` when they are more than Airflow takes."""
     most = longest_list()
     if len(ids) > most:
@@ -24,7 +24,6 @@ def refuse_over_limit(context: Context, ids: Sequence[int]) -> list[int]:
             f"there are {len(ids)} manifests to process, and Airflow makes at most {most} tasks of one list",
             next_step=f"set AIRFLOW__CORE__MAX_MAP_LENGTH to {len(ids)} or more (scheduler, API server, workers), "
             "and clear this task",
-            pipeline=context.pipeline_name,
         )
     return list(ids)
 
@@ -45,5 +44,4 @@ def refuse_rest(context: Context, processed: Sequence[int]) -> None:
             f"the {len(processed)} manifests of this run are published, and {len(remaining)} more are unfinished: "
             "Airflow makes no more tasks of one list",
             next_step=f"trigger the retry again until nothing is left, or: tidemark retry {context.pipeline_name}",
-            pipeline=context.pipeline_name,
         )

@@ -87,13 +87,13 @@ def moment(text: str) -> datetime:
 def manifests_asked_for(context: Context, params: Mapping[str, Any]) -> list[int] | None:
     """The manifests that are asked for, as many as one run can do; None: those that the run plans."""
     if isinstance(params.get("replay"), list) and params["replay"]:
-        return refuse_over_limit(context, [manifest.id for manifest in _named(context, params["replay"])])
+        return refuse_over_limit([manifest.id for manifest in _named(context, params["replay"])])
     if params.get("fill"):
         alone(context, params["fill"])
         return first_that_fit(context.database.publications.lacking(context.pipeline_name, params["fill"]))
     if params.get("retry"):
         named = _named(context, params["retry"])
-        return refuse_over_limit(context, [manifest.id for manifest in named if is_unfinished(context, manifest)])
+        return refuse_over_limit([manifest.id for manifest in named if is_unfinished(context, manifest)])
     if params.get("retry_unfinished"):
         return first_that_fit([manifest.id for manifest in unfinished(context)])
     return None
@@ -124,7 +124,6 @@ def require_chosen_done(context: Context, params: Mapping[str, Any], processed: 
         raise NotDone(
             f"sink {params['fill']} still lacks {count_of(len(lacking), 'manifest')}",
             next_step=f"trigger the fill again, or: tidemark fill {context.pipeline_name} {params['fill']} --why TEXT",
-            pipeline=context.pipeline_name,
             sink=params["fill"],
         )
     return True
@@ -140,7 +139,6 @@ def accept(context: Context, wish: Mapping[str, Any], *, run_id: str = "", dry_r
         raise ConfigurationError(
             with_nearest(f"accept.decision is {name!r}", name, DECISIONS),
             next_step=f"write one of: {', '.join(DECISIONS)}",
-            pipeline=context.pipeline_name,
         )
     kinds = {"partition": int}
     words = ("why", *DECISIONS[name])
@@ -149,7 +147,6 @@ def accept(context: Context, wish: Mapping[str, Any], *, run_id: str = "", dry_r
         raise ConfigurationError(
             f"accept lacks {' and '.join(missing)}",
             next_step=f"write {', '.join(('decision', 'why', *DECISIONS[name]))}",
-            pipeline=context.pipeline_name,
         )
     why = f"{wish['why']} (DAG run {run_id})" if run_id else wish["why"]
     if any(made["why"] == why for made in context.database.decisions.of_pipeline(context.pipeline_name)):

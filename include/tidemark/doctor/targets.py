@@ -54,7 +54,7 @@ def _target(
         return
     with database:
         refuse_unlike(pipeline.model_copy(update={"sinks": (settings,)}), database.sinks.known(pipeline.name))
-        refuse_vanished(pipeline.name, database, sink)
+        refuse_vanished(database, sink)
         if owner is not None:
             refuse_foreign(sink, database.id())
             refuse_other_name(database, sink, dry_run=True)

@@ -94,7 +94,6 @@ def start(context: Context, manifest: Manifest) -> int:
         raise IllegalTransition(
             f"the manifest is blocked: {manifest.reason}",
             next_step=f"when you know the cause: tidemark retry {manifest.pipeline_name} --manifest {manifest.id}",
-            pipeline=manifest.pipeline_name,
             manifest=manifest.id,
         )
     return attempt
@@ -150,7 +149,6 @@ def _refuse_done_before(manifest: Manifest) -> None:
             "the manifest was planned on a chain that has ended: its topic was recreated, or its log was truncated",
             next_step="what is published of it stays, and it cannot be replayed; when a sink lacks it, accept that: "
             f"tidemark accept damage {manifest.pipeline_name} --manifest {manifest.id} --why TEXT",
-            pipeline=manifest.pipeline_name,
             manifest=manifest.id,
         )
 
@@ -183,7 +181,6 @@ def refuse_shrunk(manifest: Manifest, receipt: Receipt) -> None:
             f"the replay read {now:,} records where {before:,} are published: compaction or retention took some",
             next_step="what is published stays as it is; restore the topic to replay this manifest, or let it shrink: "
             f"tidemark replay {manifest.pipeline_name} --manifest {manifest.id} --accept-shrunken --why TEXT",
-            pipeline=manifest.pipeline_name,
             manifest=manifest.id,
         )
 
@@ -207,7 +204,7 @@ class _Attempt:
         database = self.context.database
         for sink in self.context.sinks:
             with self._on_its_own(sink):
-                check_for_attempt(self.context.pipeline_name, database, sink, self.manifest.id)
+                check_for_attempt(database, sink, self.manifest.id)
                 refuse_before_turn(self.context, sink, self.manifest)
         self._able(self.context.sinks)
         self.number = start(self.context, self.manifest)

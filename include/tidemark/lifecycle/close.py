@@ -73,14 +73,14 @@ def require_run_done(
     """
     run = context.database.runs.find(context.pipeline_name, run_key)
     if run is None:
-        raise NotFound(f"there is no run {run_key}", next_step="plan it first", pipeline=context.pipeline_name)
+        raise NotFound(f"there is no run {run_key}", next_step="plan it first")
     own = [*run["manifests"], *run["covered_by"]]
     manifests = require_done(context, sorted({*own, *processed}))
     Publisher(context).sweep(above=recent_manifests(context.database))
     context.database.manifests.add_up_sums(context.pipeline_name)
     report_progress(context)  # also of losses that a person accepted, and so that the group's offsets do not expire
     if context.pipeline.unfinished is Unfinished.FAIL:
-        refuse_older(context, older_unfinished(context, own, held))
+        refuse_older(older_unfinished(context, own, held))
     return run, manifests
 
 
@@ -114,7 +114,6 @@ def require_done(context: Context, ids: Sequence[int]) -> list[Manifest]:
             + more,
             manifests=[manifest.id for manifest in undone],
             next_step=_next_step(undone),
-            pipeline=context.pipeline_name,
         )
     return manifests
 

@@ -24,7 +24,7 @@ def check_equations(
     for covered in manifest.ranges:
         _check_range(pipeline, source, manifest, covered, counts[covered.at.topic, covered.at.partition])
     for sink in sinks:
-        _check_sink(pipeline, manifest, receipt, sink)
+        _check_sink(manifest, receipt, sink)
 
 
 def check_dead_letters(pipeline: Pipeline, manifest: Manifest, receipt: Receipt) -> None:
@@ -34,13 +34,11 @@ def check_dead_letters(pipeline: Pipeline, manifest: Manifest, receipt: Receipt)
     allowed = DeadLetterLimit(pipeline.max_dead_letters).allowed(read)
     if allowed is not None and dead_lettered > allowed:
         what = f"{dead_lettered:,} of {read:,} records cannot be used"
-        context = {"pipeline": pipeline.name, "manifest": manifest.id}
-        raise too_many_dead_letters(what, pipeline.max_dead_letters, receipt.reasons, **context)
+        raise too_many_dead_letters(what, pipeline.max_dead_letters, receipt.reasons, manifest=manifest.id)
 
 
 def _check_range(pipeline: Pipeline, source: Source, manifest: Manifest, covered: Range, count: PartitionCount) -> None:
     where: dict[str, object] = {
-        "pipeline": pipeline.name,
         "manifest": manifest.id,
         "topic": covered.at.topic,
         "partition": covered.at.partition,
@@ -89,7 +87,7 @@ def _check_second_read(source: Source, covered: Range, count: PartitionCount, wh
         )
 
 
-def _check_sink(pipeline: Pipeline, manifest: Manifest, receipt: Receipt, sink: str) -> None:
+def _check_sink(manifest: Manifest, receipt: Receipt, sink: str) -> None:
     counts = receipt.counts(sink, manifest.ranges)
     kept = sum(part.rows for part in receipt.objects_of(sink) if part.kind is ObjectKind.DEAD_LETTER)
     if not counts.adds_up or kept != counts.dead_lettered:
@@ -98,7 +96,6 @@ def _check_sink(pipeline: Pipeline, manifest: Manifest, receipt: Receipt, sink: 
             f"{counts.dead_lettered:,} dead-lettered ({kept:,} kept) + {counts.filtered:,} filtered + "
             f"{counts.deduplicated:,} deduplicated",
             next_step="nothing is published; this is a defect of a decoder, a transform or the sink",
-            pipeline=pipeline.name,
             manifest=manifest.id,
             sink=sink,
         )

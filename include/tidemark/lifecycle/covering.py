@@ -111,7 +111,6 @@ def _refuse_archived(context: Context, logs: Logs, parts: Sequence[tuple[int, in
                 f"offsets [{start}, {min(stop, ends[chain_id])}) of {at.name} are archived, and cannot be replayed",
                 next_step=f"nothing is replayed; name a later time, from which on {at.name} is at {ends[chain_id]} or "
                 f"later; which manifest has an offset: tidemark where {at.topic} {at.partition} {start}",
-                pipeline=context.pipeline_name,
                 topic=at.topic,
                 partition=at.partition,
             )
@@ -129,7 +128,6 @@ def _refuse_of_ended_generations(
             f"manifests {listed(done)} were made before their log was cut, and cannot be replayed",
             next_step="nothing is replayed, and what is published stays"
             + _or_only(context, sorted({*manifest_ids} - {*done})),
-            pipeline=context.pipeline_name,
             manifest=done[0],
         )
 
@@ -171,7 +169,6 @@ def _lost(
         f"retention took offsets {offsets}: manifests {', '.join(map(str, damaged))} were made from them and cannot be "
         "replayed",
         next_step="nothing is replayed, and what is published stays; bring the records back" + _or_only(context, whole),
-        pipeline=context.pipeline_name,
         topic=taken[0][0].topic,
         partition=taken[0][0].partition,
     )

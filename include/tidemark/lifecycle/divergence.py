@@ -108,7 +108,6 @@ def first_difference_now(context: Context, chain: Chain) -> int | None:
         raise Unavailable(
             f"the last published record of {chain.at.name} could not be read, so where the log differs is not known",
             next_step="nothing was decided; decide again",
-            pipeline=context.pipeline_name,
             topic=chain.at.topic,
             partition=chain.at.partition,
         )
@@ -328,7 +327,6 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shr
         raise TopicChanged(
             f"the log was truncated: {what}",
             next_step=f"nothing of this attempt is published; {next_step}",
-            pipeline=context.pipeline_name,
             manifest=manifest.id,
             topic=at.topic,
             partition=at.partition,

@@ -22,7 +22,6 @@ def claim_folders(context: Context, topics: Sequence[str], *, dry_run: bool) -> 
                 raise PlanRefused(
                     f"sink {sink.name} has no place for a topic: {problem}",
                     next_step="nothing was planned; change the layout of the sink, or leave the topic out",
-                    pipeline=context.pipeline_name,
                     sink=sink.name,
                     topic=topic,
                 )
@@ -34,7 +33,6 @@ def claim_folders(context: Context, topics: Sequence[str], *, dry_run: bool) -> 
         raise PlanRefused(
             what_is_wrong(mine, other),
             next_step=f"nothing was planned; {remedy(other)}",
-            pipeline=context.pipeline_name,
             sink=mine.sink,
             topic=mine.topic,
         )

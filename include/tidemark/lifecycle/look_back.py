@@ -37,7 +37,7 @@ def looked_back(context: Context, manifest: Manifest) -> tuple[Range, ...]:
     before = []
     for covered in manifest.ranges:
         if (covered.at, covered.start) not in first:
-            raise _error(Unavailable, context, manifest, covered, "the first record of a range cannot be read",
+            raise _error(Unavailable, manifest, covered, "the first record of a range cannot be read",
                          f"try again: tidemark retry {context.pipeline_name} --manifest {manifest.id}")  # fmt: skip
         record = first[covered.at, covered.start]
         floor = _floor(covered, begins[covered.at], lost)
@@ -74,7 +74,7 @@ def _begin(context: Context, manifest: Manifest, covered: Range, floor: int, sin
     if log_start <= floor or offset > log_start:  # an older record is still there, so all from then on are
         return offset
     raise _error(
-        DataLost, context, manifest, covered,
+        DataLost, manifest, covered,
         f"dedupe looks back to {since:%Y-%m-%d %H:%M:%S} UTC, and retention took records of that time: offsets "
         f"[{floor}, {log_start}) are gone, and {log_start} was written {rounded_duration(first - since)} later",
         "nothing changes: what is published stays. Let the source keep records for longer than within; for this "
@@ -84,12 +84,11 @@ def _begin(context: Context, manifest: Manifest, covered: Range, floor: int, sin
 
 
 def _error(
-    kind: type[DataLost | Unavailable], context: Context, manifest: Manifest, covered: Range, what: str, next_step: str
+    kind: type[DataLost | Unavailable], manifest: Manifest, covered: Range, what: str, next_step: str
 ) -> DataLost | Unavailable:
     return kind(
         what,
         next_step=next_step,
-        pipeline=context.pipeline_name,
         manifest=manifest.id,
         topic=covered.at.topic,
         partition=covered.at.partition,

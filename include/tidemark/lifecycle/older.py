@@ -88,7 +88,7 @@ def commands(manifests: Sequence[Manifest]) -> list[str]:
     return every + [f"tidemark retry {manifest.pipeline_name} --manifest {manifest.id}" for manifest in blocked[:NAMED]]
 
 
-def refuse_older(context: Context, older: Sequence[Manifest]) -> None:
+def refuse_older(older: Sequence[Manifest]) -> None:
     """Raise ``NotPublished`` when older manifests are unfinished; for pipelines with ``unfinished: fail``."""
     if older:
         raise NotPublished(
@@ -96,5 +96,4 @@ def refuse_older(context: Context, older: Sequence[Manifest]) -> None:
             f"(unfinished: fail): {'; '.join(map(described, older[:NAMED]))}",
             manifests=[manifest.id for manifest in older],
             next_step=" and ".join(commands(older)),
-            pipeline=context.pipeline_name,
         )

@@ -23,7 +23,6 @@ def refuse_own_output(context: Context, places: Iterable[TopicPartition]) -> Non
                     "the last one wrote",
                     next_step="nothing was planned; give the sink a topic of its own, or leave this one out of the "
                     f"source (topics, topics_regex) of {context.pipeline_name}",
-                    pipeline=context.pipeline_name,
                     sink=sink.name,
                     topic=topic,
                 )

@@ -57,13 +57,11 @@ def not_owned(sink: Sink, owner: Owner | None, database_id: str) -> ForeignLake:
             "it before",
             next_step="nothing was written; work with the database that adopted it (TIDEMARK_DB), and stop all "
             "that still uses this one",
-            pipeline=sink.pipeline_name,
             sink=sink.name,
         )
     return ForeignLake(
         f"{sink.target} belongs to another manifest database ({owner and owner.database}), this one is {database_id}",
         next_step="check TIDEMARK_DB and where the sink writes; two databases in one target would mix. "
         f"To bring the records into an empty database: tidemark db adopt {sink.pipeline_name} --why TEXT",
-        pipeline=sink.pipeline_name,
         sink=sink.name,
     )

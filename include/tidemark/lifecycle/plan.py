@@ -224,7 +224,6 @@ def _known(context: Context, tick: Tick) -> PlannedRun | None:
         raise CutConflict(
             f"run {tick.run_key} was planned up to {row['cut_at']} before, and now up to {tick.cut_at}",
             next_step="a run's cut never changes; use another run key",
-            pipeline=context.pipeline_name,
         )
     return PlannedRun(
         tick.run_key, tuple(row["manifests"]), tuple(row["covered_by"]), row["reached"], tuple(row["notes"]), True,
@@ -246,7 +245,6 @@ def observe(context: Context, tick: Tick, chains: Sequence[Chain], *, first_plan
     raise Unavailable(
         f"topics were created again or deleted {LOOKS} times while {source.title} was asked about them",
         next_step="nothing was planned; find what does that, then plan again",
-        pipeline=context.pipeline_name,
     )
 
 
@@ -307,7 +305,6 @@ def _refuse_before_logs(context: Context, planned: Plan, chains: Sequence[Chain]
         raise PlanRefused(
             f"the backfill ends before offset {begin[before[0]]}, where this pipeline's chain begins",
             next_step=f"to read older records: tidemark extend-back {context.pipeline_name} --why TEXT",
-            pipeline=context.pipeline_name,
             topic=before[0].topic,
             partition=before[0].partition,
         )
@@ -324,7 +321,6 @@ def _await_cut(pipeline: Pipeline, tick: Tick) -> None:
             f"the run reads up to {tick.cut_at.isoformat()}, which is in the future: it is "
             f"{now.isoformat(timespec='seconds')} now",
             next_step="nothing was planned; give a time in the past, or none to read all there is",
-            pipeline=pipeline.name,
         )
     LOG.warning(
         "pipeline %s: waiting for %s, the time that the run reads up to", pipeline.name, tick.cut_at.isoformat()
@@ -339,7 +335,6 @@ def _refuse_compacted(context: Context, topics: Sequence[str]) -> None:
         raise PlanRefused(
             f"topic {compacted[0]} is compacted: records disappear from it between a run and its replay",
             next_step=f"if you accept that, write gaps: compacted under source.{context.pipeline.source.kind}",
-            pipeline=context.pipeline_name,
             topic=compacted[0],
         )
 

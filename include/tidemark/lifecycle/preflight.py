@@ -44,8 +44,8 @@ def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
     silent: list[tuple[Sink, TidemarkError]] = []
     for sink in sinks:  # before the database is asked: it may get new manifests meanwhile
         try:
-            refuse_vanished(pipeline_name, database, sink)
-            _refuse_shared(pipeline_name, database, sink)
+            refuse_vanished(database, sink)
+            _refuse_shared(database, sink)
             if not dry_run:
                 claim(sink, database.id())
             elif sink.ledger.owner() is not None:
@@ -66,7 +66,7 @@ def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
         _refuse_records_beyond(sink, last_own, own.values())
         evidence = {manifest_id: name.attempt for manifest_id, name in own.items()}
         refuse_unknown(database, sink, evidence)
-        notes += _without_evidence(pipeline_name, database, sink, evidence, recent)
+        notes += _without_evidence(database, sink, evidence, recent)
     return notes
 
 
@@ -75,10 +75,8 @@ def recent_manifests(database: ManifestDatabase) -> int:
     return max(0, database.manifests.highest_id() - RECENT)
 
 
-def _without_evidence(
-    pipeline_name: str, database: ManifestDatabase, sink: Sink, evidence: Mapping[int, int], above: int
-) -> list[str]:
-    out_of_step = database.publications.out_of_step(pipeline_name, sink.name, evidence, above)
+def _without_evidence(database: ManifestDatabase, sink: Sink, evidence: Mapping[int, int], above: int) -> list[str]:
+    out_of_step = database.publications.out_of_step(sink.pipeline_name, sink.name, evidence, above)
     missing = [manifest_id for manifest_id, is_missing in out_of_step.items() if is_missing]
     if not missing:
         return []
@@ -87,11 +85,11 @@ def _without_evidence(
     return [f"sink {sink.name}: {what}; next: {next_step}"]
 
 
-def check_for_attempt(pipeline_name: str, database: ManifestDatabase, sink: Sink, manifest_id: int) -> None:
+def check_for_attempt(database: ManifestDatabase, sink: Sink, manifest_id: int) -> None:
     """Claim one target; raises ``LakeConflict`` when it went back, or shows an attempt that the database does not
     know."""
-    refuse_vanished(pipeline_name, database, sink)
-    _refuse_shared(pipeline_name, database, sink)
+    refuse_vanished(database, sink)
+    _refuse_shared(database, sink)
     claim(sink, database.id())
     refuse_other_name(database, sink)
     refuse_went_back(database, sink)
@@ -127,7 +125,6 @@ def not_known(sink: Sink, manifest_id: int, attempt: int | None) -> DatabaseBehi
         f"{sink.target} holds a record of attempt {attempt}, and this database has no receipt of it",
         next_step="nothing was started; the database was restored from an older copy, or lost its last transactions "
         f"when it failed over. Read the records back with: {adopt}",
-        pipeline=sink.pipeline_name,
         manifest=manifest_id,
         sink=sink.name,
     )
@@ -141,7 +138,6 @@ def _refuse_records_beyond(sink: Sink, manifest_id: int, names: Iterable[RecordN
             f"{sink.target} holds a record of manifest {last.manifest_id}, this database ends at {manifest_id}",
             next_step="nothing was planned; the database was restored from an older copy. Read the records back "
             f"with: tidemark db adopt {last.pipeline_name} --why TEXT",
-            pipeline=sink.pipeline_name,
             sink=sink.name,
         )
 
@@ -155,7 +151,6 @@ def _refuse_unvouched(database: ManifestDatabase, sink: Sink) -> None:
             "came back when another program rolled it back",
             next_step="nothing was planned, as their offsets would be there twice. Enter them, or learn how to "
             f"remove their rows: tidemark db adopt {sink.pipeline_name} --why TEXT",
-            pipeline=sink.pipeline_name,
             sink=sink.name,
         )
 
@@ -194,39 +189,37 @@ def refuse_went_back(database: ManifestDatabase, sink: Sink) -> None:
             next_step="nothing was written; check that the connection names the right database. If it was restored "
             "from an older copy, or failed over to a server that lacks its last transactions, accept it as it is, "
             f"which lists what must be replayed: {command(NextStep.ADOPT, sink.pipeline_name, None, sink.name)}",
-            pipeline=sink.pipeline_name,
             sink=sink.name,
         )
 
 
-def refuse_vanished(pipeline_name: str, database: ManifestDatabase, sink: Sink) -> None:
+def refuse_vanished(database: ManifestDatabase, sink: Sink) -> None:
     """Raise ``LakeConflict`` when a target held published output and is empty now, as when a disk is not mounted."""
-    if sink.ledger.owner() is None and database.publications.any_in(pipeline_name, sink.name):
-        raise vanished(pipeline_name, sink)
+    if sink.ledger.owner() is None and database.publications.any_in(sink.pipeline_name, sink.name):
+        raise vanished(sink)
 
 
-def vanished(pipeline_name: str, sink: Sink) -> LakeConflict:
+def vanished(sink: Sink) -> LakeConflict:
     """The error of a target without an owner where manifests are published."""
     return LakeConflict(
         f"{sink.target} is empty, and manifests are published there",
         next_step="nothing was written; check that the disk is mounted and that this is the right folder or "
         "database. If the output is lost: restore a copy; or give it up: write another place and another name of "
-        f"the sink into the pipeline file, then tidemark retire sink {pipeline_name} {sink.name} --why TEXT and "
-        f"tidemark fill {pipeline_name} NAME --why TEXT",
-        pipeline=pipeline_name,
+        f"the sink into the pipeline file, then tidemark retire sink {sink.pipeline_name} {sink.name} --why TEXT and "
+        f"tidemark fill {sink.pipeline_name} NAME --why TEXT",
         sink=sink.name,
     )
 
 
-def _refuse_shared(pipeline_name: str, database: ManifestDatabase, sink: Sink) -> None:
+def _refuse_shared(database: ManifestDatabase, sink: Sink) -> None:
     """Raise ``SinkRefused`` when a sink would append to what is known as the target of another pipeline: also when
     nothing there names its owner any more."""
-    others = database.targets.other_writers(pipeline_name, sink.target) if sink.write_mode is WriteMode.APPEND else []
-    if others:
+    if sink.write_mode is not WriteMode.APPEND:
+        return
+    if others := database.targets.other_writers(sink.pipeline_name, sink.target):
         raise SinkRefused(
             f"{sink.target} is written by pipeline {others[0]}: the output of two would mix",
             next_step="nothing was written; give this sink a target of its own",
-            pipeline=pipeline_name,
             sink=sink.name,
         )
 
@@ -256,7 +249,6 @@ def refuse_other_name(
             f"a place of its own; then: tidemark retire sink {sink.pipeline_name} {sink.name} --why TEXT and tidemark "
             f"fill {sink.pipeline_name} NAME --why TEXT. When sink {name} is retired, this place can be used again by "
             f"the name {target}",
-            pipeline=sink.pipeline_name,
             sink=sink.name,
         )
     if sink.target not in noted and not dry_run:
@@ -284,7 +276,6 @@ def refuse_beyond_generation(pipeline_name: str, database: ManifestDatabase, man
         f"the log that it was planned on ended at {row['generation_end']}; its offsets above that hold other records "
         "now",
         next_step=next_step,
-        pipeline=pipeline_name,
         manifest=manifest_id,
         topic=row["topic"],
         partition=row["partition"],

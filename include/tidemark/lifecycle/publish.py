@@ -136,7 +136,6 @@ class Publisher:
                     f"the others: tidemark replay {self.pipeline_name} --manifest {manifest.id} --append-again --why "
                     "TEXT; or give the sink another target and name, replay, and then: "
                     f"tidemark fill {self.pipeline_name} NAME --why TEXT",
-                    pipeline=self.pipeline_name,
                     manifest=manifest.id,
                     sink=sink.name,
                 )
@@ -333,7 +332,6 @@ class Publisher:
             f"{attempt + MENDED_AGAIN} times",
             next_step="nothing is lost; find out why the target does not keep what it confirms, then: tidemark retry "
             f"{self.context.pipeline_name} --manifest {manifest.id}",
-            pipeline=self.context.pipeline_name,
             manifest=manifest.id,
             sink=sink.name,
         )
@@ -390,7 +388,6 @@ class Publisher:
             f"attempt {attempt} is fenced: {why}",
             superseded=any(row["state"] in ended_well for row in newer),
             next_step="nothing to do here: the newer attempt does the work",
-            pipeline=self.pipeline_name,
             manifest=manifest_id,
         )
 

@@ -38,7 +38,6 @@ def refuse_looks_renamed(pipeline: Pipeline, database: ManifestDatabase) -> None
             "record that the topics still have would be read and written once more",
             next_step=f"nothing was planned; if it was renamed: tidemark rename pipeline {other} {pipeline.name} --why "
             "TEXT; if it is another one, give its sinks other names or targets",
-            pipeline=pipeline.name,
         )
 
 

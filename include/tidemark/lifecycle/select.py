@@ -14,7 +14,6 @@ def own_manifest(context: Context, manifest_id: int) -> Manifest:
         raise NotFound(
             f"manifest {manifest_id} belongs to pipeline {manifest.pipeline_name}",
             next_step=f"name that pipeline: {manifest.pipeline_name}",
-            pipeline=context.pipeline_name,
         )
     return manifest
 
@@ -73,7 +72,6 @@ def refuse_archived(manifests: Sequence[Manifest]) -> None:
                 f"the manifest is {manifest.archived}: it cannot be attempted or replayed any more",
                 next_step=f"what is published of it stays: tidemark show {manifest.id}; when some of that is gone, "
                 f"restore it from a copy of the target: tidemark show {manifest.id} --compare",
-                pipeline=manifest.pipeline_name,
                 manifest=manifest.id,
             )
 
@@ -87,9 +85,7 @@ def replayable(context: Context, *, manifest_id: int | None = None, run_key: str
     run = context.database.runs.find(context.pipeline_name, run_key or "")
     if run is None:
         raise NotFound(
-            f"there is no run {run_key}",
-            next_step=f"list runs with: tidemark manifests {context.pipeline_name}",
-            pipeline=context.pipeline_name,
+            f"there is no run {run_key}", next_step=f"list runs with: tidemark manifests {context.pipeline_name}"
         )
     chosen = context.database.manifests.find(ids=run["manifests"] or run["covered_by"])
     refuse_archived(chosen)

@@ -35,7 +35,6 @@ def _refuse(context: Context, sink: Sink, manifest: Manifest, manifests: Sequenc
                 f"{sink.target} keeps their order",
                 next_step=f"nothing was put there; finish it first: tidemark retry {context.pipeline_name} --manifest "
                 f"{earlier.id}; then: tidemark retry {context.pipeline_name} --manifest {manifest.id}",
-                pipeline=context.pipeline_name,
                 manifest=manifest.id,
                 sink=sink.name,
             )
@@ -51,7 +50,6 @@ def wait_for_turn(context: Context, sink: Sink, manifest: Manifest, fence: Calla
             raise Unavailable(
                 f"manifest {earlier[0].id}, which has earlier records, is at work for more than {WAIT_S:.0f} s",
                 next_step=f"wait for it; then: tidemark retry {context.pipeline_name} --manifest {manifest.id}",
-                pipeline=context.pipeline_name,
                 manifest=manifest.id,
                 sink=sink.name,
             )

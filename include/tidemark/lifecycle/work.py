@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from threading import Event, Lock, Thread
 from typing import Protocol
 
-from tidemark.errors import NotDone, TidemarkError, Unavailable
+from tidemark.errors import NotDone, TidemarkError, Unavailable, about
 from tidemark.lifecycle.allowed import NOTHING, Allowed
 from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.context import Context, open_context
@@ -124,7 +124,8 @@ class _Work:
                     return
                 number, manifest = self._waiting.pop(0)
             try:
-                self._process(context, manifest, number)
+                with about(pipeline=context.pipeline_name):
+                    self._process(context, manifest, number)
             except TidemarkError as error:
                 self._failed(error, of_one_sink=len(context.sinks) > 1 and "sink" in error.context)
 
@@ -196,7 +197,6 @@ def _several(context: Context, errors: list[TidemarkError], of: int) -> Tidemark
     return NotDone(
         f"{len(errors)} of {of} manifests failed",
         next_step=f"correct what the messages above name, then: tidemark retry {context.pipeline_name}",
-        pipeline=context.pipeline_name,
     )
 
 
@@ -209,5 +209,4 @@ def refuse_left_out(context: Context, left_out: Sequence[Manifest]) -> None:
         raise NotDone(
             f"not everything was replayed: {len(left_out)} left out, where an attempt is at work",
             next_step=f"wait for it, or fence it: {'; '.join(commands)}",
-            pipeline=context.pipeline_name,
         )

@@ -171,7 +171,6 @@ def _add(entry: _Entry, sink: Sink, read: "_Content") -> None:
         raise LakeConflict(
             f"the sinks' records of manifest {entry.manifest_id} cover different offsets",
             next_step="one of the targets was restored from another copy; correct that first",
-            pipeline=sink.pipeline_name,
             sink=sink.name,
         )
     entry.receipts[sink.name] = read.receipt
@@ -188,7 +187,6 @@ def _enter_unvouched(sink: Sink, manifest_id: int, content: dict[str, Any] | Non
             next_step=f"nothing was adopted; delete the rows WHERE _manifest_id = {manifest_id} from it with an "
             f"engine, such as Spark, then repeat: tidemark db adopt {sink.pipeline_name} --why TEXT. Their offsets "
             "are planned again",
-            pipeline=sink.pipeline_name,
             manifest=manifest_id,
             sink=sink.name,
         )
@@ -211,7 +209,6 @@ def _refuse_other_name(context: Context, sink: Sink) -> None:
             f"{sink.target} holds records of this pipeline under another name of the sink than {sink.name}",
             next_step="give the sink in the pipeline file the name that it had, adopt, and then rename it: "
             f"tidemark rename sink {context.pipeline_name} OLD {sink.name} --why TEXT",
-            pipeline=context.pipeline_name,
             sink=sink.name,
         )
 
@@ -264,7 +261,6 @@ def _damaged(sink: Sink, name: RecordName) -> LakeConflict:
         f"{name} cannot be read as a record: it is damaged, or of another version",
         next_step="restore it from a copy of the target; without a copy, move it and its output out of the target, "
         "and its offsets are planned again",
-        pipeline=sink.pipeline_name,
         sink=sink.name,
         manifest=name.manifest_id,
     )
@@ -294,14 +290,12 @@ def _is_known(
             "planned after a restore and before this pipeline was adopted, so its id was given out twice",
             next_step=f"restore the copy again, move the output and the record of manifest {entry.manifest_id} of "
             f"{manifest.pipeline_name} out of its target, and adopt every pipeline before you plan any of them",
-            pipeline=context.pipeline_name,
             manifest=entry.manifest_id,
         )
     if manifest.ranges != entry.ranges:
         raise LakeConflict(
             f"manifest {entry.manifest_id} covers other offsets in the lake than in this database",
             next_step="this database planned manifests after it was restored; restore the copy again, then adopt",
-            pipeline=context.pipeline_name,
         )
     sinks = [sink for sink in context.sinks if sink.name in entry.receipts]
     return not any(
@@ -324,7 +318,6 @@ def _refuse_changed(context: Context, unknown: Sequence[_Entry]) -> None:
                 raise Unavailable(
                     f"{sink.target} changed while its records were read",
                     next_step=f"nothing was adopted; repeat: tidemark db adopt {sink.pipeline_name} --why TEXT",
-                    pipeline=sink.pipeline_name,
                     manifest=entry.manifest_id,
                     sink=sink.name,
                 )
@@ -356,7 +349,6 @@ def _refuse_covered_twice(context: Context, unknown: Sequence[_Entry]) -> None:
             "that they cover were planned once more: their records are there twice",
             next_step=f"nothing was adopted; delete the rows WHERE {rows} from it with an engine, such as Spark, then "
             f"repeat: tidemark db adopt {sink.pipeline_name} --why TEXT{_never_planned(beside, rows)}",
-            pipeline=sink.pipeline_name,
             manifest=entry.manifest_id,
             sink=sink.name,
         )
@@ -403,13 +395,12 @@ def _went_back(context: Context) -> list[tuple[Sink, str]]:
     back = [(sink, why) for sink in context.sinks if (why := went_back(context.database, sink)) is not None]
     for sink, why in back:
         if sink.ledger.owner() is None:
-            raise vanished(context.pipeline_name, sink)
+            raise vanished(sink)
         if sink.ledger.position() is None:
             raise LakeConflict(
                 why,
                 next_step="nothing was adopted; restore it, or create it again empty, then repeat: "
                 f"tidemark db adopt {context.pipeline_name} --why TEXT",
-                pipeline=context.pipeline_name,
                 sink=sink.name,
             )
     return back
@@ -456,7 +447,7 @@ def _insert_ranges(context: Context, run_id: int, entries: Sequence[_Entry], *, 
         rows += [(ids[generation], range_.start, range_.end, manifest_id) for range_, manifest_id in recorded]
         ranges = sorted(range_ for range_, _ in recorded)
         _set_anchor(context, ids[generation], chains.get(generation), ranges)
-        holes += _holes(context, chains.get(generation), ranges)
+        holes += _holes(chains.get(generation), ranges)
     holes += _unread_before_a_cut(chains, by_generation)
     for number, part in enumerate(_one_per_partition(holes)):
         [manifest_id] = database.manifests.insert(run_id, pipeline_name, 1, first=first_slice + number)
@@ -474,7 +465,7 @@ def _set_anchor(context: Context, chain_id: int, chain: Chain | None, ranges: Se
         context.database.chains.extend_back(chain.id, anchor)
 
 
-def _holes(context: Context, chain: Chain | None, ranges: Sequence[Range]) -> list[Range]:
+def _holes(chain: Chain | None, ranges: Sequence[Range]) -> list[Range]:
     """The offsets from the anchor on that neither the recorded ranges nor the chain as the database knew it cover.
 
     Raises ``LakeConflict`` when two of them overlap.
@@ -490,7 +481,6 @@ def _holes(context: Context, chain: Chain | None, ranges: Sequence[Range]) -> li
             raise LakeConflict(
                 f"the records of {range_.at.name} cover [{range_.start}, {min(end, range_.end)}) twice",
                 next_step="this database planned manifests after it was restored; restore the copy again, then adopt",
-                pipeline=context.pipeline_name,
             )
         if range_.start > end:
             holes.append(Range(range_.at, end, range_.start, range_.generation))

@@ -32,7 +32,6 @@ def note_append_again(context: Context, manifests: Sequence[Manifest], why: str)
         raise NotFound(
             "no sink that only appends has anything of it",
             next_step="replay without --append-again: the other sinks replace what they have",
-            pipeline=context.pipeline_name,
         )
     with context.database.because(why):
         context.database.decisions.note(context.pipeline_name, "append-again", Decision(tuple(lines), tuple(follows)))

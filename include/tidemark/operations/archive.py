@@ -84,13 +84,11 @@ def archive(context: Context, before: datetime, why: str, *, batch: int = BATCH,
             f"{before.isoformat()} is in the future",
             next_step=f"nothing was archived; name a time that has passed: tidemark db archive {context.pipeline_name} "
             "--before TIME --why TEXT",
-            pipeline=context.pipeline_name,
         )
     if not context.database.pipelines.is_planned(context.pipeline_name):
         raise NotFound(
             "the pipeline was never planned, so there is nothing to archive",
             next_step=f"first: tidemark plan {context.pipeline_name}",
-            pipeline=context.pipeline_name,
         )
     check_for_plan(context, dry_run=True)
     apart = {
@@ -111,10 +109,7 @@ def archive(context: Context, before: datetime, why: str, *, batch: int = BATCH,
     if result.stops and not result.manifests:
         first = result.stops[0]
         raise IllegalTransition(
-            f"nothing can be archived: {first.what}",
-            next_step=first.next_step,
-            pipeline=context.pipeline_name,
-            manifest=first.manifest_id,
+            f"nothing can be archived: {first.what}", next_step=first.next_step, manifest=first.manifest_id
         )
     return result
 

@@ -174,7 +174,7 @@ def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> 
     for sink in context.sinks:
         try:
             yield from _target(context, sink)
-            refuse_vanished(context.pipeline_name, context.database, sink)
+            refuse_vanished(context.database, sink)
             evidence = sink.ledger.evidence()
             for manifest in manifests:
                 yield from _verdict(context, sink, manifest, evidence)

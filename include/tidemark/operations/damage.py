@@ -40,7 +40,6 @@ def accept_damage(context: Context, manifest_id: int, why: str, *, dry_run: bool
             raise NotFound(
                 "nothing that is published of it is gone, and no sink lacks what another one has",
                 next_step=f"look with: tidemark audit {context.pipeline_name} --deep",
-                pipeline=context.pipeline_name,
                 manifest=manifest_id,
             )
         lines = tuple(line for judgement in damaged for line in _give_up(context, judgement, dry_run=dry_run))
@@ -68,7 +67,6 @@ def _refuse_replayable(context: Context, manifest: Manifest) -> None:
     raise IllegalTransition(
         f"{context.source.title} still holds its offsets, so nothing of it is gone for good",
         next_step=f"do it once more: {command(NextStep.REPLAY, context.pipeline_name, manifest.id, '')}",
-        pipeline=context.pipeline_name,
         manifest=manifest.id,
     )
 

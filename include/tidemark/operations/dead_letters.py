@@ -135,7 +135,6 @@ def with_dead_letters(context: Context, selection: DeadLetterSelection) -> Itera
         raise NotFound(
             with_nearest(f"the pipeline has no sink {selection.sink}", selection.sink, names),
             next_step=f"name one of: {', '.join(names)}",
-            pipeline=context.pipeline_name,
         )
     if selection.manifest_id is not None:
         own_manifest(context, selection.manifest_id)
@@ -169,7 +168,6 @@ def _of_manifest(context: Context, manifest: Manifest, selection: DeadLetterSele
             raise WorkFailed(
                 f"the dead letters cannot be read: {error}",
                 next_step=f"tidemark audit {context.pipeline_name} says what is missing",
-                pipeline=context.pipeline_name,
                 manifest=manifest.id,
                 sink=sink.name,
             ) from error

@@ -81,7 +81,6 @@ def accept_loss(context: Context, why: str, *, dry_run: bool) -> Decision:
                 "the pipeline has no chains yet, so nothing of it can be lost",
                 next_step="plan it first; if planning is refused, write on_data_loss: record in the pipeline file, or "
                 "other starting_offsets",
-                pipeline=pipeline_name,
             )
         planned = [part for part in _planned(context) if part.covered.start < starts.get(part.covered.at, 0)]
         dead = [part for part in planned if not part.manifest.alive]
@@ -97,7 +96,6 @@ def accept_loss(context: Context, why: str, *, dry_run: bool) -> Decision:
             raise NotFound(
                 f"nothing is lost: {context.source.title} still holds every offset that is not published",
                 next_step=f"look at the chains with: tidemark lag {pipeline_name}",
-                pipeline=pipeline_name,
             )
         changed: list[int] = []
         lines: list[str] = []
@@ -137,7 +135,6 @@ def _unpublished(context: Context, planned: list[_Planned], *, ask_all: bool = F
                     "nothing of it is lost: an attempt wrote all its output and died, and only its publication is "
                     "missing",
                     next_step=f"finish it with {manifest.retry}, which reads nothing again; then decide again",
-                    pipeline=manifest.pipeline_name,
                     manifest=manifest.id,
                     sink=sink.name,
                 )
@@ -160,14 +157,12 @@ def _half_published(context: Context, manifest: Manifest) -> IllegalTransition:
         return IllegalTransition(
             "it is published in every sink, and only its state is not done yet",
             next_step=f"finish it with {manifest.retry}, which reads nothing again",
-            pipeline=manifest.pipeline_name,
             manifest=manifest.id,
         )
     return IllegalTransition(
         f"it is published in {', '.join(have)}, and the source has lost what {', '.join(lack)} lacks",
         next_step=f"accept that with tidemark accept damage {manifest.pipeline_name} --manifest {manifest.id} --why "
         f"TEXT, then finish it with {manifest.retry}",
-        pipeline=manifest.pipeline_name,
         manifest=manifest.id,
     )
 
@@ -278,7 +273,6 @@ def _refuse_past_the_end(context: Context, topic: str, partition: int, start: in
             raise PlanRefused(
                 f"{at.name} ends at {log.log_end}: nothing can be read from offset {start} on",
                 next_step=f"nothing was decided; give --from an offset from {log.log_start} to {log.log_end}",
-                pipeline=context.pipeline_name,
                 topic=topic,
                 partition=partition,
             )
@@ -291,7 +285,6 @@ def _refused(context: Context, topic: str) -> list[Chain]:
         raise NotFound(
             f"no plan of topic {topic} was refused",
             next_step=f"plan first, which says what is refused: tidemark plan {context.pipeline_name} --dry-run",
-            pipeline=context.pipeline_name,
         )
     return blocked
 
@@ -359,7 +352,6 @@ def _refuse_at_work(planned: list[_Planned]) -> None:
             raise IllegalTransition(
                 f"attempt {part.manifest.attempt} is at work on offsets that this decision is about",
                 next_step="wait for it, or stop that process",
-                pipeline=part.manifest.pipeline_name,
                 manifest=part.manifest.id,
             )
 
@@ -385,7 +377,6 @@ def extend_back(context: Context, start: datetime | None, why: str, *, dry_run: 
             raise PlanRefused(
                 f"{context.source.title} has no records from before the chains' anchors any more",
                 next_step=f"see where the log starts with: tidemark lag {pipeline_name}",
-                pipeline=pipeline_name,
             )
         limit = limits(context)
         every = sliced(older, limit)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tidemark.errors import TidemarkError, TopicChanged, Unavailable
+from tidemark.errors import TidemarkError, TopicChanged, Unavailable, about
 from tidemark.lifecycle.attempt import Stage, process, reading_again
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.select import refuse_at_work
@@ -28,13 +28,14 @@ def replay_each(
     failed: dict[int, TidemarkError] = {}
     for number, manifest in enumerate(manifests, 1):
         try:
-            if dry_run:
-                _refuse_unreadable(context, manifest)
-            else:
-                refuse_at_work(context.database.manifests.find(ids=[manifest.id]))
-                progress.begins(manifest, number, len(manifests))
-                progress.ended(process(context, manifest.id, stage, replay=True))
-            done(manifest)
+            with about(pipeline=context.pipeline_name):
+                if dry_run:
+                    _refuse_unreadable(context, manifest)
+                else:
+                    refuse_at_work(context.database.manifests.find(ids=[manifest.id]))
+                    progress.begins(manifest, number, len(manifests))
+                    progress.ended(process(context, manifest.id, stage, replay=True))
+                done(manifest)
         except TidemarkError as error:
             failed[manifest.id] = error
             if isinstance(error, Unavailable) and "offsets" not in error.context:  # the others would wait for it too
@@ -53,7 +54,6 @@ def _refuse_unreadable(context: Context, manifest: Manifest) -> None:
         raise TopicChanged(
             "the manifest was planned on a chain that has ended: its records cannot be read again",
             next_step="what is published of it stays",
-            pipeline=context.pipeline_name,
             manifest=manifest.id,
         )
     with reading_again(manifest):

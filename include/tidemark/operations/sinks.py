@@ -36,7 +36,7 @@ def rename_sink(context: Context, old: str, new: str, why: str, *, dry_run: bool
         known = {known.name: known for known in database.sinks.known(pipeline_name)}
         begun = new in known and known[new].renamed_from == old
         if not begun:
-            _refuse_renaming(context, known, sink, old)
+            _refuse_renaming(known, sink, old)
         published = len(database.publications.in_sink(pipeline_name, new if begun else old))
         line = f"sink {old} is {new} from here on: {published:,} published manifests, and what {sink.target} names"
         decision = Decision((line,), (), dry_run)
@@ -67,12 +67,11 @@ def retire_sink(context: Context, name: str, why: str, *, dry_run: bool) -> Deci
         raise ConfigurationError(
             f"sink {name} is in the pipeline file",
             next_step=f"take it out of the file first; then: tidemark retire sink {pipeline_name} {name} --why TEXT",
-            pipeline=pipeline_name,
             sink=name,
         )
     with nobody_at_work(database, pipeline_name, why) as open_attempts:
         known = {sink.name: sink for sink in database.sinks.known(pipeline_name)}
-        sink = _standing(context, known, name)
+        sink = _standing(known, name)
         published = database.publications.in_sink(pipeline_name, name)
         alone = [manifest_id for manifest_id, is_alone in published.items() if is_alone]
         lines = [
@@ -97,9 +96,7 @@ def sink_of_file(context: Context, name: str, next_step: str) -> Sink:
         if sink.name == name:
             return sink
     raise NotFound(
-        f"the pipeline file has no sink {name}; it has: {', '.join(context.sink_names())}",
-        next_step=next_step,
-        pipeline=context.pipeline_name,
+        f"the pipeline file has no sink {name}; it has: {', '.join(context.sink_names())}", next_step=next_step
     )
 
 
@@ -118,32 +115,29 @@ def nobody_at_work(database: ManifestDatabase, pipeline_name: str, why: str) -> 
         yield open_attempts
 
 
-def _standing(context: Context, known: dict[str, KnownSink], name: str) -> KnownSink:
+def _standing(known: dict[str, KnownSink], name: str) -> KnownSink:
     standing = [sink.name for sink in known.values() if sink.is_current]
     if name not in standing:
         raise NotFound(
             f"the database knows no sink {name} of this pipeline; it knows: {', '.join(standing) or 'none'}",
             next_step="name a known one; nothing was changed",
-            pipeline=context.pipeline_name,
         )
     return known[name]
 
 
-def _refuse_renaming(context: Context, known: dict[str, KnownSink], sink: Sink, old: str) -> None:
-    before = _standing(context, known, old)
+def _refuse_renaming(known: dict[str, KnownSink], sink: Sink, old: str) -> None:
+    before = _standing(known, old)
     if sink.name in known:
         retired = " and retired: a name is never used twice" if known[sink.name].retired_at else ""
         raise ConfigurationError(
             f"sink {sink.name} is known already{retired}",
             next_step=f"give sink {old} a name that is new; nothing was changed",
-            pipeline=context.pipeline_name,
             sink=sink.name,
         )
     if before.target != sink.target:
         raise ConfigurationError(
             f"sink {old} writes to {before.target}, and the pipeline file has {sink.target} for {sink.name}",
             next_step=f"only the name may change: set the target of {sink.name} to that of {old}; nothing was changed",
-            pipeline=context.pipeline_name,
             sink=sink.name,
         )
 
