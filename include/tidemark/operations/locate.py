@@ -96,18 +96,16 @@ def _chain_offset(
     else:
         standing, message = RecordStatus.LOST, "retention took it before it was read"
         message += ", and its range is archived" if archived else ""
-    if manifest is not None and manifest.archived is not None:
-        message = f"{message}; manifest {manifest.id} is {manifest.archived}"
+    covering = None
+    if manifest is not None:
+        covering = CoveringManifest(
+            manifest.id, manifest.state, manifest.attempt, manifest.run_key, manifest.alive, manifest.reason
+        )
+        if manifest.archived is not None:
+            message = f"{message}; manifest {manifest.id} is {manifest.archived}"
     span = None if start is None or end is None else Span(start, end)
-    covering = None if manifest is None else _covering(manifest)
     return ChainOffset(
         row["pipeline"], at, offset, row["generation"], row["retired"], standing, message, span, covering, held
-    )
-
-
-def _covering(manifest: Manifest) -> CoveringManifest:
-    return CoveringManifest(
-        manifest.id, manifest.state, manifest.attempt, manifest.run_key, manifest.alive, manifest.reason
     )
 
 
@@ -151,8 +149,12 @@ def _in_sinks(
             continue
         receipt = database.attempts.receipt(manifest.id, publication.attempt)
         assert receipt is not None, "a publication has a receipt"
+        gap = _gap(receipt, at, offset)
+        if gap is not None:
+            located.append(Located(publication.sink, publication.attempt, RecordStatus.NO_RECORD, gap))
+            continue
         try:
-            located.append(_in_sink(manifest, publication, receipt, sink, at, offset))
+            located.append(sink.output.locate(manifest, publication, receipt, at, offset))
         except TidemarkError as error:
             located.append(_unread(publication, error.what))
     return located
@@ -160,20 +162,6 @@ def _in_sinks(
 
 def _unread(publication: Publication, why: str) -> Located:
     return Located(publication.sink, publication.attempt, RecordStatus.UNREAD, f"not looked at: {why}")
-
-
-def _in_sink(
-    manifest: Manifest,
-    publication: Publication,
-    receipt: Receipt,
-    sink: Sink,
-    at: TopicPartition,
-    offset: int,
-) -> Located:
-    gap = _gap(receipt, at, offset)
-    if gap is not None:
-        return Located(publication.sink, publication.attempt, RecordStatus.NO_RECORD, gap)
-    return sink.output.locate(manifest, publication, receipt, at, offset)
 
 
 def _gap(receipt: Receipt, at: TopicPartition, offset: int) -> str | None:

@@ -5,7 +5,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
 from enum import StrEnum
-from typing import Protocol
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, TidemarkError
@@ -17,6 +16,7 @@ from tidemark.model import event_hours
 from tidemark.model.manifest import Counts, Manifest, ManifestState, count_of, listed
 from tidemark.model.offsets import Range
 from tidemark.model.problem import Problem
+from tidemark.operations.lag import Lag
 from tidemark.operations.lags import Answer
 from tidemark.pipeline.deployed import Deployed
 from tidemark.pipeline.schedule import Schedule
@@ -27,22 +27,6 @@ START = timedelta(minutes=10)  # that a planned manifest may wait for its first 
 LONGEST_PLAN = timedelta(minutes=10)  # half of it may go by until its cut has come
 RUN = timedelta(minutes=15)  # that a run may take, however short the interval of its schedule is
 MOST_DEAD = 0.5  # the share of the records of each that may be dead letters
-
-
-class Retained(Protocol):
-    """A partition whose offsets below ``log_start`` are gone; those below ``planned`` have manifests. ``changed``: how
-    its log is not the one that was planned."""
-
-    @property
-    def topic(self) -> str: ...
-    @property
-    def partition(self) -> int: ...
-    @property
-    def log_start(self) -> int: ...
-    @property
-    def planned(self) -> int: ...
-    @property
-    def changed(self) -> str: ...
 
 
 class State(StrEnum):
@@ -466,7 +450,7 @@ def _of_source(
     return problems
 
 
-def _of_losses(pipeline: Pipeline, parts: Sequence[Retained]) -> list[PipelineProblem]:
+def _of_losses(pipeline: Pipeline, parts: Sequence[Lag]) -> list[PipelineProblem]:
     if pipeline.source.on_data_loss is OnDataLoss.RECORD:  # the next plan gives them up by itself
         return []
     return [
@@ -483,9 +467,7 @@ def _of_losses(pipeline: Pipeline, parts: Sequence[Retained]) -> list[PipelinePr
     ]
 
 
-def _of_changes(
-    pipeline: Pipeline, parts: Sequence[Retained], refused: Collection[str | None]
-) -> list[PipelineProblem]:
+def _of_changes(pipeline: Pipeline, parts: Sequence[Lag], refused: Collection[str | None]) -> list[PipelineProblem]:
     """What the next plan refuses, before it does. A broker may tell the end of a log too early for a moment, so nothing
     is said to be cut before a plan has looked at its records."""
     return [
