@@ -238,8 +238,7 @@ def _refuse_changed_topics(pipeline_name: str, partitions: Sequence[PartitionSta
         raise TopicChanged(
             f"planning was refused before, and nobody has decided yet: {blocked[0].blocked}",
             next_step="when what changed it is known, accept it: " + acceptance_of(pipeline_name, blocked[0]),
-            topic=blocked[0].at.topic,
-            partition=blocked[0].at.partition,
+            **blocked[0].at.context,
         )
     ids = {state.at.topic: state.at.topic_id for state in partitions}
     seen = {state.at for state in partitions}
@@ -257,8 +256,7 @@ def _refuse_changed_topics(pipeline_name: str, partitions: Sequence[PartitionSta
             what,
             next_step="nothing was planned; if this change is intended: "
             + acceptance(pipeline_name, chain.at.topic, cut=None),
-            topic=chain.at.topic,
-            partition=chain.at.partition,
+            **chain.at.context,
             end=chain.end,
         )
         raise Refused(cause, [Refusal(other.id, what) for other in chains if other.at.topic == chain.at.topic])
@@ -278,8 +276,7 @@ def _refuse_truncated(pipeline_name: str, state: PartitionState, chain: Chain) -
         what,
         next_step="nothing was planned; find out what changed the log (an unclean leader election, a restored disk), "
         "then: " + acceptance(pipeline_name, chain.at.topic, cut=chain.at.partition),
-        topic=state.at.topic,
-        partition=state.at.partition,
+        **state.at.context,
         log_end=state.log_end,
         chain_end=chain.end,
         generation_end=generation_end,
@@ -314,8 +311,7 @@ def _refuse_unreached_start(state: PartitionState) -> None:
         f"starting_offsets points to offset {state.start_offset} of {state.at.name}, past the last stable offset "
         f"{state.last_stable} (it ends at {state.log_end})",
         next_step=f"nothing was planned; {why}",
-        topic=state.at.topic,
-        partition=state.at.partition,
+        **state.at.context,
     )
 
 
@@ -330,8 +326,7 @@ def _loss(
     return DataLost(
         f"retention took offsets [{covered}, {state.log_start}) of {state.at.name} before they were read",
         next_step=f"nothing was planned; to continue without them: {remedy}; and give the topic a longer retention",
-        topic=state.at.topic,
-        partition=state.at.partition,
+        **state.at.context,
         lost_start=covered,
         lost_end=state.log_start,
     )

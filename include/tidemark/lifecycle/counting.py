@@ -38,12 +38,7 @@ def check_dead_letters(pipeline: Pipeline, manifest: Manifest, receipt: Receipt)
 
 
 def _check_range(pipeline: Pipeline, source: Source, manifest: Manifest, covered: Range, count: PartitionCount) -> None:
-    where: dict[str, object] = {
-        "manifest": manifest.id,
-        "topic": covered.at.topic,
-        "partition": covered.at.partition,
-        "offsets": f"[{covered.start},{covered.end})",
-    }
+    where = {"manifest": manifest.id, **covered.context}
     inside = count.first is None or (count.first >= covered.start and (count.last or 0) < covered.end)
     if not inside or count.distinct != count.read:
         raise Blocked(

@@ -111,8 +111,7 @@ def _refuse_archived(context: Context, logs: Logs, parts: Sequence[tuple[int, in
                 f"offsets [{start}, {min(stop, ends[chain_id])}) of {at.name} are archived, and cannot be replayed",
                 next_step=f"nothing is replayed; name a later time, from which on {at.name} is at {ends[chain_id]} or "
                 f"later; which manifest has an offset: tidemark where {at.topic} {at.partition} {start}",
-                topic=at.topic,
-                partition=at.partition,
+                **at.context,
             )
 
 
@@ -169,8 +168,7 @@ def _lost(
         f"retention took offsets {offsets}: manifests {', '.join(map(str, damaged))} were made from them and cannot be "
         "replayed",
         next_step="nothing is replayed, and what is published stays; bring the records back" + _or_only(context, whole),
-        topic=taken[0][0].topic,
-        partition=taken[0][0].partition,
+        **taken[0][0].context,
     )
 
 

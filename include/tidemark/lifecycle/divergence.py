@@ -108,8 +108,7 @@ def first_difference_now(context: Context, chain: Chain) -> int | None:
         raise Unavailable(
             f"the last published record of {chain.at.name} could not be read, so where the log differs is not known",
             next_step="nothing was decided; decide again",
-            topic=chain.at.topic,
-            partition=chain.at.partition,
+            **chain.at.context,
         )
     [state] = logs.states
     return state.diverged
@@ -284,9 +283,7 @@ class Search:
             raise Unavailable(
                 f"{log.at.name} was truncated, and offset {offset} could not be read to find out where",
                 next_step="nothing was planned; plan again",
-                pipeline=self._source.pipeline_name,
-                topic=log.at.topic,
-                partition=log.at.partition,
+                **log.at.context,
             )
         return answers[log.at, offset]
 
@@ -328,8 +325,7 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shr
             f"the log was truncated: {what}",
             next_step=f"nothing of this attempt is published; {next_step}",
             manifest=manifest.id,
-            topic=at.topic,
-            partition=at.partition,
+            **at.context,
         )
     records = {(at.topic, at.partition): answers.get((at, last.offset)) for at, last in own}
     epochs = {place: record.leader_epoch for place, record in records.items() if record is not None}

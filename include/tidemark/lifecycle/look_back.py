@@ -90,7 +90,5 @@ def _error(
         what,
         next_step=next_step,
         manifest=manifest.id,
-        topic=covered.at.topic,
-        partition=covered.at.partition,
-        offsets=f"[{covered.start},{covered.end})",
+        **covered.context,
     )

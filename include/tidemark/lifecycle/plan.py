@@ -305,8 +305,7 @@ def _refuse_before_logs(context: Context, planned: Plan, chains: Sequence[Chain]
         raise PlanRefused(
             f"the backfill ends before offset {begin[before[0]]}, where this pipeline's chain begins",
             next_step=f"to read older records: tidemark extend-back {context.pipeline_name} --why TEXT",
-            topic=before[0].topic,
-            partition=before[0].partition,
+            **before[0].context,
         )
 
 

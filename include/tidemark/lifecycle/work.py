@@ -7,6 +7,7 @@ of a process have: a session lock, a fence, receipts. Only Spark is shared.
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from threading import Event, Lock, Thread
 from typing import Protocol
 
@@ -65,7 +66,7 @@ def work_through(
     When it is one sink of several that is down, the others still get all of it. Returns what it left out, since an
     attempt has begun at it after they were listed.
     """
-    work = _Work(manifests, stage, progress, replay=replay, take_over=take_over, allowed=allowed)
+    work = _Work(manifests, stage, progress, replay, take_over, allowed)
     at_once = min(context.pipeline.spark.parallel_slices, len(manifests))
     if at_once > 1:
         _at_once(context, at_once, work)
@@ -76,30 +77,24 @@ def work_through(
     return work.left_out
 
 
+@dataclass
 class _Work:
     """What is to be done, and what came of it. ``through`` may run in several threads, each with its own context."""
 
-    def __init__(
-        self,
-        manifests: Sequence[Manifest],
-        stage: SharedStage,
-        progress: Progress,
-        *,
-        replay: bool,
-        take_over: bool,
-        allowed: Allowed,
-    ) -> None:
-        self.stage = stage
-        self.errors: list[TidemarkError] = []
-        self.defects: list[BaseException] = []  # of threads: errors that are none of ours
-        self.left_out: list[Manifest] = []
-        self._of = len(manifests)
-        self._waiting = list(enumerate(manifests, 1))
-        self.span = sum(covered.span for manifest in manifests for covered in manifest.ranges)
-        self._progress = progress
-        self._replay, self._take_over, self._allowed = replay, take_over, allowed
-        self._lock = Lock()  # of what is waiting, and of the progress, which is told one thing at a time
-        self._interrupted = False
+    manifests: Sequence[Manifest]
+    stage: SharedStage
+    progress: Progress
+    replay: bool
+    take_over: bool
+    allowed: Allowed
+    errors: list[TidemarkError] = field(default_factory=list)
+    defects: list[BaseException] = field(default_factory=list)  # of threads: errors that are none of ours
+    left_out: list[Manifest] = field(default_factory=list)
+    _lock: Lock = field(default_factory=Lock)  # of what is waiting, and of the progress, told one thing at a time
+    _interrupted: bool = False
+
+    def __post_init__(self) -> None:
+        self._waiting = list(enumerate(self.manifests, 1))
 
     def interrupt(self) -> None:
         """No further manifest begins, and an attempt whose job was ended counts as interrupted."""
@@ -131,21 +126,21 @@ class _Work:
 
     def _process(self, context: Context, manifest: Manifest, number: int) -> None:
         now = context.database.manifests.get(manifest.id)
-        if now.alive and not self._take_over:
+        if now.alive and not self.take_over:
             with self._lock:
-                self._progress.left_out(now)
+                self.progress.left_out(now)
                 self.left_out.append(now)
             return
         with self._lock:
-            self._progress.begins(manifest, number, self._of)
-        outcome = process(context, manifest.id, self._staged, replay=self._replay, allowed=self._allowed)
+            self.progress.begins(manifest, number, len(self.manifests))
+        outcome = process(context, manifest.id, self._staged, replay=self.replay, allowed=self.allowed)
         with self._lock:
-            self._progress.ended(outcome)
+            self.progress.ended(outcome)
 
     def _failed(self, error: TidemarkError, *, of_one_sink: bool) -> None:
         with self._lock:
-            if self._of > 1:
-                self._progress.failed(error)
+            if len(self.manifests) > 1:
+                self.progress.failed(error)
             self.errors.append(error)
             if isinstance(error, Unavailable) and not of_one_sink:
                 self._waiting.clear()
@@ -169,7 +164,7 @@ def _at_once(context: Context, number: int, work: _Work) -> None:
             open_context(context.pipeline, opened.enter_context(context.database.reopened()), context.lookup)
             for _ in range(number)
         ]
-        work.stage.start(work.span)
+        work.stage.start(sum(covered.span for manifest in work.manifests for covered in manifest.ranges))
         # No join: Python 3.11 takes a thread for ended when Ctrl-C interrupts the join.
         ends = [Event() for _ in contexts]
         for own, ended in zip(contexts, ends, strict=True):

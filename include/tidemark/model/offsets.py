@@ -25,6 +25,11 @@ class TopicPartition:
         """Topic and partition as messages call them, such as ``flights-0``."""
         return f"{self.topic}-{self.partition}"
 
+    @property
+    def context(self) -> dict[str, object]:
+        """Topic and partition as the context of an error has them."""
+        return {"topic": self.topic, "partition": self.partition}
+
 
 @dataclass(frozen=True, order=True)
 class Range:
@@ -47,6 +52,11 @@ class Range:
     def __str__(self) -> str:
         """As messages call it, such as ``flights-0 [0, 1,000)``."""
         return f"{self.at.name} [{self.start:,}, {self.end:,})"
+
+    @property
+    def context(self) -> dict[str, object]:
+        """The partition and the offsets as the context of an error has them."""
+        return {**self.at.context, "offsets": f"[{self.start},{self.end})"}
 
     @property
     def span(self) -> int:
