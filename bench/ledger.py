@@ -37,6 +37,7 @@ from tidemark.lifecycle.plan import Tick, plan
 from tidemark.lifecycle.publish import Publisher
 from tidemark.lifecycle.select import unfinished
 from tidemark.lifecycle.work import Progress
+from tidemark.model.event_hours import HourSelection
 from tidemark.model.manifest import COUNTED, ManifestSelection, ManifestState, RunKind
 from tidemark.model.offsets import Range
 from tidemark.model.order import Order
@@ -240,7 +241,7 @@ def _of_runs(explained: Explained, pipeline: Pipeline, dsn: str, manifests: int,
             "lag": lambda: lag(context),
             "status": lambda: status(database, NAME, Deployed(pipeline)),
             "complete": lambda: completeness(context, datetime.now(UTC)),
-            "hours, the newest": lambda: hours(database, NAME, timedelta(), limit=1000),
+            "hours, the newest": lambda: hours(database, NAME, timedelta(), HourSelection(limit=1000)),
             "where": lambda: locate(
                 database,
                 NAME,

@@ -27,6 +27,7 @@ from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.renamed import refuse_renamed
 from tidemark.lifecycle.select import replayable
 from tidemark.lifecycle.work import Progress, refuse_left_out, work_through
+from tidemark.model.event_hours import HourSelection
 from tidemark.model.manifest import ALL_MANIFESTS, ManifestSelection, ManifestState
 from tidemark.model.problem import Problem
 from tidemark.moments import with_zone
@@ -296,7 +297,7 @@ def hours(
     environment = _environment(dsn, pipelines)
     lateness = find(environment.pipelines, pipeline_name).event_time.allowed_lateness
     with about(pipeline=pipeline_name), _database(environment) as database:
-        return hours_of(database, pipeline_name, lateness, incomplete=incomplete)
+        return hours_of(database, pipeline_name, lateness, HourSelection(incomplete))
 
 
 def lag(pipeline_name: str, *, dsn: str | None = None, pipelines: Path | str | None = None) -> list[Lag]:

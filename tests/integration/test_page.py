@@ -53,6 +53,7 @@ from tidemark.errors import TopicChanged, WorkFailed
 from tidemark.json_values import json_value
 from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.plan import Tick, plan
+from tidemark.model.event_hours import HourSelection
 from tidemark.model.manifest import ManifestState, RunKind, count_of
 from tidemark.model.order import Order
 from tidemark.operations.lag import Lag
@@ -419,7 +420,7 @@ def test_hours_of_a_page_are_the_newest_and_the_open_ones_and_json_has_them_in_p
 
     def asked(newest: int | None, *, incomplete: bool = False) -> list[int]:
         with ManifestDatabase(world.dsn, "a test") as database:
-            rows = database.hours.find("demo", newest=newest, incomplete=incomplete, limit=newest and 2 * newest)
+            rows = database.hours.find("demo", HourSelection(incomplete, newest, limit=newest and 2 * newest))
         return [(row["hour"] - datetime(2020, 1, 1, tzinfo=UTC)) // timedelta(hours=1) for row in rows]
 
     assert asked(None) == list(range(100))

@@ -13,6 +13,7 @@ from tidemark.cli.opened import connections_of, database_of, opened
 from tidemark.cli.options import TIMES, Commands, common_options, pipeline_argument
 from tidemark.environment import Environment
 from tidemark.lifecycle.known_sinks import not_in_file
+from tidemark.model.event_hours import HourSelection
 from tidemark.model.manifest import ALL_MANIFESTS, COUNTED, ManifestSelection, ManifestState, counted
 from tidemark.moments import with_zone
 from tidemark.operations.audit import audit as find_differences
@@ -227,7 +228,7 @@ def hours(environment: Environment, pipeline_name: str, incomplete: bool, as_jso
     """
     lateness = find(environment.pipelines, pipeline_name).event_time.allowed_lateness
     with database_of(environment) as database:
-        output.hours(hours_of(database, pipeline_name, lateness, incomplete=incomplete), as_json)
+        output.hours(hours_of(database, pipeline_name, lateness, HourSelection(incomplete)), as_json)
 
 
 @commands.command()
@@ -251,25 +252,23 @@ def audit(
     output that no manifest has, nor into the archive. TIME is UTC without a zone.
     """
     part = ManifestSelection(since=since, until=until)
-    if part != ALL_MANIFESTS:
-        if deep:
-            raise click.UsageError("--deep reads all rows of the pipeline: leave out --since and --until")
-        with opened(command.obj, pipeline_name) as context:
-            manifests, differences = audit_between(context, part)
-            archived = context.database.archives.count_manifests(pipeline_name)
-        output.audited(differences, as_json, manifests, ())
-        if archived:
-            log.note(f"{archived:,} archived manifests are compared without --since and --until only")
-        command.exit(1 if differences else 0)
+    if deep and part != ALL_MANIFESTS:
+        raise click.UsageError("--deep reads all rows of the pipeline: leave out --since and --until")
     with opened(command.obj, pipeline_name) as context:
-        differences = find_differences(context, deep=deep)
-        for text in not_in_file(context.pipeline, context.database):
-            log.note(text)
-        for sink in context.sink_names():
-            output.never_filled(sink, context.database.archives.lacking(pipeline_name, sink)["manifests"])
-        manifests = context.database.manifests.find(pipeline_name, archived=True)
-        archives = context.database.archives.of_pipeline(pipeline_name)
-        output.audited(differences, as_json, manifests, archives)
+        archives = context.database.archives
+        if part != ALL_MANIFESTS:
+            manifests, differences = audit_between(context, part)
+            output.audited(differences, as_json, manifests, ())
+            if archived := archives.count_manifests(pipeline_name):
+                log.note(f"{archived:,} archived manifests are compared without --since and --until only")
+        else:
+            differences = find_differences(context, deep=deep)
+            for text in not_in_file(context.pipeline, context.database):
+                log.note(text)
+            for sink in context.sink_names():
+                output.never_filled(sink, archives.lacking(pipeline_name, sink)["manifests"])
+            manifests = context.database.manifests.find(pipeline_name, archived=True)
+            output.audited(differences, as_json, manifests, archives.of_pipeline(pipeline_name))
     command.exit(1 if differences else 0)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from tidemark.database.statements import Part, Row
+from tidemark.model.event_hours import ALL_HOURS, HourSelection
 from tidemark.model.manifest import WithoutRows
 
 
@@ -36,23 +37,10 @@ class Hours(Part):
         row = self._sql.row("closable_since", pipeline_name=pipeline_name, **values)
         return None if row is None else row["since"]
 
-    def find(
-        self,
-        pipeline_name: str,
-        *,
-        incomplete: bool = False,
-        newest: int | None = None,
-        before: datetime | None = None,
-        limit: int | None = None,
-    ) -> list[Row]:
+    def find(self, pipeline_name: str, selection: HourSelection = ALL_HOURS) -> list[Row]:
         """hour, revision, rows, late, complete_at, manifests (ids), rows of the archived ones, and the sinks in which a
-        person has given up output of the manifests; oldest first.
-
-        With ``newest`` only that many of the newest, and those that are open. With ``limit`` at most so many, the last
-        ones ``before`` a time.
-        """
-        values = {"incomplete": incomplete, "newest": newest, "before": before, "limit": limit}
-        return self._sql.rows("hours", pipeline_name=pipeline_name, **values)
+        person has given up output of the manifests; oldest first."""
+        return self._sql.rows("hours", pipeline_name=pipeline_name, **vars(selection))
 
     def since(self, pipeline_name: str, since: datetime) -> list[Row]:
         """hour, revision, complete, told of each hour from ``since`` on."""

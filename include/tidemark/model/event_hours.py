@@ -20,6 +20,20 @@ class HourState:
     told: int
 
 
+@dataclass(frozen=True)
+class HourSelection:
+    """Which hours a list has: with ``newest`` only that many of the newest, and those that are open; with ``limit`` at
+    most so many, the last ones ``before`` a time."""
+
+    incomplete: bool = False
+    newest: int | None = None
+    before: datetime | None = None
+    limit: int | None = None
+
+
+ALL_HOURS = HourSelection()
+
+
 def due(start: datetime, lateness: timedelta) -> datetime:
     """The earliest cut with which an hour is complete."""
     return start + HOUR + lateness

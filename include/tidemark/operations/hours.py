@@ -8,7 +8,7 @@ from typing import Any
 from tidemark.database.client import ManifestDatabase
 from tidemark.json_values import in_json
 from tidemark.lifecycle.hours import without_rows_of
-from tidemark.model.event_hours import due
+from tidemark.model.event_hours import HourSelection, due
 from tidemark.model.manifest import WithoutRows
 
 MOST_NAMED = 10  # manifests in one text
@@ -53,22 +53,9 @@ class Hour:
         return " with dead letters" if self.without_rows.dead_lettered else ""
 
 
-def hours(
-    database: ManifestDatabase,
-    pipeline_name: str,
-    lateness: timedelta,
-    *,
-    incomplete: bool = False,
-    newest: int | None = None,
-    before: datetime | None = None,
-    limit: int | None = None,
-) -> list[Hour]:
-    """The hours, oldest first; ``lateness`` is what the pipeline file allows. Asks the manifest database only.
-
-    With ``newest`` only that many of the newest, and those that are open. With ``limit`` at most so many, the last ones
-    ``before`` a time.
-    """
-    rows = database.hours.find(pipeline_name, incomplete=incomplete, newest=newest, before=before, limit=limit)
+def hours(database: ManifestDatabase, pipeline_name: str, lateness: timedelta, selection: HourSelection) -> list[Hour]:
+    """The hours, oldest first; ``lateness`` is what the pipeline file allows. Asks the manifest database only."""
+    rows = database.hours.find(pipeline_name, selection)
     waiting = _Waiting(database, pipeline_name, lateness) if any(row["complete_at"] is None for row in rows) else None
     counts = without_rows_of(database, pipeline_name, [row["hour"] for row in rows], lateness)
     return [

@@ -97,10 +97,10 @@ def parse(file: Path, text: str, named: dict[str, str], env: Mapping[str, str]) 
     return pipeline
 
 
-def load_or_error(path: Path, env: Mapping[str, str] = os.environ) -> Pipeline | InvalidPipelines:
+def load_or_error(path: Path) -> Pipeline | InvalidPipelines:
     """Like ``load``, but returns the error."""
     try:
-        return load(path, env)
+        return load(path)
     except InvalidPipelines as invalid:
         return invalid
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from datetime import datetime
 from typing import Any
 
 from tidemark.airflow.doctor import stored
@@ -11,6 +10,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
+from tidemark.model.event_hours import HourSelection
 from tidemark.model.manifest import Manifest
 from tidemark.operations.audit import Compared, compared_and_kept
 from tidemark.operations.dead_letters import DeadLetters, DeadLetterSelection, dead_letters
@@ -91,18 +91,8 @@ def lacking(database: ManifestDatabase, name: str) -> dict[str, int]:
     return {sink.name: database.publications.count_lacking(name, sink.name) for sink in sinks}
 
 
-def hours_of(
-    database: ManifestDatabase,
-    name: str,
-    *,
-    limit: int,
-    incomplete: bool = False,
-    newest: int | None = None,
-    before: datetime | None = None,
-) -> list[Hour]:
-    """At most ``limit`` hours, oldest first."""
-    lateness = settings_of(name).event_time.allowed_lateness
-    return hours(database, name, lateness, incomplete=incomplete, newest=newest, before=before, limit=limit)
+def hours_of(database: ManifestDatabase, name: str, selection: HourSelection) -> list[Hour]:
+    return hours(database, name, settings_of(name).event_time.allowed_lateness, selection)
 
 
 def letters_of(database: ManifestDatabase, name: str, manifest_id: int | None, limit: int) -> DeadLetters:

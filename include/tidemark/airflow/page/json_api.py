@@ -21,6 +21,7 @@ from tidemark.airflow.page.access import (
     UnplannedPipelines,
 )
 from tidemark.json_values import json_value
+from tidemark.model.event_hours import HourSelection
 from tidemark.model.manifest import ManifestSelection, ManifestState
 from tidemark.moments import in_utc
 from tidemark.operations.timeline import Step
@@ -128,7 +129,7 @@ def hours(
 ) -> Response:
     """The newest event hours, oldest first; for those before them give the first one as ``before``. Needs the pipeline
     file."""
-    return answer(content.hours_of(database, name, incomplete=incomplete, before=before, limit=limit))
+    return answer(content.hours_of(database, name, HourSelection(incomplete, before=before, limit=limit)))
 
 
 @router.get("/pipelines/{dag_id}/dead-letters", dependencies=[MAY_READ])

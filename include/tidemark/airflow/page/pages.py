@@ -47,6 +47,7 @@ from tidemark.airflow.page.plan_tasks import dag_of
 from tidemark.airflow.page.render import page
 from tidemark.airflow.page.timeline import drawn
 from tidemark.errors import DataLost, TidemarkError
+from tidemark.model.event_hours import HourSelection
 from tidemark.model.manifest import COUNTED, ManifestSelection, ManifestState
 from tidemark.operations.hours import Hour
 from tidemark.operations.status import State
@@ -198,7 +199,7 @@ def pipeline(
 def _hours(database: Database, name: str) -> tuple[list[Hour], str | None]:
     """The open hours and the newest ones, newest first; or why they are not known."""
     try:
-        return content.hours_of(database, name, newest=HOURS, limit=2 * HOURS)[::-1], None
+        return content.hours_of(database, name, HourSelection(newest=HOURS, limit=2 * HOURS))[::-1], None
     except TidemarkError as error:
         return [], error.what
 
