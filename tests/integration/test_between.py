@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from tests.worlds.records_of_hours import last_hour, produce_hours
 from tests.worlds.world import World
-from tidemark.lifecycle.plan import manifests_between
+from tidemark.lifecycle.covering import manifests_between
 
 HOUR = timedelta(hours=1)
 

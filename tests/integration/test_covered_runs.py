@@ -17,7 +17,8 @@ from tidemark.errors import DataLost, TopicChanged, WorkFailed
 from tidemark.lifecycle import attempt
 from tidemark.lifecycle.close import close
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.plan import PlannedRun, Tick, manifests_between, plan
+from tidemark.lifecycle.covering import manifests_between
+from tidemark.lifecycle.plan import PlannedRun, Tick, plan
 from tidemark.model.manifest import RunKind
 from tidemark.operations.complete import Completeness, completeness
 from tidemark.operations.decisions import accept_truncation

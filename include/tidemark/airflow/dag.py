@@ -34,10 +34,11 @@ from tidemark.errors import ConfigurationError, NotPublished, TidemarkError, Wor
 from tidemark.lifecycle import events
 from tidemark.lifecycle.close import published_sums, ranges_of_hours, require_run_done
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.covering import manifests_between
 from tidemark.lifecycle.failed_tasks import Task, begun, watched
 from tidemark.lifecycle.hours import close_hours, hours_to_tell
 from tidemark.lifecycle.older import HeldElsewhere, older_unfinished, to_take_along, unfinished_lines
-from tidemark.lifecycle.plan import PlannedRun, Tick, covered, manifests_between, nothing_new
+from tidemark.lifecycle.plan import PlannedRun, Tick, covered, nothing_new
 from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.select import refuse_at_work
 from tidemark.lifecycle.turns import in_turn

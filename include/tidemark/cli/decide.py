@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
 
 import click
@@ -45,7 +45,9 @@ def _with_why(words: str) -> Callable[[Command], click.Command]:
     return made
 
 
-def _deciding(words: str, decision_name: str | None = None) -> Callable[[Callable[..., Decision]], click.Command]:
+def _deciding(
+    words: str, decision_name: str | None = None, *, renaming: Renaming | None = None
+) -> Callable[[Callable[..., Decision]], click.Command]:
     """A command of these words that decides by calling a function with the pipeline's context, ``why``, ``dry_run`` and
     its own options. ``decision_name``: as the history has it, if not by its words."""
     name = decision_name or words.replace(" ", "-")
@@ -53,24 +55,12 @@ def _deciding(words: str, decision_name: str | None = None) -> Callable[[Callabl
     def made(decide: Callable[..., Decision]) -> click.Command:
         @wraps(decide)
         def command(environment: Environment, pipeline_name: str, as_json: bool, **options: Any) -> None:
-            _decide(name, environment, pipeline_name, as_json, partial(decide, **options))
+            with opened(environment, pipeline_name, renaming=renaming) as context:
+                _show(name, decide(context, **options), pipeline_name, as_json)
 
         return _with_why(words)(command)
 
     return made
-
-
-def _decide(
-    decision_name: str,
-    environment: Environment,
-    pipeline_name: str,
-    as_json: bool,
-    decide: Callable[[Context], Decision],
-    *,
-    renaming: Renaming | None = None,
-) -> None:
-    with opened(environment, pipeline_name, renaming=renaming) as context:
-        _show(decision_name, decide(context), pipeline_name, as_json)
 
 
 def _show(decision_name: str, decision: Decision, pipeline_name: str, as_json: bool) -> None:
@@ -191,35 +181,20 @@ def rename(environment: Environment, pipeline_name: str, why: str, dry_run: bool
     commands are refused until it is repeated. The old name is given to no other pipeline.
     """
     refuse_files(pipeline_name, files_of(environment.pipelines, pipeline_name))
-    _decide(
-        "rename",
-        environment,
-        new,
-        as_json,
-        lambda context: rename_pipeline(context, pipeline_name, why, dry_run=dry_run),
-        renaming=Renaming.PIPELINE,
-    )
+    with opened(environment, new, renaming=Renaming.PIPELINE) as context:
+        _show("rename", rename_pipeline(context, pipeline_name, why, dry_run=dry_run), new, as_json)
 
 
-@_with_why("rename sink")
+@_deciding("rename sink", renaming=Renaming.SINK)
 @click.argument("old")
 @click.argument("new")
-def rename_sink(
-    environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, old: str, new: str
-) -> None:
+def rename_sink(context: Context, *, why: str, dry_run: bool, old: str, new: str) -> Decision:
     """Go on with a sink under its new name.
 
     First write the new NAME into the pipeline file; the target stays the same. When it dies or the target does not
     answer, other commands are refused until it is repeated.
     """
-    _decide(
-        "rename-sink",
-        environment,
-        pipeline_name,
-        as_json,
-        lambda context: sinks.rename_sink(context, old, new, why, dry_run=dry_run),
-        renaming=Renaming.SINK,
-    )
+    return sinks.rename_sink(context, old, new, why, dry_run=dry_run)
 
 
 @_deciding("retire sink")

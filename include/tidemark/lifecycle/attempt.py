@@ -35,7 +35,7 @@ from tidemark.lifecycle.preflight import (
     refuse_other_name,
 )
 from tidemark.lifecycle.progress import report_progress
-from tidemark.lifecycle.publish import Ending, Outcome, Publisher, published_counts
+from tidemark.lifecycle.publish import Ending, Outcome, Publisher
 from tidemark.lifecycle.select import own_manifest, refuse_archived
 from tidemark.lifecycle.turns import refuse_before_turn
 from tidemark.model.manifest import AttemptState, Counts, Manifest, ManifestState
@@ -60,7 +60,7 @@ def process(
     """
     manifest = own_manifest(context, manifest_id)
     if manifest.state is ManifestState.DONE and not replay and not context.sinks_to_finish(manifest):
-        done = Outcome(manifest_id, manifest.attempt, Ending.ALREADY_DONE, published_counts(manifest))
+        done = Outcome(manifest_id, manifest.attempt, Ending.ALREADY_DONE, manifest.published_counts)
         return done.noting(report_progress(context))
     refuse_archived([manifest])
     if manifest.retired:
@@ -174,7 +174,7 @@ def reading_again(manifest: Manifest) -> Iterator[None]:
 
 def refuse_shrunk(manifest: Manifest, receipt: Receipt) -> None:
     """Raise ``Blocked`` when a replay read fewer records than are published."""
-    before = published_counts(manifest).read
+    before = manifest.published_counts.read
     now = sum(count.read for count in receipt.partitions)
     if manifest.publications and now < before:
         raise Blocked(

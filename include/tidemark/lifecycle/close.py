@@ -21,7 +21,7 @@ from tidemark.lifecycle.older import (
 )
 from tidemark.lifecycle.preflight import recent_manifests
 from tidemark.lifecycle.progress import report_progress
-from tidemark.lifecycle.publish import Publisher, published_counts
+from tidemark.lifecycle.publish import Publisher
 from tidemark.model.manifest import Counts, Manifest, ManifestState
 from tidemark.model.receipt import sum_of_hours
 from tidemark.pipeline.settings import Unfinished
@@ -89,7 +89,7 @@ def published_sums(context: Context, manifests: Sequence[Manifest]) -> tuple[Cou
     published = [(manifest.id, shown.attempt) for manifest in manifests for shown in manifest.publications[:1]]
     receipts = [context.database.attempts.receipt(manifest_id, attempt) for manifest_id, attempt in published]
     hours = sum_of_hours(receipt.hours for receipt in receipts if receipt)
-    return sum((published_counts(manifest) for manifest in manifests), Counts()), hours
+    return sum((manifest.published_counts for manifest in manifests), Counts()), hours
 
 
 def ranges_of_hours(hours: Iterable[datetime]) -> list[list[str]]:

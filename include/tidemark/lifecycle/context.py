@@ -11,6 +11,7 @@ from tidemark.lifecycle.known_sinks import refuse_unlike
 from tidemark.lifecycle.renamed import refuse_renamed
 from tidemark.model.manifest import Manifest, ManifestState
 from tidemark.pipeline.settings import Pipeline
+from tidemark.planner import Chain
 from tidemark.sinks.base import Sink
 from tidemark.sinks.registry import open_sink
 from tidemark.sources.base import Source
@@ -48,6 +49,11 @@ class Context:
             if sink.name not in manifest.given_up
             and (published[sink.name].behind if sink.name in published else not done)
         ]
+
+    def chains(self) -> list[Chain]:
+        """The chains of the topics that the pipeline file selects; the chain of another topic stays as it is."""
+        chains = self.database.chains.of_pipeline(self.pipeline_name)
+        return [chain for chain in chains if self.pipeline.source.reads(chain.at.topic)]
 
     def sink_names(self, sinks: Sequence[Sink] | None = None) -> list[str]:
         return [sink.name for sink in (self.sinks if sinks is None else sinks)]

@@ -76,13 +76,14 @@ def covering_manifests(
     return sorted({*unpublished, *holding})
 
 
-def manifests_between(context: Context, chains: Sequence[Chain], start: datetime, end: datetime) -> list[int]:
+def manifests_between(context: Context, start: datetime, end: datetime) -> list[int]:
     """The manifests that hold the offsets between two times, [start, end), as the source translates them.
 
     Raises ``DataLost`` when retention took offsets of them, ``IllegalTransition`` when some are archived, and
     ``TopicChanged`` when the log was cut since some were made: the rest would not be the interval.
     """
-    database, places = context.database, [chain.at for chain in chains]
+    database, chains = context.database, context.chains()
+    places = [chain.at for chain in chains]
     first, last = (context.source.offsets_at(places, moment) for moment in (start, end))
     logs = generations_of(database, chains)
     parts = []

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tidemark.model.receipt import PartitionCount, Receipt, StoredReceipt
+from tidemark.model.receipt import Receipt, StoredReceipt
 
 
 def note_of(receipt: Receipt, fingerprint: str, stored: Sequence[StoredReceipt]) -> str | None:
@@ -22,11 +22,10 @@ def note_of(receipt: Receipt, fingerprint: str, stored: Sequence[StoredReceipt])
 
 def _read(receipt: Receipt) -> list[tuple[object, ...]]:
     """What tells one input from another: the records counted, their bytes, and the last one of each partition."""
-    return [_of(count) for count in receipt.partitions]
-
-
-def _of(count: PartitionCount) -> tuple[object, ...]:
-    return (
-        count.topic, count.partition, count.read, count.bytes, count.first, count.last, count.last_timestamp_ms,
-        count.last_digest,
-    )  # fmt: skip
+    return [
+        (
+            count.topic, count.partition, count.read, count.bytes, count.first, count.last, count.last_timestamp_ms,
+            count.last_digest,
+        )
+        for count in receipt.partitions
+    ]  # fmt: skip

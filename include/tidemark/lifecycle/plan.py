@@ -127,7 +127,7 @@ def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
     if first_plan:
         refuse_looks_renamed(pipeline, database)
     notes = [*check_for_plan(context, dry_run=dry_run), *not_in_file(pipeline, database)]
-    before_asking = _chains(context)
+    before_asking = context.chains()
     if not dry_run:
         context.source.name_topics({chain.at.topic for chain in before_asking})
     asked_at = datetime.now(UTC)
@@ -150,7 +150,7 @@ def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
             if known is not None:
                 return known
             claimed = claim_folders(context, sorted({at.topic for at in seen}), dry_run=dry_run)
-            chains = _chains(context)
+            chains = context.chains()
             if {chain.id for chain in chains} != {chain.id for chain in before_asking}:
                 raise _Overtaken
             planned = planner.plan(
@@ -203,15 +203,6 @@ def nothing_new(run: PlannedRun) -> str:
 def covered(run: PlannedRun) -> str:
     """What comes after the new manifests of a run when older ones hold a part of it."""
     return f"; covered by manifests {', '.join(map(str, run.covered_by))}" if run.covered_by else ""
-
-
-def _chains(context: Context) -> list[Chain]:
-    """The chains of the topics that the pipeline file selects; the chain of another topic stays as it is."""
-    return [
-        chain
-        for chain in context.database.chains.of_pipeline(context.pipeline_name)
-        if context.pipeline.source.reads(chain.at.topic)
-    ]
 
 
 def _known(context: Context, tick: Tick) -> PlannedRun | None:
@@ -289,14 +280,6 @@ def _open_transactions(
     )
 
 
-def manifests_between(context: Context, start: datetime, end: datetime) -> list[int]:
-    """The manifests that hold the offsets between two times, [start, end), as the source translates them.
-
-    Raises ``DataLost`` when retention took offsets of them.
-    """
-    return covering.manifests_between(context, _chains(context), start, end)
-
-
 def _refuse_before_logs(context: Context, planned: Plan, chains: Sequence[Chain]) -> None:
     """Raise ``PlanRefused`` for a backfill of a time before the pipeline began: it would succeed and do nothing."""
     begin = {at: start_of(generations) for at, generations in generations_of(context.database, chains).items()}
@@ -361,7 +344,7 @@ def _store(
     ids = {chain.at: chain.id for chain in chains}
     ids |= database.chains.insert(pipeline_name, [place for place, _ in planned.anchors])
     database.ranges.insert(RangeKind.ANCHOR, [(ids[place], None, offset, None) for place, offset in planned.anchors])
-    every = _chains(context) if planned.anchors else chains
+    every = context.chains() if planned.anchors else chains
     lost = [(ids[range_.at], range_.start, range_.end, None) for range_ in planned.lost]
     database.ranges.insert(RangeKind.LOST, lost)
     covered_by = covering.covering_manifests(context, planned, every, begin, by_time=tick.cut_at is not None)

@@ -114,7 +114,7 @@ class Publisher:
         if failures:
             raise failures[0]
         failpoint("publish.cleaned")
-        counts = published_counts(self.database.manifests.get(manifest.id))
+        counts = self.database.manifests.get(manifest.id).published_counts
         return Outcome(manifest.id, attempt, Ending.PUBLISHED if moved else Ending.UNCHANGED, counts, note)
 
     def _refuse_appending_twice(self, manifest: Manifest, receipt: Receipt, sinks: Sequence[Sink]) -> None:
@@ -370,7 +370,7 @@ class Publisher:
             self._finish(manifest.id, attempt, AttemptState.UNCHANGED)
         self.clean(manifest.id, attempt, self.context.sinks)
         done = self.database.manifests.get(manifest.id)
-        return Outcome(manifest.id, done.published_attempt or 0, Ending.RECOVERED, published_counts(done))
+        return Outcome(manifest.id, done.published_attempt or 0, Ending.RECOVERED, done.published_counts)
 
     def _fence(self, manifest_id: int, attempt: int, sink: Sink) -> None:
         if not self.database.attempts.may_put(manifest_id, attempt, sink.name):
@@ -390,8 +390,3 @@ class Publisher:
             next_step="nothing to do here: the newer attempt does the work",
             manifest=manifest_id,
         )
-
-
-def published_counts(manifest: Manifest) -> Counts:
-    """The counts of what readers see of a manifest; with several sinks those of the first."""
-    return manifest.publications[0].counts if manifest.publications else Counts()

@@ -281,6 +281,11 @@ class Manifest:
         return self.publications[0].counts if self.publications else None
 
     @property
+    def published_counts(self) -> Counts:
+        """``counts``; zeros until something is published."""
+        return self.counts or Counts()
+
+    @property
     @in_json
     def published_attempt(self) -> int | None:
         """The attempt that readers see, with several sinks the lowest of them; None before the first publication."""

@@ -8,8 +8,9 @@ the source asked where the time is.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
+from tidemark.database.chains import place_from
+from tidemark.database.statements import Row
 from tidemark.json_values import INLINE, in_json
 from tidemark.lifecycle.context import Context
 from tidemark.model.manifest import ManifestState, WithoutRows
@@ -76,7 +77,7 @@ def completeness(context: Context, until: datetime, since: datetime | None = Non
     missing = database.ranges.unpublished(pipeline_name, sinks, run_id)
     lost = database.ranges.lost(pipeline_name, run_id)
     if missing and run is not None and run["planned_up_to"] > until:
-        stops = _stops(context, [_place(row) for row in (*missing, *lost)], until)
+        stops = _stops(context, [place_from(row) for row in (*missing, *lost)], until)
         missing, lost = _before(missing, stops), _before(lost, stops)
     since = since or database.runs.planned_before(pipeline_name, until)
     [without_rows] = database.hours.without_rows(pipeline_name, [(since or BEGIN, until)]) if run else [WithoutRows()]
@@ -104,21 +105,17 @@ def _stops(context: Context, places: Sequence[TopicPartition], until: datetime) 
     return {place: answer[0] for place, answer in answers.items() if answer is not None and answer[1] <= trusted}
 
 
-def _before(parts: Sequence[Mapping[str, Any]], stops: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:
+def _before(parts: Sequence[Row], stops: Mapping[TopicPartition, int]) -> list[Row]:
     """The parts below the stops, cut off there; all of what lies above the end of its log generation: the stops are in
     the log as it is now."""
     before = []
     for row in parts:
         end, generation_end = row["end_offset"], row["generation_end"]
-        stop = stops.get(_place(row), end) if generation_end is None or end <= generation_end else end
+        stop = stops.get(place_from(row), end) if generation_end is None or end <= generation_end else end
         if row["start_offset"] < stop:
             before.append({**row, "end_offset": min(end, stop)})
     return before
 
 
-def _place(row: Mapping[str, Any]) -> TopicPartition:
-    return TopicPartition(row["topic"], row["topic_id"], row["partition"])
-
-
-def _range(row: Mapping[str, Any]) -> Range:
-    return Range(_place(row), row["start_offset"], row["end_offset"])
+def _range(row: Row) -> Range:
+    return Range(place_from(row), row["start_offset"], row["end_offset"])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidemark.database.chains import place_from
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import TidemarkError
 from tidemark.json_values import INLINE
@@ -79,7 +80,7 @@ def _chain_offset(
     database: ManifestDatabase, row: dict[str, Any], offset: int, sinks: Sinks, *, first: bool
 ) -> ChainOffset:
     """``first``: of the generations of its log."""
-    at = TopicPartition(row["topic"], row["topic_id"], row["partition"])
+    at = place_from(row)
     start, end = row["start_offset"], row["end_offset"]
     manifest: Manifest | None = None
     held: tuple[Located, ...] = ()

@@ -130,7 +130,10 @@ def notify(
             sent.append(notice)
             if not dry_run:
                 deliver(notice)
-                _keep(memory, known, notice.key, afterwards)
+                known.pop(notice.key, None)
+                if afterwards is not None:
+                    known[notice.key] = afterwards
+                _write(memory, known)
 
         problems = {notice.key: notice for status in statuses for notice in _notices(status, now)}
         known |= {key: notice for key, notice in problems.items() if key not in known}
@@ -180,14 +183,6 @@ def _only_one(memory: Path) -> Iterator[None]:
                     ) from None
             time.sleep(0.1)
         yield
-
-
-def _keep(memory: Path, known: KnownNotices, key: tuple[object, ...], notice: Notice | None) -> None:
-    """Write the file with this notice, or without it."""
-    known.pop(key, None)
-    if notice is not None:
-        known[key] = notice
-    _write(memory, known)
 
 
 def _write(memory: Path, known: KnownNotices) -> None:
