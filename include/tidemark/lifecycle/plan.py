@@ -161,16 +161,7 @@ def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
             )  # fmt: skip
             planned = replace(planned, notes=(*notes, *planned.notes, *logs.notes, *held_back))
             if dry_run:
-                return PlannedRun(
-                    tick.run_key,
-                    (),
-                    (),
-                    planned.reached,
-                    planned.notes,
-                    dry_run=True,
-                    slices=planned.slices,
-                    ends=_ends(planned.ends),
-                )
+                return _planned_run(tick, planned, dry_run=True)
             stands_for = tick.cut_at if _by_time(context, tick) else asked_at
             known_up_to = stands_for if planned.reached and planned.seen else None
             run = _store(context, tick, planned, chains, begin=begin, planned_up_to=known_up_to)
@@ -187,6 +178,15 @@ def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
         raise refused.cause from None
     failpoint("plan.after_commit")
     return run
+
+
+def _planned_run(
+    tick: Tick, planned: Plan, manifests: Sequence[int] = (), covered_by: Sequence[int] = (), *, dry_run: bool = False
+) -> PlannedRun:
+    return PlannedRun(
+        tick.run_key, tuple(manifests), tuple(covered_by), planned.reached, planned.notes, dry_run=dry_run,
+        slices=planned.slices, ends=_ends(planned.ends),
+    )  # fmt: skip
 
 
 def _ends(ends: Iterable[tuple[TopicPartition, int]]) -> tuple[End, ...]:
@@ -361,7 +361,4 @@ def _store(
     for manifest_id, ranges in zip(manifest_ids, planned.slices, strict=True):
         rows += [(ids[range_.at], range_.start, range_.end, manifest_id) for range_ in ranges]
     database.ranges.insert(RangeKind.DATA, rows)
-    return PlannedRun(
-        tick.run_key, tuple(manifest_ids), tuple(covered_by), planned.reached, planned.notes,
-        slices=planned.slices, ends=_ends(planned.ends),
-    )  # fmt: skip
+    return _planned_run(tick, planned, manifest_ids, covered_by)

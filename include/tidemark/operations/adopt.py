@@ -5,7 +5,7 @@ records that no manifest covers are planned again, and ``tidemark retry`` reads 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -38,11 +38,11 @@ class _Entry:
 
     manifest_id: int
     ranges: tuple[Range, ...]
-    receipts: dict[str, Receipt]
-    gone: dict[str, frozenset[str]]  # paths of objects that a person has given up, by sink
-    others: list[Receipt]
-    damaged: list[str]  # the sinks where not even the output of ``receipts`` is whole
-    unvouched: list[str]  # those of them with rows in place of it that came back with a rollback
+    receipts: dict[str, Receipt] = field(default_factory=dict)
+    gone: dict[str, frozenset[str]] = field(default_factory=dict)  # paths of what a person has given up, by sink
+    others: list[Receipt] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)  # the sinks where not even the output of ``receipts`` is whole
+    unvouched: list[str] = field(default_factory=list)  # those with rows in place of it that a rollback brought back
 
     @property
     def attempt(self) -> int:
@@ -154,8 +154,7 @@ def _entries(context: Context) -> tuple[list[_Entry], list[tuple[Sink, RecordNam
             if read is None:
                 continue
             newest_whole, above, is_whole = read
-            entry = entries.setdefault(manifest_id, _Entry(manifest_id, newest_whole.ranges, {}, {}, [], [], []))
-            _add(entry, sink, newest_whole)
+            entry = _added(entries, sink, manifest_id, newest_whole)
             entry.others.extend(other.receipt for other in above)
             if not is_whole:
                 entry.damaged.append(sink.name)
@@ -166,7 +165,9 @@ def _entries(context: Context) -> tuple[list[_Entry], list[tuple[Sink, RecordNam
     return [entries[manifest_id] for manifest_id in sorted(entries)], unreadable
 
 
-def _add(entry: _Entry, sink: Sink, read: "_Content") -> None:
+def _added(entries: dict[int, _Entry], sink: Sink, manifest_id: int, read: "_Content") -> _Entry:
+    """The entry of a manifest, with what a sink shows of it."""
+    entry = entries.setdefault(manifest_id, _Entry(manifest_id, read.ranges))
     if entry.ranges != read.ranges:
         raise LakeConflict(
             f"the sinks' records of manifest {entry.manifest_id} cover different offsets",
@@ -175,6 +176,7 @@ def _add(entry: _Entry, sink: Sink, read: "_Content") -> None:
         )
     entry.receipts[sink.name] = read.receipt
     entry.gone[sink.name] = read.gone
+    return entry
 
 
 def _enter_unvouched(sink: Sink, manifest_id: int, content: dict[str, Any] | None, entries: dict[int, _Entry]) -> None:
@@ -196,8 +198,7 @@ def _enter_unvouched(sink: Sink, manifest_id: int, content: dict[str, Any] | Non
     if not isinstance(attempt, int):
         raise _damaged(sink, RecordName(sink.pipeline_name, manifest_id, 1))
     read = _read(sink, RecordName(sink.pipeline_name, manifest_id, attempt), content)
-    entry = entries.setdefault(manifest_id, _Entry(manifest_id, read.ranges, {}, {}, [], [], []))
-    _add(entry, sink, read)
+    entry = _added(entries, sink, manifest_id, read)
     entry.damaged.append(sink.name)
     entry.unvouched.append(sink.name)
 
