@@ -21,7 +21,7 @@ from tidemark.json_values import json_value
 from tidemark.lifecycle.close import Closing
 from tidemark.lifecycle.known_sinks import is_not_filled
 from tidemark.lifecycle.plan import PlannedRun, nothing_new
-from tidemark.model.manifest import Archive, AttemptState, Decision, Manifest, ManifestState, Publication, count_of
+from tidemark.model.manifest import Archive, AttemptState, Decision, Manifest, ManifestState, count_of
 from tidemark.model.offsets import Range
 from tidemark.model.problem import Problem
 from tidemark.model.unknown_fields import UnknownField
@@ -270,8 +270,9 @@ def _publications(view: ManifestView) -> Table:
     for published in view.publications:
         counts = published.counts
         shown_counts = (counts.written, counts.dead_lettered, counts.superseded, counts.stale)
+        attempt = f"{published.attempt} (behind)" if published.behind else str(published.attempt)
         table.add_row(
-            published.sink, _shown_attempt(published), *(f"{count:,}" for count in shown_counts),
+            published.sink, attempt, *(f"{count:,}" for count in shown_counts),
             _time(published.published_at),
         )  # fmt: skip
     return table
@@ -283,10 +284,6 @@ def _unknown_fields(fields: Sequence[UnknownField]) -> Table:
         first = f"{field.topic}-{field.partition} offset {field.offset}"
         table.add_row(Text(field.name), f"{field.count:,}", Text(first))
     return table
-
-
-def _shown_attempt(published: Publication) -> str:
-    return f"{published.attempt} (behind)" if published.behind else str(published.attempt)
 
 
 _TOLD = ("decision", "why", "state", "dag_run", "attempt", "reason", "sink", "digest", "error", "note", "slice")

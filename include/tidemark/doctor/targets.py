@@ -31,32 +31,28 @@ def target(
     name: str, environment: Environment, pipeline: Pipeline, settings: SinkSettings, lookup: Lookup
 ) -> Iterator[Finding]:
     with about(pipeline=pipeline.name):
-        yield from _target(name, environment, pipeline, settings, lookup)
-
-
-def _target(
-    name: str, environment: Environment, pipeline: Pipeline, settings: SinkSettings, lookup: Lookup
-) -> Iterator[Finding]:
-    sink = open_sink(pipeline.name, settings, lookup)
-    yield ok(name, sink.target)
-    owner = sink.ledger.owner()
-    decode = pinned(pipeline, lookup, {}).decode
-    for finding in sink.output.rehearse(decode.record_order(), pipeline.transforms()):
-        yield replace(finding, check=name)
-    try:
-        database = ManifestDatabase(environment.database(), "doctor")
-    except TidemarkError:
-        yield warning(
-            name,
-            "its owner was not checked",
-            f"correct what the check of the manifest database reports, then: tidemark doctor {pipeline.name}",
+        sink = open_sink(pipeline.name, settings, lookup)
+        yield ok(name, sink.target)
+        owner = sink.ledger.owner()
+        decode = pinned(pipeline, lookup, {}).decode
+        for finding in sink.output.rehearse(decode.record_order(), pipeline.transforms()):
+            yield replace(finding, check=name)
+        try:
+            database = ManifestDatabase(environment.database(), "doctor")
+        except TidemarkError:
+            yield warning(
+                name,
+                "its owner was not checked",
+                f"correct what the check of the manifest database reports, then: tidemark doctor {pipeline.name}",
+            )
+            return
+        with database:
+            refuse_unlike(pipeline.model_copy(update={"sinks": (settings,)}), database.sinks.known(pipeline.name))
+            refuse_vanished(database, sink)
+            if owner is not None:
+                refuse_foreign(sink, database.id())
+                refuse_other_name(database, sink, dry_run=True)
+                refuse_went_back(database, sink)
+        yield ok(
+            name, "it belongs to this manifest database" if owner else "it has no owner yet; the first plan claims it"
         )
-        return
-    with database:
-        refuse_unlike(pipeline.model_copy(update={"sinks": (settings,)}), database.sinks.known(pipeline.name))
-        refuse_vanished(database, sink)
-        if owner is not None:
-            refuse_foreign(sink, database.id())
-            refuse_other_name(database, sink, dry_run=True)
-            refuse_went_back(database, sink)
-    yield ok(name, "it belongs to this manifest database" if owner else "it has no owner yet; the first plan claims it")

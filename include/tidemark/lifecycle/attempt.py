@@ -181,7 +181,6 @@ def refuse_shrunk(manifest: Manifest, receipt: Receipt) -> None:
             f"the replay read {now:,} records where {before:,} are published: compaction or retention took some",
             next_step="what is published stays as it is; restore the topic to replay this manifest, or let it shrink: "
             f"tidemark replay {manifest.pipeline_name} --manifest {manifest.id} --accept-shrunken --why TEXT",
-            manifest=manifest.id,
         )
 
 
@@ -265,7 +264,7 @@ class _Attempt:
         receipt = self._staged(order_of(context, manifest, self.number, sinks))
         failpoint("stage.done")
         check_equations(context.pipeline, context.source, manifest, receipt, context.sink_names(sinks))
-        check_dead_letters(context.pipeline, manifest, receipt)
+        check_dead_letters(context.pipeline, receipt)
         if not self.allowed.shrink:
             refuse_shrunk(manifest, receipt)
         with reading_again(manifest):

@@ -27,24 +27,23 @@ def check_equations(
         _check_sink(manifest, receipt, sink)
 
 
-def check_dead_letters(pipeline: Pipeline, manifest: Manifest, receipt: Receipt) -> None:
+def check_dead_letters(pipeline: Pipeline, receipt: Receipt) -> None:
     """Raise ``TooManyDeadLetters`` when more records of the manifest are dead letters than the pipeline allows."""
     read = sum(count.read for count in receipt.partitions)
     dead_lettered = sum(count.dead_lettered for count in receipt.partitions)
     allowed = DeadLetterLimit(pipeline.max_dead_letters).allowed(read)
     if allowed is not None and dead_lettered > allowed:
         what = f"{dead_lettered:,} of {read:,} records cannot be used"
-        raise too_many_dead_letters(what, pipeline.max_dead_letters, receipt.reasons, manifest=manifest.id)
+        raise too_many_dead_letters(what, pipeline.max_dead_letters, receipt.reasons)
 
 
 def _check_range(pipeline: Pipeline, source: Source, manifest: Manifest, covered: Range, count: PartitionCount) -> None:
-    where = {"manifest": manifest.id, **covered.context}
     inside = count.first is None or (count.first >= covered.start and (count.last or 0) < covered.end)
     if not inside or count.distinct != count.read:
         raise Blocked(
             f"read {count.read:,} records at {count.distinct:,} offsets from {count.first} to {count.last}",
             next_step="nothing is published; the reader returned records twice or outside the range, please report it",
-            **where,
+            **covered.context,
         )
     invisible = covered.span - count.read
     if invisible == 0:
@@ -57,15 +56,15 @@ def _check_range(pipeline: Pipeline, source: Source, manifest: Manifest, covered
                 f"{invisible:,} offsets hold no record a reader may see: {named}",
                 next_step=f"{pipeline.source.gaps_advice} under source.{pipeline.source.kind}, then: "
                 f"tidemark retry {pipeline.name} --manifest {manifest.id}",
-                **where,
+                **covered.context,
             )
         case Gaps.TRANSACTIONS | Gaps.TRACKING:
-            _check_second_read(source, covered, count, where)
+            _check_second_read(source, covered, count)
         case Gaps.COMPACTED:
             pass
 
 
-def _check_second_read(source: Source, covered: Range, count: PartitionCount, where: dict[str, object]) -> None:
+def _check_second_read(source: Source, covered: Range, count: PartitionCount) -> None:
     """Raise ``Blocked`` when a second client sees records in the gaps; with many gaps it counts the whole range."""
     if count.gap_count <= PROBED_GAPS:
         offset = source.first_record_in(covered.at, count.gaps)
@@ -78,7 +77,7 @@ def _check_second_read(source: Source, covered: Range, count: PartitionCount, wh
             f"a second read found {missed}",
             next_step="nothing is published; report it if it happens again; now: tidemark retry {pipeline} --manifest "
             "{manifest}",
-            **where,
+            **covered.context,
         )
 
 
@@ -91,6 +90,5 @@ def _check_sink(manifest: Manifest, receipt: Receipt, sink: str) -> None:
             f"{counts.dead_lettered:,} dead-lettered ({kept:,} kept) + {counts.filtered:,} filtered + "
             f"{counts.deduplicated:,} deduplicated",
             next_step="nothing is published; this is a defect of a decoder, a transform or the sink",
-            manifest=manifest.id,
             sink=sink,
         )

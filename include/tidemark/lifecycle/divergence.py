@@ -324,7 +324,6 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shr
         raise TopicChanged(
             f"the log was truncated: {what}",
             next_step=f"nothing of this attempt is published; {next_step}",
-            manifest=manifest.id,
             **at.context,
         )
     records = {(at.topic, at.partition): answers.get((at, last.offset)) for at, last in own}

@@ -37,8 +37,11 @@ def looked_back(context: Context, manifest: Manifest) -> tuple[Range, ...]:
     before = []
     for covered in manifest.ranges:
         if (covered.at, covered.start) not in first:
-            raise _error(Unavailable, manifest, covered, "the first record of a range cannot be read",
-                         f"try again: tidemark retry {context.pipeline_name} --manifest {manifest.id}")  # fmt: skip
+            raise Unavailable(
+                "the first record of a range cannot be read",
+                next_step=f"try again: tidemark retry {context.pipeline_name} --manifest {manifest.id}",
+                **covered.context,
+            )
         record = first[covered.at, covered.start]
         floor = _floor(covered, begins[covered.at], lost)
         if record is None or record.offset >= covered.end or record.timestamp_ms < 0 or floor == covered.start:
@@ -73,22 +76,10 @@ def _begin(context: Context, manifest: Manifest, covered: Range, floor: int, sin
     log_start = source.bounds([covered.at])[covered.at].log_start
     if log_start <= floor or offset > log_start:  # an older record is still there, so all from then on are
         return offset
-    raise _error(
-        DataLost, manifest, covered,
+    raise DataLost(
         f"dedupe looks back to {since:%Y-%m-%d %H:%M:%S} UTC, and retention took records of that time: offsets "
         f"[{floor}, {log_start}) are gone, and {log_start} was written {rounded_duration(first - since)} later",
-        "nothing changes: what is published stays. Let the source keep records for longer than within; for this "
-        "manifest write a shorter within, then: "
-        f"tidemark retry {context.pipeline_name} --manifest {manifest.id}",
-    )  # fmt: skip
-
-
-def _error(
-    kind: type[DataLost | Unavailable], manifest: Manifest, covered: Range, what: str, next_step: str
-) -> DataLost | Unavailable:
-    return kind(
-        what,
-        next_step=next_step,
-        manifest=manifest.id,
+        next_step="nothing changes: what is published stays. Let the source keep records for longer than within; for "
+        f"this manifest write a shorter within, then: tidemark retry {context.pipeline_name} --manifest {manifest.id}",
         **covered.context,
     )

@@ -136,7 +136,6 @@ class Publisher:
                     f"the others: tidemark replay {self.pipeline_name} --manifest {manifest.id} --append-again --why "
                     "TEXT; or give the sink another target and name, replay, and then: "
                     f"tidemark fill {self.pipeline_name} NAME --why TEXT",
-                    manifest=manifest.id,
                     sink=sink.name,
                 )
 

@@ -340,7 +340,9 @@ def _refuse_covered_twice(context: Context, unknown: Sequence[_Entry]) -> None:
             (range_, [other for other in kept if _generation_of(other) == _generation_of(range_)])
             for range_ in entry.ranges
         ]
-        if not any(_meet(range_, other) for range_, others in beside for other in others):
+        if not any(
+            range_.start < other.end and other.start < range_.end for range_, others in beside for other in others
+        ):
             kept += entry.ranges
             continue
         sink = next(sink for sink in context.sinks if sink.name in entry.unvouched)
@@ -357,10 +359,6 @@ def _refuse_covered_twice(context: Context, unknown: Sequence[_Entry]) -> None:
 
 def _generation_of(range_: Range) -> "Generation":
     return range_.at, range_.generation
-
-
-def _meet(first: Range, second: Range) -> bool:
-    return first.start < second.end and second.start < first.end
 
 
 def _never_planned(beside: Sequence[tuple[Range, Sequence[Range]]], rows: str) -> str:

@@ -85,7 +85,10 @@ def accept_loss(context: Context, why: str, *, dry_run: bool) -> Decision:
         planned = [part for part in _planned(context) if part.covered.start < starts.get(part.covered.at, 0)]
         dead = [part for part in planned if not part.manifest.alive]
         unpublished = _unpublished(context, dead, ask_all=True)
-        lost = [(part.chain_id, _below(part.covered, starts[part.covered.at])) for part in unpublished]
+        lost = [
+            (part.chain_id, replace(part.covered, end=min(part.covered.end, starts[part.covered.at])))
+            for part in unpublished
+        ]
         reads = context.pipeline.source.reads
         behind = [chain for chain in chains if chain.end < starts.get(chain.at, 0) and reads(chain.at.topic)]
         lost += [(chain.id, Range(chain.at, chain.end, starts[chain.at])) for chain in behind]
@@ -104,10 +107,6 @@ def accept_loss(context: Context, why: str, *, dry_run: bool) -> Decision:
             lines.append(f"{covered.at.name}: offsets [{covered.start}, {covered.end}) are given up")
         lines += _stay(context, dead)
         return _noted(context, "accept-loss", Decision(tuple(lines), tuple(sorted(set(changed))), dry_run))
-
-
-def _below(covered: Range, end: int) -> Range:
-    return Range(covered.at, covered.start, min(covered.end, end))
 
 
 def _unpublished(context: Context, planned: list[_Planned], *, ask_all: bool = False) -> list[_Planned]:

@@ -108,10 +108,11 @@ def _caught_up(
         )
     missing = schedule.times(schedule.from_(start), cuts[-1] - timedelta(microseconds=1))
     if missing:
+        are = "is" if len(missing) == 1 else "are"
         changes.append(
             Change(
                 f"Airflow starts no run for what lies before its first one, that of {_at(cuts[-1])}, though start_date "
-                f"is {pipeline.start_date}: {_several(missing)} {_are(missing)} left out. Nothing is unread by that",
+                f"is {pipeline.start_date}: {_several(missing)} {are} left out. Nothing is unread by that",
                 f"for runs of these times, which name what they find read: airflow backfill create --dag-id "
                 f"{pipeline.name} --from-date {_at(missing[0])} --to-date {_at(missing[-1])}; for records from before "
                 f"the pipeline's first offsets: tidemark extend-back {pipeline.name} --why TEXT",
@@ -143,10 +144,6 @@ def _several(times: list[datetime]) -> str:
 
 def _number(times: list[datetime]) -> str:
     return f"{len(times):,}" if len(times) < MOST else f"{MOST:,} or more"
-
-
-def _are(times: list[datetime]) -> str:
-    return "is" if len(times) == 1 else "are"
 
 
 def _side_by_side(pipeline: Pipeline) -> str:
