@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from airflow.api.common.trigger_dag import trigger_dag
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.exceptions import AirflowException, DagRunAlreadyExists
 from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
@@ -66,14 +67,6 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class User:
-    """Who starts a run: the id that Airflow knows, and the name that people read."""
-
-    id: str
-    name: str
-
-
-@dataclass(frozen=True)
 class DagState:
     """What Airflow knows of a DAG: a run of one that is ``paused`` waits until somebody unpauses it."""
 
@@ -120,13 +113,13 @@ def new_run_id(action: Action) -> str:
     return f"{action}__{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}_{secrets.token_hex(4)}"
 
 
-def start(database: ManifestDatabase, dag_id: str, wish: Wish, why: str, user: User, run_id: str) -> None:
+def start(database: ManifestDatabase, dag_id: str, wish: Wish, why: str, user: BaseUser, run_id: str) -> None:
     """Start the run unless it was started; its note and the pipeline's history have the reason.
 
     The history is told first: a run that nobody has asked for cannot be. A run that was asked for and is not there is
     told too, when this process lives to tell it; sending the form again then starts it, and is told once.
     """
-    _note_asked(database, dag_id, wish, why, user, run_id)
+    _note_asked(database, dag_id, wish, why, user.get_name(), run_id)
     try:
         with create_session(scoped=False) as session:  # the scoped one is closed by what is called here
             run = trigger_dag(
@@ -134,12 +127,12 @@ def start(database: ManifestDatabase, dag_id: str, wish: Wish, why: str, user: U
                 run_id=run_id,
                 conf=wish.conf(why),
                 triggered_by=DagRunTriggeredByType.UI,
-                triggering_user_name=user.name,
+                triggering_user_name=user.get_name(),
                 session=session,
             )
             # A person's note, as Airflow stores those from its own form: without the id the scheduler would replace it.
             assert run is not None
-            run.note = note_of(why, addresses.links(dag_id, list(wish.manifests))), user.id
+            run.note = note_of(why, addresses.links(dag_id, list(wish.manifests))), user.get_id()
     except DagRunAlreadyExists:
         return
     except (AirflowException, ValueError) as error:
@@ -157,9 +150,9 @@ def start(database: ManifestDatabase, dag_id: str, wish: Wish, why: str, user: U
         ) from None
 
 
-def _note_asked(database: ManifestDatabase, dag_id: str, wish: Wish, why: str, user: User, run_id: str) -> None:
+def _note_asked(database: ManifestDatabase, dag_id: str, wish: Wish, why: str, user_name: str, run_id: str) -> None:
     """Note who asked for the run and why, once however often the form is sent, also twice at a time."""
-    line = f"DAG run {run_id}, asked for on the page by {user.name}"
+    line = f"DAG run {run_id}, asked for on the page by {user_name}"
     with database.because(why):
         database.runs.lock_planning(dag_id)
         if not any(line in made["lines"] for made in database.decisions.of_pipeline(dag_id)):

@@ -32,7 +32,6 @@ from tidemark.airflow.page.access import (
 )
 from tidemark.airflow.page.actions import (
     Action,
-    User,
     Wish,
     dag_states,
     known_runs,
@@ -290,6 +289,6 @@ def begun(
     if (form["dag"], wish["action"]) != (name, action):
         raise HTTPException(403, "this form is for something else: open it again")
     confirmed_wish = Wish(**{**wish, "action": action, "manifests": tuple(wish["manifests"])})
-    start(database, name, confirmed_wish, why, User(user.get_id(), user.get_name()), form["run"])
+    start(database, name, confirmed_wish, why, user, form["run"])
     root = request.scope.get("root_path", "")
     return RedirectResponse(f"{root}/pipelines/{name}?started={form['run']}", 303)

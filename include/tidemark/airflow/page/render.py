@@ -1,6 +1,6 @@
 """Templates to pages: no state of ours in the browser, no script but the one that leaves Airflow's frame."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -54,7 +54,7 @@ TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-FILTERS: dict[str, Callable[..., str]] = {
+TEMPLATES.filters |= {
     "moment": moment,
     "field": field,
     "ago": ago,
@@ -65,7 +65,6 @@ FILTERS: dict[str, Callable[..., str]] = {
     "counted": counted,
     "count_of": count_of,
 }
-TEMPLATES.filters |= FILTERS
 TEMPLATES.globals |= {"run_path": run_path}
 
 
