@@ -21,7 +21,7 @@ from tests.worlds.world import World, wait_ended, wait_stopped, wake
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate
 from tidemark.errors import IllegalTransition, TidemarkError
-from tidemark.lifecycle.plan import manifests_between
+from tidemark.lifecycle.covering import manifests_between
 from tidemark.model.digest import Digest
 from tidemark.views.lanes import lane_views
 
