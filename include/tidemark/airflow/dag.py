@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 from airflow.sdk import DAG, Asset, TaskGroup, get_current_context, get_parsing_context, task
 from airflow.sdk.definitions.param import ParamsDict
-from croniter import croniter  # type: ignore[import-untyped]
 
 from tidemark.airflow import addresses, event_log, run_conf
 from tidemark.airflow.deadline import deadline_of
@@ -28,7 +27,6 @@ from tidemark.airflow.other_runs import LONGEST_WAIT, wait_for_others
 from tidemark.airflow.process import ProcessManifestOperator
 from tidemark.airflow.run_notes import push_labels
 from tidemark.airflow.verdict import airflow_verdict
-from tidemark.config.values import cron
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, NotPublished, TidemarkError, WorkFailed, about
 from tidemark.lifecycle import events
@@ -44,6 +42,7 @@ from tidemark.lifecycle.select import refuse_at_work
 from tidemark.lifecycle.turns import in_turn
 from tidemark.model.manifest import ManifestState, RunKind
 from tidemark.pipeline.deployed import Deployed, deployed, deployed_named
+from tidemark.pipeline.schedule import Schedule
 from tidemark.pipeline.settings import Engine, Pipeline
 from tidemark.spark.engines import engine_of
 from tidemark.spark.remote import remote_of
@@ -211,8 +210,7 @@ def interval_start(pipeline: Pipeline, task_context: Any, tick: Tick) -> datetim
         return begin
     if pipeline.schedule is None or tick.cut_at is None:
         return None
-    before: datetime = croniter(cron(pipeline.schedule), tick.cut_at).get_prev(datetime)
-    return before
+    return Schedule(pipeline.schedule).before(tick.cut_at)
 
 
 def of_interval(tick: Tick, begin: datetime | None) -> Tick:
