@@ -263,7 +263,7 @@ class _Attempt:
         failed = {sink.name: self.failed[sink.name] for sink in wanted if sink.name in self.failed}
         receipt = self._staged(order_of(context, manifest, self.number, sinks))
         failpoint("stage.done")
-        check_equations(context.pipeline, context.source, manifest, receipt, context.sink_names(sinks))
+        check_equations(context.pipeline, context.source, manifest, receipt, [sink.name for sink in sinks])
         check_dead_letters(context.pipeline, receipt)
         if not self.allowed.shrink:
             refuse_shrunk(manifest, receipt)

@@ -1,6 +1,5 @@
 """The context of every command on a pipeline: its file, the manifest database, the source and the sinks."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -55,8 +54,8 @@ class Context:
         chains = self.database.chains.of_pipeline(self.pipeline_name)
         return [chain for chain in chains if self.pipeline.source.reads(chain.at.topic)]
 
-    def sink_names(self, sinks: Sequence[Sink] | None = None) -> list[str]:
-        return [sink.name for sink in (self.sinks if sinks is None else sinks)]
+    def sink_names(self) -> list[str]:
+        return [sink.name for sink in self.sinks]
 
 
 def open_context(

@@ -24,15 +24,10 @@ def unfinished(context: Context, manifest_id: int | None = None) -> list[Manifes
 
     Raises ``IllegalTransition`` when an attempt at the named manifest is alive.
     """
-    states = [ManifestState.PLANNED, ManifestState.FAILED, ManifestState.RUNNING]
     if manifest_id is None:
         half_replayed = context.database.manifests.half_replayed(context.pipeline_name, context.sink_names())
-        undone = [
-            manifest
-            for manifest in context.database.manifests.undone(context.pipeline_name)
-            if manifest.state in states
-        ]
-        return [manifest for manifest in (*undone, *half_replayed) if not manifest.alive]
+        every = (*context.database.manifests.undone(context.pipeline_name), *half_replayed)
+        return [each for each in every if each.state is not ManifestState.BLOCKED and not each.alive]
     manifest = own_manifest(context, manifest_id)
     if manifest.state is ManifestState.BLOCKED:
         context.database.manifests.unblock(manifest_id)
