@@ -46,7 +46,7 @@ ROOMS: Mapping[str, set[str]] = {
     "spark": {"words", "model", "storage", "sources", "sinks", "processing", "pipeline", "lifecycle", "doctor"},
     "views": {"words", "model", "database", "sinks", "pipeline", "operations"},
     "api": {"words", "model", "database", "sinks", "pipeline", "lifecycle", "operations", "spark", "views"},
-    "airflow": {"words", "model", "config", "database", "sinks", "pipeline", "lifecycle", "operations", "doctor",
+    "airflow": {"words", "model", "database", "sinks", "pipeline", "lifecycle", "operations", "doctor",
                 "spark", "views", "api"},
     "cli": {"words", "model", "config", "database", "sources", "sinks", "pipeline", "lifecycle", "operations",
             "doctor", "spark", "views", "api", "airflow"},
