@@ -10,8 +10,8 @@ from tests.unit.pipeline_text import GOOD, changed
 from tidemark.cli.main import main
 
 
-def validate(folder: Path) -> Result:
-    return CliRunner().invoke(main, ["--pipelines", str(folder), "validate"])
+def validate(folder: Path, *names: str) -> Result:
+    return CliRunner().invoke(main, ["--pipelines", str(folder), "validate", *names])
 
 
 def test_a_folder_without_pipeline_files_is_said_to_be_one(tmp_path: Path) -> None:
@@ -32,6 +32,19 @@ def test_what_is_called_a_pipeline_file_and_is_none_is_named(tmp_path: Path, kin
     assert result.exit_code == 2
     assert f"x.yaml: {message}" in result.stderr
     assert "good.yaml: ok" in result.stdout
+
+
+def test_a_file_is_named_by_its_path_or_by_its_pipeline(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(GOOD)
+    (tmp_path / "b.yaml").write_text(changed(("pipeline: flights", "pipeline: other"), ("root: lake", "root: 7")))
+    for name in ("flights", str(tmp_path / "a.yaml")):
+        assert validate(tmp_path, name).stdout == f"{tmp_path / 'a.yaml'}: ok\n"
+    wrong = validate(tmp_path, "other")
+    assert (wrong.exit_code, "b.yaml" in wrong.stderr) == (2, True)
+    (tmp_path / "b.yaml").unlink()
+    unknown = validate(tmp_path, "flight")
+    assert (unknown.exit_code, unknown.stdout) == (2, "")
+    assert f'there is no pipeline flight in {tmp_path}; did you mean "flights"?' in unknown.stderr
 
 
 @pytest.mark.parametrize("root", ["/", "//", ".", "../.."])

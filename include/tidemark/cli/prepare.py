@@ -26,14 +26,14 @@ from tidemark.operations.changes_against_history import forgotten
 from tidemark.operations.new_project import make_project
 from tidemark.pipeline.circles import circle_warnings
 from tidemark.pipeline.folders import meetings, remedy, stream_folders, what_is_wrong
-from tidemark.pipeline.loader import InvalidPipelines, load_each, load_or_error
+from tidemark.pipeline.loader import InvalidPipelines, find, load_each, load_or_error, name_in, pipeline_files
 from tidemark.pipeline.settings import Pipeline, json_schema
 
 commands = Commands()
 
 
 @commands.command()
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, metavar="[FILE|PIPELINE]...")
 @click.option(
     "--against-history",
     is_flag=True,
@@ -41,23 +41,36 @@ commands = Commands()
 )
 @common_options
 @click.pass_context
-def validate(command: click.Context, files: tuple[Path, ...], against_history: bool, as_json: bool) -> None:
+def validate(command: click.Context, files: tuple[str, ...], against_history: bool, as_json: bool) -> None:
     """Check pipeline files; exit 2 when one is wrong.
 
-    Without FILES: all of the folder. Warns of pipelines that would write one topic into the same folders, and of those
+    None named: all of the folder. Warns of pipelines that would write one topic into the same folders, and of those
     whose output comes back to them through others. When the manifest database answers, names and targets of sinks are
     compared with those that it knows.
     """
-    loaded = [(file, load_or_error(file)) for file in files] if files else load_each(command.obj.pipelines)
+    folder = command.obj.pipelines
+    chosen = [file for word in files for file in _files_of(word, folder)]
+    loaded = [(file, load_or_error(file)) for file in chosen] if files else load_each(folder)
     if not loaded:
         raise ConfigurationError(
-            f"there are no pipeline files (*.yaml, *.yml) in {command.obj.pipelines}",
+            f"there are no pipeline files (*.yaml, *.yml) in {folder}",
             next_step="set TIDEMARK_PIPELINES, or give --pipelines DIR",
         )
     checked = _checked(command.obj, loaded)
     changes = _changes(command.obj, checked) if against_history else None
     output.validated(checked, _warnings(loaded), changes, as_json)
     command.exit(2 if any(not isinstance(pipeline, Pipeline) for _, pipeline in checked) else 0)
+
+
+def _files_of(word: str, folder: Path) -> list[Path]:
+    """The file of that path, or those of the pipeline of that name; raises ``NotFound`` when there is neither."""
+    path = Path(word)
+    if path.suffix or path.is_file():
+        return [path]
+    named = [file for file in pipeline_files(folder) if name_in(file) == word]
+    if not named:
+        find(folder, word)
+    return named
 
 
 def _checked(
