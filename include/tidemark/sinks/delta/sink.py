@@ -95,13 +95,13 @@ class DeltaStaging(FolderStaging):
 
     def __init__(self, table: DeltaTarget) -> None:
         super().__init__(table.store)
-        self.table = table
+        self._table = table
 
     def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
         """``generations`` are those of the attempt that is prepared."""
-        columns = encoded_schema(arrow_columns(self.table.loaded()))
-        own = {"generations": self.table.generations} if self.table.keyed else {}
-        return {**super().order(manifest_id, attempt), "columns": columns, **self.table.rows.order(), **own}
+        columns = encoded_schema(arrow_columns(self._table.loaded()))
+        own = {"generations": self._table.generations} if self._table.keyed else {}
+        return {**super().order(manifest_id, attempt), "columns": columns, **self._table.rows.order(), **own}
 
 
 class DeltaOutput(LakeTableOutput):

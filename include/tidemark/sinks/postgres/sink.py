@@ -63,8 +63,6 @@ class PostgresOutput(MarkedOutput):
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         columns = columns_after(decode, transforms)
         with self._table.undone():
-            if not self._table.has_support():
-                self._table.make_support()
             self._table.check(self._spec(columns.schema, columns.of_tombstones))
             self._table.create_staging(0, 0, staged_columns(columns.schema, self.config.key))
         yield ok(self.name, "table, key and rights are what an attempt needs (tried, and rolled back)")

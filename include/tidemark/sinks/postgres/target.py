@@ -88,8 +88,10 @@ class PostgresTarget:
 
     @contextmanager
     def undone(self) -> Iterator[None]:
-        """Everything inside is rolled back at the end: a rehearsal."""
+        """Everything inside is rolled back at the end, Tidemark's own tables too if there were none: a rehearsal."""
         with translated(**self.context()), self.connected().transaction(force_rollback=True):
+            if not self.has_support():
+                self.make_support()
             yield
 
     def execute(

@@ -47,7 +47,6 @@ class TotalsOutput(MarkedOutput, DerivesTotals):
     """The totals of one pipeline, and the contributions of its manifests."""
 
     write_mode = WriteMode.UPSERT
-
     _table: Totals
 
     def __init__(self, settings: Settings, ledger: TableLedger, table: Totals) -> None:
@@ -108,8 +107,6 @@ class TotalsOutput(MarkedOutput, DerivesTotals):
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         data = columns_after(decode, transforms).schema
         with self._table.undone():
-            if not self._table.has_support():
-                self._table.make_support()
             self.note_settings()
             for spec in tables_for(self.settings, data):
                 self._table.check(spec)
