@@ -11,6 +11,7 @@ publication: rows of an earlier attempt may be in the table again, and nobody vo
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final
 
 from pyiceberg.table import Table
@@ -136,10 +137,7 @@ def _decoded(text: str | None) -> tuple[dict[int, Entry], int | None]:
     """The entries, and up to which id others may be missing; earlier versions have written no such id."""
     if text is None:
         return {}, None
-    content = unpacked(text)
-    entries: dict[int, Entry] = {}
-    manifest_id = 0
-    for position, (step, attempt, ahead) in enumerate(zip(*content[:3], strict=True)):
-        manifest_id += step
-        entries[manifest_id] = (attempt, ahead + position)
-    return entries, content[3] if len(content) > 3 else None
+    steps, attempts, ahead, *unsure = unpacked(text)
+    rows = enumerate(zip(accumulate(steps), attempts, ahead, strict=True))
+    entries = {manifest_id: (attempt, number + position) for position, (manifest_id, attempt, number) in rows}
+    return entries, unsure[0] if unsure else None

@@ -16,15 +16,7 @@ from tidemark.model.order import TransformOrder
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import Receipt
 from tidemark.paths import STAGING, staging_folder
-from tidemark.sinks.base import (
-    Contents,
-    Expected,
-    Fence,
-    Owner,
-    Position,
-    Sink,
-    Staging,
-)
+from tidemark.sinks.base import Contents, Expected, Fence, Owner, Position, Sink, Staging
 from tidemark.sinks.iceberg.file_io import try_write
 from tidemark.sinks.iceberg.files import manifests_in
 from tidemark.sinks.iceberg.merge_evidence import merges_of

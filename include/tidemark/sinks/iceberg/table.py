@@ -27,15 +27,7 @@ from tidemark.sinks.iceberg.all_rows import AllRows
 from tidemark.sinks.iceberg.catalog import OpenCatalog
 from tidemark.sinks.iceberg.change import FileChanges, SnapshotChange
 from tidemark.sinks.iceberg.columns import missing_columns, partitioning, refuse_misfits, schema_for
-from tidemark.sinks.iceberg.evidence import (
-    ATTEMPT,
-    MANIFEST,
-    MANIFESTS,
-    NUMBER,
-    Evidence,
-    digest_on_main,
-    summary_of,
-)
+from tidemark.sinks.iceberg.evidence import ATTEMPT, MANIFEST, MANIFESTS, NUMBER, Evidence, digest_on_main, summary_of
 from tidemark.sinks.iceberg.file_io import try_write
 from tidemark.sinks.iceberg.files import highest_manifest, keys_added_by, named_keys
 from tidemark.sinks.iceberg.settings import Settings
