@@ -11,18 +11,15 @@ from tidemark.sinks.current_rows.columns import ATTEMPT
 from tidemark.sinks.located import Located, RecordStatus
 
 
-def standing_row(ledger: Ledger, key: Mapping[str, Any], attempt: int, *, is_deleted: bool) -> Located:
-    what = "a row that marks its key as deleted" if is_deleted else "a row"
-    return Located(ledger.name, attempt, RecordStatus.HELD, what, ObjectKind.DATA, ledger.target, dict(key))
-
-
 def newest_row(ledger: Ledger, key: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Located | None:
     """Of the rows of one record that of the highest attempt: one of an earlier attempt, of another key, may stand
     beside it. None of none."""
     row = max(rows, key=lambda each: each[ATTEMPT] or 0, default=None)
     if row is None:
         return None
-    return standing_row(ledger, {name: row[name] for name in key}, row[ATTEMPT], is_deleted=row[IS_DELETED])
+    what = "a row that marks its key as deleted" if row[IS_DELETED] else "a row"
+    values = {name: row[name] for name in key}
+    return Located(ledger.name, row[ATTEMPT], RecordStatus.HELD, what, ObjectKind.DATA, ledger.target, values)
 
 
 def replaced_row(ledger: Ledger, published: Publication) -> Located:

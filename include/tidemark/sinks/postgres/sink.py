@@ -21,8 +21,7 @@ from tidemark.model.order import TransformOrder
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind, Receipt
 from tidemark.sinks.base import Contents, Expected, Sink, Work, WriteMode
-from tidemark.sinks.column_names import IS_DELETED
-from tidemark.sinks.current_rows.located import replaced_row, standing_row
+from tidemark.sinks.current_rows.located import newest_row, replaced_row
 from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.postgres.audit import differences_of_table
 from tidemark.sinks.postgres.columns import columns_for, names, staged_columns, type_of
@@ -139,10 +138,9 @@ class PostgresOutput(MarkedOutput):
     ) -> Located:
         del receipt
         place = (manifest.id, at.topic, at.partition, offset)
-        row = self._table.row_at(self.config.key, *place)
+        row = newest_row(self._ledger, self.config.key, self._table.rows_at(self.config.key, *place))
         if row is not None:
-            key = {name: row[name] for name in self.config.key}
-            return standing_row(self._ledger, key, row["_attempt"], is_deleted=row[IS_DELETED])
+            return row
         reason = self._table.dead_letter_at(*place)
         if reason is not None:
             what = f"a dead letter: {reason}"

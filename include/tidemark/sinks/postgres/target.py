@@ -204,14 +204,13 @@ class PostgresTarget:
     def exists(self) -> bool:
         return bool(self.columns())
 
-    def row_at(
+    def rows_at(
         self, key: Sequence[str], manifest_id: int, topic: str, partition: int, offset: int
-    ) -> dict[str, Any] | None:
-        """Key, attempt and mark of deletion of the row of a record; None when a newer row of its key replaced it."""
+    ) -> list[dict[str, Any]]:
+        """Key, attempt and mark of deletion of the row of a record; none when a newer row of its key replaced it."""
         parts: Parts = {"table": self.identifier, "key": names(key)}
         place: dict[str, Any] = {"manifest": manifest_id, "topic": topic, "partition": partition, "offset": offset}
-        rows = self.rows("row_at", parts, **place)
-        return rows[0] if rows else None
+        return self.rows("row_at", parts, **place)
 
     def dead_letter_at(self, manifest_id: int, topic: str, partition: int, offset: int) -> str | None:
         """The reason why a record is a dead letter; None when it is not one."""
