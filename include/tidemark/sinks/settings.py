@@ -26,6 +26,7 @@ class SinkSettings(Section):
     ``names_files``: whether its target names the files with its rows to readers, so that the sink can list them.
     ``in_order``: whether manifests are put one after the other (``lifecycle/turns.py``), as what is appended must be.
     ``output_keys``: the keys that decide the rows of this sink, not their place.
+    ``connection_keys``: the keys with the id of an Airflow connection, if it has them.
     """
 
     kind: ClassVar[str]
@@ -33,6 +34,7 @@ class SinkSettings(Section):
     names_files: ClassVar[bool] = False
     in_order: ClassVar[bool] = False
     output_keys: ClassVar[frozenset[str]] = frozenset()
+    connection_keys: ClassVar[tuple[str, ...]] = ("connection",)
 
     name: Name = Field(description="Name of this sink, unique in the pipeline.")
 
@@ -94,7 +96,7 @@ class SinkSettings(Section):
 
     def connections(self) -> set[str]:
         """The ids of the Airflow connections that these settings name."""
-        return set()
+        return {conn_id for key in self.connection_keys if (conn_id := getattr(self, key, None))}
 
     def own_folder(self, pipeline_name: str) -> str | None:
         """The folder, or the bucket and prefix, where no other sink of the pipeline may write; None without one."""

@@ -118,8 +118,5 @@ class Settings(KeyedSettings, SinkSettings):
         del pipeline_name, topic
         return f"{self.location}/_dead_letters" if when is None else self.target
 
-    def connections(self) -> set[str]:
-        return {self.connection} if self.connection else set()
-
     def folders(self) -> set[str]:
         return set() if is_s3(self.location) else {self.location}

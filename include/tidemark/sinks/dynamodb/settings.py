@@ -90,6 +90,3 @@ class Settings(StagingSettings):
     def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
         del topic
         return self.target if when is not None else f"{self.own_folder(pipeline_name)}/{DEAD_LETTERS}"
-
-    def connections(self) -> set[str]:
-        return {self.connection} if self.connection else set()

@@ -198,8 +198,5 @@ class Settings(SinkSettings):
     def sharing(self) -> tuple[str, ...]:
         return self.shared_with
 
-    def connections(self) -> set[str]:
-        return {self.connection} if self.connection else set()
-
     def folders(self) -> set[str]:
         return set() if is_s3(self.root) else {self.root}

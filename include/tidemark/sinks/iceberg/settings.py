@@ -58,6 +58,7 @@ class Settings(KeyedSettings, SinkSettings):
     kind = "iceberg"
     output_keys = frozenset({"partition_by", "key", "order_by"})
     names_files = True
+    connection_keys = ("connection", "store_connection")
 
     name: Name = Field(default="iceberg", description="Name of this sink, unique in the pipeline.")
     catalog: CatalogKind = Field(default=CatalogKind.SQL, description="Kind of the catalog that knows the table.")
@@ -195,9 +196,6 @@ class Settings(KeyedSettings, SinkSettings):
     def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
         del pipeline_name, topic
         return f"{self.target}, folder _dead_letters" if when is None else self.target
-
-    def connections(self) -> set[str]:
-        return {conn_id for conn_id in (self.connection, self.store_connection) if conn_id}
 
     def folders(self) -> set[str]:
         return {self.warehouse} if self.warehouse and self.warehouse.startswith("/") else set()

@@ -44,6 +44,3 @@ class TableSettings(SinkSettings):
     def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
         del pipeline_name, topic
         return f"connection {self.connection}, table {DEAD_LETTERS if when is None else self.table}"
-
-    def connections(self) -> set[str]:
-        return {self.connection}

@@ -62,6 +62,7 @@ class Settings(StagingSettings):
     kind = "topic"
     output_keys = frozenset({"key", "format", "value", "partitioner", "subject", "auto_register"})
     in_order = True
+    connection_keys = ("connection", "staging_connection")
 
     name: Name = Field(default="topic", description="Name of this sink, unique in the pipeline.")
     topic: Topic = Field(description="The topic to write to; it must exist.", examples=["orders_clean"])
@@ -244,5 +245,4 @@ class Settings(StagingSettings):
         return f"{self.cluster}, topic {self.dead_letter_topic if when is None else self.topic}"
 
     def connections(self) -> set[str]:
-        named = {name for name in (self.connection, self.staging_connection) if name}
-        return named | (self.registry.connections() if self.registry else set())
+        return super().connections() | (self.registry.connections() if self.registry else set())
