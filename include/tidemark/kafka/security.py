@@ -105,7 +105,8 @@ def security_config(extra: Mapping[str, Any], login: object, password: object, n
     if protocol.tls:
         _check_tls(options, now)
     else:
-        _refuse(options, "ssl.*", f"security.protocol is {protocol}", f"write security.protocol: {_with_tls(protocol)}")
+        with_tls = Protocol.SASL_SSL if protocol.sasl else Protocol.SSL
+        _refuse(options, "ssl.*", f"security.protocol is {protocol}", f"write security.protocol: {with_tls}")
     return {key: Secret(value) if key in SECRETS else value for key, value in sorted(options.items())}
 
 
@@ -165,10 +166,6 @@ def _refuse(options: Mapping[str, str], pattern: str, because: str, next_step: s
     matching = sorted(key for key in options if fnmatchcase(key, pattern))
     if matching:
         raise Unusable(f"it sets {', '.join(matching)}, and {because}", next_step)
-
-
-def _with_tls(protocol: Protocol) -> Protocol:
-    return Protocol.SASL_SSL if protocol.sasl else Protocol.SSL
 
 
 def _authenticate(options: dict[str, str], login: object, password: object) -> None:

@@ -27,7 +27,6 @@ records before its range were read has an entry, too: all counts are 0.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
 from itertools import repeat
 from typing import Any
 
@@ -339,7 +338,7 @@ class _Pass:
         hours = pa.table({"hour": pc.floor_temporal(when, unit="hour"), "late": pc.cast(late, pa.int64())})
         sums = hours.group_by("hour", use_threads=False).aggregate([("late", "sum"), ([], "count_all")])
         for row in sums.to_pylist():
-            total = self._hours.setdefault(_hour(row["hour"]), [0, 0])
+            total = self._hours.setdefault(row["hour"].isoformat()[: len("2013-01-01T10")], [0, 0])
             total[0] += row["count_all"]
             total[1] += row["late_sum"] or 0
 
@@ -367,7 +366,3 @@ def _partitions(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int], pa.Rec
         topic, partition = pair["topic"], pair["partition"]
         here = pc.and_(pc.equal(batch.column("topic"), topic), pc.equal(batch.column("partition"), partition))
         yield (topic, partition), batch if len(pairs) == 1 else batch.filter(here)
-
-
-def _hour(moment: datetime) -> str:
-    return moment.isoformat()[: len("2013-01-01T10")]

@@ -45,7 +45,6 @@ class Rows:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def filter(self, stays: pa.Array) -> "Rows":
-        """The rows for which ``stays`` is true."""
         marks = [None if column is None else column.filter(stays) for column in (self.deleted, self.numbers)]
         return Rows(self.metadata.filter(stays), self.data.filter(stays), self.records.filter(stays), *marks)
 

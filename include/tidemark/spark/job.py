@@ -59,7 +59,7 @@ def staged(session: SparkSession, order: Order, reader: Reader, connections: str
     """Do an order in a session of any kind, with the limits of ``arrow_batches`` set. ``connections``: a file with
     those that tasks need, beside their environment. Raises the errors of our tasks, and Spark's own."""
     failpoint("read.before")
-    with watching("stage.mid", lambda: _has_staged(order)):
+    with watching("stage.mid", lambda: any(writer_of(sink.kind).has_staged(order, sink) for sink in order.sinks)):
         rows = task_reports(session, order, reader, connections).collect()
     reports = [json.loads(row.receipt) for row in rows]
     for report in reports:
@@ -144,10 +144,6 @@ def failure_from(raw: dict[str, Any]) -> TidemarkError:
     kind = getattr(errors, raw["kind"], WorkFailed)
     error: TidemarkError = kind(raw["what"], next_step=raw["next_step"], **raw["context"])
     return error
-
-
-def _has_staged(order: Order) -> bool:
-    return any(writer_of(sink.kind).has_staged(order, sink) for sink in order.sinks)
 
 
 def failure(order: Order, error: Exception, reader: Reader, more: str) -> TidemarkError:

@@ -235,7 +235,6 @@ class S3Store:
             raise
 
     def _begin(self, key: str) -> str:
-        """The id of a new upload."""
         with translated("begin an upload of", self._uri(key)):
             return str(self._client.create_multipart_upload(**self._at(key), **self._encryption)["UploadId"])
 
@@ -416,7 +415,6 @@ class S3Store:
                 yield from page.get("Uploads", ())
 
     def _begun(self, name: str) -> list[str]:
-        """The ids of the unfinished uploads to one key."""
         return [upload["UploadId"] for upload in self._uploads(name) if upload["Key"] == name]
 
     def _abort_uploads(self, prefix: str, is_meant: Callable[[str], bool]) -> None:

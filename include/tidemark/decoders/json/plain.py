@@ -43,6 +43,7 @@ class PlainReader:
 
     def __init__(self, struct: Struct) -> None:
         self._fields = {field.name: field for field in struct.fields}
+        self._required = {field.name for field in struct.fields if field.required}
         self._values = {name: _nullable(field) for name, field in self._fields.items()}
         self._orders: list[tuple[str, ...]] = []
         self._unknown: dict[str, None] = {}  # names of the orders that are not of a field
@@ -111,7 +112,7 @@ class PlainReader:
     def _object(self, order: tuple[str, ...]) -> str:
         first, *others = (self._member(name) for name in order)
         members = [
-            f"(?:, ?{member})" if self._is_required(name) else f"(?:, ?{member})?"
+            f"(?:, ?{member})" if name in self._required else f"(?:, ?{member})?"
             for name, member in zip(order[1:], others, strict=True)
         ]
         return rf"\{{{first}{''.join(members)}\}}"
@@ -119,9 +120,6 @@ class PlainReader:
     def _member(self, name: str) -> str:
         value = self._values.get(name, rf"{_TEXT}|{_NUMBER}|true|false|null")
         return rf"{re.escape(json.dumps(name, ensure_ascii=False))}: ?(?:{value})"
-
-    def _is_required(self, name: str) -> bool:
-        return name in self._fields and self._fields[name].required
 
 
 def _joined(known: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...] | None:

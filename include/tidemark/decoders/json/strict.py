@@ -225,6 +225,5 @@ def _depth(text: str) -> int:
 
 
 def _types_within(kind: pa.DataType) -> list[pa.DataType]:
-    """A type and all types nested in it."""
     parts = [kind.field(index).type for index in range(kind.num_fields)]
     return [kind, *(inner for part in parts for inner in _types_within(part))]

@@ -54,7 +54,8 @@ class TombstoneDecoder:
         keys = pa.array(objects, pa.binary())
         decoded = self._keys.decode(pa.RecordBatch.from_arrays([keys], names=["value"]))
         # A field beside the one that was written around a value: the key is several values, and no JSON.
-        several = {at for at in _with_unknown(decoded) if objects[at] != given[at]}
+        with_unknown = decoded.unknown.records.to_pylist() if decoded.unknown else []
+        several = {at for at in with_unknown if objects[at] != given[at]}
         alone = pa.array([at not in several for at in decoded.good.to_pylist()], pa.bool_())
         errors = [
             BadRecord(at, "a deletion with a wrong key: not JSON: more content after the first value", ErrorClass.KEY)
@@ -72,8 +73,3 @@ class TombstoneDecoder:
         if pa.types.is_string(self._single.shape.arrow) and key.lstrip()[:1] != b'"':
             key = json.dumps(key.decode(errors="surrogateescape")).encode()
         return b"{%s: %s}" % (json.dumps(self._single.name).encode(), key)
-
-
-def _with_unknown(decoded: Decoded) -> list[int]:
-    """The records that have fields which the schema has not."""
-    return [] if decoded.unknown is None else decoded.unknown.records.to_pylist()

@@ -19,17 +19,6 @@ from tidemark.decoders.schema_registry.framing import WriterGroup
 from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 
 
-class MessageDecoder:
-    """One message per value, without a frame."""
-
-    def __init__(self, messages: Messages) -> None:
-        self._messages = messages
-        self.schema = messages.schema
-
-    def decode(self, batch: pa.RecordBatch) -> Decoded:
-        return self._messages.read(batch.column("value").cast(pa.binary()))
-
-
 class FramedMessageDecoder(FramedDecoder):
     """Values that name their writer's schema and their message in it, which must be the message that is read.
 
@@ -89,7 +78,7 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
     if "envelope" in config:
         row = _row_inside(message_shape(message_descriptor(descriptors, config["message"])))
         envelope = open_envelope(config["envelope"], row)
-    decoder: Decoder = MessageDecoder(messages)
+    decoder: Decoder = messages
     if config.get("registry"):
         decoder = FramedMessageDecoder(messages, config, envelope.is_other_record if envelope else None)
     return EnvelopeDecoder(decoder, envelope) if envelope else decoder

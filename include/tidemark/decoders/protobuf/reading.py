@@ -29,6 +29,10 @@ class Messages:
         fields, most = fields_with_lists(descriptor, shape), max_list_bytes or 0
         self._lists = ListLimit(self.schema, max_list_bytes, lambda value: list_bytes(value, fields, most))
 
+    def decode(self, batch: pa.RecordBatch) -> Decoded:
+        """Decode values that have no frame."""
+        return self.read(batch.column("value").cast(pa.binary()))
+
     def read(self, values: pa.Array) -> Decoded:
         """Decode each value (``binary``); an empty one is a message with nothing set, a null is an error."""
         return self._lists.read(values, self._read)

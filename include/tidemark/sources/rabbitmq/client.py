@@ -193,7 +193,6 @@ class StreamClient:
         self._subscribed = True
 
     def unsubscribe(self) -> None:
-        """End the subscription, if there is one."""
         if self._subscribed:
             self._subscribed = False
             with suppress(NoStream):  # deleted meanwhile

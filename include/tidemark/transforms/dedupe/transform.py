@@ -66,7 +66,6 @@ class Dedupe:
         return self._connection.sql(QUERIES["within"], params={"within": self._within})
 
     def _keyed(self, rows: pa.RecordBatch) -> pa.Array:
-        """The indices of the rows that have a key."""
         needed = [*self._keys, *(["_timestamp"] if self._within is not None else [])]
         keyless = reduce(pc.or_, [pc.is_null(rows.column(name)) for name in needed])
         if "_is_deleted" in rows.schema.names:
