@@ -10,7 +10,7 @@ from tidemark.cli.opened import LoggedStage, database_of, opened
 from tidemark.cli.options import TIMES, Commands, common_options, master_option, pipeline_argument
 from tidemark.environment import Environment
 from tidemark.lifecycle import events
-from tidemark.lifecycle.allowed import Allowed
+from tidemark.lifecycle.attempt import Allowed
 from tidemark.lifecycle.close import close
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.failed_tasks import Task, Watch, watched

@@ -3,7 +3,7 @@
 Airflow and the command line both call this.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,7 +20,6 @@ from tidemark.errors import (
     about,
 )
 from tidemark.failpoints import failpoint
-from tidemark.lifecycle.allowed import NOTHING, Allowed
 from tidemark.lifecycle.context import Context, refuse_out_of_use
 from tidemark.lifecycle.counting import check_dead_letters, check_equations
 from tidemark.lifecycle.expected import work_of
@@ -47,6 +46,21 @@ from tidemark.pipeline.pinned import pinned
 from tidemark.sinks.base import Sink, WriteMode
 
 Stage = Callable[[Order], Receipt]
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What a person grants to one replay; the decision is in the history.
+
+    ``shrink``: publish fewer records than before. ``append_again``: for each manifest the sinks that append, and the
+    attempt that each may follow with other rows.
+    """
+
+    shrink: bool = False
+    append_again: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+
+
+NOTHING = Allowed()
 
 
 def process(
@@ -192,7 +206,7 @@ class _Attempt:
     manifest: Manifest
     stage: Stage
     replay: bool
-    allowed: Allowed = NOTHING
+    allowed: Allowed
     number: int = 0
     failed: dict[str, TidemarkError] = field(default_factory=dict)
 

@@ -12,8 +12,7 @@ from threading import Event, Lock, Thread
 from typing import Protocol
 
 from tidemark.errors import NotDone, TidemarkError, Unavailable, about
-from tidemark.lifecycle.allowed import NOTHING, Allowed
-from tidemark.lifecycle.attempt import process
+from tidemark.lifecycle.attempt import NOTHING, Allowed, process
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.lifecycle.publish import Outcome
 from tidemark.model.manifest import Manifest

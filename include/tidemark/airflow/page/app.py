@@ -1,7 +1,7 @@
 """The app that Airflow mounts below ``/tidemark``: pages, their JSON, and what an error looks like in both."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import quote, urlencode
 
 from fastapi import FastAPI, Request, Response
@@ -10,8 +10,8 @@ from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
 from tidemark.airflow.addresses import MOUNT
-from tidemark.airflow.page import json_api, not_found, pages
-from tidemark.airflow.page.access import Renamed
+from tidemark.airflow.page import json_api, pages
+from tidemark.airflow.page.access import LOGGED_IN, Renamed
 from tidemark.airflow.page.render import page
 from tidemark.errors import AccessDenied, NotFound, TidemarkError, Unavailable
 from tidemark.version import VERSION
@@ -30,19 +30,28 @@ STATUS: dict[type[TidemarkError], int] = {
     AccessDenied: 503,
 }
 A_PERSON_MUST_ACT = 409
+METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
 
 
 def build_app() -> FastAPI:
     app = FastAPI(title="Tidemark", version=VERSION, docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(json_api.router)
     app.include_router(pages.router)
-    app.include_router(not_found.router)  # last: it takes what no other route does
+    # Last: it takes what no other route does. Who is not logged in learns nothing, not even which addresses there are.
+    app.add_api_route(
+        "/{path:path}", _not_found, methods=METHODS, dependencies=[LOGGED_IN], response_model=None,
+        include_in_schema=False,
+    )  # fmt: skip
     app.add_exception_handler(TidemarkError, _ours)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Renamed, _redirect_renamed)
     app.add_exception_handler(RequestValidationError, _not_understood)
     app.middleware("http")(_with_headers)
     return app
+
+
+def _not_found() -> NoReturn:
+    raise HTTPException(404, "there is no such page, or not by this method")
 
 
 async def _with_headers(request: Request, handle: Callable[[Request], Awaitable[Response]]) -> Response:
