@@ -220,6 +220,7 @@ def test_no_message_has_a_word_in_the_place_of_a_name() -> None:
     metavars = {
         ("cli/options.py", "PIPELINE"),
         ("cli/options.py", "[PIPELINE]"),
+        ("cli/prepare.py", "[FILE|PIPELINE]..."),
         ("cli/inspect.py", "ID"),
         ("cli/inspect.py", "MANIFEST"),
     }
