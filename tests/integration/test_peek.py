@@ -132,3 +132,11 @@ def test_an_empty_topic_and_wrong_places_are_told_apart(make_world: MakeWorld) -
     config["source"]["kafka"]["topics"] = ["vanished"]
     file.write_text(yaml.safe_dump(config))
     assert "topic vanished does not exist" in world.here("peek", "demo").stderr
+
+
+def test_a_row_that_marks_its_key_as_deleted_is_shown_as_that(make_world: MakeWorld) -> None:
+    decode = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP", "tombstones": ["n"]}
+    world = make_world(partitions=1, settings={"decode": decode})
+    world.send('{"n": 7, "at": "2024-03-01T10:00:00Z"}', None, partition=0, key=b'{"n": 7}')
+    assert [row["is_deleted"] for row in peek(world)] == [False, True]
+    assert 'deleted {"n":7,"at":null}' in world.ok("peek", "demo")

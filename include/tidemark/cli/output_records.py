@@ -92,7 +92,7 @@ def _tables(records: Peeked) -> None:
 def _row(row: dict[str, Any]) -> tuple[str, ...]:
     late = " (late)" if row["late"] else ""
     shown = _data(row["data"])
-    if row.get("deleted"):
+    if row.get("is_deleted"):
         shown = f"deleted {shown}"
     if row.get("before", row["data"]) != row["data"]:
         shown = f"{_data(row['before'])}\n-> {shown}"
