@@ -217,6 +217,10 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
      "  - postgres:\n      connection: w\n      table: t\n      key: [_topic, _partition, _offset]",
      ("17: sinks[0].postgres.key: may not have _offset without _log_generation: offsets of a topic that is created again "
      "begin at 0, and its rows would replace the older ones; write key: [_topic, _partition, _offset, _log_generation]")),
+    ("offsets with the name that their generation had in release 0.2.0", "  - files:\n      root: lake",
+     "  - postgres:\n      connection: w\n      table: t\n      key: [_topic, _partition, _offset, _incarnation]",
+     ("17: sinks[0].postgres.key: may not have _offset without _log_generation: offsets of a topic that is created again "
+     "begin at 0, and its rows would replace the older ones; write key: [_topic, _partition, _offset, _log_generation]")),
     ("an order that may be null", "  - files:\n      root: lake",
      "  - postgres: {connection: w, table: t, key: [id], order_by: at}",
      "14: sinks[0]: may not order by at: it can be null; write NOT NULL in the schema, or list it under required"),

@@ -45,10 +45,11 @@ class KeyedSettings(Section):
         if len(set(key)) < len(key):
             raise wrong("must name each column once")
         if "_offset" in key and LOG_GENERATION not in key:
+            known = [name for name in key if not name.startswith("_") or name in {*cls.record_columns, NUMBER}]
             raise wrong(
                 f"may not have _offset without {LOG_GENERATION}: offsets of a topic that is created again begin "
                 "at 0, and its rows would replace the older ones; write key: "
-                f"[{', '.join([*key, LOG_GENERATION])}]"
+                f"[{', '.join([*known, LOG_GENERATION])}]"
             )
         return key
 
