@@ -78,6 +78,21 @@ def test_columns_of_a_table_that_release_0_2_0_made_get_their_names_and_keep_the
     assert [tuple(row.values()) for row in rows] == [(1, False, 1), (2, False, 1)]
 
 
+def test_a_row_is_found_in_a_table_that_release_0_2_0_made_before_the_next_run_renames_its_columns(
+    make_table_world: MakeTableWorld,
+) -> None:
+    key = ["_topic", "_partition", "_offset", "_log_generation"]
+    world = make_table_world(partitions=1, settings={"sinks": [table_sink(key=key, order_by=None)]})
+    world.produce(5)
+    world.ok("run", "demo")
+    words = "where", world.topic, "0", "3", "--json"
+    before = world.ok(*words)
+    for name, former in {"_is_deleted": "_deleted", "_log_generation": "_incarnation"}.items():
+        world.execute(f"ALTER TABLE public.latest RENAME COLUMN {name} TO {former}")
+    assert world.ok(*words) == before
+    assert '"_log_generation": 1' in before
+
+
 @pytest.mark.parametrize("auto_create", [False, True])
 def test_a_table_in_a_schema_that_is_not_there_is_created_with_its_schema(
     make_table_world: MakeTableWorld, auto_create: bool

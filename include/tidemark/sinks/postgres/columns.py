@@ -103,6 +103,13 @@ def ddl_complete(table: sql.Identifier, actual: Sequence[Column], missing: Seque
     return sql.SQL("; ").join(statements)
 
 
+def selected(wanted: Sequence[str], actual: Sequence[Column]) -> sql.Composed:
+    """Columns by their names of today, also of a table that has former ones until its next run."""
+    there = {column.name for column in actual}
+    stored = {name: name if name in there else FORMER_NAMES.get(name, name) for name in wanted}
+    return sql.SQL(", ").join(sql.SQL("{} AS {}").format(*map(sql.Identifier, (stored[name], name))) for name in wanted)
+
+
 def _definition(column: Column) -> sql.Composed:
     kind = sql.SQL(column.type)  # one of the types above, never from a configuration
     return sql.SQL("{} {}{}").format(sql.Identifier(column.name), kind, sql.SQL(" NOT NULL" if column.not_null else ""))

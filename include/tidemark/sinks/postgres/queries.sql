@@ -228,7 +228,7 @@ FROM {table} WHERE _manifest_id IS NOT NULL GROUP BY _manifest_id, _topic, _part
 
 -- name: row_at
 -- The row that a record became, unless a newer one of its key took its place: one pass over the table.
-SELECT {key}, _attempt, _is_deleted FROM {table}
+SELECT {columns} FROM {table}
 WHERE _manifest_id = %(manifest)s AND _topic = %(topic)s AND _partition = %(partition)s AND _offset = %(offset)s;
 
 -- name: dead_letter_at

@@ -14,8 +14,10 @@ from tidemark.connections import Lookup
 from tidemark.database.session import Session
 from tidemark.errors import AccessDenied, SinkRefused
 from tidemark.named_sql import named_queries
+from tidemark.sinks.column_names import IS_DELETED
+from tidemark.sinks.current_rows.columns import ATTEMPT
 from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, columns_of
-from tidemark.sinks.postgres.columns import Column, ddl_complete, ddl_create, names, refuse_misfits
+from tidemark.sinks.postgres.columns import Column, ddl_complete, ddl_create, names, refuse_misfits, selected
 from tidemark.sinks.postgres.session import Locked, connect, conninfo, translated
 from tidemark.sinks.postgres.table_settings import TableSettings
 from tidemark.sinks.postgres.writer import DEAD, SCHEMA
@@ -208,7 +210,7 @@ class PostgresTarget:
         self, key: Sequence[str], manifest_id: int, topic: str, partition: int, offset: int
     ) -> list[dict[str, Any]]:
         """Key, attempt and mark of deletion of the row of a record; none when a newer row of its key replaced it."""
-        parts: Parts = {"table": self.identifier, "key": names(key)}
+        parts: Parts = {"table": self.identifier, "columns": selected([*key, ATTEMPT, IS_DELETED], self.columns())}
         place: dict[str, Any] = {"manifest": manifest_id, "topic": topic, "partition": partition, "offset": offset}
         return self.rows("row_at", parts, **place)
 
