@@ -1,6 +1,7 @@
 """Digests: of rows, whatever their order and wherever they are cut."""
 
 import math
+import tracemalloc
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -163,3 +164,14 @@ def test_how_values_are_held_in_memory_does_not_matter(tmp_path: Path) -> None:
     assert row_digest(coded) == row_digest(wide) == row_digest(ROWS)
     padded = pa.concat_tables([ROWS, ROWS, ROWS]).combine_chunks()
     assert row_digest(padded.slice(3, 3)) == row_digest(ROWS)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_large_values_are_in_memory_once_beside_those_of_arrow(nested: bool) -> None:
+    texts = ["x" * 1_000_000] * 20
+    values = pa.array([[text] for text in texts] if nested else texts)
+    tracemalloc.start()
+    row_hashes(pa.record_batch([values], names=["value"]))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.5 * values.nbytes
