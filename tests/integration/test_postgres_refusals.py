@@ -229,6 +229,26 @@ def as_guest(world: TableWorld) -> str:
     return owner
 
 
+def test_columns_that_a_user_may_not_rename_are_named_with_the_statements_for_the_owner(world: TableWorld) -> None:
+    former = CREATE.replace("_is_deleted", "_deleted").replace("_log_generation", "_incarnation")
+    world.execute(former.format(columns=COLUMNS))
+    world.settings["sinks"] = [table_sink(auto_create=True)]
+    world.write_pipeline()
+    owner = as_guest(world)
+    try:
+        world.execute("CREATE SCHEMA tidemark_target AUTHORIZATION guest_of_tests", owner)
+        world.execute("GRANT SELECT, INSERT, UPDATE ON latest TO guest_of_tests", owner)
+        failed = world.here("run", "demo", "--run-key", "one")
+        assert (failed.exit_code, "must be owner of table latest" in failed.stderr) == (1, True), failed.stderr
+        line = failed.stderr.split("have its owner run in its database: ")[1].splitlines()[0]
+        world.execute(line.split("; then: ")[0], owner)
+        world.ok("retry", "demo")
+    finally:
+        world.targets["warehouse"] = owner
+        world.execute("DROP OWNED BY guest_of_tests")
+        world.execute("DROP ROLE guest_of_tests")
+
+
 def test_a_missing_right_is_named_with_the_grant(world: TableWorld) -> None:
     world.execute(CREATE.format(columns=COLUMNS))
     owner = as_guest(world)

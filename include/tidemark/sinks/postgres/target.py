@@ -185,7 +185,7 @@ class PostgresTarget:
                 return
             ddl = ddl_complete(spec.identifier, columns, missing) if columns else self._ddl_create(spec)
             if self.config.auto_create:
-                self.connected().execute(ddl)
+                self._run(ddl, spec)
                 return
             listed = ", ".join(column.name for column in missing)
             raise SinkRefused(
@@ -193,6 +193,20 @@ class PostgresTarget:
                 next_step=f"write auto_create: true, or run in its database: {ddl.as_string(self.connected())};",
                 **self.context(table=spec.table),
             )
+
+    def _run(self, ddl: sql.Composed, spec: TableSpec) -> None:
+        """Run statements that only the owner of the table or schema may; ``AccessDenied`` names them for others."""
+        context = self.context(table=spec.table)
+        try:
+            with translated(**context):
+                self.connected().execute(ddl)
+        except AccessDenied as denied:
+            raise AccessDenied(
+                denied.what,
+                next_step="have its owner run in its database: "
+                f"{ddl.as_string(self.connected())}; then: tidemark retry {{pipeline}}",
+                **context,
+            ) from denied
 
     def _ddl_create(self, spec: TableSpec) -> sql.Composed:
         """The statements that create the table, with its schema when there is none."""
