@@ -394,6 +394,14 @@ def test_a_record_is_read_alike_alone_and_behind_others_with_the_same_schema(
         assert [error.reason for error in alone.errors] == reasons
 
 
+@pytest.mark.parametrize("spaces", [("", " "), (" ", ""), ("", "\n\t"), (" ", "  ")])
+def test_records_with_the_same_schema_may_have_other_spaces_before_the_payload(spaces: tuple[str, ...]) -> None:
+    payload = json.dumps(change("u"))
+    values = [f'{{"schema": {{"fields": []}}, "payload":{space}{payload}}}'.encode() for space in spaces]
+    made = open_decoder(config()).decode(batch([(None, value) for value in values]))
+    assert (made.good.to_pylist(), made.errors) == ([0, 1], ())
+
+
 def test_a_schema_with_more_objects_than_a_record_may_nest_costs_nothing_but_its_first_record() -> None:
     schema = [{"field": f"field_{number}", "type": "string"} for number in range(200)]
     made = decoded(config(), *(({"id": 1}, beside(schema, change("u", name=f"n{number}"))) for number in range(3)))

@@ -11,12 +11,13 @@ from typing import Any
 SCHEMAS = 64  # that are known at once: the one that was seen longest ago goes
 _SPACE = r"[ \t\n\r]*"
 _BEFORE_SCHEMA = re.compile(rf'\{{{_SPACE}"schema"{_SPACE}:{_SPACE}')
-_BEFORE_PAYLOAD = re.compile(rf'{_SPACE},{_SPACE}"payload"{_SPACE}:{_SPACE}')
+_BEFORE_PAYLOAD = re.compile(rf'{_SPACE},{_SPACE}"payload"{_SPACE}:')
+_SPACES = re.compile(_SPACE)
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """The text of a record up to its payload, and the schema in it."""
+    """The text of a record up to the colon before its payload, and the schema in it."""
 
     text: str
     schema: dict[str, Any]
@@ -29,13 +30,15 @@ class SchemaBeside:
         self._scanner = scanner
         self._known: list[Beginning] = []  # the one that was seen last stands first
 
-    def beginning(self, text: str, start: int) -> Beginning | None:
-        """The beginning of a record, where it is known."""
+    def read(self, text: str, start: int) -> tuple[dict[str, Any], int] | None:
+        """(schema, where the payload begins) of a record whose beginning is known."""
         for place, known in enumerate(self._known):
             if text.startswith(known.text, start):
                 if place:
                     self._known.insert(0, self._known.pop(place))
-                return known
+                spaces = _SPACES.match(text, start + len(known.text))  # another producer may write more of them
+                assert spaces is not None, "there may be none"
+                return known.schema, spaces.end()
         return None
 
     def learn(self, text: str, start: int, record: Any) -> None:

@@ -165,11 +165,12 @@ class JsonDecoder:
 
     def _scanned(self, text: str, start: int) -> tuple[Any, int]:
         """(value, end); a schema beside the record, which only envelopes have, is not parsed again."""
-        known = None if self._opened is None else self._beside.beginning(text, start)
+        known = None if self._opened is None else self._beside.read(text, start)
         if known is not None:
-            payload, end = self._scanned_at(text, start + len(known.text), inside=1)
+            schema, begin = known
+            payload, end = self._scanned_at(text, begin, inside=1)
             if text.startswith("}", end):
-                return {"schema": known.schema, "payload": payload}, end + 1
+                return {"schema": schema, "payload": payload}, end + 1
         record, end = self._scanned_at(text, start, inside=0)
         if self._opened is not None:
             self._beside.learn(text, start, record)
