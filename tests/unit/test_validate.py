@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from tests.unit.pipeline_text import GOOD, changed
@@ -45,6 +46,19 @@ def test_a_file_is_named_by_its_path_or_by_its_pipeline(tmp_path: Path) -> None:
     unknown = validate(tmp_path, "flight")
     assert (unknown.exit_code, unknown.stdout) == (2, "")
     assert f'there is no pipeline flight in {tmp_path}; did you mean "flights"?' in unknown.stderr
+
+
+def test_a_file_is_named_by_its_pipeline_however_it_writes_the_name(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(json.dumps(yaml.safe_load(GOOD)))
+    assert validate(tmp_path, "flights").stdout == f"{tmp_path / 'a.yaml'}: ok\n"
+
+
+def test_two_files_of_one_pipeline_are_as_wrong_when_it_is_named_as_without_a_name(tmp_path: Path) -> None:
+    for file in ("a.yaml", "b.yaml"):
+        (tmp_path / file).write_text(changed(("root: lake", f"root: {file}")))
+    every, named = validate(tmp_path), validate(tmp_path, "flights")
+    assert (named.exit_code, named.stdout, named.stderr) == (every.exit_code, every.stdout, every.stderr)
+    assert "no two pipelines share a name" in named.stderr
 
 
 @pytest.mark.parametrize("root", ["/", "//", ".", "../.."])

@@ -26,7 +26,7 @@ from tidemark.operations.changes_against_history import forgotten
 from tidemark.operations.new_project import make_project
 from tidemark.pipeline.circles import circle_warnings
 from tidemark.pipeline.folders import meetings, remedy, stream_folders, what_is_wrong
-from tidemark.pipeline.loader import InvalidPipelines, find, load_each, load_or_error, name_in, pipeline_files
+from tidemark.pipeline.loader import InvalidPipelines, find, load_each, load_or_error, name_in
 from tidemark.pipeline.settings import Pipeline, json_schema
 
 commands = Commands()
@@ -49,8 +49,7 @@ def validate(command: click.Context, files: tuple[str, ...], against_history: bo
     compared with those that it knows.
     """
     folder = command.obj.pipelines
-    chosen = [file for word in files for file in _files_of(word, folder)]
-    loaded = [(file, load_or_error(file)) for file in chosen] if files else load_each(folder)
+    loaded = [each for word in files for each in _loaded(word, folder)] if files else load_each(folder)
     if not loaded:
         raise ConfigurationError(
             f"there are no pipeline files (*.yaml, *.yml) in {folder}",
@@ -62,12 +61,16 @@ def validate(command: click.Context, files: tuple[str, ...], against_history: bo
     command.exit(2 if any(not isinstance(pipeline, Pipeline) for _, pipeline in checked) else 0)
 
 
-def _files_of(word: str, folder: Path) -> list[Path]:
+def _loaded(word: str, folder: Path) -> list[tuple[Path, Pipeline | InvalidPipelines]]:
     """The file of that path, or those of the pipeline of that name; raises ``NotFound`` when there is neither."""
     path = Path(word)
     if path.suffix or path.is_file():
-        return [path]
-    named = [file for file in pipeline_files(folder) if name_in(file) == word]
+        return [(path, load_or_error(path))]
+    named = [
+        (file, loaded)
+        for file, loaded in load_each(folder)
+        if word == (loaded.name if isinstance(loaded, Pipeline) else name_in(file))
+    ]
     if not named:
         find(folder, word)
     return named
