@@ -970,24 +970,28 @@ WHERE (p.counts ->> 'read')::bigint > 0 ORDER BY m.id DESC LIMIT 2;
 -- name: stale_in_sinks
 -- For each sink the newest manifest with rows there, of the newest that are done, when a newer row stood before each of
 -- its rows. One does not count when rows of later ranges stand behind each of its ranges: those are newer, too.
-WITH shown AS (
-    SELECT p.manifest_id, p.sink, bool_and(
-        (p.counts ->> 'stale')::bigint > 0
+-- Counted, so that ranges are looked up by index, and only of what is stale and of what is newer than that.
+WITH shown AS MATERIALIZED (
+    SELECT p.manifest_id, p.sink, (p.counts ->> 'stale')::bigint > 0
         AND (p.counts ->> 'stale')::bigint = (p.counts ->> 'written')::bigint - (p.counts ->> 'superseded')::bigint
-    ) OVER (PARTITION BY p.sink ORDER BY p.manifest_id DESC) AS is_stale  -- it and all that are newer
+        AS is_stale
     FROM (SELECT m.id FROM manifest m WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done'
           ORDER BY m.id DESC LIMIT 50) m
     CROSS JOIN LATERAL (SELECT * FROM standing_publication p WHERE p.manifest_id = m.id OFFSET 0) p
-    WHERE (p.counts ->> 'written')::bigint > 0)
-SELECT DISTINCT ON (s.sink) s.manifest_id, s.sink FROM shown s
+    WHERE (p.counts ->> 'written')::bigint > 0),
+counting AS NOT MATERIALIZED (
+    SELECT * FROM shown s WHERE (
+        SELECT count(*) FROM manifest_range r WHERE r.manifest_id = s.manifest_id AND (
+            SELECT true FROM manifest_range later
+            WHERE later.chain_id = r.chain_id AND later.start_offset >= r.end_offset AND (
+                later.kind = 'archived'
+                OR (SELECT (made.counts ->> 'written')::bigint > 0 FROM publication made
+                    WHERE made.manifest_id = later.manifest_id AND made.sink = s.sink))
+            ORDER BY later.start_offset LIMIT 1) IS NULL) > 0)
+SELECT DISTINCT ON (s.sink) s.manifest_id, s.sink FROM counting s
 WHERE s.is_stale AND (
-    SELECT count(*) FROM manifest_range r WHERE r.manifest_id = s.manifest_id AND (
-        SELECT true FROM manifest_range later
-        WHERE later.chain_id = r.chain_id AND later.start_offset >= r.end_offset AND (
-            later.kind = 'archived'
-            OR (SELECT (made.counts ->> 'written')::bigint > 0 FROM publication made
-                WHERE made.manifest_id = later.manifest_id AND made.sink = s.sink))
-        ORDER BY later.start_offset LIMIT 1) IS NULL) > 0
+    SELECT count(*) FROM counting newer
+    WHERE newer.sink = s.sink AND newer.manifest_id > s.manifest_id AND newer.is_stale IS NOT TRUE) = 0
 ORDER BY s.sink, s.manifest_id DESC;
 
 -- name: published_sums
