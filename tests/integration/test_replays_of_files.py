@@ -4,10 +4,8 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from unittest import mock
 
 import psycopg
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -15,7 +13,6 @@ from sandbox.services.postgres import Postgres
 from tests.worlds.world import EPOCH, World
 from tidemark.errors import Blocked
 from tidemark.lifecycle.attempt import refuse_shrunk
-from tidemark.processing import rows
 
 MakeWorld = Callable[..., World]
 
@@ -79,28 +76,6 @@ def test_schedule_7_a_replay_after_mended_event_time_moves_rows_also_among_the_s
     world.ok("replay", "demo", "--manifest", "1")
     assert world.files() == before
     assert world.ok("audit", "demo", "--deep") == ""
-
-
-@pytest.mark.parametrize("format_", ["parquet", "avro"])
-def test_a_replay_gives_files_of_release_0_2_0_the_name_of_their_mark_of_deletion(
-    make_world: MakeWorld, format_: str
-) -> None:
-    decode = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP", "tombstones": ["n"]}
-    world = make_world(partitions=1, settings={"decode": decode})
-    world.settings["sinks"] = [{"files": {"root": str(world.lake), "layout": "raw/{stream}", "format": format_}}]
-    world.write_pipeline()
-    world.send('{"n": 7, "at": "2024-03-01T10:00:00Z"}', None, partition=0, key=b'{"n": 7}')
-    with mock.patch.object(rows, "DELETED", pa.field("_deleted", pa.bool_(), nullable=False)):  # as that release did
-        world.ok("run", "demo")
-    [path] = world.data_paths()
-    assert b"_is_deleted" not in path.read_bytes()
-    assert world.ok("audit", "demo", "--deep") == ""
-    world.ok("replay", "demo", "--manifest", "1")
-    [path] = world.data_paths()
-    assert b"_is_deleted" in path.read_bytes()
-    before = world.files()
-    world.ok("replay", "demo", "--manifest", "1")
-    assert world.files() == before
 
 
 MENDED = {

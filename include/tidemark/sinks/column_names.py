@@ -9,7 +9,6 @@ from typing import Final
 TOPIC_PARTITION: Final = "_topic_partition"
 IS_DELETED: Final = "_is_deleted"  # of a row that marks its key as deleted
 LOG_GENERATION: Final = "_log_generation"
-FORMER_NAMES: Final = {IS_DELETED: "_deleted", LOG_GENERATION: "_incarnation"}  # of release 0.2.0
 EVENT_TIME: Final = "_event_time"  # the column that every row gets beside those of its record
 MANIFEST_ID: Final = "_manifest_id"
 NUMBER: Final = "_row"  # of a row among those of its record, where a record may have several

@@ -9,17 +9,15 @@ from typing import Any
 from tidemark.connections import Lookup
 from tidemark.model.findings import Finding, disk_space, existing, failed, ok
 from tidemark.model.order import TransformOrder
-from tidemark.model.receipt import ObjectKind, PublishedObject, Receipt
+from tidemark.model.receipt import Receipt
 from tidemark.paths import Layout
 from tidemark.sinks.base import Fence, Sink
 from tidemark.sinks.capabilities import CompleteHour, ShowsHours
-from tidemark.sinks.column_names import FORMER_NAMES, IS_DELETED
 from tidemark.sinks.files.settings import Settings
 from tidemark.sinks.files.success import hide, name_shown, show_complete
 from tidemark.sinks.files.writer import too_many_objects
 from tidemark.sinks.object_store.folder_staging import FolderStaging
 from tidemark.sinks.object_store.owner_file import claim_in, note_replaces_in, replaces_in
-from tidemark.sinks.object_store.published_files import opened
 from tidemark.sinks.object_store.store_ledger import StoreLedger
 from tidemark.sinks.objects_output import ObjectsOutput
 from tidemark.storage.base import ObjectStore, is_s3
@@ -56,14 +54,6 @@ class FilesOutput(ObjectsOutput, ShowsHours):
                 self.store.check(replaces=True)
                 note_replaces_in(self.store)
             self._replaces = True
-
-    def same(self, before: Receipt, now: Receipt) -> bool:
-        """A file of release 0.2.0 has the rows of now and a former name of a column: a replay puts it again."""
-        return super().same(before, now) and not any(map(self._has_former_name, self.parts(before, ObjectKind.DATA)))
-
-    def _has_former_name(self, file: PublishedObject) -> bool:
-        with opened(self.store, file.path) as (written, content):
-            return FORMER_NAMES[IS_DELETED] in written.columns(content)
 
     def place(self, receipt: Receipt, fence: Fence) -> None:
         objects = receipt.objects_of(self.name)

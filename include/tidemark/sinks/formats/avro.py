@@ -51,10 +51,6 @@ class Avro(Format):
         with unreadable(_DAMAGED):
             return sum(map(row_digest, _read(file)), Digest.zero())
 
-    def columns(self, file: BinaryIO) -> list[str]:
-        with unreadable(_DAMAGED):
-            return list(_stored_schema(fastavro.reader(file).metadata).names)
-
     def dead_letters(self, file: BinaryIO, columns: Sequence[str], page: int) -> Iterator[Mapping[str, Any]]:
         del page
         with unreadable(_DAMAGED):
@@ -67,10 +63,6 @@ class Avro(Format):
             return pa.Table.from_pylist(rows, schema=PLACES)
 
 
-def _stored_schema(metadata: Mapping[str, str]) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(b64decode(metadata[ARROW_SCHEMA])))
-
-
 def _rows(reader: Iterable[Any]) -> list[dict[str, Any]]:
     """All rows; with our schemas each is an Avro record, so a mapping."""
     return list(reader)
@@ -79,7 +71,7 @@ def _rows(reader: Iterable[Any]) -> list[dict[str, Any]]:
 def _read(file: BinaryIO) -> Iterator[pa.RecordBatch]:
     """All rows, ``CHUNK_ROWS`` in memory at a time."""
     reader = fastavro.reader(file)
-    schema = _stored_schema(reader.metadata)
+    schema = pa.ipc.read_schema(pa.py_buffer(b64decode(reader.metadata[ARROW_SCHEMA])))
     while rows := _rows(islice(reader, CHUNK_ROWS)):
         columns = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -62,11 +62,6 @@ class Format(ABC):
     def digest(self, file: BinaryIO) -> Digest:
         """The same digest as from ``write``, computed from the file: reads all of it."""
 
-    def columns(self, file: BinaryIO) -> list[str]:
-        """The names of the columns; none where a digest changes with them anyway."""
-        del file
-        return []
-
     @abstractmethod
     def dead_letters(self, file: BinaryIO, columns: Sequence[str], page: int) -> Iterator[Mapping[str, Any]]:
         """The rows of a file of dead letters with these columns, read ``page`` at a time where the format allows."""

@@ -41,10 +41,6 @@ class Parquet(Format):
             batches = pq.ParquetFile(file).iter_batches(READ_ROWS)
             return sum(map(row_digest, batches), Digest.zero())
 
-    def columns(self, file: BinaryIO) -> list[str]:
-        with unreadable(pa.ArrowException, OSError):
-            return list(pq.read_schema(file).names)
-
     def dead_letters(self, file: BinaryIO, columns: Sequence[str], page: int) -> Iterator[Mapping[str, Any]]:
         with unreadable(pa.ArrowException, OSError):
             for batch in pq.ParquetFile(file).iter_batches(page, columns=list(columns)):

@@ -12,13 +12,14 @@ import pyarrow as pa
 from psycopg import sql
 
 from tidemark.errors import SinkRefused
-from tidemark.sinks.column_names import FORMER_NAMES, IS_DELETED, LOG_GENERATION, NUMBER
+from tidemark.sinks.column_names import IS_DELETED, LOG_GENERATION, NUMBER
 
 STAGED = {
     "_topic": "text", "_partition": "integer", "_offset": "bigint", "_timestamp": "timestamp with time zone",
     "_manifest_id": "bigint", IS_DELETED: "boolean",
 }  # fmt: skip
 ORIGIN_COLUMNS = {**STAGED, LOG_GENERATION: "integer", "_attempt": "integer"}
+FORMER_NAMES = {IS_DELETED: "_deleted", LOG_GENERATION: "_incarnation"}  # in tables that release 0.2.0 made
 _WIDER = {  # other types that a column of the table may have
     "smallint": {"integer", "bigint", "numeric"},
     "integer": {"bigint", "numeric"},
