@@ -138,6 +138,7 @@ def _decoded(text: str | None) -> tuple[dict[int, Entry], int | None]:
     if text is None:
         return {}, None
     steps, attempts, ahead, *unsure = unpacked(text)
-    rows = enumerate(zip(accumulate(steps), attempts, ahead, strict=True))
-    entries = {manifest_id: (attempt, number + position) for position, (manifest_id, attempt, number) in rows}
+    entries: dict[int, Entry] = {}
+    for manifest_id, attempt, number in zip(accumulate(steps), attempts, ahead, strict=True):
+        entries[manifest_id] = attempt, number + len(entries)
     return entries, unsure[0] if unsure else None

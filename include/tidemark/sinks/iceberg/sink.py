@@ -171,7 +171,9 @@ class IcebergOutput(LakeTableOutput):
 
     def merge_of(self, receipt: Receipt) -> CountedMerge | None:
         table = self.table.load()
-        attempt, merge = (0, None) if table is None else merges_of(table).get(receipt.manifest_id, (0, None))
+        if table is None or receipt.manifest_id not in (merges := merges_of(table)):
+            return None
+        attempt, merge = merges[receipt.manifest_id]
         return merge if attempt == receipt.attempt else None
 
     def rows_in_place(self, staged: StagedAttempt) -> list[str]:
