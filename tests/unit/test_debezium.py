@@ -402,6 +402,12 @@ def test_records_with_the_same_schema_may_have_other_spaces_before_the_payload(s
     assert (made.good.to_pylist(), made.errors) == ([0, 1], ())
 
 
+def test_records_of_more_tables_than_are_known_at_once_are_read_alike() -> None:
+    records = [({"id": 1}, beside([{"field": f"of_{number % 150}"}], change("u", name=f"n{number}")))
+               for number in range(600)]  # fmt: skip
+    assert decoded(config(), *records).rows.column("name").to_pylist() == [f"n{number}" for number in range(600)]
+
+
 def test_a_schema_with_more_objects_than_a_record_may_nest_costs_nothing_but_its_first_record() -> None:
     schema = [{"field": f"field_{number}", "type": "string"} for number in range(200)]
     made = decoded(config(), *(({"id": 1}, beside(schema, change("u", name=f"n{number}"))) for number in range(3)))

@@ -247,7 +247,7 @@ class S3Store:
         with translated("read", self._uri(key)):
             try:
                 answer = self._client.get_object(**self._at(key))
-                return answer["Body"].read(), str(answer["ETag"]).strip('"')
+                return answer["Body"].read(), str(answer.get("ETag", "")).strip('"')
             except ClientError as refused:
                 if is_gone(refused):
                     return None, ""

@@ -29,6 +29,7 @@ class SchemaBeside:
     def __init__(self, scanner: json.JSONDecoder) -> None:
         self._scanner = scanner
         self._known: list[Beginning] = []  # the one that was seen last stands first
+        self._unknown = 0  # records with another one
 
     def read(self, text: str, start: int) -> tuple[dict[str, Any], int] | None:
         """(schema, where the payload begins) of a record whose beginning is known."""
@@ -44,6 +45,9 @@ class SchemaBeside:
     def learn(self, text: str, start: int, record: Any) -> None:
         """Know the beginning of a record that was parsed, if it has a schema before its payload, and nothing else."""
         if type(record) is not dict or list(record) != ["schema", "payload"] or type(record["schema"]) is not dict:
+            return
+        self._unknown += 1
+        if len(self._known) == SCHEMAS and self._unknown % SCHEMAS:  # to learn takes a second parse: not of each record
             return
         before = _BEFORE_SCHEMA.match(text, start)
         if before is None:  # a name with an escape
