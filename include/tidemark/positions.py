@@ -12,24 +12,30 @@ def positions(count: int) -> pa.Array:
     return pc.indices_nonzero(pa.repeat(True, count)).cast(pa.int64())
 
 
-def holding(column: pa.Array, test: Callable[[pa.Array], pa.Array | None]) -> pa.Array | None:
-    """Which values (``bool``) are what ``test`` looks for, or hold it inside of structs, lists and maps.
+def rows_holding(column: pa.Array, test: Callable[[pa.Array], pa.Array | None]) -> list[int]:
+    """The rows whose value is what ``test`` looks for, or holds it inside of structs, lists and maps, ascending.
 
-    ``test`` says it of an array without looking inside, or gives None for a type that it has nothing to say of. None
-    when that is so of all types in the column.
+    ``test`` says it of an array (``bool``) without looking inside, or gives None for a type that it has nothing to say
+    of.
     """
+    marks = _holding(column, test)
+    return [] if marks is None else pc.indices_nonzero(marks).to_pylist()
+
+
+def _holding(column: pa.Array, test: Callable[[pa.Array], pa.Array | None]) -> pa.Array | None:
+    """Which values it is; None when ``test`` has nothing to say of any type in the column."""
     marks = test(column)
     if marks is not None:
         return pc.fill_null(marks, False)
     kind = column.type
     if pa.types.is_struct(kind):
-        parts = [part for inner in column.flatten() if (part := holding(inner, test)) is not None]
+        parts = [part for inner in column.flatten() if (part := _holding(inner, test)) is not None]
         return reduce(pc.or_, parts) if parts else None
     if pa.types.is_map(kind):
         column = column.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
     elif not pa.types.is_list(kind):
         return None
-    inside = holding(column.flatten(), test)
+    inside = _holding(column.flatten(), test)
     if inside is None:
         return None
     owners = pc.unique(pc.list_parent_indices(column).filter(inside))

@@ -4,15 +4,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import BadRecord
-from tidemark.positions import holding
+from tidemark.positions import rows_holding
 
 
 def rows_with_nul(rows: pa.RecordBatch) -> list[BadRecord]:
     """The rows whose text holds NUL, also inside lists and objects, ascending; each with the first such column."""
     reasons: dict[int, str] = {}
     for field, column in zip(rows.schema, rows.columns, strict=True):
-        with_nul = holding(column, _is_with_nul)
-        for row in [] if with_nul is None else pc.indices_nonzero(with_nul).to_pylist():
+        for row in rows_holding(column, _is_with_nul):
             reasons.setdefault(row, f"field {field.name}: holds the character NUL, which PostgreSQL cannot store")
     return [BadRecord(row, reason) for row, reason in sorted(reasons.items())]
 

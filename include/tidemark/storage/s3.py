@@ -139,17 +139,20 @@ class S3Store:
         current, etag = self._content_and_etag(key)
         if current != before:
             return False
-        replaced = True
         with self._settling("write", key, lambda: self.get(key) == content):
-            if not etag:
-                done = self._put_where(key, content, IfNoneMatch="*")
-            else:
-                # Ceph 16 takes an ETag without its quotes only; the others that are tested take both.
-                done = self._put_where(key, content, IfMatch=etag) or (
-                    self._is_still(key, etag) and self._put_where(key, content, IfMatch=f'"{etag}"')
-                )
-            replaced = done or self.get(key) == content  # boto3 may have sent the request again after a lost answer
-        return replaced  # noqa: RET504 - true when the block ends with an answer that was lost
+            # boto3 may have sent the request again after a lost answer
+            if not self._put_over(key, etag, content) and self.get(key) != content:
+                return False
+        return True
+
+    def _put_over(self, key: str, etag: str, content: bytes) -> bool:
+        """Put the object in the place of the one with this ETag, or of none, or return False."""
+        if not etag:
+            return self._put_where(key, content, IfNoneMatch="*")
+        # Ceph 16 takes an ETag without its quotes only; the others that are tested take both.
+        return self._put_where(key, content, IfMatch=etag) or (
+            self._is_still(key, etag) and self._put_where(key, content, IfMatch=f'"{etag}"')
+        )
 
     def _put_where(self, key: str, content: bytes, **condition: str) -> bool:
         """Put the object, or return False when the store says that its condition does not hold."""

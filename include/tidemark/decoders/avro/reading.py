@@ -13,7 +13,7 @@ from fastavro.read import SchemaResolutionError
 from tidemark.decoders.avro.types import TIMESTAMP, AvroColumn, AvroSchema
 from tidemark.decoders.base import NONE, BadRecord, Decoded
 from tidemark.decoders.batch_parts import joined
-from tidemark.positions import holding, positions
+from tidemark.positions import positions, rows_holding
 
 # Numbers of microseconds and days of the years 1 to 9999: what all sinks and Python can hold.
 _INSTANTS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
@@ -88,8 +88,7 @@ def within_years(rows: pa.RecordBatch) -> Decoded:
     """The rows of good records; those that hold a time or a date outside the years 1 to 9999 are errors."""
     reasons: dict[int, str] = {}
     for field, array in zip(rows.schema, rows.columns, strict=True):
-        beyond = holding(array, _is_beyond)
-        for row in [] if beyond is None else pc.indices_nonzero(beyond).to_pylist():
+        for row in rows_holding(array, _is_beyond):
             reasons.setdefault(row, f"field {field.name}: a time outside the years 1 to 9999")
     good = positions(rows.num_rows)
     if not reasons:

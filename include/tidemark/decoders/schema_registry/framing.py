@@ -91,9 +91,8 @@ def unframe(batch: pa.RecordBatch, part: RecordPart) -> Unframed:
 def without_frames(batch: pa.RecordBatch, part: RecordPart) -> Unframed:
     """A batch whose keys or values have no frame: all in one group, whose writer has no name."""
     payloads = batch.column(part).cast(pa.binary())
-    present, missing = (
-        pc.indices_nonzero(where).cast(pa.int64()) for where in (payloads.is_valid(), payloads.is_null())
-    )
+    present = pc.indices_nonzero(payloads.is_valid()).cast(pa.int64())
+    missing = pc.indices_nonzero(payloads.is_null()).cast(pa.int64())
     return Unframed((WriterGroup("", present, payloads.take(present)),), (), missing)
 
 

@@ -84,8 +84,7 @@ class DebeziumEnvelope:
         values = dict(zip(self._row.names, records.column("after").flatten(), strict=True))
         wrong: dict[int, str] = {}
         for name, column in values.items():
-            missing = self._placeholders.within(column)
-            for position in [] if missing is None else pc.indices_nonzero(missing).to_pylist():
+            for position in self._placeholders.rows_with_it(column):
                 wrong.setdefault(position, f"field after.{name}: {UNTOLD}")
         for name, unit in self._units.items():
             made = of_numbers(values[name], unit)

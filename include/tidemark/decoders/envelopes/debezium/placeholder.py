@@ -16,7 +16,7 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.positions import holding
+from tidemark.positions import rows_holding
 
 _NOWHERE: Final = (-99_999_999.0, -99_999_999.0)
 _WITH_SRID: Final = (0x2000_0001, 4326)  # a point of WKB that says its system of coordinates
@@ -42,9 +42,9 @@ class PlaceholderFinder:
         self._bytes = pa.array([content, *_GEOMETRIES], pa.binary())
         self._numbers = [byte - 256 if byte > 127 else byte for byte in content]  # Java's bytes have a sign
 
-    def within(self, column: pa.Array) -> pa.Array | None:
-        """Which values are the placeholder, or hold it (``bool``); None for a type that cannot."""
-        return holding(column, self._is_placeholder)
+    def rows_with_it(self, column: pa.Array) -> list[int]:
+        """The rows whose value is the placeholder, or holds it."""
+        return rows_holding(column, self._is_placeholder)
 
     def _is_placeholder(self, column: pa.Array) -> pa.Array | None:
         kind = column.type
