@@ -1,6 +1,7 @@
 """Manifests on a Spark Connect server that stays up: the same receipts, and what is left when a client or it dies."""
 
 import configparser
+import gc
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import TopicPartition
+from pyspark.sql.connect.client import SparkConnectClient
 
 from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.services.processes import wait_until
@@ -38,6 +41,7 @@ from tidemark.model.manifest import RunKind
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
 from tidemark.pipeline.loader import find
+from tidemark.spark import connected
 from tidemark.spark import doctor as spark_doctor
 from tidemark.spark.connected import stage_on
 from tidemark.spark.remote import DEFAULT_PORT, parsed
@@ -185,6 +189,21 @@ def test_offsets_that_go_before_they_are_read_are_named_as_a_plan_names_them(
     assert isinstance(cause, WorkFailed)
     assert "out of range" in cause.what
     assert "\n" not in cause.what
+
+
+def test_a_session_that_is_collected_as_garbage_closes_nothing(
+    spark_server: SparkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PySpark's own would end the threads of other sessions, and wait for a lock that its own thread may hold."""
+    with connected._session(parsed(spark_server.remote, "a test"), str(uuid4()), {}) as session:
+        assert session.range(3).count() == 3
+    assert session.client.is_closed
+    closed: list[SparkConnectClient] = []
+    monkeypatch.setattr(SparkConnectClient, "close", closed.append)
+    collected = weakref.ref(session)
+    del session
+    gc.collect()
+    assert (collected(), closed) == (None, [])
 
 
 def test_a_property_that_only_a_whole_server_can_have_is_refused_by_name(

@@ -43,6 +43,14 @@ _running: dict[str, SparkSession] = {}  # the sessions of this process's jobs, b
 _sending = Lock()  # one of the slices that work at once sends the package, and the others find it there
 
 
+class _Session(SparkSession):
+    """Whoever opened it closes it. PySpark's own closes it again when it is collected as garbage, and in Spark 4.0 this
+    waits for ever when the thread just hands work to the pool that closing ends."""
+
+    def __del__(self) -> None:
+        pass
+
+
 def stage_on(
     remote: Remote,
     order: Order,
@@ -106,7 +114,7 @@ def _session(remote: Remote, database_id: str, conf: Mapping[str, str]) -> Itera
     day = datetime.now(UTC).date()
     for number in range(SESSIONS_OF_A_DAY):
         name = json.dumps([package_hash(), sorted(conf.items()), str(day), number])
-        session = SparkSession(remote.url(uuid5(UUID(database_id), name)))
+        session = _Session(remote.url(uuid5(UUID(database_id), name)))
         try:
             session.client.set_retry_policies([RETRIES])
             if _is_open(session):
