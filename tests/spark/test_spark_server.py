@@ -199,7 +199,7 @@ def test_a_session_that_is_collected_as_garbage_closes_nothing(
         assert session.range(3).count() == 3
     assert session.client.is_closed
     closed: list[SparkConnectClient] = []
-    monkeypatch.setattr(SparkConnectClient, "close", closed.append)
+    monkeypatch.setattr(SparkConnectClient, "close", lambda client: closed.append(client))
     collected = weakref.ref(session)
     del session
     gc.collect()
