@@ -10,11 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidemark.decoders.base import ErrorClass
+from tidemark.decoders.base import DELETED, ErrorClass
 from tidemark.errors import ConfigurationError
 from tidemark.model.order import TransformOrder
 from tidemark.processing.processor import METADATA
-from tidemark.processing.rows import DELETED
 from tidemark.transforms.base import Transform, Transformed
 from tidemark.transforms.registry import TRANSFORMS, open_transform
 

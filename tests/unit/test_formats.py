@@ -20,12 +20,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.worlds.file_of_rows import file_of
+from tidemark.decoders.base import DELETED
 from tidemark.errors import ConfigurationError, Unavailable
 from tidemark.model.digest import row_digest
 from tidemark.paths import SUFFIXES, ObjectName
 from tidemark.pipeline.loader import InvalidPipelines, load
 from tidemark.processing.processor import DEAD_LETTERS, METADATA
-from tidemark.processing.rows import DELETED
 from tidemark.sinks.encoding.json_text import json_texts
 from tidemark.sinks.files.settings import COMPRESSIONS, FileFormat
 from tidemark.sinks.formats import json_lines

@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 from tidemark.decoders.names import key_column
 
 NONE: Final = pa.nulls(0, pa.int64())  # no record
+# Beside the columns of rows, where a decoder knows tombstones: whether a row marks its key as deleted.
+DELETED: Final = pa.field("_is_deleted", pa.bool_(), nullable=False)
 REASON_LIMIT = 200  # characters of a reason; it names fields and positions, it does not repeat the data
 
 

@@ -11,13 +11,12 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import BadRecord, Decoded
+from tidemark.decoders.base import DELETED, BadRecord, Decoded
 from tidemark.positions import positions
 from tidemark.transforms.sequence import TransformStep
 
-# After the metadata: 0, 1, .. where a record may have several rows; whether it is a tombstone, where these are known.
+# After the metadata, where a record may have several rows: 0, 1, ..
 ROW: Final = pa.field("_row", pa.int32(), nullable=False)
-DELETED: Final = pa.field("_is_deleted", pa.bool_(), nullable=False)
 
 
 @dataclass(frozen=True)

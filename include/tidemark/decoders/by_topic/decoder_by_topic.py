@@ -7,13 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import Decoded, Decoder, schemas_of
+from tidemark.decoders.base import DELETED, Decoded, Decoder, schemas_of
 from tidemark.decoders.batch_parts import joined
 from tidemark.decoders.by_topic.topic_filter import TopicFilter, problem_with_topic
 from tidemark.decoders.by_topic.united import united
 from tidemark.errors import ConfigurationError
-
-_MARK = pa.field("_is_deleted", pa.bool_(), nullable=False)
 
 
 class DecoderByTopic:
@@ -44,12 +42,12 @@ class DecoderByTopic:
             indices = pc.indices_nonzero(mine).cast(pa.int64())
             decoded = self._decoders[entry].decode(batch if len(topics) == 1 else batch.take(indices))
             parts.append(replace(decoded, rows=self._widened(decoded)).at(indices))
-        marked = self.schema.append(_MARK) if self._tombstones else self.schema
+        marked = self.schema.append(DELETED) if self._tombstones else self.schema
         decoded_rows = joined(marked, parts)
         if not self._tombstones:
             return decoded_rows
         rows = decoded_rows.rows.select(self.schema.names)
-        return replace(decoded_rows, rows=rows, deleted=decoded_rows.rows.column(_MARK.name))
+        return replace(decoded_rows, rows=rows, deleted=decoded_rows.rows.column(DELETED.name))
 
     def _entry_of(self, topic: str) -> int:
         if topic not in self._by_topic:
@@ -68,4 +66,4 @@ class DecoderByTopic:
         if not self._tombstones:
             return pa.RecordBatch.from_arrays(columns, schema=self.schema)
         mark = pa.repeat(False, rows.num_rows) if decoded.deleted is None else decoded.deleted
-        return pa.RecordBatch.from_arrays([*columns, mark], schema=self.schema.append(_MARK))
+        return pa.RecordBatch.from_arrays([*columns, mark], schema=self.schema.append(DELETED))
