@@ -94,7 +94,7 @@ def test_a_server_that_closes_every_session_is_named(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(connected, "SESSIONS_OF_A_DAY", 3)
     monkeypatch.setattr(connected, "_is_open", lambda _: False)
     sessions = mock.Mock(name="there is no server that closes at once")
-    monkeypatch.setattr(connected, "SparkSession", sessions)
+    monkeypatch.setattr(connected, "_Session", sessions)
     remote = mock.create_autospec(Remote, instance=True, address="sc://here:1")
     with (
         pytest.raises(Unavailable, match="the Spark Connect server has closed 3 sessions of these settings today"),

@@ -65,8 +65,8 @@ def stage_on(
 
     ``conf``: properties of the pipeline, which the server must allow a session to change. ``home``: the folder for the
     zip of our package that the server gets. ``connections``: those of the pipeline; tasks of a server that this user
-    runs on this machine get them, others must have them in their environment. ``tell``: gets a line about the job each
-    30 seconds.
+    runs on this machine get them, others must have them in their environment. ``report``: gets a line about the job
+    each 30 seconds.
     """
     remote.check()
     reader = open_reader(order)

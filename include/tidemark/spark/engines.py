@@ -33,8 +33,8 @@ def stage_in(
 ) -> SharedStage:
     """Stages on a Spark Connect server, or in a session of this process that opens when the first order comes.
 
-    ``master``: where such a session works; when it is not None, the session does the work in any case. ``tell``: gets a
-    line about a job each 30 seconds.
+    ``master``: where such a session works; when it is not None, the session does the work in any case. ``report``: gets
+    a line about a job each 30 seconds.
 
     Raises ``ConfigurationError`` when a server is to do the work and none is named.
     """
