@@ -239,6 +239,11 @@ def test_every_folder_of_a_seam_is_a_kind_of_its_registry_or_stands_in_the_table
     )
 
 
+def test_whoever_adds_a_kind_is_told_of_every_shared_folder() -> None:
+    page = (PACKAGE.parent.parent / "docs" / "extending.md").read_text()
+    assert [folder for folder in SHARED if f"| `{folder}/` |" not in page] == []
+
+
 @pytest.mark.parametrize("folder", SHARED)
 def test_a_shared_folder_of_a_seam_has_no_module_that_is_looked_up_in_kinds(folder: str) -> None:
     kinds = tuple(PACKAGE.joinpath(*package.split(".")[1:]) for package in ENVELOPES.values())

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -95,5 +96,6 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
     schema = parsed(reader.text, reader.references)
     if "envelope" not in config:
         return AvroDecoder(schema, config)
-    envelope = open_envelope(config["envelope"], row_inside(reader.text, reader.references, schema))
+    row = partial(row_inside, text=reader.text, references=reader.references, schema=schema)
+    envelope = open_envelope(config["envelope"], row)
     return EnvelopeDecoder(AvroDecoder(schema, config, envelope.is_other_record, envelope.unread), envelope)

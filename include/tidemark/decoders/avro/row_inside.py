@@ -10,18 +10,19 @@ from tidemark.decoders.avro.types import AvroSchema, column, kind_of, without_nu
 from tidemark.decoders.envelopes.base import no_row_inside
 
 
-def row_inside(text: str, references: Sequence[tuple[str, str]], schema: AvroSchema) -> pa.Schema:
-    """The columns of ``after``, each with the metadata ``connect.name`` where the field's type has it.
+def row_inside(part: str, text: str, references: Sequence[tuple[str, str]], schema: AvroSchema) -> pa.Schema:
+    """The columns of the record in a part of the envelope.
 
-    ``schema`` is what ``text`` and its references say. Raises ``ConfigurationError`` when there is no such record.
+    Each has the metadata ``connect.name`` where the field's type has it. ``schema`` is what ``text`` and its references
+    say. Raises ``ConfigurationError`` when there is no such record.
     """
-    parts = {part["name"]: part["type"] for part in schema.full["fields"]} if schema.is_record else {}
-    row, _ = without_null(parts.get("after", "null"))
+    parts = {field["name"]: field["type"] for field in schema.full["fields"]} if schema.is_record else {}
+    row, _ = without_null(parts.get(part, "null"))
     if kind_of(row) != "record":
-        raise no_row_inside("the Avro schema")
+        raise no_row_inside("the Avro schema", part)
     texts = [text, *(reference for _, reference in references)]
     names = _connect_names([json.loads(each) for each in texts], row["name"])
-    fields = [column(part["name"], part["type"]).field for part in row["fields"]]
+    fields = [column(field["name"], field["type"]).field for field in row["fields"]]
     return pa.schema(
         [field.with_metadata({"connect.name": names[field.name]}) if field.name in names else field for field in fields]
     )

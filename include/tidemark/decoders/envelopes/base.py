@@ -5,7 +5,7 @@ format reads the record as it is; the envelope then makes rows of it. Executors 
 standard library and pyarrow, nothing else.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -69,14 +69,14 @@ class JsonEnvelope(Protocol):
         ...
 
 
-def open_envelope(config: Mapping[str, Any], row: pa.Schema) -> Envelope:
+def open_envelope(config: Mapping[str, Any], columns_of: Callable[[str], pa.Schema]) -> Envelope:
     """The envelope of an order's ``decode.envelope``.
 
-    ``row`` has the columns that the format gives the row inside it, with what may be null there, and as metadata
-    ``connect.name`` the name that a schema gives a field's type. ``ConfigurationError`` when the envelope is not
-    registered, or its settings do not fit the row.
+    ``columns_of`` takes the name of a part, and gives the columns that the format has for it, with what may be null
+    there, and as metadata ``connect.name`` the name that a schema gives a field's type. ``ConfigurationError`` when the
+    envelope is not registered, the schema has no such part, or the settings do not fit the row.
     """
-    envelope: Envelope = _module(config, "envelope").open_envelope(config, row)
+    envelope: Envelope = _module(config, "envelope").open_envelope(config, columns_of)
     return envelope
 
 
@@ -92,10 +92,10 @@ def json_row(config: Mapping[str, Any], record: object) -> object:
     return row
 
 
-def no_row_inside(schema: str) -> ConfigurationError:
-    """A schema that a format has for records with an envelope lacks the row."""
+def no_row_inside(schema: str, part: str) -> ConfigurationError:
+    """A schema that a format has for records with an envelope lacks the part with the row."""
     return ConfigurationError(
-        f"{schema} has no record after, which an envelope holds the row in",
+        f"{schema} has no record {part}, which an envelope holds the row in",
         next_step="name the schema of the whole envelope, or leave decode.envelope out",
     )
 

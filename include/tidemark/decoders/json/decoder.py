@@ -26,7 +26,7 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
     if "envelope" in config:
         json = open_json(config["envelope"], row)
         read = JsonDecoder(json.struct, limit, unknown, json.opened)
-        values = EnvelopeDecoder(read, open_envelope(config["envelope"], json.row))
+        values = EnvelopeDecoder(read, open_envelope(config["envelope"], lambda _: json.row))
         single = tombstones[0] if len(tombstones) == 1 else None
         keys = JsonDecoder(json.key, opened=partial(json.opened_key, single=single))
     return TombstoneDecoder(values, keys, tombstones) if tombstones else values

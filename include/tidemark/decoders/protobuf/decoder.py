@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -76,17 +77,17 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
     messages = Messages(descriptors, config["message"], config.get("max_list_bytes"))
     envelope = None
     if "envelope" in config:
-        row = _row_inside(message_shape(message_descriptor(descriptors, config["message"])))
-        envelope = open_envelope(config["envelope"], row)
+        message = message_shape(message_descriptor(descriptors, config["message"]))
+        envelope = open_envelope(config["envelope"], partial(_row_inside, message))
     decoder: Decoder = messages
     if config.get("registry"):
         decoder = FramedMessageDecoder(messages, config, envelope.is_other_record if envelope else None)
     return EnvelopeDecoder(decoder, envelope) if envelope else decoder
 
 
-def _row_inside(envelope: MessageShape) -> pa.Schema:
-    """The columns of the message ``after`` inside an envelope."""
+def _row_inside(envelope: MessageShape, part: str) -> pa.Schema:
+    """The columns of the message in a part of the envelope."""
     for field in envelope.fields:
-        if field.name == "after" and isinstance(field.shape, MessageShape):
-            return pa.schema([part.arrow for part in field.shape.fields])
-    raise no_row_inside("the message")
+        if field.name == part and isinstance(field.shape, MessageShape):
+            return pa.schema([inner.arrow for inner in field.shape.fields])
+    raise no_row_inside("the message", part)

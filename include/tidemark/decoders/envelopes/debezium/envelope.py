@@ -6,7 +6,7 @@ op t                     the table was emptied: an error, unless the settings sa
 op m, and other records  no row: a message, a heartbeat, a border of a transaction, a change of a table, a signal
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -171,5 +171,5 @@ def _reason(op: str) -> str:
     return "no op: not an envelope of Debezium" if not op else f"op {op[:20]!r} is not known"
 
 
-def open_envelope(config: Mapping[str, Any], row: pa.Schema) -> DebeziumEnvelope:
-    return DebeziumEnvelope(config, row)
+def open_envelope(config: Mapping[str, Any], columns_of: Callable[[str], pa.Schema]) -> DebeziumEnvelope:
+    return DebeziumEnvelope(config, columns_of(DebeziumEnvelope.row_name))
