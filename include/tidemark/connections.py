@@ -96,13 +96,13 @@ def from_environment(conn_id: str) -> Mapping[str, Any] | None:
     if text:
         return _connection(text, variable_of(conn_id), conn_id)
     path = os.environ.get(FILE, "").strip()
-    entry = _of_file(Path(path)).get(conn_id) if path else None
+    entry = _read_file(Path(path)).get(conn_id) if path else None
     if entry is None:
         return None
     return _connection(entry, f"{conn_id} in the file {path}", conn_id)
 
 
-def in_environment(connections: Mapping[str, Mapping[str, Any]]) -> AbstractContextManager[None]:
+def put_in_environment(connections: Mapping[str, Mapping[str, Any]]) -> AbstractContextManager[None]:
     """Put connections by id into environment variables, where Spark's processes read them.
 
     Arguments and Spark properties would show secrets in process lists and web pages.
@@ -111,7 +111,7 @@ def in_environment(connections: Mapping[str, Mapping[str, Any]]) -> AbstractCont
 
 
 @contextmanager
-def in_memory(connections: Mapping[str, Mapping[str, Any]]) -> Iterator[str | None]:
+def put_in_memory(connections: Mapping[str, Mapping[str, Any]]) -> Iterator[str | None]:
     """The path of a file with these connections, as ``TIDEMARK_CONNECTIONS`` names one, until the block ends.
 
     It is memory of this process: other processes of the same user on this machine can read it while this one lives, and
@@ -127,8 +127,8 @@ def in_memory(connections: Mapping[str, Mapping[str, Any]]) -> Iterator[str | No
         yield f"/proc/{os.getpid()}/fd/{file.fileno()}"
 
 
-def of_process(path: str | None) -> AbstractContextManager[None]:
-    """In the block, connections are those of a file of ``in_memory`` where this process may read it."""
+def connections_from(path: str | None) -> AbstractContextManager[None]:
+    """In the block, connections are those of a file of ``put_in_memory`` where this process may read it."""
     return set_variables({FILE: path} if path and os.access(path, os.R_OK) else {})
 
 
@@ -138,7 +138,7 @@ def _connection(entry: object, where: str, conn_id: str) -> Mapping[str, Any]:
         text = entry.strip() if isinstance(entry, str) else None
         connection = dict(entry) if isinstance(entry, Mapping) else None
         if text is not None:
-            connection = json.loads(text) if text.startswith("{") else _of_uri(text)
+            connection = json.loads(text) if text.startswith("{") else _parse_uri(text)
         extra = connection.get("extra") or {}
         connection["extra"] = json.loads(extra) if isinstance(extra, str) else extra
     except (ValueError, AttributeError, RecursionError):
@@ -154,7 +154,7 @@ def _connection(entry: object, where: str, conn_id: str) -> Mapping[str, Any]:
     return result
 
 
-def _of_file(path: Path) -> Mapping[str, Any]:
+def _read_file(path: Path) -> Mapping[str, Any]:
     """The connections of a file; ``ConfigurationError`` when others may read it or it is not a JSON object."""
     try:
         with path.open("rb") as opened:
@@ -181,7 +181,7 @@ def _of_file(path: Path) -> Mapping[str, Any]:
     return connections
 
 
-def _of_uri(text: str) -> dict[str, Any]:
+def _parse_uri(text: str) -> dict[str, Any]:
     parts = urlsplit(text)
     if not parts.scheme or text.count("://") != 1:
         raise ValueError

@@ -55,7 +55,7 @@ def instants(text: pa.Array, zone: str | None) -> pa.Array:
     return _within_years(pc.coalesce(zoned, localised(naive, zone)))
 
 
-def by_pattern(text: pa.Array, pattern: TimePattern, zone: str) -> pa.Array:
+def parse_by_pattern(text: pa.Array, pattern: TimePattern, zone: str) -> pa.Array:
     """Texts of a pattern as ``timestamp[us, UTC]``, in ``zone`` when they name none; null where a text is none."""
     parts = pc.extract_regex(text, pattern.regex)
 
@@ -226,7 +226,7 @@ class EventTime:
     def _parsed(self, source: pa.Array) -> pa.Array:
         if pa.types.is_string(source.type):
             if self.pattern is not None:
-                return by_pattern(source, self.pattern, self.timezone)
+                return parse_by_pattern(source, self.pattern, self.timezone)
             if self.unit is None:
                 return instants(source, self.timezone)
             digits = pc.if_else(pc.match_substring_regex(source, _WHOLE_NUMBER), source, None)

@@ -46,7 +46,7 @@ def test_every_connection_that_a_pipeline_names_is_there_as_airflow_has_it_and_g
     monkeypatch.delenv("AIRFLOW_CONN_WAREHOUSE", raising=False)
     settings = load(tmp_path / "both.yaml", {})
     assert settings.connections() == {"events", "warehouse"}
-    with suppress(RuntimeError), lookup.in_environment(settings, lookup.airflow_lookup):
+    with suppress(RuntimeError), lookup.put_in_environment(settings, lookup.airflow_lookup):
         seen = {name: json.loads(os.environ[f"AIRFLOW_CONN_{name}"])["host"] for name in ("EVENTS", "WAREHOUSE")}
         raise RuntimeError
     assert seen == {"EVENTS": "a", "WAREHOUSE": "b"}
@@ -56,7 +56,7 @@ def test_every_connection_that_a_pipeline_names_is_there_as_airflow_has_it_and_g
 
 def test_a_pipeline_that_names_no_connection_changes_nothing(lookup: Any, tmp_path: Path) -> None:
     before = dict(os.environ)
-    with lookup.in_environment(pipeline(tmp_path, "bootstrap_servers: 'a:9092'"), lookup.airflow_lookup):
+    with lookup.put_in_environment(pipeline(tmp_path, "bootstrap_servers: 'a:9092'"), lookup.airflow_lookup):
         assert dict(os.environ) == before
 
 
@@ -75,7 +75,7 @@ def test_a_task_asks_airflow_once_for_each_connection(
     monkeypatch.setattr(lookup, "airflow_lookup", counted)
     monkeypatch.setenv("TIDEMARK_DB", database)
     instance = SimpleNamespace(dag_id="prices", run_id="a run", task_id="process", map_index=0, try_number=1)
-    with lookup.opened(settings, {"ti": instance}) as context, lookup.in_environment(settings, context.lookup):
+    with lookup.opened(settings, {"ti": instance}) as context, lookup.put_in_environment(settings, context.lookup):
         assert sorted(asked) == ["events", "warehouse"]
 
 

@@ -112,6 +112,6 @@ def test_a_tombstone_among_rows_is_a_message_without_a_value() -> None:
     schema = registered(json.loads(derived(columns, "Row")))
     rows = pa.RecordBatch.from_arrays([pa.array([1, 0, 3], pa.int64())], schema=columns)
     deleted = pa.array([False, True, False])
-    values = writer._of_the_others(AvroValues(schema), rows, deleted).to_pylist()
+    values = writer._values_unless_deleted(AvroValues(schema), rows, deleted).to_pylist()
     assert values[1] is None
     assert [read(values[at], schema) for at in (0, 2)] == [{"id": 1}, {"id": 3}]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemark.errors import ConfigurationError
-from tidemark.event_time import INSTANT, EventTime, by_pattern, instants, last_header
+from tidemark.event_time import INSTANT, EventTime, instants, last_header, parse_by_pattern
 from tidemark.model.order import OnInvalid, TimeUnit
 from tidemark.record_schema import HEADERS
 from tidemark.time_pattern import TimePattern
@@ -218,11 +218,11 @@ def test_a_field_that_cannot_hold_a_time_is_refused() -> None:
     ],
 )
 def test_a_text_is_read_by_its_pattern(pattern: str, text: str, expected: datetime | None) -> None:
-    assert by_pattern(pa.array([text, None]), TimePattern(pattern), "UTC").to_pylist() == [expected, None]
+    assert parse_by_pattern(pa.array([text, None]), TimePattern(pattern), "UTC").to_pylist() == [expected, None]
 
 
 def test_a_pattern_without_a_zone_is_local_time() -> None:
-    when = by_pattern(pa.array(["2013-03-10 02:30", "2013-01-01 07:00"]), TimePattern("%Y-%m-%d %H:%M"), NEW_YORK)
+    when = parse_by_pattern(pa.array(["2013-03-10 02:30", "2013-01-01 07:00"]), TimePattern("%Y-%m-%d %H:%M"), NEW_YORK)
     assert when.to_pylist() == [datetime(2013, 3, 10, 7, 30, tzinfo=UTC), NOON]
 
 
@@ -230,7 +230,9 @@ def test_a_pattern_without_a_zone_is_local_time() -> None:
 def test_patterns_agree_with_the_standard_library(moment: datetime) -> None:
     for pattern in ("%Y-%m-%d %H:%M:%S.%f", "%d %B %Y %I:%M:%S.%f %p", "%Y%m%dT%H%M%S,%f", "%b %d %Y %H-%M-%S %f"):
         text = moment.strftime(pattern)
-        assert by_pattern(pa.array([text]), TimePattern(pattern), "UTC").to_pylist() == [moment.replace(tzinfo=UTC)]
+        assert parse_by_pattern(pa.array([text]), TimePattern(pattern), "UTC").to_pylist() == [
+            moment.replace(tzinfo=UTC)
+        ]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ LINKED = 3  # manifests that the note of a DAG run links to; each takes 80 of it
 ACTOR = re.compile(r"airflow (?P<dag>\S+) (?P<run>.+) (?P<task>[\w.-]+?)(?:\[(?P<map>\d+)\])? try (?P<number>\d+)")
 
 
-def of_airflow() -> str:
+def airflow_address() -> str:
     """``[api] base_url``, without a slash at its end; empty when it is not set: Airflow cannot guess it either."""
     from airflow.configuration import conf  # the paths below are also for who has no Airflow
 
@@ -19,7 +19,7 @@ def of_airflow() -> str:
 
 def page_address(pipeline_name: str, manifest_id: int | None = None) -> str | None:
     """The page of a pipeline or a manifest, for who reads a log or a note; None when Airflow's address is not set."""
-    airflow = of_airflow()
+    airflow = airflow_address()
     manifest = "" if manifest_id is None else f"/manifests/{manifest_id}"
     return f"{airflow}{MOUNT}/pipelines/{quote(pipeline_name, safe='')}{manifest}" if airflow else None
 

@@ -35,11 +35,11 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.covering import manifests_between
 from tidemark.lifecycle.failed_tasks import Task, begun, watched
 from tidemark.lifecycle.hours import close_hours, hours_to_tell
-from tidemark.lifecycle.older import HeldElsewhere, older_unfinished, to_take_along, unfinished_lines
+from tidemark.lifecycle.older import HeldElsewhere, choose_to_take_along, older_unfinished, unfinished_lines
 from tidemark.lifecycle.plan import PlannedRun, Tick, covered, nothing_new
 from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.select import refuse_at_work
-from tidemark.lifecycle.turns import in_turn
+from tidemark.lifecycle.turns import sort_by_turn
 from tidemark.model.manifest import ManifestState, RunKind
 from tidemark.pipeline.deployed import Deployed, deployed, deployed_named
 from tidemark.pipeline.schedule import Schedule
@@ -86,7 +86,7 @@ def pipeline_dag(name: str, *, process: Mapping[str, Any] = NOTHING, **arguments
 
     Raises ``NotFound``, and ``ConfigurationError`` for a pipeline whose DAG Tidemark makes itself.
     """
-    own = _of_own_dag(name)
+    own = _own_dag_pipeline(name)
     if "dag_id" in arguments:
         raise ConfigurationError(
             "the DAG of a pipeline has the pipeline's name", next_step="leave dag_id out", pipeline=name
@@ -100,7 +100,7 @@ def pipeline_tasks(name: str, *, group_id: str | None = None, process: Mapping[s
     The runs of the pipeline are those of the DAG: their dates decide what is read. ``group_id`` is the pipeline's name
     if not set; ``process``, and what is raised: as for ``pipeline_dag``.
     """
-    own = _of_own_dag(name)
+    own = _own_dag_pipeline(name)
     pipeline = own.pipeline
     defaults = pipeline.airflow.retries(pipeline.retries, pipeline.retry_delay)
     with TaskGroup(group_id or name, default_args=defaults) as group:  # type: ignore[arg-type]
@@ -108,7 +108,7 @@ def pipeline_tasks(name: str, *, group_id: str | None = None, process: Mapping[s
     return group
 
 
-def _of_own_dag(name: str) -> Deployed:
+def _own_dag_pipeline(name: str) -> Deployed:
     """Raises ``NotFound``, and ``ConfigurationError`` for a pipeline whose DAG Tidemark makes itself."""
     own = deployed_named(Environment.from_variables().pipelines, name)
     if not own.pipeline.airflow.own_dag:
@@ -177,14 +177,14 @@ def _tasks(pipeline: Pipeline, problem: TidemarkError | None, process: Mapping[s
         closing.outlets = [outlet for outlet in closing.outlets if has_news[outlet.name]]
 
     planned: Any = plan()
-    of_process = {
+    process_arguments = {
         "map_index_template": "{{ task.manifest_label() }}",
         # Airflow starts them in the order of runs and of their index: none then waits for a turn in a process.
         "max_active_tis_per_dag": 1 if pipeline.in_order else None,
-        **pipeline.airflow.of_process(),
+        **pipeline.airflow.process_arguments(),
         **process,
     }
-    processed = ProcessManifestOperator.partial(task_id="process", pipeline=pipeline, **of_process).expand(
+    processed = ProcessManifestOperator.partial(task_id="process", pipeline=pipeline, **process_arguments).expand(
         manifest_id=planned
     )
     processed >> close(planned)
@@ -213,7 +213,7 @@ def interval_start(pipeline: Pipeline, task_context: Any, tick: Tick) -> datetim
     return Schedule(pipeline.schedule).before(tick.cut_at)
 
 
-def of_interval(tick: Tick, begin: datetime | None) -> Tick:
+def with_interval(tick: Tick, begin: datetime | None) -> Tick:
     """The tick with its interval's start; a run by hand stands for all that was before its time."""
     return tick if tick.kind is RunKind.MANUAL else replace(tick, since=begin)
 
@@ -253,7 +253,7 @@ def _planned(pipeline: Pipeline, task_context: Any) -> list[int]:
                 log.info(line)
             return []
         require_spark(pipeline, context)
-        ids, notes = to_process(context, pipeline, task_context)
+        ids, notes = manifests_to_process(context, pipeline, task_context)
         for line in notes:
             log.warning(line)
         manifests = {manifest.id: manifest for manifest in context.database.manifests.find(ids=ids)}
@@ -271,7 +271,7 @@ def require_spark(pipeline: Pipeline, context: Context) -> None:
         spark_master("spark_default")
 
 
-def to_process(context: Context, pipeline: Pipeline, task_context: Any) -> tuple[list[int], list[str]]:
+def manifests_to_process(context: Context, pipeline: Pipeline, task_context: Any) -> tuple[list[int], list[str]]:
     """(manifest ids, what a person should know of this run)."""
     params, run_id = task_context["params"], task_context["dag_run"].run_id
     if params.get("accept"):
@@ -285,7 +285,7 @@ def to_process(context: Context, pipeline: Pipeline, task_context: Any) -> tuple
     tick = tick_of(task_context)
     begin = interval_start(pipeline, task_context, tick)
     log.info(stands_for(tick, begin))
-    run = plan_ranges(context, of_interval(tick, begin))
+    run = plan_ranges(context, with_interval(tick, begin))
     if params.get("replay"):
         covering = manifests_between(context, begin, tick.cut_at) if begin and tick.cut_at else run.covered_by
         planned = context.database.manifests.find(ids=run.manifests)
@@ -297,12 +297,12 @@ def to_process(context: Context, pipeline: Pipeline, task_context: Any) -> tuple
         return handed_out(context, task_context, refuse_over_limit(ids)), list(run.notes)
     own = handed_out(context, task_context, refuse_over_limit(run.manifests))
     older = older_unfinished(context, own, held_elsewhere(task_context))
-    able = to_take_along(context, older)[: longest_list() - len(own)]
+    able = choose_to_take_along(context, older)[: longest_list() - len(own)]
     taken = context.database.manifests.hand_out(able, run_id)
     log.info(planned_text(run))
     event_log.emit(events.planned(context.pipeline_name, run))
     mine, others = context.database.manifests.find(ids=own), context.database.manifests.find(ids=taken)
-    return [manifest.id for manifest in in_turn(context, mine, others)], [
+    return [manifest.id for manifest in sort_by_turn(context, mine, others)], [
         *run.notes,
         *unfinished_lines(context, older, taken),
     ]
@@ -318,7 +318,7 @@ def would_process(context: Context, pipeline: Pipeline, task_context: Any) -> li
         return run_conf.preview(context, ids)
     tick = tick_of(task_context)
     begin = interval_start(pipeline, task_context, tick)
-    run = plan_ranges(context, of_interval(tick, begin), dry_run=True)
+    run = plan_ranges(context, with_interval(tick, begin), dry_run=True)
     slices = [", ".join(f"{part.at.name} [{part.start}, {part.end})" for part in slice_) for slice_ in run.slices]
     lines = [f"would plan {ranges}" for ranges in slices] or ["would plan nothing: there is nothing new"]
     return [

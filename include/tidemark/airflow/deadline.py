@@ -18,7 +18,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import NotDone, TidemarkError
 from tidemark.lifecycle.older import NAMED, described
-from tidemark.operations.notify import WEBHOOK, Notice, by_webhook
+from tidemark.operations.notify import WEBHOOK, Notice, deliver_by_webhook
 from tidemark.operations.status import State
 from tidemark.pipeline.settings import Pipeline
 
@@ -66,7 +66,7 @@ def missed(pipeline_name: str, seconds: float, context: Mapping[str, Any]) -> No
     log.error(notice.text())
     if url := os.environ.get(WEBHOOK):
         try:
-            by_webhook(url)(notice)
+            deliver_by_webhook(url)(notice)
         except NotDone as error:
             error.next_step = (
                 f"correct {WEBHOOK}; Airflow reports a missed deadline once, and the notice is in the log above"

@@ -62,10 +62,10 @@ def master_of(connection: Any, conn_id: str) -> str:
     return f"{master}:{connection.port}" if connection.port else str(master)
 
 
-def in_environment(pipeline: Pipeline, lookup: connections.Lookup) -> AbstractContextManager[None]:
+def put_in_environment(pipeline: Pipeline, lookup: connections.Lookup) -> AbstractContextManager[None]:
     """Put Airflow's connections that the pipeline names into the environment."""
     by_id = {conn_id: lookup(conn_id) for conn_id in pipeline.connections()}
-    return connections.in_environment({conn_id: entry for conn_id, entry in by_id.items() if entry is not None})
+    return connections.put_in_environment({conn_id: entry for conn_id, entry in by_id.items() if entry is not None})
 
 
 def database_of(task: Any) -> ManifestDatabase:

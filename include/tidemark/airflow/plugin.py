@@ -11,7 +11,7 @@ from airflow.settings import get_policy_plugin_manager
 
 from tidemark.airflow import addresses, in_scheduler
 
-ROOT = urlsplit(addresses.of_airflow()).path
+ROOT = urlsplit(addresses.airflow_address()).path
 
 
 async def page(scope: Any, receive: Any, send: Any) -> None:

@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from tidemark.airflow import addresses, event_log, log_lines
 from tidemark.airflow.lineage import Lineage, facets, lineage_if_asked
-from tidemark.airflow.lookup import in_environment, opened, spark_master
+from tidemark.airflow.lookup import opened, put_in_environment, spark_master
 from tidemark.airflow.other_runs import LONGEST_WAIT, replayed_since, wait_for_others
 from tidemark.airflow.run_conf import sinks_of
 from tidemark.airflow.verdict import airflow_verdict
@@ -138,7 +138,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
             self._send_to(spark_master(self._conn_id))
             return lambda order: self._submitted(order, context, pipeline_context)
         stage = OnServer(pipeline_context, environment, self.log.info)
-        return lambda order: self._on_server(order, stage, pipeline_context)
+        return lambda order: self._stage_on_server(order, stage, pipeline_context)
 
     def _begins(self, order: Order, pipeline_context: Context) -> None:
         names = {sink.name for sink in order.sinks}
@@ -146,10 +146,10 @@ class ProcessManifestOperator(SparkSubmitOperator):
         self._write_log(log_lines.begins(order, targets, self._page()))
         event_log.emit(events.attempt_begins(order))
 
-    def _on_server(self, order: Order, stage: Stage, pipeline_context: Context) -> Receipt:
+    def _stage_on_server(self, order: Order, stage: Stage, pipeline_context: Context) -> Receipt:
         self._begins(order, pipeline_context)
         try:
-            with in_environment(self.pipeline, pipeline_context.lookup):
+            with put_in_environment(self.pipeline, pipeline_context.lookup):
                 return stage(order)
         except TidemarkError:
             self._raise_if_ended_by_airflow(order)
@@ -176,7 +176,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
 
     def _submit(self, file: Path, order: Order, context: Any, lookup: Lookup) -> None:
         try:
-            with TemporaryDirectory(prefix="tidemark-spark-") as folder, in_environment(self.pipeline, lookup):
+            with TemporaryDirectory(prefix="tidemark-spark-") as folder, put_in_environment(self.pipeline, lookup):
                 master, jars = spark_master(self._conn_id), Environment.from_variables().spark_jars
                 self.conf = driver_configuration(master, Path(folder), self.conf or {}, order.span, jars)
                 super().execute(context)

@@ -77,7 +77,7 @@ def _pipelines(environment: Environment, pipeline_name: str | None) -> tuple[lis
     except TidemarkError as error:
         return [], [failed("pipelines", error.what, error.next_step)]
     good = [pipeline for _, pipeline in each if isinstance(pipeline, Pipeline)]
-    bad = [_of_file(file, error) for file, error in each if not isinstance(error, Pipeline)]
+    bad = [_file_finding(file, error) for file, error in each if not isinstance(error, Pipeline)]
     names = ", ".join(pipeline.name for pipeline in good)
     summary = ok("pipelines", f"{len(good)} in {environment.pipelines}: {names}")
     return good, [summary if good else _none(environment.pipelines, bool(bad)), *bad]
@@ -88,7 +88,7 @@ def _none(folder: Path, wrong: bool) -> Finding:
     return failed("pipelines", what, "set TIDEMARK_PIPELINES, or give --pipelines DIR; tidemark validate checks files")
 
 
-def _of_file(file: Path, error: TidemarkError) -> Finding:
+def _file_finding(file: Path, error: TidemarkError) -> Finding:
     return failed(f"pipelines: {file.name}", error.what, error.next_step)
 
 

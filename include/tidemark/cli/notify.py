@@ -55,7 +55,7 @@ def notify(
             "there is no address for notices",
             next_step=f"export {WEBHOOK}=https://.., or give --command PROGRAM; or look with --dry-run",
         )
-    deliver = operation.by_command(command) if command else operation.by_webhook(url or "https://")
+    deliver = operation.deliver_by_command(command) if command else operation.deliver_by_webhook(url or "https://")
 
     def look() -> list[Status]:
         with database_of(environment) as database:

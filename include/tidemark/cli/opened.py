@@ -7,7 +7,7 @@ from typing import Any
 
 from tidemark.airflow import shell
 from tidemark.cli import log
-from tidemark.connections import from_environment, in_environment
+from tidemark.connections import from_environment, put_in_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, NotFound, TidemarkError, Unavailable, about
@@ -68,14 +68,14 @@ def connections_of(*pipelines: Pipeline, limit: float = shell.TIMEOUT_S) -> Abst
     ids = sorted({conn_id for pipeline in pipelines for conn_id in pipeline.connections()})
     lacking = [conn_id for conn_id in ids if _is_missing(conn_id)]
     if not lacking:
-        return in_environment({})
+        return put_in_environment({})
     configured = shell.configuration()
     if configured is None:
         log.note(
             f"warning: connection {', '.join(lacking)} is not in the environment, and this shell is set up for no "
             f"Airflow: {shell.SET_UP}"
         )
-        return in_environment({})
+        return put_in_environment({})
     stored: Mapping[str, Mapping[str, Any]] = {}
     try:
         stored = shell.connections(configured, lacking, limit=limit)
@@ -90,7 +90,7 @@ def connections_of(*pipelines: Pipeline, limit: float = shell.TIMEOUT_S) -> Abst
                 f"warning: connection {missing} is not in the environment, and not in the Airflow of this shell "
                 f"({shell.named(configured)})"
             )
-    return in_environment(stored)
+    return put_in_environment(stored)
 
 
 def _is_missing(conn_id: str) -> bool:

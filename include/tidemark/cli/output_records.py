@@ -27,7 +27,7 @@ def located(chains: Sequence[ChainOffset]) -> None:
         place = f"{chain.at.topic}-{chain.at.partition} offset {chain.offset}"
         click.echo(f"{place} in pipeline {chain.pipeline_name}{generation}: {_what(chain)}")
         for sink in chain.sinks:
-            click.echo(f"  {_in_sink(sink)}")
+            click.echo(f"  {_sink_line(sink)}")
 
 
 def _what(chain: ChainOffset) -> str:
@@ -37,7 +37,7 @@ def _what(chain: ChainOffset) -> str:
     return covered if chain.sinks else f"{covered}; {chain.message}"
 
 
-def _in_sink(in_sink: Located) -> str:
+def _sink_line(in_sink: Located) -> str:
     key = "".join(f" {name}={value}" for name, value in (in_sink.key or {}).items())
     place = f" in {in_sink.place}{key}" if in_sink.place and in_sink.kind else ""
     return f"sink {in_sink.sink}, attempt {in_sink.attempt}: {in_sink.message}{place}"

@@ -14,13 +14,13 @@ from tidemark.lifecycle.attempt import Allowed
 from tidemark.lifecycle.close import close
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.failed_tasks import Task, Watch, watched
-from tidemark.lifecycle.older import older_unfinished, to_take_along, unfinished_lines
+from tidemark.lifecycle.older import choose_to_take_along, older_unfinished, unfinished_lines
 from tidemark.lifecycle.plan import Tick
 from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.preflight import refuse_unknown_anywhere
 from tidemark.lifecycle.publish import Publisher
 from tidemark.lifecycle.select import at_work, replayable, unfinished
-from tidemark.lifecycle.turns import in_turn
+from tidemark.lifecycle.turns import sort_by_turn
 from tidemark.lifecycle.work import refuse_left_out, work_through
 from tidemark.model.manifest import Manifest
 from tidemark.operations.append_again import note_append_again
@@ -93,11 +93,11 @@ def run(
         watch.end()
         log.emit(events.planned(pipeline_name, planned))
         older = older_unfinished(context, planned.manifests)
-        taken = to_take_along(context, older)
+        taken = choose_to_take_along(context, older)
         taken_ids = [manifest.id for manifest in taken]
         output.notes(planned.with_unfinished(older, unfinished_lines(context, older, taken_ids)))
         own = context.database.manifests.find(ids=planned.manifests)
-        _work(environment, context, in_turn(context, own, taken), master)
+        _work(environment, context, sort_by_turn(context, own, taken), master)
         with _watched(environment, pipeline_name, Task.CLOSE):
             closing = close(context, planned.run_key, processed=taken_ids)
         if closing.closed_hours:

@@ -29,10 +29,10 @@ class _Ahead:
     def rows(self, name: str, *, pipeline_name: object) -> list[Row]:
         with self._lock:
             if name not in self._read:
-                self._read[name] = self._of_each(name)
+                self._read[name] = self._ask_for_each(name)
         return [dict(row) for row in self._read[name][pipeline_name]]
 
-    def _of_each(self, name: str) -> dict[object, list[Row]]:
+    def _ask_for_each(self, name: str) -> dict[object, list[Row]]:
         of_one = QUERIES[name].rstrip(";").replace("%(pipeline_name)s", "ahead.of_pipeline")
         every = QUERIES["of_each"].replace("{}", of_one)
         rows: dict[object, list[Row]] = {pipeline_name: [] for pipeline_name in self._pipelines}

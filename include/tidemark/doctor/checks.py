@@ -49,12 +49,12 @@ def _run(check: Check, findings: list[Finding]) -> None:
     except TidemarkError as error:
         findings.append(failed(check.name, error.what, error.next_step))
     except OSError as error:
-        findings.append(_of_system(check.name, error))
+        findings.append(_system_error(check.name, error))
     except Exception as error:
         findings.append(failed(check.name, f"the check itself failed ({type(error).__name__})", "report this bug"))
 
 
-def _of_system(name: str, error: OSError) -> Finding:
+def _system_error(name: str, error: OSError) -> Finding:
     """An error of a file system or a network is none of the program."""
     message = error.strerror or str(error) or type(error).__name__
     if error.filename is not None:

@@ -216,7 +216,7 @@ class _Attempt:
     def run(self) -> Outcome:
         database = self.context.database
         for sink in self.context.sinks:
-            with self._on_its_own(sink):
+            with self._keep_error_of(sink):
                 check_for_attempt(database, sink, self.manifest.id)
                 refuse_before_turn(self.context, sink, self.manifest)
         self._able(self.context.sinks)
@@ -234,7 +234,7 @@ class _Attempt:
                 self._leave()
 
     @contextmanager
-    def _on_its_own(self, sink: Sink) -> Iterator[None]:
+    def _keep_error_of(self, sink: Sink) -> Iterator[None]:
         """An error of one sink is kept in ``failed``, and the other sinks go on."""
         try:
             yield
@@ -255,7 +255,7 @@ class _Attempt:
         know_sinks(context.pipeline, context.database)
         failpoint("attempt.started")
         for sink in self._able(context.sinks):
-            with self._on_its_own(sink):
+            with self._keep_error_of(sink):
                 sink.output.wait_for_lower(self.manifest.id)
         self._able(context.sinks)
         wanted = self._sinks_to_do()
@@ -268,7 +268,7 @@ class _Attempt:
         decode, transforms = context.pipeline.decode.record_order(), context.pipeline.transforms()
         work = work_of(context.database, manifest.id, self.number, decode, transforms)
         for sink in self._able(wanted):
-            with self._on_its_own(sink):
+            with self._keep_error_of(sink):
                 # A restored database gives a number out again: what an older attempt of it staged must not count.
                 sink.staging.clear(manifest.id, self.number)
                 sink.output.prepare(work)

@@ -310,7 +310,7 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shr
         if each.last.offset + 1 < each.end:
             empty.setdefault(each.at, []).append((each.last.offset + 1, each.end))
     readings = [(at, last, "the one that was read before", _find_out(context)) for at, last in own + published]
-    readings += [(each.at, each.last, *_of_another(manifest, each)) for each in staged]
+    readings += [(each.at, each.last, *_other_record_read(manifest, each)) for each in staged]
     answers = context.source.records_from(list(dict.fromkeys((at, last.offset) for at, last, *_ in readings)))
     differs = [
         (at, f"offset {last.offset} holds another record than {which}", next_step)
@@ -349,7 +349,7 @@ def _find_out(context: Context) -> str:
     )
 
 
-def _of_another(manifest: Manifest, staged: StagedRecord) -> tuple[str, str]:
+def _other_record_read(manifest: Manifest, staged: StagedRecord) -> tuple[str, str]:
     """Which record another attempt has read, and the next step when the log does not hold it any more."""
     which = f"the one that attempt {staged.attempt} of manifest {staged.manifest_id} read, which may be published yet"
     next_step = f"when all its sinks answer: tidemark retry {manifest.pipeline_name} --manifest {staged.manifest_id}"

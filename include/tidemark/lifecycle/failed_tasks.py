@@ -36,7 +36,7 @@ def watched(
         yield watch
     except Exception as error:
         if note and not watch.ended and not _is_told_otherwise(error):
-            what, next_step = _in_words(error, task)
+            what, next_step = _described(error, task)
             # A database that does not answer cannot be told; the error that is raised says so.
             with suppress(TidemarkError), open_database() as database:
                 database.tasks.note_failed(pipeline_name, task, what, next_step, refused=_is_refusal(error))
@@ -70,7 +70,7 @@ def _is_told_otherwise(error: Exception) -> bool:
     return isinstance(error, CutConflict | NotPublished | Fenced)
 
 
-def _in_words(error: Exception, task: Task) -> tuple[str, str]:
+def _described(error: Exception, task: Task) -> tuple[str, str]:
     if isinstance(error, TidemarkError):
         return error.what, error.next_step
     lines = str(error).splitlines()

@@ -41,7 +41,7 @@ def claim_folders(context: Context, topics: Sequence[str], *, dry_run: bool) -> 
     return sorted({folders.topic for folders in new})
 
 
-def with_shared_folders(context: Context, topics: Sequence[str]) -> set[str]:
+def sinks_with_shared_folders(context: Context, topics: Sequence[str]) -> set[str]:
     """The sinks of the pipeline that write a topic into folders where another pipeline writes it too, or may."""
     return sharing(stream_folders(context.pipeline, topics), _stored(context, topics))
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from tidemark.database.client import ManifestDatabase
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.folders import name_success_files, with_shared_folders
+from tidemark.lifecycle.folders import name_success_files, sinks_with_shared_folders
 from tidemark.model import event_hours
 from tidemark.model.manifest import WithoutRows
 from tidemark.sinks.capabilities import CompleteHour, ShowsHours
@@ -55,7 +55,7 @@ def _show(context: Context) -> None:
     able = [sink.output for sink in context.sinks if isinstance(sink.output, ShowsHours)]
     outputs = [output for output in able if output.shows_hours()]
     topics = database.chains.topics(pipeline_name) if outputs else []
-    shared = with_shared_folders(context, topics) if outputs else set()
+    shared = sinks_with_shared_folders(context, topics) if outputs else set()
     former = {row["name"] for row in database.pipelines.former_names(pipeline_name)} if outputs else set()
     for output in outputs:
         whose = pipeline_name if output.name in shared else None
@@ -121,6 +121,6 @@ def hours_to_tell(context: Context, dag_run: str, ended_well: Callable[[str], bo
                 database.hours.settle_told(pipeline_name, run, told=told)
         cut = database.runs.published_up_to(pipeline_name)
         known = event_hours.states(database.hours.since(pipeline_name, _window(context, cut))) if cut else []
-        starts = event_hours.to_tell(known)
+        starts = event_hours.hours_to_tell(known)
         database.hours.tell(pipeline_name, dag_run, starts)
     return [event_hours.key(start) for start in starts]

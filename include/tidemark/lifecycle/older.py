@@ -36,7 +36,7 @@ def older_unfinished(context: Context, own: Collection[int], held: HeldElsewhere
     ]
 
 
-def to_take_along(context: Context, older: Sequence[Manifest]) -> list[Manifest]:
+def choose_to_take_along(context: Context, older: Sequence[Manifest]) -> list[Manifest]:
     """Those that a run processes beside its own, at most ``TAKEN_ALONG``: first those that were tried the least.
 
     A blocked one is for a person to release.

@@ -162,7 +162,7 @@ def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
             planned = replace(planned, notes=(*notes, *planned.notes, *logs.notes, *held_back))
             if dry_run:
                 return _planned_run(tick, planned, dry_run=True)
-            stands_for = tick.cut_at if _by_time(context, tick) else asked_at
+            stands_for = tick.cut_at if _ends_by_time(context, tick) else asked_at
             known_up_to = stands_for if planned.reached and planned.seen else None
             run = _store(context, tick, planned, chains, begin=begin, planned_up_to=known_up_to)
             name_success_files(context, claimed, context.sink_names())
@@ -249,7 +249,7 @@ def _answers(context: Context, tick: Tick, planned: Sequence[str], *, first_plan
         _refuse_compacted(context, sorted({place.topic for place in places}))
     bounds = source.bounds(places)
     starts = source.starting_offsets(bounds) if first_plan else {}
-    by_time = _by_time(context, tick)
+    by_time = _ends_by_time(context, tick)
     cuts = source.offsets_at(places, tick.cut_at) if tick.cut_at and by_time else {}
     return [
         PartitionState(
@@ -265,7 +265,7 @@ def _answers(context: Context, tick: Tick, planned: Sequence[str], *, first_plan
     ]
 
 
-def _by_time(context: Context, tick: Tick) -> bool:
+def _ends_by_time(context: Context, tick: Tick) -> bool:
     """Whether the run ends where the records of its time end; else it ends where the log ends now."""
     return tick.cut_at is not None and context.pipeline.source.cut is Cut.SCHEDULE
 

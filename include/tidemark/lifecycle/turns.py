@@ -16,7 +16,7 @@ WAIT_S = 900.0  # for attempts at earlier records that are at work
 ASK_S = 0.5
 
 
-def in_turn(context: Context, own: Sequence[Manifest], taken: Sequence[Manifest]) -> list[Manifest]:
+def sort_by_turn(context: Context, own: Sequence[Manifest], taken: Sequence[Manifest]) -> list[Manifest]:
     """A run's own manifests and those that it takes along, as it works on them: its own first, if it may."""
     manifests = [*own, *taken]
     return sorted(manifests, key=lambda manifest: manifest.id) if context.pipeline.in_order else manifests

@@ -68,7 +68,7 @@ def work_through(
     work = _Work(manifests, stage, progress, replay, take_over, allowed)
     at_once = min(context.pipeline.spark.parallel_slices, len(manifests))
     if at_once > 1:
-        _at_once(context, at_once, work)
+        _work_in_threads(context, at_once, work)
     else:
         work.through(context)
     if work.errors:
@@ -155,7 +155,7 @@ class _Work:
             raise
 
 
-def _at_once(context: Context, number: int, work: _Work) -> None:
+def _work_in_threads(context: Context, number: int, work: _Work) -> None:
     """Work in so many threads. Ctrl-C ends their jobs, waits until their attempts have ended, and is then raised; what
     is being published meanwhile is published. A second Ctrl-C is raised at once."""
     with ExitStack() as opened:

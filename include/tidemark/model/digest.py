@@ -124,21 +124,21 @@ def _words(column: pa.Array) -> tuple[pa.Array, pa.Array]:
     if fixed is not None:
         return fixed, fixed
     if any(is_type(data_type) for is_type in _TEXTS):
-        return _of_texts(column)
+        return _text_words(column)
     coded = column.dictionary_encode()
     first, second = _hashed(map(_canonical, coded.dictionary.to_pylist()))
     return first.take(coded.indices), second.take(coded.indices)
 
 
-def _of_texts(column: pa.Array) -> tuple[pa.Array, pa.Array]:
+def _text_words(column: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Words of text or bytes: short values all at once, each long value by a hash of its own."""
     valid = pc.is_valid(column)
     texts = pc.fill_null(column.cast(pa.large_binary()), b"")
     short = pc.less_equal(pc.binary_length(texts), SHORT)
     if pc.all(short).as_py() is not False:
-        streams = _of_short(texts)
+        streams = _short_text_words(texts)
     else:
-        parts = (_of_short(texts.filter(short)), _of_long(texts.filter(pc.invert(short))))
+        parts = (_short_text_words(texts.filter(short)), _long_text_words(texts.filter(pc.invert(short))))
         nothing = pa.repeat(_scalar(0), len(texts))
         streams = [
             pc.replace_with_mask(pc.replace_with_mask(nothing, short, short_words), pc.invert(short), long_words)
@@ -148,7 +148,7 @@ def _of_texts(column: pa.Array) -> tuple[pa.Array, pa.Array]:
     return first, second
 
 
-def _of_short(texts: pa.Array) -> list[pa.Array]:
+def _short_text_words(texts: pa.Array) -> list[pa.Array]:
     """The length of each text and its bytes, as numbers of eight bytes, mixed and summed up.
 
     Every place has its own factors, and zeros mix to zero. So the padding of a text, which depends on the longest text
@@ -170,7 +170,7 @@ def _of_short(texts: pa.Array) -> list[pa.Array]:
     return sums
 
 
-def _of_long(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
+def _long_text_words(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
     return _hashed(b"b%d:%b" % (len(text), text) for text in texts.to_pylist())  # as _canonical, in half the time
 
 

@@ -49,7 +49,7 @@ def key(start: datetime) -> str:
     return f"{start.astimezone(UTC):%Y-%m-%dT%H:%M:%S}"
 
 
-def to_tell(hours: Iterable[HourState]) -> list[datetime]:
+def hours_to_tell(hours: Iterable[HourState]) -> list[datetime]:
     """The hours to tell now, so that a DAG that waits for the hours of a day starts when all of them are complete.
 
     Airflow never forgets an hour that it was told, until a run has started with it. So while an hour that was told is
@@ -61,14 +61,14 @@ def to_tell(hours: Iterable[HourState]) -> list[datetime]:
         days.setdefault(hour.start.astimezone(UTC).date(), []).append(hour)
     told: list[datetime] = []
     for _, day in sorted(days.items()):
-        of_the_day = _of_a_day(day)
+        of_the_day = _hours_of_day(day)
         if len(told) + len(of_the_day) > MOST_TOLD:
             break
         told += of_the_day
     return told
 
 
-def _of_a_day(day: list[HourState]) -> list[datetime]:
+def _hours_of_day(day: list[HourState]) -> list[datetime]:
     news = [hour for hour in day if hour.complete and hour.revision > hour.told]
     if not news or any(hour.told and not hour.complete for hour in day):
         return []

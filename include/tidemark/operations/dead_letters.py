@@ -118,7 +118,7 @@ def dead_letters(context: Context, selection: DeadLetterSelection, *, limit: int
     count, manifests, records = 0, list[int](), list[PublishedDeadLetter]()
     groups: dict[tuple[str, str], ReasonGroup] = {}
     for manifest in with_dead_letters(context, selection):
-        of_manifest = _of_manifest(context, manifest, selection, limit - len(records))
+        of_manifest = _read_manifest(context, manifest, selection, limit - len(records))
         for group in of_manifest.groups:
             _put(groups, group)
         records += of_manifest.records
@@ -152,7 +152,7 @@ def _put(groups: dict[tuple[str, str], ReasonGroup], group: ReasonGroup) -> None
     groups[key] = groups[key].joined(group) if key in groups else replace(group, reason=key[1])
 
 
-def _of_manifest(context: Context, manifest: Manifest, selection: DeadLetterSelection, limit: int) -> DeadLetters:
+def _read_manifest(context: Context, manifest: Manifest, selection: DeadLetterSelection, limit: int) -> DeadLetters:
     for number in range(1, READS + 1):
         sink = _sink_of(context, manifest, selection)
         published = manifest.published(sink.name) if sink else None

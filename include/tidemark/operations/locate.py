@@ -92,7 +92,7 @@ def _chain_offset(
         standing, message = _outside(row, offset, first=first)
     elif manifest_id is not None:
         manifest = database.manifests.get(manifest_id)
-        held = tuple(_in_sinks(database, manifest, at, offset, sinks))
+        held = tuple(_locate_in_sinks(database, manifest, at, offset, sinks))
         standing, message = _overall(manifest, held)
     else:
         standing, message = RecordStatus.LOST, "retention took it before it was read"
@@ -136,7 +136,7 @@ def _overall(manifest: Manifest, held: Sequence[Located]) -> tuple[RecordStatus,
     return first.standing, first.message
 
 
-def _in_sinks(
+def _locate_in_sinks(
     database: ManifestDatabase, manifest: Manifest, at: TopicPartition, offset: int, sinks: Sinks
 ) -> list[Located]:
     opened = sinks(manifest.pipeline_name) if manifest.publications else []

@@ -57,7 +57,7 @@ Deliver = Callable[[Notice], None]
 KnownNotices = dict[tuple[object, ...], Notice]
 
 
-def by_command(command: str) -> Deliver:
+def deliver_by_command(command: str) -> Deliver:
     """Run a command for each notice, with the message on its standard input."""
     words = shlex.split(command)
     if not words:
@@ -76,7 +76,7 @@ def by_command(command: str) -> Deliver:
     return deliver
 
 
-def by_webhook(url: str) -> Deliver:
+def deliver_by_webhook(url: str) -> Deliver:
     """Post each message as JSON to an address, which is a secret and is never printed."""
     if not url.startswith(("http://", "https://")):
         raise ConfigurationError("the webhook is not an HTTP address", next_step="begin it with https://")
@@ -124,7 +124,7 @@ def notify(
         statuses = look()
         now = datetime.now(UTC)
         looked_at = {status.pipeline_name: status for status in statuses}
-        known = {notice.key: notice for notice in map(_of_json, _read(memory))}
+        known = {notice.key: notice for notice in map(_notice_from_json, _read(memory))}
 
         def send(notice: Notice, afterwards: Notice | None) -> None:
             sent.append(notice)
@@ -205,6 +205,6 @@ def _read(file: Path) -> list[dict[str, Any]]:
         ) from None
 
 
-def _of_json(kept: dict[str, Any]) -> Notice:
+def _notice_from_json(kept: dict[str, Any]) -> Notice:
     since = datetime.fromisoformat(kept["since"]).astimezone(UTC)
     return Notice(**{**kept, "kind": State(kept["kind"]), "since": since})

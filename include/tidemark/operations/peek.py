@@ -77,12 +77,12 @@ def peek(pipeline: Pipeline, source: Source, selection: RecordSelection) -> Peek
     decode = with_unknown_fields(order.decode, OnError.DEAD_LETTER)
     lenient_order = replace(order, decode=decode, on_error=OnError.DEAD_LETTER.value, event_time=lenient)
     BatchProcessor(lenient_order).process("peek", [batch], [collected])
-    rows, letters = _in_order(collected.rows), _in_order(collected.letters)
+    rows, letters = _sorted(collected.rows), _sorted(collected.letters)
     if not order.transforms:
         return Peeked(rows, letters, refusal)
     decoded = _Collected(pipeline)
     BatchProcessor(_without_transforms(lenient_order)).process("peek", [batch], [decoded])
-    before = {_place(row): row for row in _in_order(decoded.rows)}
+    before = {_place(row): row for row in _sorted(decoded.rows)}
     rows = [{**row, "before": before[_place(row)]["data"]} for row in rows]
     remaining = {_place(row) for row in (*rows, *letters)}
     taken_away = [{**row, "targets": []} for place, row in before.items() if place not in remaining]
@@ -129,7 +129,7 @@ def _place(row: Mapping[str, Any]) -> tuple[str, int, int]:
     return row["topic"], row["partition"], row["offset"]
 
 
-def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _sorted(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=_place)
 
 

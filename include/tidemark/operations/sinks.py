@@ -46,7 +46,7 @@ def rename_sink(context: Context, old: str, new: str, why: str, *, dry_run: bool
             sink.staging.claim(database.id())
         if not begun:
             database.attempts.fence_open(open_attempts, f"sink {old} was renamed {new}")
-            before, after = _with_name(context, new, old), context.pipeline
+            before, after = _pipeline_with_name(context, new, old), context.pipeline
             fingerprints = dict(zip(before.earlier_fingerprints(), after.earlier_fingerprints(), strict=True))
             database.sinks.rename(pipeline_name, old, new, fingerprints)
         database.decisions.note(pipeline_name, "rename-sink", decision)
@@ -142,7 +142,7 @@ def _refuse_renaming(known: dict[str, KnownSink], sink: Sink, old: str) -> None:
         )
 
 
-def _with_name(context: Context, name: str, before: str) -> Pipeline:
+def _pipeline_with_name(context: Context, name: str, before: str) -> Pipeline:
     """The pipeline as it was when sink ``name`` was called ``before``."""
     sinks = [
         settings.model_copy(update={"name": before}) if settings.name == name else settings

@@ -177,17 +177,17 @@ def status(
     retired = database.pipelines.retired_at(pipeline_name) is not None
     dead_lettered = database.publications.sums(pipeline_name)["dead_lettered"]
     newest = database.publications.newest_counts(pipeline_name)
-    refused = _of_chains(database, pipeline_name, pipeline)
-    problems = [*_of_manifests(stopped), *refused]
+    refused = _chain_problems(database, pipeline_name, pipeline)
+    problems = [*_manifest_problems(stopped), *refused]
     if not retired or deployed is not None:
-        problems += _of_audits(pipeline_name, audits)
+        problems += _audit_problems(pipeline_name, audits)
     if pipeline is not None:
-        problems += _retired(database, pipeline_name)
-        problems += _of_retired_sinks(database, pipeline)
-        problems += _of_dead_letters(pipeline_name, newest)
-        problems += _of_stale_rows(pipeline_name, database.publications.stale_in_sinks(pipeline_name))
-        problems += _of_source(pipeline, heard, max_lag, {problem.place for problem in refused})
-        problems += _of_open_transactions(database, pipeline, heard, now, max_age)
+        problems += _retirement_problems(database, pipeline_name)
+        problems += _retired_sink_problems(database, pipeline)
+        problems += _dead_letter_problems(pipeline_name, newest)
+        problems += _stale_row_problems(pipeline_name, database.publications.stale_in_sinks(pipeline_name))
+        problems += _source_problems(pipeline, heard, max_lag, {problem.place for problem in refused})
+        problems += _open_transaction_problems(database, pipeline, heard, now, max_age)
         late = _too_old(since or planned_at["first"], now, max_age)
         if planned_at["last"] is None and isinstance(deployed, Deployed):
             late = _never_ran(deployed, now, max_age)
@@ -202,11 +202,15 @@ def status(
         problems.append(wrong)
     elif not retired:
         failed = None if waits_for_decision else failed_run
-        problems += _of_tasks(database, pipeline_name, failed, planned_at["last"], now, decided=not waits_for_decision)
+        problems += _task_problems(
+            database, pipeline_name, failed, planned_at["last"], now, decided=not waits_for_decision
+        )
         explained = any(problem.kind is State.FAILING for problem in problems) or _keep_runs_open(pipeline, stopped)
         if pipeline is not None and not explained:
             file_since = deployed.since if isinstance(deployed, Deployed) else None
-            problems += _of_open_hours(database, pipeline, file_since, published_up_to, half_replayed, now, max_age)
+            problems += _open_hour_problems(
+                database, pipeline, file_since, published_up_to, half_replayed, now, max_age
+            )
     if not retired and deployed is None:
         what = "it has no pipeline file here, so nothing is known of its next run"
         restore = (
@@ -241,7 +245,7 @@ def _unseen(pipeline: Pipeline | None, heard: Answer | None, max_age: timedelta 
     return (*of_source, State.LATE) if silent or max_age is None else of_source
 
 
-def _retired(database: ManifestDatabase, pipeline_name: str) -> list[PipelineProblem]:
+def _retirement_problems(database: ManifestDatabase, pipeline_name: str) -> list[PipelineProblem]:
     """A retired pipeline that has a file: whoever put it there expects that it runs."""
     try:
         refuse_out_of_use(pipeline_name, database)
@@ -269,7 +273,7 @@ def _waiting(
     return [each for each in waiting if now - each.created_at < START or each.run_key in runs or 0 < first < each.id]
 
 
-def _of_tasks(
+def _task_problems(
     database: ManifestDatabase,
     pipeline_name: str,
     failed_run: FailedRun | None,
@@ -301,7 +305,7 @@ def _of_tasks(
     return problems
 
 
-def _of_open_hours(
+def _open_hour_problems(
     database: ManifestDatabase,
     pipeline: Pipeline,
     file_since: datetime | None,
@@ -348,7 +352,7 @@ def _cause(what: str) -> str:
     return re.sub(r"\d+", "#", what)[:200]
 
 
-def _of_manifests(manifests: Sequence[Manifest]) -> list[PipelineProblem]:
+def _manifest_problems(manifests: Sequence[Manifest]) -> list[PipelineProblem]:
     problems = []
     for manifest in manifests:
         kind = State.BLOCKED if manifest.state is ManifestState.BLOCKED else State.UNFINISHED
@@ -356,7 +360,7 @@ def _of_manifests(manifests: Sequence[Manifest]) -> list[PipelineProblem]:
     return problems
 
 
-def _of_chains(database: ManifestDatabase, pipeline_name: str, pipeline: Pipeline | None) -> list[PipelineProblem]:
+def _chain_problems(database: ManifestDatabase, pipeline_name: str, pipeline: Pipeline | None) -> list[PipelineProblem]:
     """The refusals that stand, of the topics that the pipeline file selects."""
     return [
         PipelineProblem(
@@ -379,7 +383,7 @@ def _last_audits(database: ManifestDatabase, pipeline_name: str) -> tuple[LastAu
     )
 
 
-def _of_audits(pipeline_name: str, audits: Sequence[LastAudit]) -> list[PipelineProblem]:
+def _audit_problems(pipeline_name: str, audits: Sequence[LastAudit]) -> list[PipelineProblem]:
     """What the last audits have found; they stand until one that looks at as much finds nothing."""
     problems = []
     for number, audit in enumerate(audits):
@@ -396,7 +400,7 @@ def _of_audits(pipeline_name: str, audits: Sequence[LastAudit]) -> list[Pipeline
     return problems[:1]
 
 
-def _of_retired_sinks(database: ManifestDatabase, pipeline: Pipeline) -> list[PipelineProblem]:
+def _retired_sink_problems(database: ManifestDatabase, pipeline: Pipeline) -> list[PipelineProblem]:
     """Manifests that are done, and that nobody sees any more."""
     nowhere = database.publications.nowhere(pipeline.name)
     if not nowhere:
@@ -406,7 +410,7 @@ def _of_retired_sinks(database: ManifestDatabase, pipeline: Pipeline) -> list[Pi
     return [PipelineProblem(None, what, fill, kind=State.UNFINISHED, cause="retired sinks")]
 
 
-def _of_dead_letters(pipeline_name: str, newest: Sequence[Counts]) -> list[PipelineProblem]:
+def _dead_letter_problems(pipeline_name: str, newest: Sequence[Counts]) -> list[PipelineProblem]:
     """Whether most of what was published last is dead letters, in each of the newest manifests with records."""
     if not newest or any(each.dead_lettered / each.read < MOST_DEAD for each in newest):
         return []
@@ -415,7 +419,7 @@ def _of_dead_letters(pipeline_name: str, newest: Sequence[Counts]) -> list[Pipel
     return [PipelineProblem(None, what, f"tidemark dead-letters {pipeline_name}", kind=State.DEAD_LETTERS)]
 
 
-def _of_stale_rows(pipeline_name: str, stale: Sequence[tuple[int, str]]) -> list[PipelineProblem]:
+def _stale_row_problems(pipeline_name: str, stale: Sequence[tuple[int, str]]) -> list[PipelineProblem]:
     """Whether the newest manifest with rows has changed nothing in a table, since all rows there are newer by
     ``order_by``: its numbers may have started again, and the table stands still."""
     return [
@@ -432,7 +436,7 @@ def _of_stale_rows(pipeline_name: str, stale: Sequence[tuple[int, str]]) -> list
     ]
 
 
-def _of_source(
+def _source_problems(
     pipeline: Pipeline, heard: Answer | None, max_lag: int | None, refused: Collection[str | None]
 ) -> list[PipelineProblem]:
     """What the source says, or that it is silent; without the partitions that were ``refused``."""
@@ -442,7 +446,7 @@ def _of_source(
         what = f"the lag is not known: {heard.why}"
         ask = heard.next_step or f"tidemark lag {pipeline.name}"
         return [PipelineProblem(None, what, ask, kind=State.UNKNOWN)]
-    problems = [*_of_losses(pipeline, heard.parts), *_of_changes(pipeline, heard.parts, refused)]
+    problems = [*_loss_problems(pipeline, heard.parts), *_change_problems(pipeline, heard.parts, refused)]
     offsets = sum(part.lag + part.unpublished for part in heard.parts)
     if max_lag is not None and offsets > max_lag:
         what = f"{count_of(offsets, 'offset')} not published, and at most {max_lag:,} are allowed"
@@ -450,7 +454,7 @@ def _of_source(
     return problems
 
 
-def _of_losses(pipeline: Pipeline, parts: Sequence[Lag]) -> list[PipelineProblem]:
+def _loss_problems(pipeline: Pipeline, parts: Sequence[Lag]) -> list[PipelineProblem]:
     if pipeline.source.on_data_loss is OnDataLoss.RECORD:  # the next plan gives them up by itself
         return []
     return [
@@ -467,7 +471,9 @@ def _of_losses(pipeline: Pipeline, parts: Sequence[Lag]) -> list[PipelineProblem
     ]
 
 
-def _of_changes(pipeline: Pipeline, parts: Sequence[Lag], refused: Collection[str | None]) -> list[PipelineProblem]:
+def _change_problems(
+    pipeline: Pipeline, parts: Sequence[Lag], refused: Collection[str | None]
+) -> list[PipelineProblem]:
     """What the next plan refuses, before it does. A broker may tell the end of a log too early for a moment, so nothing
     is said to be cut before a plan has looked at its records."""
     return [
@@ -483,7 +489,7 @@ def _of_changes(pipeline: Pipeline, parts: Sequence[Lag], refused: Collection[st
     ]
 
 
-def _of_open_transactions(
+def _open_transaction_problems(
     database: ManifestDatabase, pipeline: Pipeline, heard: Answer | None, now: datetime, max_age: timedelta | None
 ) -> list[PipelineProblem]:
     """The partitions of which nothing could be planned for longer than ``max_age``, since a transaction is open. Its

@@ -46,6 +46,6 @@ class AirflowTasks(Section):
             return pauses
         return {**pauses, "retry_exponential_backoff": 2, "max_retry_delay": max(self.max_retry_delay, delay)}
 
-    def of_process(self) -> dict[str, object]:
+    def process_arguments(self) -> dict[str, object]:
         """Airflow's arguments of the tasks that process manifests; those that are as Airflow has them are left out."""
         return self.model_dump(include={"pool", "pool_slots", "priority_weight", "queue"}, exclude_defaults=True)

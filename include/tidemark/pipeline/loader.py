@@ -257,12 +257,12 @@ def _place(error: ErrorDetails) -> Place:
     if error["type"].startswith("union_tag"):
         return (*loc, "format")
     if loc[:1] == ("decode",):
-        kept = 2 if _in_list(loc) else 1
+        kept = 2 if _is_in_list(loc) else 1
         loc = (*loc[:kept], *loc[kept + 1 :])
     return loc[:-1] if loc[-1:] == ("[key]",) else loc
 
 
-def _in_list(loc: Place) -> bool:
+def _is_in_list(loc: Place) -> bool:
     """Whether a problem of ``decode`` is one of an entry, ``decode[0]``."""
     return loc[:1] == ("decode",) and isinstance(loc[1:2] and loc[1], int)
 
@@ -329,7 +329,7 @@ def _description(loc: Place) -> str:
 def _section(loc: Place) -> type[Section]:
     """The model at the place of a pydantic error, such as ``Slice`` for the ``slice`` of a source."""
     models: list[type[Section]] = [Pipeline]
-    if _in_list(loc):
+    if _is_in_list(loc):
         models, loc = [*OF_TOPICS], loc[1:]
     for part in loc:
         if isinstance(part, int):

@@ -142,13 +142,13 @@ def _kind_of(values: Sequence[Any], depth: int) -> _Kind:
     if depth > _DEPTH_LIMIT:
         raise _NoOneType(f"nested deeper than {_DEPTH_LIMIT}")
     [kind] = types
-    made = _of_type(kind, present, depth + 1)
+    made = _kind_of_type(kind, present, depth + 1)
     if len(present) == len(values):
         return made
     return _Kind(made.ddl, {**made.schema, "type": [kind, "null"]})
 
 
-def _of_type(kind: str, values: Sequence[Any], depth: int) -> _Kind:
+def _kind_of_type(kind: str, values: Sequence[Any], depth: int) -> _Kind:
     match kind:
         case "integer" if not all(value in _INT64 for value in values):
             raise _NoOneType("an integer of more than 64 bits")
@@ -163,10 +163,10 @@ def _of_type(kind: str, values: Sequence[Any], depth: int) -> _Kind:
             element = _kind_of(elements, depth)
             return _Kind(f"ARRAY<{element.ddl}>", {"type": kind, "items": element.schema})
         case _:
-            return _of_objects(values, depth)
+            return _kind_of_objects(values, depth)
 
 
-def _of_objects(values: Sequence[Mapping[str, Any]], depth: int) -> _Kind:
+def _kind_of_objects(values: Sequence[Mapping[str, Any]], depth: int) -> _Kind:
     names = [*dict.fromkeys(name for value in values for name in value)]
     if not names:
         raise _NoOneType("only empty objects were seen")

@@ -21,7 +21,7 @@ from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
 from pyspark.sql.connect.shell.progress import ProgressHandler
 
-from tidemark.connections import in_memory
+from tidemark.connections import put_in_memory
 from tidemark.errors import ConfigurationError, Unavailable
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
@@ -76,7 +76,7 @@ def stage_on(
             for attempt in range(max(1, order.attempt - OLDER), order.attempt):
                 session.client.interrupt_tag(tag_of(order.manifest_id, attempt))
             session.client.register_progress_handler(_Progress(remote, report))
-            with _tagged(session, tag_of(order.manifest_id, order.attempt)), in_memory(connections) as file:
+            with _tagged(session, tag_of(order.manifest_id, order.attempt)), put_in_memory(connections) as file:
                 return staged(cast("Any", session), order, reader, file if remote.is_here else None)
     except ERRORS as error:
         remote.check()

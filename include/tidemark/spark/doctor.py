@@ -51,7 +51,7 @@ def checks(
     on_server = [pipeline for pipeline in pipelines if master is None and engines[pipeline.name] is Engine.CONNECT]
     others = [pipeline for pipeline in pipelines if pipeline not in on_server]
     of_server = [Check("spark server", lambda: _server(environment, on_server, addresses, lookup), SERVER_S, BUSY)]
-    of_master = _of_master(environment, master or environment.spark_master, others, addresses)
+    of_master = _check_master(environment, master or environment.spark_master, others, addresses)
     return [*(of_server if on_server else []), *(of_master if others or not on_server else [])]
 
 
@@ -64,7 +64,7 @@ def _server(
     yield from findings(remote_of(environment, lookup), environment.home, pipelines, addresses, lookup)
 
 
-def _of_master(
+def _check_master(
     environment: Environment, master: str, pipelines: Sequence[Pipeline], addresses: Sequence[str]
 ) -> list[Check]:
     if is_local(master):

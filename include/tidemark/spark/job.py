@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemark import errors
-from tidemark.connections import of_process
+from tidemark.connections import connections_from
 from tidemark.errors import TidemarkError, WorkFailed
 from tidemark.failpoints import failpoint, watching
 from tidemark.model.order import Order
@@ -94,7 +94,7 @@ def _task(
         context = TaskContext.get()
         task = f"{context.partitionId():05d}-{context.taskAttemptId()}" if context else "0"
         try:
-            with of_process(connections):
+            with connections_from(connections):
                 report = processor.process(task, records(batches))
         except TidemarkError as error:
             report = {"failure": failure_of(error)}

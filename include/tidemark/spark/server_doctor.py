@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.connect.session import SparkSession
 
-from tidemark.connections import Lookup, in_memory, of_process
+from tidemark.connections import Lookup, connections_from, put_in_memory
 from tidemark.errors import TidemarkError
 from tidemark.model.findings import Finding, failed, ok, warning
 from tidemark.pipeline.settings import Pipeline
@@ -56,7 +56,7 @@ def findings(
                     f"{connector.group}:{connector.jars[0]}:{ours}",
                 )
         send_package(session, home)
-        with nonce_files(pipelines) as nonces, in_memory(_connections(pipelines, lookup)) as file:
+        with nonce_files(pipelines) as nonces, put_in_memory(_connections(pipelines, lookup)) as file:
             questions = questions_of(pipelines, addresses, nonces)
             yield from _python(session, questions, file if remote.is_here else None)
     except ERRORS as error:
@@ -96,5 +96,5 @@ def _python(session: SparkSession, questions: Questions, connections: str | None
 def _look(questions: Questions, connections: str | None, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for _ in batches:
         pass
-    with of_process(connections):
+    with connections_from(connections):
         yield pa.RecordBatch.from_pydict({"answer": list(look(questions, ()))})

@@ -30,10 +30,10 @@ def _translated(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise of_disk(error, path) from error
+        raise disk_error(error, path) from error
 
 
-def of_disk(error: OSError, path: Path | None = None) -> TidemarkError:
+def disk_error(error: OSError, path: Path | None = None) -> TidemarkError:
     """The error for one of a file system; ``path`` is that of an error which names none."""
     what = ": ".join(str(part) for part in (error.strerror or error, error.filename or path) if part)
     match error.errno:
@@ -313,7 +313,7 @@ def _tries(seconds: float) -> Iterator[bool]:
 def _refuse_unreadable(error: OSError) -> None:
     """Raise unless the folder is missing: one that cannot be read must not look empty."""
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
-        raise of_disk(error, Path(error.filename)) from error
+        raise disk_error(error, Path(error.filename)) from error
 
 
 def _sync_path(path: Path) -> None:

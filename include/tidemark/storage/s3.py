@@ -30,8 +30,8 @@ from tidemark.storage.s3_client import (
     access,
     client,
     code_of,
+    error_of_code,
     is_gone,
-    of_code,
     translated,
 )  # fmt: skip
 from tidemark.storage.s3_uploads import PART_BYTES, UPLOADED_BYTES, Note, is_note, note_of, send_parts
@@ -409,7 +409,7 @@ class S3Store:
             for refused in answer.get("Errors", ()):
                 code = refused.get("Code", "")
                 what = f"S3 refused to remove {S3}{self._bucket}/{refused.get('Key')}: {code}"
-                raise of_code(code, 503 if code == "InternalError" else 403, what)
+                raise error_of_code(code, 503 if code == "InternalError" else 403, what)
 
     def _uploads(self, prefix: str) -> Iterator[dict[str, str]]:
         with translated("list uploads below", f"{S3}{self._bucket}/{prefix}"):

@@ -217,7 +217,7 @@ def _translate(error: ClientError | BotoCoreError, what: str, uri: str) -> Tidem
         details = error.response.get("Error", {})
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         refusal = f"S3 refused to {what} {uri}: {code_of(error)}, {str(details.get('Message', ''))[:200]}"
-        return of_code(code_of(error), status, refusal)
+        return error_of_code(code_of(error), status, refusal)
     if isinstance(error, NO_KEYS_FOUND):
         return AccessDenied(
             f"no keys were found to {what} {uri}: {error}",
@@ -232,7 +232,7 @@ def _translate(error: ClientError | BotoCoreError, what: str, uri: str) -> Tidem
     return WorkFailed(f"S3's client cannot {what} {uri}: {str(error)[:200]}", next_step="tidemark retry {pipeline}")
 
 
-def of_code(code: str, status: int, what: str) -> TidemarkError:
+def error_of_code(code: str, status: int, what: str) -> TidemarkError:
     """The error for an error code of S3, or else for its HTTP status."""
     if code in _KEYS:
         return AccessDenied(what, next_step="check the keys of the connection, environment or profile: are they of "

@@ -147,7 +147,7 @@ OwnManifest = Annotated[Manifest, Depends(own_manifest)]
 def refuse_forged(request: Request) -> None:
     """403 for a request that a page of another site has sent. Browsers set both headers; scripts cannot change them."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
-    ours = {request.headers.get("host"), urlsplit(addresses.of_airflow()).netloc} - {""}
+    ours = {request.headers.get("host"), urlsplit(addresses.airflow_address()).netloc} - {""}
     if site not in (None, "same-origin") or (origin is not None and urlsplit(origin).netloc not in ours):
         raise HTTPException(403, "this request comes from another site")
 

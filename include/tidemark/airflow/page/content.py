@@ -121,10 +121,10 @@ def chain_offsets(
 ) -> list[ChainOffset]:
     """What the chains of these pipelines know of an offset, and which published files may hold its record."""
     chains = locate(database, topic, partition, offset, lambda _: NOT_OPENED)
-    return [_with_files(database, chain) for chain in chains if chain.pipeline_name in names]
+    return [_add_files(database, chain) for chain in chains if chain.pipeline_name in names]
 
 
-def _with_files(database: ManifestDatabase, chain: ChainOffset) -> ChainOffset:
+def _add_files(database: ManifestDatabase, chain: ChainOffset) -> ChainOffset:
     if chain.manifest is None or not chain.sinks:
         return chain
     place = chain.at.topic, chain.at.partition
@@ -132,8 +132,8 @@ def _with_files(database: ManifestDatabase, chain: ChainOffset) -> ChainOffset:
     for _, root, each in database.publications.objects(ids=[chain.manifest.id]):
         if (each.topic, each.partition) == place and each.first_offset <= chain.offset <= each.last_offset:
             files[each.sink] = ", ".join(filter(None, [files.get(each.sink), f"{root}/{each.path}"]))
-    return replace(chain, sinks=tuple(_in_file(sink, files.get(sink.sink)) for sink in chain.sinks))
+    return replace(chain, sinks=tuple(_point_to_files(sink, files.get(sink.sink)) for sink in chain.sinks))
 
 
-def _in_file(sink: Located, files: str | None) -> Located:
+def _point_to_files(sink: Located, files: str | None) -> Located:
     return replace(sink, message="the files that may hold it", place=files) if files else sink

@@ -166,7 +166,7 @@ def failed_runs(tasks: Mapping[str, PlanTask], *, asked_for: bool) -> dict[str, 
         name: FailedRun(
             newest.ended_at,
             f"task {task.task_id} of DAG run {newest.run_id} is {newest.state}",
-            f"its log in Airflow says why: {addresses.of_airflow()}{newest.path(task)}",
+            f"its log in Airflow says why: {addresses.airflow_address()}{newest.path(task)}",
         )
         for name, (task, newest) in failed.items()
         if newest.state in FAILED and newest.ended_at is not None

@@ -212,7 +212,7 @@ class _Rewrite:
         """What the log says of the new files."""
         file: StagedParquet | None = None
         try:
-            for rows in _in_groups(self._standing()):
+            for rows in _row_groups(self._standing()):
                 file = file or self._file()
                 file.append(rows)
                 if file.bytes > self.max_file_bytes:
@@ -242,11 +242,11 @@ class _Rewrite:
 
     def _standing(self) -> Iterator[pa.RecordBatch]:
         for number, file in enumerate(self.bucket.standing):
-            for batch in self._filtered(file, _of_file(self.merged.replaced, number), stay=False):
+            for batch in self._filtered(file, _positions_in_file(self.merged.replaced, number), stay=False):
                 self.left += _earlier(batch, self.staged)
                 yield batch
         for number, file in enumerate(self.bucket.staged):
-            yield from self._filtered(file, _of_file(self.merged.kept, number), stay=True)
+            yield from self._filtered(file, _positions_in_file(self.merged.kept, number), stay=True)
 
     def _filtered(self, file: TableFile, places: pa.Array, *, stay: bool) -> Iterator[pa.RecordBatch]:
         """The rows of a file at these positions, or all others."""
@@ -262,7 +262,7 @@ def _between(places: pa.Array, first: int, batch: pa.RecordBatch) -> pa.Array:
     return places.filter(pc.and_(pc.greater_equal(places, first), pc.less(places, first + batch.num_rows)))
 
 
-def _of_file(places: pa.Table, number: int) -> pa.Array:
+def _positions_in_file(places: pa.Table, number: int) -> pa.Array:
     return places.filter(pc.equal(places.column("file"), number)).column("position").combine_chunks()
 
 
@@ -273,7 +273,7 @@ def _earlier(batch: pa.RecordBatch, staged: StagedAttempt) -> int:
     return int(pc.sum(pc.cast(earlier, pa.int64())).as_py() or 0)
 
 
-def _in_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Batches together, as many as a group of a file may have."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0

@@ -43,22 +43,22 @@ class ManifestRows(PublishedRows):
         refuse_other_property(table, KEY, "[]", context)
 
     def moves(self, staged: StagedAttempt) -> list[Move]:
-        return [Move(part.staged, part.path, part.bytes) for part in _in_table(staged)]
+        return [Move(part.staged, part.path, part.bytes) for part in _table_objects(staged)]
 
     def changes(self, table: DeltaTable, staged: StagedAttempt, context: Mapping[str, Any]) -> TableChanges:
         del context
-        removed = [file.removed(self.partition) for file in self._of_manifest(table, staged.manifest_id)]
-        parts = _in_table(staged)
+        removed = [file.removed(self.partition) for file in self._manifest_files(table, staged.manifest_id)]
+        parts = _table_objects(staged)
         put = added(self.store, table, self.partition, staged.manifest_id, parts)
         return TableChanges([*removed, *put], {part.path: part.bytes for part in parts})
 
-    def _of_manifest(self, table: DeltaTable, manifest_id: int) -> list[TableFile]:
+    def _manifest_files(self, table: DeltaTable, manifest_id: int) -> list[TableFile]:
         return [file for file in self.files(table) if file.value == manifest_id]
 
     def same(self, table: DeltaTable, now: StagedAttempt, columns: pa.Schema) -> bool:
         """Reads all rows of the manifest."""
         expected = sum((Digest.parse(part.digest) for part in now.parts), Digest.zero())
-        files = self._of_manifest(table, now.manifest_id)
+        files = self._manifest_files(table, now.manifest_id)
         try:
             digest = digest_of_files(self.store, files, columns, self.partition)
         except (OSError, pa.ArrowException):
@@ -85,7 +85,7 @@ class ManifestRows(PublishedRows):
                 receipt = expected.receipt(manifest.id, publication.attempt)
                 objects = receipt.objects_of(ledger.name) if receipt else ()
                 parts = [part for part in objects if part.kind is ObjectKind.DATA]
-                written = _in_table(StagedAttempt(manifest.id, publication.attempt, parts))
+                written = _table_objects(StagedAttempt(manifest.id, publication.attempt, parts))
                 yield from self._differences_of_rows(manifest, publication, of_manifest, written)
             elif all(file.rows is not None for file in of_manifest):
                 count = sum(file.rows or 0 for file in of_manifest)
@@ -116,14 +116,14 @@ class ManifestRows(PublishedRows):
         offset: int,
     ) -> Located | None:  # fmt: skip
         place = {"_topic": at.topic, TOPIC_PARTITION: at.partition, "_offset": offset}
-        for file in self._of_manifest(table, manifest.id):
+        for file in self._manifest_files(table, manifest.id):
             if rows_at(self.store, [file], place, PLACES, self.partition):
                 where = f"{self.store.root}/{file.path}"
                 return Located(ledger.name, published.attempt, RecordStatus.HELD, "a row", ObjectKind.DATA, where)
         return None
 
 
-def _in_table(staged: StagedAttempt) -> list[PublishedObject]:
+def _table_objects(staged: StagedAttempt) -> list[PublishedObject]:
     """The files with rows of an attempt, by their keys in the table. A receipt has none, since the log of the table
     says which files count."""
     folder = f"{MANIFEST_ID}={staged.manifest_id}"

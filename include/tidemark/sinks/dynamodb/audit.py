@@ -10,7 +10,7 @@ from tidemark.model.manifest import Manifest, Publication, count_of
 from tidemark.model.problem import Problem
 from tidemark.sinks.aggregates.stray_contributions import what_of_strays
 from tidemark.sinks.base import Expected, Ledger, mended_by_replay
-from tidemark.sinks.dynamodb.items import KeyGroup, key_text, of_both
+from tidemark.sinks.dynamodb.items import KeyGroup, combine_groups, key_text
 from tidemark.sinks.dynamodb.markers import Marker, Markers
 from tidemark.sinks.dynamodb.totals import Totals
 
@@ -73,7 +73,7 @@ def _contents(
     for manifest_id, attempt, group in totals.all_contributions():
         of_manifest = contributed.setdefault(manifest_id, _Contributed())
         of_manifest.add(attempt, group, before.get(manifest_id), key_text(group.columns, decimals))
-        sums[group.key] = of_both(sums.get(group.key), group, totals.value_columns)
+        sums[group.key] = combine_groups(sums.get(group.key), group, totals.value_columns)
         contributor[group.key] = max(manifest_id, contributor.get(group.key, 0))
     after = markers.all()
     still = {id_ for id_, marker in after.items() if before.get(id_) == marker and marker.whole}

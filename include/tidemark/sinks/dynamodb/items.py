@@ -109,22 +109,22 @@ def combined(groups: Iterable[KeyGroup], value_columns: Sequence[ValueColumn]) -
     """The groups of one key together; None of none."""
     together: KeyGroup | None = None
     for group in groups:
-        together = of_both(together, group, value_columns)
+        together = combine_groups(together, group, value_columns)
     return together
 
 
-def of_both(first: KeyGroup | None, second: KeyGroup, value_columns: Sequence[ValueColumn]) -> KeyGroup:
+def combine_groups(first: KeyGroup | None, second: KeyGroup, value_columns: Sequence[ValueColumn]) -> KeyGroup:
     """Two groups of one key together, or the second one alone."""
     if first is None:
         return second
     values = tuple(
-        _of_two(column.function, mine, others)
+        _combine_values(column.function, mine, others)
         for column, mine, others in zip(value_columns, first.values, second.values, strict=True)
     )
     return KeyGroup(first.key, first.columns, first.rows + second.rows, values)
 
 
-def _of_two(function: Function, mine: Any, other: Any) -> Any:
+def _combine_values(function: Function, mine: Any, other: Any) -> Any:
     if mine is None or other is None:
         return other if mine is None else mine
     match function:
@@ -171,10 +171,10 @@ def key_text(columns: Item, decimals: Mapping[str, int]) -> str:
     ``decimals`` are the least digits after the point that a column has: those of its first keys, where a version wrote
     them that had numbers as their type wrote them.
     """
-    return _of_parts([_key_part(column, decimals.get(name, 0)) for name, column in columns.items()])
+    return _join_parts([_key_part(column, decimals.get(name, 0)) for name, column in columns.items()])
 
 
-def _of_parts(parts: Iterable[str]) -> str:
+def _join_parts(parts: Iterable[str]) -> str:
     text = f"[{', '.join(parts)}]"
     return text if len(text.encode()) <= LONGEST_KEY else f"{_HASH}{sha256(text.encode()).hexdigest()}"
 
@@ -195,7 +195,7 @@ def decimals_of(key: str, columns: Item) -> dict[str, int] | None:
         for column in columns.values()
     ]
     for tried in product(*map(range, map(len, parts_of))):  # the most digits first: others may have the same text
-        if _of_parts(parts[place] for parts, place in zip(parts_of, tried, strict=True)) == key:
+        if _join_parts(parts[place] for parts, place in zip(parts_of, tried, strict=True)) == key:
             places = dict(zip(columns, tried, strict=True))
             return {name: most - places[name] for name in names}
     return None

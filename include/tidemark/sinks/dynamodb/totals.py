@@ -30,9 +30,9 @@ from tidemark.sinks.dynamodb.items import (
     Item,
     KeyGroup,
     attribute,
+    combine_groups,
     combined,
     group_of_item,
-    of_both,
 )
 from tidemark.sinks.dynamodb.markers import Markers
 from tidemark.sinks.dynamodb.settings import Settings
@@ -119,7 +119,7 @@ class Totals:
         """What the contributions to each key come to, as a scan finds them."""
         groups: dict[str, KeyGroup] = {}
         for _, _, group in self.all_contributions():
-            groups[group.key] = of_both(groups.get(group.key), group, self.value_columns)
+            groups[group.key] = combine_groups(groups.get(group.key), group, self.value_columns)
         return groups
 
     def stored_key(self) -> KeyGroup | None:
@@ -230,7 +230,7 @@ class Totals:
     def _adjusted(self, group: KeyGroup, total: Item | None) -> Action:
         """Add the group to its total."""
         before = None if total is None else group_of_item(total, self.key, self.value_columns)
-        together = of_both(before, group, self.value_columns)
+        together = combine_groups(before, group, self.value_columns)
         together.refuse_too_many_digits(self.value_columns)
         assigned: Item = {**group.columns, REVISION: _new_revision()}
         added: Item = {ROWS: attribute(group.rows)}

@@ -30,7 +30,7 @@ from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, Tidem
 from tidemark.sinks.iceberg.file_io import StoreFileIO
 from tidemark.sinks.iceberg.settings import CatalogKind, Settings
 from tidemark.storage.base import is_s3
-from tidemark.storage.local import of_disk
+from tidemark.storage.local import disk_error
 
 CONNECT_S, READ_S = 5, 60
 FILE_IO = f"{StoreFileIO.__module__}.{StoreFileIO.__qualname__}"
@@ -101,7 +101,7 @@ class OpenCatalog:
             self._raise(AccessDenied, "refuses a statement", "give its user the right", error, context)
         except OSError as error:
             if error.filename is not None:  # of a table in a folder; those of a connection name no file
-                problem = of_disk(error)
+                problem = disk_error(error)
                 problem.within(**context)
                 raise problem from error
             self._raise(Unavailable, "does not answer", _ANSWER, error, context)

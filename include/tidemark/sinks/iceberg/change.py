@@ -13,7 +13,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate, SetSnapshotRefUpdate, TableUpdate
 from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles
 
-from tidemark.sinks.iceberg.evidence import NEWEST, NUMBER, on_main
+from tidemark.sinks.iceberg.evidence import NEWEST, NUMBER, main_snapshots
 from tidemark.sinks.iceberg.position_deletes import RowDelta
 
 FOR_EVER: Final = 2**63 - 1  # milliseconds, as Iceberg counts ages
@@ -77,7 +77,7 @@ class SnapshotChange:
         self.snapshot_id = snapshot.snapshot_id
 
     def is_on_main(self, table: Table) -> bool:
-        return any(snapshot.snapshot_id == self.snapshot_id for snapshot in on_main(table.metadata))
+        return any(snapshot.snapshot_id == self.snapshot_id for snapshot in main_snapshots(table.metadata))
 
 
 def _newest(snapshot_id: int) -> TableUpdate:
@@ -102,6 +102,8 @@ def _expired(metadata: TableMetadata, keep: int | None, *, moves_tag: bool) -> t
             at = parents.get(at)
     if NEWEST in metadata.refs and not moves_tag:
         needed.add(metadata.refs[NEWEST].snapshot_id)
-    behind = [snapshot.snapshot_id for snapshot in on_main(metadata)][keep - 1 :]  # one more comes with this commit
+    behind = [snapshot.snapshot_id for snapshot in main_snapshots(metadata)][
+        keep - 1 :
+    ]  # one more comes with this commit
     old = [snapshot_id for snapshot_id in behind if snapshot_id not in needed]
     return (RemoveSnapshotsUpdate(snapshot_ids=old),) if old else ()

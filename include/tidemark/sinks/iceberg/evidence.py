@@ -78,7 +78,7 @@ class Evidence:
         return _encoded({**present, manifest_id: (attempt, number)}, unsure)
 
 
-def on_main(metadata: TableMetadata) -> Iterator[Snapshot]:
+def main_snapshots(metadata: TableMetadata) -> Iterator[Snapshot]:
     """The snapshots of the main branch, newest first, as far as they have not been expired."""
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     current = snapshots.get(metadata.current_snapshot_id or 0)
@@ -94,7 +94,7 @@ def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
 def digest_on_main(metadata: TableMetadata, manifest_id: int, attempt: int) -> str | None:
     """The digest of the rows that this attempt committed; None when its snapshot was expired, or rolled back."""
     wanted = {MANIFEST: str(manifest_id), ATTEMPT: str(attempt)}
-    for snapshot in on_main(metadata):
+    for snapshot in main_snapshots(metadata):
         if wanted.items() <= summary_of(snapshot).items():
             return summary_of(snapshot).get(DIGEST)
     return None
@@ -107,7 +107,7 @@ def number_on_main(metadata: TableMetadata) -> int | None:
     """
     if metadata.current_snapshot_id is None:
         return 0
-    return _newest_number(on_main(metadata))
+    return _newest_number(main_snapshots(metadata))
 
 
 def _newest_number(newest_first: Iterable[Snapshot]) -> int | None:

@@ -87,9 +87,9 @@ class CurrentRows(TableRows[Table, FileChanges]):
         with Merge(self._columns(table), self._key, self._order_by) as merge:
             dead = self._read(table, merge, files, standing)
             merged = merge.merged()
-        losers = _losers(table, standing, dead, _by_file(merged.replaced))
+        losers = _losers(table, standing, dead, _positions_by_file(merged.replaced))
         put_in = []
-        dropped = _by_file(merged.dropped)
+        dropped = _positions_by_file(merged.dropped)
         for number, file in enumerate(files):
             lost = dropped.get(number, NO_POSITIONS)
             if len(lost) < file.record_count:
@@ -216,7 +216,7 @@ def _places(by_file: Mapping[int, pa.Array]) -> pa.Table:
     )
 
 
-def _by_file(places: pa.Table) -> dict[int, pa.Array]:
+def _positions_by_file(places: pa.Table) -> dict[int, pa.Array]:
     """The positions in each file, ascending, of places in the order of files."""
     position, first = places.column("position").combine_chunks(), 0
     by_file = {}

@@ -127,7 +127,7 @@ def _offsets(
     wrong = {
         "twice": [place for place, count in seen.items() if count > 1] if repeated > exploded else [],
         "of other ranges": [place for place in seen if place[2] not in spans.get(place[:2], range(0))],
-        "at offsets where none was read": [place for place in _in_gaps(receipt) if place in seen],
+        "at offsets where none was read": [place for place in _places_in_gaps(receipt) if place in seen],
     }
     for how, places in wrong.items():
         if places:
@@ -142,7 +142,7 @@ def _offsets(
         yield mended_by_replay(manifest, f"{count_of(present, 'record')} where {kept:,} were published")
 
 
-def _in_gaps(receipt: Receipt | None) -> Iterator[Place]:
+def _places_in_gaps(receipt: Receipt | None) -> Iterator[Place]:
     """Every offset of the gaps that a receipt lists; never more than its ranges span."""
     for partition in receipt.partitions if receipt else ():
         for start, end in partition.gaps:

@@ -16,7 +16,7 @@ from tidemark.model.digest import Digest
 from tidemark.model.receipt import ObjectKind
 from tidemark.sinks.writer import StagedPart
 from tidemark.storage.base import ObjectStore
-from tidemark.storage.local import of_disk
+from tidemark.storage.local import disk_error
 
 
 class _Abandoned(Exception):
@@ -96,7 +96,7 @@ def staging_of(sink: str, /, **context: object) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        problem = of_disk(error)
+        problem = disk_error(error)
         kind = AccessDenied if isinstance(problem, AccessDenied) else Unavailable
         raise kind(
             f"the sink {sink} cannot stage a file: {problem.what}",

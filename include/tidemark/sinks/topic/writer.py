@@ -48,7 +48,7 @@ class TopicWriter(SinkWriter):
         names = [name for name in rows.schema.names if not name.startswith("_")]
         deleted = rows.column(IS_DELETED) if IS_DELETED in rows.schema.names else None
         if self._registered is not None:
-            value = _of_the_others(self._registered, rows.select(names), deleted)
+            value = _values_unless_deleted(self._registered, rows.select(names), deleted)
         else:
             value = _value_of(rows.select(names), self._value)
             if deleted is not None:
@@ -100,7 +100,7 @@ def _registered_values(schema: dict[str, Any] | None) -> "Values | None":
     return values_of(schema)
 
 
-def _of_the_others(values: "Values", rows: pa.RecordBatch, deleted: pa.Array | None) -> pa.Array:
+def _values_unless_deleted(values: "Values", rows: pa.RecordBatch, deleted: pa.Array | None) -> pa.Array:
     """The values of rows that are not deleted, null for the others: their columns may be null against the schema."""
     if deleted is None:
         return values.of(rows)

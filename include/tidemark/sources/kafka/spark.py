@@ -51,11 +51,14 @@ class KafkaReader:
             .options(**{f"kafka.{name}": value for name, value in revealed(self._options).items()})
             .option("kafka.bootstrap.servers", self._order.source.options["bootstrap_servers"])
             .option("kafka.isolation.level", "read_committed")
-            .option("assign", _by_topic(ranges, lambda covered: covered.at.partition, list))
+            .option("assign", _json_by_topic(ranges, lambda covered: covered.at.partition, list))
             .option(
-                "startingOffsets", _by_topic(ranges, lambda covered: (str(covered.at.partition), covered.start), dict)
+                "startingOffsets",
+                _json_by_topic(ranges, lambda covered: (str(covered.at.partition), covered.start), dict),
             )
-            .option("endingOffsets", _by_topic(ranges, lambda covered: (str(covered.at.partition), covered.end), dict))
+            .option(
+                "endingOffsets", _json_by_topic(ranges, lambda covered: (str(covered.at.partition), covered.end), dict)
+            )
             .option("failOnDataLoss", "true")
             .option("includeHeaders", "true")
             .load()
@@ -86,7 +89,7 @@ def open_reader(order: Order) -> SparkReader:
     return KafkaReader(order)
 
 
-def _by_topic(ranges: tuple[Range, ...], part: Callable[[Range], Any], container: Callable[[Any], Any]) -> str:
+def _json_by_topic(ranges: tuple[Range, ...], part: Callable[[Range], Any], container: Callable[[Any], Any]) -> str:
     topics = {covered.at.topic for covered in ranges}
     return json.dumps(
         {topic: container(part(covered) for covered in ranges if covered.at.topic == topic) for topic in topics}

@@ -109,9 +109,9 @@ class _Values:
 
     def value(self) -> Any:
         kind = self._take(1)[0]
-        return self._of_kind(kind)
+        return self._read_kind(kind)
 
-    def _of_kind(self, kind: int) -> Any:
+    def _read_kind(self, kind: int) -> Any:
         if kind in _CONSTANTS:
             return _CONSTANTS[kind]
         if kind == _TIMESTAMP:
@@ -161,7 +161,7 @@ class _Values:
         if count > len(self.content):  # of values without bytes, which would have no end
             raise ValueError("more values than the message has bytes")
         kind = self._take(1)[0]
-        return [self._of_kind(kind) for _ in range(count)]
+        return [self._read_kind(kind) for _ in range(count)]
 
     def _number(self, form: str) -> Any:
         [value] = struct.unpack_from(form, self.content, self.at)
