@@ -102,8 +102,7 @@ def _expired(metadata: TableMetadata, keep: int | None, *, moves_tag: bool) -> t
             at = parents.get(at)
     if NEWEST in metadata.refs and not moves_tag:
         needed.add(metadata.refs[NEWEST].snapshot_id)
-    behind = [snapshot.snapshot_id for snapshot in main_snapshots(metadata)][
-        keep - 1 :
-    ]  # one more comes with this commit
+    newest_first = [snapshot.snapshot_id for snapshot in main_snapshots(metadata)]
+    behind = newest_first[keep - 1 :]  # one more comes with this commit
     old = [snapshot_id for snapshot_id in behind if snapshot_id not in needed]
     return (RemoveSnapshotsUpdate(snapshot_ids=old),) if old else ()

@@ -52,13 +52,8 @@ class KafkaReader:
             .option("kafka.bootstrap.servers", self._order.source.options["bootstrap_servers"])
             .option("kafka.isolation.level", "read_committed")
             .option("assign", _json_by_topic(ranges, lambda covered: covered.at.partition, list))
-            .option(
-                "startingOffsets",
-                _json_by_topic(ranges, lambda covered: (str(covered.at.partition), covered.start), dict),
-            )
-            .option(
-                "endingOffsets", _json_by_topic(ranges, lambda covered: (str(covered.at.partition), covered.end), dict)
-            )
+            .option("startingOffsets", _json_by_topic(ranges, lambda each: (str(each.at.partition), each.start), dict))
+            .option("endingOffsets", _json_by_topic(ranges, lambda each: (str(each.at.partition), each.end), dict))
             .option("failOnDataLoss", "true")
             .option("includeHeaders", "true")
             .load()
