@@ -17,7 +17,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from sandbox.services.postgres import Postgres
 from sandbox.services.s3 import Bucket
-from tests.worlds.iceberg_others import compact, current, expire, roll_back
+from tests.worlds.iceberg_others import compact, current, expire, roll_back, upgrade_to_version_3
 from tests.worlds.iceberg_readers import read_by_duckdb
 from tests.worlds.iceberg_world import TABLE, IcebergWorld, catalog_at
 from tidemark.config.base import LoadContext
@@ -300,6 +300,16 @@ def test_a_table_of_another_shape_is_refused_by_name(make_iceberg_world: Make) -
     with world.catalog() as catalog:
         catalog.drop_table(TABLE)
     assert "the table does not exist" in refusal(world)
+
+
+def test_a_table_that_was_upgraded_to_format_version_3_is_refused_before_anything_is_read(world: IcebergWorld) -> None:
+    upgrade_to_version_3(world)
+    world.produce(30)
+    for words in (("doctor", "demo"), ("run", "demo", "--run-key", "v3"), ("retry", "demo")):
+        refused = world.here(*words)
+        assert refused.exit_code == 1, words
+        assert "the table has format version 3, and tables of version 2 alone" in refused.stdout + refused.stderr
+    assert not list(world.location.glob("data/0000000004*"))
 
 
 def test_a_table_of_another_database_or_pipeline_and_a_catalog_that_is_down_are_named(world: IcebergWorld) -> None:

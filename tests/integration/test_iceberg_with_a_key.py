@@ -13,6 +13,7 @@ from tests.worlds.iceberg_others import (
     delete_by_position,
     delete_by_value,
     expire,
+    forget_older_metadata,
     roll_back,
     upgrade_to_version_3,
 )
@@ -84,15 +85,50 @@ def test_a_table_that_was_compacted_and_whose_past_was_expired_goes_on(world: Ke
     assert world.ok("audit", "demo", "--deep") == ""
 
 
-def test_a_table_that_was_rolled_back_is_refused_until_a_person_adopts_it(world: KeyedIcebergWorld) -> None:
+@pytest.mark.parametrize("forgets", [False, True], ids=["with its past", "and its past was cleaned up"])
+def test_a_table_that_was_rolled_back_is_refused_until_a_person_adopts_it(
+    world: KeyedIcebergWorld, forgets: bool
+) -> None:
     run(world, 30)
     before = current(world)
     last = run(world, 30)
     roll_back(world, before)
+    if forgets:
+        expire(world)
+        forget_older_metadata(world)
     assert "went back: it stands at position 1" in world.here("run", "demo").stderr
     assert f"next: tidemark replay demo --manifest {last}" in world.ok("db", "adopt", "demo", *WHY)
     world.ok("replay", "demo", "--manifest", str(last))
     world.assert_complete()
+
+
+def test_a_table_rolled_back_while_an_attempt_is_at_work_is_not_hidden_by_its_commit(world: KeyedIcebergWorld) -> None:
+    run(world, 30)
+    before = current(world)
+    run(world, 30)
+    world.produce(30)
+    paused = world.start("run", "demo", failpoint="publish.before_record:stop")
+    wait_stopped(paused)
+    roll_back(world, before)
+    rolled_back = world.all_rows()
+    woken = wake(paused)
+    assert woken.returncode == 1
+    assert "another program restored an older version of the table" in woken.stderr
+    assert world.all_rows() == rolled_back
+    assert "went back: it stands at position" in world.here("retry", "demo").stderr
+
+
+def test_a_table_that_is_upgraded_right_before_our_commit_is_refused(world: KeyedIcebergWorld) -> None:
+    run(world, 30)
+    world.produce(30)
+    paused = world.start("run", "demo", failpoint="publish.before_record:stop")
+    wait_stopped(paused)
+    upgrade_to_version_3(world)
+    before = world.all_rows()
+    woken = wake(paused)
+    assert woken.returncode == 1
+    assert world.all_rows() == before
+    assert "the table has format version 3" in world.here("retry", "demo").stderr
 
 
 def test_a_table_with_another_key_or_none_or_of_format_version_3_is_refused(world: KeyedIcebergWorld) -> None:

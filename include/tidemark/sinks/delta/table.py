@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
 from tidemark.connections import Lookup
-from tidemark.errors import Fenced, LakeConflict, SinkRefused, TidemarkError, WorkFailed
+from tidemark.errors import Fenced, SinkRefused, TidemarkError, WorkFailed
 from tidemark.failpoints import failpoint
 from tidemark.sinks.base import Fence
 from tidemark.sinks.delta.client import DeltaClient
@@ -35,7 +35,7 @@ from tidemark.sinks.delta.manifest_rows import ManifestRows
 from tidemark.sinks.delta.published_rows import PublishedRows, TableChanges
 from tidemark.sinks.delta.refusals import refuse_unfit
 from tidemark.sinks.delta.settings import Settings
-from tidemark.sinks.lake_tables.refusals import fenced_by_its_number, no_columns
+from tidemark.sinks.lake_tables.refusals import fenced_by_its_number, no_columns, restored_meanwhile
 from tidemark.sinks.lake_tables.table import LakeTable
 from tidemark.sinks.lake_tables.table_rows import StagedAttempt
 from tidemark.storage.base import ObjectStore
@@ -185,11 +185,7 @@ class DeltaTarget(LakeTable[DeltaTable]):
             table = self.loaded()
             evidence, told = self.evidence_of(table)
             if evidence.number < position:
-                raise LakeConflict(
-                    "another program restored an older version of the table while this commit was tried",
-                    next_step="nothing was published; tidemark retry {pipeline} says how to go on",
-                    **context,
-                )
+                raise restored_meanwhile(context)
             position = evidence.number
             changes, after = changing(table, evidence)
             added = self._added(after, table)

@@ -38,15 +38,26 @@ def missing_columns(table: Table, wanted: Schema) -> list[NestedField]:
     return [field for field in wanted.fields if field.name not in existing]
 
 
-def refuse_misfits(table: Table, wanted: Schema, terms: Sequence[Term], context: Mapping[str, Any]) -> None:
-    """Raise ``SinkRefused`` for a column of another type, one that may not be null and that rows do not have, and for
-    another partitioning than ``terms``."""
-    if table.metadata.format_version < 2:  # it has no sequence numbers, by which expired snapshots are noticed
+def refuse_other_version(table: Table, context: Mapping[str, Any]) -> None:
+    """Raise ``SinkRefused`` for a table that is not of format version 2."""
+    version = table.metadata.format_version
+    if version < 2:  # it has no sequence numbers, by which expired snapshots are noticed
         raise SinkRefused(
-            "the table has format version 1",
+            f"the table has format version {version}",
             next_step="ALTER TABLE .. SET TBLPROPERTIES ('format-version' = '2'); then: tidemark retry {pipeline}",
             **context,
         )
+    if version > 2:  # PyIceberg reads it, and writes neither its lists of manifests nor its vectors of deleted rows
+        raise SinkRefused(
+            f"the table has format version {version}, and tables of version 2 alone can be written",
+            next_step="write another table: no table goes back to an older version",
+            **context,
+        )
+
+
+def refuse_misfits(table: Table, wanted: Schema, terms: Sequence[Term], context: Mapping[str, Any]) -> None:
+    """Raise ``SinkRefused`` for a column of another type, one that may not be null and that rows do not have, and for
+    another partitioning than ``terms``."""
     types = {field.name: field.field_type for field in wanted.fields}
     for column in table.schema().fields:
         needed = types.get(column.name)

@@ -26,7 +26,13 @@ from tidemark.sinks.base import Fence, Owner
 from tidemark.sinks.iceberg.all_rows import AllRows
 from tidemark.sinks.iceberg.catalog import OpenCatalog
 from tidemark.sinks.iceberg.change import FileChanges, SnapshotChange
-from tidemark.sinks.iceberg.columns import missing_columns, partitioning, refuse_misfits, schema_for
+from tidemark.sinks.iceberg.columns import (
+    missing_columns,
+    partitioning,
+    refuse_misfits,
+    refuse_other_version,
+    schema_for,
+)
 from tidemark.sinks.iceberg.evidence import ATTEMPT, MANIFEST, MANIFESTS, NUMBER, Evidence, digest_on_main, summary_of
 from tidemark.sinks.iceberg.file_io import try_write
 from tidemark.sinks.iceberg.files import highest_manifest, keys_added_by, named_keys
@@ -34,7 +40,7 @@ from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.staged import root_of
 from tidemark.sinks.iceberg.upsert import CurrentRows
 from tidemark.sinks.lake_tables.output import DIGEST
-from tidemark.sinks.lake_tables.refusals import fenced_by_its_number, no_columns
+from tidemark.sinks.lake_tables.refusals import fenced_by_its_number, no_columns, restored_meanwhile
 from tidemark.sinks.lake_tables.table import LakeTable
 from tidemark.sinks.lake_tables.table_rows import StagedAttempt, TableRows
 from tidemark.storage.base import ObjectStore, is_s3
@@ -246,6 +252,7 @@ class IcebergTarget(LakeTable[Table]):
                 f"{', '.join(f'{field.name} {field.field_type}' for field in wanted.fields)}",
                 **self.context(),
             )
+        refuse_other_version(table, self.context())
         missing = missing_columns(table, wanted)
         if missing and not self._settings.auto_create:
             described = ", ".join(f"{field.name} {field.field_type}" for field in missing)
@@ -286,9 +293,14 @@ class IcebergTarget(LakeTable[Table]):
         """Make the staged files the rows of the manifest, in one snapshot; may be repeated
         (``LakeTableOutput.commit``)."""
         manifest_id, attempt = staged.manifest_id, staged.attempt
+        position = 0
         for _ in self.tries(manifest=manifest_id, attempt=attempt):
             table = self.loaded()
+            refuse_other_version(table, self.context(manifest=manifest_id, attempt=attempt))
             evidence = self.evidence_of(table)
+            if evidence.number < position:
+                raise restored_meanwhile(self.context(manifest=manifest_id, attempt=attempt))
+            position = evidence.number
             newest = evidence.attempts.get(manifest_id, 0)
             if self._is_published(table, evidence, manifest_id, attempt, summary[DIGEST]):
                 return
@@ -334,6 +346,7 @@ class IcebergTarget(LakeTable[Table]):
             table = self.load()
             if table is None:
                 return
+            refuse_other_version(table, self.context())
             with self._catalog():
                 change = SnapshotChange(table, {"tidemark.fence": str(uuid4())})
             if self._commit(change, lambda change=change: change.is_on_main(self.loaded())):  # type: ignore[misc]

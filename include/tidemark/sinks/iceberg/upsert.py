@@ -67,13 +67,6 @@ class CurrentRows(TableRows[Table, FileChanges]):
         self._order_by = order_by
 
     def refuse(self, table: Table, context: Mapping[str, Any]) -> None:
-        if table.metadata.format_version != 2:
-            raise SinkRefused(
-                f"the table has format version {table.metadata.format_version}, and rows with a key are replaced in "
-                "tables of version 2 only",
-                next_step="write another table: no table goes back to an older version",
-                **context,
-            )
         refuse_other_key(table, self._key, context)
 
     # the merge

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemark.errors import Fenced, SinkRefused
+from tidemark.errors import Fenced, LakeConflict, SinkRefused
 from tidemark.model.reasons import without_values
 from tidemark.sinks.staging.staged_file import staging_of
 
@@ -35,6 +35,16 @@ def fenced_by_its_number(attempt: int, context: Mapping[str, Any]) -> Fenced:
         "restored since",
         next_step="nothing to do here if a newer attempt is at work; else the next one goes on from there: "
         "tidemark retry {pipeline}",
+        **context,
+    )
+
+
+def restored_meanwhile(context: Mapping[str, Any]) -> LakeConflict:
+    """A table went back between two tries of a commit. The second one, on top of that, would hide it: positions of the
+    target would only grow."""
+    return LakeConflict(
+        "another program restored an older version of the table while this commit was tried",
+        next_step="nothing was published; tidemark retry {pipeline} says how to go on",
         **context,
     )
 
