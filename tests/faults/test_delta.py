@@ -170,6 +170,23 @@ def test_F4_a_commit_to_a_bucket_without_an_answer_is_looked_for_in_the_table(
     in_bucket.finish()
 
 
+@pytest.mark.parametrize("answer", [Answer.LOST, Answer.REFUSED])
+def test_F4_a_merge_into_a_bucket_without_an_answer_is_looked_for_in_the_table(
+    make_keyed_delta_world: Make, s3: Bucket, proxy: S3Proxy, answer: Answer
+) -> None:
+    world = make_keyed_delta_world(bucket=s3.below(uuid4().hex), endpoint_url=proxy.endpoint_url)
+    world.produce(60)
+    world.ok("run", "demo", "--run-key", "nought")
+    world.produce(20)
+    status = {"status": 503, "code": "SlowDown"} if answer is Answer.REFUSED else {}
+    rule = proxy.arm(Rule(answer, "PUT", "/_delta_log/", times=2, **status))
+    done = world.here("run", "demo", "--run-key", "one")
+    assert rule.struck
+    assert done.exit_code in (0, 1)
+    proxy.disarm()
+    world.finish()
+
+
 @pytest.mark.parametrize("there", [False, True], ids=["no table", "a table"])
 def test_what_the_store_refuses_has_its_words_and_doctor_finds_it_first(
     in_bucket: DeltaWorld, proxy: S3Proxy, there: bool

@@ -2,12 +2,17 @@
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import fastavro
 import pyarrow.parquet as pq
 import pytest
 
+from tests.protobuf_schemas import descriptor_set, message_class, proto
 from tests.worlds.changed_table import COLUMNS, DECODE, ChangedTable, comparable
 from tests.worlds.current_rows import CurrentRows
 from tests.worlds.table_world import TableWorld
@@ -80,3 +85,100 @@ def test_a_deletion_is_a_message_without_a_value_in_a_topic_and_a_marked_row_in_
     rows = [row for path in world.ok("objects", "demo").splitlines() for row in pq.read_table(path).to_pylist()]
     assert sorted((row["_offset"], row["k"], row["_is_deleted"]) for row in rows) == [(0, 7, False), (1, 7, True)]
     assert world.ok("audit", "demo", "--deep") == ""
+
+
+@pytest.mark.parametrize("lake", ["iceberg", "delta"])
+def test_a_deletion_is_a_marked_row_in_a_lake_table_of_all_rows(request: pytest.FixtureRequest, lake: str) -> None:
+    decode = {"format": "json", "schema": "k BIGINT NOT NULL", "tombstones": ["k"], "envelope": "debezium"}
+    settings = {"decode": decode, "event_time": {}}
+    world = request.getfixturevalue(f"make_{lake}_world")(partitions=1, settings=settings)
+    for change in ({"op": "c", "after": {"k": 7}}, {"op": "d", "before": {"k": 7}, "after": None}, None):
+        world.send(change and json.dumps(change), key=b'{"k": 7}')
+    world.ok("run", "demo")
+    rows = [(row["_offset"], row["k"], row["_is_deleted"]) for row in world.all_rows()]
+    assert sorted(rows) == [(0, 7, False), (1, 7, True), (2, 7, True)]
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+Encode = Callable[[dict[str, Any], int], tuple[bytes, bytes]]
+AT = 1_600_000_000_000_000  # in microseconds
+VALUE: dict[str, Any] = {
+    "type": "record", "name": "Value", "fields": [
+        {"name": "id", "type": "long"}, {"name": "state", "type": "string"},
+        {"name": "at", "type": {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}},
+    ],
+}  # fmt: skip
+ENVELOPE: dict[str, Any] = {
+    "type": "record", "name": "Envelope", "namespace": "shop.public.orders", "fields": [
+        {"name": "before", "type": ["null", VALUE], "default": None},
+        {"name": "after", "type": ["null", "Value"], "default": None},
+        {"name": "op", "type": "string"},
+    ],
+}  # fmt: skip
+KEY: dict[str, Any] = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
+FIELDS = ["int64 id = 1", "string state = 2", "int64 at = 3"]
+PROTO = descriptor_set(
+    proto("shop", {"Value": FIELDS, "Envelope": ["Value before = 1", "Value after = 2", "string op = 3"]})
+)
+
+
+def avro(schema: dict[str, Any], content: dict[str, Any]) -> bytes:
+    written = BytesIO()
+    fastavro.schemaless_writer(written, fastavro.parse_schema(json.loads(json.dumps(schema))), content)
+    return written.getvalue()
+
+
+def in_json(change: dict[str, Any], key: int) -> tuple[bytes, bytes]:
+    """With the schema beside each part, as ``schemas.enable`` does."""
+    fields = [{"field": "id", "type": "int64"}, {"field": "state", "type": "string"},
+              {"field": "at", "type": "int64", "name": "io.debezium.time.MicroTimestamp"}]  # fmt: skip
+    rows = [{"field": name, "type": "struct", "optional": True, "fields": fields} for name in ("before", "after")]
+    value = {"schema": {"type": "struct", "fields": rows}, "payload": change}
+    key_schema = {"type": "struct", "fields": [{"field": "id", "type": "int64"}]}
+    return json.dumps({"schema": key_schema, "payload": {"id": key}}).encode(), json.dumps(value).encode()
+
+
+def in_avro(change: dict[str, Any], key: int) -> tuple[bytes, bytes]:
+    return avro(KEY, {"id": key}), avro(ENVELOPE, change)
+
+
+def in_protobuf(change: dict[str, Any], key: int) -> tuple[bytes, bytes]:
+    parts = {name: part for name, part in change.items() if part is not None}
+    return json.dumps({"id": key}).encode(), message_class(PROTO, "shop.Envelope")(**parts).SerializeToString()
+
+
+FORMATS: dict[str, tuple[Encode, dict[str, Any]]] = {
+    "json": (in_json, {"schema": "id BIGINT NOT NULL, state STRING NOT NULL, at TIMESTAMP", "envelope": "debezium"}),
+    "avro": (in_avro, {"schema": ENVELOPE, "key": {"format": "avro", "schema": KEY}, "envelope": "debezium"}),
+    "protobuf": (
+        in_protobuf,
+        {
+            "message": "shop.Envelope", "descriptor_set": "orders.desc",
+            "key": {"format": "json", "schema": "id BIGINT NOT NULL"},
+            "envelope": {"debezium": {"times": {"at": "us"}}},
+        },
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_changes_in_each_format_leave_the_current_rows(
+    make_table_world: Callable[..., TableWorld], tmp_path: Path, name: str
+) -> None:
+    encoded, settings = FORMATS[name]
+    sinks = CurrentRows.entries(tmp_path / "tables")
+    decode = {"format": name, "tombstones": ["id"], **settings}
+    world = make_table_world(partitions=1, settings={"decode": decode, "sinks": sinks, "event_time": {}})
+    (world.pipelines / "orders.desc").write_bytes(PROTO)
+    for key, op, state in ((1, "c", "new"), (2, "r", "new"), (1, "u", "paid"), (2, "d", None), (3, "c", "new")):
+        row = {"id": key, "state": state, "at": AT}
+        before, after = (row | {"state": ""}, None) if op == "d" else (None, row)
+        record_key, value = encoded({"before": before, "after": after, "op": op}, key)
+        world.send(value, key=record_key)
+    world.ok("run", "demo")
+    rows = CurrentRows(world)
+    seen = {key: (state, at.replace(tzinfo=UTC)) for key, (state, at) in rows.seen("state", "at").items()}
+    moment = datetime(2020, 9, 13, 12, 26, 40, tzinfo=UTC)
+    assert seen == {1: ("paid", moment), 3: ("new", moment)}
+    assert world.json("objects", "demo", "--dead-letters") == []
+    rows.finish()

@@ -20,6 +20,11 @@ from tests.worlds.world import KEYS, wait_stopped, wake
 
 Make = Callable[..., KeyedDeltaWorld]
 WHY = ("--why", "a test")
+UNKEPT = [
+    ("delta.enableDeletionVectors", "true"),
+    ("delta.enableChangeDataFeed", "true"),
+    ("delta.setTransactionRetentionDuration", "interval 1 day"),
+]
 
 
 @pytest.fixture
@@ -81,6 +86,33 @@ def test_what_another_program_commits_right_before_our_commit_is_merged_too(
     for manifest in world.manifests():
         world.ok("replay", "demo", "--manifest", str(manifest["id"]))
     world.assert_complete()
+
+
+def test_a_vacuum_without_a_retention_time_takes_nothing_of_what_is_staged(world: KeyedDeltaWorld) -> None:
+    run(world, 30)
+    world.produce(30)
+    paused = world.start("run", "demo", failpoint="stage.done:stop")
+    wait_stopped(paused)
+    vacuum_at_once(world)
+    woken = wake(paused)
+    assert woken.returncode == 0, woken.stderr
+    world.assert_complete()
+
+
+@pytest.mark.parametrize(("name", "value"), UNKEPT)
+def test_a_property_that_is_set_right_before_our_commit_is_refused_by_name_too(
+    world: KeyedDeltaWorld, name: str, value: str
+) -> None:
+    run(world, 30)
+    world.produce(30)
+    paused = world.start("run", "demo", failpoint="publish.before_record:stop")
+    wait_stopped(paused)
+    set_property(world, name, value)
+    version = world.loaded().version()
+    woken = wake(paused)
+    assert woken.returncode == 1
+    assert f"the table has the property {name} = {value}" in woken.stderr
+    assert world.loaded().version() == version
 
 
 @pytest.mark.parametrize("other", [optimize, forget_the_log, vacuum_at_once])
@@ -161,12 +193,16 @@ def test_a_table_with_another_key_other_buckets_or_all_rows_is_refused(world: Ke
     world.assert_complete()
 
 
-@pytest.mark.parametrize("name", ["delta.enableDeletionVectors", "delta.enableChangeDataFeed"])
-def test_a_property_that_would_make_it_inexact_is_refused_by_name(world: KeyedDeltaWorld, name: str) -> None:
+@pytest.mark.parametrize(("name", "value"), UNKEPT)
+def test_a_property_that_would_make_it_inexact_is_refused_by_name(
+    world: KeyedDeltaWorld, name: str, value: str
+) -> None:
     run(world, 30)
-    set_property(world, name, "true")
+    set_property(world, name, value)
+    version = world.loaded().version()
     world.produce(10)
-    assert f"the table has the property {name} = true" in world.here("run", "demo").stderr
+    assert f"the table has the property {name} = {value}" in world.here("run", "demo").stderr
+    assert world.loaded().version() == version
 
 
 def test_rows_of_many_keys_are_written_in_files_of_the_size_that_the_file_says(make_keyed_delta_world: Make) -> None:

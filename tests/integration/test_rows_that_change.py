@@ -10,6 +10,7 @@ import pytest
 
 from tests.worlds.current_rows import CurrentRows
 from tests.worlds.table_world import TableWorld
+from tests.worlds.world import wait_stopped, wake
 
 DECODE: dict[str, Any] = {
     "format": "json", "schema": "id BIGINT NOT NULL, state STRING, note STRING", "tombstones": ["id"],
@@ -144,6 +145,34 @@ def test_an_emptied_table_leaves_its_rows_and_a_dead_letter(make_rows: MakeRows)
     rows.world.ok("run", "demo")
     assert rows.seen("state") == {1: ("new",)}
     assert "the table was emptied" in rows.world.ok("dead-letters", "demo")
+    rows.finish()
+
+
+def test_an_emptied_table_whose_records_the_file_skips_leaves_its_rows(make_rows: MakeRows) -> None:
+    rows = make_rows(decode={**DECODE, "envelope": {"debezium": {"truncate": "skip"}}})
+    send(rows, 1, "c", state="new")
+    rows.world.send(json.dumps({"op": "t", "before": None, "after": None}))
+    send(rows, 2, "c", state="new")
+    rows.world.ok("run", "demo")
+    assert rows.seen("state") == {1: ("new",), 2: ("new",)}
+    [manifest] = rows.world.manifests()
+    assert [manifest["counts"][name] for name in ("read", "written", "filtered")] == [3, 2, 1]
+    rows.finish()
+
+
+def test_a_lower_attempt_that_wakes_changes_no_table(make_rows: MakeRows) -> None:
+    rows = make_rows()
+    send(rows, 1, "c", state="new")
+    send(rows, 2, "c", state="new")
+    manifest = plan(rows)
+    paused = rows.world.start("retry", "demo", failpoint="publish.receipt:stop")
+    wait_stopped(paused)
+    rows.world.settings["transform"] = [{"select": ["* EXCLUDE (state)", "state || ' 2' AS state"]}]
+    rows.world.write_pipeline()
+    rows.world.ok("replay", "demo", "--manifest", manifest, "--take-over")
+    assert rows.seen("state", "_attempt") == {1: ("new 2", 2), 2: ("new 2", 2)}
+    wake(paused)
+    assert rows.seen("state", "_attempt") == {1: ("new 2", 2), 2: ("new 2", 2)}
     rows.finish()
 
 

@@ -89,6 +89,12 @@ class IcebergWorld(World):
         table = self.table()
         return Evidence.of(table, self.name).attempts if table else {}
 
+    def all_rows(self) -> list[dict[str, Any]]:
+        """All rows of the table, also those that mark a key as deleted."""
+        table = self.table()
+        rows: list[dict[str, Any]] = table.scan().to_arrow().to_pylist() if table else []
+        return rows
+
     def rows(self) -> Counter[Place]:
         """What a reader of the table sees."""
         table = self.table()
@@ -153,12 +159,6 @@ class KeyedIcebergWorld(IcebergWorld):
 
     def entry(self, **options: Any) -> dict[str, Any]:
         return super().entry(**{"key": ["k"], "order_by": "n", "partition_by": ["bucket(4, k)"], **options})
-
-    def all_rows(self) -> list[dict[str, Any]]:
-        """All rows of the table, also those that mark a key as deleted."""
-        table = self.table()
-        rows: list[dict[str, Any]] = table.scan().to_arrow().to_pylist() if table else []
-        return rows
 
     def commits(self) -> int:
         """Snapshots, of which none is expired."""
