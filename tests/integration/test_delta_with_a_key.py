@@ -53,6 +53,10 @@ def append_a_stranger(world: KeyedDeltaWorld) -> None:
     write_deltalake(world.loaded(), strange, mode="append")
 
 
+def append_a_key_again(world: KeyedDeltaWorld) -> None:
+    world.append_key_again(3)
+
+
 def test_rows_of_a_key_replace_each_other_in_one_file_for_each_bucket(world: KeyedDeltaWorld) -> None:
     for number in range(6):
         run(world, 30, bad_every=13 if number else 0)
@@ -65,7 +69,7 @@ def test_rows_of_a_key_replace_each_other_in_one_file_for_each_bucket(world: Key
     assert len(paths) == len(rows), "files have the rows that are current, and no others"
 
 
-@pytest.mark.parametrize("other", [append_a_stranger, optimize, z_order, vacuum_at_once])
+@pytest.mark.parametrize("other", [append_a_stranger, append_a_key_again, optimize, z_order, vacuum_at_once])
 def test_what_another_program_commits_right_before_our_commit_is_merged_too(
     world: KeyedDeltaWorld, other: Callable[[KeyedDeltaWorld], None]
 ) -> None:
@@ -85,6 +89,22 @@ def test_what_another_program_commits_right_before_our_commit_is_merged_too(
     assert len(strangers) == (other is append_a_stranger)
     for manifest in world.manifests():
         world.ok("replay", "demo", "--manifest", str(manifest["id"]))
+    world.assert_complete()
+
+
+def test_files_that_another_program_joins_right_before_our_commit_leave_no_key_twice(world: KeyedDeltaWorld) -> None:
+    """With a retry of deltalake's own, the file that OPTIMIZE has made of the old rows would stay."""
+    run(world, 30)
+    append_a_stranger(world)
+    world.produce(30)
+    paused = world.start("run", "demo", failpoint="publish.before_record:stop")
+    wait_stopped(paused)
+    before = len(world.loaded().file_uris())
+    optimize(world)
+    assert len(world.loaded().file_uris()) < before
+    woken = wake(paused)
+    assert woken.returncode == 0, woken.stderr
+    world.loaded().delete("k >= 1000")
     world.assert_complete()
 
 

@@ -57,7 +57,11 @@ def test_rows_of_a_key_replace_each_other_and_files_without_a_row_that_stands_le
     assert sorted(read_by_duckdb(table.metadata_location)) == sorted(place for _, place in world.current().values())
 
 
-@pytest.mark.parametrize("other", [append_a_stranger, compact])
+def append_a_key_again(world: KeyedIcebergWorld) -> None:
+    world.append_key_again(3)
+
+
+@pytest.mark.parametrize("other", [append_a_stranger, append_a_key_again, compact])
 def test_what_another_program_commits_right_before_our_commit_is_merged_too(
     world: KeyedIcebergWorld, other: Callable[[KeyedIcebergWorld], None]
 ) -> None:

@@ -215,6 +215,23 @@ def test_other_code_replaces_its_rows_and_leaves_those_that_it_no_longer_makes(m
     rows.finish()
 
 
+def test_a_row_that_other_code_orders_behind_another_of_its_key_gives_way_to_that(make_rows: MakeRows) -> None:
+    """Both are made again by the same attempt, so no row of the code of before may stay."""
+    decode = {"format": "json", "schema": "id BIGINT NOT NULL, version BIGINT NOT NULL"}
+    rows = make_rows(decode=decode, options={"order_by": "version"})
+    for version in (10, 20):
+        rows.world.send(json.dumps({"id": 1, "version": version}))
+    manifest = plan(rows)
+    rows.publish(manifest)
+    assert rows.seen("version", "_offset") == {1: (20, 1)}
+    other = "CASE version WHEN 20 THEN 5 ELSE coalesce(version, 0) END"
+    rows.world.settings["transform"] = [{"select": ["id", f"coalesce({other}, 0) AS version"]}]
+    rows.world.write_pipeline()
+    rows.publish(manifest)
+    assert rows.seen("version", "_offset") == {1: (10, 0)}
+    rows.finish()
+
+
 def test_a_key_that_moved_to_another_partition_has_no_order_which_the_guide_says(make_rows: MakeRows) -> None:
     """More partitions: the later record of the lower partition loses. This is what the guide warns of."""
     rows = make_rows(partitions=2)

@@ -6,6 +6,7 @@ from base64 import b64encode
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from io import BytesIO
+from struct import pack
 from typing import Any
 
 import fastavro
@@ -670,6 +671,63 @@ def test_protobuf_reads_the_row_inside() -> None:
         {"key_id": 1, "id": 1, "name": None, "at": NOON}, {"key_id": 1, "id": 1, "name": None, "at": None}
     ]  # fmt: skip
     assert made.deleted.to_pylist() == [False, True]
+
+
+NOWHERE = pack("<BIdd", 1, 1, -99_999_999.0, -99_999_999.0)  # a point that stands for a geometry
+AS_NUMBERS = [ord(letter) for letter in PLACEHOLDER]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("string", PLACEHOLDER),
+        ("bytes", PLACEHOLDER.encode()),
+        ({"type": "array", "items": "string"}, ["a", PLACEHOLDER]),
+        ({"type": "array", "items": "long"}, AS_NUMBERS),
+        ({"type": "array", "items": {"type": "int", "connect.name": "io.debezium.time.Date"}}, AS_NUMBERS),
+        ({"type": "map", "values": "string"}, {PLACEHOLDER: PLACEHOLDER}),
+        ({"type": "record", "name": "Geometry", "fields": [{"name": "wkb", "type": "bytes"}]}, {"wkb": NOWHERE}),
+    ],
+)
+def test_avro_finds_a_placeholder_of_any_type(kind: Any, value: Any) -> None:
+    columns = [{"name": "id", "type": "long"}, {"name": "large", "type": ["null", kind]}]
+    row = {"type": "record", "name": "Value", "fields": columns}
+    fields = [{"name": "after", "type": ["null", row]}, {"name": "op", "type": "string"}]
+    envelope = {"type": "record", "name": "Envelope", "fields": fields}
+    settings = {
+        **of_schema(envelope), "key": {**of_schema(KEY), "part": "key"}, "tombstones": ["id"],
+        "envelope": {"kind": "debezium"},
+    }  # fmt: skip
+    values = [avro(envelope, {"after": {"id": 1, "large": large}, "op": "u"}) for large in (None, value)]
+    made = open_decoder(settings).decode(batch([(avro(KEY, {"id": 1}), each) for each in values]))
+    assert made.good.to_pylist() == [0]
+    assert [(bad.index, bad.reason.partition(":")[0]) for bad in made.errors] == [(1, "field after.large")]
+    assert "REPLICA IDENTITY FULL" in made.errors[0].reason
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("optional string large = 2", PLACEHOLDER),
+        ("optional bytes large = 2", PLACEHOLDER.encode()),
+        ("repeated string large = 2", ["a", PLACEHOLDER]),
+        ("repeated int64 large = 2", AS_NUMBERS),
+        ("map<string, string> large = 2", {PLACEHOLDER: PLACEHOLDER}),
+    ],
+)
+def test_protobuf_finds_a_placeholder_of_any_type(field: str, value: Any) -> None:
+    messages = {"Value": ["int64 id = 1", field], "Envelope": ["Value after = 1", "string op = 2"]}
+    descriptors = descriptor_set(proto("shop", messages))
+    reader = {"id": -1, "kind": "PROTOBUF", "text": b64encode(descriptors).decode(), "references": []}
+    settings = {
+        "format": "protobuf", "reader": reader, "message": "shop.Envelope", "tombstones": ["id"],
+        "key": {"format": "json", "schema": "id BIGINT NOT NULL", "part": "key"}, "envelope": {"kind": "debezium"},
+    }  # fmt: skip
+    envelope: Any = message_class(descriptors, "shop.Envelope")
+    values = [envelope(after={"id": 1}, op="u"), envelope(after={"id": 1, "large": value}, op="u")]
+    made = open_decoder(settings).decode(batch([(b'{"id": 1}', each.SerializeToString()) for each in values]))
+    assert made.good.to_pylist() == [0]
+    assert [(bad.index, bad.reason.partition(":")[0]) for bad in made.errors] == [(1, "field after.large")]
 
 
 HEARTBEAT = {
