@@ -69,14 +69,10 @@ class RegistryClient:
         raw = self._get(f"subjects/{quote(subject, safe='')}/versions/{version or 'latest'}")
         return self._whole(raw, raw["id"])
 
-    def id_of(self, subject: str, kind: str, text: str) -> int:
-        """The id of a schema that is registered for a subject; raises ``UnknownSchema`` when it is not, and the rest
-        like ``by_writer``."""
-        return int(self._get(f"subjects/{quote(subject, safe='')}", {"schemaType": kind, "schema": text})["id"])
-
-    def register(self, subject: str, kind: str, text: str) -> int:
-        """The id of a schema, registered for a subject unless it is; raises when the registry does not allow it."""
-        path = f"subjects/{quote(subject, safe='')}/versions"
+    def id_of(self, subject: str, kind: str, text: str, *, register: bool) -> int:
+        """The id of a schema for a subject. One that is not registered is ``UnknownSchema``, or registered now: that
+        raises when the registry does not allow it. The rest raises like ``by_writer``."""
+        path = f"subjects/{quote(subject, safe='')}" + ("/versions" if register else "")
         return int(self._get(path, {"schemaType": kind, "schema": text})["id"])
 
     def subjects(self) -> list[str]:
@@ -101,14 +97,12 @@ class RegistryClient:
             references[reference["name"]] = inner["schema"]
 
     def _get(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        for pause in (*PAUSES_S, None):
+        for pause in PAUSES_S:
             try:
                 return self._answer(path, body)
             except Unavailable:
-                if pause is None:
-                    raise
                 time.sleep(pause)
-        raise AssertionError("unreachable")
+        return self._answer(path, body)
 
     def _answer(self, path: str, body: Mapping[str, Any] | None) -> Any:
         headers = {"Accept": MEDIA, **self._authorization} | ({"Content-Type": MEDIA.partition(",")[0]} if body else {})
@@ -130,11 +124,14 @@ class RegistryClient:
             raise self._wrong(f"answered {path} with what is not JSON: is it the address of a registry?") from None
 
     def _refused(self, error: HTTPError, path: str) -> Exception:
-        if error.code == 404:
-            return self._missing(error, path)
+        if error.code == 404:  # a registry says in JSON what it lacks; any other 404 is of another server
+            if _told(error, "error_code").startswith("404"):
+                return UnknownSchema(path)
+            return self._wrong(f"does not know {path}: is the address the one of its API, such as /apis/ccompat/v7?")
         if error.code in (409, 422):
+            reason = _told(error, "message")[:500] or error.code
             return ConfigurationError(
-                f"the schema registry {self.name} does not take a schema at {path}: {self._reason(error)}",
+                f"the schema registry {self.name} does not take a schema at {path}: {reason}",
                 next_step="make the columns fit the schemas that the subject has (new columns nullable, none gone), "
                 "change the compatibility of the subject, or name another subject",
             )
@@ -150,22 +147,6 @@ class RegistryClient:
                 "tidemark retry {pipeline} when it answers",
             )
         return self._wrong(f"answered {path} with {error.code}")
-
-    def _reason(self, error: HTTPError) -> str:
-        try:
-            return str(json.loads(error.read(10_000)).get("message", ""))[:500]
-        except (ValueError, AttributeError, OSError, HTTPException):
-            return str(error.code)
-
-    def _missing(self, error: HTTPError, path: str) -> Exception:
-        """A registry says in JSON what it lacks; any other 404 is of another server."""
-        try:
-            code = str(json.loads(error.read(10_000)).get("error_code", ""))
-        except (ValueError, AttributeError, OSError, HTTPException):
-            code = ""
-        if code.startswith("404"):
-            return UnknownSchema(path)
-        return self._wrong(f"does not know {path}: is the address the one of its API, such as /apis/ccompat/v7?")
 
     def _silent(self, error: Exception) -> TidemarkError:
         reason = error.reason if isinstance(error, URLError) else error
@@ -210,6 +191,14 @@ class RegistryClient:
                 # Without a password OpenSSL would ask for one on the terminal.
                 context.load_cert_chain(pair, password=options.get("ssl.key.password", ""))
         return context
+
+
+def _told(error: HTTPError, name: str) -> str:
+    """What a registry says in the JSON of its answer; empty where it says nothing."""
+    try:
+        return str(json.loads(error.read(10_000)).get(name, ""))
+    except (ValueError, AttributeError, OSError, HTTPException):
+        return ""
 
 
 def _text(options: Mapping[str, str], name: str) -> str | None:

@@ -72,8 +72,7 @@ class Schemas:
         ``register``."""
 
         def fetch(registry: RegistryClient) -> RegisteredSchema:
-            give = registry.register if register else registry.id_of
-            return RegisteredSchema(give(subject, kind, text), kind, text)
+            return RegisteredSchema(registry.id_of(subject, kind, text, register=register), kind, text)
 
         return self._schema(f"written {subject} {sha256(text.encode()).hexdigest()[:16]}", fetch)
 
