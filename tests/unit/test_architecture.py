@@ -424,7 +424,6 @@ NAMED_ALIKE = {
     "MapOf": "the same",
     "Scalar": "the same",
     "Shape": "the same",
-    "Misfit": "a value that does not have such a shape",
 }
 
 

@@ -27,7 +27,8 @@ from tidemark.decoders.envelopes.debezium.encoded import (
 )
 from tidemark.decoders.envelopes.debezium.units import Unit
 from tidemark.decoders.json.settings import Settings
-from tidemark.decoders.json_shapes.shapes import Misfit, Shape
+from tidemark.decoders.json_shapes.shapes import Shape
+from tidemark.decoders.one_by_one import Misfit
 from tidemark.decoders.registry import open_decoder
 from tidemark.errors import ConfigurationError
 from tidemark.record_schema import HEADERS

@@ -2,7 +2,7 @@
 
 import re
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import pairwise
@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from tests.draws import draws
 from tests.protobuf_schemas import descriptor_set, message_class, proto
 from tidemark.decoders.base import Decoded
+from tidemark.decoders.one_by_one import Misfit
 from tidemark.decoders.protobuf.decoder import open_decoder
-from tidemark.decoders.protobuf.fast import LARGEST, Fast, FastReadFailed, fast_reader
+from tidemark.decoders.protobuf.fast import LARGEST, Fast, fast_reader
 from tidemark.decoders.protobuf.reading import Messages
 from tidemark.decoders.protobuf.runtime import Runtime
 from tidemark.decoders.protobuf_schema.descriptors import message_descriptor, needed
@@ -62,7 +63,13 @@ BEFORE_1970 = datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)
 
 def decoded(schema: list[str], *values: bytes | None, syntax: str = "proto3") -> Decoded:
     content = descriptor_set(proto("t", {"M": schema, "Inner": ["int32 a = 1"]}, {"Color": COLOR}, syntax=syntax))
-    return Messages(content, "t.M").read(pa.array(values, pa.binary()))
+    return read(content, values)
+
+
+def read(content: bytes, values: Sequence[bytes | None]) -> Decoded:
+    local = RegisteredSchema(-1, "PROTOBUF", b64encode(content).decode())
+    decoder = open_decoder({"reader": local.as_dict(), "message": "t.M"})
+    return decoder.decode(pa.record_batch({"value": pa.array(values, pa.binary())}))
 
 
 def written(schema: list[str], syntax: str = "proto3", **fields: Any) -> bytes:
@@ -177,7 +184,7 @@ def test_a_bad_record_harms_no_other(value: bytes | None, reason: str) -> None:
         proto("t", {"M": schema, "In": ["repeated In2 in = 1"], "In2": ["google.protobuf.Timestamp at = 3"]})
     )
     values = [b"\x08\x01", b"\x08\x02", value, b"\x08\x03", value, b"\x08\x04\x12" + b"\xc0\x9a\x0c" + b"y" * 200_000]
-    result = Messages(content, "t.M").read(pa.array(values, pa.binary()))
+    result = read(content, values)
     assert result.rows.column("id").to_pylist() == [1, 2, 3, 4]
     assert result.good.to_pylist() == [0, 1, 3, 5]
     assert [(bad.index, bad.reason) for bad in result.errors] == [(2, reason), (4, reason)]
@@ -251,7 +258,7 @@ def test_only_what_the_message_needs_is_kept_and_files_may_come_in_any_order() -
 def readers() -> tuple[Fast, Runtime]:
     descriptor = message_descriptor(SET, "t.All")
     shape = message_shape(descriptor)
-    fast = fast_reader(descriptor, shape)
+    fast = fast_reader(SET, "t.All", shape)
     assert fast is not None
     return fast, Runtime(descriptor, shape)
 
@@ -308,12 +315,13 @@ def outcome(reader: Fast | Runtime, value: bytes) -> list[Any] | None:
     if isinstance(reader, Fast):
         try:
             columns = reader.columns(pa.array([value], pa.binary()))
-        except FastReadFailed:
+        except Misfit:
             return None
     else:
-        columns, good, _ = reader.read([value])
-        if not good:
+        decoded = reader.read([value])
+        if not len(decoded.good):
             return None
+        columns = decoded.rows.columns
     for column in columns:
         column.validate(full=True)
     return [repr(column.to_pylist()) for column in columns]
@@ -403,8 +411,7 @@ def test_what_becomes_of_a_record_does_not_depend_on_the_records_beside_it(value
 def test_only_types_of_the_list_are_for_the_fast_reader() -> None:
     def has_fast_reader(schema: list[str], syntax: str = "proto3") -> bool:
         content = descriptor_set(proto("t", {"M": schema, "Inner": ["map<string, int32> a = 1"]}, syntax=syntax))
-        descriptor = message_descriptor(content, "t.M")
-        return fast_reader(descriptor, message_shape(descriptor)) is not None
+        return fast_reader(content, "t.M", message_shape(message_descriptor(content, "t.M"))) is not None
 
     assert has_fast_reader(["int32 a = 1"])
     assert not has_fast_reader(["int32 a = 1"], syntax="proto2")

@@ -14,7 +14,8 @@ from tests.draws import draws
 from tidemark.decoders.base import REASON_LIMIT
 from tidemark.decoders.json.json_schema import struct_of
 from tidemark.decoders.json.strict import DEPTH_LIMIT, JsonDecoder
-from tidemark.decoders.json_shapes.shapes import ABSENT, Misfit
+from tidemark.decoders.json_shapes.shapes import ABSENT
+from tidemark.decoders.one_by_one import Misfit
 
 DDL = (
     "id INT NOT NULL, text STRING, at TIMESTAMP, money DECIMAL(10,2), list ARRAY<STRING>, flag BOOLEAN, day DATE,"

@@ -46,5 +46,9 @@ def _rows_in_order(schema: pa.Schema, parts: Sequence[Decoded]) -> tuple[pa.Reco
     return rows, good.take(order)
 
 
+def without(indices: pa.Array, others: pa.Array) -> pa.Array:
+    return indices.filter(pc.invert(pc.is_in(indices, value_set=others)))
+
+
 def in_order(indices: pa.Array) -> pa.Array:
     return indices.take(pc.sort_indices(indices))

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -11,8 +12,9 @@ from fastavro import schemaless_reader
 from fastavro.read import SchemaResolutionError
 
 from tidemark.decoders.avro.types import TIMESTAMP, AvroColumn, AvroSchema
-from tidemark.decoders.base import NONE, BadRecord, Decoded
-from tidemark.decoders.batch_parts import joined
+from tidemark.decoders.base import BadRecord, Decoded
+from tidemark.decoders.batch_parts import joined, without
+from tidemark.decoders.one_by_one import Misfit, Undecodable, misfits, one_by_one
 from tidemark.positions import positions, rows_holding
 
 # Numbers of microseconds and days of the years 1 to 9999: what all sinks and Python can hold.
@@ -22,26 +24,27 @@ _DAYS = (-719_162, 2_932_896)
 
 def read(data: Sequence[bytes], writer: AvroSchema, reader: AvroSchema) -> Decoded:
     """Read every record; never raises for what is in one."""
-    values: list[Any] = []
-    good: list[int] = []
-    bad: list[BadRecord] = []
-    same = None if writer.bare == reader.bare else reader.bare
-    for place, record in enumerate(data):
+    resolved = None if writer.bare == reader.bare else reader.bare
+    whole = None if reader.is_record else reader.columns[0].field.name
+
+    def parsed(record: bytes) -> dict[str, Any]:
         stream = BytesIO(record)
         try:
-            value = schemaless_reader(stream, writer.bare, same)
+            value: Any = schemaless_reader(stream, writer.bare, resolved)
         except Exception as problem:  # fastavro does not say which it raises for bytes that are no record
-            bad.append(BadRecord(place, reason_of(problem)))
-            continue
-        rest = len(record) - stream.tell()
-        if rest:
-            bad.append(BadRecord(place, f"{rest} bytes follow the record"))
-        else:
-            values.append(value)
-            good.append(place)
-    if not reader.is_record:
-        values = [{reader.columns[0].field.name: value} for value in values]
-    return joined(reader.arrow, [_as_rows(values, reader).at(pa.array(good, pa.int64()))], bad)
+            raise Undecodable(reason_of(problem)) from problem
+        if rest := len(record) - stream.tell():
+            raise Undecodable(f"{rest} bytes follow the record")
+        return value if whole is None else {whole: value}
+
+    def columns(values: list[dict[str, Any]]) -> list[pa.Array]:
+        try:
+            return [_array([value[column.field.name] for value in values], column) for column in reader.columns]
+        except Exception as problem:  # of Arrow, of Decimal, of a conversion
+            raise Misfit(reason_of(problem)) from problem
+
+    decoded, _ = one_by_one(data, reader.arrow, parsed, columns, partial(misfits, columns))
+    return joined(reader.arrow, [within_years(decoded.rows).at(decoded.good)], decoded.errors)
 
 
 def reason_of(problem: Exception) -> str:
@@ -54,24 +57,6 @@ def reason_of(problem: Exception) -> str:
             return "it holds text that is not UTF-8"
         case _:
             return f"it cannot be read: {type(problem).__name__}: {problem}"
-
-
-def _as_rows(values: list[dict[str, Any]], reader: AvroSchema) -> Decoded:
-    """Column by column; when a value does not fit, each record by itself, so that the others are unharmed."""
-    try:
-        rows = _batch(values, reader)
-    except Exception as problem:  # of Arrow, of Decimal, of a conversion
-        if len(values) <= 1:
-            return Decoded(_batch([], reader), NONE, (BadRecord(0, reason_of(problem)),))
-        half = len(values) // 2
-        second = _as_rows(values[half:], reader).at(positions(len(values))[half:])
-        return joined(reader.arrow, [_as_rows(values[:half], reader), second])
-    return within_years(rows)
-
-
-def _batch(values: list[dict[str, Any]], reader: AvroSchema) -> pa.RecordBatch:
-    arrays = [_array([value[column.field.name] for value in values], column) for column in reader.columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=reader.arrow)
 
 
 def _array(values: list[Any], column: AvroColumn) -> pa.Array:
@@ -93,7 +78,7 @@ def within_years(rows: pa.RecordBatch) -> Decoded:
     good = positions(rows.num_rows)
     if not reasons:
         return Decoded(rows, good, ())
-    good = good.filter(pc.invert(pc.is_in(good, value_set=pa.array(reasons, pa.int64()))))
+    good = without(good, pa.array(reasons, pa.int64()))
     return Decoded(rows.take(good), good, tuple(BadRecord(row, reasons[row]) for row in sorted(reasons)))
 
 

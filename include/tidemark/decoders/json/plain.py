@@ -19,8 +19,9 @@ import pyarrow.json as pa_json
 from tidemark.decoders.base import UnknownFields
 from tidemark.decoders.json.unknown import unknown_at
 from tidemark.decoders.json_shapes.nested import Field, Struct
-from tidemark.decoders.json_shapes.shapes import Boolean, Day, Instant, Integer, Misfit, Number, OneOf, Shape, Text
+from tidemark.decoders.json_shapes.shapes import Boolean, Day, Instant, Integer, Number, OneOf, Shape, Text
 from tidemark.decoders.names import label
+from tidemark.decoders.one_by_one import Misfit
 
 ORDERS = 4  # orders of names that are learned; records with another order are read by Python's parser
 NAMES_LIMIT = 500  # names of a record; each makes the pattern longer

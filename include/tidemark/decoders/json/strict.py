@@ -9,22 +9,24 @@ cannot have these errors: Arrow reads them instead, with the same result.
 import json
 import re
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded
+from tidemark.decoders.base import Decoded
 from tidemark.decoders.batch_parts import joined
 from tidemark.decoders.json.on_unknown import OnUnknown
 from tidemark.decoders.json.plain import PlainReader
 from tidemark.decoders.json.schema_beside import SchemaBeside
 from tidemark.decoders.json.unknown import bad_records, unknown_fields
 from tidemark.decoders.json_shapes.nested import Struct
-from tidemark.decoders.json_shapes.shapes import Misfit, Undecodable, json_name
+from tidemark.decoders.json_shapes.shapes import json_name
 from tidemark.decoders.lists.list_limit import ListLimit, count_of_lists
 from tidemark.decoders.names import quoted
+from tidemark.decoders.one_by_one import Misfit, Undecodable, one_by_one
 from tidemark.positions import positions
 
 DEPTH_LIMIT = 128  # nesting of a record; Python's scanner gives up near 1,000, at a depth that differs by caller
@@ -123,31 +125,13 @@ class JsonDecoder:
 
     def _one_by_one(self, values: pa.Array) -> Decoded:
         """Decode record by record, with the reason for each that cannot be."""
-        records: list[dict[str, Any]] = []
-        good: list[int] = []
-        errors: list[tuple[int, str]] = []
-        for index, value in enumerate(values.to_pylist()):
-            try:
-                records.append(self._parsed(value))
-                good.append(index)
-            except Undecodable as error:
-                errors.append((index, str(error)))
-        try:
-            columns = self.struct.columns(records)
-        except Misfit:
-            wrong = {
-                position: self.struct.problem_with(records[position], "") or ""
-                for position in self.struct.misfits(records)
-            }
-            errors += [(good[position], reason) for position, reason in wrong.items()]
-            errors.sort()
-            records = [record for position, record in enumerate(records) if position not in wrong]
-            columns = self.struct.columns(records)
-            good = [index for position, index in enumerate(good) if position not in wrong]
-        rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        bad = tuple(BadRecord(index, reason[:REASON_LIMIT]) for index, reason in errors)
-        indices, unknown = pa.array(good, pa.int64()), unknown_fields(self.struct, records)
-        return Decoded(rows, indices, bad, unknown=unknown and unknown.at(indices))
+        parsed, columns = self._parsed, self.struct.columns
+        decoded, records = one_by_one(values.to_pylist(), self.schema, parsed, columns, self._problems)
+        unknown = unknown_fields(self.struct, records)
+        return replace(decoded, unknown=unknown and unknown.at(decoded.good))
+
+    def _problems(self, records: list[dict[str, Any]]) -> dict[int, str]:
+        return {at: self.struct.problem_with(records[at], "") or "" for at in self.struct.misfits(records)}
 
     def _parsed(self, value: bytes | None) -> dict[str, Any]:
         if not value:

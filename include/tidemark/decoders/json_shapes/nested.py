@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.characters import is_text
-from tidemark.decoders.json_shapes.shapes import ABSENT, Absent, Misfit, Shape, json_name
+from tidemark.decoders.json_shapes.shapes import ABSENT, Absent, Shape, json_name
 from tidemark.decoders.names import quoted
+from tidemark.decoders.one_by_one import Misfit, misfits
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Struct(Shape):
         names = self.names
         positions = {index for index, record in enumerate(records) if self.closed and not record.keys() <= names}
         for field in self.fields:
-            positions.update(_misfits(field, [record.get(field.name, ABSENT) for record in records], 0))
+            positions.update(misfits(field.column, [record.get(field.name, ABSENT) for record in records]))
         return positions
 
     def column(self, values: list[Any]) -> pa.Array:
@@ -150,18 +151,6 @@ class MapOf(Shape):
             if reason is not None:
                 return reason
         return None
-
-
-def _misfits(field: Field, values: list[Any], start: int) -> list[int]:
-    """The positions, counted from ``start``, of values that do not fit; halves that fit are not searched further."""
-    try:
-        field.column(values)
-    except Misfit:
-        if len(values) == 1:
-            return [start]
-        middle = len(values) // 2
-        return _misfits(field, values[:middle], start) + _misfits(field, values[middle:], start + middle)
-    return []
 
 
 def _of_type(kind: type, values: list[Any]) -> list[Any]:

@@ -16,15 +16,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.decoders.one_by_one import Misfit
 from tidemark.event_time import INSTANT, instants
-
-
-class Misfit(Exception):
-    """Some value does not have the shape; a signal from ``column`` to its caller, which users never see."""
-
-
-class Undecodable(Exception):
-    """Why one record is not what the schema describes; the message is the reason of its dead letter."""
 
 
 class Absent:

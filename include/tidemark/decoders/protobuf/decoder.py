@@ -20,23 +20,26 @@ from tidemark.decoders.schema_registry.framing import WriterGroup
 from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 
 
-class FramedMessageDecoder(FramedDecoder):
-    """Values that name their writer's schema and their message in it, which must be the message that is read.
+class MessageDecoder(FramedDecoder):
+    """All values are read with the reader's message: that is how Protobuf resolves an older or a newer one.
 
-    All are read with the reader's message: that is how Protobuf resolves an older or a newer one.
+    With a registry they name their writer's schema and their message in it, which must be the message that is read.
     """
 
     def __init__(
         self,
         messages: Messages,
         config: Mapping[str, Any],
-        is_other: Callable[[str], bool] | None,
+        is_other: Callable[[str], bool] | None = None,
     ) -> None:
         super().__init__(messages.schema, config)
         self._messages, self._message, self._is_other = messages, config["message"], is_other
         self._unread: dict[tuple[str, tuple[int, ...]], NotDecoded | OtherRecords | None] = {}
 
     def _read(self, group: WriterGroup, named: str) -> Iterator[tuple[pa.Array, Decoded | NotDecoded | OtherRecords]]:
+        if self._schemas is None:
+            yield group.indices, self._messages.read(group.data)
+            return
         messages, without = by_message(group.data)
         yield (
             group.indices.take(pa.array(without, pa.int64())),
@@ -75,19 +78,16 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
     """A decoder for ``message`` of the reader's schema; ``ConfigurationError`` when they do not fit."""
     descriptors = descriptor_set_of(RegisteredSchema.from_dict(config["reader"]))
     messages = Messages(descriptors, config["message"], config.get("max_list_bytes"))
-    envelope = None
-    if "envelope" in config:
-        message = message_shape(message_descriptor(descriptors, config["message"]))
-        envelope = open_envelope(config["envelope"], partial(_row_inside, message))
-    decoder: Decoder = messages
-    if config.get("registry"):
-        decoder = FramedMessageDecoder(messages, config, envelope.is_other_record if envelope else None)
-    return EnvelopeDecoder(decoder, envelope) if envelope else decoder
+    if "envelope" not in config:
+        return MessageDecoder(messages, config)
+    message = message_shape(message_descriptor(descriptors, config["message"]))
+    envelope = open_envelope(config["envelope"], partial(_row_inside, message))
+    return EnvelopeDecoder(MessageDecoder(messages, config, envelope.is_other_record), envelope)
 
 
 def _row_inside(envelope: MessageShape, part: str) -> pa.Schema:
     """The columns of the message in a part of the envelope."""
     for field in envelope.fields:
         if field.name == part and isinstance(field.shape, MessageShape):
-            return pa.schema([inner.arrow for inner in field.shape.fields])
+            return field.shape.schema
     raise no_row_inside("the message", part)

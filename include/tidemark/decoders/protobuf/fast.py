@@ -17,54 +17,49 @@ from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from google.protobuf.descriptor import Descriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from ptars import HandlerPool, PtarsConfig
 
+from tidemark.decoders.one_by_one import Misfit
 from tidemark.decoders.protobuf.lists import OF_32_BITS, OF_64_BITS
-from tidemark.decoders.protobuf_schema.descriptors import pool_of
-from tidemark.decoders.protobuf_schema.shapes import ListOf, MessageShape, Misfit, parts_of
+from tidemark.decoders.protobuf_schema.descriptors import files_of, message_descriptor, pool_of
+from tidemark.decoders.protobuf_schema.shapes import ListOf, MessageShape, parts_of
 
 LARGEST = 16 * 1024  # one byte may begin a group, and 100,000 of them took less than 8 MiB of stack, 1,000,000 more
 _PREFIX = "plain"  # before every package, so that no message has a name that ptars knows
 
 
-class FastReadFailed(Exception):
-    """Some of the values cannot be read here."""
-
-
 class Fast:
     """Reads arrays of values as one message."""
 
-    def __init__(self, descriptor: Descriptor, shape: MessageShape) -> None:
-        files = [_renamed(file) for file in _with_imports(descriptor.file)]
-        copy = pool_of(files).FindMessageTypeByName(f"{_PREFIX}.{descriptor.full_name}")
+    def __init__(self, descriptor_set: bytes, message: str, shape: MessageShape) -> None:
+        files = map(_renamed, files_of(descriptor_set, message))
+        copy = pool_of(files).FindMessageTypeByName(f"{_PREFIX}.{message}")
         config = PtarsConfig(list_value_name="element", enum_repr="int32")
         self._handler = HandlerPool([copy.file], config=config).get_for_message(copy)
         self._shape = shape
 
     def columns(self, values: pa.Array) -> list[pa.Array]:
-        """The columns of the values, none of which is null; raises ``FastReadFailed`` when one cannot be read."""
+        """The columns of the values, none of which is null; raises ``Misfit`` when one cannot be read."""
         try:
             plain = parts_of(self._handler.array_to_record_batch(values).to_struct_array())
         except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
             raise
         except BaseException as error:  # a panic is no Exception
-            raise FastReadFailed from error
+            raise Misfit from error
         if any(_has_two_choices(self._shape, plain)):
-            raise FastReadFailed
-        try:
-            return self._shape.columns(plain)
-        except Misfit as misfit:
-            raise FastReadFailed from misfit
+            raise Misfit
+        return self._shape.columns(plain)
 
 
-def fast_reader(descriptor: Descriptor, shape: MessageShape) -> Fast | None:
+def fast_reader(descriptor_set: bytes, message: str, shape: MessageShape) -> Fast | None:
     """None for a message that has a type outside the tested list."""
-    return Fast(descriptor, shape) if _is_on_the_list(descriptor) else None
+    return Fast(descriptor_set, message, shape) if _is_on_the_list(descriptor_set, message) else None
 
 
-def _is_on_the_list(descriptor: Descriptor) -> bool:
+def _is_on_the_list(descriptor_set: bytes, name: str) -> bool:
+    descriptor = message_descriptor(descriptor_set, name)
+    syntax = {file.name: file.syntax for file in files_of(descriptor_set, name)}
     opened: set[str] = set()
     waiting = [descriptor]
     while waiting:
@@ -77,30 +72,11 @@ def _is_on_the_list(descriptor: Descriptor) -> bool:
         if (
             cut_lists
             or message.GetOptions().map_entry
-            or any(_proto(each.file).syntax != "proto3" for each in (message, *enums))
+            or any(syntax[each.file.name] != "proto3" for each in (message, *enums))
         ):
             return False
         waiting += [field.message_type for field in message.fields if field.message_type is not None]
     return True
-
-
-def _proto(file: FileDescriptor) -> FileDescriptorProto:
-    copy = FileDescriptorProto()
-    file.CopyToProto(copy)
-    return copy
-
-
-def _with_imports(file: FileDescriptor) -> list[FileDescriptorProto]:
-    files: dict[str, FileDescriptorProto] = {}
-    waiting = [file]
-    while waiting:
-        current = waiting[-1]
-        missing = [each for each in current.dependencies if each.name not in files]
-        if missing:
-            waiting += missing
-        else:
-            files[current.name] = _proto(waiting.pop())
-    return list(files.values())
 
 
 def _renamed(file: FileDescriptorProto) -> FileDescriptorProto:

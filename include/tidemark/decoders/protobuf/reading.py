@@ -8,13 +8,16 @@ to the runtime. So the result for a record does not depend on the records beside
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded
+from tidemark.decoders.base import Decoded
+from tidemark.decoders.batch_parts import joined, without
 from tidemark.decoders.lists.list_limit import ListLimit
-from tidemark.decoders.protobuf.fast import LARGEST, Fast, FastReadFailed, fast_reader
+from tidemark.decoders.one_by_one import Misfit, misfits
+from tidemark.decoders.protobuf.fast import LARGEST, Fast, fast_reader
 from tidemark.decoders.protobuf.lists import fields_with_lists, list_bytes
 from tidemark.decoders.protobuf.runtime import Runtime
 from tidemark.decoders.protobuf_schema.descriptors import message_descriptor
 from tidemark.decoders.protobuf_schema.shapes import message_shape
+from tidemark.positions import positions
 
 
 class Messages:
@@ -23,73 +26,46 @@ class Messages:
     def __init__(self, descriptor_set: bytes, message: str, max_list_bytes: int | None = None) -> None:
         descriptor = message_descriptor(descriptor_set, message)
         shape = message_shape(descriptor)
-        self.schema = pa.schema([field.arrow for field in shape.fields])
+        self.schema = shape.schema
         self._runtime = Runtime(descriptor, shape)
-        self._fast = fast_reader(descriptor, shape)
+        self._fast = fast_reader(descriptor_set, message, shape)
         fields, most = fields_with_lists(descriptor, shape), max_list_bytes or 0
         self._lists = ListLimit(self.schema, max_list_bytes, lambda value: list_bytes(value, fields, most))
 
-    def decode(self, batch: pa.RecordBatch) -> Decoded:
-        """Decode values that have no frame."""
-        return self.read(batch.column("value").cast(pa.binary()))
-
     def read(self, values: pa.Array) -> Decoded:
-        """Decode each value (``binary``); an empty one is a message with nothing set, a null is an error."""
+        """Decode each value (``binary``, none is null); an empty one is a message with nothing set."""
         return self._lists.read(values, self._read)
 
     def _read(self, values: pa.Array) -> Decoded:
-        valid = pc.is_valid(values)
-        here = pc.indices_nonzero(valid).cast(pa.int64())
-        nulls = pc.indices_nonzero(pc.invert(valid)).to_pylist()
-        errors = [BadRecord(index, "no value (a tombstone)") for index in nulls]
-        taken, columns = self._fastly(values, here, errors)
-        slow = here.filter(pc.invert(pc.is_in(here, taken))) if len(taken) < len(here) else here.slice(0, 0)
-        slow = slow.filter(pc.invert(pc.is_in(slow, pa.array([bad.index for bad in errors], pa.int64()))))
-        if len(slow):
-            read, good, bad = self._runtime.read(values.take(slow).to_pylist())
-            errors += [BadRecord(slow[position].as_py(), reason[:REASON_LIMIT]) for position, reason in bad]
-            taken = pa.concat_arrays([taken, slow.take(pa.array(good, pa.int64()))])
-            order = pc.sort_indices(taken)
-            taken = taken.take(order)
-            columns = [pa.concat_arrays(pair).take(order) for pair in zip(columns, read, strict=True)]
-        return Decoded(pa.RecordBatch.from_arrays(columns, schema=self.schema), taken, tuple(sorted(errors)))
-
-    def _fastly(self, values: pa.Array, here: pa.Array, errors: list[BadRecord]) -> tuple[pa.Array, list[pa.Array]]:
-        """(indices, columns) of the values that the fast reader takes; ``errors`` gets large values that are bad."""
         if self._fast is None:
-            return here.slice(0, 0), [pa.array([], field.type) for field in self.schema]
-        large = pc.greater(pc.fill_null(pc.binary_length(values), 0), LARGEST)
-        if pc.any(large).as_py():
-            reasons = (
-                (at, self._runtime.problem_with(values[at].as_py())) for at in pc.indices_nonzero(large).to_pylist()
-            )
-            errors += [BadRecord(index, reason[:REASON_LIMIT]) for index, reason in reasons if reason is not None]
-            wrong = pa.array([bad.index for bad in errors], pa.int64())
-            here = here.filter(pc.invert(pc.is_in(here, wrong)))
+            return self._runtime.read(values.to_pylist())
+        taken, columns = self._fastly(self._fast, values)
+        decoded = Decoded(pa.RecordBatch.from_arrays(columns, schema=self.schema), taken, ())
+        if len(taken) == len(values):
+            return decoded
+        others = without(positions(len(values)), taken)
+        return joined(self.schema, [decoded, self._runtime.read(values.take(others).to_pylist()).at(others)])
+
+    def _fastly(self, fast: Fast, values: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
+        """(indices, columns) of the values that the fast reader takes; large ones only if they are right."""
+        large = pc.indices_nonzero(pc.greater(pc.binary_length(values), LARGEST)).to_pylist()
+        wrong = [at for at in large if self._runtime.problem_with(values[at].as_py()) is not None]
+        taken = without(positions(len(values)), pa.array(wrong, pa.int64()))
         try:
-            return here, self._fast.columns(values.take(here))
-        except FastReadFailed:
-            here = here.take(pa.array(self._accepted(self._fast, values.take(here)), pa.int64()))
-            return here, self._fast.columns(values.take(here))
+            return taken, fast.columns(values.take(taken))
+        except Misfit:
+            taken = taken.take(self._accepted(fast, values.take(taken)))
+            return taken, fast.columns(values.take(taken))
 
-    def _accepted(self, fast: Fast, values: pa.Array) -> list[int]:
+    def _accepted(self, fast: Fast, values: pa.Array) -> pa.Array:
         """The positions of the values that the fast reader takes, when it refuses them together."""
-        readable: list[int] = []
-        accepted: list[int] = []
-        for position, value in enumerate(values.to_pylist()):
-            if self._runtime.problem_with(value) is not None:
-                accepted += _taken(fast, values, [position])
-            else:
-                readable.append(position)
-        return sorted([*accepted, *_taken(fast, values, readable)])
 
+        def columns(some: list[int]) -> list[pa.Array]:
+            return fast.columns(values.take(pa.array(some, pa.int64())))
 
-def _taken(fast: Fast, values: pa.Array, positions: list[int]) -> list[int]:
-    """Those of the positions whose values the fast reader takes."""
-    try:
-        fast.columns(values.take(pa.array(positions, pa.int64())))
-    except FastReadFailed:
-        middle = len(positions) // 2
-        halves = (positions[:middle], positions[middle:]) if middle else ()
-        return [position for half in halves for position in _taken(fast, values, half)]
-    return positions
+        everywhere = positions(len(values))
+        wrong = [at for at, value in enumerate(values.to_pylist()) if self._runtime.problem_with(value) is not None]
+        readable = without(everywhere, pa.array(wrong, pa.int64())).to_pylist()
+        refused = [at for at in wrong if misfits(columns, [at])]
+        refused += [readable[at] for at in misfits(columns, readable)]
+        return without(everywhere, pa.array(refused, pa.int64()))

@@ -1,6 +1,7 @@
 """Reads messages with the ``protobuf`` runtime, which decides what a record means. Any type, about 10 us a record."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate, chain
 from typing import Any
 
@@ -10,7 +11,9 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as RuntimeMessage
 from google.protobuf.message_factory import GetMessageClass
 
-from tidemark.decoders.protobuf_schema.shapes import ListOf, MapOf, MessageShape, Misfit, Nothing, Shape, Time, Wrapped
+from tidemark.decoders.base import Decoded
+from tidemark.decoders.one_by_one import Misfit, Undecodable, misfits, one_by_one
+from tidemark.decoders.protobuf_schema.shapes import ListOf, MapOf, MessageShape, Nothing, Shape, Time, Wrapped
 
 
 class Runtime:
@@ -19,54 +22,37 @@ class Runtime:
     def __init__(self, descriptor: Descriptor, shape: MessageShape) -> None:
         self._class: type[RuntimeMessage] = GetMessageClass(descriptor)
         self._shape = shape
+        self._schema = shape.schema
 
     def problem_with(self, value: bytes) -> str | None:
         """Why the bytes are no such message; None when they are."""
-        message = self._parsed(value)
-        return message if isinstance(message, str) else None
-
-    def read(self, values: Sequence[bytes]) -> tuple[list[pa.Array], list[int], list[tuple[int, str]]]:
-        """(the columns, the positions of the values in them, the positions of all others and why)."""
-        messages: list[RuntimeMessage] = []
-        good: list[int] = []
-        bad: list[tuple[int, str]] = []
-        for position, value in enumerate(values):
-            message = self._parsed(value)
-            if isinstance(message, str):
-                bad.append((position, message))
-            else:
-                messages.append(message)
-                good.append(position)
         try:
-            return self._columns(messages), good, bad
-        except (Misfit, pa.ArrowInvalid):
-            reasons = [self._problem_with_parts(message) for message in messages]
-        bad += [(position, reason) for position, reason in zip(good, reasons, strict=True) if reason is not None]
-        fitting = [message for message, reason in zip(messages, reasons, strict=True) if reason is None]
-        good = [position for position, reason in zip(good, reasons, strict=True) if reason is None]
-        return self._columns(fitting), good, sorted(bad)
+            self._parsed(value)
+        except Undecodable as problem:
+            return str(problem)
+        return None
 
-    def _parsed(self, value: bytes) -> RuntimeMessage | str:
+    def read(self, values: Sequence[bytes]) -> Decoded:
+        """Decode each of the values."""
+        return one_by_one(values, self._schema, self._parsed, self._columns, partial(misfits, self._columns))[0]
+
+    def _parsed(self, value: bytes) -> RuntimeMessage:
         try:
             message = self._class.FromString(value)
         except DecodeError as error:
             detail = str(error).rpartition(": ")[2]
-            return f"not a {self._class.DESCRIPTOR.full_name}: {detail[:1].lower()}{detail[1:]}"
+            raise Undecodable(f"not a {self._class.DESCRIPTOR.full_name}: {detail[:1].lower()}{detail[1:]}") from error
         if not message.IsInitialized():
-            return f"required fields are absent: {', '.join(message.FindInitializationErrors())}"
+            raise Undecodable(f"required fields are absent: {', '.join(message.FindInitializationErrors())}")
         return message
 
     def _columns(self, messages: list[RuntimeMessage]) -> list[pa.Array]:
-        return self._shape.columns(_parts(self._shape, messages))
-
-    def _problem_with_parts(self, message: RuntimeMessage) -> str | None:
         try:
-            self._columns([message])
+            return self._shape.columns(_parts(self._shape, messages))
         except Misfit as misfit:
-            return f"field {misfit}"
-        except pa.ArrowInvalid:  # a field of proto2 is not checked when it is read
-            return "a text field is not UTF-8"
-        return None
+            raise Misfit(f"field {misfit}") from misfit
+        except pa.ArrowInvalid as error:  # a field of proto2 is not checked when it is read
+            raise Misfit("a text field is not UTF-8") from error
 
 
 def _parts(shape: MessageShape, messages: Sequence[Any]) -> dict[str, pa.Array]:

@@ -14,7 +14,12 @@ _PROTOC = "protoc --include_imports --descriptor_set_out=NAME.desc NAME.proto"
 
 
 def needed(content: bytes, name: str) -> bytes:
-    """The descriptor set without comments and without the files that the message ``name`` does not need.
+    """The descriptor set of ``files_of``."""
+    return bytes(FileDescriptorSet(file=files_of(content, name)).SerializeToString(deterministic=True))
+
+
+def files_of(content: bytes, name: str) -> list[FileDescriptorProto]:
+    """The files that the message ``name`` needs, each after its imports and without comments.
 
     Raises ``ConfigurationError`` when ``content`` is no descriptor set, lacks an import or lacks the message.
     """
@@ -27,15 +32,15 @@ def needed(content: bytes, name: str) -> bytes:
             next_step="write the message with its package, such as travel.Flight",
         )
     wanted = _imports(home, files)
-    kept = FileDescriptorSet(file=[file for file in files.values() if file.name in wanted])
-    for file in kept.file:
+    kept = [file for file in files.values() if file.name in wanted]
+    for file in kept:
         file.ClearField("source_code_info")
-    return bytes(kept.SerializeToString(deterministic=True))
+    return kept
 
 
 def message_descriptor(content: bytes, name: str) -> Descriptor:
-    """The message ``name`` of a descriptor set; raises ``ConfigurationError`` like ``needed``."""
-    return pool_of(_files(needed(content, name)).values()).FindMessageTypeByName(name)
+    """The message ``name`` of a descriptor set; raises ``ConfigurationError`` like ``files_of``."""
+    return pool_of(files_of(content, name)).FindMessageTypeByName(name)
 
 
 def pool_of(files: Iterable[FileDescriptorProto]) -> DescriptorPool:

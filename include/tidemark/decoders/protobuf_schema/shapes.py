@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
 from tidemark.decoders.names import check_names
+from tidemark.decoders.one_by_one import Misfit
 from tidemark.errors import ConfigurationError
 
 LEAF_LIMIT = 2_000  # columns without parts, in all: a small schema can stand for millions
@@ -61,10 +62,6 @@ _SCALARS: dict[int, tuple[pa.DataType, pa.DataType]] = {  # of each type of a fi
 }
 
 
-class Misfit(Exception):
-    """A value that no column can hold; the message names the field."""
-
-
 class Shape(ABC):
     """One type: ``plain`` is what readers build, ``arrow`` the type of the column."""
 
@@ -78,7 +75,7 @@ class Shape(ABC):
 
     @abstractmethod
     def finished(self, plain: pa.Array) -> pa.Array:
-        """The column; raises ``Misfit``."""
+        """The column; raises ``Misfit``, whose message names the field."""
 
 
 @dataclass(frozen=True)
@@ -230,6 +227,11 @@ class MessageShape(Shape):
     @property
     def arrow(self) -> pa.DataType:
         return pa.struct([field.arrow.with_nullable(True) for field in self.fields])
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of a record that is such a message."""
+        return pa.schema([field.arrow for field in self.fields])
 
     def columns(self, parts: Mapping[str, pa.Array]) -> list[pa.Array]:
         """The columns, in the order of the fields, of their plain arrays, which come in any order; ``Misfit``."""

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidemark.decoders.base import BadRecord, Decoded, Decoder
+from tidemark.decoders.batch_parts import without
 from tidemark.positions import positions
 
 
@@ -27,7 +27,7 @@ class StringDecoder:
                 for index, value in enumerate(values.to_pylist())
                 if (reason := _problem_with(value)) is not None
             )
-            good = good.filter(pc.invert(pc.is_in(good, pa.array([record.index for record in bad], pa.int64()))))
+            good = without(good, pa.array([record.index for record in bad], pa.int64()))
             texts = values.take(good).cast(pa.string())
         return Decoded(pa.RecordBatch.from_arrays([texts], schema=self.schema), good, bad)
 

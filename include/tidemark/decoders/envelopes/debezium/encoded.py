@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from tidemark.decoders.envelopes.debezium.placeholder import UNTOLD
 from tidemark.decoders.envelopes.debezium.times import BEYOND, is_within_years, microseconds
 from tidemark.decoders.envelopes.debezium.units import Unit
-from tidemark.decoders.json_shapes.shapes import Day, Exact, Instant, Misfit
+from tidemark.decoders.json_shapes.shapes import Day, Exact, Instant
+from tidemark.decoders.one_by_one import Misfit
 
 _EXACT: Final = Context(prec=MAX_PREC)  # nothing is rounded
 _LONGEST: Final = 64  # characters of an encoded decimal: 38 digits need 24, and a conversion of a long one takes time

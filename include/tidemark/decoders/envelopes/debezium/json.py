@@ -27,7 +27,8 @@ from tidemark.decoders.envelopes.debezium.placeholder import PlaceholderFinder
 from tidemark.decoders.envelopes.debezium.times import microseconds
 from tidemark.decoders.envelopes.debezium.units import NAMED, Unit
 from tidemark.decoders.json_shapes.nested import Field, ListOf, MapOf, Struct
-from tidemark.decoders.json_shapes.shapes import Day, Exact, Instant, Integer, Shape, Text, Undecodable
+from tidemark.decoders.json_shapes.shapes import Day, Exact, Instant, Integer, Shape, Text
+from tidemark.decoders.one_by_one import Undecodable
 from tidemark.errors import ConfigurationError
 
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
