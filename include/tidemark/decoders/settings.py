@@ -7,8 +7,9 @@ of a whole record, with its key and its headers, is the same for all: ``record_o
 from abc import abstractmethod
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self
+from typing import Annotated, Any, ClassVar, Protocol, Self
 
+import pyarrow as pa
 from pydantic import BeforeValidator, Field, SerializeAsAny, StrictBool, ValidationInfo, WithJsonSchema, model_validator
 
 from tidemark.config.base import Section, wrong_at
@@ -16,12 +17,9 @@ from tidemark.config.values import wrong
 from tidemark.decoders.envelopes.envelope_settings import EnvelopeEntry
 from tidemark.decoders.names import HEADERS_COLUMN, key_column
 from tidemark.decoders.pins import Pins
-from tidemark.decoders.registry import DECODERS
+from tidemark.decoders.registry import DECODERS, open_decoder, open_values
 from tidemark.errors import ConfigurationError
 from tidemark.suggestion import nearest
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _OF_A_RECORD = ("key", "headers", "tombstones", "envelope")
 
@@ -56,7 +54,7 @@ class RowSettings(Protocol):
         """The fields that a tombstone has; empty when a record without a value is not a tombstone."""
         ...
 
-    def arrow_schema(self) -> "pa.Schema":
+    def arrow_schema(self) -> pa.Schema:
         """The data columns, as a sink's writer gets them."""
         ...
 
@@ -161,8 +159,6 @@ class DecodeSettings(Section):
 
     def fields_inside(self) -> dict[str, tuple[str, bool]]:
         """Of each column of the row in an envelope: (Arrow type as text, whether it may be null)."""
-        from tidemark.decoders.registry import open_values  # needs pyarrow, which most checks do without
-
         try:
             schema = open_values({name: value for name, value in self.order().items() if name != "tombstones"}).schema
         except ConfigurationError as problem:
@@ -216,9 +212,7 @@ class DecodeSettings(Section):
         values = {name for name, (_, nullable) in self._fields().items() if not nullable}
         return keys | (values & {*self.tombstones} if self.tombstones else values)
 
-    def arrow_schema(self) -> "pa.Schema":
-        from tidemark.decoders.registry import open_decoder  # needs pyarrow, which most checks do without
-
+    def arrow_schema(self) -> pa.Schema:
         return open_decoder(self.record_order()).schema
 
     def fans_out(self) -> bool:

@@ -1,19 +1,18 @@
 """``decode`` as a list: a decoder per topic, ``[{topics: [..], format: ..}, ..]``."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+import pyarrow as pa
 from pydantic import Field, model_validator
 
 from tidemark.config.base import Pattern, Topic
 from tidemark.config.values import wrong
 from tidemark.decoders.by_topic.topic_filter import TopicFilter, problem_with_topic
+from tidemark.decoders.by_topic.united import united
 from tidemark.decoders.pins import Pins
 from tidemark.decoders.settings import DecodeSettings, RowSettings
 from tidemark.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class TopicSettings(DecodeSettings):
@@ -108,9 +107,7 @@ class DecodeByTopic:
     def rows(self) -> RowSettings | None:
         return None if self.columns() is None else self
 
-    def arrow_schema(self) -> "pa.Schema":
-        from tidemark.decoders.by_topic.united import united  # needs pyarrow, which most checks do without
-
+    def arrow_schema(self) -> pa.Schema:
         return united([rows.arrow_schema() for entry in self.entries if (rows := entry.rows()) is not None])
 
     def problem_with_columns(self) -> str | None:

@@ -28,7 +28,7 @@ def _read_schema(value: object, info: ValidationInfo) -> object:
 
 def _parsed(text: str, references: tuple[tuple[str, str], ...] = ()) -> dict[str, tuple[str, bool]]:
     """Of each column: (Arrow type as text, whether it may be null)."""
-    # Imported late: it needs pyarrow and fastavro, which a pipeline of other records does without.
+    # Imported late: it needs fastavro, which a pipeline of other records does without.
     from tidemark.decoders.avro.types import parsed
 
     try:

@@ -6,6 +6,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from tidemark.config.base import json_of_file
 from tidemark.config.values import wrong
+from tidemark.decoders.json.json_schema import parse
 from tidemark.decoders.json.on_unknown import OnUnknown
 from tidemark.decoders.lists.list_settings import ListSettings
 from tidemark.errors import ConfigurationError
@@ -27,11 +28,8 @@ def _parsable(schema: str | dict[str, Any]) -> str | dict[str, Any]:
 
 def fields_of(schema: str | dict[str, Any]) -> dict[str, tuple[str, bool]]:
     """Of each field: (Arrow type as text, whether it may be null)."""
-    # Imported late: it needs pyarrow, which a pipeline of raw records does without.
-    from tidemark.decoders.json import json_schema
-
     try:
-        return {field.name: (str(field.arrow.type), field.arrow.nullable) for field in json_schema.parse(schema)}
+        return {field.name: (str(field.arrow.type), field.arrow.nullable) for field in parse(schema)}
     except ConfigurationError as problem:
         raise wrong(f"does not parse: {problem.what}") from None
 

@@ -69,7 +69,7 @@ class Settings(FramedSettings, ListSettings):
         """Only what the message needs: a change of other files leaves the fingerprint as it is."""
         if content is None or "message" not in info.data:
             return content
-        # Imported late: it needs pyarrow and protobuf, which other pipelines do without.
+        # Imported late: it needs protobuf, which other pipelines do without.
         from tidemark.decoders.protobuf_schema.descriptors import message_descriptor, needed
         from tidemark.decoders.protobuf_schema.shapes import message_shape
 

@@ -67,9 +67,12 @@ class FramedDecoder(ABC):
         """
 
     def _written(self, writer: str, kind: str) -> RegisteredSchema | str:
-        """The schema of a writer, or why there is none of this kind."""
+        """The schema of a writer; a text that says why when the registry has none, or one of another kind."""
         assert self._schemas is not None, "records name their writers"
-        return self._schemas.writer_of(writer, kind)
+        registered = self._schemas.writer(writer)
+        if registered is None:
+            return f"the registry has no schema {writer}"
+        return registered if registered.kind == kind else f"schema {writer} is {registered.kind}, not {kind}"
 
     def _missing(self, index: int) -> BadRecord:
         return BadRecord(index, "no value (a tombstone)")

@@ -55,13 +55,6 @@ class Schemas:
                 ) from None
             return None
 
-    def writer_of(self, writer: str, kind: str) -> RegisteredSchema | str:
-        """The schema of an id or a GUID; when the registry has none, or one of another kind, a text that says so."""
-        registered = self.writer(writer)
-        if registered is None:
-            return f"the registry has no schema {writer}"
-        return registered if registered.kind == kind else f"schema {writer} is {registered.kind}, not {kind}"
-
     def subject(self, subject: str, version: int | None = None) -> RegisteredSchema:
         """A version of a subject, or the newest; raises ``UnknownSchema``."""
         key = f"subject {subject} {version or 'newest'}"
