@@ -19,7 +19,7 @@ from tidemark.decoders.names import HEADERS_COLUMN, key_column
 from tidemark.decoders.pins import Pins
 from tidemark.decoders.registry import DECODERS, open_decoder, open_values
 from tidemark.errors import ConfigurationError
-from tidemark.suggestion import nearest
+from tidemark.suggestion import with_nearest
 
 _OF_A_RECORD = ("key", "headers", "tombstones", "envelope")
 
@@ -260,8 +260,7 @@ class DecodeSettings(Section):
         of_row = [name for name in values if name not in further]
         for field in self.tombstones:
             if field not in of_row:
-                close = nearest(field, of_row)
-                return " ".join(f"names {field}, which is not in the schema; {close}".split()).rstrip(";")
+                return with_nearest(f"names {field}, which is not in the schema", field, of_row)
         return None
 
 
