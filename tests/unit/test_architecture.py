@@ -62,7 +62,6 @@ SHARED: Mapping[str, set[str]] = {
     "decoders/by_topic": set(),
     "decoders/envelopes": {"decoders/json_shapes"},
     "decoders/json_shapes": set(),
-    "decoders/lists": set(),
     "decoders/protobuf_schema": {"decoders/schema_registry"},
     "decoders/schema_registry": set(),
     "sinks/aggregates": {"sinks/staging"},

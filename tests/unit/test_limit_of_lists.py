@@ -13,7 +13,7 @@ from tests.draws import draws
 from tests.protobuf_schemas import descriptor_set, message_class, proto
 from tests.unit.pipeline_text import changed
 from tests.unit.test_hard_records import FRAME, decoded, of_json_schema, of_protobuf
-from tidemark.decoders.lists.list_limit import count_of_lists
+from tidemark.decoders.list_limit import count_of_lists
 from tidemark.decoders.protobuf.lists import fields_with_lists, list_bytes
 from tidemark.decoders.protobuf_schema.descriptors import message_descriptor
 from tidemark.decoders.protobuf_schema.shapes import message_shape

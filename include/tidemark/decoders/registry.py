@@ -1,7 +1,7 @@
 """The registry of decoders: the package of each kind, with the modules ``decoder`` (``open_decoder``) and ``settings``.
 
 The other folders beside it are shared by kinds, and have neither of these modules: ``by_topic``,
-``envelopes``, ``json_shapes``, ``lists``, ``protobuf_schema`` and ``schema_registry``.
+``envelopes``, ``json_shapes``, ``protobuf_schema`` and ``schema_registry``.
 
 Executors open decoders here, so this imports the standard library and pyarrow, nothing else.
 """

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Protocol, Self
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, SerializeAsAny, StrictBool, ValidationInfo, WithJsonSchema, model_validator
 
-from tidemark.config.base import Section, wrong_at
+from tidemark.config.base import Section, Size, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.envelopes.envelope_settings import EnvelopeEntry
 from tidemark.decoders.names import HEADERS_COLUMN, key_column
@@ -21,6 +21,7 @@ from tidemark.decoders.registry import DECODERS, open_decoder, open_values
 from tidemark.errors import ConfigurationError
 from tidemark.suggestion import with_nearest
 
+MAX_LIST_BYTES = 64 * 2**20
 _OF_A_RECORD = ("key", "headers", "tombstones", "envelope")
 
 
@@ -262,6 +263,17 @@ class DecodeSettings(Section):
             if field not in of_row:
                 return with_nearest(f"names {field}, which is not in the schema", field, of_row)
         return None
+
+
+class ListSettings(DecodeSettings):
+    """A format that leaves out of an element of a list what is not set: lists may be far larger as columns."""
+
+    max_list_bytes: Size = Field(
+        default=MAX_LIST_BYTES,
+        description="Bytes that the elements of all lists and maps of a record may take as columns, texts not counted; "
+        "a record with more is a dead letter.",
+        json_schema_extra={"default": "64MiB"},
+    )
 
 
 def _second_column(name: str) -> str:

@@ -8,7 +8,7 @@ from tidemark.config.base import json_of_file
 from tidemark.config.values import wrong
 from tidemark.decoders.json.json_schema import parse
 from tidemark.decoders.json.on_unknown import OnUnknown
-from tidemark.decoders.lists.list_settings import ListSettings
+from tidemark.decoders.settings import ListSettings
 from tidemark.errors import ConfigurationError
 
 

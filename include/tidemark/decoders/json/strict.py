@@ -24,7 +24,7 @@ from tidemark.decoders.json.schema_beside import SchemaBeside
 from tidemark.decoders.json.unknown import bad_records, unknown_fields
 from tidemark.decoders.json_shapes.nested import Struct
 from tidemark.decoders.json_shapes.shapes import json_name
-from tidemark.decoders.lists.list_limit import ListLimit, count_of_lists
+from tidemark.decoders.list_limit import ListLimit, count_of_lists
 from tidemark.decoders.names import quoted
 from tidemark.decoders.one_by_one import Misfit, Undecodable, one_by_one
 from tidemark.positions import positions

@@ -9,7 +9,7 @@ from typing import Final
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from tidemark.decoders.lists.list_limit import element_width
+from tidemark.decoders.list_limit import element_width
 from tidemark.decoders.protobuf_schema.shapes import ListOf, MapOf, MessageShape, Shape
 
 OF_64_BITS: Final = (FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FIXED64, FieldDescriptor.TYPE_SFIXED64)

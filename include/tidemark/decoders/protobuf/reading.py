@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from tidemark.decoders.base import Decoded
 from tidemark.decoders.batch_parts import joined, without
-from tidemark.decoders.lists.list_limit import ListLimit
+from tidemark.decoders.list_limit import ListLimit
 from tidemark.decoders.one_by_one import Misfit, misfits
 from tidemark.decoders.protobuf.fast import LARGEST, Fast, fast_reader
 from tidemark.decoders.protobuf.lists import fields_with_lists, list_bytes

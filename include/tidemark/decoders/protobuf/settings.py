@@ -8,9 +8,9 @@ from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, fie
 
 from tidemark.config.base import LoadContext, wrong_at
 from tidemark.config.values import wrong
-from tidemark.decoders.lists.list_settings import ListSettings
 from tidemark.decoders.schema_registry.framed_settings import FramedSettings, Registered
 from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
+from tidemark.decoders.settings import ListSettings
 from tidemark.errors import ConfigurationError
 
 LARGEST_FILE = 4 * 2**20  # bytes; it travels in every order
