@@ -46,7 +46,7 @@ def _rows_in_order(schema: pa.Schema, parts: Sequence[Decoded]) -> tuple[pa.Reco
     return rows, good.take(order)
 
 
-def without(indices: pa.Array, others: pa.Array) -> pa.Array:
+def leave_out(indices: pa.Array, others: pa.Array) -> pa.Array:
     return indices.filter(pc.invert(pc.is_in(indices, value_set=others)))
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import BadRecord, Decoded
-from tidemark.decoders.batch_parts import without
+from tidemark.decoders.batch_parts import leave_out
 from tidemark.positions import positions
 
 _OFFSET = 4  # bytes, for each text and each list
@@ -38,7 +38,7 @@ class ListLimit:
         large = self._too_large(values)
         if not large:
             return read(values)
-        others = without(positions(len(values)), pa.array(large, pa.int64()))
+        others = leave_out(positions(len(values)), pa.array(large, pa.int64()))
         decoded = read(values.take(others)).at(others)
         reason = f"its lists take more than {self._limit:,} bytes as columns, which is max_list_bytes"
         errors = [*decoded.errors, *(BadRecord(index, reason) for index in large)]

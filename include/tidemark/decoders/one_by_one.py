@@ -19,7 +19,7 @@ class Misfit(Exception):
     """Some value has no place in its column. It is a signal to the caller, who may know a better reason."""
 
 
-def one_by_one(
+def decode_each(
     values: Sequence[Any],
     schema: pa.Schema,
     parsed: Callable[[Any], Parsed],

@@ -13,8 +13,8 @@ from fastavro.read import SchemaResolutionError
 
 from tidemark.decoders.avro.types import TIMESTAMP, AvroColumn, AvroSchema
 from tidemark.decoders.base import BadRecord, Decoded
-from tidemark.decoders.batch_parts import joined, without
-from tidemark.decoders.one_by_one import Misfit, Undecodable, misfits, one_by_one
+from tidemark.decoders.batch_parts import joined, leave_out
+from tidemark.decoders.one_by_one import Misfit, Undecodable, decode_each, misfits
 from tidemark.positions import positions, rows_holding
 
 # Numbers of microseconds and days of the years 1 to 9999: what all sinks and Python can hold.
@@ -43,7 +43,7 @@ def read(data: Sequence[bytes], writer: AvroSchema, reader: AvroSchema) -> Decod
         except Exception as problem:  # of Arrow, of Decimal, of a conversion
             raise Misfit(reason_of(problem)) from problem
 
-    decoded, _ = one_by_one(data, reader.arrow, parsed, columns, partial(misfits, columns))
+    decoded, _ = decode_each(data, reader.arrow, parsed, columns, partial(misfits, columns))
     return joined(reader.arrow, [within_years(decoded.rows).at(decoded.good)], decoded.errors)
 
 
@@ -78,7 +78,7 @@ def within_years(rows: pa.RecordBatch) -> Decoded:
     good = positions(rows.num_rows)
     if not reasons:
         return Decoded(rows, good, ())
-    good = without(good, pa.array(reasons, pa.int64()))
+    good = leave_out(good, pa.array(reasons, pa.int64()))
     return Decoded(rows.take(good), good, tuple(BadRecord(row, reasons[row]) for row in sorted(reasons)))
 
 

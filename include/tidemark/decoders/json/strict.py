@@ -26,7 +26,7 @@ from tidemark.decoders.json_shapes.nested import Struct
 from tidemark.decoders.json_shapes.shapes import json_name
 from tidemark.decoders.list_limit import ListLimit, count_of_lists
 from tidemark.decoders.names import quoted
-from tidemark.decoders.one_by_one import Misfit, Undecodable, one_by_one
+from tidemark.decoders.one_by_one import Misfit, Undecodable, decode_each
 from tidemark.positions import positions
 
 DEPTH_LIMIT = 128  # nesting of a record; Python's scanner gives up near 1,000, at a depth that differs by caller
@@ -126,7 +126,7 @@ class JsonDecoder:
     def _one_by_one(self, values: pa.Array) -> Decoded:
         """Decode record by record, with the reason for each that cannot be."""
         parsed, columns = self._parsed, self.struct.columns
-        decoded, records = one_by_one(values.to_pylist(), self.schema, parsed, columns, self._problems)
+        decoded, records = decode_each(values.to_pylist(), self.schema, parsed, columns, self._problems)
         unknown = unknown_fields(self.struct, records)
         return replace(decoded, unknown=unknown and unknown.at(decoded.good))
 

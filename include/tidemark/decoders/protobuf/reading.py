@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import Decoded
-from tidemark.decoders.batch_parts import joined, without
+from tidemark.decoders.batch_parts import joined, leave_out
 from tidemark.decoders.list_limit import ListLimit
 from tidemark.decoders.one_by_one import Misfit, misfits
 from tidemark.decoders.protobuf.fast import LARGEST, Fast, fast_reader
@@ -43,14 +43,14 @@ class Messages:
         decoded = Decoded(pa.RecordBatch.from_arrays(columns, schema=self.schema), taken, ())
         if len(taken) == len(values):
             return decoded
-        others = without(positions(len(values)), taken)
+        others = leave_out(positions(len(values)), taken)
         return joined(self.schema, [decoded, self._runtime.read(values.take(others).to_pylist()).at(others)])
 
     def _fastly(self, fast: Fast, values: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
         """(indices, columns) of the values that the fast reader takes; large ones only if they are right."""
         large = pc.indices_nonzero(pc.greater(pc.binary_length(values), LARGEST)).to_pylist()
         wrong = [at for at in large if self._runtime.problem_with(values[at].as_py()) is not None]
-        taken = without(positions(len(values)), pa.array(wrong, pa.int64()))
+        taken = leave_out(positions(len(values)), pa.array(wrong, pa.int64()))
         try:
             return taken, fast.columns(values.take(taken))
         except Misfit:
@@ -65,7 +65,7 @@ class Messages:
 
         everywhere = positions(len(values))
         wrong = [at for at, value in enumerate(values.to_pylist()) if self._runtime.problem_with(value) is not None]
-        readable = without(everywhere, pa.array(wrong, pa.int64())).to_pylist()
+        readable = leave_out(everywhere, pa.array(wrong, pa.int64())).to_pylist()
         refused = [at for at in wrong if misfits(columns, [at])]
         refused += [readable[at] for at in misfits(columns, readable)]
-        return without(everywhere, pa.array(refused, pa.int64()))
+        return leave_out(everywhere, pa.array(refused, pa.int64()))

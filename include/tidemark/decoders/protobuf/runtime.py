@@ -12,7 +12,7 @@ from google.protobuf.message import Message as RuntimeMessage
 from google.protobuf.message_factory import GetMessageClass
 
 from tidemark.decoders.base import Decoded
-from tidemark.decoders.one_by_one import Misfit, Undecodable, misfits, one_by_one
+from tidemark.decoders.one_by_one import Misfit, Undecodable, decode_each, misfits
 from tidemark.decoders.protobuf_schema.shapes import ListOf, MapOf, MessageShape, Nothing, Shape, Time, Wrapped
 
 
@@ -34,7 +34,7 @@ class Runtime:
 
     def read(self, values: Sequence[bytes]) -> Decoded:
         """Decode each of the values."""
-        return one_by_one(values, self._schema, self._parsed, self._columns, partial(misfits, self._columns))[0]
+        return decode_each(values, self._schema, self._parsed, self._columns, partial(misfits, self._columns))[0]
 
     def _parsed(self, value: bytes) -> RuntimeMessage:
         try:

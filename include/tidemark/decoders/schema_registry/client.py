@@ -125,11 +125,11 @@ class RegistryClient:
 
     def _refused(self, error: HTTPError, path: str) -> Exception:
         if error.code == 404:  # a registry says in JSON what it lacks; any other 404 is of another server
-            if _told(error, "error_code").startswith("404"):
+            if _answered(error, "error_code").startswith("404"):
                 return UnknownSchema(path)
             return self._wrong(f"does not know {path}: is the address the one of its API, such as /apis/ccompat/v7?")
         if error.code in (409, 422):
-            reason = _told(error, "message")[:500] or error.code
+            reason = _answered(error, "message")[:500] or error.code
             return ConfigurationError(
                 f"the schema registry {self.name} does not take a schema at {path}: {reason}",
                 next_step="make the columns fit the schemas that the subject has (new columns nullable, none gone), "
@@ -193,7 +193,7 @@ class RegistryClient:
         return context
 
 
-def _told(error: HTTPError, name: str) -> str:
+def _answered(error: HTTPError, name: str) -> str:
     """What a registry says in the JSON of its answer; empty where it says nothing."""
     try:
         return str(json.loads(error.read(10_000)).get(name, ""))

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.decoders.base import BadRecord, Decoded, Decoder
-from tidemark.decoders.batch_parts import without
+from tidemark.decoders.batch_parts import leave_out
 from tidemark.positions import positions
 
 
@@ -27,7 +27,7 @@ class StringDecoder:
                 for index, value in enumerate(values.to_pylist())
                 if (reason := _problem_with(value)) is not None
             )
-            good = without(good, pa.array([record.index for record in bad], pa.int64()))
+            good = leave_out(good, pa.array([record.index for record in bad], pa.int64()))
             texts = values.take(good).cast(pa.string())
         return Decoded(pa.RecordBatch.from_arrays([texts], schema=self.schema), good, bad)
 
