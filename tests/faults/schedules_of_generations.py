@@ -431,6 +431,37 @@ def restored_from_before_a_truncation_was_accepted_while_slices_waited(checked: 
     checked.settle(after_restore=True)
 
 
+def restored_from_before_a_topic_was_recreated_and_then_truncated(checked: CheckedWorld) -> None:
+    """Nothing tells of the first generation of the new log, which was planned and never read."""
+    world = checked.world
+    world.produce(5)
+    checked.run()
+    world.snapshot()
+    world.recreate(partitions=1)
+    world.produce(10)
+    checked.refused(world.plan(), TopicChanged)
+    checked.well(world.accept_topic())
+    checked.well(world.plan())
+    _cut_and_accepted(checked, 3)
+    world.produce(5)
+    checked.run()
+    assert restored(world, checked.oracle, killed_at=None)
+    checked.settle(after_restore=True)
+
+
+def restored_from_before_the_first_plan_and_then_truncated(checked: CheckedWorld) -> None:
+    """The database is empty: that there was a first generation is known by the number of the second one alone."""
+    world = checked.world
+    world.snapshot()
+    world.produce(10)
+    checked.well(world.plan())
+    _cut_and_accepted(checked, 3)
+    world.produce(5)
+    checked.run()
+    assert restored(world, checked.oracle, killed_at=None)
+    checked.settle(after_restore=True)
+
+
 def restored_from_an_older_copy(checked: CheckedWorld) -> None:
     world = checked.world
     checked.planned()
@@ -713,6 +744,8 @@ OF_GENERATIONS = (
     truncated_again_below_what_the_second_generation_published,
     restored_from_before_a_truncation_was_accepted,
     restored_from_before_a_truncation_was_accepted_while_slices_waited,
+    restored_from_before_a_topic_was_recreated_and_then_truncated,
+    restored_from_before_the_first_plan_and_then_truncated,
     restored_from_an_older_copy,
     restored_and_an_attempt_without_a_record_is_forgotten,
     restored_and_only_the_lake_has_what_retention_took,

@@ -438,16 +438,16 @@ def _insert_ranges(context: Context, run_id: int, entries: Sequence[_Entry], *, 
             by_generation.setdefault((range_.at, range_.generation), []).append((range_, entry.manifest_id))
     chains = {(chain.at, chain.generation): chain for chain in database.chains.of_pipeline(pipeline_name)}
     ids = {generation: chain.id for generation, chain in chains.items()}
-    ids |= database.adoption.insert_chains(
-        pipeline_name, [generation for generation in sorted(by_generation) if generation not in ids]
-    )
-    rows, holes = [], []
+    holes = _unread_before_a_cut(chains, by_generation)
+    unknown = {(hole.at, hole.generation) for hole in holes} - by_generation.keys() - ids.keys()
+    ids |= database.adoption.insert_chains(pipeline_name, sorted({*by_generation, *unknown} - ids.keys()))
+    database.ranges.insert(RangeKind.ANCHOR, [(ids[generation], None, 0, None) for generation in sorted(unknown)])
+    rows = []
     for generation, recorded in by_generation.items():
         rows += [(ids[generation], range_.start, range_.end, manifest_id) for range_, manifest_id in recorded]
         ranges = sorted(range_ for range_, _ in recorded)
         _set_anchor(context, ids[generation], chains.get(generation), ranges)
         holes += _holes(chains.get(generation), ranges)
-    holes += _unread_before_a_cut(chains, by_generation)
     for number, part in enumerate(_one_per_partition(holes)):
         [manifest_id] = database.manifests.insert(run_id, pipeline_name, 1, first=first_slice + number)
         rows += [(ids[hole.at, hole.generation], hole.start, hole.end, manifest_id) for hole in part]
@@ -494,17 +494,21 @@ def _unread_before_a_cut(
 ) -> list[Range]:
     """What an earlier generation had still to read when its log was cut, where the database learns of the cut now.
 
-    The log is the same one below the cut, which is where the later generation begins.
+    The log is the same one below the cut, which is where the later generation begins. Nothing may be known of the
+    earlier generation but that there was one: then it is read from offset 0 on.
     """
     ends = {generation: chain.end for generation, chain in chains.items()}
     for generation, recorded in by_generation.items():
         ends[generation] = max(ends.get(generation, 0), *(range_.end for range_, _ in recorded))
+    numbers = {(at.topic, at.partition, number) for at, number in ends}
     unread = []
     for at, number in sorted(by_generation.keys() - chains.keys()):
         cut = min(range_.anchor for range_, _ in by_generation[at, number])
         before = max((earlier for earlier in ends if earlier[0] == at and earlier[1] < number), default=None)
-        if before is not None and ends[before] < cut:
-            unread.append(Range(at, ends[before], cut, before[1]))
+        if before is None and number > 1 and (at.topic, at.partition, number - 1) not in numbers:
+            before = (at, number - 1)
+        if before is not None and ends.get(before, 0) < cut:
+            unread.append(Range(at, ends.get(before, 0), cut, before[1]))
     return unread
 
 
