@@ -248,10 +248,11 @@ def merged(current: Current, attempt: int, rows: set[Row]) -> Current:
     newest: Current = {}
     for offset, n in sorted(rows, key=lambda row: (row[1], row[0])):
         newest[key_of(offset, n)] = (n, offset, attempt)
+    made = {(key_of(offset, n), offset) for offset, n in rows}
     after = dict(current)
     for key, row in newest.items():
         standing = current.get(key)
-        if standing is None or (standing[2] < attempt if standing[1] == row[1] else standing < row):
+        if standing is None or (standing[2] < attempt if (key, standing[1]) in made else standing < row):
             after[key] = row
     return after
 

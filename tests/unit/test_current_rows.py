@@ -107,7 +107,7 @@ class PlainTable:
         merged = 0
         for key, row in newest.items():
             standing = self.rows.get(key)
-            if standing is None or self._is_older(standing, row):
+            if standing is None or self._is_older(standing, row) or self._is_made_again(standing, rows):
                 self.rows[key] = row
                 merged += 1
         return len(rows) - len(newest), len(newest) - merged
@@ -116,6 +116,12 @@ class PlainTable:
         if standing.record == row.record:
             return standing.attempt < row.attempt
         return standing.version(ordered=self.ordered) < row.version(ordered=self.ordered)
+
+    def _is_made_again(self, standing: Row, rows: Sequence[Row]) -> bool:
+        """Also when another record of the key is the newest now."""
+        return any(
+            (row.key, row.record) == (standing.key, standing.record) and standing.attempt < row.attempt for row in rows
+        )
 
 
 IDS, SEEN, NAMES = st.integers(0, 3), st.integers(0, 3), st.sampled_from(["a", "B", "é", ""])

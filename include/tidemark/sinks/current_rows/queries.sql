@@ -25,10 +25,18 @@ SELECT file, position FROM touched;
 DELETE FROM touched USING incoming WHERE touched.file = incoming.file AND touched.position = incoming.position;
 
 -- name: merge
--- Of one record the higher attempt made the row by newer code: it wins, also when that code orders it lower.
+-- Of one record the higher attempt made the row by newer code: it wins, also when that code orders it lower, behind
+-- another record of its key.
 CREATE TABLE winners AS
-WITH rivals AS (
-    SELECT *, true AS is_new FROM newest UNION ALL SELECT *, false AS is_new FROM touched
+WITH made_again AS (
+    SELECT touched.file, touched.position FROM touched JOIN staged
+    ON touched.key = staged.key AND touched.log_generation = staged.log_generation AND touched.topic = staged.topic
+       AND touched.topic_partition = staged.topic_partition AND touched."offset" = staged."offset"
+       AND touched.attempt < staged.attempt
+), rivals AS (
+    SELECT *, true AS is_new FROM newest
+    UNION ALL
+    SELECT *, false AS is_new FROM touched ANTI JOIN made_again USING (file, position)
 ), of_records AS (
     SELECT * FROM rivals
     QUALIFY row_number() OVER (

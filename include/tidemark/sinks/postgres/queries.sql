@@ -187,9 +187,12 @@ WITH log (topic, partition, generation) AS (
 ), merged AS (
     INSERT INTO {table} AS t ({columns}) SELECT {columns} FROM newest ORDER BY {key}
     ON CONFLICT ({key}) DO UPDATE SET {assignments}
-    -- Of one record the higher attempt made the row by newer code: it wins, also when that code orders it lower.
+    -- Of one record the higher attempt made the row by newer code: it wins, also when that code orders it lower, behind
+    -- another record of its key.
     WHERE t._offset IS NULL OR CASE WHEN ({table_record}) = ({new_record}) THEN t._attempt < excluded._attempt
                                     ELSE ({table_version}) < ({new_version}) END
+          OR (t._attempt < excluded._attempt
+              AND ({table_key}, {table_record}) IN (SELECT {key}, {record} FROM staged WHERE _attempt > 1))
     RETURNING 1
 )
 SELECT (SELECT count(*) FROM staged) AS staged, (SELECT count(*) FROM newest) AS newest,

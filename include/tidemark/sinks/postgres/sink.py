@@ -94,6 +94,8 @@ class PostgresOutput(MarkedOutput):
             **self._table.staging_parts(receipt.manifest_id, receipt.attempt),
             "table": self._table.identifier,
             "key": names(self.config.key),
+            "table_key": sql.SQL(", ").join(sql.Identifier("t", column) for column in self.config.key),
+            "record": names(self.config.record_columns),
             "columns": names(columns),
             "assignments": sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(column) for column in changed),
             "staged_version_descending": sql.SQL(", ").join(
