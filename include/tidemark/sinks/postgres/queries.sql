@@ -184,19 +184,23 @@ WITH log (topic, partition, generation) AS (
     WHERE s._task = ANY (%(tasks)s)
 ), newest AS MATERIALIZED (
     SELECT DISTINCT ON ({key}) * FROM staged s ORDER BY {key}, {staged_version_descending}
+), gave_way AS (
+    -- Rows of older code whose record this attempt has made again, behind another record of their key.
+    UPDATE {table} AS t SET {newest_assignments} FROM staged s, newest n
+    WHERE %(attempt)s::int > 1 AND ({table_key}) = ({staged_key}) AND ({table_record}) = ({staged_record})
+      AND t._attempt < s._attempt AND ({staged_key}) = ({newest_key}) AND ({staged_record}) <> ({newest_record})
+    RETURNING {table_key}, true AS _gave_way
 ), merged AS (
-    INSERT INTO {table} AS t ({columns}) SELECT {columns} FROM newest ORDER BY {key}
+    INSERT INTO {table} AS t ({columns})
+    SELECT {columns} FROM newest LEFT JOIN gave_way USING ({key}) WHERE _gave_way IS NULL ORDER BY {key}
     ON CONFLICT ({key}) DO UPDATE SET {assignments}
-    -- Of one record the higher attempt made the row by newer code: it wins, also when that code orders it lower, behind
-    -- another record of its key.
+    -- Of one record the higher attempt made the row by newer code: it wins, also when that code orders it lower.
     WHERE t._offset IS NULL OR CASE WHEN ({table_record}) = ({new_record}) THEN t._attempt < excluded._attempt
                                     ELSE ({table_version}) < ({new_version}) END
-          OR (t._attempt < excluded._attempt
-              AND ({table_key}, {table_record}) IN (SELECT {key}, {record} FROM staged WHERE _attempt > 1))
     RETURNING 1
 )
 SELECT (SELECT count(*) FROM staged) AS staged, (SELECT count(*) FROM newest) AS newest,
-       (SELECT count(*) FROM merged) AS merged;
+       (SELECT count(*) FROM merged) + (SELECT count(*) FROM gave_way) AS merged;
 
 -- name: note_merge
 UPDATE tidemark_target.marker SET superseded = %(superseded)s, stale = %(stale)s

@@ -7,7 +7,7 @@ attempt makes of the same record replaces it in any case: newer code may give it
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from psycopg import sql
@@ -31,6 +31,8 @@ from tidemark.sinks.postgres.settings import Settings
 from tidemark.sinks.postgres.table_settings import DEAD_LETTERS
 from tidemark.sinks.postgres.target import Parts, PostgresTarget, TableSpec
 from tidemark.transforms.sequence import columns_after
+
+_ROWS: Final = {"table": "t", "staged": "s", "newest": "n", "new": "excluded"}  # their names in the statement ``merge``
 
 
 class PostgresOutput(MarkedOutput):
@@ -94,8 +96,6 @@ class PostgresOutput(MarkedOutput):
             **self._table.staging_parts(receipt.manifest_id, receipt.attempt),
             "table": self._table.identifier,
             "key": names(self.config.key),
-            "table_key": sql.SQL(", ").join(sql.Identifier("t", column) for column in self.config.key),
-            "record": names(self.config.record_columns),
             "columns": names(columns),
             "assignments": sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(column) for column in changed),
             "staged_version_descending": sql.SQL(", ").join(
@@ -104,10 +104,9 @@ class PostgresOutput(MarkedOutput):
             "staged_version": sql.SQL(", ").join(staged_version),
             "table_version": sql.SQL(", ").join(self._version("t")),
             "new_version": sql.SQL(", ").join(self._version("excluded")),
-            "table_record": sql.SQL(", ").join(sql.Identifier("t", column) for column in self.config.record_columns),
-            "new_record": sql.SQL(", ").join(
-                sql.Identifier("excluded", column) for column in self.config.record_columns
-            ),
+            "newest_assignments": sql.SQL(", ").join(sql.SQL("{0} = n.{0}").format(column) for column in changed),
+            **{f"{name}_key": _of(rows, self.config.key) for name, rows in _ROWS.items()},
+            **{f"{name}_record": _of(rows, self.config.record_columns) for name, rows in _ROWS.items()},
         }
 
     def _version(self, rows: str) -> list[sql.Composable]:
@@ -148,6 +147,11 @@ class PostgresOutput(MarkedOutput):
             what = f"a dead letter: {reason}"
             return Located(self.name, published.attempt, RecordStatus.HELD, what, ObjectKind.DEAD_LETTER, DEAD_LETTERS)
         return replaced_row(self._ledger, published)
+
+
+def _of(rows: str, columns: Sequence[str]) -> sql.Composed:
+    """Columns of these rows, with commas between them."""
+    return sql.SQL(", ").join(sql.Identifier(rows, column) for column in columns)
 
 
 def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:
