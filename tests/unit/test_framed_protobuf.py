@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.protobuf_schemas import descriptor_set, message_class, proto
 from tidemark.decoders.base import Decoded, ErrorClass
 from tidemark.decoders.protobuf.decoder import open_decoder
-from tidemark.decoders.protobuf.framed import by_message, message_at
+from tidemark.decoders.protobuf.framed import message_at, split_by_message
 from tidemark.decoders.protobuf_schema.registered import descriptor_set_of
 from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
@@ -67,7 +67,7 @@ def test_no_text_of_a_schema_raises(text: str) -> None:
 
 def test_values_are_taken_together_by_their_message() -> None:
     values = [b"\0abc", b"\0", b"\x02\x02xyz", b"\x04\0\x02q", b"", b"\x01", b"\xff\xff", b"\x02", b"\0d", b"\x02\x01"]
-    groups, wrong = by_message(pa.array(values, pa.binary()))
+    groups, wrong = split_by_message(pa.array(values, pa.binary()))
     assert [(group.path, group.positions.to_pylist(), group.data.to_pylist()) for group in groups] == [
         ((0,), [0, 1, 8], [b"abc", b"", b"d"]),
         ((1,), [2], [b"xyz"]),
@@ -78,7 +78,7 @@ def test_values_are_taken_together_by_their_message() -> None:
 
 @given(st.lists(st.binary(max_size=6), max_size=20))
 def test_each_value_is_in_one_message_or_in_none(values: list[bytes]) -> None:
-    groups, wrong = by_message(pa.array(values, pa.binary()))
+    groups, wrong = split_by_message(pa.array(values, pa.binary()))
     assert sorted([*wrong, *(at for group in groups for at in group.positions.to_pylist())]) == [*range(len(values))]
     for group in groups:
         for at, data in zip(group.positions.to_pylist(), group.data.to_pylist(), strict=True):
@@ -87,7 +87,7 @@ def test_each_value_is_in_one_message_or_in_none(values: list[bytes]) -> None:
 
 def test_many_messages_in_one_batch_are_all_read() -> None:
     values = [bytes([2, 2 * number, 7]) for number in range(64)] + [b"\x02\x80\x02\x07"] * 3
-    groups, wrong = by_message(pa.array(values * 2, pa.binary()))
+    groups, wrong = split_by_message(pa.array(values * 2, pa.binary()))
     assert wrong == []
     assert sum(len(group.data) for group in groups) == 2 * len(values)
     assert {data for group in groups for data in group.data.to_pylist()} == {b"\x07"}

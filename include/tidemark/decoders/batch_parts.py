@@ -21,7 +21,7 @@ def values_and_deletions(values: Decoder, batch: pa.RecordBatch) -> tuple[Decode
     others = pc.indices_nonzero(pc.invert(is_tombstone)).cast(pa.int64())
     decoded = values.decode(batch.take(others)).at(others)
     deletions = pa.concat_arrays([pc.indices_nonzero(is_tombstone).cast(pa.int64()), decoded.deletions])
-    return replace(decoded, deletions=NONE), in_order(deletions)
+    return replace(decoded, deletions=NONE), sorted_indices(deletions)
 
 
 def joined(
@@ -34,7 +34,7 @@ def joined(
         good,
         tuple(sorted([*errors, *(bad for part in parts for bad in part.errors)])),
         unknown=together(part.unknown for part in parts),
-        filtered=in_order(pa.concat_arrays([filtered, *(part.filtered for part in parts)])),
+        filtered=sorted_indices(pa.concat_arrays([filtered, *(part.filtered for part in parts)])),
     )
 
 
@@ -50,5 +50,5 @@ def leave_out(indices: pa.Array, others: pa.Array) -> pa.Array:
     return indices.filter(pc.invert(pc.is_in(indices, value_set=others)))
 
 
-def in_order(indices: pa.Array) -> pa.Array:
+def sorted_indices(indices: pa.Array) -> pa.Array:
     return indices.take(pc.sort_indices(indices))

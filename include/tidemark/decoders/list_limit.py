@@ -84,23 +84,23 @@ def count_of_lists(kind: pa.DataType) -> Count | None:
     counts as 0. None for a kind that has no lists."""
     if pa.types.is_struct(kind):
         fields = [(field.name, count) for field in kind if (count := count_of_lists(field.type))]
-        return partial(_in_object, fields) if fields else None
+        return partial(_count_in_object, fields) if fields else None
     if pa.types.is_map(kind):
-        return partial(_in_map, element_width(kind), count_of_lists(kind.item_type))
+        return partial(_count_in_map, element_width(kind), count_of_lists(kind.item_type))
     if pa.types.is_list(kind):
-        return partial(_in_list, element_width(kind), count_of_lists(kind.value_type))
+        return partial(_count_in_list, element_width(kind), count_of_lists(kind.value_type))
     return None
 
 
-def _in_object(fields: Sequence[tuple[str, Count]], value: Any) -> int:
+def _count_in_object(fields: Sequence[tuple[str, Count]], value: Any) -> int:
     return sum(count(value.get(name)) for name, count in fields) if isinstance(value, dict) else 0
 
 
-def _in_list(width: int, inner: Count | None, value: Any) -> int:
+def _count_in_list(width: int, inner: Count | None, value: Any) -> int:
     if not isinstance(value, list):
         return 0
     return len(value) * width + (sum(map(inner, value)) if inner else 0)
 
 
-def _in_map(width: int, inner: Count | None, value: Any) -> int:
-    return _in_list(width, inner, [*value.values()]) if isinstance(value, dict) else 0
+def _count_in_map(width: int, inner: Count | None, value: Any) -> int:
+    return _count_in_list(width, inner, [*value.values()]) if isinstance(value, dict) else 0

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import NONE, BadRecord, Decoded, Decoder, ErrorClass, UnknownFields, schemas_of, together
-from tidemark.decoders.batch_parts import in_order, values_and_deletions
+from tidemark.decoders.batch_parts import sorted_indices, values_and_deletions
 from tidemark.decoders.names import HEADERS_COLUMN, key_column
 from tidemark.record_schema import HEADERS
 
@@ -43,7 +43,7 @@ class RecordDecoder:
         else:
             values, gone = self._values.decode(batch), NONE
         keys = self._keys.decode(_keys_of(batch)) if self._keys else None
-        good = in_order(pa.concat_arrays([values.good, gone])) if len(gone) else values.good
+        good = sorted_indices(pa.concat_arrays([values.good, gone])) if len(gone) else values.good
         if keys is not None and keys.errors:
             good = good.filter(pc.is_in(good, value_set=keys.good))
         at = None if good.equals(values.good) else pc.index_in(good, value_set=values.good)
@@ -51,7 +51,7 @@ class RecordDecoder:
         deleted = values.deleted if at is None or values.deleted is None else values.deleted.take(at)
         if self._tombstones:
             deleted = pa.repeat(False, len(good)) if at is None else pc.is_null(at)
-        of_keys = self._of_keys(keys, good)
+        of_keys = self._key_columns(keys, good)
         if len(gone):
             columns = self._filled(columns, of_keys, deleted)
         headers = [batch.column("headers").take(good).cast(HEADERS)] if self._headers else []
@@ -65,7 +65,7 @@ class RecordDecoder:
             filtered=values.filtered,
         )
 
-    def _of_keys(self, keys: Decoded | None, good: pa.Array) -> dict[str, pa.Array]:
+    def _key_columns(self, keys: Decoded | None, good: pa.Array) -> dict[str, pa.Array]:
         if keys is None:
             return {}
         rows = keys.rows

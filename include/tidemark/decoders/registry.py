@@ -29,7 +29,7 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
     Raises ``ConfigurationError`` when its format is not registered, or its options are wrong.
     """
     if "by_topic" in config:
-        return _of_topics(config["by_topic"])
+        return _open_by_topic(config["by_topic"])
     key, headers = config.get("key"), config.get("headers", False)
     if key is None and not headers:
         return open_values(config)
@@ -42,7 +42,7 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
     return RecordDecoder(values, open_values(key), headers=headers, tombstones=config.get("tombstones", ()))
 
 
-def _of_topics(entries: Sequence[Mapping[str, Any]]) -> Decoder:
+def _open_by_topic(entries: Sequence[Mapping[str, Any]]) -> Decoder:
     from tidemark.decoders.by_topic.decoder_by_topic import DecoderByTopic
     from tidemark.decoders.by_topic.topic_filter import TopicFilter
 

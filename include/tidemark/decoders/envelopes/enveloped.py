@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.decoders.base import Decoded, Decoder, schemas_of
-from tidemark.decoders.batch_parts import in_order
+from tidemark.decoders.batch_parts import sorted_indices
 from tidemark.decoders.envelopes.base import Envelope
 
 
@@ -32,5 +32,5 @@ class EnvelopeDecoder:
             rows=pa.RecordBatch.from_arrays(unwrapped.rows.columns, schema=self.schema),
             errors=tuple(sorted((*read.errors, *unwrapped.errors))),
             unknown=unknown and unknown.inside(self._envelope.row_name),
-            filtered=in_order(pa.concat_arrays([read.filtered, unwrapped.filtered])),
+            filtered=sorted_indices(pa.concat_arrays([read.filtered, unwrapped.filtered])),
         )

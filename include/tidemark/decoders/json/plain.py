@@ -183,7 +183,7 @@ def _read_as(shape: Shape) -> pa.DataType:
 def _shaped(shape: Shape, read: pa.Array) -> pa.Array:
     match shape:
         case Day() | Instant():
-            return shape.of_text(read)
+            return shape.parse_texts(read)
         case Number():
             return read.cast(shape.arrow)
         case _:

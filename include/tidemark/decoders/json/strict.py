@@ -80,7 +80,7 @@ class JsonDecoder:
             return 0
 
     def _read(self, values: pa.Array) -> Decoded:
-        decoded = self._of_schema(values)
+        decoded = self._read_fields(values)
         if decoded.unknown is None or self._on_unknown is OnUnknown.COUNT:
             return decoded
         bad = bad_records(decoded.unknown, self._on_unknown)
@@ -88,7 +88,7 @@ class JsonDecoder:
         errors = tuple(sorted((*decoded.errors, *bad)))
         return Decoded(decoded.rows.filter(stays), decoded.good.filter(stays), errors)
 
-    def _of_schema(self, values: pa.Array) -> Decoded:
+    def _read_fields(self, values: pa.Array) -> Decoded:
         """The fields that the schema has, and the names of others."""
         fits = self._fitting(values)
         if self._plain is None or fits is None:

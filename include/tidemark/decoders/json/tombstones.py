@@ -37,7 +37,7 @@ class TombstoneDecoder:
         values = replace(values, rows=pa.RecordBatch.from_arrays(values.rows.columns, schema=self.schema))
         if not len(deletions):
             return replace(values, deleted=pa.repeat(False, values.rows.num_rows))
-        keys = self._of_keys(batch.take(deletions))
+        keys = self._decode_keys(batch.take(deletions))
         columns = [
             keys.rows.column(field.name)
             if field.name in keys.rows.schema.names
@@ -48,7 +48,7 @@ class TombstoneDecoder:
         decoded = joined(self.schema, [values, gone])
         return replace(decoded, deleted=pc.is_in(decoded.good, value_set=deletions))
 
-    def _of_keys(self, batch: pa.RecordBatch) -> Decoded:
+    def _decode_keys(self, batch: pa.RecordBatch) -> Decoded:
         given = batch.column("key").to_pylist()
         objects = [self._as_object(key) for key in given]
         keys = pa.array(objects, pa.binary())

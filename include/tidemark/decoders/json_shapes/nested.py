@@ -79,7 +79,7 @@ class Struct(Shape):
         return positions
 
     def column(self, values: list[Any]) -> pa.Array:
-        present = _of_type(dict, values)
+        present = _all_of_type(dict, values)
         return _spread(pa.StructArray.from_arrays(self.columns(present), fields=list(self.arrow)), values)
 
     def problem_with(self, value: Any, path: str) -> str | None:
@@ -107,7 +107,7 @@ class ListOf(Shape):
         return pa.list_(pa.field("element", self.element.arrow))
 
     def column(self, values: list[Any]) -> pa.Array:
-        present = _of_type(list, values)
+        present = _all_of_type(list, values)
         inner = _inner(self.element, self.nullable, list(chain.from_iterable(present)))
         return _spread(pa.ListArray.from_arrays(_offsets(present), inner, type=self.arrow), values)
 
@@ -133,7 +133,7 @@ class MapOf(Shape):
         return pa.map_(pa.string(), self.item.arrow)
 
     def column(self, values: list[Any]) -> pa.Array:
-        present = _of_type(dict, values)
+        present = _all_of_type(dict, values)
         try:
             keys = pa.array(list(chain.from_iterable(present)), pa.string())
         except UnicodeEncodeError as error:
@@ -153,7 +153,7 @@ class MapOf(Shape):
         return None
 
 
-def _of_type(kind: type, values: list[Any]) -> list[Any]:
+def _all_of_type(kind: type, values: list[Any]) -> list[Any]:
     present = [value for value in values if value is not None]
     if not set(map(type, present)) <= {kind}:
         raise Misfit

@@ -156,9 +156,9 @@ class Day(Scalar):
     arrow = pa.date32()
 
     def _built(self, values: list[Any]) -> pa.Array:
-        return self.of_text(pa.array(values, pa.string()))
+        return self.parse_texts(pa.array(values, pa.string()))
 
-    def of_text(self, text: pa.Array) -> pa.Array:
+    def parse_texts(self, text: pa.Array) -> pa.Array:
         """The dates of texts; raises ``Misfit``, or ``pa.ArrowInvalid`` for a date that does not exist."""
         fits = pc.and_(pc.match_substring_regex(text, _DATE), pc.invert(pc.starts_with(text, "0000")))
         if pc.all(fits).as_py() is False:
@@ -180,9 +180,9 @@ class Instant(Scalar):
         return "not an RFC 3339 date-time" + (" with a zone" if self.zone is None else "")
 
     def _built(self, values: list[Any]) -> pa.Array:
-        return self.of_text(pa.array(values, pa.string()))
+        return self.parse_texts(pa.array(values, pa.string()))
 
-    def of_text(self, text: pa.Array) -> pa.Array:
+    def parse_texts(self, text: pa.Array) -> pa.Array:
         """The times of texts; raises ``Misfit``."""
         built = instants(text, self.zone)
         if built.null_count > text.null_count:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from tidemark.decoders.base import Decoded, Decoder, ErrorClass
 from tidemark.decoders.envelopes.base import no_row_inside, open_envelope
 from tidemark.decoders.envelopes.enveloped import EnvelopeDecoder
-from tidemark.decoders.protobuf.framed import by_message, message_at
+from tidemark.decoders.protobuf.framed import message_at, split_by_message
 from tidemark.decoders.protobuf.reading import Messages
 from tidemark.decoders.protobuf_schema.descriptors import message_descriptor
 from tidemark.decoders.protobuf_schema.registered import descriptor_set_of
@@ -40,7 +40,7 @@ class MessageDecoder(FramedDecoder):
         if self._schemas is None:
             yield group.indices, self._messages.read(group.data)
             return
-        messages, without = by_message(group.data)
+        messages, without = split_by_message(group.data)
         yield (
             group.indices.take(pa.array(without, pa.int64())),
             NotDecoded("it does not say which message it is", ErrorClass.VALUE),

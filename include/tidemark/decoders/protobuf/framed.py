@@ -28,7 +28,7 @@ class MessageValues:
     data: pa.Array
 
 
-def by_message(values: pa.Array) -> tuple[list[MessageValues], list[int]]:
+def split_by_message(values: pa.Array) -> tuple[list[MessageValues], list[int]]:
     """(the values by message, the positions of those that name none)."""
     groups: list[MessageValues] = []
     wrong: list[int] = []

@@ -44,7 +44,7 @@ class Schemas:
         if writer in self._unknown:
             return None
         try:
-            return self._schema(f"writer {writer}", lambda registry: _of_writer(registry, writer))
+            return self._schema(f"writer {writer}", lambda registry: _ask_for_writer(registry, writer))
         except UnknownSchema:
             self._unknown.add(writer)
             if len(self._unknown) > MOST_UNKNOWN:
@@ -81,7 +81,7 @@ class Schemas:
         return RegisteredSchema.from_dict(self._used[key])
 
 
-def _of_writer(registry: RegistryClient, writer: str) -> RegisteredSchema:
+def _ask_for_writer(registry: RegistryClient, writer: str) -> RegisteredSchema:
     place = (registry.url, writer)
     if place not in _FETCHED:
         _FETCHED[place] = registry.by_writer(writer)

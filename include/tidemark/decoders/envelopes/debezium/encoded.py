@@ -63,7 +63,7 @@ class EncodedDay(Day):
 
     def _built(self, values: list[Any]) -> pa.Array:
         texts = [value.removesuffix("Z") if type(value) is str else None for value in values]
-        dates = self.of_text(pa.array(texts, pa.string()))
+        dates = self.parse_texts(pa.array(texts, pa.string()))
         days = [value if isinstance(value, int) else None for value in values]
         if not all(day is None or is_within_years(microseconds(day, Unit.DAYS)) for day in days):
             raise Misfit
@@ -93,7 +93,7 @@ class EncodedInstant(Instant):
 
     def _built(self, values: list[Any]) -> pa.Array:
         texts = [value if type(value) is str else None for value in values]
-        moments = self.of_text(pa.array(texts, pa.string()))
+        moments = self.parse_texts(pa.array(texts, pa.string()))
         numbers = [self._microseconds(value) if isinstance(value, int) else None for value in values]
         return pc.coalesce(moments, pa.array(numbers, pa.int64()).cast(self.arrow))
 
@@ -132,7 +132,7 @@ class EncodedExact(Exact):
             return self._with_scale(value)
         if type(value) is not str:
             return value
-        number = unscaled(value, self.scale) if self.base64 else of_text(value)
+        number = unscaled(value, self.scale) if self.base64 else decimal_of_text(value)
         if number is None or value in self.placeholders:
             raise Misfit
         return number
@@ -152,7 +152,7 @@ class EncodedExact(Exact):
         return number
 
 
-def of_text(text: str) -> Decimal | None:
+def decimal_of_text(text: str) -> Decimal | None:
     """A decimal of its digits; None when it is not one."""
     try:
         return Decimal(text) if "_" not in text and len(text) <= _DECIMAL_TEXT and text.isascii() else None

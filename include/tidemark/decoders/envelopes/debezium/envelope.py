@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tidemark.decoders.base import BadRecord, Decoded
 from tidemark.decoders.envelopes.debezium.parts import PARTS, PLACEHOLDER
 from tidemark.decoders.envelopes.debezium.placeholder import UNTOLD, PlaceholderFinder
-from tidemark.decoders.envelopes.debezium.times import BEYOND, of_numbers, type_of
+from tidemark.decoders.envelopes.debezium.times import BEYOND, times_of_numbers, type_of
 from tidemark.decoders.envelopes.debezium.units import NAMED, Unit
 from tidemark.decoders.names import check_names
 from tidemark.errors import ConfigurationError
@@ -87,7 +87,7 @@ class DebeziumEnvelope:
             for position in self._placeholders.rows_with_it(column):
                 wrong.setdefault(position, f"field after.{name}: {UNTOLD}")
         for name, unit in self._units.items():
-            made = of_numbers(values[name], unit)
+            made = times_of_numbers(values[name], unit)
             for position in pc.indices_nonzero(pc.and_(pc.is_null(made), pc.is_valid(values[name]))).to_pylist():
                 wrong.setdefault(position, f"field after.{name}: {BEYOND}")
             values[name] = made
@@ -109,7 +109,7 @@ def _typed(part: pa.Array, path: str) -> pa.Array:
     """A part of the envelope with its type; null also where a value cannot have the type."""
     kind = _TYPES[PARTS[path]]
     if kind == INSTANT and pa.types.is_integer(part.type):
-        return of_numbers(part, Unit.MILLISECONDS)
+        return times_of_numbers(part, Unit.MILLISECONDS)
     try:
         return part.cast(kind)
     except pa.ArrowException:

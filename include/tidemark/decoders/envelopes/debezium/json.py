@@ -18,7 +18,7 @@ from tidemark.decoders.envelopes.debezium.encoded import (
     EncodedInstant,
     Microseconds,
     NoNumber,
-    of_text,
+    decimal_of_text,
     unscaled,
 )
 from tidemark.decoders.envelopes.debezium.envelope import SIGNAL_TABLE
@@ -212,7 +212,7 @@ def _decimal(text: str, schema: Mapping[str, Any]) -> Any:
         scale = _scale(schema.get("parameters"))
         number = None if scale is None else unscaled(text, scale)
     elif schema.get("type") == "string":
-        number = of_text(text)
+        number = decimal_of_text(text)
     else:
         return text
     return NoNumber(text) if number is None else number

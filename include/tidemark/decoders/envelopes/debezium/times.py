@@ -29,7 +29,7 @@ def type_of(unit: Unit) -> pa.DataType:
     return pa.date32() if unit is Unit.DAYS else INSTANT
 
 
-def of_numbers(numbers: pa.Array, unit: Unit) -> pa.Array:
+def times_of_numbers(numbers: pa.Array, unit: Unit) -> pa.Array:
     """Whole numbers as dates or times; null where they are outside the years 1 to 9999."""
     numbers = numbers.cast(pa.int64())
     if unit is Unit.NANOSECONDS:
