@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from tests.worlds.iceberg_world import catalog_at
 from tests.worlds.table_world import TableWorld
+from tidemark.sinks.lake_tables.output import LakeTableOutput
 
 Row = dict[str, Any]
 
@@ -57,13 +58,15 @@ def _optimize_delta(world: TableWorld, random: Random) -> None:
     if not DeltaTable.is_deltatable(location):
         return
     table = DeltaTable(location)
-    match random.randrange(3):
+    match random.randrange(4):
         case 0:
             table.optimize.compact()
         case 1:
             table.create_checkpoint()
         case 2:
             table.cleanup_metadata()
+        case 3:
+            table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
 
 
 def _rewrite_iceberg(world: TableWorld, random: Random) -> None:
@@ -120,6 +123,24 @@ class CurrentRows:
         """The command that processes a manifest, again when it is done."""
         done = {str(each["id"]): each["state"] == "done" for each in self.world.manifests()}
         return ("replay" if done[manifest] else "retry", "demo", "--manifest", manifest)
+
+    def left(self) -> dict[str, tuple[set[int], int | None]]:
+        """Of each kind the keys whose row an earlier attempt has made than the published one, and how many such rows
+        the merges of the table have counted; None where none are counted."""
+        left = {}
+        context = self.world.context()
+        for sink in context.sinks:
+            _, read = KINDS[sink.name]
+            manifests = {manifest.id: manifest for manifest in context.database.manifests.find("demo")}
+            attempts = {id_: shown.attempt for id_, each in manifests.items() if (shown := each.published(sink.name))}
+            keys = {row["id"] for row in read(self.world) if row["_attempt"] < attempts[row["_manifest_id"]]}
+            counted = None
+            if isinstance(sink.output, LakeTableOutput):
+                receipts = [context.database.attempts.receipt(*published) for published in attempts.items()]
+                merges = [sink.output.merge_of(receipt) for receipt in receipts if receipt is not None]
+                counted = sum(merge.left for merge in merges if merge is not None)
+            left[sink.name] = keys, counted
+        return left
 
     def purge_deletions(self) -> None:
         """Somebody removes the rows that mark their key as deleted."""
