@@ -408,6 +408,15 @@ def test_what_becomes_of_a_record_does_not_depend_on_the_records_beside_it(value
     assert list(outcomes(values)) == [*outcomes(values[:cut]), *outcomes(values[cut:])]
 
 
+@pytest.mark.parametrize("name", ["Inner", "t.Inner", ".t.Inner"])
+def test_names_of_types_may_count_from_their_own_package(name: str) -> None:
+    file = proto("t", {"M": ["Inner in = 1"], "Inner": ["int32 a = 1"]})
+    file.message_type[0].field[0].type_name = name
+    content = descriptor_set(file)
+    assert fast_reader(content, "t.M", message_shape(message_descriptor(content, "t.M"))) is not None
+    assert read(content, [b"\x0a\x02\x08\x05"]).rows.to_pylist() == [{"in": {"a": 5}}]
+
+
 def test_only_types_of_the_list_are_for_the_fast_reader() -> None:
     def has_fast_reader(schema: list[str], syntax: str = "proto3") -> bool:
         content = descriptor_set(proto("t", {"M": schema, "Inner": ["map<string, int32> a = 1"]}, syntax=syntax))

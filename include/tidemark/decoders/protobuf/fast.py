@@ -17,6 +17,7 @@ from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from ptars import HandlerPool, PtarsConfig
 
@@ -33,7 +34,8 @@ class Fast:
     """Reads arrays of values as one message."""
 
     def __init__(self, descriptor_set: bytes, message: str, shape: MessageShape) -> None:
-        files = map(_renamed, files_of(descriptor_set, message))
+        pool = message_descriptor(descriptor_set, message).file.pool
+        files = [_renamed(pool.FindFileByName(file.name)) for file in files_of(descriptor_set, message)]
         copy = pool_of(files).FindMessageTypeByName(f"{_PREFIX}.{message}")
         config = PtarsConfig(list_value_name="element", enum_repr="int32")
         self._handler = HandlerPool([copy.file], config=config).get_for_message(copy)
@@ -79,8 +81,13 @@ def _is_on_the_list(descriptor_set: bytes, name: str) -> bool:
     return True
 
 
-def _renamed(file: FileDescriptorProto) -> FileDescriptorProto:
-    """The file with ``_PREFIX`` before all names, and without what does not decide how bytes are read."""
+def _renamed(described: FileDescriptor) -> FileDescriptorProto:
+    """The file with ``_PREFIX`` before all names, and without what does not decide how bytes are read.
+
+    A pool gives the full name of every type: a descriptor set may have names that count from their own package.
+    """
+    file = FileDescriptorProto()
+    described.CopyToProto(file)
     file.package = f"{_PREFIX}.{file.package}".rstrip(".")
     for part in ("service", "extension", "options", "source_code_info"):
         file.ClearField(part)
