@@ -93,7 +93,7 @@ def without_frames(batch: pa.RecordBatch, part: RecordPart) -> Unframed:
     payloads = batch.column(part).cast(pa.binary())
     present = pc.indices_nonzero(payloads.is_valid()).cast(pa.int64())
     missing = pc.indices_nonzero(payloads.is_null()).cast(pa.int64())
-    return Unframed((WriterGroup("", present, payloads.take(present)),), (), missing)
+    return Unframed((WriterGroup("", present, payloads.take(present) if len(missing) else payloads),), (), missing)
 
 
 def _named_in_headers(headers: pa.Array, name: str) -> pa.Array | None:
