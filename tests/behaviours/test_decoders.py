@@ -280,7 +280,7 @@ def no_registry() -> Iterator[None]:
         raise UnknownSchema(writer)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schemas, "_of_writer", unknown)
+        patch.setattr(schemas, "_ask_for_writer", unknown)
         yield
 
 
