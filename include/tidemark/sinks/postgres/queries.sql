@@ -175,7 +175,8 @@ SET attempt = EXCLUDED.attempt, record = EXCLUDED.record, superseded = EXCLUDED.
 WHERE m.attempt < EXCLUDED.attempt;
 
 -- name: merge
--- The newest row of each key among those staged, in key order so that two merges cannot wait for one another.
+-- The newest row of each key among those staged, in key order: so two merges wait for one another only where rows of
+-- older code give way, and then PostgreSQL cancels one, which is tried again.
 WITH log (topic, partition, generation) AS (
     SELECT * FROM unnest(%(topics)s::text[], %(partitions)s::int[], %(generations)s::int[])
 ), staged AS MATERIALIZED (
