@@ -7,6 +7,7 @@ exit, and when we are killed with SIGKILL.
 import contextlib
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -21,19 +22,32 @@ from typing import Self
 from sandbox.errors import SandboxFailed
 
 _GUARD = Path(__file__).with_name("guard.py")
+LOWEST_PORT = 10_000  # below are those that programs have by name
+DEFAULT_OF_CONNECTIONS = 32_768
 _given_ports: set[int] = set()
 _ports_lock = threading.Lock()
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that is free now; this process never gets the same port twice."""
+    """A TCP port of 127.0.0.1 that is free now; this process never gets the same port twice.
+
+    It is below those that the kernel gives to connections: one of these may be taken before a server comes to it.
+    """
     while True:
-        with socket.socket() as probe, _ports_lock:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-            if port not in _given_ports:
+        port = LOWEST_PORT + secrets.randbelow(_lowest_of_connections() - LOWEST_PORT)
+        with _ports_lock:
+            if port not in _given_ports and _is_free(port):
                 _given_ports.add(port)
                 return port
+
+
+def _lowest_of_connections() -> int:
+    """Linux says it; where it may be any, or another system says nothing, Linux's default is as good as any."""
+    try:
+        lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except OSError:
+        return DEFAULT_OF_CONNECTIONS
+    return lowest if lowest >= 2 * LOWEST_PORT else DEFAULT_OF_CONNECTIONS
 
 
 def kept_ports(file: Path, count: int) -> list[int]:

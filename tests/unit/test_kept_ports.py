@@ -4,7 +4,7 @@ import socket
 from contextlib import closing
 from pathlib import Path
 
-from sandbox.services.processes import free_port, kept_ports
+from sandbox.services.processes import LOWEST_PORT, free_port, kept_ports
 
 
 def test_the_ports_of_a_file_stay_until_another_process_has_one(tmp_path: Path) -> None:
@@ -24,3 +24,8 @@ def test_a_file_of_another_number_of_ports_is_written_again(tmp_path: Path) -> N
     three = kept_ports(tmp_path / "ports.json", 3)
     assert (len(single), len(three)) == (1, 3)
     assert free_port() not in three
+
+
+def test_a_free_port_is_none_that_the_kernel_gives_to_connections() -> None:
+    lowest, _ = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    assert all(LOWEST_PORT <= free_port() < int(lowest) for _ in range(50))
