@@ -47,7 +47,7 @@ def test_what_the_page_quotes_is_what_is_printed(make_table_world: Callable[...,
     manifest = context.database.manifests.get(2)
     [labelled] = re.findall(r"`(manifest \d+ orders .*?)`", PAGE)
     order = order_of(context, manifest, 1)
-    page = "http://127.0.0.1:58243/tidemark/pipelines/orders/manifests/2"
+    page = "http://127.0.0.1:24817/tidemark/pipelines/orders/manifests/2"
     begins = log_lines.begins(order, [sink.target for sink in context.sinks], page)
     world.execute("ALTER TABLE sales.orders DROP CONSTRAINT small_orders")
     retried = world.here("retry", "demo")
