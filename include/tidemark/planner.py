@@ -148,7 +148,7 @@ def plan(
 
     Only a pipeline's ``first_plan`` looks at ``start_offset``. A partition that appears later is read from offset 0,
     and what retention took of it is recorded as lost, whatever ``on_data_loss`` says. ``ended`` has the ends of
-    chains that a person has ended: a topic that comes back with its old id goes on there.
+    chains that a person has ended: a topic that comes back with its old id goes on there, or where its log was cut.
     """
     by_place = {chain.at: chain for chain in chains}
     _refuse_changed_topics(pipeline_name, partitions, chains)
@@ -160,7 +160,7 @@ def plan(
     for state in sorted(partitions, key=lambda state: state.at):
         chain = by_place.get(state.at)
         if chain is None:
-            covered = state.start_offset if first_plan else min(ended.get(state.at, 0), state.log_end)
+            covered = state.start_offset if first_plan else _begin_again(state, ended.get(state.at, 0))
             if state.at in ended:
                 notes.append(f"{state.at.name}: the topic is back with its old id, reading goes on at offset "
                              f"{covered}; offsets that were given up stay lost")  # fmt: skip
@@ -211,6 +211,11 @@ def _windows(ranges: Sequence[Range], span_starts: SpanStarts) -> Iterator[list[
             starts[range_.at] = end
         if window:
             yield window
+
+
+def _begin_again(state: PartitionState, ended: int) -> int:
+    """Where a log goes on whose chain a person has ended, or lower where it was cut meanwhile."""
+    return min(ended, state.log_end, ended if state.diverged is None else state.diverged)
 
 
 def _end(state: PartitionState, now: datetime) -> tuple[int, str | None]:

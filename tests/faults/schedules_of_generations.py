@@ -76,6 +76,32 @@ def accepted_as_gone_and_back_again(checked: CheckedWorld) -> None:
     checked.settle()
 
 
+def _accepted_as_gone_and_back_again(checked: CheckedWorld, *, lost: int, more: int) -> None:
+    """Ten records are published in two manifests; when the topic is back, its log has lost some and has others."""
+    world = checked.world
+    for _ in range(2):
+        world.produce(5)
+        checked.run()
+    gone = world.broker.by_name.pop("a")
+    checked.refused(world.plan(), TopicChanged)
+    checked.well(world.accept_topic())
+    world.broker.by_name["a"] = gone
+    world.truncate(lost)
+    world.produce(more)
+    checked.well(world.plan())
+    world.produce(5)
+    checked.settle()
+
+
+def accepted_as_gone_and_back_again_with_a_shorter_log(checked: CheckedWorld) -> None:
+    """It was cut at 5 and ends at 7, below the end of what is published: offset 5 holds another record now."""
+    _accepted_as_gone_and_back_again(checked, lost=5, more=2)
+
+
+def accepted_as_gone_and_back_again_with_a_log_cut_inside_of_a_manifest(checked: CheckedWorld) -> None:
+    _accepted_as_gone_and_back_again(checked, lost=7, more=3)
+
+
 def _cut_and_accepted(checked: CheckedWorld, lost: int) -> None:
     """The log loses so many records, a plan is refused, and a person accepts it."""
     checked.world.truncate(lost)
@@ -462,6 +488,76 @@ def restored_from_before_the_first_plan_and_then_truncated(checked: CheckedWorld
     checked.settle(after_restore=True)
 
 
+def _restored_from_when_the_topic_was_gone(checked: CheckedWorld, *, truncated: bool) -> None:
+    """The copy has an ended chain alone; since then the same topic is back."""
+    world = checked.world
+    world.produce(5)
+    checked.run()
+    gone = world.broker.by_name.pop("a")
+    checked.refused(world.plan(), TopicChanged)
+    checked.well(world.accept_topic())
+    world.snapshot()
+    world.broker.by_name["a"] = gone
+    world.produce(10)
+    if truncated:
+        checked.well(world.plan())
+        _cut_and_accepted(checked, 3)
+        world.produce(5)
+    checked.run()
+    assert restored(world, checked.oracle, killed_at=None)
+    checked.settle(after_restore=True)
+
+
+def restored_from_when_the_topic_was_gone(checked: CheckedWorld) -> None:
+    _restored_from_when_the_topic_was_gone(checked, truncated=False)
+
+
+def restored_from_when_the_topic_was_gone_and_it_is_back_and_was_truncated(checked: CheckedWorld) -> None:
+    """What the ended chain has published is not read again below the cut."""
+    _restored_from_when_the_topic_was_gone(checked, truncated=True)
+
+
+def _planned_and_never_read(checked: CheckedWorld, lost: int, more: int) -> None:
+    """The log is cut, which is accepted. What it then grows by waits when it is cut again: no record is of it."""
+    _cut_and_accepted(checked, lost)
+    checked.world.produce(more)
+    checked.well(checked.world.plan())
+
+
+def restored_and_the_generation_between_two_has_left_no_record(checked: CheckedWorld) -> None:
+    """The second began at 7, inside of what the first has published, and ended at 12."""
+    world = checked.world
+    world.produce(5)
+    checked.run()
+    world.snapshot()
+    world.produce(15)
+    checked.run()
+    _planned_and_never_read(checked, 13, 10)
+    _cut_and_accepted(checked, 5)
+    world.produce(5)
+    checked.run()
+    assert restored(world, checked.oracle, killed_at=45)
+    checked.settle(after_restore=True)
+
+
+def adopted_by_an_empty_database_and_every_second_generation_has_left_no_record(checked: CheckedWorld) -> None:
+    """Five generations. The second was cut away with the third; the fourth began at 9 and ended at 13."""
+    world = checked.world
+    world.snapshot()
+    world.produce(15)
+    checked.run()
+    _planned_and_never_read(checked, 3, 10)
+    _cut_and_accepted(checked, 5)
+    world.produce(5)
+    checked.run()
+    _planned_and_never_read(checked, 13, 7)
+    _cut_and_accepted(checked, 3)
+    world.produce(12)
+    checked.run()
+    assert restored(world, checked.oracle, killed_at=None)
+    checked.settle(after_restore=True)
+
+
 def restored_from_an_older_copy(checked: CheckedWorld) -> None:
     world = checked.world
     checked.planned()
@@ -720,6 +816,8 @@ OF_GENERATIONS = (
     retention_takes_what_was_not_read,
     retention_takes_what_only_lacks_its_mark,
     accepted_as_gone_and_back_again,
+    accepted_as_gone_and_back_again_with_a_shorter_log,
+    accepted_as_gone_and_back_again_with_a_log_cut_inside_of_a_manifest,
     truncated_below_the_chain,
     cut_at_30_and_grown_to_40_before_anybody_looks,
     cut_at_30_and_grown_past_50_before_anybody_looks,
@@ -746,6 +844,10 @@ OF_GENERATIONS = (
     restored_from_before_a_truncation_was_accepted_while_slices_waited,
     restored_from_before_a_topic_was_recreated_and_then_truncated,
     restored_from_before_the_first_plan_and_then_truncated,
+    restored_from_when_the_topic_was_gone,
+    restored_from_when_the_topic_was_gone_and_it_is_back_and_was_truncated,
+    restored_and_the_generation_between_two_has_left_no_record,
+    adopted_by_an_empty_database_and_every_second_generation_has_left_no_record,
     restored_from_an_older_copy,
     restored_and_an_attempt_without_a_record_is_forgotten,
     restored_and_only_the_lake_has_what_retention_took,

@@ -268,6 +268,11 @@ def test_a_topic_that_comes_back_shorter_is_read_from_its_end_on_and_what_it_los
         planned([kafka(0, start=60), kafka(1)], others, ended={at(0): 40})
 
 
+def test_a_topic_that_comes_back_cut_is_read_from_where_its_log_holds_other_records_on() -> None:
+    cut = replace(kafka(0, stable=30), diverged=25)
+    assert planned([cut, kafka(1)], [chain(100, partition=1)], ended={at(0): 40}).anchors == ((at(0), 25),)
+
+
 def spans(new_plan: Plan) -> list[list[tuple[int, int, int]]]:
     return [[(range_.at.partition, range_.start, range_.end) for range_ in part] for part in new_plan.slices]
 

@@ -15,6 +15,13 @@ class Chains(Part):
         """The chains of the pipeline that are not retired."""
         return [_chain(row) for row in self._sql.rows("chains", pipeline_name=pipeline_name)]
 
+    def of_all_generations(self, pipeline_name: str) -> list[Chain]:
+        """Each chain, also retired ones, without why it is blocked."""
+        return [
+            Chain(row["id"], place_from(row), row["generation"], row["anchor"], row["end_offset"])
+            for row in self.lanes(pipeline_name)
+        ]
+
     def of_manifest(self, manifest_id: int) -> list[Chain]:
         """The chain of each range of a manifest, as if it ended where that range does."""
         return [_chain(row) for row in self._sql.rows("chains_of", manifest_id=manifest_id)]
@@ -25,10 +32,9 @@ class Chains(Part):
         rows = self._sql.rows("chains_held_since", pipeline_name=pipeline_name, held_by=HELD_BY_TRANSACTION)
         return {(row["topic"], row["partition"]): row["since"] for row in rows}
 
-    def ended(self, pipeline_name: str) -> dict[TopicPartition, int]:
-        """The end of the newest retired chain of each partition."""
-        rows = self._sql.rows("ended_chains", pipeline_name=pipeline_name)
-        return {place_from(row): row["end_offset"] for row in rows}
+    def ended(self, pipeline_name: str) -> list[Chain]:
+        """The newest retired chain of each partition."""
+        return [_chain(row) for row in self._sql.rows("ended_chains", pipeline_name=pipeline_name)]
 
     def earlier_generations(self, chain_ids: Sequence[int]) -> dict[int, list[tuple[int, int, int]]]:
         """By chain id: (chain id, anchor, end) of each earlier generation of the same log, the newest first."""

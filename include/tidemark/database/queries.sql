@@ -288,11 +288,14 @@ JOIN manifest_range anchor ON anchor.chain_id = c.id AND anchor.kind = 'anchor'
 WHERE r.manifest_id = %(manifest_id)s;
 
 -- name: ended_chains
--- The end of the newest retired chain of each partition, by topic id: the same topic may come back.
-SELECT DISTINCT ON (c.topic, c.topic_id, c.partition) c.topic, c.topic_id, c.partition, latest.end_offset
+-- The newest retired chain of each partition, by topic id: the same topic may come back.
+SELECT DISTINCT ON (c.topic, c.topic_id, c.partition)
+       c.id, c.topic, c.topic_id, c.partition, c.generation, c.blocked, c.blocked_end,
+       latest.end_offset, anchor.end_offset AS anchor
 FROM chain c
 CROSS JOIN LATERAL (
     SELECT r.end_offset FROM manifest_range r WHERE r.chain_id = c.id ORDER BY r.end_offset DESC LIMIT 1) latest
+JOIN manifest_range anchor ON anchor.chain_id = c.id AND anchor.kind = 'anchor'
 WHERE c.pipeline = %(pipeline_name)s AND c.retired_at IS NOT NULL
 ORDER BY c.topic, c.topic_id, c.partition, c.generation DESC;
 

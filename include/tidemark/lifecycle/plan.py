@@ -132,8 +132,9 @@ def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
         context.source.name_topics({chain.at.topic for chain in before_asking})
     asked_at = datetime.now(UTC)
     logs = divergence.CheckedLogs(observe(context, tick, before_asking, first_plan=first_plan))
+    ended = _ended(context, before_asking)
     if not any(chain.blocked for chain in before_asking):  # else the plan is refused in any case
-        logs = divergence.checked_logs(context, before_asking, logs.states)
+        logs = divergence.checked_logs(context, [*before_asking, *ended], logs.states)
     states = logs.states
     seen = {state.at for state in states}
     refuse_own_output(context, seen)
@@ -157,7 +158,7 @@ def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
                 pipeline.name, states, chains, limits(context),
                 pipeline.source.on_data_loss, datetime.now(UTC),
                 first_plan=first_plan and not database.pipelines.is_planned(pipeline.name),
-                ended=database.chains.ended(pipeline.name), span_starts=span_starts,
+                ended={chain.at: chain.end for chain in ended}, span_starts=span_starts,
             )  # fmt: skip
             planned = replace(planned, notes=(*notes, *planned.notes, *logs.notes, *held_back))
             if dry_run:
@@ -178,6 +179,12 @@ def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
         raise refused.cause from None
     failpoint("plan.after_commit")
     return run
+
+
+def _ended(context: Context, chains: Sequence[Chain]) -> list[Chain]:
+    """The chains that a person has ended, of partitions without another one: the topic may be back with its old id."""
+    places = {chain.at for chain in chains}
+    return [chain for chain in context.database.chains.ended(context.pipeline_name) if chain.at not in places]
 
 
 def _planned_run(

@@ -4,13 +4,14 @@ A record names ranges, counts and objects: all that the database must know of a 
 records that no manifest covers are planned again, and ``tidemark retry`` reads them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from tidemark.errors import LakeConflict, Unavailable
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.divergence import first_difference_now
 from tidemark.lifecycle.in_target import is_whole
 from tidemark.lifecycle.ownership import hand_over, not_owned
 from tidemark.lifecycle.preflight import unvouched_of, vanished, went_back
@@ -26,6 +27,8 @@ from tidemark.paths import RecordName
 from tidemark.planner import Chain
 from tidemark.sinks.base import Owner, Sink
 from tidemark.sinks.capabilities import DerivesTotals
+
+Generation = tuple[TopicPartition, int]  # a partition, and the number of its log generation
 
 
 @dataclass(frozen=True)
@@ -129,9 +132,11 @@ def _enter(context: Context, unknown: Sequence[_Entry], known: Mapping[int, Mani
     recorded = [name.manifest_id for sink in context.sinks for name in sink.ledger.records(own=False)]
     database.manifests.keep_ids_above(max(*recorded, *(entry.manifest_id for entry in unknown), 0))
     new = [entry for entry in unknown if entry.manifest_id not in known]
-    holes = _insert_ranges(context, run_id, new, first_slice=len(unknown))
+    before = _all_chains(context)
+    holes = _insert_ranges(context, run_id, new, before, first_slice=len(unknown))
     for entry in unknown:
         _publish(context, entry)
+    holes += _plan_unknown_generations(context, run_id, before.keys(), first_slice=len(unknown) + len(holes))
     lines = [f"{hole.at.name}: offsets [{hole.start}, {hole.end}) are planned again" for hole in holes]
     return lines + give_up_beyond_generations(context)
 
@@ -357,7 +362,7 @@ def _refuse_covered_twice(context: Context, unknown: Sequence[_Entry]) -> None:
         )
 
 
-def _generation_of(range_: Range) -> "Generation":
+def _generation_of(range_: Range) -> Generation:
     return range_.at, range_.generation
 
 
@@ -426,33 +431,46 @@ def _without_evidence(context: Context, sink: Sink) -> list[str]:
     ]
 
 
-Generation = tuple[TopicPartition, int]  # a partition, and the number of its log generation
+def _all_chains(context: Context) -> dict[Generation, Chain]:
+    """The chains that the database knows, also retired ones: a record may be of a generation that has one."""
+    chains = context.database.chains.of_all_generations(context.pipeline_name)
+    return {(chain.at, chain.generation): chain for chain in chains}
 
 
-def _insert_ranges(context: Context, run_id: int, entries: Sequence[_Entry], *, first_slice: int) -> list[Range]:
+def _insert_ranges(
+    context: Context, run_id: int, entries: Sequence[_Entry], chains: Mapping[Generation, Chain], *, first_slice: int
+) -> list[Range]:
     """Put the records' ranges on their chains, and plan manifests for the holes between them; returns the holes."""
     database, pipeline_name = context.database, context.pipeline_name
     by_generation: dict[Generation, list[tuple[Range, int]]] = {}
     for entry in entries:
         for range_ in entry.ranges:
             by_generation.setdefault((range_.at, range_.generation), []).append((range_, entry.manifest_id))
-    chains = {(chain.at, chain.generation): chain for chain in database.chains.of_pipeline(pipeline_name)}
     ids = {generation: chain.id for generation, chain in chains.items()}
-    holes = _unread_before_a_cut(chains, by_generation)
-    unknown = {(hole.at, hole.generation) for hole in holes} - by_generation.keys() - ids.keys()
-    ids |= database.adoption.insert_chains(pipeline_name, sorted({*by_generation, *unknown} - ids.keys()))
-    database.ranges.insert(RangeKind.ANCHOR, [(ids[generation], None, 0, None) for generation in sorted(unknown)])
-    rows = []
+    ids |= database.adoption.insert_chains(
+        pipeline_name, [generation for generation in sorted(by_generation) if generation not in ids]
+    )
+    rows, holes = [], []
     for generation, recorded in by_generation.items():
         rows += [(ids[generation], range_.start, range_.end, manifest_id) for range_, manifest_id in recorded]
         ranges = sorted(range_ for range_, _ in recorded)
         _set_anchor(context, ids[generation], chains.get(generation), ranges)
         holes += _holes(chains.get(generation), ranges)
-    for number, part in enumerate(_one_per_partition(holes)):
-        [manifest_id] = database.manifests.insert(run_id, pipeline_name, 1, first=first_slice + number)
-        rows += [(ids[hole.at, hole.generation], hole.start, hole.end, manifest_id) for hole in part]
+    holes += _unread_before_a_cut(chains, by_generation)
     database.ranges.insert(RangeKind.DATA, rows)
+    _plan(context, run_id, holes, ids, first_slice=first_slice)
     return holes
+
+
+def _plan(
+    context: Context, run_id: int, holes: Sequence[Range], ids: Mapping[Generation, int], *, first_slice: int
+) -> None:
+    """Plan manifests for the holes; ``ids`` are those of the chains."""
+    database, rows = context.database, []
+    for number, part in enumerate(_one_per_partition(holes)):
+        [manifest_id] = database.manifests.insert(run_id, context.pipeline_name, 1, first=first_slice + number)
+        rows += [(ids[_generation_of(hole)], hole.start, hole.end, manifest_id) for hole in part]
+    database.ranges.insert(RangeKind.DATA, rows)
 
 
 def _set_anchor(context: Context, chain_id: int, chain: Chain | None, ranges: Sequence[Range]) -> None:
@@ -494,22 +512,61 @@ def _unread_before_a_cut(
 ) -> list[Range]:
     """What an earlier generation had still to read when its log was cut, where the database learns of the cut now.
 
-    The log is the same one below the cut, which is where the later generation begins. Nothing may be known of the
-    earlier generation but that there was one: then it is read from offset 0 on.
+    The log is the same one below the cut, which is where the later generation begins.
     """
     ends = {generation: chain.end for generation, chain in chains.items()}
     for generation, recorded in by_generation.items():
         ends[generation] = max(ends.get(generation, 0), *(range_.end for range_, _ in recorded))
-    numbers = {(at.topic, at.partition, number) for at, number in ends}
     unread = []
-    for at, number in sorted(by_generation.keys() - chains.keys()):
-        cut = min(range_.anchor for range_, _ in by_generation[at, number])
-        before = max((earlier for earlier in ends if earlier[0] == at and earlier[1] < number), default=None)
-        if before is None and number > 1 and (at.topic, at.partition, number - 1) not in numbers:
-            before = (at, number - 1)
-        if before is not None and ends.get(before, 0) < cut:
-            unread.append(Range(at, ends.get(before, 0), cut, before[1]))
+    for later in sorted(by_generation.keys() - chains.keys()):
+        cut = min(range_.anchor for range_, _ in by_generation[later])
+        before = _before(ends, later)
+        if before is not None and ends[before] < cut and _unknown_between(ends, before, later) is None:
+            unread.append(Range(before[0], ends[before], cut, before[1]))
     return unread
+
+
+def _before(known: Collection[Generation], later: Generation) -> Generation | None:
+    """The last generation of the same log that is known before a later one."""
+    return max((each for each in known if each[0] == later[0] and each[1] < later[1]), default=None)
+
+
+def _unknown_between(known: Collection[Generation], before: Generation | None, later: Generation) -> int | None:
+    """The number of a generation between two of a log that nothing is known of: it has left no record. None when there
+    is no such number; without one ``before`` only the number right below is looked at, as lower ones are of other
+    topics of this name."""
+    at, number = later
+    numbers = {each for place, each in known if (place.topic, place.partition) == (at.topic, at.partition)}
+    lowest = max(number - 1, 1) if before is None else before[1] + 1
+    return max(set(range(lowest, number)) - numbers, default=None)
+
+
+def _plan_unknown_generations(
+    context: Context, run_id: int, known_before: Collection[Generation], *, first_slice: int
+) -> list[Range]:
+    """Plan what generations had to read that have left no record; returns that.
+
+    They end where the next one begins. They began where the log leaves what is published of those before them, or else
+    where that ends; at offset 0 when none is known.
+    """
+    database, pipeline_name = context.database, context.pipeline_name
+    holes: list[Range] = []
+    for later in sorted(_all_chains(context).keys() - known_before):
+        chains = _all_chains(context)
+        before = _before(chains, later)
+        number = _unknown_between(chains, before, later)
+        start, cut = 0, chains[later].anchor
+        if before is not None:
+            differs = None if number is None else first_difference_now(context, chains[before])
+            start = chains[before].end if differs is None else min(chains[before].end, differs)
+        if number is None or start >= cut:
+            continue
+        hole = Range(later[0], start, cut, number)
+        ids = database.adoption.insert_chains(pipeline_name, [_generation_of(hole)])
+        database.ranges.insert(RangeKind.ANCHOR, [(ids[_generation_of(hole)], None, start, None)])
+        _plan(context, run_id, [hole], ids, first_slice=first_slice + len(holes))
+        holes.append(hole)
+    return holes
 
 
 def _one_per_partition(holes: Sequence[Range]) -> list[list[Range]]:
