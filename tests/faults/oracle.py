@@ -55,6 +55,10 @@ WHERE r.kind = 'data' AND m.state <> 'done' AND NOT EXISTS (
       AND a.end_offset <= r.start_offset)
 GROUP BY c.topic_id, c.partition
 """
+ANCHORS = """
+SELECT c.generation, r.end_offset FROM tidemark.chain c JOIN tidemark.manifest_range r ON r.chain_id = c.id
+WHERE r.start_offset IS NULL AND c.topic_id = %s AND c.partition = %s
+"""
 WITHOUT = "SELECT manifest_id FROM tidemark.accepted_damage WHERE sink = %s AND path = ''"
 RUNS = "SELECT run_key, cut_at, reached, manifests, covered_by FROM tidemark.run"
 
@@ -374,16 +378,19 @@ class Oracle:
         return None
 
     def _is_other(self, chain: Chain, log: Log) -> bool:
-        """Whether the log has another record than the last published one of a chain."""
-        generation = (chain.at, chain.generation)
-        place = (chain.at.topic, chain.at.partition)
-        shown = {
-            offset: serial
-            for manifest, serials in self._published_anywhere()
-            if any((covered.at, covered.generation) == generation for covered in self.manifests[manifest].ranges)
-            for (*where, offset), serial in serials.items()
-            if tuple(where) == place
-        }
+        """Whether the log has another record than the last published one of it, over all its generations: of an earlier
+        one what lies below the later ones."""
+        place = (chain.at.topic_id, chain.at.partition)
+        anchors = self.world.sql.execute(ANCHORS, [*place]).fetchall()
+        shown: dict[int, int] = {}
+        for manifest, serials in self._published_anywhere():
+            for covered in self.manifests[manifest].ranges:
+                above = [anchor for generation, anchor in anchors if generation > covered.generation]
+                stop = min([covered.end, *above])
+                if (covered.at.topic_id, covered.at.partition) == place:
+                    where = (covered.at.topic, covered.at.partition)
+                    shown |= {at[2]: serial for at, serial in serials.items()
+                              if at[:2] == where and covered.start <= at[2] < stop}  # fmt: skip
         last = max(shown, default=-1)
         return last >= log.start and (last >= log.end or log.entries[last].serial != shown[last])
 

@@ -427,6 +427,57 @@ def truncated_again_below_what_the_second_generation_published(checked: CheckedW
     _accepted_from(checked, 4)
 
 
+def _cut_inside_of_the_second_manifest(checked: CheckedWorld) -> None:
+    """Offsets 5 and 6 are what is left of it; the second generation begins at 7."""
+    for _ in range(2):
+        checked.world.produce(5)
+        checked.run()
+    _cut_and_accepted(checked, 3)
+
+
+def truncated_again_inside_of_what_a_cut_has_left_of_a_manifest(checked: CheckedWorld) -> None:
+    """No published manifest ends there: that another leader took offset 6 in is all that shows it."""
+    _cut_inside_of_the_second_manifest(checked)
+    checked.world.truncate(1)
+    checked.world.produce(9)
+    _accepted_from(checked, 6)
+
+
+def truncated_again_inside_of_what_a_cut_has_left_below_what_is_published_since(checked: CheckedWorld) -> None:
+    _cut_inside_of_the_second_manifest(checked)
+    checked.world.produce(5)
+    checked.run()
+    checked.world.truncate(6)
+    checked.world.produce(10)
+    _accepted_from(checked, 6)
+
+
+def truncated_again_inside_of_what_a_cut_has_left_while_a_slice_waits(checked: CheckedWorld) -> None:
+    """Published, the slice would hide that offset 6 was never read."""
+    world = checked.world
+    _cut_inside_of_the_second_manifest(checked)
+    world.produce(5)
+    checked.well(world.plan())
+    world.truncate(6)
+    world.produce(10)
+    checked.refused(world.process(3), TopicChanged)
+    _accepted_from(checked, 6)
+
+
+def truncated_where_the_end_of_a_transaction_is_the_last_that_is_left_of_a_manifest(checked: CheckedWorld) -> None:
+    """There is no record at the last offset below the cut, and those behind it are rightly of another leader."""
+    world = checked.world
+    world.begin()
+    world.produce(3)
+    world.end(commit=True)
+    world.produce(1)
+    checked.run()
+    _cut_and_accepted(checked, 1)
+    world.produce(4)
+    checked.run()
+    checked.settle()
+
+
 def restored_from_before_a_truncation_was_accepted(checked: CheckedWorld) -> None:
     """The lake has records of two generations of a partition, whose offsets overlap."""
     world = checked.world
@@ -840,6 +891,10 @@ OF_GENERATIONS = (
     recorded_from_the_old_log_after_a_truncation_was_accepted,
     truncated_again_below_the_start_of_the_second_generation,
     truncated_again_below_what_the_second_generation_published,
+    truncated_again_inside_of_what_a_cut_has_left_of_a_manifest,
+    truncated_again_inside_of_what_a_cut_has_left_below_what_is_published_since,
+    truncated_again_inside_of_what_a_cut_has_left_while_a_slice_waits,
+    truncated_where_the_end_of_a_transaction_is_the_last_that_is_left_of_a_manifest,
     restored_from_before_a_truncation_was_accepted,
     restored_from_before_a_truncation_was_accepted_while_slices_waited,
     restored_from_before_a_topic_was_recreated_and_then_truncated,

@@ -231,6 +231,21 @@ CROSS JOIN LATERAL (
     ORDER BY a.start_offset DESC LIMIT 1) old
 WHERE NOT EXISTS (SELECT FROM newest n WHERE n.chain_id = part.chain_id);
 
+-- name: published_heads
+-- For each chain what is left, below the end of its generation, of a published range that reaches above it, and the leader
+-- epoch of the last record of that range. Without an epoch nothing can be said of what is left.
+SELECT head.chain_id, head.start_offset, head.generation_end, (count ->> 'last_epoch')::int AS leader_epoch
+FROM (
+    SELECT part.chain_id, part.generation_end, g.start_offset, g.manifest_id, (
+        SELECT max(p.attempt) FROM publication p WHERE p.manifest_id = g.manifest_id) AS attempt
+    FROM unnest(%(chains)s::bigint[], %(ends)s::bigint[]) AS part (chain_id, generation_end)
+    JOIN manifest_range g ON g.chain_id = part.chain_id
+        AND g.start_offset < part.generation_end AND g.end_offset > part.generation_end) head
+JOIN chain c ON c.id = head.chain_id
+JOIN attempt a ON a.manifest_id = head.manifest_id AND a.attempt = head.attempt
+CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'partitions') AS count
+WHERE count ->> 'topic' = c.topic AND (count ->> 'partition')::int = c.partition AND count ->> 'last_epoch' IS NOT NULL;
+
 -- name: staged_below
 -- The last records that attempts have read below the ranges of a manifest, over all generations of these logs, and that may
 -- still be published: of attempts that stored a receipt, also failed and dead ones, since what they put may be found.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tidemark.database.chains import place_from
 from tidemark.database.statements import Part, Row
-from tidemark.model.manifest import PublishedRange, RangeKind, StagedRecord
+from tidemark.model.manifest import PublishedHead, PublishedRange, RangeKind, StagedRecord
 from tidemark.model.offsets import Range, range_from
 from tidemark.model.partitions import LastRecord
 
@@ -40,6 +40,15 @@ class Ranges(Part):
                 if behind < end:
                     empty.setdefault(chain_id, []).append((behind, end))
         return newest, empty
+
+    def published_heads(self, parts: Sequence[tuple[int, int]]) -> dict[int, PublishedHead]:
+        """By chain id: what is left of a published range that reaches above the end of its log generation, given as
+        (chain id, end); none where no leader epochs are known."""
+        rows = self._sql.rows("published_heads", chains=[part[0] for part in parts], ends=[part[1] for part in parts])
+        return {
+            row["chain_id"]: PublishedHead(row["start_offset"], row["generation_end"], row["leader_epoch"])
+            for row in rows
+        }
 
     def staged_below(self, manifest_id: int, attempt: int, sinks: Sequence[str]) -> list[StagedRecord]:
         """The last records that other attempts have read below a manifest's ranges and may still publish.

@@ -3,7 +3,8 @@
 A log that was cut and has grown again looks well by its ends alone. So the last published record of each chain is read
 again, and where no record was behind it, as where transactions were aborted, there must still be none: before a plan is
 stored, and before a person's decision on a cut log. The records are compared before an attempt publishes, too, which
-looks at what other attempts have staged.
+looks at what other attempts have staged. Where an accepted cut went through a published range, no last record is known
+of what it has left: that is compared by leader epochs alone.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,7 +15,7 @@ from tidemark.errors import TopicChanged, Unavailable
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.generations import generations_of
 from tidemark.model.digest import record_digest
-from tidemark.model.manifest import Manifest, PublishedRange, StagedRecord
+from tidemark.model.manifest import Manifest, PublishedHead, PublishedRange, StagedRecord
 from tidemark.model.offsets import TopicPartition
 from tidemark.model.partitions import LastRecord, Record
 from tidemark.model.receipt import Receipt
@@ -80,6 +81,8 @@ def checked_logs(context: Context, chains: Sequence[Chain], states: Sequence[Par
             filled = search.first_filled(logs[at], empty.get(at, []), answers)
         if filled is not None:
             first[at] = filled
+    for at, offset in _first_in_heads(search, published.heads(known, first.keys()), logs).items():
+        first[at] = min(offset, first.get(at, offset))
     notes = [
         f"{at.name}: the last published record (offset {offset}) was not read in time; the next plan compares it"
         for at, offset in inside
@@ -92,6 +95,17 @@ def checked_logs(context: Context, chains: Sequence[Chain], states: Sequence[Par
     ]
     checked = [replace(state, diverged=first[state.at]) if state.at in first else state for state in states]
     return CheckedLogs(checked, tuple(notes))
+
+
+def _first_in_heads(
+    search: "Search",
+    heads: Mapping[TopicPartition, Sequence[PublishedHead]],
+    logs: Mapping[TopicPartition, PartitionState],
+) -> dict[TopicPartition, int]:
+    """Where a log leaves what cuts have left of published ranges, of the partitions where it does."""
+    found = {at: [search.first_in_head(head, logs[at]) for head in of_log] for at, of_log in heads.items()}
+    offsets = {at: [offset for offset in of_log if offset is not None] for at, of_log in found.items()}
+    return {at: min(of_log) for at, of_log in offsets.items() if of_log}
 
 
 def first_difference_now(context: Context, chain: Chain) -> int | None:
@@ -191,6 +205,20 @@ class Published:
         """(chain id, end) of each generation of a log, the newest first."""
         return [(generation.chain_id, generation.end) for generation in self._logs[at]]
 
+    def heads(
+        self, known: Mapping[TopicPartition, PublishedRange], different: Collection[TopicPartition]
+    ) -> dict[TopicPartition, list[PublishedHead]]:
+        """What cuts have left of published ranges, and no later record vouches for: ``known`` are the newest published
+        ranges, in whose logs nothing below them has changed, but in the ``different`` ones."""
+        ends = {part[0]: (at, part) for at in self._logs for part in self._ends(at)[1:]}
+        heads: dict[TopicPartition, list[PublishedHead]] = {}
+        if ends:
+            for chain_id, head in self._database.ranges.published_heads([part for _, part in ends.values()]).items():
+                at = ends[chain_id][0]
+                if at in different or at not in known or known[at].end < head.end:
+                    heads.setdefault(at, []).append(head)
+        return heads
+
     def below(self, chain: Chain) -> Callable[[int], PublishedRange | None]:
         """Gives the newest published range with a record that ends at or below an offset."""
         generations = self._ends(chain.at)
@@ -252,6 +280,25 @@ class Search:
                 return start
         return None
 
+    def first_in_head(self, head: PublishedHead, log: PartitionState) -> int | None:
+        """The first offset of what a cut has left of a range from which a later leader took the records in; None when
+        there is none. What is not read in time is compared the next time."""
+        low, high = max(head.start, log.log_start), min(head.end, log.log_end)
+        cut = log.log_end if low <= log.log_end < head.end else None
+        middle = high - 1  # most often it holds a record, and nothing has changed
+        while low < high:
+            answers = self._source.records_from([(log.at, middle)])
+            if (log.at, middle) not in answers:
+                return cut
+            record = answers[log.at, middle]
+            if record is not None and record.offset < head.end and not _is_newer(record, head.leader_epoch):
+                low = record.offset + 1
+            else:
+                high = middle
+                cut = middle if record is not None and record.offset < head.end else cut
+            middle = (low + high) // 2
+        return cut
+
     def _read_and_is_other(self, part: PublishedRange, log: PartitionState) -> bool:
         if not _holds(log, part.last.offset):
             return part.last.offset >= log.log_end
@@ -304,7 +351,8 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shr
     own = [(at, last) for at, last in read.items() if last is not None]
     # In this order: what is published between the two questions is in both answers.
     staged = database.ranges.staged_below(manifest.id, receipt.attempt, receipt.sinks)
-    known, empty = Published(database, database.chains.of_manifest(manifest.id)).newest_and_empty()
+    all_published = Published(database, database.chains.of_manifest(manifest.id))
+    known, empty = all_published.newest_and_empty()
     published = [(at, part.last) for at, part in known.items()]
     for each in staged:
         if each.last.offset + 1 < each.end:
@@ -312,14 +360,21 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shr
     readings = [(at, last, "the one that was read before", _find_out(context)) for at, last in own + published]
     readings += [(each.at, each.last, *_other_record_read(manifest, each)) for each in staged]
     answers = context.source.records_from(list(dict.fromkeys((at, last.offset) for at, last, *_ in readings)))
-    differs = [
-        (at, f"offset {last.offset} holds another record than {which}", next_step)
-        for at, last, which, next_step in readings
-        if _holds_other(at, last, answers, may_vanish=may_vanish)
-    ] or [
-        (at, f"from offset {offset} on it held no record when that was read, and holds one now", _find_out(context))
-        for at, offset in _filled(context, empty).items()
-    ]
+    differs = (
+        [
+            (at, f"offset {last.offset} holds another record than {which}", next_step)
+            for at, last, which, next_step in readings
+            if _holds_other(at, last, answers, may_vanish=may_vanish)
+        ]
+        or [
+            (at, f"from offset {offset} on it held no record when that was read, and holds one now", _find_out(context))
+            for at, offset in _filled(context, empty).items()
+        ]
+        or [
+            (at, f"from offset {offset} on it holds other records than those that are published", _find_out(context))
+            for at, offset in _cut_heads(context, all_published.heads(known, ())).items()
+        ]
+    )
     for at, what, next_step in differs:
         raise TopicChanged(
             f"the log was truncated: {what}",
@@ -340,6 +395,13 @@ def _filled(context: Context, empty: Mapping[TopicPartition, Sequence[tuple[int,
     search = Search(source, may_vanish=_may_vanish(context))
     filled = {at: search.first_filled(log, empty[at], answers) for at, log in logs.items()}
     return {at: offset for at, offset in filled.items() if offset is not None}
+
+
+def _cut_heads(
+    context: Context, heads: Mapping[TopicPartition, Sequence[PublishedHead]]
+) -> Mapping[TopicPartition, int]:
+    search = Search(context.source, may_vanish=_may_vanish(context))
+    return _first_in_heads(search, heads, _logs_now(context.source, heads)) if heads else {}
 
 
 def _find_out(context: Context) -> str:

@@ -174,6 +174,18 @@ class PublishedRange:
 
 
 @dataclass(frozen=True)
+class PublishedHead:
+    """What a cut of the log has left of a published range, offsets ``[start, end)``.
+
+    Its last record is not known, only that no leader later than ``leader_epoch`` took it in.
+    """
+
+    start: int
+    end: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True)
 class StagedRecord:
     """The last record that an attempt has read of a partition, and that may still be published.
 
