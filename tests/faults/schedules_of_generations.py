@@ -123,6 +123,36 @@ def truncated_below_the_chain(checked: CheckedWorld) -> None:
     checked.settle()
 
 
+def _taken_for_cut_at_7(checked: CheckedWorld) -> None:
+    """A plan gets an old answer of the broker and is refused; a person accepts a truncation that never was."""
+    log = checked.world.log("a", 0)
+    whole = log.entries
+    log.entries = whole[:7]
+    checked.refused(checked.world.plan(), TopicChanged)
+    log.entries = whole
+    checked.well(checked.world.accept_truncation())
+    checked.world.produce(5)
+    checked.run()
+    checked.settle()
+
+
+def taken_for_cut_where_all_is_published(checked: CheckedWorld) -> None:
+    for _ in range(2):
+        checked.world.produce(5)
+        checked.run()
+    _taken_for_cut_at_7(checked)
+    assert {covered.generation for each in checked.oracle.manifests.values() for covered in each.ranges} == {1}
+
+
+def taken_for_cut_below_a_published_slice_while_others_wait(checked: CheckedWorld) -> None:
+    """The third slice is published; what it vouches for is neither lost nor read twice."""
+    checked.world.produce(20)
+    checked.well(checked.world.plan())
+    checked.well(checked.world.process(1))
+    checked.well(checked.world.process(3))
+    _taken_for_cut_at_7(checked)
+
+
 def _published_and_cut_at_30(checked: CheckedWorld) -> None:
     """Fifty records are published in ten manifests."""
     world = checked.world
@@ -870,6 +900,8 @@ OF_GENERATIONS = (
     accepted_as_gone_and_back_again_with_a_shorter_log,
     accepted_as_gone_and_back_again_with_a_log_cut_inside_of_a_manifest,
     truncated_below_the_chain,
+    taken_for_cut_where_all_is_published,
+    taken_for_cut_below_a_published_slice_while_others_wait,
     cut_at_30_and_grown_to_40_before_anybody_looks,
     cut_at_30_and_grown_past_50_before_anybody_looks,
     cut_twice_and_grown_again_before_anybody_looks,

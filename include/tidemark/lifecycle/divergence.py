@@ -128,6 +128,20 @@ def first_difference_now(context: Context, chain: Chain) -> int | None:
     return state.diverged
 
 
+def vouched_now(context: Context, chain: Chain, end: int) -> int:
+    """The end of the newest published range up to an offset, when the log holds its last record: then it was not cut
+    below that. 0 when there is none, or it holds another record."""
+    part = Published(context.database, [chain]).below(chain)(end)
+    places, _ = context.source.partitions([chain.at.topic])
+    if part is None or chain.at not in places:
+        return 0
+    if not _holds(_logs_now(context.source, [chain.at])[chain.at], part.last.offset):
+        return 0
+    place = (chain.at, part.last.offset)
+    record = context.source.records_from([place]).get(place)
+    return 0 if record is None or differs(part.last, record, may_vanish=False) else part.end
+
+
 def _logs_now(source: Source, places: Collection[TopicPartition]) -> dict[TopicPartition, PartitionState]:
     return {
         at: PartitionState(at, log.log_start, log.last_stable, log.log_end, start_offset=log.log_start)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from tidemark.errors import IllegalTransition, NotFound, PlanRefused
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.divergence import first_difference_now
+from tidemark.lifecycle.divergence import first_difference_now, vouched_now
 from tidemark.lifecycle.plan import limits
 from tidemark.lifecycle.preflight import check_for_plan, not_known
 from tidemark.lifecycle.reconcile import judgement
@@ -195,10 +195,12 @@ def accept_truncation(
     """Accept that a log was truncated: its chain ends, the next log generation starts at ``start``.
 
     By default that is where the log ended when the truncation was noticed, or the first offset that holds another
-    record than is published by now, whichever is lower. With a higher ``start`` the offsets between are lost. With a
-    lower ``start`` the offsets between are read again, also those already published, because old and new records
-    cannot be told apart. What is planned below ``start`` and not yet published stays planned, and is read from the log
-    as it is now: so no attempt may be at work on it, and what attempts have left behind is never published.
+    record than is published by now, whichever is lower; but never below a published record that the log still holds:
+    then a wrong answer was taken for a cut, or the log is back, and its chain may even go on. With a higher ``start``
+    the offsets between are lost. With a lower ``start`` the offsets between are read again, also those already
+    published, because old and new records cannot be told apart. What is planned below ``start`` and not yet published
+    stays planned, and is read from the log as it is now: so no attempt may be at work on it, and what attempts have
+    left behind is never published.
     """
     if start is not None:
         _refuse_past_the_end(context, topic, partition, start)
@@ -213,6 +215,11 @@ def accept_truncation(
         [chain] = chains
         _forget_what_was_read(context, chain, dry_run=dry_run)
         end = _generation_end(context, chain)
+        if start is None and end == chain.end:
+            if not dry_run:
+                context.database.chains.unblock([chain.id])
+            line = f"{chain.at.name}: the log holds what is published up to {end}, its chain goes on there"
+            return _noted(context, "accept-truncation", Decision((line,), (), dry_run))
         begin = end if start is None else start
         again = _read_again(context, chain.at, begin, end)
         skipped = max(0, begin - end)
@@ -238,10 +245,12 @@ def _forget_what_was_read(context: Context, chain: Chain, *, dry_run: bool) -> N
 
 
 def _generation_end(context: Context, chain: Chain) -> int:
-    """Where the generation of a refused chain ended: where that was noticed, or lower by what is published since."""
+    """Where the generation of a refused chain ended: where that was noticed, or lower by what is published since, or
+    above what is published and still in the log. At the chain's end when it has not ended."""
     noticed = chain.blocked_end or 0
     differs = first_difference_now(context, chain)
-    return noticed if differs is None else min(noticed, differs)
+    end = chain.end if differs is None else min(differs, chain.end)
+    return min(end, max(noticed, vouched_now(context, chain, end)))
 
 
 def _read_again(context: Context, at: TopicPartition, begin: int, end: int) -> Iterator[str]:
