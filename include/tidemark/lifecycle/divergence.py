@@ -103,9 +103,11 @@ def _first_in_heads(
     logs: Mapping[TopicPartition, PartitionState],
 ) -> dict[TopicPartition, int]:
     """Where a log leaves what cuts have left of published ranges, of the partitions where it does."""
-    found = {at: [search.first_in_head(head, logs[at]) for head in of_log] for at, of_log in heads.items()}
-    offsets = {at: [offset for offset in of_log if offset is not None] for at, of_log in found.items()}
-    return {at: min(of_log) for at, of_log in offsets.items() if of_log}
+    first = {}
+    for at, of_log in heads.items():
+        offsets = [search.first_in_head(head, logs[at]) for head in of_log]
+        first[at] = min((offset for offset in offsets if offset is not None), default=None)
+    return {at: offset for at, offset in first.items() if offset is not None}
 
 
 def first_difference_now(context: Context, chain: Chain) -> int | None:
