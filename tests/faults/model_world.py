@@ -289,6 +289,9 @@ class ModelWorld:
 
         return self._decide("accept truncation", verb)
 
+    def extend_back(self) -> Actor:
+        return self._decide("extend back", lambda context: decisions.extend_back(context, None, WHY, dry_run=False))
+
     def _decide(self, name: str, verb: Callable[[Context], object]) -> Actor:
         self.surgery = True
         return self._act(name, verb, plans=True)

@@ -1,5 +1,7 @@
 """Schedules with retention, truncation, recreated topics and restored databases."""
 
+from dataclasses import replace
+
 from tests.faults.actors import Actor
 from tests.faults.checked_world import CheckedWorld, Schedule
 from tests.faults.oracle import Violated
@@ -120,6 +122,23 @@ def truncated_below_the_chain(checked: CheckedWorld) -> None:
     checked.refused(world.plan(), TopicChanged)
     checked.well(world.accept_truncation())
     checked.run()
+    checked.settle()
+
+
+def extended_back_after_a_cut(checked: CheckedWorld) -> None:
+    """The first generation began at offset 10. Nobody has read what lies before it, whatever was cut above."""
+    world = checked.world
+    world.settings = replace(world.settings, starting_offsets="latest")
+    world.produce(10)
+    checked.run()
+    world.produce(5)
+    checked.run()
+    _cut_and_accepted(checked, 2)
+    world.produce(5)
+    checked.run()
+    checked.oracle.forget()  # the anchor moves
+    checked.well(world.extend_back())
+    world.settings = replace(world.settings, starting_offsets="earliest")
     checked.settle()
 
 
@@ -900,6 +919,7 @@ OF_GENERATIONS = (
     accepted_as_gone_and_back_again_with_a_shorter_log,
     accepted_as_gone_and_back_again_with_a_log_cut_inside_of_a_manifest,
     truncated_below_the_chain,
+    extended_back_after_a_cut,
     taken_for_cut_where_all_is_published,
     taken_for_cut_below_a_published_slice_while_others_wait,
     cut_at_30_and_grown_to_40_before_anybody_looks,

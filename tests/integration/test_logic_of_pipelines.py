@@ -334,7 +334,8 @@ def test_dedupe_within_looks_back_over_a_log_that_was_cut(make_world: MakeWorld)
     world.ok("run", "demo")
     for end, more in ((3, [(4, 1), (5, 4)]), (2, [(6, 2), (30, 1)])):
         world.truncated_at(end)
-        world.ok("accept", "truncation", "demo", "--topic", world.topic, "--partition", "0", "--why", "a restored disk")
+        where = ("--topic", world.topic, "--partition", "0", "--from", str(end))
+        world.ok("accept", "truncation", "demo", *where, "--why", "a restored disk")
         send_at(world, *more)
         world.ok("run", "demo")
     counted = [(each["counts"]["read"], each["counts"]["deduplicated"]) for each in world.manifests()]

@@ -3,7 +3,7 @@
 Every decision has a dry run, and is made in one transaction. Its history says who decided and why.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from tidemark.errors import IllegalTransition, NotFound, PlanRefused
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.divergence import first_difference_now, vouched_now
+from tidemark.lifecycle.generations import Generation, generations_of
 from tidemark.lifecycle.plan import limits
 from tidemark.lifecycle.preflight import check_for_plan, not_known
 from tidemark.lifecycle.reconcile import judgement
@@ -214,8 +215,8 @@ def accept_truncation(
             )
         [chain] = chains
         _forget_what_was_read(context, chain, dry_run=dry_run)
-        end = _generation_end(context, chain)
-        if start is None and end == chain.end:
+        end = _generation_end(context, chain, is_named=start is not None)
+        if start is None and (chain.blocked_end or 0) < end == chain.end:
             if not dry_run:
                 context.database.chains.unblock([chain.id])
             line = f"{chain.at.name}: the log holds what is published up to {end}, its chain goes on there"
@@ -244,13 +245,15 @@ def _forget_what_was_read(context: Context, chain: Chain, *, dry_run: bool) -> N
                 context.database.attempts.take_back(manifest_id, stored.receipt.attempt, sink)
 
 
-def _generation_end(context: Context, chain: Chain) -> int:
-    """Where the generation of a refused chain ended: where that was noticed, or lower by what is published since, or
-    above what is published and still in the log. At the chain's end when it has not ended."""
+def _generation_end(context: Context, chain: Chain, *, is_named: bool) -> int:
+    """Where the generation of a refused chain ended: where that was noticed, or lower by what is published since.
+
+    Unless the person has named an offset, never below a published record that the log still holds.
+    """
     noticed = chain.blocked_end or 0
     differs = first_difference_now(context, chain)
     end = chain.end if differs is None else min(differs, chain.end)
-    return min(end, max(noticed, vouched_now(context, chain, end)))
+    return min(end, noticed if is_named else max(noticed, vouched_now(context, chain, end)))
 
 
 def _read_again(context: Context, at: TopicPartition, begin: int, end: int) -> Iterator[str]:
@@ -365,7 +368,8 @@ def _refuse_at_work(planned: list[_Planned]) -> None:
 
 
 def extend_back(context: Context, start: datetime | None, why: str, *, dry_run: bool) -> Decision:
-    """Plan the records before each chain's anchor in slices, from a time on (None: all that the source still has).
+    """Plan the records before the first generation of each log in slices, from a time on (None: all that the source
+    still has).
 
     At most ``max_slices`` of them, the newest: the anchors move back as far, and the next call goes on from there.
     Raises ``PlanRefused`` when there are none.
@@ -379,8 +383,13 @@ def extend_back(context: Context, start: datetime | None, why: str, *, dry_run: 
         offsets = context.source.offsets_at(places, start)
         begin = {place: _first(log, offsets.get(place)) for place, log in bounds.items()}
     with _deciding_if_complete(context, why, dry_run=dry_run):
-        chains = {chain.at: chain for chain in database.chains.of_pipeline(pipeline_name)}
-        older = [Range(at, begin[at], chain.anchor) for at, chain in sorted(chains.items()) if _older(begin, chain)]
+        logs = generations_of(database, database.chains.of_pipeline(pipeline_name))
+        first = {at: min(generations, key=lambda each: each.start) for at, generations in logs.items()}
+        older = [
+            Range(at, begin[at], generation.start)
+            for at, generation in sorted(first.items())
+            if begin.get(at, generation.start) < generation.start
+        ]
         if not older:
             raise PlanRefused(
                 f"{context.source.title} has no records from before the chains' anchors any more",
@@ -390,7 +399,7 @@ def extend_back(context: Context, start: datetime | None, why: str, *, dry_run: 
         every = sliced(older, limit)
         slices = every[-limit.max_slices :]
         reached = [Range(range_.at, _begin(range_.at, slices), range_.end) for range_ in older]
-        manifest_ids = [] if dry_run else _store_older(context, chains, reached, slices)
+        manifest_ids = [] if dry_run else _store_older(context, first, reached, slices)
         parts = count_of(len(slices), "slice")
         lines = [f"{range_.at.name}: offsets [{range_.start}, {range_.end}) in {parts}" for range_ in reached]
         if any(entry.look_back is not None for entry in context.pipeline.transform):
@@ -412,17 +421,12 @@ def _first(log: Bounds, answer: tuple[int, datetime] | None) -> int:
     return log.last_stable if answer is None else max(answer[0], log.log_start)
 
 
-def _older(begin: dict[TopicPartition, int], chain: Chain) -> bool:
-    """Whether there are offsets before the anchor; those before a later generation were read by an earlier one."""
-    return chain.generation == 1 and begin.get(chain.at, chain.anchor) < chain.anchor
-
-
 def _store_older(
-    context: Context, chains: dict[TopicPartition, Chain], older: list[Range], slices: list[list[Range]]
+    context: Context, first: Mapping[TopicPartition, Generation], older: list[Range], slices: list[list[Range]]
 ) -> list[int]:
     database, pipeline_name = context.database, context.pipeline_name
     for range_ in older:
-        database.chains.extend_back(chains[range_.at].id, range_.start)
+        database.chains.extend_back(first[range_.at].chain_id, range_.start)
     run_id = database.runs.insert(
         pipeline_name, f"extend-back__{datetime.now(UTC).isoformat()}", RunKind.MANUAL,
         cut_at=None, reached=True, covered_by=[], notes=[],
@@ -430,6 +434,6 @@ def _store_older(
     manifest_ids = database.manifests.insert(run_id, pipeline_name, len(slices))
     rows: list[tuple[int, int | None, int, int | None]] = []
     for manifest_id, ranges in zip(manifest_ids, slices, strict=True):
-        rows += [(chains[range_.at].id, range_.start, range_.end, manifest_id) for range_ in ranges]
+        rows += [(first[range_.at].chain_id, range_.start, range_.end, manifest_id) for range_ in ranges]
     database.ranges.insert(RangeKind.DATA, rows)
     return manifest_ids
