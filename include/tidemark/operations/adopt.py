@@ -551,8 +551,8 @@ def _plan_unknown_generations(
     """
     database, pipeline_name = context.database, context.pipeline_name
     holes: list[Range] = []
-    for later in sorted(_all_chains(context).keys() - known_before):
-        chains = _all_chains(context)
+    chains = _all_chains(context)
+    for later in sorted(chains.keys() - known_before):
         before = _before(chains, later)
         number = _unknown_between(chains, before, later)
         start, cut = 0, chains[later].anchor
@@ -565,6 +565,7 @@ def _plan_unknown_generations(
         ids = database.adoption.insert_chains(pipeline_name, [_generation_of(hole)])
         database.ranges.insert(RangeKind.ANCHOR, [(ids[_generation_of(hole)], None, start, None)])
         _plan(context, run_id, [hole], ids, first_slice=first_slice + len(holes))
+        chains[_generation_of(hole)] = Chain(ids[_generation_of(hole)], hole.at, number, start, cut)
         holes.append(hole)
     return holes
 
