@@ -12,8 +12,8 @@ from random import Random
 
 import pytest
 
-from tests.worlds.changed_table import COLUMNS, DECODE, ChangedTable, comparable
-from tests.worlds.current_rows import CurrentRows
+from tests.worlds.changed_table import COLUMNS, comparable
+from tests.worlds.current_rows import CurrentRows, rows_of_a_changed_table
 from tests.worlds.table_world import TableWorld
 from tidemark.failpoints import FAILPOINTS
 
@@ -34,10 +34,8 @@ def test_no_row_differs_after_kills_replays_and_the_work_of_other_programs(
     make_table_world: Callable[..., TableWorld], tmp_path: Path, seed: int
 ) -> None:
     random = Random(seed)
-    sinks = CurrentRows.entries(tmp_path / "tables")
-    world = make_table_world(partitions=3, settings={"decode": DECODE, "sinks": sinks, "event_time": {}})
-    rows = CurrentRows(world)
-    table = ChangedTable(world.targets["warehouse"], world.broker, world.topic, world.partitions, random)
+    rows, table = rows_of_a_changed_table(make_table_world, tmp_path / "tables", random)
+    world = rows.world
     kills = 0
     for number in range(5):
         table.change(20)
@@ -62,10 +60,8 @@ def test_replays_with_other_code_leave_the_rows_that_it_does_not_make_and_the_ta
     make_table_world: Callable[..., TableWorld], tmp_path: Path, seed: int
 ) -> None:
     random = Random(seed)
-    sinks = CurrentRows.entries(tmp_path / "tables")
-    world = make_table_world(partitions=3, settings={"decode": DECODE, "sinks": sinks, "event_time": {}})
-    rows = CurrentRows(world)
-    table = ChangedTable(world.targets["warehouse"], world.broker, world.topic, world.partitions, random, keys=20)
+    rows, table = rows_of_a_changed_table(make_table_world, tmp_path / "tables", random, keys=20)
+    world = rows.world
     for number in range(3):
         table.change(25)
         table.send()

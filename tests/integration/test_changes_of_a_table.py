@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.protobuf_schemas import descriptor_set, message_class, proto
-from tests.worlds.changed_table import COLUMNS, DECODE, ChangedTable, comparable
-from tests.worlds.current_rows import CurrentRows
+from tests.worlds.changed_table import COLUMNS, DECODE, comparable
+from tests.worlds.current_rows import CurrentRows, rows_of_a_changed_table
 from tests.worlds.table_world import TableWorld
 from tests.worlds.topic_world import TopicWorld
 
@@ -24,10 +24,8 @@ def test_a_table_is_what_its_change_stream_says_in_whatever_order_it_is_processe
     make_table_world: Callable[..., TableWorld], tmp_path: Path, seed: int
 ) -> None:
     random = Random(seed)
-    sinks = CurrentRows.entries(tmp_path / "tables")
-    world = make_table_world(partitions=3, settings={"decode": DECODE, "sinks": sinks, "event_time": {}})
-    rows = CurrentRows(world)
-    table = ChangedTable(world.targets["warehouse"], world.broker, world.topic, world.partitions, random)
+    rows, table = rows_of_a_changed_table(make_table_world, tmp_path / "tables", random)
+    world = rows.world
     for number in range(4):
         table.change(30)
         assert table.send() >= 10

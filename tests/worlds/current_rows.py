@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from deltalake import DeltaTable
 
+from tests.worlds.changed_table import DECODE, ChangedTable
 from tests.worlds.iceberg_world import catalog_at
 from tests.worlds.table_world import TableWorld
 from tidemark.sinks.lake_tables.output import LakeTableOutput
@@ -160,3 +161,13 @@ class CurrentRows:
         if any(manifest["state"] != "done" for manifest in self.world.manifests()):
             self.world.ok("retry", "demo")
         assert self.world.ok("audit", "demo", "--deep") == ""
+
+
+def rows_of_a_changed_table(
+    make_table_world: Callable[..., TableWorld], folder: Path, random: Random, *, keys: int = 12
+) -> tuple[CurrentRows, ChangedTable]:
+    """A pipeline with one table of each kind in three partitions, and the table whose changes it reads."""
+    settings = {"decode": DECODE, "sinks": CurrentRows.entries(folder), "event_time": {}}
+    world = make_table_world(partitions=3, settings=settings)
+    dsn = world.targets["warehouse"]
+    return CurrentRows(world), ChangedTable(dsn, world.broker, world.topic, world.partitions, random, keys=keys)
