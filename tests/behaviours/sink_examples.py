@@ -1,6 +1,7 @@
 """One sink of every kind, ready to stage and put: what the behaviour suite over sinks needs of each."""
 
 import json
+import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -40,7 +41,6 @@ from tidemark.processing.processor import BatchProcessor
 from tidemark.record_schema import HEADERS
 from tidemark.sinks.base import Sink
 from tidemark.sinks.delta.settings import Settings as DeltaSettings
-from tidemark.sinks.dynamodb.settings import Settings as DynamoSettings
 from tidemark.sinks.files.settings import Settings as FilesSettings
 from tidemark.sinks.iceberg.settings import Settings as IcebergSettings
 from tidemark.sinks.postgres.settings import Settings as PostgresSettings
@@ -231,50 +231,39 @@ class TotalsExample(PostgresExample):
         self._query("DELETE FROM public.orders WHERE n = 11 RETURNING n")
 
 
-class DynamoExample(Example):
-    """Totals with a key per offset (``n``), in the emulator that ``warehouse`` is the connection to."""
+class DynamoExample(TotalsExample):
+    """The same totals, which readers find in DynamoDB."""
 
     def settings(self) -> SinkSettings:
-        self.table = f"orders{uuid4().hex[:12]}"
-        values = {"records": "count", "also": "min(also)", "greatest": "max(also)", "n_sum": "sum(n)"}
-        aggregate = {"group_by": ["n"], "window": "1h", "values": values}
-        return DynamoSettings.model_validate(
-            {"connection": CONNECTION, "table": self.table, "auto_create": True, "aggregate": aggregate},
-            context=LoadContext(self.folder, self.folder),
-        )
+        self.items_table = f"orders{uuid4().hex[:12]}"
+        served = {"connection": "dynamodb", "table": self.items_table, "auto_create": True}
+        return TotalsSettings.model_validate({**super().settings().model_dump(), "dynamodb": served})
 
     def seen(self) -> dict[int, tuple[int, str | None]]:
-        """Of the manifests whose marker says that they are whole."""
-        contributions = self._items(f"{self.table}_contributions")
-        whole = {
-            int(item["_manifest_id"]["N"])
-            for item in contributions
-            if item["_key"]["S"] == "marker" and item["putting"] == item.get("attempt")
+        manifests = {
+            row["n"]: row["_manifest_id"] for row in self._query("SELECT n, _manifest_id FROM orders_contributions")
         }
-        manifests = {item["_key"]["S"]: int(item["_manifest_id"]["N"]) for item in contributions if "_attempt" in item}
         seen = {}
-        for total in self._items(self.table):
+        for total in self._items():
             assert (total["_rows"]["N"], total["records"]["N"], total["n_sum"]) == ("1", "1", total["n"])
             assert total["also"] == total["greatest"]
-            if manifests[total["_key"]["S"]] in whole:
-                seen[int(total["n"]["N"])] = (manifests[total["_key"]["S"]], total["also"]["S"])
+            seen[int(total["n"]["N"])] = (manifests[int(total["n"]["N"])], total["also"]["S"])
         return seen
 
-    def dead(self) -> set[int]:
-        paths = (self.folder / "staging" / f"{self.pipeline}.{self.config.name}" / "_dead_letters").rglob("*.parquet")
-        return {row["_offset"] for path in paths for row in pq.read_table(path, partitioning=None).to_pylist()}
-
     def lose_a_row(self) -> None:
-        [key] = [item["_key"] for item in self._items(self.table) if item["n"]["N"] == "11"]
-        self._client.delete_item(TableName=self.table, Key={"_key": key})
+        [key] = [item["_key"] for item in self._items() if item["n"]["N"] == "11"]
+        self._client.delete_item(TableName=self.items_table, Key={"_key": key})
 
-    def _items(self, table: str) -> list[dict[str, Any]]:
-        pages = self._client.get_paginator("scan").paginate(TableName=table)
-        return [item for page in pages for item in page["Items"]]
+    def _items(self) -> list[dict[str, Any]]:
+        try:
+            pages = list(self._client.get_paginator("scan").paginate(TableName=self.items_table))
+        except self._client.exceptions.ResourceNotFoundException:
+            return []
+        return [item for page in pages for item in page["Items"] if item.get("_rows", {"N": "0"})["N"] != "0"]
 
     @cached_property
     def _client(self) -> Any:
-        keys = json.loads(self.warehouse)
+        keys = json.loads(os.environ["AIRFLOW_CONN_DYNAMODB"])
         session: Any = boto3.Session(aws_access_key_id=keys["login"], aws_secret_access_key=keys["password"])
         return session.client("dynamodb", endpoint_url=keys["extra"]["endpoint_url"], region_name="us-east-1")
 

@@ -98,7 +98,7 @@ def example(
             s3 = request.getfixturevalue("s3")
             warehouse, more = s3.connection(), {"bucket": s3}
         if EXAMPLES[request.param] is DynamoExample:
-            warehouse = request.getfixturevalue("dynamodb").connection()
+            monkeypatch.setenv("AIRFLOW_CONN_DYNAMODB", request.getfixturevalue("dynamodb").connection())
         if EXAMPLES[request.param] is TopicExample:
             servers = request.getfixturevalue("broker").bootstrap_servers
             warehouse = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": servers}})

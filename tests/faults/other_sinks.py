@@ -19,7 +19,7 @@ import psycopg
 from sandbox.services.broker import Broker
 from sandbox.services.dynamodb import DynamoDB
 from sandbox.services.postgres import Postgres
-from tests.worlds.dynamo_world import Items, is_whole, items_of
+from tests.worlds.dynamo_world import items_of
 from tests.worlds.new_topics import new_topic
 from tests.worlds.topic_world import committed, place_of
 from tests.worlds.used_topics import delete_later
@@ -296,45 +296,25 @@ class OtherDelta(OtherSink):
         return ", ".join(done)
 
 
-class OtherItems(OtherSink):
-    """Totals of one record each, as items; seen are those of manifests whose marker says that they are whole."""
+class OtherItems(OtherTotals):
+    """The same totals, as items of a copy."""
 
-    kind = "dynamodb"
-    goes_back = needs_deep = True
+    copy_of = "dynamodb"
 
-    def __init__(self, server: DynamoDB, table: str) -> None:
+    def __init__(self, server: DynamoDB, *others: Any) -> None:
+        super().__init__(*others)
         self.client = server.client()
-        self.table = table
-        self.copies: dict[str, Any] = {}
+        self.items_table = f"copy{uuid4().hex[:12]}"
 
     def entry(self) -> dict[str, Any]:
-        return {"connection": "dynamodb", "table": self.table, "auto_create": True, "aggregate": AGGREGATE}
+        return {
+            **super().entry(),
+            "dynamodb": {"connection": "dynamodb", "table": self.items_table, "auto_create": True},
+        }
 
     def seen(self) -> Counter[int]:
-        half = self.half()
-        open_keys = {item["_key"] for item in self._contributions() if item["_manifest_id"] in half}
-        totals = [item for item in items_of(self.client, self.table) if item["_key"] not in open_keys]
-        return sum((Counter({item["n"]: item["records"]}) for item in totals if "n" in item), Counter())
-
-    def half(self) -> set[int]:
-        markers = [item for item in self._contributions() if item["_key"] == "marker"]
-        return {item["_manifest_id"] for item in markers if not is_whole(item)}
-
-    def _contributions(self) -> Items:
-        return items_of(self.client, f"{self.table}_contributions")
-
-    @property
-    def tables(self) -> tuple[str, str]:
-        return f"{self.table}_contributions", self.table
-
-    def remember(self) -> None:
-        self.copies = {table: self.client.scan(TableName=table)["Items"] for table in self.tables}
-
-    def go_back(self, pick: int) -> str:
-        """One of the tables is restored from a copy that is older than that of the other; markers are contributions."""
-        table = self.tables[pick % 2]
-        restore(self.client, table, self.copies[table])
-        return f"{table} is restored"
+        items = [item for item in items_of(self.client, self.items_table) if item.get("_rows")]
+        return sum((Counter({item["n"]: item["records"]}) for item in items), Counter())
 
 
 def restore(client: Any, table: str, items: list[dict[str, Any]]) -> None:
@@ -378,11 +358,11 @@ class OtherSinks:
                         OtherTopic(self.broker.bootstrap_servers, topic),
                         NamesTopic(second.bootstrap_servers, topic),
                     ]
-                case "topic and items of one name":
-                    topic = self._topic(stack)
-                    yield [OtherTopic(self.broker.bootstrap_servers, topic), self._items(stack, topic)]
                 case "dynamodb":
-                    yield [self._items(stack, f"schedule{uuid4().hex[:12]}")]
+                    dsn = stack.enter_context(self.postgres.temporary_database("warehouse"))
+                    self._connect(stack, "warehouse", dsn)
+                    self._connect(stack, "dynamodb", self.dynamodb.connection())
+                    yield [OtherItems(self.dynamodb, dsn)]
                 case "delta":
                     yield [OtherDelta(folder / "delta")]
                 case _:
@@ -396,10 +376,6 @@ class OtherSinks:
         topic = new_topic(self.broker, 1)
         stack.callback(delete_later, self.broker, topic, f"{topic}-markers", f"{topic}-dead-letters")
         return topic
-
-    def _items(self, stack: ExitStack, table: str) -> OtherItems:
-        self._connect(stack, "dynamodb", self.dynamodb.connection())
-        return OtherItems(self.dynamodb, table)
 
     @staticmethod
     def _connect(stack: ExitStack, name: str, connection: str) -> None:

@@ -155,8 +155,7 @@ OF_OTHERS: dict[str, tuple[str, Schedule]] = {
     "contributions go back": ("totals", _a_table_goes_back(0)),
     "totals go back": ("totals", _a_table_goes_back(1)),
     "markers go back": ("totals", _a_table_goes_back(2)),
-    "items of contributions go back": ("dynamodb", _a_table_goes_back(0)),
-    "items of totals go back": ("dynamodb", _a_table_goes_back(1)),
+    "contributions of a copy go back": ("dynamodb", _a_table_goes_back(0)),
+    "totals of a copy go back": ("dynamodb", _a_table_goes_back(1)),
     "two topics of one name": ("topics of one name", overtaken_while_both_sinks_have_staged),
-    "a topic and items of one name": ("topic and items of one name", overtaken_while_both_sinks_have_staged),
 }

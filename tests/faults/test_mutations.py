@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tidemark.sinks.dynamodb.sink import DynamoOutput
 
 from tests.faults.checked_world import CheckedWorld
 from tests.faults.model_broker import ModelBroker
@@ -27,7 +28,6 @@ from tidemark.lifecycle import attempt, divergence, expected, turns
 from tidemark.lifecycle.publish import Publisher
 from tidemark.model.offsets import Range
 from tidemark.planner import Plan
-from tidemark.sinks.dynamodb.sink import DynamoOutput
 from tidemark.sinks.files.sink import FilesOutput
 from tidemark.sinks.iceberg import all_rows
 from tidemark.sinks.iceberg.files import Replaced

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tidemark.sinks.dynamodb.sink import DynamoOutput
 
 from sandbox.services.postgres import Postgres
 from tests.worlds.all_sinks_world import AllSinksWorld
@@ -19,7 +20,6 @@ from tests.worlds.topic_world import TopicWorld, committed, topic_sink
 from tests.worlds.used_topics import delete_later
 from tests.worlds.world import World
 from tidemark.database.migrate import migrate
-from tidemark.sinks.dynamodb.sink import DynamoOutput
 from tidemark.sinks.topic import sink as topic_module
 from tidemark.sinks.topic.staged import MESSAGES
 

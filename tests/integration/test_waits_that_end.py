@@ -18,13 +18,11 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Unavailable, WorkFailed
 from tidemark.lifecycle.publish import Publisher
 from tidemark.operations import audit, notify
-from tidemark.sinks.dynamodb.client import Dynamo
 from tidemark.sinks.files.sink import FilesOutput
 from tidemark.spark import connected
 from tidemark.spark.remote import Remote
 from tidemark.storage import local
 from tidemark.storage.local import LocalStore
-from tidemark.storage.s3_client import Access
 
 MakeWorld = Callable[..., World]
 
@@ -81,13 +79,6 @@ def test_a_target_that_does_not_keep_what_it_confirms_is_named(
         assert named.value.next_step.endswith("tidemark retry demo --manifest 1")
     world.ok("retry", "demo", "--manifest", "1")
     assert record.exists()
-
-
-def test_a_page_that_comes_again_and_again_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    page = {"Items": [], "LastEvaluatedKey": {"key": {"S": "a"}}}
-    monkeypatch.setattr(Dynamo, "call", lambda *_, **__: page)
-    with pytest.raises(Unavailable, match="DynamoDB answers scan with the same page again"):
-        list(Dynamo(Access(), {}).scan("totals"))
 
 
 def test_a_server_that_closes_every_session_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,6 @@ from tidemark.pipeline.loader import load
 from tidemark.sinks.aggregates.aggregate import Aggregate
 from tidemark.sinks.aggregates.groups import Groups
 from tidemark.sinks.aggregates.value_columns import Function, ValueColumn, value_columns
-from tidemark.sinks.dynamodb.items import decimals_of, key_text, kind_of
 
 SCHEMA = "k BIGINT NOT NULL, also STRING, price DECIMAL(10, 2), weight DOUBLE, tags ARRAY<STRING>, flag BOOLEAN"
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
@@ -86,51 +85,6 @@ def test_an_average_is_kept_as_sum_and_count() -> None:
         ValueColumn("a_sum", Function.SUM, "price"),
         ValueColumn("a_count", Function.COUNT, "price"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("stored", "decimals", "text"),
-    [
-        *(({"N": number}, 0, "[3]") for number in ("3", "3.0", "3.00", "03", "0.3E1", "+3")),
-        *(({"N": number}, 1, "[3.0]") for number in ("3", "3.0", "3.000")),
-        *(({"N": number}, 0, "[0]") for number in ("0", "-0", "-0.00", "0E5", "0E-5")),
-        ({"N": "-0.0"}, 2, "[0.00]"),
-        ({"N": "1E+2"}, 0, "[100]"),
-        ({"N": "2.55"}, 1, "[2.55]"),
-        ({"N": "-2.50"}, 0, "[-2.5]"),
-        ({"N": "9" * 37 + ".9"}, 0, f"[{'9' * 37}.9]"),
-        ({"N": "0." + "0" * 36 + "10"}, 0, f"[0.{'0' * 36}1]"),
-        ({"S": "3.0"}, 0, '["3.0"]'),
-        ({"BOOL": True}, 0, "[true]"),
-        ({"B": b"3.0"}, 0, '["My4w"]'),
-    ],
-)
-def test_equal_numbers_have_one_text_in_a_key_and_nothing_else_is_changed(
-    stored: dict[str, Any], decimals: int, text: str
-) -> None:
-    assert key_text({"k": stored}, {"k": decimals}) == text
-    if "N" in stored:
-        shortest = {"k": {"N": format(Decimal(stored["N"]).normalize(), "f")}}
-        assert decimals_of(text, shortest) == {"k": max(decimals, len(text.strip("[]").partition(".")[2]))}
-
-
-def test_digits_of_numbers_in_a_key_that_is_a_hash_are_those_with_which_it_has_this_hash() -> None:
-    long = {"S": "x" * 3000}
-    columns = {"a": {"N": "3"}, "b": long, "c": {"N": "2.5"}, "d": {"B": b"3"}}
-    for digits in ({"a": 2, "c": 1}, {"a": 0, "c": 38}, {"a": 38, "c": 9}):
-        assert decimals_of(key_text(columns, digits), columns) == digits
-    many = {**columns, **{f"n{number}": {"N": "7"} for number in range(4)}}
-    digits = dict.fromkeys(["a", "c", "n0", "n1", "n2", "n3"], 2)
-    assert decimals_of(key_text(many, digits), many) == digits
-    assert decimals_of(key_text(many, {**digits, "a": 30}), many) is None
-    assert decimals_of(key_text({"b": long}, {}), {"b": long}) == {}
-
-
-def test_numbers_of_any_type_are_one_kind_of_key_and_all_else_is_a_kind_of_its_own() -> None:
-    numbers = [pa.int8(), pa.int64(), pa.uint64(), pa.decimal128(10, 1), pa.decimal128(38, 10)]
-    others = [pa.string(), pa.binary(), pa.bool_(), pa.date32(), pa.timestamp("us", "UTC"), pa.timestamp("us")]
-    assert {kind_of(kind) for kind in numbers} == {"a number"}
-    assert len({kind_of(kind) for kind in [*numbers, *others]}) == 1 + len(others)
 
 
 VALUES = {

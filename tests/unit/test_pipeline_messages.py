@@ -55,7 +55,7 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
     ("a span of no time", "max_records: 1000", "max_span: 5s",
      '7: source.kafka.slice.max_span: must be at least 60s (it is "5s")'),
     ("a kind of sink that does not exist", "  - files:", "  - filess:",
-     '14: sinks[0].filess: unknown key; did you mean "files"? allowed: delta, dynamodb, files, iceberg, postgres, topic, totals'),
+     '14: sinks[0].filess: unknown key; did you mean "files"? allowed: delta, files, iceberg, postgres, topic, totals'),
     ("a word that is not allowed", "    topics:", "    gaps: compact\n    topics:",
      '5: source.kafka.gaps: "compact" is not allowed; did you mean "compacted"? allowed: none, transactions, compacted'),
     ("a decoder that does not exist", "format: json", "format: jsn",
@@ -176,19 +176,19 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
     ("a folder that readers skip", "      root: lake", '      root: lake\n      layout: "_raw/{stream}"',
      '16: sinks[0].files.layout: has a folder "_raw" that readers skip: none may start with _ or a dot'),
     ("a sink that is nothing", "  - files:\n      root: lake\n", "  - {}\n",
-     "14: sinks[0]: must hold one key, the kind of the sink, with its settings below; allowed: delta, dynamodb, files, iceberg, postgres, topic, totals"),
+     "14: sinks[0]: must hold one key, the kind of the sink, with its settings below; allowed: delta, files, iceberg, postgres, topic, totals"),
     ("a sink that is empty", "  - files:\n      root: lake\n", "  -\n",
-     "14: sinks[0]: must hold one key, the kind of the sink, with its settings below; allowed: delta, dynamodb, files, iceberg, postgres, topic, totals"),
+     "14: sinks[0]: must hold one key, the kind of the sink, with its settings below; allowed: delta, files, iceberg, postgres, topic, totals"),
     ("a sink without settings", "  - files:\n      root: lake\n", "  - files\n",
-     '14: sinks[0]: must hold one key, the kind of the sink, with its settings below; allowed: delta, dynamodb, files, iceberg, postgres, topic, totals (it is "files")'),
+     '14: sinks[0]: must hold one key, the kind of the sink, with its settings below; allowed: delta, files, iceberg, postgres, topic, totals (it is "files")'),
     ("a sink with a typo and nothing below", "  - files:\n      root: lake\n", "  - {fiels: {}}\n",
-     '14: sinks[0].fiels: unknown key; did you mean "files"? allowed: delta, dynamodb, files, iceberg, postgres, topic, totals'),
+     '14: sinks[0].fiels: unknown key; did you mean "files"? allowed: delta, files, iceberg, postgres, topic, totals'),
     ("two sinks in one entry", "      root: lake\n", "      root: lake\n    postgres: {connection: w}\n",
      "16: sinks[0].postgres: is a second kind beside files: one sink is of one kind"),
     ("a sink and something unknown beside it", "      root: lake\n", "      root: lake\n    kafka: {topic: flights}\n",
-     "16: sinks[0].kafka: unknown key; allowed: delta, dynamodb, files, iceberg, postgres, topic, totals"),
+     "16: sinks[0].kafka: unknown key; allowed: delta, files, iceberg, postgres, topic, totals"),
     ("a sink whose settings are not below it", "      root: lake\n", "    root: lake\n",
-     "14: sinks[0].files: must be a mapping of keys to values (it is empty)\n15: sinks[0].root: unknown key; allowed: delta, dynamodb, files, iceberg, postgres, topic, totals"),
+     "14: sinks[0].files: must be a mapping of keys to values (it is empty)\n15: sinks[0].root: unknown key; allowed: delta, files, iceberg, postgres, topic, totals"),
     ("sinks that are no list", "  - files:\n      root: lake\n", "  files: {root: lake}\n",
      "13: sinks: must be a list (it is a mapping)"),
     ("a kind of source that does not exist", "  kafka:\n", "  kafak:\n",
@@ -360,7 +360,7 @@ def test_the_value_of_a_variable_is_never_shown(write: Write) -> None:
 def test_a_kind_that_was_registered_is_allowed_and_named(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SINKS, "toy", TOY)
     assert problems(write(changed(("  - files:", "  - toyy:")))) == [
-        'p.yaml:14: sinks[0].toyy: unknown key; did you mean "toy"? allowed: delta, dynamodb, files, iceberg, postgres, topic, totals, toy'
+        'p.yaml:14: sinks[0].toyy: unknown key; did you mean "toy"? allowed: delta, files, iceberg, postgres, topic, totals, toy'
     ]
     assert problems(write(changed(("      root: lake", "      root: lake\n  - toy: {foldr: x}")))) == [
         "p.yaml:16: sinks[1].toy.folder: is missing: Where the files lie; a relative folder lies below TIDEMARK_HOME.",

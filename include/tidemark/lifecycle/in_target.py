@@ -11,7 +11,6 @@ from tidemark.model.receipt import MALFORMED, Receipt
 from tidemark.model.verdict import Shown
 from tidemark.paths import RecordName
 from tidemark.sinks.base import Sink
-from tidemark.sinks.capabilities import EndsHalfWay
 
 
 def record_of(
@@ -67,10 +66,8 @@ def shown(
     """What the target shows of a manifest: ``evidence`` is the highest attempt with a record.
 
     Objects whose paths are ``accepted`` are not missed. Without ``objects`` those of a published attempt that has its
-    record are not looked at. Of what is half there, no record counts.
+    record are not looked at.
     """
-    if isinstance(sink.output, EndsHalfWay) and sink.output.is_half(manifest.id):
-        evidence, objects = None, True
     published = manifest.published(sink.name)
     digest = None if evidence is None else _digest_of_record(sink, manifest, evidence)
     if published is not None and evidence == published.attempt and not objects:

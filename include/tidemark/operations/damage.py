@@ -14,7 +14,7 @@ from tidemark.model.verdict import NextStep, Verdict, command
 from tidemark.operations.audit import differences_of_sink
 from tidemark.operations.decisions import deciding
 from tidemark.paths import RecordName
-from tidemark.sinks.capabilities import EndsHalfWay, TakesBack
+from tidemark.sinks.capabilities import TakesBack
 
 LOSSES = (Verdict.DAMAGED, Verdict.UNFILLED, Verdict.BEHIND)
 
@@ -93,8 +93,6 @@ def _give_up(context: Context, judged: Judgement, *, dry_run: bool) -> Iterator[
         how = f"with attempt {published.attempt} of" if published else "without"
         yield f"sink {sink.name} stays {how} {_ranges(manifest)}"
         if not dry_run:
-            if not published and isinstance(sink.output, EndsHalfWay):
-                sink.output.undo_partial(manifest.id, manifest.attempt + 1)
             context.database.decisions.accept_damage(manifest.id, sink.name, manifest.attempt, [""])
         return
     stored = judged.stored(published.attempt) if published else None

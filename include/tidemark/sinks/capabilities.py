@@ -89,21 +89,6 @@ class KeepsDeadLetterFiles(Output):
         return Located(self.name, published.attempt, RecordStatus.HELD, "a dead letter", ObjectKind.DEAD_LETTER, place)
 
 
-class EndsHalfWay(Output):
-    """Readers may see a part of a manifest, when its attempt ends in the middle."""
-
-    @abstractmethod
-    def is_half(self, manifest_id: int) -> bool:
-        """Whether an attempt replaces what is there, or has died while it did: then no record counts."""
-
-    @abstractmethod
-    def undo_partial(self, manifest_id: int, attempt: int) -> None:
-        """Remove what lower attempts have put of a manifest that ended half way, and that the sink stays without.
-
-        May be repeated. Raises ``Fenced`` when ``attempt`` or a higher one has begun to put something.
-        """
-
-
 class DerivesTotals(Output):
     """The target derives something from the output of manifests, such as totals."""
 

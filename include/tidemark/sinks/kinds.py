@@ -36,7 +36,6 @@ def _in(package: str, writer: str) -> Kind:
 
 SINKS: Final[dict[str, Kind]] = {
     "delta": _in("tidemark.sinks.delta", "DeltaWriter"),
-    "dynamodb": _in("tidemark.sinks.dynamodb", "DynamoWriter"),
     "files": _in("tidemark.sinks.files", "FilesWriter"),
     "iceberg": _in("tidemark.sinks.iceberg", "IcebergWriter"),
     "postgres": _in("tidemark.sinks.postgres", "PostgresWriter"),

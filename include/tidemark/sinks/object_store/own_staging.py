@@ -9,13 +9,12 @@ from typing import Any
 
 from tidemark.connections import Lookup
 from tidemark.errors import ForeignLake
-from tidemark.failpoints import failpoint
 from tidemark.paths import DEAD_LETTERS, STAGING, sink_folder
 from tidemark.sinks.base import Owner
 from tidemark.sinks.object_store.folder_staging import FolderStaging
 from tidemark.sinks.object_store.owner_file import claim_in, hand_over_in, owner_in
 from tidemark.sinks.object_store.renamed_folder import rename_folder
-from tidemark.storage.base import Move, ObjectStore
+from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
 
 
@@ -118,19 +117,3 @@ class OwnStaging(FolderStaging):
             rename_folder(
                 self._shared, before, lambda key: key.replace(before, self._folder, 1) if key.startswith(kept) else None
             )
-
-    def take_dead_letters(self, folder: str, owner: Owner, is_own: Callable[[str], bool]) -> None:
-        """Move dead letters of this sink here from a folder that several sinks may have used; may be repeated.
-
-        ``owner`` is that of the target, and gets a root that has none. ``is_own`` is asked with each key, which is the
-        same here as there.
-        """
-        listed = [(key, size) for key, size in self._shared.list(f"{folder}/{DEAD_LETTERS}")]
-        names = {key: key.removeprefix(f"{folder}/") for key, _ in listed}
-        moves = [Move(key, f"{self._folder}/{names[key]}", size) for key, size in listed if is_own(names[key])]
-        if moves:
-            claim_in(self.store, owner.database)
-            self.refuse_apart(owner)
-        self._shared.move_each(moves, lambda: None, lambda: failpoint("rename.mid"))
-        self._shared.sync(move.key for move in moves)
-        self._shared.delete(move.staged for move in moves)

@@ -17,6 +17,7 @@ from tidemark.sinks.postgres.totals.settings import Settings
 QUERIES = named_queries("tidemark.sinks.postgres.totals", "queries.sql")
 MANIFEST, ATTEMPT = "_manifest_id", "_attempt"
 _TEXTS = ("text", "character varying")
+_TOUCHED: LiteralString = ", _revision = nextval('tidemark_target.revision')"
 _OF_A_PLACE = {"_topic": "text", "_partition": "integer"}
 _OVER_CONTRIBUTIONS = {
     Function.COUNT: sql.SQL("sum({0})"), Function.SUM: sql.SQL("sum({0})"), Function.MIN: sql.SQL("min({0})"),
@@ -123,6 +124,21 @@ class Totals(PostgresTarget):
             ),
             "hash": sql.SQL("hash_record_extended(ROW({}), 0)").format(
                 _listed("c.{0}", [*key, ATTEMPT, ROWS, *columns])
+            ),
+            "t_values": _listed("t.{0}", columns),
+            "touched": sql.SQL(_TOUCHED if self.config.dynamodb else ""),
+            "unserved": sql.Identifier(f"{self.config.table.rpartition('.')[2][:50]}_unserved"),
+            "too_long": sql.SQL(" OR ").join(
+                [
+                    sql.SQL("false"),
+                    *(
+                        sql.SQL("length(translate(trim_scale(abs(t.{}))::text, '.', '')) > 38").format(
+                            sql.Identifier(column.name)
+                        )
+                        for column in self.columns()
+                        if column.type.startswith("numeric") and column.name in columns
+                    ),
+                ]
             ),
         }
 
