@@ -23,15 +23,15 @@ from pyiceberg.table import Table
 
 from sandbox.services.postgres import Postgres
 from tidemark.config.base import LoadContext
-from tidemark.event_time import INSTANT
 from tidemark.model.receipt import ObjectKind, PublishedObject
+from tidemark.providers.iceberg.settings import Settings
+from tidemark.providers.iceberg.staged import PARTITION, SPEC, data_folder, root_of
+from tidemark.providers.iceberg.table import IcebergTarget
+from tidemark.providers.lake_tables.output import DIGEST
+from tidemark.providers.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.base import Owner
-from tidemark.sinks.iceberg.settings import Settings
-from tidemark.sinks.iceberg.staged import PARTITION, SPEC, data_folder, root_of
-from tidemark.sinks.iceberg.table import IcebergTarget
-from tidemark.sinks.lake_tables.output import DIGEST
-from tidemark.sinks.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.table_columns import stored_columns
+from tidemark.times.event_time import INSTANT
 
 REPEATS = 5
 SNAPSHOTS = (10, 100, 1_000)

@@ -28,10 +28,9 @@ from sandbox.errors import SandboxFailed, WrongResult
 from sandbox.services.iceberg_catalog import jdbc_options
 from sandbox.services.postgres import Postgres
 from tidemark.config.base import LoadContext
-from tidemark.connections import from_environment
+from tidemark.connections.lookup import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate
-from tidemark.event_time import INSTANT
 from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.plan import Tick, plan
@@ -40,10 +39,11 @@ from tidemark.model.offsets import Range
 from tidemark.model.order import Order
 from tidemark.model.partitions import Record
 from tidemark.model.receipt import Receipt, receipt_of_tasks
+from tidemark.model.record_schema import INPUT
 from tidemark.pipeline.settings import Pipeline
 from tidemark.processing.processor import BatchProcessor
-from tidemark.record_schema import INPUT
 from tidemark.sinks.registry import open_sink
+from tidemark.times.event_time import INSTANT
 
 ROWS, QUICK_ROWS = 5_000_000, 200_000
 CHANGED = (1_000, 100_000)

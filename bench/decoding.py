@@ -24,14 +24,15 @@ from google.protobuf.timestamp_pb2 import DESCRIPTOR as TIMESTAMP
 
 from bench import debezium
 from bench.records import SCHEMA, messages
-from tidemark.decoders.protobuf_schema.descriptors import message_descriptor
-from tidemark.decoders.registry import DECODERS, open_decoder
-from tidemark.event_time import INSTANT
+from tidemark.decoders.registry import open_decoder
+from tidemark.kinds import DECODERS
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.order import Order, SourceOrder
+from tidemark.model.record_schema import INPUT
 from tidemark.pipeline.event_time import EventTimeSettings
 from tidemark.processing.processor import BatchProcessor
-from tidemark.record_schema import INPUT
+from tidemark.providers.protobuf.schemas.descriptors import message_descriptor
+from tidemark.times.event_time import INSTANT
 
 FORMATS = (*DECODERS, *debezium.FORMATS)
 BATCH = 50_000  # as many as a task of Spark gets

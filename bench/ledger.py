@@ -24,7 +24,7 @@ import yaml
 from bench import pages, planning
 from bench.planning import NAME, NEW_RECORDS, RANGE_RECORDS, MemorySource
 from sandbox.services.postgres import Postgres
-from tidemark.connections import from_environment
+from tidemark.connections.lookup import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate
 from tidemark.database.statements import QUERIES, NamedStatements
@@ -42,7 +42,7 @@ from tidemark.model.manifest import COUNTED, ManifestSelection, ManifestState, R
 from tidemark.model.offsets import Range
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt, receipt_of_tasks
-from tidemark.open_metrics import measured
+from tidemark.model.record_schema import INPUT
 from tidemark.operations.archive import archive
 from tidemark.operations.audit import audit_between, compared
 from tidemark.operations.complete import completeness
@@ -56,10 +56,10 @@ from tidemark.operations.timeline import timeline
 from tidemark.pipeline.deployed import Deployed
 from tidemark.pipeline.settings import Pipeline
 from tidemark.processing.processor import BatchProcessor
-from tidemark.record_schema import INPUT
 from tidemark.sinks.registry import open_sink
 from tidemark.views.lanes import lane_views
 from tidemark.views.manifests import manifest_history_view, manifest_views
+from tidemark.views.open_metrics import measured
 from tidemark.views.pipelines import pipeline_view
 
 PARTITIONS = 10

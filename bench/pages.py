@@ -19,7 +19,7 @@ import yaml
 
 from bench import planning
 from sandbox.services.postgres import Postgres
-from tidemark.connections import from_environment
+from tidemark.connections.lookup import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate
 from tidemark.environment import set_variables

@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 
 from sandbox.services.postgres import Postgres
-from tidemark.connections import from_environment
+from tidemark.connections.lookup import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate
 from tidemark.database.statements import QUERIES

@@ -19,7 +19,7 @@ from sandbox.services.broker import Broker
 from sandbox.services.dynamodb import DynamoDB
 from sandbox.services.postgres import Postgres
 from tidemark.config.base import LoadContext
-from tidemark.connections import from_environment
+from tidemark.connections.lookup import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate
 from tidemark.lifecycle.attempt import order_of
@@ -29,9 +29,9 @@ from tidemark.lifecycle.in_target import record_of
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.model.manifest import RunKind
 from tidemark.model.receipt import receipt_of_tasks
+from tidemark.model.record_schema import HEADERS
 from tidemark.pipeline.settings import Pipeline
 from tidemark.processing.processor import BatchProcessor
-from tidemark.record_schema import HEADERS
 from tidemark.sinks.registry import open_sink
 
 BATCH = 20_000

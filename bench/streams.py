@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from bench.records import HOURS, PARTITIONS, messages
 from bench.timed import Timing
 from sandbox.services.rabbitmq import RabbitMQ
-from tidemark.connections import variable_of
+from tidemark.connections.lookup import variable_of
 from tidemark.environment import set_variables
 
 MESSAGES = 2_000_000

@@ -5,7 +5,7 @@ import re
 from google.protobuf import any_pb2, duration_pb2, empty_pb2, struct_pb2, timestamp_pb2, wrappers_pb2
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
 
-from tidemark.decoders.protobuf_schema.descriptors import message_descriptor
+from tidemark.providers.protobuf.schemas.descriptors import message_descriptor
 
 _KNOWN = (any_pb2, duration_pb2, empty_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
 _FIELD = re.compile(

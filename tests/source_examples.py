@@ -24,9 +24,9 @@ from tests.toys.toy_source.log import ABORTED, COMMITTED, OPEN, PartitionLog, cr
 from tests.toys.toy_source.settings import Settings as ToySettings
 from tests.worlds.used_topics import delete_later
 from tidemark.errors import Unavailable
+from tidemark.providers.rabbitmq.settings import Settings as RabbitSettings
 from tidemark.sources.base import Source
 from tidemark.sources.kafka.settings import Settings as KafkaSettings
-from tidemark.sources.rabbitmq.settings import Settings as RabbitSettings
 from tidemark.sources.registry import open_source
 
 SECRET = "hidden-4711"

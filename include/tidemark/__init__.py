@@ -30,8 +30,8 @@ if TYPE_CHECKING:
         where,
     )
     from tidemark.errors import TidemarkError
-    from tidemark.json_values import json_value
     from tidemark.lifecycle.plan import End, PlannedRun
+    from tidemark.model.json_values import json_value
     from tidemark.model.manifest import Archived, Counts, ManifestState, Publication, WithoutRows
     from tidemark.model.offsets import Range, TopicPartition
     from tidemark.model.problem import Problem

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from tidemark.connections import from_environment
+from tidemark.connections.lookup import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, NotFound, TidemarkError, about
@@ -30,7 +30,6 @@ from tidemark.lifecycle.work import Progress, refuse_left_out, work_through
 from tidemark.model.event_hours import HourSelection
 from tidemark.model.manifest import ALL_MANIFESTS, ManifestSelection, ManifestState
 from tidemark.model.problem import Problem
-from tidemark.moments import with_zone
 from tidemark.operations.audit import Compared, audit_between, compared_and_kept
 from tidemark.operations.audit import audit as find_differences
 from tidemark.operations.bring_back import BroughtBack, bring_back
@@ -53,7 +52,8 @@ from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.base import Sink
 from tidemark.sinks.registry import open_sink
 from tidemark.spark import engines
-from tidemark.suggestion import nearest
+from tidemark.text import nearest
+from tidemark.times.moments import with_zone
 from tidemark.views.lanes import LaneView, lane_views
 from tidemark.views.manifests import ManifestHistoryView, ManifestView, manifest_history_view, manifest_views
 from tidemark.views.objects import ObjectView, object_views

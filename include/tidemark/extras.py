@@ -3,66 +3,67 @@
 Standard library only: executors import it too.
 """
 
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 from tidemark.errors import ConfigurationError
 
-# The modules that each extra of pyproject.toml brings, by the names that they are imported by.
+# The modules that an extra of pyproject.toml brings, by the names that they are imported by. What a provider needs
+# stands in its ``provider.py``.
 EXTRAS: Final = {
     "airflow": ("airflow",),
+    "avro": ("fastavro",),  # also for files in Avro, which the core writes
     "connect": ("grpc", "grpc_status"),
-    "delta": ("deltalake",),
-    "hive": ("pyiceberg", "pyiceberg_core", "requests", "sqlalchemy", "thrift"),
-    "iceberg": ("pyiceberg", "pyiceberg_core", "requests", "sqlalchemy"),
 }
-_DISTRIBUTIONS = {"google": "protobuf"}  # where the name to install is not the name to import
 
 
 def problem_with_extra(extra: str) -> str | None:
-    """What this Python lacks of an extra, and what installs it, as a sentence; None when it has all."""
-    absent = _absent(extra)
+    """Return what this Python lacks of an extra, with the words to install it; None when it has all."""
+    absent = absent_libraries(EXTRAS[extra])
     return f"{absent}; install it: {command(extra)}" if absent else None
 
 
-def _absent(extra: str) -> str | None:
-    names = [name for name in EXTRAS[extra] if not is_installed(name)]
+def absent_libraries(modules: Sequence[str]) -> str | None:
+    """Return which of these modules this Python lacks, as a sentence; None when it has all."""
+    names = [name for name in modules if not is_installed(name)]
     return f"needs {', '.join(names)}, not installed here" if names else None
 
 
 def is_installed(name: str) -> bool:
-    return find_spec(name) is not None
+    """Return whether a module can be imported, without importing it. A folder without Python files is no module."""
+    try:
+        spec = find_spec(name)
+    except ModuleNotFoundError:  # the package above it
+        return False
+    return spec is not None and spec.origin is not None
+
+
+def import_for(what: str, module: str, install: str) -> ModuleType:
+    """Import a module of ``what``, a kind or a format.
+
+    Raises ``ConfigurationError`` when it imports a library that this Python lacks; ``install`` brings the library.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as missing:
+        first = (missing.name or "").partition(".")[0]
+        if first in ("", module.partition(".")[0]):
+            raise
+        raise ConfigurationError(
+            f"{what} needs the package {first}, which this Python does not have",
+            next_step=f"install it here and where Spark's executors run: {install or f'pip install {first}'}",
+        ) from missing
 
 
 def command(extra: str) -> str:
-    """What a shell installs it with."""
+    """Return what a shell installs an extra with."""
     return f'pip install "tidemark[{extra}]"'
 
 
 def require(extra: str, what: str) -> None:
     """Raise ``ConfigurationError`` when this Python lacks the extra; ``what`` needs it."""
-    if absent := _absent(extra):
+    if absent := absent_libraries(EXTRAS[extra]):
         raise ConfigurationError(f"{what} {absent}", next_step=command(extra))
-
-
-def object_of_kind(path: str, kind: str) -> Any:
-    """What ``module:name`` is; ``ConfigurationError`` as ``module_of_kind``."""
-    module, _, name = path.partition(":")
-    return getattr(module_of_kind(module, kind), name)
-
-
-def module_of_kind(name: str, kind: str) -> ModuleType:
-    """A module of ours that may import what this Python lacks; ``ConfigurationError`` names it. ``kind`` needs it."""
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as missing:
-        first = (missing.name or "").partition(".")[0]
-        if first in ("", "tidemark"):
-            raise
-        package = _DISTRIBUTIONS.get(first, first)
-        raise ConfigurationError(
-            f"{kind} needs the package {package}, which this Python does not have",
-            next_step=f"install it here and where Spark's executors run: pip install {package}",
-        ) from missing

@@ -27,7 +27,7 @@ from tests.toys.toy_sink.settings import Settings as ToySettings
 from tests.worlds.s3_world import Prefix, delta_options
 from tests.worlds.topic_world import committed, delete_records, headers
 from tidemark.config.base import LoadContext
-from tidemark.connections import from_environment
+from tidemark.connections.lookup import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Fenced
 from tidemark.kafka.cluster import KafkaCluster
@@ -36,18 +36,18 @@ from tidemark.model.manifest import RangeKind, RunKind
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.order import Order, SinkOrder, SourceOrder
 from tidemark.model.receipt import Receipt, receipt_of_tasks
+from tidemark.model.record_schema import HEADERS
 from tidemark.paths import ObjectName
 from tidemark.processing.processor import BatchProcessor
-from tidemark.record_schema import HEADERS
+from tidemark.providers.delta.settings import Settings as DeltaSettings
+from tidemark.providers.iceberg.settings import Settings as IcebergSettings
+from tidemark.providers.topic.settings import Settings as TopicSettings
 from tidemark.sinks.base import Sink
-from tidemark.sinks.delta.settings import Settings as DeltaSettings
 from tidemark.sinks.files.settings import Settings as FilesSettings
-from tidemark.sinks.iceberg.settings import Settings as IcebergSettings
 from tidemark.sinks.postgres.settings import Settings as PostgresSettings
 from tidemark.sinks.postgres.totals.settings import Settings as TotalsSettings
 from tidemark.sinks.registry import open_sink
 from tidemark.sinks.settings import SinkSettings
-from tidemark.sinks.topic.settings import Settings as TopicSettings
 
 AT = TopicPartition("orders", "topic-id", 0)
 RANGES = (Range(AT, 10, 40),)

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from tests.draws import draws
 from tests.protobuf_schemas import descriptor_set, proto
 from tidemark.decoders.base import REASON_LIMIT, Decoded, Decoder
-from tidemark.decoders.registry import DECODERS, open_decoder
-from tidemark.decoders.schema_registry import schemas
-from tidemark.decoders.schema_registry.registered_schema import UnknownSchema
+from tidemark.decoders.registry import open_decoder
+from tidemark.kinds import DECODERS
 from tidemark.model.digest import row_digest
-from tidemark.record_schema import HEADERS
+from tidemark.model.record_schema import HEADERS
+from tidemark.providers.registry import schemas
+from tidemark.providers.registry.registered_schema import UnknownSchema
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,10 @@ from tests.behaviours.sink_examples import (
     plan_two_manifests,
 )
 from tests.sink_faces import holds, put_into, same_output
-from tests.toys.toy_sink import TOY
-from tidemark.connections import from_environment
+from tidemark.connections.lookup import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Fenced, ForeignLake, LakeConflict, WorkFailed
+from tidemark.kinds import SINKS
 from tidemark.lifecycle.in_target import discard, record_of
 from tidemark.lifecycle.ownership import claim, hand_over, take_over
 from tidemark.model.offsets import range_from
@@ -46,7 +46,6 @@ from tidemark.paths import RecordName
 from tidemark.sinks.base import Owner, WriteMode
 from tidemark.sinks.capabilities import TakesBack
 from tidemark.sinks.dead_letters import DeadLetter
-from tidemark.sinks.kinds import SINKS
 from tidemark.sinks.registry import open_sink
 from tidemark.storage.s3 import S3Store
 
@@ -89,7 +88,7 @@ def example(
     postgres: Postgres,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Example]:
-    monkeypatch.setitem(SINKS, "toy", TOY)
+    monkeypatch.setitem(SINKS, "toy", "tests.toys.toy_sink")
     if request.param == LARGE:
         monkeypatch.setattr(S3Store, "uploads_from", 1)
     with postgres.temporary_database("warehouse") as warehouse, ManifestDatabase(database, "test") as manifests:

@@ -21,10 +21,10 @@ from tests.source_examples import (
     WithTransactions,
 )
 from tidemark.errors import DataLost, NotFound, TopicChanged, Unavailable
+from tidemark.kinds import SOURCES
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.partitions import Bounds, Record
 from tidemark.sources.base import Source
-from tidemark.sources.kinds import SOURCES
 
 EXAMPLES: dict[str, type[Example]] = {
     "kafka": KafkaExample,

@@ -12,10 +12,11 @@ import pytest
 
 from tidemark.decoders.base import DELETED, ErrorClass
 from tidemark.errors import ConfigurationError
+from tidemark.kinds import TRANSFORMS
 from tidemark.model.order import TransformOrder
 from tidemark.processing.processor import METADATA
 from tidemark.transforms.base import Transform, Transformed
-from tidemark.transforms.registry import TRANSFORMS, open_transform
+from tidemark.transforms.registry import open_transform
 
 TAGS = pa.list_(pa.field("element", pa.string()))
 DATA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string()), pa.field("tags", TAGS)])

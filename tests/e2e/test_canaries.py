@@ -21,7 +21,7 @@ from tests.worlds.all_sinks_world import AllSinksWorld
 from tests.worlds.secret_search import Canaries, Watch
 from tests.worlds.secured_world import CONNECTION, Secured
 from tests.worlds.world import World
-from tidemark.connections import Secret
+from tidemark.connections.lookup import Secret
 from tidemark.kafka.java import java_security
 from tidemark.lifecycle.attempt import order_of
 

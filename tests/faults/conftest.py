@@ -24,7 +24,7 @@ from tests.faults.s3_proxy import S3Proxy
 from tests.fixtures import plugin
 from tests.worlds.s3_world import CONNECTION
 from tests.worlds.world import World
-from tidemark.connections import variable_of
+from tidemark.connections.lookup import variable_of
 from tidemark.storage.s3 import S3Store
 
 MakeModelWorld = Callable[[], ModelWorld]

@@ -16,7 +16,7 @@ from tidemark.errors import Unavailable, WorkFailed
 from tidemark.model.dataset import Dataset
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.partitions import Bounds, OpenTransaction, Record
-from tidemark.record_schema import INPUT
+from tidemark.model.record_schema import INPUT
 from tidemark.sources.base import Source
 from tidemark.sources.kafka.settings import Settings as KafkaSettings
 from tidemark.sources.settings import SourceSettings

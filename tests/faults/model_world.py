@@ -33,7 +33,7 @@ from tests.faults.model_broker import Fate, Log, ModelBroker, Transaction
 from tests.faults.other_sinks import OtherSink, OtherSinks
 from tests.sink_faces import share_store
 from tidemark.config.base import LoadContext
-from tidemark.connections import from_environment
+from tidemark.connections.lookup import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle import turns

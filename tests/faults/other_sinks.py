@@ -23,7 +23,7 @@ from tests.worlds.dynamo_world import items_of
 from tests.worlds.new_topics import new_topic
 from tests.worlds.topic_world import committed, place_of
 from tests.worlds.used_topics import delete_later
-from tidemark.connections import variable_of
+from tidemark.connections.lookup import variable_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -14,7 +14,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from sandbox.services.registry import SchemaRegistry
 from tests.protobuf_schemas import descriptor_set, message_class, proto
 from tests.worlds.world import World
-from tidemark.decoders.registry import DECODERS
+from tidemark.kinds import DECODERS
 
 GOOD = 12
 AVRO = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}

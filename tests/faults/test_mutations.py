@@ -28,10 +28,10 @@ from tidemark.lifecycle import attempt, divergence, expected, turns
 from tidemark.lifecycle.publish import Publisher
 from tidemark.model.offsets import Range
 from tidemark.planner import Plan
+from tidemark.providers.iceberg import all_rows
+from tidemark.providers.iceberg.files import Replaced
+from tidemark.providers.iceberg.table import IcebergTarget
 from tidemark.sinks.files.sink import FilesOutput
-from tidemark.sinks.iceberg import all_rows
-from tidemark.sinks.iceberg.files import Replaced
-from tidemark.sinks.iceberg.table import IcebergTarget
 from tidemark.sinks.object_store import own_staging
 from tidemark.sinks.object_store.folder_staging import FolderStaging
 

@@ -26,8 +26,8 @@ from tidemark.errors import SinkRefused, Unavailable
 from tidemark.failpoints import FAILPOINTS
 from tidemark.kafka import cluster, transaction
 from tidemark.kafka.cluster import KafkaCluster
-from tidemark.sinks.topic import markers
-from tidemark.sinks.topic.sink import TopicLedger
+from tidemark.providers.topic import markers
+from tidemark.providers.topic.sink import TopicLedger
 
 Make = Callable[..., TopicWorld]
 SEEN = table("### A topic")

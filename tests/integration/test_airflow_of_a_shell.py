@@ -12,7 +12,7 @@ import pytest
 
 from tidemark.airflow import shell
 from tidemark.cli.opened import connections_of
-from tidemark.connections import from_environment
+from tidemark.connections.lookup import from_environment
 from tidemark.errors import Unavailable
 from tidemark.pipeline.loader import load
 from tidemark.pipeline.settings import Pipeline

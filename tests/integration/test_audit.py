@@ -14,10 +14,10 @@ import pytest
 
 from tests.worlds.file_of_rows import file_of
 from tests.worlds.world import World
-from tidemark.characters import storable
 from tidemark.operations.audit import KEPT, KEPT_CHARACTERS, audit
 from tidemark.paths import RecordName
 from tidemark.sinks.files.sink import FilesLedger
+from tidemark.text import storable
 
 MakeWorld = Callable[..., World]
 

@@ -11,7 +11,7 @@ from bench.__main__ import Bench
 from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres
 from tidemark.airflow.page.app import build_app
-from tidemark.sinks.kinds import SINKS
+from tidemark.kinds import SINKS
 
 
 def test_a_plan_is_measured_with_a_history(postgres: Postgres) -> None:

@@ -19,7 +19,7 @@ from sandbox.services.s3 import Bucket
 from tests.behaviours.sink_examples import CONNECTION, RANGES, S3Example, agree, plan_two_manifests
 from tests.faults.s3_proxy import Answer, Rule, S3Proxy
 from tests.sink_faces import holds, put_into, same_output
-from tidemark.connections import from_environment
+from tidemark.connections.lookup import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable
 from tidemark.lifecycle.in_target import discard

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.unit.test_connections import FORMS, VARIABLE, pipeline
-from tidemark.connections import from_environment
+from tidemark.connections.lookup import from_environment
 from tidemark.errors import Unavailable
 from tidemark.pipeline.loader import load
 from tidemark.sources.registry import open_source

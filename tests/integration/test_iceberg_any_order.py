@@ -21,19 +21,19 @@ from pyiceberg.table import Table
 
 from sandbox.services.postgres import Postgres
 from tidemark.config.base import LoadContext
-from tidemark.connections import from_environment
+from tidemark.connections.lookup import from_environment
 from tidemark.errors import Fenced
-from tidemark.event_time import INSTANT
 from tidemark.model.receipt import ObjectKind, PublishedObject
+from tidemark.providers.iceberg.evidence import NEWEST
+from tidemark.providers.iceberg.files import live_files
+from tidemark.providers.iceberg.settings import Settings
+from tidemark.providers.iceberg.sink import IcebergOutput, open_sink
+from tidemark.providers.iceberg.staged import PARTITION, SPEC, data_folder, root_of
+from tidemark.providers.lake_tables.output import DIGEST
+from tidemark.providers.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.base import Owner
-from tidemark.sinks.iceberg.evidence import NEWEST
-from tidemark.sinks.iceberg.files import live_files
-from tidemark.sinks.iceberg.settings import Settings
-from tidemark.sinks.iceberg.sink import IcebergOutput, open_sink
-from tidemark.sinks.iceberg.staged import PARTITION, SPEC, data_folder, root_of
-from tidemark.sinks.lake_tables.output import DIGEST
-from tidemark.sinks.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.table_columns import stored_columns
+from tidemark.times.event_time import INSTANT
 
 WHEN = pa.scalar(datetime(2024, 3, 1, tzinfo=UTC), INSTANT).as_py()
 Row = tuple[int, int]  # offset, and what the code of the attempt has made of it

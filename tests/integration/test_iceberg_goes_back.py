@@ -22,8 +22,8 @@ from tests.worlds.iceberg_others import (
     tag,
 )
 from tests.worlds.iceberg_world import TABLE, IcebergWorld
-from tidemark.sinks.iceberg.evidence import MANIFESTS, NEWEST, Evidence, _decoded
-from tidemark.sinks.iceberg.sink import IcebergOutput
+from tidemark.providers.iceberg.evidence import MANIFESTS, NEWEST, Evidence, _decoded
+from tidemark.providers.iceberg.sink import IcebergOutput
 
 Make = Callable[..., IcebergWorld]
 WHY = ("--why", "a test")
@@ -330,7 +330,7 @@ def test_files_that_were_not_rewritten_show_the_publication_without_reading_a_ro
     def read(*_: object, **__: object) -> None:
         raise AssertionError("no row is needed")
 
-    monkeypatch.setattr("tidemark.sinks.iceberg.history.rows_of_tasks", read)
+    monkeypatch.setattr("tidemark.providers.iceberg.history.rows_of_tasks", read)
     table = world.table()
     assert table is not None
     assert Evidence.of(table, "demo").attempts == {1: 1, 2: 1}

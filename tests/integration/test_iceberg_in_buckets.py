@@ -10,7 +10,7 @@ from tests.faults.s3_proxy import Answer, Rule, S3Proxy
 from tests.worlds.iceberg_world import IcebergWorld, KeyedIcebergWorld
 from tests.worlds.s3_world import ENCRYPTS, Prefix
 from tests.worlds.world import KEYS
-from tidemark.sinks.iceberg.file_io import StoreFileIO
+from tidemark.providers.iceberg.file_io import StoreFileIO
 
 KEY = ("--run-key", "one")
 NO_CHECKSUMS = Rule(Answer.REFUSED, header="x-amz-trailer", times=-1, status=411, code="MissingContentLength")

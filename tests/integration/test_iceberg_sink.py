@@ -21,12 +21,12 @@ from tests.worlds.iceberg_others import compact, current, expire, roll_back, upg
 from tests.worlds.iceberg_readers import read_by_duckdb
 from tests.worlds.iceberg_world import TABLE, IcebergWorld, catalog_at
 from tidemark.config.base import LoadContext
-from tidemark.connections import from_environment
+from tidemark.connections.lookup import from_environment
 from tidemark.errors import Unavailable
+from tidemark.providers.iceberg.catalog import OpenCatalog
+from tidemark.providers.iceberg.settings import Settings
+from tidemark.providers.iceberg.table import Claim, IcebergTarget
 from tidemark.sinks.base import Owner
-from tidemark.sinks.iceberg.catalog import OpenCatalog
-from tidemark.sinks.iceberg.settings import Settings
-from tidemark.sinks.iceberg.table import Claim, IcebergTarget
 from tidemark.sinks.table_columns import stored_columns
 
 CHECKOUT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.test_connections import pipeline
-from tidemark.connections import from_environment
+from tidemark.connections.lookup import from_environment
 from tidemark.errors import WorkFailed
 from tidemark.model.order import Order, SourceOrder
 from tidemark.spark.submitted import write_order

@@ -50,10 +50,10 @@ from tidemark.airflow.run_conf import PARAMS
 from tidemark.cli import main
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import TopicChanged, WorkFailed
-from tidemark.json_values import json_value
 from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.model.event_hours import HourSelection
+from tidemark.model.json_values import json_value
 from tidemark.model.manifest import ManifestState, RunKind, count_of
 from tidemark.model.order import Order
 from tidemark.operations.lag import Lag

@@ -20,8 +20,8 @@ from tests.worlds.topic_world import TopicWorld, committed, topic_sink
 from tests.worlds.used_topics import delete_later
 from tests.worlds.world import World
 from tidemark.database.migrate import migrate
-from tidemark.sinks.topic import sink as topic_module
-from tidemark.sinks.topic.staged import MESSAGES
+from tidemark.providers.topic import sink as topic_module
+from tidemark.providers.topic.staged import MESSAGES
 
 MakeDynamo = Callable[..., DynamoWorld]
 MakeTopic = Callable[..., TopicWorld]

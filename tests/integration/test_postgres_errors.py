@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from sandbox.services.postgres import Postgres
 from sandbox.services.processes import free_port
-from tidemark.connections import Lookup
+from tidemark.connections.lookup import Lookup
 from tidemark.database import session as manifest
 from tidemark.database.postgres_errors import Cause, PostgresError, translated
 from tidemark.errors import (
@@ -23,8 +23,8 @@ from tidemark.errors import (
     TidemarkError,
     Unavailable,
 )
-from tidemark.sinks.iceberg.catalog import OpenCatalog
-from tidemark.sinks.iceberg.settings import Settings
+from tidemark.providers.iceberg.catalog import OpenCatalog
+from tidemark.providers.iceberg.settings import Settings
 from tidemark.sinks.postgres import session as target
 
 RAISED = "DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{}'; END $$"

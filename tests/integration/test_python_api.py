@@ -20,7 +20,7 @@ import tidemark
 from tests.worlds.arrow_stage import without_spark
 from tests.worlds.world import World
 from tidemark.errors import ConfigurationError, NotFound
-from tidemark.json_values import json_value
+from tidemark.model.json_values import json_value
 from tidemark.spark import engines
 
 FUNCTIONS = sorted(name for name in tidemark.__all__ if name.islower() and not name.startswith("_"))

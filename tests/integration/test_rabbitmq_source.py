@@ -19,13 +19,13 @@ from sandbox.services.rabbitmq import RabbitMQ
 from tests.worlds.secret_search import Canaries
 from tests.worlds.stream_world import CONN_ID, StreamWorld, address, value_of
 from tests.worlds.world import World
-from tidemark.connections import Lookup
+from tidemark.connections.lookup import Lookup
 from tidemark.errors import AccessDenied, ConfigurationError, DataLost, Unavailable
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.partitions import Bounds
+from tidemark.providers.rabbitmq.settings import Settings
+from tidemark.providers.rabbitmq.streams import Streams
 from tidemark.sources.base import Source
-from tidemark.sources.rabbitmq.settings import Settings
-from tidemark.sources.rabbitmq.streams import Streams
 from tidemark.sources.registry import open_source
 
 MakeWorld = Callable[..., World]

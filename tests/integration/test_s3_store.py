@@ -15,7 +15,7 @@ import pytest
 from sandbox.services.processes import free_port
 from sandbox.services.s3 import Bucket
 from tests.worlds.s3_world import ENCRYPTS
-from tidemark.connections import from_environment
+from tidemark.connections.lookup import from_environment
 from tidemark.errors import AccessDenied, ConfigurationError, Fenced, TidemarkError, Unavailable, WorkFailed
 from tidemark.storage.base import Move
 from tidemark.storage.open import open_store

@@ -9,9 +9,9 @@ import pytest
 from sandbox.services.authority import Authority
 from sandbox.services.registry import SchemaRegistry
 from tests.worlds.registry_proxy import RegistryProxy, basic, guid_of
-from tidemark.decoders.schema_registry.client import RegistryClient, UnknownSchema, open_registry
-from tidemark.decoders.schema_registry.schemas import Schemas
 from tidemark.errors import AccessDenied, ConfigurationError, Unavailable
+from tidemark.providers.registry.client import RegistryClient, UnknownSchema, open_registry
+from tidemark.providers.registry.schemas import Schemas
 
 POINT = {"type": "record", "name": "Point", "namespace": "geo", "fields": [{"name": "x", "type": "double"}]}
 LINE = {"type": "record", "name": "Line", "fields": [{"name": "from", "type": "geo.Point"}]}

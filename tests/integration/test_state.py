@@ -25,13 +25,13 @@ from tidemark.lifecycle import close as closing
 from tidemark.lifecycle import plan as planning
 from tidemark.model.offsets import TopicPartition as TopicAt
 from tidemark.model.partitions import Bounds
-from tidemark.open_metrics import HELP
 from tidemark.operations import audit as auditing
 from tidemark.operations.lag import Lag, Planned, behind
 from tidemark.operations.lags import AT_ONCE, Lags, ask_sources
 from tidemark.operations.status import PROBLEMS, State
 from tidemark.pipeline.deployed import deployed
 from tidemark.pipeline.loader import find
+from tidemark.views.open_metrics import HELP
 
 MakeWorld = Callable[..., World]
 

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 from tests.worlds.secret_search import Canaries
 from tests.worlds.secured_world import CONNECTION, USER, Secured
 from tests.worlds.topic_world import TopicWorld, committed, delete_records, headers, place_of, topic_sink
-from tidemark.sinks.topic import sink
+from tidemark.providers.topic import sink
 
 Make = Callable[..., TopicWorld]
 WHY = ("--why", "the schedule says so")

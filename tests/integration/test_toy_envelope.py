@@ -16,10 +16,10 @@ import pytest
 from tests.protobuf_schemas import descriptor_set, message_class, proto
 from tests.worlds.table_world import TableWorld
 from tests.worlds.world import World
-from tidemark.decoders.envelopes.kinds import ENVELOPES
 from tidemark.decoders.registry import open_decoder
 from tidemark.errors import ConfigurationError
-from tidemark.record_schema import HEADERS
+from tidemark.kinds import ENVELOPES
+from tidemark.model.record_schema import HEADERS
 
 SCHEMA = "id BIGINT NOT NULL, name STRING"
 ROW = {

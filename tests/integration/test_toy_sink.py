@@ -12,16 +12,15 @@ import psycopg
 import pytest
 
 from sandbox.services.postgres import Postgres
-from tests.toys.toy_sink import TOY
 from tests.worlds.world import Place, World, places
-from tidemark.sinks.kinds import SINKS
+from tidemark.kinds import SINKS
 
 MakeWorld = Callable[..., World]
 
 
 @pytest.fixture(autouse=True)
 def _the_toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SINKS, "toy", TOY)
+    monkeypatch.setitem(SINKS, "toy", "tests.toys.toy_sink")
 
 
 @pytest.fixture
@@ -190,7 +189,7 @@ def test_what_the_kind_refuses_is_said_with_its_line(world: World, folder: Path)
 
 
 def test_its_settings_are_in_the_schema_for_editors() -> None:
-    registered = "from tests.toys.toy_sink import TOY; from tidemark.sinks.kinds import SINKS; SINKS['toy'] = TOY"
+    registered = "from tidemark.kinds import SINKS; SINKS['toy'] = 'tests.toys.toy_sink'"
     command = f"{registered}; from tidemark.cli.main import main; main(['print', 'schema'])"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
     schema = json.loads(done.stdout)

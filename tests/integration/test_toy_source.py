@@ -12,7 +12,7 @@ import pytest
 from tests.toys.toy_source.log import ABORTED, OPEN
 from tests.toys.toy_source.topic import NOON, ToyTopic
 from tests.worlds.world import World
-from tidemark.sources.kinds import SOURCES
+from tidemark.kinds import SOURCES
 
 MakeWorld = Callable[..., World]
 
@@ -135,7 +135,7 @@ def test_gaps_that_nobody_announced_block_with_the_key_to_write(world: World, to
 
 
 def test_its_settings_are_in_the_schema_for_editors() -> None:
-    registered = "from tidemark.sources.kinds import SOURCES; SOURCES['toy'] = 'tests.toys.toy_source'"
+    registered = "from tidemark.kinds import SOURCES; SOURCES['toy'] = 'tests.toys.toy_source'"
     command = f"{registered}; from tidemark.cli.main import main; main(['print', 'schema'])"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
     assert set(json.loads(done.stdout)["$defs"]["SourceEntry"]["properties"]) == {"kafka", "rabbitmq", "toy"}

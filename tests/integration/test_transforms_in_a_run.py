@@ -16,13 +16,13 @@ from tests.toys.toy_transform.transform import ToyTransform
 from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.world import World
 from tidemark.errors import Blocked, ConfigurationError
+from tidemark.kinds import TRANSFORMS
 from tidemark.lifecycle.attempt import Stage, process
 from tidemark.lifecycle.publish import Outcome
 from tidemark.model.manifest import Counts, ManifestState
 from tidemark.model.order import Order, SourceOrder, TransformOrder
 from tidemark.model.receipt import Receipt
 from tidemark.transforms.base import Transformed
-from tidemark.transforms.registry import TRANSFORMS
 
 MakeWorld = Callable[..., World]
 ONE_SLICE = {"kafka": {"slice": {"max_records": 1000}}}

@@ -20,7 +20,7 @@ from tests.model.recorder import COMMIT, MANIFEST, STORE, Event, RecordedWorld, 
 from tests.model.traces import Path
 from tests.model.world import Kind
 from tests.worlds.s3_world import CONNECTION
-from tidemark.connections import variable_of
+from tidemark.connections.lookup import variable_of
 from tidemark.model.manifest import ManifestState
 from tidemark.sinks.postgres import marked
 

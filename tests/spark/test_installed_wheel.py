@@ -46,8 +46,8 @@ print(json.dumps(absent))
 ASKED = """
 import sys
 
-from tidemark.sinks.iceberg.catalog import OpenCatalog
-from tidemark.sinks.iceberg.settings import Settings
+from tidemark.providers.iceberg.catalog import OpenCatalog
+from tidemark.providers.iceberg.settings import Settings
 
 settings = Settings(catalog=sys.argv[1], connection="c", table="a.b", warehouse="/nowhere")
 address = {"conn_type": "http", "host": "127.0.0.1", "port": 9, "login": "u", "password": "p", "schema": ""}

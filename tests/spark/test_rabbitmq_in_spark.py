@@ -11,7 +11,7 @@ from sandbox.services.rabbitmq import RabbitMQ
 from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.stream_world import CONN_ID, StreamWorld, address, value_of
 from tests.worlds.world import World
-from tidemark.connections import variable_of
+from tidemark.connections.lookup import variable_of
 from tidemark.errors import AccessDenied, DataLost, TidemarkError, Unavailable
 from tidemark.lifecycle.attempt import order_of, process
 from tidemark.lifecycle.context import Context

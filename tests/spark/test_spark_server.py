@@ -29,7 +29,7 @@ from tests.worlds.stream_world import StreamWorld
 from tests.worlds.table_world import TableWorld
 from tests.worlds.world import Command, World, wait_ended, wait_stopped, wake
 from tidemark.cli.prepare import spark_server as spark_server_command
-from tidemark.connections import from_environment
+from tidemark.connections.lookup import from_environment
 from tidemark.doctor.checks import examine
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, DataLost, Unavailable, UndecodableRecord, WorkFailed

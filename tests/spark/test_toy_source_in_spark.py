@@ -14,13 +14,13 @@ from tests.toys.toy_source.topic import ToyTopic
 from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.world import World
 from tidemark.errors import DataLost
+from tidemark.kinds import SOURCES
 from tidemark.lifecycle.attempt import order_of, process
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.lifecycle.publish import Ending
 from tidemark.model.manifest import RunKind
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
-from tidemark.sources.kinds import SOURCES
 from tidemark.spark import job
 
 # PySpark 4.0 leaves the sockets of collect() to the garbage collector.

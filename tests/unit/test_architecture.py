@@ -11,11 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemark.decoders.envelopes.kinds import ENVELOPES
-from tidemark.decoders.registry import DECODERS
-from tidemark.sinks.kinds import SINKS
-from tidemark.sources.kinds import SOURCES
-from tidemark.transforms.registry import TRANSFORMS
+from tidemark.kinds import DECODERS, OUR_PROVIDERS, PROVIDERS, SINKS, SOURCES, TRANSFORMS
 
 CHECKOUT = Path(__file__).parents[2]
 PACKAGE = CHECKOUT / "include" / "tidemark"
@@ -28,50 +24,56 @@ OURS = [*MODULES, *DOORWAYS, *sorted((CHECKOUT / "sandbox").rglob("*.py"))]
 # nouns of the model, and "api" is what `import tidemark` offers.
 ROOMS: Mapping[str, set[str]] = {
     "words": set(),
+    "connections": {"words"},
     "model": {"words"},
+    "times": {"words", "model"},
     "logic": {"words", "model"},
-    "storage": {"words"},
+    "storage": {"words", "connections"},
     "config": {"words", "model", "storage"},
-    "kafka": {"words", "model", "config"},
-    "database": {"words", "model", "logic"},
-    "decoders": {"words", "logic", "config"},
+    "kafka": {"words", "connections", "model", "config"},
+    "database": {"words", "model", "times", "logic"},
+    "decoders": {"words", "connections", "model", "times", "config"},
     "transforms": {"words", "model", "config", "decoders"},
-    "sources": {"words", "model", "logic", "config", "kafka"},
-    "sinks": {"words", "model", "logic", "storage", "config", "kafka", "database", "decoders", "transforms"},
-    "processing": {"words", "model", "logic", "decoders", "transforms", "sinks"},
-    "pipeline": {"words", "model", "config", "decoders", "transforms", "sources", "sinks"},
-    "lifecycle": {"words", "model", "logic", "database", "sources", "sinks", "pipeline"},
-    "operations": {"words", "model", "logic", "database", "sources", "sinks", "processing", "pipeline", "lifecycle"},
-    "doctor": {"words", "model", "database", "sources", "sinks", "pipeline", "lifecycle"},
-    "spark": {"words", "model", "storage", "sources", "sinks", "processing", "pipeline", "lifecycle", "doctor"},
-    "views": {"words", "model", "database", "sinks", "pipeline", "operations"},
-    "api": {"words", "model", "database", "sinks", "pipeline", "lifecycle", "operations", "spark", "views"},
-    "airflow": {"words", "model", "database", "sinks", "pipeline", "lifecycle", "operations", "doctor",
-                "spark", "views", "api"},
-    "cli": {"words", "model", "config", "database", "sources", "sinks", "pipeline", "lifecycle", "operations",
-            "doctor", "spark", "views", "api", "airflow"},
+    "sources": {"words", "connections", "model", "logic", "config", "kafka"},
+    "sinks": {"words", "connections", "model", "times", "storage", "config", "database", "decoders", "transforms"},
+    "processing": {"words", "model", "times", "decoders", "transforms", "sinks"},
+    "pipeline": {"words", "connections", "model", "times", "config", "decoders", "transforms", "sources", "sinks"},
+    "lifecycle": {"words", "connections", "model", "times", "logic", "database", "sources", "sinks", "pipeline"},
+    "operations": {"words", "connections", "model", "times", "logic", "database", "sources", "sinks", "processing",
+                   "pipeline", "lifecycle"},
+    "doctor": {"words", "connections", "model", "database", "sources", "sinks", "pipeline", "lifecycle"},
+    "spark": {"words", "connections", "model", "storage", "sources", "sinks", "processing", "pipeline", "lifecycle",
+              "doctor"},
+    "views": {"words", "connections", "model", "database", "sinks", "pipeline", "operations"},
+    "api": {"words", "connections", "model", "times", "database", "sinks", "pipeline", "lifecycle", "operations",
+            "spark", "views"},
+    "airflow": {"words", "connections", "model", "times", "database", "sinks", "pipeline", "lifecycle", "operations",
+                "doctor", "spark", "views"},
+    "cli": {"words", "connections", "model", "times", "config", "database", "sources", "sinks", "pipeline", "lifecycle",
+            "operations", "doctor", "spark", "views", "api", "airflow"},
 }  # fmt: skip
-API = {"__init__", "api", "open_metrics"}
-LOGIC = {"event_time", "planner"}
-OF_THE_MODEL = {"errors", "json_values", "paths"}  # all that the model imports beside itself
+API = {"__init__", "api"}
+LOGIC = {"planner"}
+OF_THE_MODEL = {"errors", "paths"}  # all that the model imports beside itself
 # Every seam, and the packages of its kinds.
-SINK_PACKAGES = {kind: sink.settings.partition(".settings:")[0] for kind, sink in SINKS.items()}
-SEAMS = {"sources": SOURCES, "decoders": DECODERS, "transforms": TRANSFORMS, "sinks": SINK_PACKAGES}
+SEAMS = {"sources": SOURCES, "decoders": DECODERS, "transforms": TRANSFORMS, "sinks": SINKS}
 # The folders of a seam that are no kinds, and the others of them that each may import from.
 SHARED: Mapping[str, set[str]] = {
     "decoders/by_topic": set(),
     "decoders/envelopes": {"decoders/json_shapes"},
     "decoders/json_shapes": set(),
-    "decoders/protobuf_schema": {"decoders/schema_registry"},
-    "decoders/schema_registry": set(),
     "sinks/aggregates": {"sinks/staging"},
     "sinks/current_rows": {"sinks/aggregates"},
     "sinks/encoding": set(),
     "sinks/formats": {"sinks/encoding", "sinks/staging"},
-    "sinks/lake_tables": {"sinks/current_rows", "sinks/object_store", "sinks/staging"},
     "sinks/object_store": {"sinks/formats"},
     "sinks/staging": set(),
 }
+# Folders of ``providers`` that are no provider: what several share.
+SHARED_BY_PROVIDERS = {"lake_tables"}
+# The rooms of the core that a provider may import from: those that kinds are made of.
+FOR_PROVIDERS = {"words", "connections", "model", "times", "storage", "config", "kafka", "database", "decoders",
+                 "transforms", "sources", "sinks"}  # fmt: skip
 KIND_MODULES = {"decoder", "settings", "sink", "source", "spark", "transform", "writer"}  # their names are fixed
 
 DRIVERS = {"airflow", "boto3", "botocore", "confluent_kafka", "psycopg", "pyspark"}
@@ -87,13 +89,18 @@ MAY_IMPORT = {
     "boto3": ("storage/s3.py", "storage/s3_client.py", "sinks/postgres/totals/served.py"),
     "botocore": ("storage/s3.py", "storage/s3_client.py", "sinks/postgres/totals/served.py"),
     "psycopg": ("database/", "sinks/postgres/"),
-    "pyiceberg": ("sinks/iceberg/",),
-    "deltalake": ("sinks/delta/",),
+    "pyiceberg": ("providers/iceberg/",),
+    "deltalake": ("providers/delta/",),
     "duckdb": ("transforms/", "sinks/current_rows/workspace.py"),
-    "fastavro": ("sinks/formats/avro.py", "sinks/topic/avro.py", "decoders/avro/types.py", "decoders/avro/reading.py"),
-    "google": ("decoders/protobuf/", "decoders/protobuf_schema/", "sinks/topic/protobuf.py"),
-    "ptars": ("decoders/protobuf/fast.py",),
-    "cryptography": ("certificates.py",),
+    "fastavro": (
+        "sinks/formats/avro.py",
+        "providers/topic/avro.py",
+        "providers/avro/types.py",
+        "providers/avro/reading.py",
+    ),
+    "google": ("providers/protobuf/", "providers/topic/protobuf.py"),
+    "ptars": ("providers/protobuf/fast.py",),
+    "cryptography": ("connections/certificates.py",),
     "rich": ("cli/",),
 }
 
@@ -151,10 +158,19 @@ def short(path: Path) -> str:
     return str(path.relative_to(PACKAGE if path.is_relative_to(PACKAGE) else CHECKOUT))
 
 
+def provider_of(path: Path) -> str | None:
+    """``iceberg`` for a module of that provider."""
+    parts = path.relative_to(PACKAGE).parts
+    return parts[1] if len(parts) > 2 and parts[0] == "providers" else None
+
+
+CORE_MODULES = [path for path in MODULES if provider_of(path) is None]
+
+
 def room_of(path: Path) -> str:
     place = path.relative_to(PACKAGE)
     if len(place.parts) > 1:
-        return place.parts[0]
+        return place.parts[0] if provider_of(path) is None else f"providers/{provider_of(path)}"
     if place.stem in LOGIC:
         return "logic"
     return "api" if place.stem in API else "words"
@@ -173,7 +189,7 @@ def kind_of(path: Path) -> str | None:
 
 
 def test_every_room_stands_in_the_table() -> None:
-    assert {room_of(path) for path in MODULES} == set(ROOMS)
+    assert {room_of(path) for path in CORE_MODULES} == {*ROOMS, "providers"}, "providers/ itself holds no code"
 
 
 def test_a_room_may_import_only_from_rooms_above_it_so_there_is_no_cycle() -> None:
@@ -187,7 +203,7 @@ def test_a_room_may_import_only_from_rooms_above_it_so_there_is_no_cycle() -> No
 def test_a_room_imports_from_no_other_room_than_the_table_says(room: str) -> None:
     wrong = [
         f"{short(path)} imports {short(other)}"
-        for path in MODULES
+        for path in CORE_MODULES
         if room_of(path) == room
         for other in imported_modules(path)
         if room_of(other) not in {room, *ROOMS[room]}
@@ -199,6 +215,27 @@ def test_a_room_imports_from_no_other_room_than_the_table_says(room: str) -> Non
 def test_the_table_allows_nothing_that_no_module_needs(room: str) -> None:
     used = {room_of(other) for path in MODULES if room_of(path) == room for other in imported_modules(path)}
     assert ROOMS[room] - used == set()
+
+
+def test_the_core_imports_no_provider() -> None:
+    wrong = [f"{short(path)} imports {short(other)}" for path in CORE_MODULES for other in imported_modules(path)
+             if provider_of(other)]  # fmt: skip
+    assert wrong == []
+
+
+def test_every_folder_of_providers_is_a_provider_or_shared_by_some() -> None:
+    folders = {provider_of(path) for path in MODULES} - {None}
+    assert folders == {*OUR_PROVIDERS, *SHARED_BY_PROVIDERS}
+    assert {path.parent.name for path in MODULES if path.name == "provider.py"} == set(OUR_PROVIDERS)
+
+
+@pytest.mark.parametrize("name", [*OUR_PROVIDERS, *SHARED_BY_PROVIDERS])
+def test_a_provider_imports_the_rooms_that_kinds_are_made_of_and_the_providers_that_it_needs(name: str) -> None:
+    imports = {room_of(other) for path in MODULES if provider_of(path) == name for other in imported_modules(path)}
+    needs = set(PROVIDERS.by_name[name].needs) if name in PROVIDERS.by_name else set()
+    providers = {room for room in imports if room.startswith("providers/")} - {f"providers/{name}"}
+    assert providers == {f"providers/{other}" for other in needs}
+    assert imports - providers - {f"providers/{name}"} <= FOR_PROVIDERS
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
@@ -218,10 +255,10 @@ def test_the_modules_and_folders_within_a_folder_import_each_other_in_no_circle(
     tuple(TopologicalSorter({name: others - {name} for name, others in imports.items()}).static_order())
 
 
-def test_nobody_imports_from_the_folder_of_a_kind_but_that_kind() -> None:
+def test_nobody_in_the_core_imports_from_the_folder_of_a_kind_but_that_kind() -> None:
     wrong = [
         f"{short(path)} imports {short(other)}"
-        for path in MODULES
+        for path in CORE_MODULES
         for other in imported_modules(path)
         if kind_of(other) not in (None, kind_of(path))
     ]
@@ -230,7 +267,11 @@ def test_nobody_imports_from_the_folder_of_a_kind_but_that_kind() -> None:
 
 @pytest.mark.parametrize("seam", SEAMS)
 def test_every_folder_of_a_seam_is_a_kind_of_its_registry_or_stands_in_the_table_of_shared_ones(seam: str) -> None:
-    kinds = {"/".join(package.split(".")[1:3]) for package in SEAMS[seam].values()}
+    kinds = {
+        "/".join(package.split(".")[1:3])
+        for package in SEAMS[seam].values()
+        if not package.startswith("tidemark.providers.")
+    }
     shared = {folder for folder in SHARED if folder.startswith(f"{seam}/")}
     assert kinds & shared == set()
     assert {folder for path in MODULES if (folder := seam_folder_of(path)) and path.is_relative_to(PACKAGE / seam)} == (
@@ -245,9 +286,7 @@ def test_whoever_adds_a_kind_is_told_of_every_shared_folder() -> None:
 
 @pytest.mark.parametrize("folder", SHARED)
 def test_a_shared_folder_of_a_seam_has_no_module_that_is_looked_up_in_kinds(folder: str) -> None:
-    kinds = tuple(PACKAGE.joinpath(*package.split(".")[1:]) for package in ENVELOPES.values())
-    own = [path for path in (PACKAGE / folder).rglob("*.py") if path.parent not in kinds]
-    assert {path.stem for path in own} & KIND_MODULES == set()
+    assert {path.stem for path in (PACKAGE / folder).rglob("*.py")} & KIND_MODULES == set()
 
 
 @pytest.mark.parametrize("folder", SHARED)
@@ -285,12 +324,12 @@ def test_importing_a_pure_module_imports_no_driver(name: str) -> None:
 # What runs on executors, and what it needs beside the standard library, pyarrow and Tidemark.
 EXECUTED = {
     "processing/processor.py": set(),
-    "decoders/avro/decoder.py": {"fastavro", "pyruhvro"},
-    "decoders/envelopes/debezium/envelope.py": set(),
-    "decoders/envelopes/debezium/json.py": set(),
+    "providers/avro/decoder.py": {"fastavro", "pyruhvro"},
+    "providers/debezium/envelope.py": set(),
+    "providers/debezium/json.py": set(),
     "decoders/json/decoder.py": set(),
-    "decoders/json/framed/decoder.py": set(),
-    "decoders/protobuf/decoder.py": {"google", "ptars"},
+    "providers/registry/json_schema/decoder.py": set(),
+    "providers/protobuf/decoder.py": {"google", "ptars"},
     "decoders/raw/decoder.py": set(),
     "decoders/string/decoder.py": set(),
     "transforms/filter/transform.py": {"duckdb"},
@@ -299,17 +338,17 @@ EXECUTED = {
     "transforms/python/transform.py": {"duckdb"},  # only for columns that it changes
     "transforms/dedupe/transform.py": {"duckdb"},
     "transforms/explode/transform.py": set(),
-    "sources/rabbitmq/spark.py": set(),
-    "sinks/delta/writer.py": set(),
+    "providers/rabbitmq/spark.py": set(),
+    "providers/delta/writer.py": set(),
     "sinks/files/writer.py": set(),
     "sinks/formats/parquet.py": set(),
     "sinks/formats/json_lines.py": set(),
     "sinks/formats/avro.py": {"fastavro"},
-    "sinks/iceberg/writer.py": {"pyiceberg"},
+    "providers/iceberg/writer.py": {"pyiceberg"},
     "sinks/postgres/writer.py": {"psycopg"},
-    "sinks/topic/writer.py": set(),
-    "sinks/topic/avro.py": {"fastavro", "pyruhvro"},
-    "sinks/topic/protobuf.py": {"google"},
+    "providers/topic/writer.py": set(),
+    "providers/topic/avro.py": {"fastavro", "pyruhvro"},
+    "providers/topic/protobuf.py": {"google"},
     "sinks/postgres/totals/writer.py": {"psycopg"},
     "storage/s3.py": {"boto3", "botocore"},
 }
@@ -326,7 +365,11 @@ def test_executors_need_only_what_their_decoder_and_sinks_name(name: str) -> Non
 
 
 def test_every_decoder_and_writer_of_the_registries_is_among_what_executors_run() -> None:
-    run = {short(path) for path in MODULES if path.stem in ("decoder", "transform", "writer") and kind_of(path)}
+    packages = [package for kinds in (DECODERS, TRANSFORMS, SINKS) for package in kinds.values()]
+    folders = {PACKAGE.joinpath(*package.split(".")[1:]) for package in packages}
+    run = {
+        short(path) for path in MODULES if path.stem in ("decoder", "transform", "writer") and path.parent in folders
+    }
     assert run <= set(EXECUTED)
 
 
@@ -338,19 +381,19 @@ def test_the_closure_follows_imports_of_packages_and_of_names_in_modules() -> No
 
 
 # The folders that are Kafka's own, and where else its name may stand: the file, what the line says, and why.
-OF_KAFKA = ("kafka/", "sources/kafka/", "sinks/topic/")
+OF_KAFKA = ("kafka/", "sources/kafka/", "providers/topic/")
 SAYS_KAFKA = (
     ("__init__.py", "copies Kafka topics", "what the product does today"),
     ("cli/main.py", "Copies Kafka topics", "what the product does today"),
     ("cli/main.py", "Spark's Kafka connector", "help for a person, who looks for the jars by this name"),
-    ("connections.py", '"conn_type": "kafka"', "an example of a connection, by Airflow's word for its type"),
-    ("decoders/envelopes/debezium/units.py", "org.apache.kafka.connect.data.", "names of types in Debezium's records"),
+    ("connections/lookup.py", '"conn_type": "kafka"', "an example of a connection, by Airflow's word for its type"),
+    ("providers/debezium/units.py", "org.apache.kafka.connect.data.", "names of types in Debezium's records"),
     (
-        "decoders/envelopes/debezium/json.py",
+        "providers/debezium/json.py",
         "org.apache.kafka.connect.data.",
         "the name of a type in Debezium's records",
     ),
-    ("sources/kinds.py", '"kafka": "tidemark.sources.kafka"', "the registry of sources"),
+    ("kinds.py", '"kafka": "tidemark.sources.kafka"', "the kinds of the core"),
 )
 
 
@@ -413,6 +456,7 @@ def test_a_question_what_is_wrong_is_called_problem_with_and_answers_none_when_n
 
 # Names of classes that several modules define, each for its own kind or format: the meaning is the same.
 NAMED_ALIKE = {
+    "Writer": "of each kind of sink",
     "Settings": "of each kind",
     "Compression": "of files and of messages",
     "Field": "the shape of a value, in JSON and in Protobuf",

@@ -10,10 +10,10 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from tidemark.decoders.avro.decoder import open_decoder
 from tidemark.decoders.base import Decoded, ErrorClass
 from tidemark.errors import ConfigurationError
-from tidemark.record_schema import HEADERS
+from tidemark.model.record_schema import HEADERS
+from tidemark.providers.avro.decoder import open_decoder
 
 
 def record(*fields: tuple[str, Any] | dict[str, Any], name: str = "R") -> dict[str, Any]:

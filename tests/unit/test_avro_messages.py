@@ -10,9 +10,9 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
-from tidemark.sinks.topic import writer
-from tidemark.sinks.topic.avro import AvroValues, derived, problem_with
+from tidemark.providers.registry.registered_schema import RegisteredSchema
+from tidemark.providers.topic import writer
+from tidemark.providers.topic.avro import AvroValues, derived, problem_with
 
 AT = datetime(2024, 3, 1, 11, tzinfo=UTC)
 PLAIN = pa.schema(

@@ -13,8 +13,8 @@ import pytest
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.order import Order, SinkOrder, SourceOrder
 from tidemark.model.receipt import ObjectKind, Receipt, receipt_of_tasks
+from tidemark.model.record_schema import HEADERS, INPUT
 from tidemark.processing.processor import BatchProcessor
-from tidemark.record_schema import HEADERS, INPUT
 from tidemark.sinks.formats.base import PLACES, format_of
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)

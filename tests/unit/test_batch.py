@@ -20,16 +20,16 @@ from hypothesis import strategies as st
 
 from tests.draws import draws
 from tidemark.errors import ConfigurationError, TooManyDeadLetters, Unavailable, UndecodableRecord
-from tidemark.event_time import INSTANT
 from tidemark.model.digest import Digest, record_digest, row_digest
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.order import Order, SinkOrder, SourceOrder
 from tidemark.model.receipt import ObjectKind, receipt_of_tasks
+from tidemark.model.record_schema import HEADERS
 from tidemark.processing import processor as batch_module
 from tidemark.processing.processor import DEAD_LETTERS, METADATA, BatchProcessor
-from tidemark.record_schema import HEADERS
 from tidemark.sinks.files import writer
 from tidemark.sinks.staging import held_rows, partitioned_writer
+from tidemark.times.event_time import INSTANT
 
 START = datetime(2013, 1, 1, 10, tzinfo=UTC)
 Record = tuple[str, int, int, datetime, bytes | None]  # topic, partition, offset, timestamp, value
@@ -377,13 +377,13 @@ def test_a_full_task_moves_the_rows_of_its_largest_folder_to_a_file_first(
 ) -> None:
     monkeypatch.setattr(held_rows, "TASK_BYTES", 30_000)
     begun: list[str] = []
-    begin = writer.FilesWriter._begin
+    begin = writer.Writer._begin
 
-    def told(self: writer.FilesWriter, target: Any, rows: pa.Table) -> Any:
+    def told(self: writer.Writer, target: Any, rows: pa.Table) -> Any:
         begun.append(target.place[-2:])
         return begin(self, target, rows)
 
-    monkeypatch.setattr(writer.FilesWriter, "_begin", told)
+    monkeypatch.setattr(writer.Writer, "_begin", told)
     small = [("t", 0, at, START, value(at, START)) for at in range(3)]
     large = [("t", 0, 3 + at, START, value(at, START + timedelta(hours=1))) for at in range(1_000)]
     more = [("t", 0, 1_003 + at, START, value(at, START + timedelta(hours=1))) for at in range(1_000)]

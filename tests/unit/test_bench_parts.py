@@ -20,7 +20,8 @@ from bench.timed import Timing
 from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.bootstrap.jars import locked
 from sandbox.services.processes import wait_until
-from tidemark.decoders.registry import DECODERS, open_decoder
+from tidemark.decoders.registry import open_decoder
+from tidemark.kinds import DECODERS
 
 COUNT = 30_000
 

@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from sandbox.services.authority import Authority
-from tidemark import certificates
-from tidemark.connections import Unusable
+from tidemark.connections.lookup import Unusable, certificates
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.draws import draws
-from tidemark.connections import Lookup, Secret, from_environment, revealed, variable_of
+from tidemark.connections.lookup import Lookup, Secret, from_environment, revealed, variable_of
 from tidemark.errors import ConfigurationError
 from tidemark.kafka.connection import KafkaConnection
 from tidemark.pipeline.loader import load

@@ -17,7 +17,13 @@ from hypothesis import strategies as st
 
 from tests.protobuf_schemas import descriptor_set, message_class, proto
 from tidemark.decoders.base import Decoded, ErrorClass
-from tidemark.decoders.envelopes.debezium.encoded import (
+from tidemark.decoders.json.settings import Settings
+from tidemark.decoders.json_shapes.shapes import Shape
+from tidemark.decoders.one_by_one import Misfit
+from tidemark.decoders.registry import open_decoder
+from tidemark.errors import ConfigurationError
+from tidemark.model.record_schema import HEADERS
+from tidemark.providers.debezium.encoded import (
     Days,
     EncodedDay,
     EncodedExact,
@@ -25,13 +31,7 @@ from tidemark.decoders.envelopes.debezium.encoded import (
     Microseconds,
     NoNumber,
 )
-from tidemark.decoders.envelopes.debezium.units import Unit
-from tidemark.decoders.json.settings import Settings
-from tidemark.decoders.json_shapes.shapes import Shape
-from tidemark.decoders.one_by_one import Misfit
-from tidemark.decoders.registry import open_decoder
-from tidemark.errors import ConfigurationError
-from tidemark.record_schema import HEADERS
+from tidemark.providers.debezium.units import Unit
 
 PLACEHOLDER = "__debezium_unavailable_value"
 SCHEMA = "id BIGINT NOT NULL, name STRING, price DECIMAL(10,2), at TIMESTAMP, day DATE, tags ARRAY<STRING>"

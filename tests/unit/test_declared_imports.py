@@ -33,8 +33,8 @@ PROJECT = tomllib.loads((PACKAGE.parents[1] / "pyproject.toml").read_text())["pr
 # The modules that may import what an extra brings; all others must do with the plain install.
 ROOMS_OF_EXTRAS = {
     "airflow/": "airflow",
-    "sinks/delta/": "delta",
-    "sinks/iceberg/": "iceberg",
+    "providers/delta/": "delta",
+    "providers/iceberg/": "iceberg",
     "spark/connected.py": "connect",
     "spark/python_daemon.py": "connect",  # of the server
     "spark/server.py": "connect",
@@ -76,14 +76,14 @@ BY_TEXT: Mapping[str, tuple[str, ...]] = {
     "airflow/shell.py": ("airflow",),  # asked for only
     "cli/main.py": (),
     "config/base.py": (),
-    "decoders/protobuf_schema/registered.py": ("google.protobuf.timestamp_pb2",),
+    "providers/protobuf/schemas/registered.py": ("google.protobuf.timestamp_pb2",),
     "decoders/envelopes/base.py": (),
     "decoders/registry.py": (),
     "decoders/settings.py": (),
     "extras.py": (),  # and whether a module of an extra is there
     "pipeline/settings.py": (),
     "sinks/formats/base.py": (),
-    "sinks/topic/schema.py": (),
+    "providers/topic/schema.py": (),
     "sinks/kinds.py": (),
     "sources/registry.py": (),
     "sources/spark.py": (),
@@ -97,8 +97,8 @@ BY_TEXT: Mapping[str, tuple[str, ...]] = {
 }
 BY_TEXT_OF_OTHERS: Mapping[str, tuple[str, ...]] = {
     # PyIceberg's clients of the catalogs rest, glue and sql, and SQLAlchemy's driver for PostgreSQL.
-    "sinks/iceberg/catalog.py": ("requests", "boto3", "sqlalchemy", "psycopg"),
-    "sinks/iceberg/columns.py": ("pyiceberg_core",),  # the values of partitions
+    "providers/iceberg/catalog.py": ("requests", "boto3", "sqlalchemy", "psycopg"),
+    "providers/iceberg/columns.py": ("pyiceberg_core",),  # the values of partitions
     "spark/connected.py": ("grpc_status",),  # PySpark's client
     "spark/job.py": ("pandas",),  # PySpark, where it passes batches to Python
 }
@@ -219,7 +219,7 @@ def test_every_import_is_declared_in_the_plain_install_or_in_the_extra_of_its_ro
         ("decoders/records.py", "google.rpc.status_pb2", False),  # of another distribution than google.protobuf
         ("decoders/records.py", "google.protobuf.message", True),
         ("spark/connected.py", "grpc", True),
-        ("sinks/iceberg/table.py", "pyiceberg.schema", True),
+        ("providers/iceberg/table.py", "pyiceberg.schema", True),
     ],
 )
 def test_the_comparison_knows_what_is_declared(path: str, module: str, right: bool) -> None:

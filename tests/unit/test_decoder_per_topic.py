@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.pipeline_text import changed, problems
-from tidemark.connections import from_environment
+from tidemark.connections.lookup import from_environment
 from tidemark.decoders.base import Decoded
 from tidemark.decoders.pins import Pins
 from tidemark.decoders.registry import open_decoder, tombstone_fields
 from tidemark.errors import ConfigurationError
+from tidemark.model.record_schema import HEADERS
 from tidemark.pipeline.decoded_topics import refuse_undecoded
 from tidemark.pipeline.loader import load
 from tidemark.pipeline.settings import Pipeline
-from tidemark.record_schema import HEADERS
 
 Write = Callable[..., Path]
 SINGLE = "decode:\n  format: json\n  schema: id BIGINT NOT NULL, at TIMESTAMP, gate STRING, late BOOLEAN\n"

@@ -13,8 +13,8 @@ from tidemark.errors import Blocked, ConfigurationError
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.order import Order, SourceOrder, TransformOrder
 from tidemark.model.receipt import receipt_of_tasks
+from tidemark.model.record_schema import INPUT
 from tidemark.processing.processor import BatchProcessor
-from tidemark.record_schema import INPUT
 from tidemark.sinks.writer import StagedPart
 from tidemark.transforms.sequence import Transforms
 

@@ -15,17 +15,17 @@ from deltalake import DeltaTable
 from pydantic import ValidationError
 
 from tidemark.config.base import LoadContext
-from tidemark.connections import Secret
-from tidemark.decoders.avro.settings import Settings as Avro
+from tidemark.connections.lookup import Secret
 from tidemark.decoders.json.settings import Settings as Json
 from tidemark.errors import ConfigurationError, SinkRefused
-from tidemark.sinks.delta.buckets import buckets_of
-from tidemark.sinks.delta.columns import missing_columns, refuse_misfits, refuse_other_partitioning, schema_for
-from tidemark.sinks.delta.evidence import TableEvidence
-from tidemark.sinks.delta.files import _statistics
-from tidemark.sinks.delta.refusals import refuse_unfit
-from tidemark.sinks.delta.settings import Settings
-from tidemark.sinks.lake_tables.merges import CountedMerge
+from tidemark.providers.avro.settings import Settings as Avro
+from tidemark.providers.delta.buckets import buckets_of
+from tidemark.providers.delta.columns import missing_columns, refuse_misfits, refuse_other_partitioning, schema_for
+from tidemark.providers.delta.evidence import TableEvidence
+from tidemark.providers.delta.files import _statistics
+from tidemark.providers.delta.refusals import refuse_unfit
+from tidemark.providers.delta.settings import Settings
+from tidemark.providers.lake_tables.merges import CountedMerge
 from tidemark.storage.s3_client import options_of_delta
 
 CANARY = "canary-of-a-bucket"

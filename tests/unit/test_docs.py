@@ -13,11 +13,11 @@ import pytest
 from tests.ui.pictures import PICTURES
 from tidemark import __version__
 from tidemark.cli import main
-from tidemark.decoders.schema_registry.client import _SECRET as REGISTRY_SECRETS
 from tidemark.failpoints import FAILPOINTS
 from tidemark.kafka.security import SECRETS
+from tidemark.kinds import SINKS
 from tidemark.pipeline.loader import load
-from tidemark.sinks.kinds import SINKS
+from tidemark.providers.registry.client import _SECRET as REGISTRY_SECRETS
 
 REPOSITORY = Path(__file__).parents[2]
 DOCS = sorted(

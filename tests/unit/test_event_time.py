@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemark.errors import ConfigurationError
-from tidemark.event_time import INSTANT, EventTime, instants, last_header, parse_by_pattern
 from tidemark.model.order import OnInvalid, TimeUnit
-from tidemark.record_schema import HEADERS
-from tidemark.time_pattern import TimePattern
+from tidemark.model.record_schema import HEADERS
+from tidemark.times.event_time import INSTANT, EventTime, instants, last_header, parse_by_pattern
+from tidemark.times.time_pattern import TimePattern
 
 NOON = datetime(2013, 1, 1, 12, tzinfo=UTC)
 NEW_YORK = "America/New_York"

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.draws import draws
 from tidemark.model.order import Order, SourceOrder, TransformOrder
+from tidemark.model.record_schema import INPUT
 from tidemark.processing.processor import BatchProcessor
-from tidemark.record_schema import INPUT
 from tidemark.sinks.writer import StagedPart
 
 SCHEMA = "n BIGINT, name STRING, tags ARRAY<BIGINT>"

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from tidemark.model.order import Order, SourceOrder
+from tidemark.model.record_schema import INPUT
 from tidemark.pipeline.loader import load
 from tidemark.processing.processor import BatchProcessor
-from tidemark.record_schema import INPUT
 from tidemark.sinks.writer import StagedPart
 
 EXAMPLE = Path(__file__).parents[2] / "include" / "pipelines" / "examples" / "orders_with_logic.yaml"

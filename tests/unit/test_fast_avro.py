@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.draws import draws
-from tidemark.decoders.avro.fast import FastReader
-from tidemark.decoders.avro.reading import read
-from tidemark.decoders.avro.types import AvroSchema, parsed
 from tidemark.decoders.base import Decoded
+from tidemark.providers.avro.fast import FastReader
+from tidemark.providers.avro.reading import read
+from tidemark.providers.avro.types import AvroSchema, parsed
 
 KINDS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "boolean": ("boolean", st.booleans()),

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from tidemark.decoders.base import ErrorClass
-from tidemark.decoders.json.framed.decoder import open_decoder
-from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
+from tidemark.model.record_schema import HEADERS
 from tidemark.pipeline.loader import InvalidPipelines, load
-from tidemark.record_schema import HEADERS
+from tidemark.providers.registry.json_schema.decoder import open_decoder
+from tidemark.providers.registry.registered_schema import RegisteredSchema
 
 READER = {
     "$schema": "http://json-schema.org/draft-07/schema#",

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from tests.protobuf_schemas import descriptor_set, message_class, proto
 from tidemark.decoders.base import Decoded, ErrorClass
-from tidemark.decoders.protobuf.decoder import open_decoder
-from tidemark.decoders.protobuf.framed import message_at, split_by_message
-from tidemark.decoders.protobuf_schema.registered import descriptor_set_of
-from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
-from tidemark.record_schema import HEADERS
+from tidemark.model.record_schema import HEADERS
+from tidemark.providers.protobuf.decoder import open_decoder
+from tidemark.providers.protobuf.framed import message_at, split_by_message
+from tidemark.providers.protobuf.schemas.registered import descriptor_set_of
+from tidemark.providers.registry.registered_schema import RegisteredSchema
 
 TEXT = """
 syntax = "proto3"; // message InAComment {

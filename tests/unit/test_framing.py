@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemark.decoders.base import ErrorClass
-from tidemark.decoders.schema_registry.framing import RecordPart, Unframed, unframe
-from tidemark.record_schema import HEADERS
+from tidemark.model.record_schema import HEADERS
+from tidemark.providers.registry.framing import RecordPart, Unframed, unframe
 
 GUID = "89791762-2336-4186-9674-299b90a802e2"
 

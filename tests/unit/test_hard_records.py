@@ -9,9 +9,10 @@ import pytest
 
 from tests.protobuf_schemas import descriptor_set, proto
 from tidemark.decoders.base import Decoded
-from tidemark.decoders.registry import DECODERS, open_decoder
+from tidemark.decoders.registry import open_decoder
 from tidemark.errors import ConfigurationError
-from tidemark.record_schema import HEADERS
+from tidemark.kinds import DECODERS
+from tidemark.model.record_schema import HEADERS
 
 HUGE = 30_000_000
 DEEP = 100_000

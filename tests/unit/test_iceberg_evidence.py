@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tidemark.errors import SinkRefused
-from tidemark.sinks.iceberg import merge_evidence
-from tidemark.sinks.iceberg.evidence import Evidence, _decoded, _encoded
-from tidemark.sinks.iceberg.merge_evidence import merges_of, refuse_other_key, with_merge
-from tidemark.sinks.iceberg.partitioning import Term
-from tidemark.sinks.lake_tables.merges import CountedMerge
+from tidemark.providers.iceberg import merge_evidence
+from tidemark.providers.iceberg.evidence import Evidence, _decoded, _encoded
+from tidemark.providers.iceberg.merge_evidence import merges_of, refuse_other_key, with_merge
+from tidemark.providers.iceberg.partitioning import Term
+from tidemark.providers.lake_tables.merges import CountedMerge
 
 
 def test_what_is_written_is_read_back() -> None:

@@ -11,12 +11,12 @@ from pydantic import ValidationError
 from tests.worlds.local_http import LocalHttp
 from tidemark import extras
 from tidemark.config.base import LoadContext
-from tidemark.connections import Secret
-from tidemark.decoders.avro.settings import Settings as Avro
+from tidemark.connections.lookup import Secret
 from tidemark.decoders.json.settings import Settings as Json
 from tidemark.errors import AccessDenied, ConfigurationError, TidemarkError, Unavailable
-from tidemark.sinks.iceberg.catalog import OpenCatalog, _properties
-from tidemark.sinks.iceberg.settings import Settings
+from tidemark.providers.avro.settings import Settings as Avro
+from tidemark.providers.iceberg.catalog import OpenCatalog, _properties
+from tidemark.providers.iceberg.settings import Settings
 
 RIGHT: Mapping[str, Any] = {"connection": "lakehouse", "table": "sales.orders", "warehouse": "warehouse"}
 CANARY = "canary-of-a-catalog"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sandbox.services.authority import Authority
 from tests.unit.test_connections import pipeline
-from tidemark.connections import Lookup, Secret, from_environment, masked, revealed
+from tidemark.connections.lookup import Lookup, Secret, from_environment, masked, revealed
 from tidemark.errors import ConfigurationError
 from tidemark.kafka.connection import KafkaConnection, java_options
 from tidemark.kafka.java import jaas

@@ -14,10 +14,10 @@ from tests.protobuf_schemas import descriptor_set, message_class, proto
 from tests.unit.pipeline_text import changed
 from tests.unit.test_hard_records import FRAME, decoded, of_json_schema, of_protobuf
 from tidemark.decoders.list_limit import count_of_lists
-from tidemark.decoders.protobuf.lists import fields_with_lists, list_bytes
-from tidemark.decoders.protobuf_schema.descriptors import message_descriptor
-from tidemark.decoders.protobuf_schema.shapes import message_shape
 from tidemark.pipeline.loader import load
+from tidemark.providers.protobuf.lists import fields_with_lists, list_bytes
+from tidemark.providers.protobuf.schemas.descriptors import message_descriptor
+from tidemark.providers.protobuf.schemas.shapes import message_shape
 
 LIMIT = 64 * 2**20
 COUNT = 50_000  # empty messages, which take 100 kB, and 400 MB as columns

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tidemark import open_metrics
 from tidemark.model.manifest import Counts
 from tidemark.operations.lag import Lag
+from tidemark.views import open_metrics
 from tidemark.views.pipelines import PipelineView
 
 FOLDER = Path(__file__).parents[2] / "docs" / "monitoring"

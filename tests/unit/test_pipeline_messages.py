@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.toys.toy_sink import TOY
 from tests.unit.pipeline_text import changed, problems
-from tidemark.decoders.registry import DECODERS
 from tidemark.errors import ConfigurationError
+from tidemark.kinds import DECODERS, SINKS
 from tidemark.pipeline.loader import load_each
-from tidemark.sinks.kinds import SINKS
 
 Write = Callable[..., Path]
 
@@ -358,7 +356,7 @@ def test_the_value_of_a_variable_is_never_shown(write: Write) -> None:
 
 
 def test_a_kind_that_was_registered_is_allowed_and_named(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SINKS, "toy", TOY)
+    monkeypatch.setitem(SINKS, "toy", "tests.toys.toy_sink")
     assert problems(write(changed(("  - files:", "  - toyy:")))) == [
         'p.yaml:14: sinks[0].toyy: unknown key; did you mean "toy"? allowed: delta, files, iceberg, postgres, topic, totals, toy'
     ]

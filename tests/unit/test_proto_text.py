@@ -7,10 +7,10 @@ import pytest
 from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto, FileDescriptorProto
 
 from tests.protobuf_schemas import message_class
-from tidemark.decoders.protobuf_schema.proto_text import NotProto, parsed, resolve
-from tidemark.decoders.protobuf_schema.registered import descriptor_set_of
-from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
+from tidemark.providers.protobuf.schemas.proto_text import NotProto, parsed, resolve
+from tidemark.providers.protobuf.schemas.registered import descriptor_set_of
+from tidemark.providers.registry.registered_schema import RegisteredSchema
 
 # The package googleapis-common-protos, which Airflow needs, has .proto files beside what protoc made of them.
 FOLDERS = ("api", "rpc", "rpc.context", "type", "longrunning", "logging.type", "cloud", "cloud.location")

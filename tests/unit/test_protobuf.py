@@ -18,15 +18,15 @@ from tests.draws import draws
 from tests.protobuf_schemas import descriptor_set, message_class, proto
 from tidemark.decoders.base import Decoded
 from tidemark.decoders.one_by_one import Misfit
-from tidemark.decoders.protobuf.decoder import open_decoder
-from tidemark.decoders.protobuf.fast import LARGEST, Fast, fast_reader
-from tidemark.decoders.protobuf.reading import Messages
-from tidemark.decoders.protobuf.runtime import Runtime
-from tidemark.decoders.protobuf_schema.descriptors import message_descriptor, needed
-from tidemark.decoders.protobuf_schema.shapes import message_shape
-from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
 from tidemark.pipeline.loader import InvalidPipelines, load
+from tidemark.providers.protobuf.decoder import open_decoder
+from tidemark.providers.protobuf.fast import LARGEST, Fast, fast_reader
+from tidemark.providers.protobuf.reading import Messages
+from tidemark.providers.protobuf.runtime import Runtime
+from tidemark.providers.protobuf.schemas.descriptors import message_descriptor, needed
+from tidemark.providers.protobuf.schemas.shapes import message_shape
+from tidemark.providers.registry.registered_schema import RegisteredSchema
 
 SCALARS = (
     "double", "float", "int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64", "sfixed32",

@@ -8,9 +8,9 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message_factory import GetMessageClass
 
-from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
-from tidemark.sinks.topic.protobuf import ProtobufValues, _descriptor, derived, problem_with
+from tidemark.providers.registry.registered_schema import RegisteredSchema
+from tidemark.providers.topic.protobuf import ProtobufValues, _descriptor, derived, problem_with
 
 COLUMNS = pa.schema(
     [

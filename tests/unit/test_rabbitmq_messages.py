@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rstream import AMQPMessage, Properties
 
 from sandbox.services.streams import CODECS, encoded, snappy_framed
-from tidemark.sources.rabbitmq.chunk import HEAD, Chunk, Damaged
-from tidemark.sources.rabbitmq.message import WHOLE, as_header, read_message
+from tidemark.providers.rabbitmq.chunk import HEAD, Chunk, Damaged
+from tidemark.providers.rabbitmq.message import WHOLE, as_header, read_message
 
 
 def chunk_of(entries: Sequence[bytes], *, records: int | None = None, crc: int | None = None) -> memoryview:

@@ -8,7 +8,7 @@ import pytest
 
 from tidemark.decoders.base import Decoded, ErrorClass
 from tidemark.decoders.registry import open_decoder
-from tidemark.record_schema import HEADERS
+from tidemark.model.record_schema import HEADERS
 
 VALUE = {"format": "json", "schema": "id BIGINT NOT NULL, name STRING NOT NULL"}
 KEY = {"format": "json", "schema": "id BIGINT NOT NULL, shop STRING", "part": "key"}

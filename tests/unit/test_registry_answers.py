@@ -6,7 +6,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from tidemark.decoders.schema_registry.client import RegistryClient
+from tidemark.providers.registry.client import RegistryClient
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidemark.suggestion import nearest, with_nearest
+from tidemark.text import nearest, with_nearest
 
 
 @pytest.mark.parametrize(

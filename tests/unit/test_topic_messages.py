@@ -15,14 +15,14 @@ from tidemark.errors import Unavailable
 from tidemark.model.order import Order, SinkOrder, SourceOrder
 from tidemark.model.partitions import Record
 from tidemark.model.receipt import receipt_of_tasks
+from tidemark.model.record_schema import INPUT
 from tidemark.pipeline.loader import load
 from tidemark.processing.processor import BatchProcessor
-from tidemark.record_schema import INPUT
-from tidemark.sinks.topic.headers import source_of
-from tidemark.sinks.topic.markers import transactional_id
-from tidemark.sinks.topic.settings import Settings
-from tidemark.sinks.topic.staged import staged_messages
-from tidemark.sinks.topic.writer import TopicWriter
+from tidemark.providers.topic.headers import source_of
+from tidemark.providers.topic.markers import transactional_id
+from tidemark.providers.topic.settings import Settings
+from tidemark.providers.topic.staged import staged_messages
+from tidemark.providers.topic.writer import Writer
 from tidemark.storage.open import open_store
 
 EXAMPLE = Path(__file__).parents[2] / "include" / "pipelines" / "examples" / "orders_to_topic.yaml"
@@ -121,7 +121,7 @@ def test_rows_of_one_record_are_numbered(tmp_path: Path) -> None:
              "_offset": pa.array([5, 5], pa.int64()), "_key": pa.nulls(2, pa.binary())}  # fmt: skip
     for name, column in place.items():
         rows = rows.append_column(name, column)
-    writer = TopicWriter(order, order.sinks[0], "0")
+    writer = Writer(order, order.sinks[0], "0")
     writer.write(rows, pa.nulls(2))
     [part] = writer.close()
     [batch] = staged_messages(open_store(str(tmp_path / "staging")), f"{order.staging}/{part.staged}")

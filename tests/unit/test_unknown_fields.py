@@ -14,15 +14,15 @@ from tests.unit.pipeline_text import changed
 from tidemark.decoders.base import Decoded, UnknownFields
 from tidemark.decoders.registry import open_decoder
 from tidemark.errors import UndecodableRecord
-from tidemark.event_time import INSTANT
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.order import Order, SourceOrder
 from tidemark.model.receipt import Receipt, receipt_of_tasks
+from tidemark.model.record_schema import INPUT
 from tidemark.model.unknown_fields import NAMED_FIELDS, OTHER_FIELDS, UnknownField, fields_together
 from tidemark.pipeline.event_time import EventTimeSettings
 from tidemark.pipeline.loader import load
 from tidemark.processing.processor import BatchProcessor
-from tidemark.record_schema import INPUT
+from tidemark.times.event_time import INSTANT
 
 FLAT = "id BIGINT NOT NULL, name STRING"
 # An address has no pattern, so Python's parser reads all records.

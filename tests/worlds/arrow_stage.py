@@ -9,19 +9,19 @@ from importlib import import_module
 import pyarrow as pa
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from tidemark.connections import revealed
+from tidemark.connections.lookup import revealed
 from tidemark.environment import Environment
 from tidemark.failpoints import failpoint, watching
 from tidemark.kafka.connection import named_connection
+from tidemark.kinds import SOURCES
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.work import SharedStage
 from tidemark.model.offsets import Range
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt, receipt_of_tasks
+from tidemark.model.record_schema import INPUT
 from tidemark.processing.processor import BatchProcessor
-from tidemark.record_schema import INPUT
 from tidemark.sinks.writers import writer_of
-from tidemark.sources.kinds import SOURCES
 from tidemark.sources.range_reader import RangeReader
 
 

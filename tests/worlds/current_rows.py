@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from tests.worlds.changed_table import DECODE, ChangedTable
 from tests.worlds.iceberg_world import catalog_at
 from tests.worlds.table_world import TableWorld
-from tidemark.sinks.lake_tables.output import LakeTableOutput
+from tidemark.providers.lake_tables.output import LakeTableOutput
 
 Row = dict[str, Any]
 

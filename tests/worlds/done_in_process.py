@@ -17,13 +17,13 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
-from tidemark.connections import from_environment
+from tidemark.connections.lookup import from_environment
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.order import Order, SinkOrder, SourceOrder
+from tidemark.model.record_schema import INPUT
 from tidemark.pipeline.loader import load
 from tidemark.pipeline.settings import Pipeline
 from tidemark.processing.processor import BatchProcessor
-from tidemark.record_schema import INPUT
 from tidemark.sinks.registry import open_sink
 
 AT_MS = 1_767_225_600_000

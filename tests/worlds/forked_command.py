@@ -207,22 +207,16 @@ def _run(request: int, out: int, err: int) -> None:
 if __name__ == "__main__":
     from tests.worlds.arrow_stage import without_spark
     from tidemark.cli import main
-    from tidemark.decoders.registry import DECODERS
-    from tidemark.sinks.kinds import SINKS
+    from tidemark.kinds import DECODERS, SINKS, TRANSFORMS
     from tidemark.spark import engines
     from tidemark.storage.s3 import S3Store
-    from tidemark.transforms.registry import TRANSFORMS
 
     # Imported now, so that no forked process has to.
     for name in ("decide", "inspect", "prepare", "records", "run"):
         import_module(f"tidemark.cli.{name}")
-    for sink in SINKS.values():
-        for path in (sink.settings, sink.sink, sink.writer):
-            import_module(path.partition(":")[0])
-    for package in DECODERS.values():
-        import_module(f"{package}.settings")
-    for package in TRANSFORMS.values():
-        import_module(f"{package}.transform")
+    for kinds, modules in ((SINKS, "settings sink writer"), (DECODERS, "settings"), (TRANSFORMS, "transform")):
+        for module in modules.split():
+            kinds.modules(module)
     of_sinks = ("tidemark.sinks.formats.parquet", "pyiceberg.catalog.sql")
     for name in ("tidemark.sources.kafka.source", "sqlalchemy.dialects.postgresql.psycopg", *of_sinks):
         import_module(name)

@@ -17,7 +17,7 @@ from pyiceberg.table import FileScanTask, Table
 
 from tests.worlds.iceberg_world import IcebergWorld
 from tests.worlds.world import Place
-from tidemark.sinks.iceberg.position_deletes import DeletedRows, RowDelta, write_deletes
+from tidemark.providers.iceberg.position_deletes import DeletedRows, RowDelta, write_deletes
 
 PLACE = ("_topic", "_topic_partition", "_offset")
 

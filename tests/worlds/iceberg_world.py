@@ -20,8 +20,8 @@ from tests.worlds.table_world import TABLE_SCHEMA, newest_of_each_key
 from tests.worlds.world import Place, World
 from tidemark.database.client import ManifestDatabase
 from tidemark.model.receipt import ObjectKind
-from tidemark.sinks.iceberg.evidence import Evidence
-from tidemark.sinks.iceberg.merge_evidence import merges_of
+from tidemark.providers.iceberg.evidence import Evidence
+from tidemark.providers.iceberg.merge_evidence import merges_of
 
 TABLE = "sales.latest"
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 from sandbox.services.rabbitmq import RabbitMQ
 from sandbox.services.streams import Message, Streams
 from tests.worlds.world import Place, World, happened
-from tidemark.sources.rabbitmq.settings import ID
+from tidemark.providers.rabbitmq.settings import ID
 
 CONN_ID = "rabbit"
 

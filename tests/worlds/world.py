@@ -32,7 +32,7 @@ from tests.worlds.forked_command import ForkedCommand, fork_server
 from tests.worlds.new_topics import new_topic
 from tests.worlds.used_topics import delete_later
 from tidemark.cli import main
-from tidemark.connections import from_environment
+from tidemark.connections.lookup import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate
 from tidemark.lifecycle.context import Context, open_context

@@ -9,7 +9,7 @@ from airflow.models.connection import Connection
 from airflow.models.pool import Pool
 
 from tidemark.airflow.lookup import as_mapping, master_of
-from tidemark.connections import variable_of
+from tidemark.connections.lookup import variable_of
 from tidemark.doctor.checks import Check
 from tidemark.environment import Environment
 from tidemark.model.findings import Finding, failed, ok, warning

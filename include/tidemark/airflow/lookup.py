@@ -9,7 +9,7 @@ from typing import Any
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from tidemark import connections
+from tidemark.connections import lookup as connections
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, about
@@ -33,7 +33,7 @@ def airflow_lookup(conn_id: str) -> Mapping[str, Any] | None:
 
 
 def as_mapping(connection: Any) -> Mapping[str, Any]:
-    """A connection of Airflow's SDK or of its models, as ``connections.Lookup`` returns it."""
+    """A connection of Airflow's SDK or of its models, as ``Lookup`` returns it."""
     return {
         "host": connection.host,
         "port": connection.port,

@@ -19,7 +19,7 @@ from tidemark.airflow.lookup import opened, put_in_environment, spark_master
 from tidemark.airflow.other_runs import LONGEST_WAIT, replayed_since, wait_for_others
 from tidemark.airflow.run_conf import sinks_of
 from tidemark.airflow.verdict import airflow_verdict
-from tidemark.connections import Lookup
+from tidemark.connections.lookup import Lookup
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import Fenced, TidemarkError, WorkFailed

@@ -14,10 +14,10 @@ from tidemark.lifecycle.close import require_done
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.select import is_unfinished, own_manifest, refuse_archived, refuse_at_work, unfinished
 from tidemark.model.manifest import Decision, Manifest, count_of
-from tidemark.moments import with_zone
 from tidemark.operations import decisions
 from tidemark.operations.fill import alone
-from tidemark.suggestion import with_nearest
+from tidemark.text import with_nearest
+from tidemark.times.moments import with_zone
 
 PARAMS = {
     "plan_until": Param(

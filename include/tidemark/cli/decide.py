@@ -14,7 +14,6 @@ from tidemark.environment import Environment
 from tidemark.lifecycle import events
 from tidemark.lifecycle.context import Context, Renaming
 from tidemark.model.manifest import Decision, count_of
-from tidemark.moments import with_zone
 from tidemark.operations import damage, decisions, sinks
 from tidemark.operations.adopt import adopt as adopt_lake
 from tidemark.operations.archive import BATCH
@@ -23,6 +22,7 @@ from tidemark.operations.rename import refuse_files, rename_pipeline
 from tidemark.operations.repair import repair as repair_lake
 from tidemark.operations.retire import bring_back_pipeline, retire_pipeline
 from tidemark.pipeline.deployed import files_of
+from tidemark.times.moments import with_zone
 
 commands = Commands()
 

@@ -13,7 +13,7 @@ from tidemark.airflow import shell
 from tidemark.cli import log
 from tidemark.cli.opened import connections_of
 from tidemark.cli.options import Commands, common_options, master_option, pipeline_argument
-from tidemark.connections import Lookup, from_environment
+from tidemark.connections.lookup import Lookup, from_environment
 from tidemark.doctor import database, machine, registry, source, targets
 from tidemark.doctor.checks import TIMEOUT_S, Check, examine
 from tidemark.environment import Environment, set_variables

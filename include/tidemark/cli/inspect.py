@@ -15,7 +15,6 @@ from tidemark.environment import Environment
 from tidemark.lifecycle.known_sinks import not_in_file
 from tidemark.model.event_hours import HourSelection
 from tidemark.model.manifest import ALL_MANIFESTS, COUNTED, ManifestSelection, ManifestState, counted
-from tidemark.moments import with_zone
 from tidemark.operations.audit import audit as find_differences
 from tidemark.operations.audit import audit_between, compared_and_kept
 from tidemark.operations.complete import completeness
@@ -24,6 +23,7 @@ from tidemark.operations.lag import lag as measure_lag
 from tidemark.operations.lags import LOOK_UP
 from tidemark.pipeline.loader import find
 from tidemark.pipeline.settings import Pipeline
+from tidemark.times.moments import with_zone
 from tidemark.views.manifests import manifest_history_view, manifest_views
 from tidemark.views.objects import object_views
 from tidemark.views.pipelines import decision_views

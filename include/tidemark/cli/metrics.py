@@ -16,10 +16,10 @@ from tidemark.cli.output import print_json
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, TidemarkError
-from tidemark.open_metrics import CONTENT_TYPE, Measured, measured, text
 from tidemark.operations.lags import LOOK_UP, Answer
 from tidemark.operations.status import status
 from tidemark.pipeline.deployed import Deployed
+from tidemark.views.open_metrics import CONTENT_TYPE, Measured, measured, text
 from tidemark.views.pipelines import pipeline_view
 
 commands = Commands()

@@ -7,7 +7,7 @@ from typing import Any
 
 from tidemark.airflow import shell
 from tidemark.cli import log
-from tidemark.connections import from_environment, put_in_environment
+from tidemark.connections.lookup import from_environment, put_in_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, NotFound, TidemarkError, Unavailable, about

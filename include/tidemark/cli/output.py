@@ -17,10 +17,10 @@ from rich.text import Text
 
 from tidemark.cli.log import error, note, open_console
 from tidemark.errors import TidemarkError
-from tidemark.json_values import json_value
 from tidemark.lifecycle.close import Closing
 from tidemark.lifecycle.known_sinks import is_not_filled
 from tidemark.lifecycle.plan import PlannedRun, nothing_new
+from tidemark.model.json_values import json_value
 from tidemark.model.manifest import Archive, AttemptState, Decision, Manifest, ManifestState, count_of
 from tidemark.model.offsets import Range
 from tidemark.model.problem import Problem

@@ -9,7 +9,7 @@ import click
 
 from tidemark.cli.log import note
 from tidemark.cli.output import as_table, or_json
-from tidemark.json_values import json_value
+from tidemark.model.json_values import json_value
 from tidemark.model.manifest import count_of
 from tidemark.operations.bring_back import BroughtBack
 from tidemark.operations.dead_letters import DeadLetters, LetterPlace, PublishedDeadLetter

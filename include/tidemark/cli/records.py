@@ -22,7 +22,7 @@ from tidemark.pipeline.loader import find
 from tidemark.sinks.dead_letters import ERROR_CLASSES
 from tidemark.sinks.located import RecordStatus
 from tidemark.sources.registry import open_source
-from tidemark.suggestion import nearest
+from tidemark.text import nearest
 
 commands = Commands()
 

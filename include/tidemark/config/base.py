@@ -27,9 +27,10 @@ from pydantic_core import InitErrorDetails, ValidationError, core_schema
 
 from tidemark.config import values
 from tidemark.config.values import wrong
-from tidemark.extras import object_of_kind
+from tidemark.kinds import KINDS, PROVIDERS, Kinds
 from tidemark.model.reasons import SHARE_PATTERN
 from tidemark.storage.base import is_s3
+from tidemark.text import with_nearest
 
 
 @dataclass(frozen=True)
@@ -147,18 +148,17 @@ class Section(BaseModel):
 class OneKind:
     """Annotation of a value that is written as exactly one key, its kind, with the settings of that kind below it.
 
-    ``kinds`` is the registry of a seam: of each kind the package whose module ``settings`` has the model ``Settings``,
-    or a value whose ``settings`` say where that is. It is looked at whenever a file is read, so a kind that was
-    registered since is known. With ``alone`` the name of the kind stands for the kind with its defaults.
+    The module ``settings`` of each kind has the model ``Settings``. ``kinds`` is looked at whenever a file is read, so
+    a kind that was registered since is known. With ``alone`` the name of the kind stands for the kind with its
+    defaults.
     """
 
-    seam: str
-    kinds: Mapping[str, Any]
+    kinds: Kinds
     alone: bool = False
 
     def section(self) -> type[Section]:
         """The entry as a mapping of kinds to their settings."""
-        return _entry(self.seam, tuple(self.kinds.items()))
+        return _entry(self.kinds.seam, tuple(self.kinds.items()))
 
     def _settings(self, value: object, info: ValidationInfo) -> object:
         if isinstance(value, Section):
@@ -167,12 +167,28 @@ class OneKind:
             value = {value: {}}
         if not value or not isinstance(value, Mapping):
             allowed = ", ".join(self.kinds)
-            raise wrong(f"must hold one key, the kind of the {self.seam}, with its settings below; allowed: {allowed}")
+            one_key = f"must hold one key, the kind of the {self.kinds.word}, with its settings below"
+            raise wrong(f"{one_key}; allowed: {allowed}")
         kinds = [key for key in value if key in self.kinds]
         if len(kinds) > 1:
-            raise wrong_at(kinds[1], f"is a second kind beside {kinds[0]}: one {self.seam} is of one kind")
+            raise wrong_at(kinds[1], f"is a second kind beside {kinds[0]}: one {self.kinds.word} is of one kind")
+        for key in value:
+            if problem := self._problem_with(key):
+                raise wrong_at(key, problem)
         entry = self.section().model_validate(value, context=info.context)  # refuses a mapping without any kind
         return getattr(entry, kinds[0])
+
+    def _problem_with(self, key: str) -> str | None:
+        """Return why a key cannot be used that is the name of a kind, or may be one of a package that is broken."""
+        if key in self.kinds:
+            return self.kinds.problem_with(key)
+        if key in self.kinds.left_out:
+            return f"cannot be used: {self.kinds.left_out[key]}; tidemark doctor names the package"
+        if not PROVIDERS.broken:
+            return None
+        broken = "; ".join(f"{distribution}: {reason}" for distribution, reason in PROVIDERS.broken.items())
+        what = f"is no {self.kinds.word} that is installed; packages that cannot be used: {broken}"
+        return with_nearest(what, key, self.kinds)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         written = handler.generate_schema(self.section())
@@ -184,14 +200,28 @@ class OneKind:
 
 
 @cache
-def _entry(seam: str, kinds: tuple[tuple[str, Any], ...]) -> type[Section]:
-    paths = {kind: getattr(value, "settings", f"{value}.settings:Settings") for kind, value in kinds}
-    models = {kind: object_of_kind(path, kind) for kind, path in paths.items()}
+def _entry(seam: str, now: tuple[tuple[str, str], ...]) -> type[Section]:
+    """``now``: the kinds of this moment; another entry is made when they have changed."""
+    del now
+    kinds = KINDS[seam]
+    models = settings_of_kinds(kinds, Section)
     fields: dict[str, Any] = {kind: (model, Field(default=None)) for kind, model in models.items()}
-    entry: type[Section] = create_model(f"{seam.title()}Entry", __base__=Section, **fields)
-    entry.__doc__ = f"One {seam}: exactly one key, its kind."
+    entry: type[Section] = create_model(f"{kinds.word.title()}Entry", __base__=Section, **fields)
+    entry.__doc__ = f"One {kinds.word}: exactly one key, its kind."
     entry.model_config["json_schema_extra"] = {"minProperties": 1, "maxProperties": 1}
     return entry
+
+
+def settings_of_kinds(kinds: Kinds, base: type[Section]) -> dict[str, type[Any]]:
+    """Return the model ``Settings`` of each kind. One of an installed package that has none is left out."""
+    models = {}
+    for kind, module in kinds.modules("settings").items():
+        model = getattr(module, "Settings", None)
+        if isinstance(model, type) and issubclass(model, base):
+            models[kind] = model
+        else:
+            kinds.leave_out(kind, f"{module.__name__}.Settings is no {base.__name__}")
+    return models
 
 
 def wrong_at(key: str | int | tuple[str | int, ...], message: str) -> ValidationError:

@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from tidemark.model.reasons import SHARE_PATTERN
 from tidemark.storage.base import is_address
-from tidemark.suggestion import with_nearest
+from tidemark.text import with_nearest
 
 NAME_PATTERN: Final = "^[a-z][a-z0-9_-]{0,62}$"
 DURATION_PATTERN: Final = r"^(\d{1,9}[smhd]|P(?=.)(\d{1,9}D)?(T(?=.)(\d{1,9}H)?(\d{1,9}M)?(\d{1,9}S)?)?)$"

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import yaml
 
-from tidemark.characters import is_text
-from tidemark.suggestion import nearest
+from tidemark.text import is_text, nearest
 
 _YAML: Final = "tag:yaml.org,2002:"
 Place = tuple[str | int, ...]

@@ -9,7 +9,7 @@ from tidemark.database.migrate import QUERIES as OF_TABLES
 from tidemark.database.migrate import check
 from tidemark.database.session import connect, describe, translated
 from tidemark.errors import ConfigurationError
-from tidemark.named_sql import named_queries
+from tidemark.text import named_queries
 
 SETTINGS = ("fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names")
 QUERIES = named_queries("tidemark.database", "health.sql")

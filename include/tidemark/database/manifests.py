@@ -16,7 +16,7 @@ from tidemark.model.manifest import (
     Publication,
 )
 from tidemark.model.offsets import range_from
-from tidemark.moments import with_zone
+from tidemark.times.moments import with_zone
 
 
 class Manifests(Part):

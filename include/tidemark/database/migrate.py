@@ -14,7 +14,7 @@ from typing import Any, Final
 from tidemark.database.session import Session, connect, describe, translated
 from tidemark.errors import ConfigurationError
 from tidemark.failpoints import failpoint
-from tidemark.named_sql import named_queries
+from tidemark.text import named_queries
 
 FOLDER: Final = files("tidemark.database")
 QUERIES: Final = named_queries("tidemark.database", "migrate.sql")

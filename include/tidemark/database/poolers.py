@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 
-from tidemark.named_sql import named_queries
+from tidemark.text import named_queries
 
 TRIES = 3  # with a pool of several idle sessions, a transaction need not get the one that this client has just had
 QUERIES = named_queries("tidemark.database", "session.sql")

@@ -12,7 +12,7 @@ from tidemark.database import postgres_errors
 from tidemark.database.poolers import REFUSED, REMEDY, shares_sessions
 from tidemark.database.postgres_errors import Cause, PostgresError, message_of
 from tidemark.errors import AccessDenied, ConfigurationError, IllegalTransition, PlanRefused, TidemarkError, Unavailable
-from tidemark.named_sql import named_queries
+from tidemark.text import named_queries
 
 Session = psycopg.Connection[dict[str, Any]]
 QUERIES: Final = named_queries("tidemark.database", "session.sql")

@@ -6,7 +6,7 @@ from threading import Lock
 from typing import Any
 
 from tidemark.database.session import Session, translated
-from tidemark.named_sql import named_queries
+from tidemark.text import named_queries
 
 Row = dict[str, Any]
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from tidemark.decoders.base import BadRecord, Decoded
 from tidemark.decoders.batch_parts import leave_out
-from tidemark.positions import positions
+from tidemark.model.positions import positions
 
 _OFFSET = 4  # bytes, for each text and each list
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-from tidemark.characters import is_text
 from tidemark.errors import ConfigurationError
+from tidemark.text import is_text
 
 WHOLE: Final = "value"  # the column of a value, or of a key, that has no fields
 HEADERS_COLUMN: Final = "headers"

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from tidemark.decoders.base import NONE, BadRecord, Decoded, Decoder, ErrorClass, UnknownFields, schemas_of, together
 from tidemark.decoders.batch_parts import sorted_indices, values_and_deletions
 from tidemark.decoders.names import HEADERS_COLUMN, key_column
-from tidemark.record_schema import HEADERS
+from tidemark.model.record_schema import HEADERS
 
 
 class RecordDecoder:

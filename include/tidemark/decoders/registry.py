@@ -1,26 +1,10 @@
-"""The registry of decoders: the package of each kind, with the modules ``decoder`` (``open_decoder``) and ``settings``.
-
-The other folders beside it are shared by kinds, and have neither of these modules: ``by_topic``,
-``envelopes``, ``json_shapes``, ``protobuf_schema`` and ``schema_registry``.
-
-Executors open decoders here, so this imports the standard library and pyarrow, nothing else.
-"""
+"""Opens decoders. Executors open them here, so this imports the standard library and pyarrow, nothing else."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from tidemark.decoders.base import Decoder
-from tidemark.errors import ConfigurationError
-from tidemark.extras import module_of_kind
-
-DECODERS: Final[dict[str, str]] = {
-    "avro": "tidemark.decoders.avro",
-    "json": "tidemark.decoders.json",
-    "json_schema": "tidemark.decoders.json.framed",
-    "protobuf": "tidemark.decoders.protobuf",
-    "raw": "tidemark.decoders.raw",
-    "string": "tidemark.decoders.string",
-}
+from tidemark.kinds import DECODERS
 
 
 def open_decoder(config: Mapping[str, Any]) -> Decoder:
@@ -60,8 +44,5 @@ def tombstone_fields(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 def open_values(config: Mapping[str, Any]) -> Decoder:
     """The decoder of values, or of keys, alone; raises as ``open_decoder``."""
-    kind = config.get("format", "")
-    if kind not in DECODERS:
-        raise ConfigurationError(f"decode.format is {kind!r}", next_step=f"write one of {', '.join(DECODERS)}")
-    decoder: Decoder = module_of_kind(f"{DECODERS[kind]}.decoder", kind).open_decoder(config)
+    decoder: Decoder = DECODERS.module(config.get("format", ""), "decoder").open_decoder(config)
     return decoder

@@ -6,7 +6,6 @@ of a whole record, with its key and its headers, is the same for all: ``record_o
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Annotated, Any, ClassVar, Protocol, Self
 
 import pyarrow as pa
@@ -17,9 +16,10 @@ from tidemark.config.values import wrong
 from tidemark.decoders.envelopes.envelope_settings import EnvelopeEntry
 from tidemark.decoders.names import HEADERS_COLUMN, key_column
 from tidemark.decoders.pins import Pins
-from tidemark.decoders.registry import DECODERS, open_decoder, open_values
+from tidemark.decoders.registry import open_decoder, open_values
 from tidemark.errors import ConfigurationError
-from tidemark.suggestion import with_nearest
+from tidemark.kinds import DECODERS
+from tidemark.text import with_nearest
 
 MAX_LIST_BYTES = 64 * 2**20
 _OF_A_RECORD = ("key", "headers", "tombstones", "envelope")
@@ -28,13 +28,13 @@ _OF_A_RECORD = ("key", "headers", "tombstones", "envelope")
 def _key(value: object, info: ValidationInfo) -> object:
     if value is None or isinstance(value, Section):
         return value
-    kind = value.get("format") if isinstance(value, Mapping) else None
+    kind = value.get("format", "") if isinstance(value, Mapping) else ""
     if not isinstance(value, Mapping) or kind not in DECODERS:
         raise wrong(f"must be a mapping with format, one of {', '.join(DECODERS)}, and the keys of that format")
     for name in _OF_A_RECORD:
         if name in value:
             raise wrong_at(name, "stands beside key, not below it: it is of the whole record")
-    return import_module(f"{DECODERS[kind]}.settings").Settings.model_validate(value, context=info.context)
+    return DECODERS.module(kind, "settings").Settings.model_validate(value, context=info.context)
 
 
 class RowSettings(Protocol):
@@ -96,6 +96,14 @@ class DecodeSettings(Section):
         "it. It needs tombstones, the fields of the key.",
         examples=["debezium", {"debezium": {"columns": {"lsn": "source.lsn"}}}],
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _libraries(cls, value: object) -> object:
+        kind = value.get("format", "") if isinstance(value, Mapping) else ""
+        if kind in DECODERS and (problem := DECODERS.problem_with(kind)):
+            raise wrong_at("format", problem)
+        return value
 
     @model_validator(mode="after")
     def _enveloped(self) -> Self:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tidemark.connections import Lookup
+from tidemark.connections.lookup import Lookup
 from tidemark.doctor.checks import TIMEOUT_S, Check
 from tidemark.model.findings import Finding, ok
 from tidemark.pipeline.pinned import pinned

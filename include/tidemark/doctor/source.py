@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
-from tidemark.connections import Lookup
+from tidemark.connections.lookup import Lookup
 from tidemark.doctor.checks import TIMEOUT_S, Check
 from tidemark.model.findings import Finding, failed, ok, warning
 from tidemark.model.manifest import count_of

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from tidemark.connections import Lookup
+from tidemark.connections.lookup import Lookup
 from tidemark.database.client import ManifestDatabase
 from tidemark.doctor.checks import TIMEOUT_S, Check
 from tidemark.environment import Environment

@@ -26,7 +26,7 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
-from tidemark.connections import Secret, masked, revealed
+from tidemark.connections.lookup import Secret, masked, revealed
 from tidemark.errors import ConfigurationError, SinkRefused, TidemarkError, Unavailable
 from tidemark.kafka.options import AT_THE_END_MS
 from tidemark.kafka.refusals import REFUSALS, denied

@@ -16,12 +16,12 @@ from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
 from tidemark.config.values import servers
-from tidemark.connections import PREFIX, Lookup, Secret, Unusable, from_environment, variable_of
+from tidemark.connections.lookup import PREFIX, Lookup, Secret, Unusable, from_environment, variable_of
 from tidemark.errors import ConfigurationError
 from tidemark.kafka.java import java_security
 from tidemark.kafka.options import KafkaOptions
 from tidemark.kafka.security import Config, instead, is_security, security_config, warnings
-from tidemark.suggestion import with_nearest
+from tidemark.text import with_nearest
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ Certificates and keys are PEM text inside the options, so that the machines of S
 from collections.abc import Mapping
 from typing import Final, assert_never
 
-from tidemark.certificates import certificates, private_key, without_password
-from tidemark.connections import Secret, revealed
+from tidemark.connections.certificates import certificates, private_key, without_password
+from tidemark.connections.lookup import Secret, revealed
 from tidemark.kafka.security import Config, Mechanism, pem
 
 _SECURITY: Final = "org.apache.kafka.common.security"

@@ -11,9 +11,9 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, assert_never
 from urllib.parse import urlsplit
 
-from tidemark.certificates import check_authorities, check_own, check_pair, private_key, read_pem
-from tidemark.connections import Secret, Unusable
-from tidemark.suggestion import nearest
+from tidemark.connections.certificates import check_authorities, check_own, check_pair, private_key, read_pem
+from tidemark.connections.lookup import Secret, Unusable
+from tidemark.text import nearest
 
 Config = dict[str, str | Secret]
 

@@ -10,9 +10,9 @@ import struct
 from collections.abc import Mapping
 from contextlib import suppress
 
-from tidemark.certificates import certificates, private_key
-from tidemark.client_certificate import load_pair
-from tidemark.connections import Unusable
+from tidemark.connections.certificates import certificates, private_key
+from tidemark.connections.client_certificate import load_pair
+from tidemark.connections.lookup import Unusable
 from tidemark.kafka.security import Protocol, pem
 
 _TIMEOUT_S = 2.0

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 
 from tidemark.database.statements import Row
 from tidemark.errors import NotFound, NotPublished
-from tidemark.json_values import NOT_IN_JSON
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.failed_tasks import Task, begun
 from tidemark.lifecycle.hours import close_hours
@@ -22,6 +21,7 @@ from tidemark.lifecycle.older import (
 from tidemark.lifecycle.preflight import recent_manifests
 from tidemark.lifecycle.progress import report_progress
 from tidemark.lifecycle.publish import Publisher
+from tidemark.model.json_values import NOT_IN_JSON
 from tidemark.model.manifest import Counts, Manifest, ManifestState
 from tidemark.model.receipt import sum_of_hours
 from tidemark.pipeline.settings import Unfinished

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from tidemark.connections import Lookup, from_environment
+from tidemark.connections.lookup import Lookup, from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError
 from tidemark.lifecycle.known_sinks import refuse_unlike

@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from tidemark import planner
 from tidemark.errors import CutConflict, PlanRefused, Unavailable
 from tidemark.failpoints import failpoint
-from tidemark.json_values import INLINE
 from tidemark.lifecycle import covering, divergence, spans
 from tidemark.lifecycle.context import Context, refuse_out_of_use
 from tidemark.lifecycle.covering import Begins
@@ -21,14 +20,15 @@ from tidemark.lifecycle.known_sinks import not_in_file
 from tidemark.lifecycle.own_output import refuse_own_output
 from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.lifecycle.renamed import refuse_looks_renamed
+from tidemark.model.json_values import INLINE
 from tidemark.model.manifest import Manifest, RangeKind, RunKind
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.partitions import Bounds, OpenTransaction
-from tidemark.moments import with_zone
 from tidemark.pipeline.decoded_topics import refuse_undecoded
 from tidemark.pipeline.settings import Pipeline
 from tidemark.planner import Chain, Limits, PartitionState, Plan
 from tidemark.sources.settings import Cut, Gaps
+from tidemark.times.moments import with_zone
 
 LOOKS = 5  # at topics that are created again or deleted meanwhile
 AHEAD = timedelta(minutes=5)  # how far the clock of the caller may be ahead of this machine's

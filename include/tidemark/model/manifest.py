@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Self
 
-from tidemark.json_values import NOT_IN_JSON, in_json
+from tidemark.model.json_values import NOT_IN_JSON, in_json
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.partitions import LastRecord
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from tidemark.json_values import INLINE, NOT_IN_JSON
+from tidemark.model.json_values import INLINE, NOT_IN_JSON
 
 
 @dataclass(frozen=True, order=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from tidemark.json_values import NOT_IN_JSON
+from tidemark.model.json_values import NOT_IN_JSON
 
 
 @dataclass(frozen=True)

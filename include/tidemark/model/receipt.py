@@ -96,7 +96,7 @@ class Receipt:
 
     ``hours`` maps an event hour (``2013-01-01T10``, UTC) to ``[written, late]``. ``reasons`` count the dead letters,
     ``unknown_fields`` the fields of other records that the schema has not.
-    ``schemas`` are those of a schema registry, by question (``decoders/schema_registry/schemas.py``): a replay uses
+    ``schemas`` are those of a schema registry, by question (``providers/registry/schemas.py``): a replay uses
     them again.
     ``follows``: sinks that append, and the attempt that a person lets this one follow there with other rows.
     """

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
-from tidemark.characters import storable
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ForeignLake, LakeConflict
 from tidemark.lifecycle.context import Context
@@ -20,6 +19,7 @@ from tidemark.paths import RecordName
 from tidemark.sinks.base import Contents, Expected, Sink, WriteMode
 from tidemark.sinks.capabilities import KeepsDeadLetterFiles
 from tidemark.sinks.object_store.published_files import lost_dead_letters
+from tidemark.text import storable
 
 KEPT = 20  # differences that the database keeps of an audit, for the page; the audit itself tells all
 KEPT_CHARACTERS = 500  # of each line of them

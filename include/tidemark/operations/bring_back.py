@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidemark.errors import TidemarkError
-from tidemark.json_values import NOT_IN_JSON, in_json
 from tidemark.lifecycle.attempt import Stage
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.work import Progress
+from tidemark.model.json_values import NOT_IN_JSON, in_json
 from tidemark.model.manifest import Decision, Manifest, count_of
 from tidemark.model.problem import Problem
 from tidemark.operations.dead_letters import DeadLetterSelection, dead_letters, with_dead_letters

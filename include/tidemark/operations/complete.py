@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 
 from tidemark.database.chains import place_from
 from tidemark.database.statements import Row
-from tidemark.json_values import INLINE, in_json
 from tidemark.lifecycle.context import Context
+from tidemark.model.json_values import INLINE, in_json
 from tidemark.model.manifest import ManifestState, WithoutRows
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.planner import CLOCK_TOLERANCE

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tidemark.errors import NotFound, WorkFailed
-from tidemark.event_time import EARLIEST
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.select import own_manifest
 from tidemark.model.manifest import Manifest
 from tidemark.model.reasons import OTHER_REASONS, template
 from tidemark.sinks.base import Sink
 from tidemark.sinks.dead_letters import DeadLetter
-from tidemark.suggestion import with_nearest
+from tidemark.text import with_nearest
+from tidemark.times.event_time import EARLIEST
 
 GROUPS = 1_000  # records with further reasons are counted as OTHER_REASONS of their class
 NAMED_SCHEMAS = 5  # of one group

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tidemark.database.client import ManifestDatabase
-from tidemark.json_values import in_json
 from tidemark.lifecycle.hours import without_rows_of
 from tidemark.model.event_hours import HourSelection, due
+from tidemark.model.json_values import in_json
 from tidemark.model.manifest import WithoutRows
 
 MOST_NAMED = 10  # manifests in one text

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tidemark.database.client import ManifestDatabase
-from tidemark.json_values import in_json
 from tidemark.lifecycle.context import Context
+from tidemark.model.json_values import in_json
 from tidemark.model.offsets import TopicPartition
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sources.base import Source

@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from functools import cache
 
-from tidemark.connections import Lookup
+from tidemark.connections.lookup import Lookup
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import TidemarkError, about
 from tidemark.lifecycle.context import refuse_out_of_use

@@ -10,7 +10,7 @@ from typing import Any
 from tidemark.database.chains import place_from
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import TidemarkError
-from tidemark.json_values import INLINE
+from tidemark.model.json_values import INLINE
 from tidemark.model.manifest import Manifest, ManifestState, Publication, RangeKind
 from tidemark.model.offsets import TopicPartition
 from tidemark.model.receipt import Receipt

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemark.errors import ConfigurationError, NotDone, Unavailable
-from tidemark.json_values import NOT_IN_JSON, json_value
+from tidemark.model.json_values import NOT_IN_JSON, json_value
 from tidemark.operations.status import PipelineProblem, State, Status
 
 TIMEOUT_S = 30.0

@@ -14,11 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemark.connections import from_environment
+from tidemark.connections.lookup import from_environment
 from tidemark.errors import ConfigurationError, NotFound, UndecodableRecord
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.order import OnError, OnInvalid, Order, SourceOrder
 from tidemark.model.partitions import Bounds, Record
+from tidemark.model.record_schema import INPUT
 from tidemark.model.unknown_fields import NAMED_FIELDS
 from tidemark.pipeline.decoded_topics import refuse_undecoded
 from tidemark.pipeline.event_time import EventTimeSettings
@@ -26,11 +27,10 @@ from tidemark.pipeline.pinned import pinned
 from tidemark.pipeline.settings import Pipeline
 from tidemark.processing.drift import ProposedField, proposed_fields, with_unknown_fields
 from tidemark.processing.processor import BatchProcessor
-from tidemark.record_schema import INPUT
 from tidemark.sinks.encoding.json_text import json_lines
 from tidemark.sinks.writer import RowTaker, StagedPart
 from tidemark.sources.base import Source
-from tidemark.suggestion import nearest
+from tidemark.text import nearest
 
 WIDENING = 8  # a window of offsets with too few records is made this many times longer
 

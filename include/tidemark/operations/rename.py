@@ -23,7 +23,7 @@ from tidemark.lifecycle.renamed import refuse_renamed
 from tidemark.lifecycle.select import refuse_at_work
 from tidemark.model.manifest import Decision, count_of, listed
 from tidemark.sinks.base import Sink
-from tidemark.suggestion import with_nearest
+from tidemark.text import with_nearest
 
 
 def refuse_files(old: str, files: Sequence[Path]) -> None:

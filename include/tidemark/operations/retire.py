@@ -9,7 +9,7 @@ from tidemark.errors import ConfigurationError, IllegalTransition, NotFound
 from tidemark.lifecycle.renamed import refuse_renamed
 from tidemark.model.manifest import Decision, ManifestState, count_of, listed
 from tidemark.operations.sinks import nobody_at_work
-from tidemark.suggestion import with_nearest
+from tidemark.text import with_nearest
 
 
 def retire_pipeline(

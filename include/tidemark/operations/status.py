@@ -8,11 +8,11 @@ from enum import StrEnum
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, TidemarkError
-from tidemark.json_values import NOT_IN_JSON, in_json
 from tidemark.lifecycle.context import refuse_out_of_use
 from tidemark.lifecycle.failed_tasks import Task
 from tidemark.lifecycle.older import described, next_step_of
 from tidemark.model import event_hours
+from tidemark.model.json_values import NOT_IN_JSON, in_json
 from tidemark.model.manifest import Counts, Manifest, ManifestState, count_of, listed
 from tidemark.model.offsets import Range
 from tidemark.model.problem import Problem

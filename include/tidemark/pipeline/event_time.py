@@ -13,8 +13,8 @@ from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
 from tidemark.decoders.topic_settings import DecodeByTopic
 from tidemark.model.order import OnInvalid, TimeUnit
-from tidemark.suggestion import with_nearest
-from tidemark.time_pattern import TimePattern
+from tidemark.text import with_nearest
+from tidemark.times.time_pattern import TimePattern
 
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 

@@ -17,11 +17,11 @@ from pydantic_core import ErrorDetails
 from tidemark.config import yaml
 from tidemark.config.base import LoadContext, OneKind, Section
 from tidemark.config.yaml import Document, Place
-from tidemark.decoders.registry import DECODERS
 from tidemark.errors import ConfigurationError, NotFound
+from tidemark.kinds import DECODERS
 from tidemark.pipeline.kept import kept_file
 from tidemark.pipeline.settings import OF_TOPICS, Pipeline
-from tidemark.suggestion import nearest, with_nearest
+from tidemark.text import nearest, with_nearest
 
 _LARGEST_FILE: Final = 2**20
 _NEXT: Final = "correct it and check again with: tidemark validate"

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic_core import ValidationError
 
-from tidemark.connections import Lookup
+from tidemark.connections.lookup import Lookup
 from tidemark.decoders.pins import Pins
 from tidemark.decoders.topic_settings import RecordSettings
 from tidemark.errors import ConfigurationError

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from datetime import date, timedelta
 from enum import StrEnum
 from hashlib import sha256
-from importlib import import_module
 from itertools import combinations
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union
 
@@ -37,12 +36,12 @@ from pydantic import (
 )
 
 from tidemark.config import values
-from tidemark.config.base import DeadLetters, Duration, Name, Schedule, Section, wrong_at
+from tidemark.config.base import DeadLetters, Duration, Name, Schedule, Section, settings_of_kinds, wrong_at
 from tidemark.config.values import wrong
-from tidemark.decoders.registry import DECODERS
 from tidemark.decoders.settings import DecodeSettings, RowSettings
 from tidemark.decoders.topic_settings import DecodeByTopic, RecordSettings, TopicSettings
 from tidemark.extras import problem_with_extra
+from tidemark.kinds import DECODERS
 from tidemark.model.order import OnError, TransformOrder
 from tidemark.paths import one_lies_in_the_other
 from tidemark.pipeline.airflow_tasks import AirflowTasks
@@ -52,12 +51,10 @@ from tidemark.pipeline.own_output import topic_between
 from tidemark.pipeline.rows import check_transforms, rows_for_sinks
 from tidemark.sinks.settings import SinkEntry
 from tidemark.sources.settings import SourceEntry, SourceSettings
-from tidemark.suggestion import with_nearest
+from tidemark.text import with_nearest
 from tidemark.transforms.settings import TransformEntry
 
-FORMATS: tuple[type[DecodeSettings], ...] = tuple(
-    import_module(f"{package}.settings").Settings for package in DECODERS.values()
-)
+FORMATS: tuple[type[DecodeSettings], ...] = tuple(settings_of_kinds(DECODERS, DecodeSettings).values())
 OF_TOPICS: tuple[type[DecodeSettings], ...] = tuple(
     create_model(f"{kind}_of_topics", __base__=(settings, TopicSettings), __doc__=settings.__doc__)
     for kind, settings in zip(DECODERS, FORMATS, strict=True)

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import BadRecord
-from tidemark.positions import rows_holding
+from tidemark.model.positions import rows_holding
 
 
 def rows_with_nul(rows: pa.RecordBatch) -> list[BadRecord]:

@@ -36,17 +36,17 @@ import pyarrow.compute as pc
 from tidemark.decoders.base import BadRecord, ErrorClass, UnknownFields, schemas_of
 from tidemark.decoders.registry import open_decoder
 from tidemark.errors import UndecodableRecord
-from tidemark.event_time import INSTANT, EventTime, Placed
 from tidemark.model.digest import record_digest
 from tidemark.model.order import OnError, OnInvalid, Order
 from tidemark.model.reasons import DeadLetterLimit, ReasonCount, reasons_together, template, too_many_dead_letters
+from tidemark.model.record_schema import HEADERS
 from tidemark.model.unknown_fields import UnknownField, fields_together
 from tidemark.processing.nul import rows_with_nul
 from tidemark.processing.rows import Rows
 from tidemark.processing.spool import Spool
-from tidemark.record_schema import HEADERS
 from tidemark.sinks.writer import RowTaker
 from tidemark.sinks.writers import writer_of
+from tidemark.times.event_time import INSTANT, EventTime, Placed
 from tidemark.transforms.base import Memory
 from tidemark.transforms.sequence import Transforms
 

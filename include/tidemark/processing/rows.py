@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import DELETED, BadRecord, Decoded
-from tidemark.positions import positions
+from tidemark.model.positions import positions
 from tidemark.transforms.sequence import TransformStep
 
 # After the metadata, where a record may have several rows: 0, 1, ..

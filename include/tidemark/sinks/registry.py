@@ -1,12 +1,12 @@
-"""Opens the sinks of a pipeline, by the registry in ``kinds.py``, for the process that publishes."""
+"""Opens the sinks of a pipeline for the process that publishes."""
 
-from tidemark.connections import Lookup
+from tidemark.connections.lookup import Lookup
+from tidemark.kinds import SINKS
 from tidemark.sinks.base import Sink
-from tidemark.sinks.kinds import SINKS
 from tidemark.sinks.settings import SinkSettings
 
 
 def open_sink(pipeline_name: str, settings: SinkSettings, lookup: Lookup) -> Sink:
     """The sink for the process that publishes; ``lookup`` finds the connection that its settings name."""
-    sink: Sink = SINKS[settings.kind].opens(settings.kind)(pipeline_name, settings, lookup)
+    sink: Sink = SINKS.module(settings.kind, "sink").open_sink(pipeline_name, settings, lookup)
     return sink

@@ -9,8 +9,8 @@ from pydantic import Field
 from tidemark.config.base import Name, OneKind, Section
 from tidemark.decoders.pins import Pins
 from tidemark.decoders.settings import RowSettings
+from tidemark.kinds import SINKS
 from tidemark.model.address import Address
-from tidemark.sinks.kinds import SINKS
 
 MAX_FILE_BYTES: Any = Field(
     default=128 * 2**20,
@@ -108,4 +108,4 @@ class SinkSettings(Section):
         return set()
 
 
-SinkEntry = Annotated[SinkSettings, OneKind("sink", SINKS)]
+SinkEntry = Annotated[SinkSettings, OneKind(SINKS)]

@@ -1,13 +1,10 @@
-"""Finds the writers of the sinks of an order in a Spark task, by the registry in ``kinds.py``."""
+"""Finds the writers of the sinks of an order in a Spark task, by their kinds."""
 
-from tidemark.errors import ConfigurationError
-from tidemark.sinks.kinds import SINKS
+from tidemark.kinds import SINKS
 from tidemark.sinks.writer import SinkWriter
 
 
 def writer_of(kind: str) -> type[SinkWriter]:
     """The writer of one sink in one task; ``ConfigurationError`` for a kind that is not registered."""
-    if kind not in SINKS:
-        raise ConfigurationError(f"no sink of kind {kind}", next_step=f"use one of {', '.join(SINKS)}")
-    writer: type[SinkWriter] = SINKS[kind].writes(kind)
+    writer: type[SinkWriter] = SINKS.module(kind, "writer").Writer
     return writer

@@ -15,7 +15,7 @@ from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.partitions import Bounds, OpenTransaction, Record
 from tidemark.planner import acceptance
 from tidemark.sources.settings import SourceSettings
-from tidemark.suggestion import with_nearest
+from tidemark.text import with_nearest
 
 
 class Source(ABC):

@@ -1,20 +1,18 @@
-"""Opens the source of a pipeline, and lists what Spark needs to read sources, by the registry in ``kinds.py``."""
+"""Opens the source of a pipeline, and lists what Spark needs to read sources."""
 
-from importlib import import_module
-
-from tidemark.connections import Lookup, from_environment
+from tidemark.connections.lookup import Lookup, from_environment
+from tidemark.kinds import SOURCES
 from tidemark.sources.base import Source
-from tidemark.sources.kinds import SOURCES
 from tidemark.sources.settings import Connector, SourceSettings
 
 
 def open_source(pipeline_name: str, settings: SourceSettings, lookup: Lookup = from_environment) -> Source:
     """The source for planning; ``lookup`` finds the connection it names. Raises ``ConfigurationError``."""
-    source: Source = import_module(f"{SOURCES[settings.kind]}.source").open_source(pipeline_name, settings, lookup)
+    source: Source = SOURCES.module(settings.kind, "source").open_source(pipeline_name, settings, lookup)
     return source
 
 
 def connectors() -> list[Connector]:
     """What Spark needs to read the sources of all kinds."""
-    kinds: list[type[SourceSettings]] = [import_module(f"{package}.settings").Settings for package in SOURCES.values()]
+    kinds: list[type[SourceSettings]] = [module.Settings for module in SOURCES.modules("settings").values()]
     return [kind.connector for kind in kinds if kind.connector is not None]

@@ -11,9 +11,9 @@ from pydantic import Field, StrictInt, ValidationInfo, field_validator
 
 from tidemark.config.base import Duration, OneKind, Pattern, Section, Size, Topic
 from tidemark.config.values import wrong
+from tidemark.kinds import SOURCES
 from tidemark.model.address import Address
 from tidemark.planner import OnDataLoss
-from tidemark.sources.kinds import SOURCES
 
 SHORTEST_SPAN = timedelta(minutes=1)  # a plan asks the source once for each span that has records
 INTERNAL = "__"  # how names of the broker's own topics begin, such as __consumer_offsets
@@ -161,4 +161,4 @@ class PatternSettings(SourceSettings):
         return ", ".join(names if self.topics_regex is None else [*names, f"all that match {self.topics_regex}"])
 
 
-SourceEntry = Annotated[SourceSettings, OneKind("source", SOURCES)]
+SourceEntry = Annotated[SourceSettings, OneKind(SOURCES)]

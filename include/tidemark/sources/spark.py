@@ -3,14 +3,13 @@
 A source has this face, or that of ``range_reader.py``.
 """
 
-from importlib import import_module
 from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.errors import TidemarkError
+from tidemark.kinds import SOURCES
 from tidemark.model.order import Order
-from tidemark.sources.kinds import SOURCES
 from tidemark.sources.range_reader import RangeReader
 
 
@@ -38,5 +37,5 @@ Reader = SparkReader | RangeReader
 
 def open_reader(order: Order) -> Reader:
     """The reader for the source of an order; raises ``ConfigurationError`` when its connection is wrong or missing."""
-    reader: Reader = import_module(f"{SOURCES[order.source.kind]}.spark").open_reader(order)
+    reader: Reader = SOURCES.module(order.source.kind, "spark").open_reader(order)
     return reader

@@ -21,7 +21,7 @@ from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
 from pyspark.sql.connect.shell.progress import ProgressHandler
 
-from tidemark.connections import put_in_memory
+from tidemark.connections.lookup import put_in_memory
 from tidemark.errors import ConfigurationError, Unavailable
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt

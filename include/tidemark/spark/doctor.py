@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tidemark.connections import Lookup
+from tidemark.connections.lookup import Lookup
 from tidemark.doctor.checks import Check
 from tidemark.environment import Environment
 from tidemark.extras import require

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemark import errors
-from tidemark.connections import connections_from
+from tidemark.connections.lookup import connections_from
 from tidemark.errors import TidemarkError, WorkFailed
 from tidemark.failpoints import failpoint, watching
 from tidemark.model.order import Order

@@ -67,7 +67,7 @@ def _tidemark() -> str:
 
 
 def _has(conn_id: str) -> bool:
-    from tidemark.connections import from_environment
+    from tidemark.connections.lookup import from_environment
 
     return from_environment(conn_id) is not None
 

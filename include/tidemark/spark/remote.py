@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, unquote
 from uuid import UUID
 
-from tidemark.connections import Lookup, Secret, variable_of
+from tidemark.connections.lookup import Lookup, Secret, variable_of
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, Unavailable
 from tidemark.spark.reach import problem_with_address

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.connect.session import SparkSession
 
-from tidemark.connections import Lookup, connections_from, put_in_memory
+from tidemark.connections.lookup import Lookup, connections_from, put_in_memory
 from tidemark.errors import TidemarkError
 from tidemark.model.findings import Finding, failed, ok, warning
 from tidemark.pipeline.settings import Pipeline

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, cast
 
-from tidemark.connections import Lookup, from_environment
+from tidemark.connections.lookup import Lookup, from_environment
 from tidemark.storage.base import ObjectStore, is_s3
 from tidemark.storage.local import LocalStore
 

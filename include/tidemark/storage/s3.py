@@ -19,7 +19,7 @@ from uuid import uuid4
 from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import ClientError
 
-from tidemark.connections import Lookup
+from tidemark.connections.lookup import Lookup
 from tidemark.errors import SinkRefused, TidemarkError, Unavailable, WorkFailed
 from tidemark.paths import RECORDS
 from tidemark.storage.base import S3, Move

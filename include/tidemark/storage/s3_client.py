@@ -22,7 +22,7 @@ from botocore.exceptions import (
 )
 from botocore.exceptions import ConnectionError as NoConnection
 
-from tidemark.connections import Lookup, Secret, reveal, variable_of
+from tidemark.connections.lookup import Lookup, Secret, reveal, variable_of
 from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable, WorkFailed
 from tidemark.storage.base import is_address
 

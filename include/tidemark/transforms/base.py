@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from tidemark.decoders.base import BadRecord
 from tidemark.errors import ConfigurationError
-from tidemark.positions import positions
-from tidemark.suggestion import with_nearest
+from tidemark.model.positions import positions
+from tidemark.text import with_nearest
 
 
 @dataclass(frozen=True)

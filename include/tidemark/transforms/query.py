@@ -6,8 +6,8 @@ import duckdb
 import pyarrow as pa
 
 from tidemark.errors import ConfigurationError, WorkFailed
+from tidemark.model.positions import positions
 from tidemark.model.reasons import without_values
-from tidemark.positions import positions
 from tidemark.transforms.base import Transformed
 from tidemark.transforms.halving import Halving, LogicFailed
 from tidemark.transforms.statement import METADATA, ORDINAL, VIEW, Statement, connect, prepared

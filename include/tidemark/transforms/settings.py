@@ -10,8 +10,8 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from tidemark.config.base import OneKind, Section
+from tidemark.kinds import TRANSFORMS
 from tidemark.model.order import TransformOrder
-from tidemark.transforms.registry import TRANSFORMS
 
 
 class TransformSettings(Section):
@@ -64,4 +64,4 @@ class PlainSettings(TransformSettings):
         return dict(cls.written_as)
 
 
-TransformEntry = Annotated[TransformSettings, OneKind("transform", TRANSFORMS)]
+TransformEntry = Annotated[TransformSettings, OneKind(TRANSFORMS)]

@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 
 from tidemark.errors import ConfigurationError
-from tidemark.suggestion import with_nearest
+from tidemark.text import with_nearest
 from tidemark.transforms.functions import AGGREGATES, ALLOWED, OVER_LISTS, is_allowed
 
 VIEW: Final = "batch"

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from tidemark.connections import from_environment
+from tidemark.connections.lookup import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, NotFound
 from tidemark.model.receipt import ObjectKind, PublishedObject
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.capabilities import NamesFiles
 from tidemark.sinks.registry import open_sink
-from tidemark.suggestion import with_nearest
+from tidemark.text import with_nearest
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Owner, records, staging and dead letters lie where those of a lake do; rows lie 
 """
 
 from tests.toys.toy_sink.settings import Settings
-from tidemark.connections import Lookup
+from tidemark.connections.lookup import Lookup
 from tidemark.errors import Fenced
 from tidemark.model.receipt import Receipt
 from tidemark.sinks.base import Fence, Sink

@@ -5,7 +5,6 @@ from contextlib import suppress
 import pyarrow as pa
 
 from tidemark.errors import TidemarkError
-from tidemark.event_time import INSTANT
 from tidemark.model.order import Order, SinkOrder
 from tidemark.model.receipt import ObjectKind
 from tidemark.sinks.formats.base import open_format
@@ -15,9 +14,10 @@ from tidemark.sinks.staging.staged_file import has_complete_file
 from tidemark.sinks.writer import SinkWriter, StagedPart
 from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
+from tidemark.times.event_time import INSTANT
 
 
-class ToyWriter(SinkWriter):
+class Writer(SinkWriter):
     """Holds the files of all partitions open until the task ends."""
 
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.toys.toy_source.log import COMMITTED, PartitionLog
 from tests.toys.toy_source.settings import Settings
-from tidemark.connections import Lookup
+from tidemark.connections.lookup import Lookup
 from tidemark.errors import Unavailable
 from tidemark.model.dataset import Dataset
 from tidemark.model.offsets import Range, TopicPartition

@@ -10,7 +10,7 @@ from tests.toys.toy_source.log import COMMITTED, PartitionLog
 from tidemark.errors import WorkFailed
 from tidemark.model.offsets import Range
 from tidemark.model.order import Order
-from tidemark.record_schema import INPUT
+from tidemark.model.record_schema import INPUT
 from tidemark.sources.range_reader import RangeReader
 
 

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import AfterValidator
 
-from tidemark import open_metrics
 from tidemark.airflow.page import content
 from tidemark.airflow.page.access import (
     LOGGED_IN,
@@ -20,12 +19,13 @@ from tidemark.airflow.page.access import (
     ReadablePipelines,
     UnplannedPipelines,
 )
-from tidemark.json_values import json_value
 from tidemark.model.event_hours import HourSelection
+from tidemark.model.json_values import json_value
 from tidemark.model.manifest import ManifestSelection, ManifestState
-from tidemark.moments import in_utc
 from tidemark.operations.timeline import Step
 from tidemark.operations.timeline import timeline as timeline_of
+from tidemark.times.moments import in_utc
+from tidemark.views import open_metrics
 from tidemark.views.lanes import lane_views
 from tidemark.views.manifests import manifest_history_view, manifest_views
 

@@ -12,10 +12,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from tidemark.decoders.base import Decoded
-from tidemark.decoders.envelopes.kinds import ENVELOPES
 from tidemark.decoders.json_shapes.nested import Struct
 from tidemark.errors import ConfigurationError
-from tidemark.extras import module_of_kind
+from tidemark.kinds import ENVELOPES
 
 
 class Envelope(Protocol):
@@ -101,7 +100,4 @@ def no_row_inside(schema: str, part: str) -> ConfigurationError:
 
 
 def _module(config: Mapping[str, Any], name: str) -> ModuleType:
-    kind = config.get("kind", "")
-    if kind not in ENVELOPES:
-        raise ConfigurationError(f"decode.envelope is {kind!r}", next_step=f"write one of {', '.join(ENVELOPES)}")
-    return module_of_kind(f"{ENVELOPES[kind]}.{name}", kind)
+    return ENVELOPES.module(config.get("kind", ""), name)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import SerializeAsAny
 
 from tidemark.config.base import OneKind, Section
-from tidemark.decoders.envelopes.kinds import ENVELOPES
+from tidemark.kinds import ENVELOPES
 
 
 class EnvelopeSettings(Section):
@@ -24,4 +24,4 @@ class EnvelopeSettings(Section):
         """What the executors need, with ``kind``."""
 
 
-EnvelopeEntry = Annotated[SerializeAsAny[EnvelopeSettings] | None, OneKind("envelope", ENVELOPES, alone=True)]
+EnvelopeEntry = Annotated[SerializeAsAny[EnvelopeSettings] | None, OneKind(ENVELOPES, alone=True)]

@@ -27,7 +27,7 @@ from tidemark.decoders.json_shapes.shapes import json_name
 from tidemark.decoders.list_limit import ListLimit, count_of_lists
 from tidemark.decoders.names import quoted
 from tidemark.decoders.one_by_one import Misfit, Undecodable, decode_each
-from tidemark.positions import positions
+from tidemark.model.positions import positions
 
 DEPTH_LIMIT = 128  # nesting of a record; Python's scanner gives up near 1,000, at a depth that differs by caller
 RARE = 100  # when more than one record in so many does not match, the patterns learn from some of them

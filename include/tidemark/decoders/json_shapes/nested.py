@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemark.characters import is_text
 from tidemark.decoders.json_shapes.shapes import ABSENT, Absent, Shape, json_name
 from tidemark.decoders.names import quoted
 from tidemark.decoders.one_by_one import Misfit, misfits
+from tidemark.text import is_text
 
 
 @dataclass(frozen=True)

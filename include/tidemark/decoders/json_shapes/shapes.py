@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.one_by_one import Misfit
-from tidemark.event_time import INSTANT, instants
+from tidemark.times.event_time import INSTANT, instants
 
 
 class Absent:

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.decoders.base import Decoded, Decoder
-from tidemark.positions import positions
-from tidemark.record_schema import HEADERS
+from tidemark.model.positions import positions
+from tidemark.model.record_schema import HEADERS
 
 
 class RawDecoder:

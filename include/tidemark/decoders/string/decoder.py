@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from tidemark.decoders.base import BadRecord, Decoded, Decoder
 from tidemark.decoders.batch_parts import leave_out
-from tidemark.positions import positions
+from tidemark.model.positions import positions
 
 
 class StringDecoder:

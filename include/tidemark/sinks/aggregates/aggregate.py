@@ -13,7 +13,7 @@ from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
 from tidemark.errors import SinkRefused
 from tidemark.sinks.aggregates.value_columns import WINDOW, WORDS, Function, ValueColumn, value_columns
-from tidemark.suggestion import with_nearest
+from tidemark.text import with_nearest
 
 PLACES = ("_topic", "_partition")  # of a record in its source, never null
 CONTRIBUTIONS = "_contributions"  # the suffix of the table beside the totals

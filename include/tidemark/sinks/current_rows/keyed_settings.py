@@ -11,7 +11,7 @@ from tidemark.decoders.settings import RowSettings
 from tidemark.sinks.aggregates.aggregate import NULLABLE
 from tidemark.sinks.column_names import LOG_GENERATION, NUMBER
 from tidemark.sinks.current_rows.columns import RECORD
-from tidemark.suggestion import with_nearest
+from tidemark.text import with_nearest
 
 SOURCE_TIMESTAMP = "_timestamp"
 

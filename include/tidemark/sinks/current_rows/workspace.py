@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from tidemark.errors import WorkFailed
-from tidemark.named_sql import named_queries
+from tidemark.text import named_queries
 
 QUERIES: Final = named_queries("tidemark.sinks.current_rows", "queries.sql")
 MEMORY: Final = "1GB"  # what does not fit goes to the folder

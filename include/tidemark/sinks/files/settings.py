@@ -13,10 +13,11 @@ from tidemark.config.s3 import S3Settings
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
 from tidemark.errors import ConfigurationError
+from tidemark.extras import EXTRAS, problem_with_extra
 from tidemark.paths import Layout, dead_letter_folder, one_lies_in_the_other
 from tidemark.sinks.settings import MAX_FILE_BYTES, SinkSettings
 from tidemark.storage.base import is_s3
-from tidemark.suggestion import with_nearest
+from tidemark.text import with_nearest
 
 LONGEST_NAME = 255  # bytes of a folder's name; a topic's own name is never too long, even with what encodes it
 
@@ -98,6 +99,13 @@ class Settings(SinkSettings):
         if success_files and "layout" in info.data and Layout(info.data["layout"]).finest != "hour":
             raise wrong("needs a folder for each hour: a layout with %H")
         return success_files
+
+    @field_validator("format")
+    @classmethod
+    def _installed(cls, format: FileFormat) -> FileFormat:  # noqa: A002 -- the name of the key
+        if format in EXTRAS and (problem := problem_with_extra(format)):
+            raise wrong(problem)
+        return format
 
     @model_validator(mode="after")
     def _bucket_keys_need_a_bucket(self) -> Self:

@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tidemark.connections import Lookup
+from tidemark.connections.lookup import Lookup
 from tidemark.model.findings import Finding, disk_space, existing, failed, ok
 from tidemark.model.order import TransformOrder
 from tidemark.model.receipt import Receipt

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.errors import SinkRefused
-from tidemark.event_time import EARLIEST
 from tidemark.model.order import Order, SinkOrder
 from tidemark.model.receipt import ObjectKind, final_key
 from tidemark.paths import Layout, dead_letter_folder, first_part
@@ -19,9 +18,10 @@ from tidemark.sinks.staging.grouping import HASH_COLUMNS, grouped
 from tidemark.sinks.staging.partitioned_writer import PartitionedWriter, Target
 from tidemark.sinks.staging.staged_file import StagedFile, staging_of
 from tidemark.sinks.writer import StagedPart
+from tidemark.times.event_time import EARLIEST
 
 
-class FilesWriter(PartitionedWriter):
+class Writer(PartitionedWriter):
     """Collects rows per (topic, partition, folder).
 
     Each group of rows that goes to a file is sorted by ``sort_by``; a file of a single group is sorted as a whole.

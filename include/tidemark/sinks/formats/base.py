@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Protocol
 import pyarrow as pa
 
 from tidemark.errors import ConfigurationError, TidemarkError
-from tidemark.extras import module_of_kind
+from tidemark.extras import EXTRAS, command, import_for
 from tidemark.model.digest import Digest
 from tidemark.paths import ObjectName
 
@@ -99,8 +99,9 @@ def open_format(name: str, compression: str) -> Format:
         raise ConfigurationError(f"files of format {name} cannot be written",
                                  next_step=f"write format: {' | '.join(_MODULES)}")  # fmt: skip
     module, kind = _MODULES[name]
-    format_: Format = getattr(module_of_kind(module, name), kind)(_SUFFIXES.get((name, compression), name), compression)
-    return format_
+    loaded = import_for(name, module, command(name) if name in EXTRAS else "")
+    opened: Format = getattr(loaded, kind)(_SUFFIXES.get((name, compression), name), compression)
+    return opened
 
 
 def format_of(path: str) -> Format:

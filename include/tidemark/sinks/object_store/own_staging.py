@@ -7,7 +7,7 @@ numbers of attempts are unique in one database only.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tidemark.connections import Lookup
+from tidemark.connections.lookup import Lookup
 from tidemark.errors import ForeignLake
 from tidemark.paths import DEAD_LETTERS, STAGING, sink_folder
 from tidemark.sinks.base import Owner

@@ -11,7 +11,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
-from tidemark.connections import Lookup, Secret, variable_of
+from tidemark.connections.lookup import Lookup, Secret, variable_of
 from tidemark.database import postgres_errors
 from tidemark.database.poolers import REFUSED, REMEDY, shares_sessions
 from tidemark.database.postgres_errors import Cause, PostgresError, message_of

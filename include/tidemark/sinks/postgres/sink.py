@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 from psycopg import sql
 
-from tidemark.connections import Lookup
+from tidemark.connections.lookup import Lookup
 from tidemark.database.session import Session
 from tidemark.model.findings import Finding, ok
 from tidemark.model.manifest import Counts, Manifest, Publication

@@ -10,10 +10,9 @@ from typing import Any, ClassVar, LiteralString
 
 from psycopg import sql
 
-from tidemark.connections import Lookup
+from tidemark.connections.lookup import Lookup
 from tidemark.database.session import Session
 from tidemark.errors import AccessDenied, SinkRefused
-from tidemark.named_sql import named_queries
 from tidemark.sinks.column_names import IS_DELETED
 from tidemark.sinks.current_rows.columns import ATTEMPT
 from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, columns_of
@@ -21,6 +20,7 @@ from tidemark.sinks.postgres.columns import Column, ddl_complete, ddl_create, na
 from tidemark.sinks.postgres.session import Locked, connect, conninfo, translated
 from tidemark.sinks.postgres.table_settings import TableSettings
 from tidemark.sinks.postgres.writer import DEAD, SCHEMA
+from tidemark.text import named_queries
 
 QUERIES = named_queries("tidemark.sinks.postgres", "queries.sql")
 DROP_TIMEOUT_S = 2  # staging that a task still writes to is left for the next sweep

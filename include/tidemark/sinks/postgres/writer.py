@@ -14,7 +14,7 @@ import pyarrow as pa
 from psycopg import sql
 from pyarrow import csv
 
-from tidemark.connections import from_environment
+from tidemark.connections.lookup import from_environment
 from tidemark.database.postgres_errors import NO_TABLE
 from tidemark.errors import WorkFailed
 from tidemark.model.order import Order, SinkOrder
@@ -50,7 +50,7 @@ class StagingTableWriter(SinkWriter):
                 return False
 
 
-class PostgresWriter(StagingTableWriter):
+class Writer(StagingTableWriter):
     """Copies rows at once; only the counts of each partition are kept in memory."""
 
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:

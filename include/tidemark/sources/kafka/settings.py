@@ -11,7 +11,7 @@ from tidemark.kafka.options import KafkaOptions
 from tidemark.model.address import Address
 from tidemark.sources.kafka.starting_offsets import ExplicitOffsets, StartingOffsets
 from tidemark.sources.settings import Connector, PatternSettings
-from tidemark.suggestion import with_nearest
+from tidemark.text import with_nearest
 
 
 def _client_config(value: object) -> dict[str, str]:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from tidemark.connections import Lookup, from_environment
+from tidemark.connections.lookup import Lookup, from_environment
 from tidemark.errors import ConfigurationError
 from tidemark.kafka.address import dataset_of_topic
 from tidemark.kafka.cluster import shared_cluster

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tidemark.connections import masked, revealed
+from tidemark.connections.lookup import masked, revealed
 from tidemark.errors import AccessDenied, TidemarkError, Unavailable
 from tidemark.kafka.connection import java_options
 from tidemark.kafka.options import AT_THE_END_MS

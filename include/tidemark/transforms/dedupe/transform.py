@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from tidemark.errors import WorkFailed
 from tidemark.model.digest import row_hashes
-from tidemark.named_sql import named_queries
-from tidemark.positions import positions
+from tidemark.model.positions import positions
+from tidemark.text import named_queries
 from tidemark.transforms.base import NO_ROWS, Memory, Transformed, data_columns, others, refuse_unknown
 from tidemark.transforms.statement import MEMORY, connect
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.errors import ConfigurationError
-from tidemark.positions import positions
+from tidemark.model.positions import positions
 from tidemark.transforms.base import NO_ROWS, Transformed, data_columns, refuse_unknown
 
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.errors import WorkFailed
+from tidemark.model.positions import positions
 from tidemark.model.reasons import without_values
-from tidemark.positions import positions
 from tidemark.transforms.base import NO_ROWS, Transformed
 from tidemark.transforms.halving import Halving, LogicFailed
 from tidemark.transforms.python.code import Code

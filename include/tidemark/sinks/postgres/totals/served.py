@@ -21,7 +21,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tidemark.connections import Lookup, reveal
+from tidemark.connections.lookup import Lookup, reveal
 from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable
 from tidemark.sinks.aggregates.value_columns import ROWS
 from tidemark.sinks.postgres.totals.settings import ServedInDynamoDB

@@ -15,7 +15,7 @@ from typing import Any
 
 from psycopg import sql
 
-from tidemark.connections import Lookup
+from tidemark.connections.lookup import Lookup
 from tidemark.database.session import Session
 from tidemark.errors import SinkRefused
 from tidemark.failpoints import failpoint

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, LiteralString, assert_never
 import pyarrow as pa
 from psycopg import sql
 
-from tidemark.named_sql import named_queries
 from tidemark.sinks.aggregates.value_columns import ROWS, WINDOW, Function, ValueColumn
 from tidemark.sinks.postgres.columns import Column, names, type_of
 from tidemark.sinks.postgres.session import translated
 from tidemark.sinks.postgres.target import RIGHTS, Parts, PostgresTarget, TableSpec
 from tidemark.sinks.postgres.totals.settings import Settings
+from tidemark.text import named_queries
 
 QUERIES = named_queries("tidemark.sinks.postgres.totals", "queries.sql")
 MANIFEST, ATTEMPT = "_manifest_id", "_attempt"

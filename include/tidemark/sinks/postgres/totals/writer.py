@@ -5,17 +5,18 @@ import pyarrow as pa
 from tidemark.model.order import Order, SinkOrder
 from tidemark.model.receipt import ObjectKind
 from tidemark.sinks.aggregates.groups_writer import GroupsWriter
-from tidemark.sinks.postgres.writer import Copy, PostgresWriter, StagingTableWriter
+from tidemark.sinks.postgres.writer import Copy, StagingTableWriter
+from tidemark.sinks.postgres.writer import Writer as RowsWriter
 from tidemark.sinks.writer import StagedPart
 
 
-class TotalsWriter(StagingTableWriter, GroupsWriter):
+class Writer(StagingTableWriter, GroupsWriter):
     """Stages groups of data rows; dead letters go where those of other tables go."""
 
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
         super().__init__(order, sink, task)
         self._copy: Copy | None = None
-        self._dead_letters = PostgresWriter(order, sink, task)
+        self._dead_letters = RowsWriter(order, sink, task)
 
     def write_dead_letters(self, rows: pa.RecordBatch) -> None:
         self._dead_letters.write_dead_letters(rows)

@@ -1,0 +1,1 @@
+"""Connections of Airflow, by their ids: addresses, secrets and certificates."""

@@ -1,0 +1,184 @@
+"""List the kinds that a pipeline file may name: those of the core, of our own providers and of installed packages.
+
+A *provider* brings kinds that not everybody needs. Ours are the folders of ``tidemark.providers``; any other is an
+installed package with an entry point of the group ``tidemark.providers``, which names a ``Provider``. Ours are found
+without metadata of an installation, because executors get this package as a zip.
+
+A kind is the name of a package whose modules have fixed names (docs/extending.md). They are imported when they are
+needed first. Executors import this module, so it imports only the standard library.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from importlib import import_module
+from importlib.metadata import Distribution, EntryPoint, entry_points
+from types import ModuleType
+from typing import Final
+
+from tidemark.errors import ConfigurationError
+from tidemark.extras import absent_libraries, import_for, is_installed
+from tidemark.text import with_nearest
+
+ENTRY_POINTS: Final = "tidemark.providers"
+OUR_PROVIDERS: Final = ("avro", "debezium", "delta", "iceberg", "protobuf", "rabbitmq", "registry", "topic")
+
+
+@dataclass(frozen=True)
+class Provider:
+    """The kinds of one provider, each with the package that holds its modules.
+
+    ``libraries``: modules that its code imports and a plain install of Tidemark does not bring. ``install``: the words
+    that a shell installs them with. ``needs``: the names of other providers that its code imports from.
+    """
+
+    name: str
+    libraries: tuple[str, ...] = ()
+    install: str = ""
+    needs: tuple[str, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
+    decoders: Mapping[str, str] = field(default_factory=dict)
+    envelopes: Mapping[str, str] = field(default_factory=dict)
+    transforms: Mapping[str, str] = field(default_factory=dict)
+    sinks: Mapping[str, str] = field(default_factory=dict)
+
+    def kinds(self) -> Iterator[tuple[str, str]]:
+        """Each seam and the name of a kind of it."""
+        yield from ((seam, kind) for seam in SEAMS for kind in getattr(self, seam))
+
+
+SEAMS: Final = tuple(item.name for item in fields(Provider) if item.default_factory is dict)
+CORE: Final = Provider(
+    "core",
+    sources={"kafka": "tidemark.sources.kafka"},
+    decoders={
+        "json": "tidemark.decoders.json",
+        "raw": "tidemark.decoders.raw",
+        "string": "tidemark.decoders.string",
+    },
+    transforms={
+        "filter": "tidemark.transforms.filter",
+        "select": "tidemark.transforms.select",
+        "sql": "tidemark.transforms.sql",
+        "python": "tidemark.transforms.python",
+        "dedupe": "tidemark.transforms.dedupe",
+        "explode": "tidemark.transforms.explode",
+    },
+    sinks={
+        "files": "tidemark.sinks.files",
+        "postgres": "tidemark.sinks.postgres",
+        "totals": "tidemark.sinks.postgres.totals",
+    },
+)
+
+
+@dataclass
+class Providers:
+    """All providers by name.
+
+    ``distributions``: the installed package of each provider that is not ours. ``broken``: of each installed package
+    that cannot be used, in whole or in part, the reason.
+    """
+
+    by_name: dict[str, Provider]
+    broken: dict[str, str] = field(default_factory=dict)
+    distributions: dict[str, Distribution] = field(default_factory=dict)
+
+    @classmethod
+    def installed(cls) -> "Providers":
+        """Those that this Python has. An installed package that fails is noted in ``broken``, and stops nothing."""
+        names = [name for name in OUR_PROVIDERS if is_installed(f"tidemark.providers.{name}.provider")]
+        ours = [CORE, *(import_module(f"tidemark.providers.{name}.provider").PROVIDER for name in names)]
+        providers = cls({provider.name: provider for provider in ours})
+        for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: (entry.name, entry.value)):
+            providers.add(entry)
+        return providers
+
+    def add(self, entry: EntryPoint) -> None:
+        """Take the provider of an installed package in."""
+        assert entry.dist is not None  # ``entry_points`` gives them with their distribution
+        distribution = entry.dist.name
+        try:
+            provider = entry.load()
+        except Exception as error:
+            self.broken[distribution] = f"{entry.value} cannot be imported: {type(error).__name__}: {error}"
+            return
+        if problem := self._problem_with(provider):
+            self.broken[distribution] = f"{entry.value} {problem}"
+        else:
+            self.by_name[provider.name] = provider
+            self.distributions[provider.name] = entry.dist
+
+    def _problem_with(self, provider: object) -> str | None:
+        if not isinstance(provider, Provider):
+            return f"is no tidemark.kinds.Provider, but of type {type(provider).__name__}"
+        if provider.name in self.by_name:
+            return f"has the name {provider.name} of another provider"
+        taken = {known: other.name for other in self.by_name.values() for known in other.kinds()}
+        for known in provider.kinds():
+            if known in taken:
+                return f"brings {known[1]} to {known[0]}, which is a kind of the provider {taken[known]}"
+        return None
+
+    def distribution_of(self, provider: Provider) -> str:
+        return self.distributions[provider.name].name
+
+    def provider_of(self, seam: str, kind: str) -> Provider:
+        """Return the provider of a kind. Kinds that tests register by hand count as the core's."""
+        return next((provider for provider in self.by_name.values() if kind in getattr(provider, seam)), CORE)
+
+
+PROVIDERS: Final = Providers.installed()
+
+
+class Kinds(dict[str, str]):
+    """The kinds of one seam, each with the package that holds its modules. ``word``: what a pipeline file calls it."""
+
+    def __init__(self, seam: str, word: str) -> None:
+        super().__init__(
+            sorted(item for provider in PROVIDERS.by_name.values() for item in getattr(provider, seam).items())
+        )
+        self.seam, self.word = seam, word
+        self.left_out: dict[str, str] = {}
+
+    def module(self, kind: str, name: str) -> ModuleType:
+        """Return a module of a kind.
+
+        Raises ``ConfigurationError`` for a kind that nobody brings, and for a library that this Python does not have.
+        """
+        if kind not in self:
+            what = with_nearest(f"no {self.word} of kind {kind!r} is installed here", kind, self)
+            raise ConfigurationError(what, next_step=f"use one of: {', '.join(self)}")
+        return import_for(kind, f"{self[kind]}.{name}", PROVIDERS.provider_of(self.seam, kind).install)
+
+    def modules(self, name: str) -> dict[str, ModuleType]:
+        """Return a module of every kind. A kind of an installed package is left out when that cannot be imported."""
+        modules = {}
+        for kind in [*self]:
+            try:
+                modules[kind] = self.module(kind, name)
+            except Exception as error:
+                if PROVIDERS.provider_of(self.seam, kind).name not in PROVIDERS.distributions:
+                    raise
+                self.leave_out(kind, f"its module {name} cannot be imported: {type(error).__name__}: {error}")
+        return modules
+
+    def leave_out(self, kind: str, reason: str) -> None:
+        """Take away a kind of an installed package, which cannot be used."""
+        provider = PROVIDERS.provider_of(self.seam, kind)
+        del self[kind]
+        self.left_out[kind] = reason
+        PROVIDERS.broken[PROVIDERS.distribution_of(provider)] = f"{self.word} {kind}: {reason}"
+
+    def problem_with(self, kind: str) -> str | None:
+        """Return which libraries of a kind this Python lacks, with the words to install them; None when it has all."""
+        provider = PROVIDERS.provider_of(self.seam, kind)
+        absent = absent_libraries(provider.libraries)
+        return f"{absent}; install it: {provider.install}" if absent else None
+
+
+SOURCES: Final = Kinds("sources", "source")
+DECODERS: Final = Kinds("decoders", "format")
+ENVELOPES: Final = Kinds("envelopes", "envelope")
+TRANSFORMS: Final = Kinds("transforms", "transform")
+SINKS: Final = Kinds("sinks", "sink")
+KINDS: Final = {kinds.seam: kinds for kinds in (SOURCES, DECODERS, ENVELOPES, TRANSFORMS, SINKS)}

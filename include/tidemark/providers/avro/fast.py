@@ -1,0 +1,218 @@
+"""Reads Avro records with pyruhvro, some 20 times as fast as fastavro, for the types of a tested list only.
+
+pyruhvro gets schemas without logical types (it loses the zone of timestamps, and panics on others). It does not say
+whether bytes follow a record, so the length that the values take in Avro's shortest form is compared with the length
+that was read: no encoding is shorter, so equal lengths mean that nothing follows. Whatever it refuses, or where the
+lengths differ, fastavro reads again. Its panics are no ``Exception``.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyruhvro  # type: ignore[import-untyped]
+
+from tidemark.decoders.base import Decoded
+from tidemark.decoders.batch_parts import joined
+from tidemark.model.positions import positions
+from tidemark.providers.avro.reading import read, within_years
+from tidemark.providers.avro.types import TIMESTAMP, AvroSchema, bare, kind_of, without_null
+
+SMALLEST = 256  # records that are not worth another try
+TRIES = 32  # calls of pyruhvro for one batch, at most; what is left then is read by fastavro
+_NUMBERS: Final = ("int", "long", "float", "double")
+_SCALARS: Final = ("boolean", "string", *_NUMBERS)
+_WIDER: Final[Mapping[str, tuple[str, ...]]] = {
+    "int": ("int", "long", "double"),
+    "long": ("long",),
+    "float": ("float", "double"),
+}
+_MILLIS: Final = 1_000
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Where a column comes from: a field of the writer, or a default."""
+
+    field: str | None
+    default: Any
+    multiplied: int
+
+
+class FastReader:
+    """Reads records of one writer as rows of one reader; ``of`` gives None when a type is not in the list."""
+
+    def __init__(self, writer: AvroSchema, reader: AvroSchema, origins: list[_Origin]) -> None:
+        self._writer, self._reader, self._origins = writer, reader, origins
+        self._text = json.dumps(bare(writer.full))
+
+    @classmethod
+    def of(cls, writer: AvroSchema, reader: AvroSchema) -> "FastReader | None":
+        if not (writer.is_record and reader.is_record and all(_is_listed(f["type"]) for f in writer.full["fields"])):
+            return None
+        written = {field["name"]: field for field in writer.full["fields"]}
+        origins = [_origin(field, written) for field in reader.full["fields"]]
+        known = [origin for origin in origins if origin is not None]
+        return cls(writer, reader, known) if len(known) == len(origins) else None
+
+    def read(self, data: pa.Array) -> Decoded:
+        """Like ``reading.read``, with the same result."""
+        return self._read(_as_bytes(data), data, [TRIES])
+
+    def _read(self, records: list[bytes], data: pa.Array, tries: list[int]) -> Decoded:
+        if not records:
+            return read([], self._writer, self._reader)
+        tries[0] -= 1
+        written = self._call(records) if tries[0] >= 0 else None
+        if written is not None:
+            return self._checked(written, records, data)
+        if len(records) <= SMALLEST or tries[0] <= 0:
+            return read(records, self._writer, self._reader)
+        half = len(records) // 2
+        first = self._read(records[:half], data.slice(0, half), tries)
+        second = self._read(records[half:], data.slice(half), tries)
+        return joined(self._reader.arrow, [first, second.at(positions(len(records))[half:])])
+
+    def _call(self, records: list[bytes]) -> pa.RecordBatch | None:
+        """The records as columns of the writer; None when there is one that pyruhvro does not read."""
+        try:
+            batch = pyruhvro.deserialize_array(records, self._text)
+            if batch.num_rows != len(records):
+                return None
+            batch.validate(full=True)
+        except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
+            raise
+        except BaseException:  # a panic of Rust
+            return None
+        return batch
+
+    def _checked(self, written: pa.RecordBatch, records: list[bytes], data: pa.Array) -> Decoded:
+        """The rows; records that are longer than their values are read again, by fastavro."""
+        lengths = pc.cast(pc.binary_length(data), pa.int64())
+        fields = zip(written.columns, self._writer.full["fields"], strict=True)
+        sizes = reduce(pc.add, [_size(column, field["type"]) for column, field in fields])
+        same = pc.equal(lengths, sizes)
+        if pc.all(same, min_count=0).as_py():
+            try:
+                rows = self._as_rows(written)
+            except pa.ArrowException:  # milliseconds beyond all microseconds
+                return read(records, self._writer, self._reader)
+            return within_years(rows)
+        right, wrong = (pc.indices_nonzero(which).cast(pa.int64()) for which in (same, pc.invert(same)))
+        again = read([records[at] for at in wrong.to_pylist()], self._writer, self._reader)
+        rest = self._checked(written.take(right), [records[at] for at in right.to_pylist()], data.filter(same))
+        return joined(self._reader.arrow, [rest.at(right), again.at(wrong)])
+
+    def _as_rows(self, written: pa.RecordBatch) -> pa.RecordBatch:
+        arrays = []
+        for origin, column in zip(self._origins, self._reader.columns, strict=True):
+            kind = column.field.type
+            if origin.field is None:
+                array = pa.repeat(pa.scalar(origin.default, kind), written.num_rows)
+            else:
+                array = written.column(origin.field)
+                array = pc.multiply_checked(array, origin.multiplied) if origin.multiplied != 1 else array
+                array = array.cast(pa.int64()).cast(kind) if kind == TIMESTAMP else array.cast(kind)
+            arrays.append(array)
+        return pa.RecordBatch.from_arrays(arrays, schema=self._reader.arrow)
+
+
+def _is_listed(schema: Any) -> bool:
+    if isinstance(schema, list):
+        return len(schema) == 2 and "null" in schema and _is_listed(without_null(schema)[0])
+    kind = kind_of(schema)
+    if kind == "array":
+        return kind_of(schema["items"]) in _SCALARS and not isinstance(schema["items"], Mapping)
+    if kind == "enum":
+        return len(schema["symbols"]) <= 64  # its index is one byte
+    return kind in _SCALARS
+
+
+def _origin(field: Mapping[str, Any], written: Mapping[str, Mapping[str, Any]]) -> _Origin | None:
+    """None when only fastavro resolves it."""
+    if not _is_listed(field["type"]) or not _is_arrow(field["type"]):
+        return None
+    name = next((name for name in (field["name"], *field.get("aliases", ())) if name in written), None)
+    kind, may_be_null = without_null(field["type"])
+    if name is None:
+        default = field["default"]  # there is one, else the schemas do not resolve
+        simple = default is None or (isinstance(default, str | bool | int | float) and isinstance(kind, str))
+        return _Origin(None, default, 1) if simple else None
+    given, was_null = without_null(written[name]["type"])
+    if was_null and not may_be_null:
+        return None
+    multiplied = _MILLIS if _logical(kind) == "timestamp-millis" else 1
+    before, after = kind_of(bare(given)), kind_of(bare(kind))
+    if bare(given) != bare(kind) and after not in _WIDER.get(before, ()):
+        return None
+    return _Origin(name, None, multiplied)
+
+
+def _is_arrow(schema: Any) -> bool:
+    """Whether the numbers that were written are Arrow's own, except for the unit of a timestamp."""
+    logical = _logical(without_null(schema)[0])
+    return logical is None or logical in ("date", "timestamp-millis", "timestamp-micros", "timestamp-nanos", "uuid")
+
+
+def _logical(schema: Any) -> str | None:
+    return schema.get("logicalType") if isinstance(schema, Mapping) else None
+
+
+def _size(array: pa.Array, schema: Any) -> pa.Array:
+    """The bytes that each value takes in Avro's shortest form."""
+    inner, may_be_null = without_null(schema)
+    if may_be_null:
+        return pc.add(pc.if_else(pc.is_valid(array), _size(array, inner), 0), 1)
+    match kind_of(inner):
+        case "boolean" | "enum":
+            return _constant(1, array)
+        case "float":
+            return _constant(4, array)
+        case "double":
+            return _constant(8, array)
+        case "int" | "long":
+            number = array.cast(pa.int64())
+            return _varint(pc.bit_wise_xor(pc.shift_left(number, 1), pc.shift_right(number, 63)))
+        case "string":
+            length = pc.binary_length(array).cast(pa.int64())
+            return pc.add(length, _varint(pc.shift_left(length, 1)))
+        case _:
+            return _size_of_list(array, inner["items"])
+
+
+def _size_of_list(array: pa.Array, items: Any) -> pa.Array:
+    sizes = _size(array.values, items)
+    sums = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(sizes)])
+    starts, ends = array.offsets[:-1], array.offsets[1:]
+    total = pc.subtract(sums.take(ends), sums.take(starts))
+    count = pc.subtract(ends, starts).cast(pa.int64())
+    with_head = pc.add(total, _varint(pc.shift_left(count, 1)))
+    return pc.if_else(pc.equal(count, 0), 1, pc.add(with_head, 1))
+
+
+def _varint(zigzag: pa.Array) -> pa.Array:
+    """The bytes of a number in groups of seven bits; a negative one has all 64 bits."""
+    size = _constant(1, zigzag)
+    for bits in range(7, 63, 7):
+        size = pc.add(size, pc.cast(pc.greater_equal(zigzag, 1 << bits), pa.int64()))
+    return pc.if_else(pc.less(zigzag, 0), 10, size)
+
+
+def _constant(size: int, array: pa.Array) -> pa.Array:
+    return pa.repeat(pa.scalar(size, pa.int64()), len(array))
+
+
+def _as_bytes(data: pa.Array) -> list[bytes]:
+    """The values, none of them null; four times as fast as ``to_pylist``."""
+    _, offsets, content = data.buffers()
+    if offsets is None or not len(data):
+        return []
+    ends = memoryview(offsets).cast("i")[data.offset : data.offset + len(data) + 1].tolist()
+    content_bytes = b"" if content is None else content.slice(ends[0], ends[-1] - ends[0]).to_pybytes()
+    first = ends[0]
+    return [content_bytes[start - first : end - first] for start, end in pairwise(ends)]

@@ -1,0 +1,13 @@
+"""Names what this provider brings: records in Avro."""
+
+from typing import Final
+
+from tidemark.kinds import Provider
+
+PROVIDER: Final = Provider(
+    "avro",
+    libraries=("fastavro", "pyruhvro"),
+    install='pip install "tidemark[avro]"',
+    needs=("registry",),
+    decoders={"avro": "tidemark.providers.avro"},
+)

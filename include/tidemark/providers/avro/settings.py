@@ -1,0 +1,61 @@
+"""``decode: {format: avro, ..}``."""
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema
+
+from tidemark.config.base import json_of_file
+from tidemark.config.values import wrong
+from tidemark.errors import ConfigurationError
+from tidemark.providers.registry.framed_settings import Registered, TextSchemaSettings, is_registered
+from tidemark.providers.registry.registered_schema import RegisteredSchema
+
+_FILES = (".avsc", ".json")
+
+
+def _read_schema(value: object, info: ValidationInfo) -> object:
+    """The content of the file instead of its name: executors do not have the files of this machine."""
+    if is_registered(value):
+        return Registered.model_validate(value)
+    if not isinstance(value, str | Mapping):
+        raise wrong("must be the name of an Avro schema file, an Avro schema, or subject or id in the registry")
+    schema = json_of_file(value, info) if isinstance(value, str) and value.endswith(_FILES) else value
+    _parsed(json.dumps(schema))
+    return schema
+
+
+def _parsed(text: str, references: tuple[tuple[str, str], ...] = ()) -> dict[str, tuple[str, bool]]:
+    """Of each column: (Arrow type as text, whether it may be null)."""
+    # Imported late: it needs fastavro, which a pipeline of other records does without.
+    from tidemark.providers.avro.types import parsed
+
+    try:
+        return {field.name: (str(field.type), field.nullable) for field in parsed(text, references).arrow}
+    except ConfigurationError as problem:
+        raise wrong(problem.what.removeprefix("the Avro schema ")) from None
+
+
+class Settings(TextSchemaSettings):
+    """One Avro record per value; the reader's schema, ``schema``, decides the columns."""
+
+    schema_kind = "AVRO"
+
+    may_have_envelope = True
+
+    format: Literal["avro"]
+    record_schema: Annotated[
+        Any,
+        BeforeValidator(_read_schema),
+        WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}]}),
+    ] = Field(
+        default=None,
+        alias="schema",
+        description="The schema of the rows: an Avro schema file (its name ends in .avsc), an Avro schema, or one of "
+        "the registry: subject, with or without version, or id. Without it, the newest of TOPIC-value.",
+        examples=["orders.avsc", {"subject": "orders-value", "version": 3}, {"id": 7}],
+    )
+
+    def fields_of(self, reader: RegisteredSchema) -> dict[str, tuple[str, bool]]:
+        return _parsed(reader.text, reader.references)

@@ -1,0 +1,160 @@
+"""The shapes of dates, times and decimals as Debezium encodes them in JSON.
+
+They agree with their methods as ``decoders/json_shapes/shapes.py`` says.
+"""
+
+import binascii
+from base64 import b64decode
+from dataclasses import dataclass
+from decimal import MAX_PREC, Context, Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.decoders.json_shapes.shapes import Day, Exact, Instant
+from tidemark.decoders.one_by_one import Misfit
+from tidemark.providers.debezium.placeholder import UNTOLD
+from tidemark.providers.debezium.times import BEYOND, is_within_years, microseconds
+from tidemark.providers.debezium.units import Unit
+
+_EXACT: Final = Context(prec=MAX_PREC)  # nothing is rounded
+_LONGEST: Final = 64  # characters of an encoded decimal: 38 digits need 24, and a conversion of a long one takes time
+_DECIMAL_TEXT: Final = 100
+
+
+class Microseconds(int):
+    """A number whose schema says that it is a moment."""
+
+
+class Days(int):
+    """A number whose schema says that it is a date."""
+
+
+class NoNumber(str):
+    """A text whose schema says that it is a decimal, and it is none: not to be read in another encoding."""
+
+    __slots__ = ()
+
+
+def unscaled(text: str, scale: int) -> Decimal | None:
+    """A decimal of its digits as a whole number: signed, the highest byte first, in base64; None when it is not one."""
+    if not text or len(text) > _LONGEST:
+        return None
+    try:
+        digits = int.from_bytes(b64decode(text, validate=True), "big", signed=True)
+    except (binascii.Error, ValueError):
+        return None
+    return _EXACT.scaleb(Decimal(digits), -scale)
+
+
+@dataclass(frozen=True)
+class EncodedDay(Day):
+    """A date as a number of days, or as a text, which may end in Z."""
+
+    expected = "a date, or its number of days"
+    types = frozenset({str, int, Days})
+    beyond = f"not a date, or {BEYOND}"
+
+    def problem_with(self, value: Any, path: str) -> str | None:
+        if type(value) is Microseconds:
+            return f"{path}: the record says that it is a moment; its column needs the type TIMESTAMP"
+        return super().problem_with(value, path)
+
+    def _built(self, values: list[Any]) -> pa.Array:
+        texts = [value.removesuffix("Z") if type(value) is str else None for value in values]
+        dates = self.parse_texts(pa.array(texts, pa.string()))
+        days = [value if isinstance(value, int) else None for value in values]
+        if not all(day is None or is_within_years(microseconds(day, Unit.DAYS)) for day in days):
+            raise Misfit
+        return pc.coalesce(dates, pa.array(days, pa.int32()).cast(self.arrow))
+
+
+@dataclass(frozen=True)
+class EncodedInstant(Instant):
+    """A moment as a number of ``unit``, or as a text with or without an offset. Without ``unit`` only a schema beside
+    the record can say what a number is."""
+
+    unit: Unit | None = None
+    types = frozenset({str, int, Microseconds})
+    expected = "a date-time"
+
+    @property
+    def beyond(self) -> str:
+        known = (
+            "not a date-time" if self.unit else "not a date-time, or a number of a unit that envelope.times must say"
+        )
+        return f"{known}, or {BEYOND}"
+
+    def problem_with(self, value: Any, path: str) -> str | None:
+        if type(value) is Days:
+            return f"{path}: the record says that it is a date; its column needs the type DATE"
+        return super().problem_with(value, path)
+
+    def _built(self, values: list[Any]) -> pa.Array:
+        texts = [value if type(value) is str else None for value in values]
+        moments = self.parse_texts(pa.array(texts, pa.string()))
+        numbers = [self._microseconds(value) if isinstance(value, int) else None for value in values]
+        return pc.coalesce(moments, pa.array(numbers, pa.int64()).cast(self.arrow))
+
+    def _microseconds(self, value: int) -> int:
+        unit = Unit.MICROSECONDS if type(value) is Microseconds else self.unit
+        if unit is None or not is_within_years(moment := microseconds(value, unit)):
+            raise Misfit
+        return moment
+
+
+@dataclass(frozen=True)
+class EncodedExact(Exact):
+    """A decimal: a number, ``{scale, value}``, or a text that is base64 of its digits, or the number itself."""
+
+    base64: bool = True
+    placeholders: tuple[str, ...] = ()
+    expected = "a decimal"
+    types = frozenset({int, Decimal, str, dict})
+
+    @property
+    def beyond(self) -> str:
+        return f"does not fit DECIMAL({self.precision},{self.scale}) as it is encoded"
+
+    def problem_with(self, value: Any, path: str) -> str | None:
+        if isinstance(value, str) and value in self.placeholders:
+            return f"{path}: {UNTOLD}"
+        if type(value) is NoNumber:
+            return f"{path}: {self.beyond}"
+        return super().problem_with(value, path)
+
+    def _built(self, values: list[Any]) -> pa.Array:
+        return super()._built([self._number(value) for value in values])
+
+    def _number(self, value: Any) -> Any:
+        if type(value) is dict:
+            return self._with_scale(value)
+        if type(value) is not str:
+            return value
+        number = unscaled(value, self.scale) if self.base64 else decimal_of_text(value)
+        if number is None or value in self.placeholders:
+            raise Misfit
+        return number
+
+    def _with_scale(self, value: dict[str, Any]) -> Decimal:
+        scale, digits = value.get("scale"), value.get("value")
+        if (
+            value.keys() != {"scale", "value"}
+            or type(scale) is not int
+            or type(digits) is not str
+            or abs(scale) > 1_000
+        ):
+            raise Misfit
+        number = unscaled(digits, scale)
+        if number is None:
+            raise Misfit
+        return number
+
+
+def decimal_of_text(text: str) -> Decimal | None:
+    """A decimal of its digits; None when it is not one."""
+    try:
+        return Decimal(text) if "_" not in text and len(text) <= _DECIMAL_TEXT and text.isascii() else None
+    except ArithmeticError:
+        return None

@@ -1,0 +1,175 @@
+"""Makes rows of Debezium's envelopes, whatever the format: a decoder has read ``op``, ``after`` and the other parts.
+
+op r, c, u               the row, from ``after``
+op d                     a deletion; the key names the row, since ``before`` may be absent or hold the key alone
+op t                     the table was emptied: an error, unless the settings say skip
+op m, and other records  no row: a message, a heartbeat, a border of a transaction, a change of a table, a signal
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.decoders.base import BadRecord, Decoded
+from tidemark.decoders.names import check_names
+from tidemark.errors import ConfigurationError
+from tidemark.model.positions import positions
+from tidemark.providers.debezium.parts import PARTS, PLACEHOLDER
+from tidemark.providers.debezium.placeholder import UNTOLD, PlaceholderFinder
+from tidemark.providers.debezium.times import BEYOND, times_of_numbers, type_of
+from tidemark.providers.debezium.units import NAMED, Unit
+from tidemark.times.event_time import INSTANT
+
+OF_ROWS: Final = ("r", "c", "u")
+OTHER_RECORDS: Final = ("m", "heartbeat", "transaction", "schema change")
+OTHER_SCHEMAS: Final = ("Heartbeat", "MessageValue", "SchemaChangeValue", "TransactionMetadataValue")
+SIGNAL_TABLE: Final = "debezium_signal"
+_TYPES: Final = {"text": pa.string(), "number": pa.int64(), "milliseconds": INSTANT}
+
+
+class DebeziumEnvelope:
+    """``row`` has the columns of ``after``; a number whose unit is known becomes a date or a time."""
+
+    row_name = "after"
+    unread = "before"
+
+    def __init__(self, config: Mapping[str, Any], row: pa.Schema) -> None:
+        self._further: dict[str, str] = config.get("columns", {})
+        self._placeholders = PlaceholderFinder(config.get("unavailable_value", PLACEHOLDER))
+        self._skips_truncate = config.get("truncate") == "skip"
+        self._signal_table = config.get("signal_table", SIGNAL_TABLE)
+        self._units = _units(row, config.get("times", {}))
+        fields = [
+            field.with_type(type_of(self._units[field.name])) if field.name in self._units else field for field in row
+        ]
+        further = [pa.field(name, _TYPES[PARTS[path]]) for name, path in self._further.items()]
+        check_names([field.name for field in (*fields, *further)], lambda name: f"decode.envelope: column {name}")
+        self.schema = pa.schema([field.remove_metadata() for field in (*fields, *further)])
+        self._row = row
+
+    def is_other_record(self, name: str) -> bool:
+        of_debezium = name.startswith("io.debezium.connector.") and name.rpartition(".")[2] in OTHER_SCHEMAS
+        return of_debezium or name.endswith(f".{self._signal_table}.Envelope")
+
+    def unwrap(self, records: pa.RecordBatch) -> Decoded:
+        op = pc.fill_null(_typed(_part(records, "op"), "op"), "")
+        after = records.column("after")
+        filtered = pc.or_(_in(op, OTHER_RECORDS), self._is_signal(records))
+        if self._skips_truncate:
+            filtered = pc.or_(filtered, pc.equal(op, "t"))
+        told = pc.invert(filtered)
+        is_row = pc.and_(told, _in(op, OF_ROWS))
+        has_row = pc.and_(is_row, pc.is_valid(after))
+        deletion = pc.and_(told, pc.equal(op, "d"))
+        neither = pc.indices_nonzero(pc.invert(pc.or_(pc.or_(filtered, deletion), has_row))).to_pylist()
+        errors = {at: _reason(op[at].as_py()) for at in neither}
+        at = pc.indices_nonzero(has_row).cast(pa.int64())
+        rows, wrong = self._rows(records.filter(has_row))
+        errors |= {at[position].as_py(): reason for position, reason in wrong.items()}
+        if wrong:
+            good = pc.invert(pc.is_in(positions(rows.num_rows), value_set=pa.array(wrong, pa.int64())))
+            rows, at = rows.filter(good), at.filter(good)
+        return Decoded(
+            rows,
+            at,
+            deletions=pc.indices_nonzero(deletion).cast(pa.int64()),
+            filtered=pc.indices_nonzero(filtered).cast(pa.int64()),
+            errors=tuple(BadRecord(position, errors[position]) for position in sorted(errors)),
+        )
+
+    def _rows(self, records: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
+        """All rows, and why those at some positions cannot be used."""
+        values = dict(zip(self._row.names, records.column("after").flatten(), strict=True))
+        wrong: dict[int, str] = {}
+        for name, column in values.items():
+            for position in self._placeholders.rows_with_it(column):
+                wrong.setdefault(position, f"field after.{name}: {UNTOLD}")
+        for name, unit in self._units.items():
+            made = times_of_numbers(values[name], unit)
+            for position in pc.indices_nonzero(pc.and_(pc.is_null(made), pc.is_valid(values[name]))).to_pylist():
+                wrong.setdefault(position, f"field after.{name}: {BEYOND}")
+            values[name] = made
+        further = []
+        for path in self._further.values():
+            part = _part(records, path)
+            made = _typed(part, path)
+            for position in pc.indices_nonzero(pc.and_(pc.is_null(made), pc.is_valid(part))).to_pylist():
+                wrong.setdefault(position, f"field {path}: it has no value of the type {_TYPES[PARTS[path]]}")
+            further.append(made)
+        return pa.RecordBatch.from_arrays([*values.values(), *further], names=self.schema.names), wrong
+
+    def _is_signal(self, records: pa.RecordBatch) -> pa.Array:
+        table = _typed(_part(records, "source.table"), "source.table")
+        return pc.fill_null(pc.equal(table, self._signal_table), False)
+
+
+def _typed(part: pa.Array, path: str) -> pa.Array:
+    """A part of the envelope with its type; null also where a value cannot have the type."""
+    kind = _TYPES[PARTS[path]]
+    if kind == INSTANT and pa.types.is_integer(part.type):
+        return times_of_numbers(part, Unit.MILLISECONDS)
+    try:
+        return part.cast(kind)
+    except pa.ArrowException:
+        return pa.array([_cast(value, kind) for value in part], kind)
+
+
+def _cast(value: pa.Scalar, kind: pa.DataType) -> pa.Scalar | None:
+    try:
+        return value.cast(kind)
+    except pa.ArrowException:
+        return None
+
+
+def _part(records: pa.RecordBatch, path: str) -> pa.Array:
+    """A part of the envelope as it was read; null where there is none."""
+    first, _, second = path.partition(".")
+    part = records.column(first) if first in records.schema.names else None
+    if part is not None and second:
+        inner = pa.types.is_struct(part.type) and part.type.get_field_index(second) >= 0
+        part = pc.struct_field(part, second) if inner else None
+    return pa.nulls(records.num_rows) if part is None else part
+
+
+def _units(row: pa.Schema, given: Mapping[str, str]) -> dict[str, Unit]:
+    """The unit of each column of numbers that is a date or a time: as the field's type says, else as the file."""
+    for name in given:
+        if name not in row.names:
+            raise ConfigurationError(
+                f"decode.envelope.times names {name}, which the row does not have", next_step="correct its name"
+            )
+    units = {}
+    for field in row:
+        named = (field.metadata or {}).get(b"connect.name", b"").decode()
+        unit = NAMED.get(named) or given.get(field.name)
+        if unit is not None and pa.types.is_integer(field.type):
+            units[field.name] = Unit(unit)
+        elif field.name in given and not _holds_times(field.type):
+            raise ConfigurationError(
+                f"decode.envelope.times names {field.name}, which is {field.type} and no number",
+                next_step="leave it out, or correct its name",
+            )
+    return units
+
+
+def _holds_times(kind: pa.DataType) -> bool:
+    """Whether a column is of dates or times already, or has some inside."""
+    return pa.types.is_temporal(kind) or any(_holds_times(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def _in(op: pa.Array, words: tuple[str, ...]) -> pa.Array:
+    return pc.is_in(op, value_set=pa.array(words, pa.string()))
+
+
+def _reason(op: str) -> str:
+    if op in OF_ROWS:
+        return f"op {op} without after"
+    if op == "t":
+        return "op t: the table was emptied; write truncate: skip under decode.envelope to leave its rows as they are"
+    return "no op: not an envelope of Debezium" if not op else f"op {op[:20]!r} is not known"
+
+
+def open_envelope(config: Mapping[str, Any], columns_of: Callable[[str], pa.Schema]) -> DebeziumEnvelope:
+    return DebeziumEnvelope(config, columns_of(DebeziumEnvelope.row_name))

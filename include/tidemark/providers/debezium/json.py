@@ -1,0 +1,243 @@
+"""Reads Debezium's envelopes in JSON, with the schema beside each record (``schemas.enable``) or without it.
+
+JSON has no dates, times and decimals. A schema beside the record says what a number or a text stands for; without one
+the column's type and the settings say it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tidemark.decoders.json_shapes.nested import Field, ListOf, MapOf, Struct
+from tidemark.decoders.json_shapes.shapes import Day, Exact, Instant, Integer, Shape, Text
+from tidemark.decoders.one_by_one import Undecodable
+from tidemark.errors import ConfigurationError
+from tidemark.providers.debezium.encoded import (
+    Days,
+    EncodedDay,
+    EncodedExact,
+    EncodedInstant,
+    Microseconds,
+    NoNumber,
+    decimal_of_text,
+    unscaled,
+)
+from tidemark.providers.debezium.envelope import SIGNAL_TABLE
+from tidemark.providers.debezium.parts import PARTS, PLACEHOLDER
+from tidemark.providers.debezium.placeholder import PlaceholderFinder
+from tidemark.providers.debezium.times import microseconds
+from tidemark.providers.debezium.units import NAMED, Unit
+
+_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+_SCALE: Final = re.compile(r"-?[0-9]{1,4}")
+
+
+class DebeziumJson:
+    """``row`` is the pipeline file's schema: what ``after`` holds."""
+
+    def __init__(self, config: Mapping[str, Any], row: Struct) -> None:
+        times = {name: Unit(unit) for name, unit in config.get("times", {}).items()}
+        shapes = {field.name: field.shape for field in row.fields}
+        for name, unit in times.items():
+            if name not in shapes or not _has_times(shapes[name]):
+                raise ConfigurationError(
+                    f"decode.envelope.times names {name}, which is no DATE or TIMESTAMP of the schema, and holds none",
+                    next_step="correct its name, or its type in decode.schema",
+                )
+            if isinstance(shapes[name], Day) and unit is not Unit.DAYS:
+                raise ConfigurationError(
+                    f"decode.envelope.times has {unit.value} for {name}, and a number in a DATE is always days",
+                    next_step="give it the type TIMESTAMP in decode.schema, or leave it out of times",
+                )
+        texts = PlaceholderFinder(config.get("unavailable_value", PLACEHOLDER)).texts
+        encoding = _Encoding(base64=config.get("decimals", "base64") == "base64", placeholders=texts)
+        fields = [replace(field, shape=encoding.of(field.shape, times.get(field.name))) for field in row.fields]
+        self.key = replace(row, fields=tuple(fields))
+        self.row = pa.schema([field.arrow for field in fields])
+        parts = _parts(config)
+        self._inner = {part.name: part.shape.names for part in parts if isinstance(part.shape, Struct)}
+        self._encoded = Struct(tuple(field for field in fields if _has_encoded(field.shape)))
+        self._signal_table = config.get("signal_table", SIGNAL_TABLE)
+        self.struct = Struct((*parts, Field("after", self.key, required=False, nullable=True)))
+        self._parts = tuple(field.name for field in self.struct.fields)
+
+    def opened(self, record: dict[str, Any]) -> dict[str, Any]:
+        """The envelope of a record; what has another content is named by its ``op``. Raises ``Undecodable``."""
+        schema = None
+        if record.keys() == {"schema", "payload"}:
+            record, schema = record["payload"], record["schema"]
+            if type(record) is not dict:
+                raise Undecodable("payload is no object")
+        if "op" not in record:
+            return {"op": _kind_of(record)}
+        opened = {name: record[name] for name in self._parts if name in record}
+        for name, inner in self._inner.items():  # others of its fields are known too, though no column has them
+            if type(part := opened.get(name)) is dict:
+                opened[name] = {field: part[field] for field in inner if field in part}
+        source = opened.get("source")
+        if type(source) is dict and source.get("table") == self._signal_table:
+            return {**opened, "after": None}  # it has the columns of another table
+        after = opened.get("after")
+        if schema and type(after) is dict:
+            of_after = next((field for field in _fields_of(schema) if field.get("field") == "after"), None)
+            opened["after"] = _told(self._encoded, after, of_after)
+        return opened
+
+    def opened_key(self, key: dict[str, Any], single: str | None) -> dict[str, Any]:
+        """The fields of a key, which may have a schema beside it as records have."""
+        if key.keys() != {"schema", "payload"}:
+            return key
+        payload, schema = key["payload"], key["schema"]
+        if type(payload) is not dict:
+            if single is None or type(schema) is not dict:
+                return key
+            payload, schema = {single: payload}, {"fields": [{**schema, "field": single}]}
+        told: dict[str, Any] = _told(self._encoded, payload, schema)
+        return told
+
+
+@dataclass(frozen=True)
+class _Encoding:
+    """How dates, times and decimals are encoded where no schema says it."""
+
+    base64: bool
+    placeholders: tuple[str, ...]
+
+    def of(self, shape: Shape, unit: Unit | None = None) -> Shape:
+        """The shape of values that may be encoded; ``unit`` is that of all times in it."""
+        match shape:
+            case Instant():
+                return EncodedInstant("UTC", unit)
+            case Day():
+                return EncodedDay()
+            case Exact():
+                return EncodedExact(shape.precision, shape.scale, base64=self.base64, placeholders=self.placeholders)
+            case Struct():
+                fields = tuple(replace(field, shape=self.of(field.shape, unit)) for field in shape.fields)
+                return replace(shape, fields=fields)
+            case ListOf():
+                return replace(shape, element=self.of(shape.element, unit))
+            case MapOf():
+                return replace(shape, item=self.of(shape.item, unit))
+            case _:
+                return shape
+
+
+def _has_times(shape: Shape) -> bool:
+    return any(isinstance(part, Instant | Day) for part in _scalars(shape))
+
+
+def _has_encoded(shape: Shape) -> bool:
+    return any(isinstance(part, EncodedInstant | EncodedDay | EncodedExact) for part in _scalars(shape))
+
+
+def _scalars(shape: Shape) -> Iterator[Shape]:
+    """The shapes of the values in a shape that have no parts."""
+    match shape:
+        case Struct():
+            for field in shape.fields:
+                yield from _scalars(field.shape)
+        case ListOf(element=part) | MapOf(item=part):
+            yield from _scalars(part)
+        case _:
+            yield shape
+
+
+def _parts(config: Mapping[str, Any]) -> list[Field]:
+    """The other parts that are read: for columns, and the table, which tells a signal."""
+    paths = {"op", "source.table", *config.get("columns", {}).values()}
+    parts = []
+    for first in dict.fromkeys(path.partition(".")[0] for path in sorted(paths)):
+        if first in PARTS:
+            parts.append(Field(first, _scalar(first), required=False, nullable=True))
+            continue
+        inner = sorted(path for path in paths if path.startswith(f"{first}."))
+        fields = tuple(Field(path.partition(".")[2], _scalar(path), required=False, nullable=True) for path in inner)
+        parts.append(Field(first, Struct(fields), required=False, nullable=True))
+    return parts
+
+
+def _scalar(path: str) -> Shape:
+    return Text() if PARTS[path] == "text" else Integer()
+
+
+def _kind_of(record: Mapping[str, Any]) -> str:
+    """The name of a record that is no change of a row."""
+    if "ddl" in record or "tableChanges" in record:
+        return "schema change"
+    if "status" in record and "id" in record:
+        return "transaction"
+    if record.keys() == {"ts_ms"}:
+        return "heartbeat"
+    raise Undecodable("no op: not an envelope of Debezium (leave decode.envelope out where a connector unwraps it)")
+
+
+def _fields_of(schema: object) -> list[dict[str, Any]]:
+    """The fields of a schema beside a record; none where it has another content."""
+    fields = schema.get("fields") if isinstance(schema, dict) else None
+    return [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
+
+
+def _told(shape: Shape, value: Any, schema: Any) -> Any:
+    """A value, in which the schema beside it says what numbers and texts stand for."""
+    if value is None or type(schema) is not dict:
+        return value
+    match shape:
+        case Struct() if type(value) is dict:
+            shapes = {field.name: field.shape for field in shape.fields}
+            told = {
+                name: _told(shapes[name], value[name], field)
+                for field in _fields_of(schema)
+                if type(name := field.get("field")) is str and name in shapes and name in value
+            }
+            return {**value, **told}
+        case ListOf(element=part) if type(value) is list:
+            return [_told(part, element, schema.get("items")) for element in value]
+        case MapOf(item=part) if type(value) is dict:
+            return {name: _told(part, item, schema.get("values")) for name, item in value.items()}
+        case EncodedExact() if type(value) is str and value not in shape.placeholders:
+            return _decimal(value, schema)
+        case EncodedInstant() | EncodedDay() if type(value) is int:
+            return _moment(value, schema)
+        case _:
+            return value
+
+
+def _decimal(text: str, schema: Mapping[str, Any]) -> Any:
+    """The decimal that a text is by its schema; the text itself where that does not say it."""
+    if schema.get("name") == _DECIMAL:
+        scale = _scale(schema.get("parameters"))
+        number = None if scale is None else unscaled(text, scale)
+    elif schema.get("type") == "string":
+        number = decimal_of_text(text)
+    else:
+        return text
+    return NoNumber(text) if number is None else number
+
+
+def _scale(parameters: object) -> int | None:
+    scale = parameters.get("scale") if isinstance(parameters, dict) else None
+    return int(scale) if isinstance(scale, str) and _SCALE.fullmatch(scale) else None
+
+
+def _moment(number: int, schema: Mapping[str, Any]) -> int:
+    """The moment or the date that a number is by its schema; the number itself where that does not say it."""
+    name = schema.get("name")
+    unit = NAMED.get(name) if isinstance(name, str) else None
+    if unit is None:
+        return number
+    return Days(number) if unit is Unit.DAYS else Microseconds(microseconds(number, unit))
+
+
+def open_json(config: Mapping[str, Any], row: Struct) -> DebeziumJson:
+    return DebeziumJson(config, row)
+
+
+def row_inside(record: object) -> object:
+    """What ``after`` holds; the record may have its schema beside it."""
+    if isinstance(record, dict) and record.keys() == {"schema", "payload"}:
+        record = record["payload"]
+    return record.get("after") if isinstance(record, dict) else None

@@ -1,0 +1,66 @@
+"""Finds the placeholder that Debezium writes for a value which the database did not tell it.
+
+PostgreSQL does not repeat a large value that an update left alone, unless the table has REPLICA IDENTITY FULL.
+Debezium writes a text then; for bytes the bytes of that text, for a list a list of it, for a list of numbers or dates
+its bytes, for a list of UUIDs the one that is named by it, for a map the text as name and as value, for a geometry a
+point that is nowhere (source: ``unavailable.value.placeholder`` in Debezium's documentation, and its classes
+``UnchangedToastedPlaceholder`` and ``UnchangedToastedReplicationMessageColumn``).
+"""
+
+import hashlib
+from base64 import b64encode, urlsafe_b64encode
+from struct import pack
+from typing import Final
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.model.positions import rows_holding
+
+_NOWHERE: Final = (-99_999_999.0, -99_999_999.0)
+_WITH_SRID: Final = (0x2000_0001, 4326)  # a point of WKB that says its system of coordinates
+_GEOMETRIES: Final = (  # of point, geometry and geography
+    pack("<BIdd", 1, 1, *_NOWHERE),
+    pack("<BIIdd", 1, *_WITH_SRID, *_NOWHERE),
+    pack("<BIIdd", 1, *_WITH_SRID, 179.999_999, 89.999_999),
+)
+
+
+UNTOLD: Final = "the database did not tell its value; with REPLICA IDENTITY FULL it does"
+
+
+class PlaceholderFinder:
+    """``text`` is the placeholder; a column of text may also hold bytes, as base64 or in hexadecimal digits, so it is
+    looked for in these forms."""
+
+    def __init__(self, text: str) -> None:
+        content = text.encode()
+        self.texts = (text, b64encode(content).decode(), urlsafe_b64encode(content).decode(), content.hex())
+        as_text = [b64encode(geometry).decode() for geometry in _GEOMETRIES]
+        self._texts = pa.array([*self.texts, _uuid_named(content), *as_text], pa.string())
+        self._bytes = pa.array([content, *_GEOMETRIES], pa.binary())
+        self._numbers = [byte - 256 if byte > 127 else byte for byte in content]  # Java's bytes have a sign
+
+    def rows_with_it(self, column: pa.Array) -> list[int]:
+        """The rows whose value is the placeholder, or holds it."""
+        return rows_holding(column, self._is_placeholder)
+
+    def _is_placeholder(self, column: pa.Array) -> pa.Array | None:
+        kind = column.type
+        if pa.types.is_string(kind):
+            return pc.is_in(column, value_set=self._texts)
+        if pa.types.is_binary(kind):
+            return pc.is_in(column, value_set=self._bytes)
+        if pa.types.is_list(kind) and pa.types.is_date32(kind.value_type):
+            return self._is_placeholder(column.cast(pa.list_(pa.int32())))
+        if pa.types.is_list(kind) and (pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type)):
+            lengths = pc.fill_null(pc.equal(pc.list_value_length(column), len(self._numbers)), False)
+            if pc.any(lengths).as_py():
+                return pa.array([value == self._numbers for value in column.to_pylist()], pa.bool_())
+        return None
+
+
+def _uuid_named(content: bytes) -> str:
+    """What Java's ``UUID.nameUUIDFromBytes`` gives."""
+    return str(UUID(bytes=hashlib.md5(content, usedforsecurity=False).digest(), version=3))

@@ -1,0 +1,76 @@
+"""``decode: {.., envelope: {debezium: ..}}``."""
+
+from collections.abc import Collection
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from tidemark.config.values import wrong
+from tidemark.decoders.envelopes.envelope_settings import EnvelopeSettings
+from tidemark.providers.debezium.parts import PARTS, PLACEHOLDER
+from tidemark.providers.debezium.units import Unit
+from tidemark.text import with_nearest
+
+
+class Truncate(StrEnum):
+    """What a record is that says that a table was emptied."""
+
+    DEAD_LETTER = "dead_letter"
+    SKIP = "skip"
+
+
+class Decimals(StrEnum):
+    """What a text is that JSON without a schema has for a decimal: Debezium's decimal.handling.mode."""
+
+    BASE64 = "base64"  # precise
+    TEXT = "text"  # string
+
+
+def _part(path: str) -> str:
+    if path not in PARTS:
+        raise wrong(with_nearest(f"names {path}, which is no part of Debezium's envelope", path, PARTS, listed=True))
+    return path
+
+
+class Settings(EnvelopeSettings):
+    """A change of a row: its values are those of ``after``; ``op`` d deletes the row that the key names."""
+
+    kind = "debezium"
+
+    columns: dict[str, Annotated[str, AfterValidator(_part)]] = Field(
+        default={},
+        description="Further columns of a row, from other parts of the envelope; they are null where it has none, and "
+        "in rows of deletions.",
+        examples=[{"op": "op", "lsn": "source.lsn", "changed_at": "source.ts_ms"}],
+    )
+    times: dict[str, Unit] = Field(
+        default={},
+        description="The units of columns with times that are numbers, where the record does not say them: JSON "
+        "without a schema, and Protobuf. In JSON the unit is also that of times inside the column.",
+        examples=[{"created_at": "us", "birthday": "days"}],
+    )
+    decimals: Decimals = Field(
+        default=Decimals.BASE64,
+        description="What a text is for a DECIMAL column in JSON without a schema: base64 (Debezium's precise mode), "
+        "or text (its string mode).",
+    )
+    unavailable_value: str = Field(
+        default=PLACEHOLDER,
+        min_length=1,
+        description="What Debezium writes for a value that the database did not tell it; such a record cannot be used.",
+    )
+    truncate: Truncate = Field(
+        default=Truncate.DEAD_LETTER,
+        description="What a record is that says that the table was emptied: dead_letter, or skip, which counts it as "
+        "filtered and leaves all rows as they are.",
+    )
+    signal_table: str = Field(
+        default="debezium_signal", description="The table of signals to Debezium, whose rows are filtered."
+    )
+
+    def further_columns(self) -> Collection[str]:
+        return self.columns
+
+    def order(self) -> dict[str, Any]:
+        return {"kind": self.kind, **self.model_dump(mode="json", exclude_defaults=True)}

@@ -1,0 +1,49 @@
+"""Makes columns with dates and times of the numbers that Debezium writes for them."""
+
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.providers.debezium.units import Unit
+from tidemark.times.event_time import INSTANT
+
+EARLIEST_US: Final = -62_135_596_800_000_000  # year 1
+LATEST_US: Final = 253_402_300_799_999_999  # year 9999
+BEYOND: Final = "outside the years 1 to 9999; Debezium writes infinity so"
+_US_OF: Final = {Unit.DAYS: 86_400_000_000, Unit.MILLISECONDS: 1_000, Unit.MICROSECONDS: 1}
+
+
+def microseconds(number: int, unit: Unit) -> int:
+    """A number of a unit as microseconds, cut like other digits beyond them."""
+    return number // 1_000 if unit is Unit.NANOSECONDS else number * _US_OF[unit]
+
+
+def is_within_years(moment: int) -> bool:
+    """Whether a number of microseconds is of the years 1 to 9999."""
+    return EARLIEST_US <= moment <= LATEST_US
+
+
+def type_of(unit: Unit) -> pa.DataType:
+    """The column of numbers of a unit."""
+    return pa.date32() if unit is Unit.DAYS else INSTANT
+
+
+def times_of_numbers(numbers: pa.Array, unit: Unit) -> pa.Array:
+    """Whole numbers as dates or times; null where they are outside the years 1 to 9999."""
+    numbers = numbers.cast(pa.int64())
+    if unit is Unit.NANOSECONDS:
+        numbers, unit = _floor_divided(numbers, 1_000), Unit.MICROSECONDS
+    per_us = _US_OF[unit]
+    within = pc.and_(pc.greater_equal(numbers, -(-EARLIEST_US // per_us)), pc.less_equal(numbers, LATEST_US // per_us))
+    kept = pc.if_else(within, numbers, None)
+    if unit is Unit.DAYS:
+        return kept.cast(pa.int32()).cast(pa.date32())
+    return pc.multiply(kept, per_us).cast(INSTANT)
+
+
+def _floor_divided(numbers: pa.Array, divisor: int) -> pa.Array:
+    """Arrow divides towards 0; a moment before 1970 is cut as others are."""
+    cut = pc.divide(numbers, divisor)
+    inexact = pc.not_equal(pc.multiply(cut, divisor), numbers)
+    return pc.if_else(pc.and_(inexact, pc.less(numbers, 0)), pc.subtract(cut, 1), cut)

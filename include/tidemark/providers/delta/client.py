@@ -1,0 +1,78 @@
+"""Opens a Delta table with the package deltalake, and translates the errors of that package.
+
+Its access to a bucket is made from the same connection as that of our own client; no error quotes a secret.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from tidemark.connections.lookup import Lookup, Secret, masked, revealed
+from tidemark.errors import Unavailable
+from tidemark.providers.delta.settings import Settings
+from tidemark.storage.base import ObjectStore, is_s3
+
+Options = Mapping[str, "str | Secret"]
+_LAST_CHECKPOINT: Final = "_delta_log/_last_checkpoint"  # which every reader of a table may read
+
+
+class DeltaClient:
+    """One table by its location, whether it is there or not; keys are looked up each time, since they may expire."""
+
+    def __init__(self, settings: Settings, store: ObjectStore, lookup: Lookup) -> None:
+        self.location = settings.location
+        self._settings = settings
+        self._store = store
+        self._lookup = lookup
+
+    def load(self, context: Mapping[str, object], version: int | None = None) -> DeltaTable | None:
+        """The newest state of the table, or that of a version; None when it is not there."""
+        options = self._options()
+        with self._translated(options, context):
+            try:
+                return DeltaTable(self.location, version=version, storage_options=revealed(options))
+            except TableNotFoundError:
+                return None
+
+    def create(
+        self, schema: Schema, partition_by: str, properties: Mapping[str, str], context: Mapping[str, object]
+    ) -> None:
+        """Create the table, unless it is there; properties may be other than those that Delta knows."""
+        options = self._options()
+        with self._translated(options, context):
+            DeltaTable.create(
+                self.location, schema, mode="ignore", partition_by=[partition_by], configuration=properties,
+                storage_options=revealed(options), raise_if_key_not_exists=False,
+            )  # fmt: skip
+
+    @contextmanager
+    def used(self, context: Mapping[str, object]) -> Iterator[None]:
+        """Errors of deltalake as ours, while a table that was loaded is asked or changed."""
+        with self._translated(self._options(), context):
+            yield
+
+    def _options(self) -> Options:
+        if not is_s3(self.location):
+            return {}
+        # Imported late: it needs boto3, which a table in a folder does without.
+        from tidemark.storage.s3_client import options_of_delta
+
+        return options_of_delta(self._settings.store_settings(), self._lookup)
+
+    @contextmanager
+    def _translated(self, options: Options, context: Mapping[str, Any]) -> Iterator[None]:
+        """Errors of deltalake as ``Unavailable``, unless our own client is refused as well: deltalake gives no codes
+        that would tell why."""
+        try:
+            yield
+        except (DeltaError, OSError) as error:
+            self._store.get(_LAST_CHECKPOINT)
+            text = masked(" ".join(str(error).split()), options)[:300]
+            raise Unavailable(
+                f"the table cannot be read or written: {type(error).__name__}: {text}",
+                next_step="check that its folder or bucket can be reached; then: tidemark retry {pipeline}",
+                **context,
+            ) from None

@@ -1,0 +1,207 @@
+"""The files of a table: those that its log names, with their rows, and what the log says of new ones."""
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
+
+from tidemark.errors import WorkFailed
+from tidemark.model.digest import Digest, row_digest
+from tidemark.model.receipt import PublishedObject
+from tidemark.providers.delta.columns import arrow_columns
+from tidemark.providers.delta.writer import ROWS, decoded_schema
+from tidemark.sinks.column_names import names_of_rows, stored_names
+from tidemark.storage.base import ObjectStore
+
+READERS: Final = 8  # footers that are read at once: a store answers them side by side
+READ_ROWS: Final = 64 * 1024  # in memory at a time
+STATISTICS: Final = 32  # the columns that have some, from the first on, as Delta's own writers do it
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A file that the log names; ``rows`` is None when whoever added it did not say how many it has."""
+
+    path: str
+    bytes: int
+    rows: int | None
+    value: Any  # of the partition
+
+    def removed(self, partition: str) -> RemoveAction:
+        values = {partition: None if self.value is None else str(self.value)}
+        return RemoveAction(self.path, True, now_ms(), self.bytes, values)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def files_of(table: DeltaTable, partition: str) -> list[TableFile]:
+    """All files that the newest version names."""
+    named = pa.table(table.get_add_actions(flatten=True))
+    columns = [named.column(name).to_pylist() for name in ("path", "size_bytes", "num_records")]
+    return [TableFile(*row) for row in zip(*columns, named.column(f"partition.{partition}").to_pylist(), strict=True)]
+
+
+def added(
+    store: ObjectStore, table: DeltaTable, partition: str, value: int, objects: Sequence[PublishedObject]
+) -> list[AddAction]:
+    """What the log says of the files of an attempt, which are in their places.
+
+    Raises ``WorkFailed`` when one is not there as it was written, or has a column that the table has no more.
+    """
+    columns = arrow_columns(table)
+
+    def action(part: PublishedObject) -> AddAction:
+        footer = footer_of(store, part.path, part.bytes)
+        refuse_changed(columns, footer.schema.to_arrow_schema())
+        return add_action(part.path, part.bytes, {partition: str(value)}, footer)
+
+    with ThreadPoolExecutor(READERS) as pool:
+        return list(pool.map(action, objects))
+
+
+def add_action(path: str, size: int, values: dict[str, str | None], footer: Any) -> AddAction:
+    return AddAction(path, size, values, now_ms(), True, json.dumps(_statistics(footer)))
+
+
+def refuse_changed(columns: pa.Schema, staged: pa.Schema) -> None:
+    """Raise ``WorkFailed`` when rows that were staged do not fit the columns that the table has now."""
+    for field in staged:
+        if field.name not in columns.names or columns.field(field.name).type != field.type:
+            raise WorkFailed(
+                f"column {field.name} of the table is gone, or has another type, since the rows were staged",
+                next_step="nothing was published; tidemark retry {pipeline}",
+            )
+
+
+def footer_of(store: ObjectStore, path: str, size: int) -> Any:
+    """The footer of a file that must have this size; ``WorkFailed`` when it is not there so."""
+    try:
+        if store.size(path) == size:
+            with store.open(path) as file:
+                return pq.read_metadata(file)
+    except FileNotFoundError:
+        pass
+    raise WorkFailed(
+        f"the file {path} is not there, or has another size",
+        next_step="nothing was published; VACUUM must leave files alone that are younger than an attempt takes. "
+        "Then: tidemark retry {pipeline}",
+    )
+
+
+def _statistics(footer: Any) -> dict[str, Any]:
+    """Rows, nulls and bounds as Delta has them. Bounds of numbers with NaN, and of texts, say less than a reader may
+    take them to say, so there are none."""
+    schema = footer.schema.to_arrow_schema()
+    lowest, highest, nulls = {}, {}, {}
+    leaves = {footer.schema.column(at).path: at for at in range(len(footer.schema))}
+    for field in list(schema)[:STATISTICS]:
+        at = leaves.get(field.name)
+        if at is None:
+            continue
+        groups = [footer.row_group(group).column(at).statistics for group in range(footer.num_row_groups)]
+        if not all(group is not None and group.has_null_count for group in groups):
+            continue
+        nulls[field.name] = sum(group.null_count for group in groups)
+        bounded = [group for group in groups if group.has_min_max]
+        filled = [group for group in groups if group.num_values]
+        if bounded and len(bounded) == len(filled) and _has_bounds(field.type):
+            lowest[field.name] = _bound(min(group.min for group in bounded), up=False)
+            highest[field.name] = _bound(max(group.max for group in bounded), up=True)
+    return {"numRecords": footer.num_rows, "minValues": lowest, "maxValues": highest, "nullCount": nulls}
+
+
+def _has_bounds(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz))
+
+
+def _bound(value: Any, *, up: bool) -> Any:
+    """A bound as JSON has it: a time has milliseconds, and the upper bound is no lower than the value."""
+    if isinstance(value, datetime):
+        cut = value.replace(microsecond=value.microsecond // 1000 * 1000)
+        bound = cut + timedelta(milliseconds=1) if up and cut < value else cut
+        return bound.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def rows_of_files(
+    store: ObjectStore, files: Iterable[TableFile], columns: pa.Schema, partition: str
+) -> Iterator[pa.RecordBatch]:
+    """Rows with these columns, a bounded number in memory; what a file does not have is null, its partition is that of
+    the log. Raises ``OSError`` for a file that is not there or cannot be read, and what Arrow raises for a value that
+    has not the type."""
+    for file in files:
+        with store.open(file.path) as opened:
+            try:
+                parquet = pq.ParquetFile(opened, coerce_int96_timestamp_unit="us")  # Spark's own type of times
+                own = [name for name in columns.names if name in parquet.schema_arrow.names and name != partition]
+                for batch in parquet.iter_batches(READ_ROWS, columns=own):
+                    yield _with_columns(batch, columns, partition, file.value)
+            except pa.ArrowException as error:
+                raise OSError(f"{file.path} cannot be read: {error}") from error
+
+
+def _with_columns(batch: pa.RecordBatch, columns: pa.Schema, partition: str, value: Any) -> pa.RecordBatch:
+    arrays = []
+    for field in columns:
+        if field.name == partition:
+            arrays.append(pa.repeat(pa.scalar(value, field.type), batch.num_rows))
+        elif field.name in batch.schema.names:
+            arrays.append(batch.column(field.name).cast(field.type))
+        else:
+            arrays.append(pa.nulls(batch.num_rows, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)
+
+
+def digest_of_files(store: ObjectStore, files: Iterable[TableFile], columns: pa.Schema, partition: str) -> Digest:
+    """The digest of rows by the names that their columns have in tasks."""
+    named = names_of_rows(columns.names)
+    batches = rows_of_files(store, files, columns, partition)
+    return sum((row_digest(batch.rename_columns(named)) for batch in batches), Digest.zero())
+
+
+def is_as_written(store: ObjectStore, part: PublishedObject, partition: str, value: int) -> bool:
+    """Whether a file that nobody has rewritten has the rows that an attempt has written; reads it all."""
+    try:
+        with store.open(part.path) as opened:
+            before = (pq.read_metadata(opened).metadata or {}).get(ROWS)
+        if before is None:
+            return False
+        rows = decoded_schema(before.decode())
+        columns = pa.schema([field.with_name(name) for field, name in zip(rows, stored_names(rows.names), strict=True)])
+        file = TableFile(part.path, part.bytes, part.rows, value)
+        return str(digest_of_files(store, [file], columns, partition)) == part.digest
+    except (OSError, pa.ArrowException):
+        return False
+
+
+def rows_at(
+    store: ObjectStore, files: Iterable[TableFile], place: Mapping[str, Any], columns: pa.Schema, partition: str
+) -> list[dict[str, Any]]:
+    """The rows that have these values in the columns of ``place``."""
+    rows: list[dict[str, Any]] = []
+    for batch in rows_of_files(store, files, columns, partition):
+        chosen = batch
+        for name, value in place.items():
+            chosen = chosen.filter(pc.equal(chosen.column(name), value))
+        rows += chosen.to_pylist()
+    return rows
+
+
+def missing_file(sizes: Mapping[str, int], files: Iterable[TableFile]) -> str | None:
+    """What is wrong when one of the files that the table names is not there as it was written; ``sizes`` has what is in
+    the store."""
+    for file in files:
+        if sizes.get(file.path) != file.bytes:
+            return f"{file.path}, which the table names, is missing, or has another size"
+    return None

@@ -1,0 +1,13 @@
+"""Names what this provider brings: Delta tables."""
+
+from typing import Final
+
+from tidemark.kinds import Provider
+
+PROVIDER: Final = Provider(
+    "delta",
+    libraries=("deltalake",),
+    install='pip install "tidemark[delta]"',
+    needs=("lake_tables",),
+    sinks={"delta": "tidemark.providers.delta"},
+)

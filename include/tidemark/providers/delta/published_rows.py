@@ -1,0 +1,68 @@
+"""What the rows of a Delta table have beside those of other formats: a partition, evidence in it, and properties."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
+
+from tidemark.providers.delta.files import TableFile, files_of
+from tidemark.providers.lake_tables.merges import CountedMerge
+from tidemark.providers.lake_tables.table_rows import TableRows
+from tidemark.sinks.capabilities import NamedFile
+from tidemark.storage.base import ObjectStore
+
+Action = AddAction | RemoveAction
+
+
+@dataclass(frozen=True)
+class TableChanges:
+    """What a commit does to the files of rows; ``written`` has the sizes of those that it adds, and ``own`` the ones
+    that were made for this try alone."""
+
+    actions: list[Action]
+    written: Mapping[str, int]
+    own: list[str] = field(default_factory=list)
+    merge: CountedMerge | None = None
+
+
+class PublishedRows(TableRows[DeltaTable, TableChanges]):
+    """The rows of one table. ``partition`` is the column that it is partitioned by, and ``evidence_value`` the value of
+    it that no row has."""
+
+    partition: ClassVar[str]
+    evidence_value: ClassVar[int]
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.store = store
+
+    def files(self, table: DeltaTable) -> list[TableFile]:
+        """The files with rows."""
+        return [file for file in files_of(table, self.partition) if file.value != self.evidence_value]
+
+    def evidence_files(self, table: DeltaTable) -> list[TableFile]:
+        """The files in the partition of the evidence."""
+        return [file for file in files_of(table, self.partition) if file.value == self.evidence_value]
+
+    def named_files(self, table: DeltaTable) -> list[NamedFile]:
+        files = sorted(self.files(table), key=lambda file: (file.value or 0, file.path))
+        return [NamedFile(f"{self.store.root}/{file.path}", file.rows or 0, file.bytes) for file in files]
+
+    @abstractmethod
+    def manifests(self, table: DeltaTable) -> set[int]:
+        """The manifests with rows in the table."""
+
+    def columns(self, stored: pa.Schema) -> pa.Schema:
+        """The columns of the table for those of its rows."""
+        return stored
+
+    def properties(self) -> dict[str, str]:
+        """What a new table notes of these settings."""
+        return {}
+
+    def order(self) -> dict[str, Any]:
+        """What executors need to stage such rows."""
+        return {}

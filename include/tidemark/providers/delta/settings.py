@@ -1,0 +1,115 @@
+"""``sinks: [{delta: ..}]``."""
+
+import re
+from collections import Counter
+from datetime import datetime
+from typing import Annotated, Any, Final, Self
+
+from pydantic import AfterValidator, Field, StrictBool, StrictInt, field_validator, model_validator
+
+from tidemark.config import values
+from tidemark.config.base import Name, Root, Size, wrong_at
+from tidemark.config.s3 import S3Settings
+from tidemark.config.values import wrong
+from tidemark.decoders.settings import RowSettings
+from tidemark.paths import one_lies_in_the_other
+from tidemark.sinks.current_rows.keyed_settings import KeyedSettings
+from tidemark.sinks.settings import MAX_FILE_BYTES, SinkSettings
+from tidemark.storage.base import is_s3
+
+_UNFIT_NAME: Final = re.compile(r"[ ,;{}()\n\t=]")  # only a table with column mapping may have such a column
+_UNFIT_TYPES: Final = ("time32", "time64", "duration", "halffloat", "decimal256", "timestamp[ns")
+TARGET: Final = "Delta table "  # before the location: readers go by the log, so this is no lake
+
+
+class Settings(KeyedSettings, SinkSettings):
+    """A Delta table with all rows, or with one row per key; each manifest is one commit.
+
+    ``location`` is absolute after loading.
+    """
+
+    kind = "delta"
+    output_keys = frozenset({"key", "order_by"})
+    names_files = True
+
+    name: Name = Field(default="delta", description="Name of this sink, unique in the pipeline.")
+    location: Root = Field(
+        description="Folder of the table, or s3://bucket/prefix; a relative folder lies below TIDEMARK_HOME.",
+        examples=["tables/prices", "s3://bucket/tables/prices"],
+    )
+    connection: Annotated[str, AfterValidator(values.connection_id)] | None = Field(
+        default=None, description="Id of an Airflow connection of type aws, for s3://; else boto3's own sources."
+    )
+    s3: S3Settings = Field(default=S3Settings(), description="How to talk to the store of an s3:// location.")
+    buckets: Annotated[StrictInt, Field(ge=1, le=4_096)] = Field(
+        default=16,
+        description="With key: the partitions that keys are spread over, a power of 2. A manifest writes those again "
+        "that it has a newer row of. It cannot be changed later.",
+    )
+    auto_create: StrictBool = Field(default=False, description="Whether to create the table and missing columns.")
+    max_objects: Annotated[StrictInt, Field(ge=1, le=1_000_000)] = Field(
+        default=10_000, description="Files that one task may make."
+    )
+    max_file_bytes: Size = MAX_FILE_BYTES
+
+    @field_validator("buckets")
+    @classmethod
+    def _power_of_two(cls, buckets: int) -> int:
+        if buckets & (buckets - 1):
+            raise wrong("must be a power of 2, such as 16 or 64")
+        return buckets
+
+    @model_validator(mode="after")
+    def _buckets_of_a_key(self) -> Self:
+        if "buckets" in self.model_fields_set and not self.key:
+            raise wrong_at("buckets", "needs key: the columns that name a row")
+        return self
+
+    @model_validator(mode="after")
+    def _bucket_keys_need_a_bucket(self) -> Self:
+        for key in ("connection", "s3"):
+            if key in self.model_fields_set and not is_s3(self.location):
+                raise wrong_at(key, "is for a location such as s3://bucket/prefix; this one is a folder")
+        return self
+
+    @property
+    def target(self) -> str:
+        return f"{TARGET}{self.location}"
+
+    def own_folder(self, pipeline_name: str) -> str:
+        del pipeline_name  # it says where the table is
+        return self.location
+
+    def meets_target(self, target: str) -> bool:
+        return one_lies_in_the_other(self.location, target.removeprefix(TARGET))
+
+    def store_settings(self) -> dict[str, Any]:
+        """Access to the store, without secrets; empty for a folder."""
+        settings = self.s3.model_dump(mode="json", exclude_none=True)
+        return {**settings, "connection": self.connection} if self.connection else settings
+
+    def order(self) -> dict[str, Any]:
+        return {
+            "max_objects": self.max_objects,
+            "max_file_bytes": self.max_file_bytes,
+            **({"s3": self.store_settings()} if is_s3(self.location) else {}),
+        }
+
+    def problem_with(self, rows: RowSettings) -> str | None:
+        types = rows.field_types()
+        lower = Counter(name.lower() for name in types)
+        for name, kind in types.items():
+            if lower[name.lower()] > 1:
+                return f"may not have a column {name}: another one differs by case only, and Delta sees one name"
+            if _UNFIT_NAME.search(name):
+                return f"may not have a column {name!r}: a name with a space or one of ,;{{}}()= needs column mapping"
+            if kind.startswith(_UNFIT_TYPES):
+                return f"may not have the column {name}: Delta has no type for {kind}"
+        return self.problem_with_keyed(rows) if self.key else None
+
+    def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
+        del pipeline_name, topic
+        return f"{self.location}/_dead_letters" if when is None else self.target
+
+    def folders(self) -> set[str]:
+        return set() if is_s3(self.location) else {self.location}

@@ -1,0 +1,164 @@
+"""Publishes into a Delta table: one commit makes the files of an attempt the rows of its manifest.
+
+The commit also replaces the file that says which attempt at each manifest is in the table. So rows and evidence are
+there together or not at all, and what was committed is never taken back: a higher attempt replaces it. Owner, records,
+dead letters and staging lie in folders of the table whose names begin with ``_``.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+from tidemark.connections.lookup import Lookup
+from tidemark.errors import SinkRefused
+from tidemark.model.dataset import Dataset
+from tidemark.model.findings import Finding, ok
+from tidemark.model.order import TransformOrder
+from tidemark.model.problem import Problem
+from tidemark.model.receipt import MALFORMED, Receipt
+from tidemark.paths import RECORDS, STAGING
+from tidemark.providers.delta.columns import arrow_columns
+from tidemark.providers.delta.settings import TARGET, Settings
+from tidemark.providers.delta.table import DeltaTarget
+from tidemark.providers.delta.writer import encoded_schema
+from tidemark.providers.lake_tables.audit import rows_without_evidence, unvouched_rows
+from tidemark.providers.lake_tables.ledger import LakeTableLedger
+from tidemark.providers.lake_tables.merges import CountedMerge
+from tidemark.providers.lake_tables.output import LakeTableOutput
+from tidemark.providers.lake_tables.table_rows import StagedAttempt
+from tidemark.sinks.base import Contents, Expected, Fence, Position, Sink
+from tidemark.sinks.object_store.folder_staging import FolderStaging
+from tidemark.sinks.object_store.record_files import newest_record_in
+from tidemark.sinks.object_store.store_ledger import StoreLedger
+from tidemark.sinks.objects_output import try_moves
+from tidemark.storage.open import open_store
+
+CLAIM: Final = f"{RECORDS}/_table.json"  # the pipeline of the table, and the identity that it got with its first owner
+
+
+class DeltaLedger(LakeTableLedger, StoreLedger):
+    """Owner and records are files in the location of the table. A record counts when the table says that its attempt
+    is in it."""
+
+    table: DeltaTarget
+
+    def __init__(self, pipeline_name: str, settings: Settings, table: DeltaTarget) -> None:
+        StoreLedger.__init__(self, pipeline_name, settings.name, settings.target, table.store)
+        self._location = Path(settings.location)
+        self.table = table
+
+    def is_at(self, target: str) -> bool:
+        return target.startswith(TARGET) and Path(target.removeprefix(TARGET)).resolve() == self._location.resolve()
+
+    def claim(self, database_id: str) -> None:
+        if self.owner() is None:
+            self.store.check()
+        super().claim(database_id)
+        if self._claimed() is None:
+            self.store.put_if_absent(CLAIM, _claim(self.pipeline_name, uuid4().hex))
+        claimed = self._claimed()
+        if claimed is None or claimed["pipeline"] != self.pipeline_name:
+            raise SinkRefused(
+                f"the table belongs to pipeline {claimed and claimed['pipeline']}",
+                next_step="give each pipeline a table of its own (sinks.delta.location), and join them in a view",
+                **self.table.context(),
+            )
+
+    def _claimed(self) -> dict[str, str] | None:
+        content = self.store.get(CLAIM)
+        try:
+            claim = json.loads(content or b"")
+            return {key: str(claim[key]) for key in ("pipeline", "identity")}
+        except MALFORMED:
+            return None
+
+    def position(self) -> Position | None:
+        claimed = self._claimed()
+        return Position(claimed["identity"], self.table.evidence().number) if claimed else None
+
+    def rename_pipeline(self, old: str) -> None:
+        """Records have the name in their key, and the claim has it; the log keeps the name of its time."""
+        super().rename_pipeline(old)
+        claimed = self._claimed()
+        if claimed is not None and claimed["pipeline"] == old:
+            self.store.put(CLAIM, _claim(self.pipeline_name, claimed["identity"]))
+
+
+def _claim(pipeline_name: str, identity: str) -> bytes:
+    return json.dumps({"pipeline": pipeline_name, "identity": identity}).encode()
+
+
+class DeltaStaging(FolderStaging):
+    """Staging below the location of the table; executors get the columns, and need no package of Delta."""
+
+    def __init__(self, table: DeltaTarget) -> None:
+        super().__init__(table.store)
+        self._table = table
+
+    def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
+        """``generations`` are those of the attempt that is prepared."""
+        columns = encoded_schema(arrow_columns(self._table.loaded()))
+        own = {"generations": self._table.generations} if self._table.keyed else {}
+        return {**super().order(manifest_id, attempt), "columns": columns, **self._table.rows.order(), **own}
+
+
+class DeltaOutput(LakeTableOutput):
+    """The rows of one table."""
+
+    table: DeltaTarget
+
+    def dataset(self) -> Dataset:
+        return Dataset.of_folder(self.table.store.root)
+
+    def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
+        tried = try_moves(self.table.store, f"{STAGING}/doctor-{uuid4().hex}")
+        table = self.table.check(self._stored_columns(decode, transforms), change=False)
+        if table is None:
+            yield ok(self.name, f"{tried}; the first attempt creates the table")
+        else:
+            yield ok(self.name, f"table, columns and properties are what an attempt needs; {tried}")
+
+    def commit(self, staged: StagedAttempt, about: Mapping[str, str], fence: Fence, *, again: bool) -> None:
+        if not again:
+            self.table.publish(staged, about, fence)
+
+    def has(self, receipt: Receipt) -> bool:
+        return self.exists() and super().has(receipt)
+
+    def merge_of(self, receipt: Receipt) -> CountedMerge | None:
+        evidence = self.table.evidence()
+        is_there = evidence.attempts.get(receipt.manifest_id) == receipt.attempt
+        return evidence.merges.get(receipt.manifest_id) if is_there else None
+
+    def unvouched(self, expected: Expected) -> dict[int, dict[str, Any] | None]:
+        """Rows and evidence go back together, so these are what somebody has copied into the table, or all that is left
+        after somebody has removed the evidence. Where a table has a key, its rows are read in the second case only."""
+        table = self.table.load()
+        if table is None:
+            return {}
+        evidence = self.table.evidence_of(table)[0]
+        if self.table.keyed and evidence.number:
+            return {}
+        ids = sorted(expected.not_own(self.table.rows.manifests(table) - evidence.attempts.keys()))
+        return {manifest_id: newest_record_in(self.table.store, self.pipeline_name, manifest_id) for manifest_id in ids}
+
+    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
+        """Which manifests have rows a table of all rows says in its log; of one with a key it is read, when the audit
+        is ``deep``."""
+        unvouched = self.unvouched(expected)
+        table = self.table.loaded()
+        if deep or not self.table.keyed:
+            present = self.table.rows.manifests(table)
+            contents["rows"] |= present - unvouched.keys()
+            yield from rows_without_evidence(expected, self._ledger, present, "")
+        yield from self.table.rows.differences(table, expected, self._ledger, deep=deep)
+        yield from unvouched_rows(self._ledger, unvouched, ", and no evidence")
+
+
+def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:
+    store = open_store(settings.location, settings.store_settings(), lookup)
+    table = DeltaTarget(pipeline_name, settings, store, lookup)
+    ledger = DeltaLedger(pipeline_name, settings, table)
+    return Sink(ledger, DeltaStaging(table), DeltaOutput(ledger))

@@ -1,0 +1,234 @@
+"""One table as one sink of a pipeline sees it: its columns, its evidence, and the one commit that publishes a manifest.
+
+deltalake must not try a commit again by itself: the commit of another process may have put a higher attempt there
+meanwhile, or rewritten the files that this one takes out. So each try is built on the table as it is now, and is
+refused when the next version is there already. Then everything begins again.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction
+
+from tidemark.connections.lookup import Lookup
+from tidemark.errors import Fenced, SinkRefused, TidemarkError, WorkFailed
+from tidemark.failpoints import failpoint
+from tidemark.providers.delta.client import DeltaClient
+from tidemark.providers.delta.columns import (
+    arrow_columns,
+    described,
+    missing_columns,
+    refuse_misfits,
+    refuse_other_partitioning,
+    schema_for,
+)
+from tidemark.providers.delta.evidence import TableEvidence
+from tidemark.providers.delta.files import TableFile, now_ms
+from tidemark.providers.delta.key_rows import KeyRows
+from tidemark.providers.delta.manifest_rows import ManifestRows
+from tidemark.providers.delta.published_rows import PublishedRows, TableChanges
+from tidemark.providers.delta.refusals import refuse_unfit
+from tidemark.providers.delta.settings import Settings
+from tidemark.providers.lake_tables.refusals import fenced_by_its_number, no_columns, restored_meanwhile
+from tidemark.providers.lake_tables.table import LakeTable
+from tidemark.providers.lake_tables.table_rows import StagedAttempt
+from tidemark.sinks.base import Fence
+from tidemark.storage.base import ObjectStore
+
+Changing = Callable[[DeltaTable, TableEvidence], tuple[TableChanges, TableEvidence]]
+
+
+class DeltaTarget(LakeTable[DeltaTable]):
+    """The table, and the store of its location."""
+
+    def __init__(self, pipeline_name: str, settings: Settings, store: ObjectStore, lookup: Lookup) -> None:
+        super().__init__(pipeline_name, settings.name, settings.location, keyed=bool(settings.key))
+        self.store = store
+        self.rows: PublishedRows = KeyRows(store, settings) if settings.key else ManifestRows(store)
+        self._settings = settings
+        self._client = DeltaClient(settings, store, lookup)
+        self._known: tuple[str, TableEvidence] | None = None
+
+    # the table as it is
+
+    def load(self) -> DeltaTable | None:
+        """Raises ``SinkRefused`` for a table with which rows and evidence would not stay exact."""
+        table = self._client.load(self.context())
+        if table is not None:
+            refuse_unfit(table, self.context())
+            refuse_other_partitioning(table, self.rows.partition, self.context())
+        return table
+
+    def store_of(self, table: DeltaTable) -> ObjectStore:
+        del table
+        return self.store
+
+    def store_if_known(self) -> ObjectStore:
+        return self.store
+
+    def attempts(self) -> Mapping[int, int]:
+        return self.evidence().attempts
+
+    def evidence(self) -> TableEvidence:
+        table = self.load()
+        return TableEvidence() if table is None else self.evidence_of(table)[0]
+
+    def evidence_of(self, table: DeltaTable) -> tuple[TableEvidence, list[TableFile]]:
+        """What the table says of itself, and the files that say it; there are none when somebody has removed them."""
+        files = {file.path: file for file in self.rows.evidence_files(table)}
+        told = {path: evidence for path in files if (evidence := self._evidence_in(path))}
+        newest = max(told.values(), key=lambda evidence: evidence.number, default=TableEvidence())
+        return newest, [files[path] for path in told]
+
+    def _evidence_in(self, path: str) -> TableEvidence | None:
+        """Kept, since the next commit writes another file."""
+        if self._known and self._known[0] == path:
+            return self._known[1]
+        with self._client.used(self.context()), self.store.open(path) as file:
+            evidence = TableEvidence.read(file)
+        if evidence is not None:
+            self._known = path, evidence
+        return evidence
+
+    # its columns
+
+    def check(self, columns: pa.Schema, *, change: bool = True) -> DeltaTable | None:
+        wanted = schema_for(self.rows.columns(columns), self.context())
+        table = self.load()
+        if table is None and self._settings.auto_create:
+            if not change:
+                return None
+            self._client.create(wanted, self.rows.partition, self.rows.properties(), self.context())
+            table = self.load()
+        if table is None:
+            raise SinkRefused(
+                "the table does not exist",
+                next_step=f"write auto_create: true, or create it, partitioned by {self.rows.partition}, with the "
+                f"columns {described(wanted.fields)}",
+                **self.context(),
+            )
+        missing = missing_columns(table, wanted)
+        if missing and not self._settings.auto_create:
+            raise no_columns([field.name for field in missing], described(missing), self.context())
+        refuse_misfits(table, wanted, self.context())
+        self.rows.refuse(table, self.context())
+        return self._extended(table, wanted) if missing and change else table
+
+    def _extended(self, table: DeltaTable, wanted: Any) -> DeltaTable:
+        """Add the columns that are missing; when another slice did it at the same time, what it left out."""
+        for _ in self.tries():
+            with suppress(DeltaError, OSError):
+                table.alter.add_columns(missing_columns(table, wanted))
+            table = self.loaded()
+            if not missing_columns(table, wanted):
+                break
+        return table
+
+    # the commit
+
+    def publish(self, staged: StagedAttempt, about: Mapping[str, str], fence: Fence) -> None:
+        """Make the files of an attempt the rows of its manifest, in one commit (``LakeTableOutput.commit``)."""
+        manifest_id, attempt = staged.manifest_id, staged.attempt
+        context = self.context(manifest=manifest_id, attempt=attempt)
+
+        def changing(table: DeltaTable, evidence: TableEvidence) -> tuple[TableChanges, TableEvidence]:
+            newest = evidence.attempts.get(manifest_id, 0)
+            if newest == attempt:
+                raise fenced_by_its_number(attempt, self.context(manifest=manifest_id))
+            fence()  # it knows more of a newer attempt than the table does
+            if newest > attempt:
+                raise Fenced.by_a_higher(attempt, newest, "rows in the table", **self.context(manifest=manifest_id))
+            with self._client.used(context):
+                changes = self.rows.changes(table, staged, context)
+            return changes, evidence.with_next(table.version() + 1, manifest_id, attempt, changes.merge)
+
+        transaction = Transaction(f"tidemark/{self.pipeline_name}/{self._settings.name}/{manifest_id}", attempt)
+        changes = self._commit(changing, [transaction], about, fence, manifest=manifest_id, attempt=attempt)
+        self._refuse_removed(
+            changes,
+            "the manifest is not published, and readers of the table fail. Take its newest version back: RESTORE TABLE "
+            ".. TO VERSION AS OF the one before it; then: tidemark db adopt {pipeline} --why TEXT",
+            context,
+        )
+
+    def _refuse_removed(self, changes: TableChanges, next_step: str, context: Mapping[str, Any]) -> None:
+        """Raise ``WorkFailed`` when a new file is gone: VACUUM without a retention time takes what no version names."""
+        if not self.store.has(changes.written):
+            raise WorkFailed(
+                "a file was removed right before the table was to name it, as VACUUM without a retention time does",
+                next_step=next_step,
+                **context,
+            )
+
+    def fence(self) -> None:
+        """Commits the evidence again."""
+        if self.load() is not None:
+            self._commit(lambda _, evidence: (TableChanges([], {}), evidence), [], {}, lambda: None)
+
+    def _commit(
+        self,
+        changing: Changing,
+        transactions: list[Transaction],
+        about: Mapping[str, str],
+        fence: Fence,
+        **more: object,
+    ) -> TableChanges:
+        """Commit what ``changing`` makes of the table and its evidence, however often others commit first."""
+        context = self.context(**more)
+        position = 0
+        for _ in self.tries(**more):
+            table = self.loaded()
+            evidence, told = self.evidence_of(table)
+            if evidence.number < position:
+                raise restored_meanwhile(context)
+            position = evidence.number
+            changes, after = changing(table, evidence)
+            added = self._added(after, table)
+            removed = [file.removed(self.rows.partition) for file in told]
+            actions = [*changes.actions, *removed, added]
+            counts = changes.merge.about() if changes.merge else {}
+            properties = CommitProperties({**about, **counts}, max_commit_retries=0, app_transactions=transactions)
+            version = table.version() + 1
+            fence()
+            failpoint("publish.before_record")  # paused here, the commit is refused when others were faster
+            self._refuse_removed(changes, "nothing was published; tidemark retry {pipeline}", context)
+            try:
+                table.create_write_transaction(
+                    actions, "append", table.schema(), [self.rows.partition], commit_properties=properties
+                )
+            except (DeltaError, OSError) as error:
+                if not self._has_landed(version, added.path, error, context):
+                    with suppress(TidemarkError):  # what stays does no harm: no version names it
+                        self.store.delete([*changes.own, added.path])
+                    continue
+            self.store.sync([f"_delta_log/{version:020}.json"])
+            break
+        return changes
+
+    def _added(self, evidence: TableEvidence, table: DeltaTable) -> AddAction:
+        """Write a file with the evidence; what the log says of it."""
+        partition, value = self.rows.partition, self.rows.evidence_value
+        path = f"{partition}={value}/evidence-{table.version() + 1:020}-{uuid4().hex}.parquet"
+        columns = arrow_columns(table)
+        with self.store.create(path) as file:
+            evidence.write(file, columns.remove(columns.get_field_index(partition)))
+        self.store.sync([path])
+        size = self.store.size(path) or 0
+        return AddAction(path, size, {partition: str(value)}, now_ms(), True, '{"numRecords": 0}')
+
+    def _has_landed(self, version: int, path: str, error: Exception, context: Mapping[str, object]) -> bool:
+        """Whether a commit without a clear answer was done; false when others have made this version.
+
+        Raises ``Unavailable`` when nobody has: then it was no refusal.
+        """
+        newest = self._client.load(context)
+        if newest is not None and newest.version() >= version:
+            table = self._client.load(context, version)
+            return table is not None and any(file.path == path for file in self.rows.evidence_files(table))
+        with self._client.used(context):
+            raise error

@@ -1,0 +1,61 @@
+"""A table with every row of every manifest; a replay takes the rows of the earlier attempt out."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.table import Table
+
+from tidemark.model.digest import Digest, row_digest
+from tidemark.model.manifest import Manifest, Publication
+from tidemark.model.offsets import TopicPartition
+from tidemark.model.problem import Problem
+from tidemark.model.receipt import ObjectKind
+from tidemark.providers.iceberg.change import FileChanges
+from tidemark.providers.iceberg.files import Replaced, named_files, replaced, rows_at, rows_of_manifest, staged_files
+from tidemark.providers.iceberg.merge_evidence import refuse_other_key
+from tidemark.providers.lake_tables.audit import differences_of_rows, places_of
+from tidemark.providers.lake_tables.table_rows import StagedAttempt, TableRows
+from tidemark.sinks.base import Expected, Ledger
+from tidemark.sinks.capabilities import NamedFile
+from tidemark.sinks.column_names import names_of_rows
+from tidemark.sinks.located import Located, RecordStatus
+
+
+class AllRows(TableRows[Table, FileChanges]):
+    def refuse(self, table: Table, context: Mapping[str, Any]) -> None:
+        refuse_other_key(table, (), context)
+
+    def changes(self, table: Table, staged: StagedAttempt, context: Mapping[str, Any]) -> FileChanges:
+        del context
+        old = Replaced() if staged.is_first else replaced(table, staged.manifest_id)
+        return FileChanges([*staged_files(table, staged.parts), *old.rewritten(table)], old.files)
+
+    def same(self, table: Table, now: StagedAttempt, columns: pa.Schema) -> bool:
+        """Reads all rows of the manifest."""
+        expected = sum((Digest.parse(part.digest) for part in now.parts), Digest.zero())
+        rows = rows_of_manifest(table, now.manifest_id, columns.names)
+        try:
+            rows = rows.select(columns.names).cast(columns)
+            return row_digest(rows.rename_columns(names_of_rows(columns.names))) == expected
+        except pa.ArrowException:
+            return False
+
+    def named_files(self, table: Table) -> list[NamedFile]:
+        return named_files(table)
+
+    def differences(self, table: Table, expected: Expected, ledger: Ledger, *, deep: bool) -> Iterator[Problem]:
+        """One manifest in memory at a time."""
+        del ledger
+        for manifest, publication in expected.published() if deep else ():
+            if expected.given_up(manifest.id, publication.attempt):
+                continue
+            rows = rows_of_manifest(table, manifest.id, places_of(publication).names)
+            yield from differences_of_rows(manifest, publication, rows)
+
+    def located(
+        self, table: Table, ledger: Ledger, manifest: Manifest, published: Publication, at: TopicPartition, offset: int
+    ) -> Located | None:
+        if not rows_at(table, manifest.id, at, offset, ["_offset"]):
+            return None
+        return Located(ledger.name, published.attempt, RecordStatus.HELD, "a row", ObjectKind.DATA, ledger.target)

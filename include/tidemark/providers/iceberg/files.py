@@ -1,0 +1,253 @@
+"""The data files of a publication: those that come into the table, and those of the same manifest that leave it."""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.conversions import from_bytes
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo
+from pyiceberg.io.pyarrow import (
+    ArrowScan,
+    _dataframe_to_data_files,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestFile
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.typedef import Record
+from pyiceberg.types import LongType
+
+from tidemark.errors import SinkRefused, WorkFailed
+from tidemark.model.offsets import TopicPartition
+from tidemark.model.receipt import PublishedObject
+from tidemark.providers.iceberg.staged import PARTITION, SPEC, root_of
+from tidemark.sinks.capabilities import NamedFile
+from tidemark.sinks.column_names import MANIFEST_ID, TOPIC_PARTITION
+
+
+def staged_files(table: Table, parts: Iterable[PublishedObject]) -> list[DataFile]:
+    """The staged files as the table takes them, each with its own statistics.
+
+    Raises ``WorkFailed`` when one is not there as it was staged, or was staged for another partitioning.
+    """
+    root = table.location().rstrip("/")
+    return [_staged_file(table, f"{root}/{part.staged}", part.bytes) for part in parts]
+
+
+def _staged_file(table: Table, path: str, size: int) -> DataFile:
+    file = table.io.new_input(path)
+    try:
+        with file.open() as opened:
+            footer = pq.read_metadata(opened) if len(file) == size else None
+    except FileNotFoundError:
+        footer = None
+    if footer is None:
+        raise WorkFailed(
+            f"the staged file {path} is not there, or has another size",
+            next_step="nothing was published; programs that remove files which no snapshot names must leave files "
+            "alone that are younger than an attempt takes. Then: tidemark retry {pipeline}",
+        )
+    of_file = footer.metadata or {}
+    spec_id = table.metadata.default_spec_id
+    if of_file.get(SPEC) != str(spec_id).encode():
+        raise WorkFailed(
+            "the partitioning of the table was changed since the rows were staged",
+            next_step="nothing was published; tidemark retry {pipeline}",
+        )
+    schema = table.schema()
+    statistics = data_file_statistics_from_parquet_metadata(
+        parquet_metadata=footer,
+        stats_columns=compute_statistics_plan(schema, table.properties),
+        parquet_column_mapping=parquet_path_to_id_mapping(schema),
+    )
+    staged = DataFile.from_args(
+        content=DataFileContent.DATA, file_path=path, file_format=FileFormat.PARQUET,
+        partition=Record(*json.loads(of_file[PARTITION])), file_size_in_bytes=size, sort_order_id=None,
+        equality_ids=None, key_metadata=None, **statistics.to_serialized_dict(),
+    )  # fmt: skip
+    staged.spec_id = spec_id
+    return staged
+
+
+@dataclass
+class Replaced:
+    """The files with rows of a manifest, and the rows of other manifests in them, which stay."""
+
+    files: list[DataFile] = field(default_factory=list)
+    kept: list[pa.Table] = field(default_factory=list)
+
+    def rewritten(self, table: Table) -> Iterator[DataFile]:
+        """New files with the rows that stay."""
+        for rows in self.kept:
+            yield from _dataframe_to_data_files(table.metadata, rows, table.io)
+
+
+def replaced(table: Table, manifest_id: int) -> Replaced:
+    """What leaves the table when a manifest is published again, wherever others have compacted its rows to."""
+    replacement = Replaced()
+    for task in tasks_of_manifest(table, manifest_id):
+        if bounds(table, task.file) == (manifest_id, manifest_id):
+            replacement.files.append(task.file)
+            continue
+        rows = _rows_of_file(table, task)
+        # Rows of no manifest, which others have added, are not Tidemark's to take out.
+        kept = rows.filter(pc.fill_null(pc.not_equal(rows.column(MANIFEST_ID), manifest_id), fill_value=True))
+        if kept.num_rows < rows.num_rows:
+            replacement.files.append(task.file)
+            if kept.num_rows:
+                replacement.kept.append(kept)
+    return replacement
+
+
+def rows_of_manifest(table: Table, manifest_id: int, columns: Sequence[str] = ("*",)) -> pa.Table:
+    """All rows of a manifest; in memory."""
+    return table.scan(_equal(MANIFEST_ID, manifest_id), selected_fields=tuple(columns)).to_arrow()
+
+
+def rows_at(
+    table: Table, manifest_id: int, at: TopicPartition, offset: int, columns: Sequence[str]
+) -> list[dict[str, Any]]:
+    """The rows of one record of a manifest."""
+    place = And(
+        _equal(MANIFEST_ID, manifest_id),
+        _equal("_topic", at.topic),
+        _equal(TOPIC_PARTITION, at.partition),
+        _equal("_offset", offset),
+    )
+    rows: list[dict[str, Any]] = table.scan(place, selected_fields=tuple(columns)).to_arrow().to_pylist()
+    return rows
+
+
+def manifests_in(table: Table) -> set[int]:
+    """The manifests that have rows in the table; reads one column of the files that others have compacted, or deleted
+    rows of."""
+    manifests: set[int] = set()
+    for task in tasks_of(table):
+        within = bounds(table, task.file)
+        if within is not None and within[0] == within[1] and not task.delete_files:
+            manifests.add(within[0])
+        else:
+            manifests |= set(pc.unique(_rows_of_file(table, task, (MANIFEST_ID,)).column(MANIFEST_ID)).to_pylist())
+    return manifests - {None}
+
+
+def named_files(table: Table) -> list[NamedFile]:
+    """The files of the current snapshot, by manifest and path.
+
+    Raises ``SinkRefused`` when another program has deleted rows without rewriting their files: who reads files sees
+    those rows.
+    """
+    tasks = tasks_of(table)
+    if any(task.delete_files for task in tasks):
+        raise SinkRefused(
+            "another program has deleted rows of the table and left them in its files, so the files alone are not "
+            "what the table shows",
+            next_step="read the table with an engine, or let Spark rewrite its files, where CATALOG is Spark's name of "
+            f"the table's catalog: CALL CATALOG.system.rewrite_data_files(table => '{'.'.join(table.name())}', "
+            "options => map('delete-file-threshold', '1'))",
+        )
+    tasks.sort(key=lambda task: ((bounds(table, task.file) or (0, 0))[0], task.file.file_path))
+    return [
+        NamedFile(root_of(task.file.file_path), task.file.record_count, task.file.file_size_in_bytes) for task in tasks
+    ]
+
+
+def live_files(table: Table, snapshots: Iterable[Snapshot], *, deletes: bool = False) -> Iterator[ManifestEntry]:
+    """The files with rows that some snapshots name; snapshots share manifest files, and each is read once.
+
+    With ``deletes`` also the files that delete some of these rows.
+    """
+    listed = {manifest.manifest_path: manifest for snapshot in snapshots for manifest in snapshot.manifests(table.io)}
+    for entry in _entries(table, listed.values()):
+        if deletes or entry.data_file.content is DataFileContent.DATA:
+            yield entry
+
+
+def _entries(table: Table, manifests: Iterable[ManifestFile]) -> Iterator[ManifestEntry]:
+    for manifest in manifests:
+        yield from manifest.fetch_manifest_entry(table.io)
+
+
+def named_keys(table: Table, keys: Collection[str]) -> set[str]:
+    """Those of some keys in the location of the table that a snapshot names, of whatever branch or tag."""
+    if not keys:
+        return set()
+    return _keys_of(table, live_files(table, table.metadata.snapshots, deletes=True)) & set(keys)
+
+
+def keys_added_by(table: Table, snapshot: Snapshot) -> set[str]:
+    """The keys of the files that came into the table with a snapshot."""
+    own = snapshot.snapshot_id
+    manifests = [manifest for manifest in snapshot.manifests(table.io) if manifest.added_snapshot_id == own]
+    return _keys_of(table, (entry for entry in _entries(table, manifests) if entry.snapshot_id == own))
+
+
+def _keys_of(table: Table, entries: Iterable[ManifestEntry]) -> set[str]:
+    root = f"{root_of(table.location())}/"
+    return {root_of(entry.data_file.file_path).removeprefix(root) for entry in entries}
+
+
+def highest_manifest(table: Table) -> int:
+    """No snapshot of the table has rows of a manifest above this id; 0 when none has any.
+
+    Reads one column of files whose statistics do not say it.
+    """
+    highest = 0
+    for entry in live_files(table, table.metadata.snapshots):
+        upper = _bound(table, entry.data_file.upper_bounds)
+        if upper is None:
+            ids = _rows_of_file(table, FileScanTask(entry.data_file), (MANIFEST_ID,)).column(MANIFEST_ID)
+            upper = pc.max(ids).as_py() or 0
+        highest = max(highest, upper)
+    return highest
+
+
+def _equal(column: str, value: int | str) -> BooleanExpression:
+    make: Any = EqualTo  # pydantic's plugin does not know its arguments
+    same: BooleanExpression = make(column, value)
+    return same
+
+
+def tasks_of(table: Table, rows: BooleanExpression | None = None, snapshot_id: int | None = None) -> list[FileScanTask]:
+    """The files that may have some rows, or any, of the current snapshot or another one."""
+    planned = table.scan(AlwaysTrue() if rows is None else rows, snapshot_id=snapshot_id).plan_files()
+    return [task for task in planned if isinstance(task, FileScanTask)]
+
+
+def tasks_of_manifest(table: Table, manifest_id: int) -> list[FileScanTask]:
+    """The files that may have rows of a manifest."""
+    return tasks_of(table, _equal(MANIFEST_ID, manifest_id))
+
+
+def rows_of_tasks(table: Table, tasks: Sequence[FileScanTask], manifest_id: int, *, own_column: bool) -> pa.Table:
+    """The rows of a manifest in some files, with the columns of the table, or its own column only."""
+    schema = table.schema().select(MANIFEST_ID) if own_column else table.schema()
+    rows = ArrowScan(table.metadata, table.io, schema, _equal(MANIFEST_ID, manifest_id)).to_table(tasks)
+    return rows.cast(schema_to_pyarrow(schema, include_field_ids=False))
+
+
+def _rows_of_file(table: Table, task: FileScanTask, columns: Sequence[str] = ("*",)) -> pa.Table:
+    """The rows of a file, without those that delete files take away."""
+    schema = table.schema() if "*" in columns else table.schema().select(*columns)
+    return ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_table([task])
+
+
+def bounds(table: Table, file: DataFile) -> tuple[int, int] | None:
+    """The lowest and the highest manifest of a file; None when its statistics do not say it, or a row has none."""
+    lower, upper = _bound(table, file.lower_bounds), _bound(table, file.upper_bounds)
+    field_id = table.schema().find_field(MANIFEST_ID).field_id
+    if lower is None or upper is None or (file.null_value_counts or {}).get(field_id):
+        return None
+    return lower, upper
+
+
+def _bound(table: Table, of_columns: Mapping[int, bytes] | None) -> int | None:
+    value = (of_columns or {}).get(table.schema().find_field(MANIFEST_ID).field_id)
+    return None if value is None else int(from_bytes(LongType(), value))

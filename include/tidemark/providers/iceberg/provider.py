@@ -1,0 +1,13 @@
+"""Names what this provider brings: Iceberg tables."""
+
+from typing import Final
+
+from tidemark.kinds import Provider
+
+PROVIDER: Final = Provider(
+    "iceberg",
+    libraries=("pyiceberg", "pyiceberg_core", "requests", "sqlalchemy"),
+    install='pip install "tidemark[iceberg]"',
+    needs=("lake_tables",),
+    sinks={"iceberg": "tidemark.providers.iceberg"},
+)

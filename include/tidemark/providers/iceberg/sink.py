@@ -1,0 +1,202 @@
+"""Publishes into an Iceberg table: one commit makes the staged files of an attempt the rows of its manifest.
+
+The commit takes the rows of an earlier attempt out, and says in a property of the table which attempt is in it now. So
+rows and evidence are there together or not at all, and what was committed is never taken back: a higher attempt
+replaces it. Dead letters and records are files in folders of the table's location whose names begin with ``_``.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+from tidemark.connections.lookup import Lookup
+from tidemark.model.dataset import Dataset
+from tidemark.model.findings import Finding, ok, warning
+from tidemark.model.order import TransformOrder
+from tidemark.model.problem import Problem
+from tidemark.model.receipt import Receipt
+from tidemark.paths import STAGING, staging_folder
+from tidemark.providers.iceberg.file_io import try_write
+from tidemark.providers.iceberg.files import manifests_in
+from tidemark.providers.iceberg.merge_evidence import merges_of
+from tidemark.providers.iceberg.settings import Settings
+from tidemark.providers.iceberg.staged import data_folder, root_of
+from tidemark.providers.iceberg.table import IcebergTarget
+from tidemark.providers.lake_tables.audit import rows_without_evidence, unvouched_rows
+from tidemark.providers.lake_tables.ledger import LakeTableLedger
+from tidemark.providers.lake_tables.merges import CountedMerge
+from tidemark.providers.lake_tables.output import LakeTableOutput
+from tidemark.providers.lake_tables.table_rows import StagedAttempt
+from tidemark.sinks.base import Contents, Expected, Fence, Owner, Position, Sink, Staging
+from tidemark.sinks.object_store.folder_staging import FolderStaging
+from tidemark.sinks.object_store.owner_file import note_target_in, noted_targets_in
+from tidemark.sinks.object_store.record_files import newest_record_in, rename_records
+
+MANY_SNAPSHOTS = 1_000  # from here on a commit takes seconds
+
+
+class IcebergLedger(LakeTableLedger):
+    """A property of the table says which attempts are in it; their records are files in its location. A property of
+    the namespace says who owns it."""
+
+    table: IcebergTarget
+
+    def __init__(self, pipeline_name: str, settings: Settings, table: IcebergTarget) -> None:
+        super().__init__(pipeline_name, settings.name, settings.target)
+        self.table = table
+
+    def owner(self) -> Owner | None:
+        claimed = self.table.claimed()
+        return claimed.owner if claimed else None
+
+    def claim(self, database_id: str) -> None:
+        self.table.claim(Owner(database_id))
+
+    def hand_over(self, owner: Owner) -> None:
+        self.table.hand_over(owner)
+
+    def position(self) -> Position | None:
+        claimed = self.table.claimed()
+        return Position(claimed.identity, self.table.evidence().number) if claimed else None
+
+    def noted_targets(self) -> set[str]:
+        """In the location of the table: another catalog may name it too, or have another table there."""
+        store = self.table.store_if_known()
+        return noted_targets_in(store) if store else set()
+
+    def note_target(self) -> None:
+        store = self.table.store_if_known()
+        if store is not None:
+            note_target_in(store, self.target)
+
+    def rename_pipeline(self, old: str) -> None:
+        """Records have the name in their key, and the claim has it; snapshots keep the name of their time."""
+        store = self.table.store_if_known()
+        if store is not None:
+            rename_records(store, old, self.pipeline_name)
+        self.table.take_over(old)
+
+
+class IcebergStaging(Staging):
+    """Staging in the location of the table. Files of rows are staged where they stay, once a snapshot names them."""
+
+    def __init__(self, table: IcebergTarget) -> None:
+        self._table = table
+
+    def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
+        del manifest_id, attempt  # they are in the order
+        table = self._table.loaded()
+        return {
+            "root": root_of(table.location()),
+            "schema": table.schema().model_dump_json(),
+            "spec": table.spec().model_dump_json(),
+            **({"generations": self._table.generations} if self._table.keyed else {}),
+        }
+
+    def manifests(self) -> list[int]:
+        store = self._table.store_if_known()
+        return FolderStaging(store).manifests() if store else []
+
+    def attempts(self, manifest_id: int) -> list[int]:
+        store = self._table.store_if_known()
+        return FolderStaging(store).attempts(manifest_id) if store else []
+
+    def clear(self, manifest_id: int, attempt: int) -> None:
+        """Files that a snapshot names stay, of whatever branch or tag: programs that expire snapshots remove them.
+
+        A process may be about to commit the others, paused or not. So no file is removed before the table has a
+        snapshot that makes such a commit fail.
+        """
+        table = self._table.load()
+        if table is None:
+            return
+        store, folder = self._table.store_of(table), data_folder(manifest_id, attempt)
+        staged = {key for key, _ in store.list(folder)}
+        named = self._table.named(table, manifest_id, attempt, staged)
+        if staged - named:
+            if self._table.evidence_of(table).attempts.get(manifest_id, 0) < attempt:
+                self._table.fence()
+                table = self._table.loaded()
+                named = self._table.named(table, manifest_id, attempt, staged)
+            if named:
+                store.delete(staged - named)
+            else:
+                store.delete_folder(folder)
+        store.delete_folder(staging_folder(manifest_id, attempt))
+
+
+class IcebergOutput(LakeTableOutput):
+    """The rows of one table."""
+
+    table: IcebergTarget
+
+    def dataset(self) -> Dataset:
+        """By its location, as Spark names an Iceberg table."""
+        return Dataset.of_folder(self.table.loaded().location())
+
+    def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
+        table = self.table.check(self._stored_columns(decode, transforms), change=False)
+        if table is None:
+            tried = self.table.try_warehouse()
+            yield ok(self.name, f"the catalog answers{tried}; the first attempt creates the table")
+            return
+        with self.table.reading():
+            try_write(table.io, table.location())  # by the client of PyIceberg
+        store, key = self.table.store_of(table), f"{STAGING}/doctor-{uuid4().hex}"
+        try:
+            store.put(key, b"probe")
+        finally:
+            store.delete([key])
+        yield ok(self.name, "table, columns and partitions are what an attempt needs; files can be written (tried)")
+        if len(table.metadata.snapshots) > MANY_SNAPSHOTS:
+            yield warning(
+                self.name,
+                f"the table has {len(table.metadata.snapshots):,} snapshots, and each makes every commit slower",
+                "expire old snapshots, or let keep_snapshots do it",
+            )
+
+    def unvouched(self, expected: Expected) -> dict[int, dict[str, Any] | None]:
+        """Looks for rows only when the table has known a manifest that this database does not know, or may have."""
+        table = self.table.load()
+        if table is None:
+            return {}
+        evidence = self.table.evidence_of(table)
+        suspects = expected.not_own(evidence.ever.keys() - evidence.attempts.keys())
+        if not suspects and evidence.is_sure_above(expected.highest()):
+            return {}
+        with self.table.reading() as reading:
+            had = {manifest_id for manifest_id in manifests_in(reading) if not evidence.never_had(manifest_id)}
+        store, unknown = self.table.store_of(table), sorted(expected.not_own(had - evidence.attempts.keys()))
+        return {manifest_id: newest_record_in(store, self.pipeline_name, manifest_id) for manifest_id in unknown}
+
+    def merge_of(self, receipt: Receipt) -> CountedMerge | None:
+        table = self.table.load()
+        if table is None or receipt.manifest_id not in (merges := merges_of(table)):
+            return None
+        attempt, merge = merges[receipt.manifest_id]
+        return merge if attempt == receipt.attempt else None
+
+    def rows_in_place(self, staged: StagedAttempt) -> list[str]:
+        return [part.staged for part in staged.parts]
+
+    def commit(self, staged: StagedAttempt, about: Mapping[str, str], fence: Fence, *, again: bool) -> None:
+        """The table says whether it was done before."""
+        del again
+        self.table.publish(staged, about, fence)
+
+    def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
+        """``deep`` reads every row, one manifest in memory at a time."""
+        unvouched = self.unvouched(expected)
+        if deep:
+            with self.table.reading() as table:
+                present = manifests_in(table)
+                contents["rows"] |= present - unvouched.keys()
+                yield from rows_without_evidence(expected, self._ledger, present, ", or came back with a rollback")
+                yield from self.table.rows.differences(table, expected, self._ledger, deep=deep)
+        yield from unvouched_rows(self._ledger, unvouched, ": another program rolled it back")
+
+
+def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:
+    table = IcebergTarget(pipeline_name, settings, lookup)
+    ledger = IcebergLedger(pipeline_name, settings, table)
+    return Sink(ledger, IcebergStaging(table), IcebergOutput(ledger))

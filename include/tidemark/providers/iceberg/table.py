@@ -1,0 +1,408 @@
+"""One table in its catalog: who owns it, its columns, and the one commit that publishes a manifest.
+
+The client's own retry must not commit for us: it would add rows a second time when the answer to a commit was lost,
+and it removes files of a commit that it takes for failed. So each try builds its snapshot on the table as it is now,
+and the catalog accepts it only while that is the newest. Afterwards the table itself says what became of the try.
+"""
+
+import json
+import logging
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.io import load_file_io
+from pyiceberg.table import Table
+
+from tidemark.connections.lookup import Lookup
+from tidemark.errors import Fenced, SinkRefused, TidemarkError, Unavailable
+from tidemark.failpoints import failpoint
+from tidemark.providers.iceberg.all_rows import AllRows
+from tidemark.providers.iceberg.catalog import OpenCatalog
+from tidemark.providers.iceberg.change import FileChanges, SnapshotChange
+from tidemark.providers.iceberg.columns import (
+    missing_columns,
+    partitioning,
+    refuse_misfits,
+    refuse_other_version,
+    schema_for,
+)
+from tidemark.providers.iceberg.evidence import (
+    ATTEMPT,
+    MANIFEST,
+    MANIFESTS,
+    NUMBER,
+    Evidence,
+    digest_on_main,
+    summary_of,
+)
+from tidemark.providers.iceberg.file_io import try_write
+from tidemark.providers.iceberg.files import highest_manifest, keys_added_by, named_keys
+from tidemark.providers.iceberg.settings import Settings
+from tidemark.providers.iceberg.staged import root_of
+from tidemark.providers.iceberg.upsert import CurrentRows
+from tidemark.providers.lake_tables.output import DIGEST
+from tidemark.providers.lake_tables.refusals import fenced_by_its_number, no_columns, restored_meanwhile
+from tidemark.providers.lake_tables.table import LakeTable
+from tidemark.providers.lake_tables.table_rows import StagedAttempt, TableRows
+from tidemark.sinks.base import Fence, Owner
+from tidemark.storage.base import ObjectStore, is_s3
+from tidemark.storage.open import open_store
+
+NEW_TABLE: Final = {  # properties of tables that we create
+    "format-version": "2",
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the namespace says of the table: who may write to it, and the identity it got with its first owner."""
+
+    owner: Owner
+    pipeline_name: str
+    identity: str
+
+
+class IcebergTarget(LakeTable[Table]):
+    """One table as one sink of a pipeline sees it; the catalog is opened when it is needed first."""
+
+    def __init__(self, pipeline_name: str, settings: Settings, lookup: Lookup) -> None:
+        super().__init__(pipeline_name, settings.name, settings.table, keyed=bool(settings.key))
+        self.rows: TableRows[Table, FileChanges] = (
+            CurrentRows(settings.key, settings.order_by) if settings.key else AllRows()
+        )
+        self._settings = settings
+        self._lookup = lookup
+        self._opened: OpenCatalog | None = None
+        self._known: tuple[object, Evidence] | None = None
+        self._namespace, _, self._name = settings.table.rpartition(".")
+        self._claim_key = f"tidemark.owner.{self._name}"
+
+    @contextmanager
+    def _catalog(self, **more: object) -> Iterator[OpenCatalog]:
+        if self._opened is None:
+            self._opened = OpenCatalog(self._settings, self._lookup)
+        with self._opened.used(**self.context(**more)), _quiet():
+            yield self._opened
+
+    # whose it is
+
+    def claimed(self) -> Claim | None:
+        return self._claim_in(self._properties())
+
+    def _properties(self) -> Mapping[str, Any]:
+        with self._catalog() as opened:
+            try:
+                return opened.catalog.load_namespace_properties(self._namespace)
+            except NoSuchNamespaceError:
+                return {}
+
+    def _claim_in(self, properties: Mapping[str, Any]) -> Claim | None:
+        text = properties.get(self._claim_key)
+        if text is None:
+            return None
+        content = json.loads(str(text))
+        owner = Owner(content["database"], tuple(content["before"]))
+        return Claim(owner, content["pipeline"], content["identity"])
+
+    def claim(self, owner: Owner) -> Claim:
+        """Make ``owner`` the owner, unless there is one; returns the claim that stands.
+
+        Raises ``Unavailable`` when another database or pipeline claims the table at the same time.
+        """
+        standing = self.claimed() or self._first_claim(owner)
+        if standing.pipeline_name != self.pipeline_name:
+            raise SinkRefused(
+                f"the table belongs to pipeline {standing.pipeline_name}: a replay of one would not know the rows of "
+                "the other",
+                next_step="give each pipeline a table of its own (sinks.iceberg.table), and join them in a view",
+                **self.context(),
+            )
+        return standing
+
+    def _first_claim(self, owner: Owner) -> Claim:
+        """Claim what nobody owns; returns the claim that stands.
+
+        A namespace has no conditional writes. So a process first notes for whom it asks, then looks, and claims only
+        when nobody else asks: of two databases at once at least one sees the other, and gives way.
+        """
+        asking = f"tidemark.asking.{self._name}."
+        own, whose = f"{asking}{uuid4()}", f"pipeline {self.pipeline_name} of database {owner.database}"
+        try:
+            self._write({own: whose})
+        except TidemarkError:  # another process may have made the namespace first
+            self._write({own: whose})
+        try:
+            properties = self._properties()
+            standing = self._claim_in(properties)
+            others = {other for key, other in properties.items() if key.startswith(asking)} - {whose}
+            if standing is None and not others:
+                standing = self._claimed_alone(owner)
+        finally:
+            self._write({}, own)
+        if standing is None:
+            raise Unavailable(
+                f"another claims the table at the same time: {', '.join(sorted(others))}",
+                next_step="nothing was written; check TIDEMARK_DB, then: tidemark plan {pipeline}. If that one died "
+                f"before it was done, and will not come back, remove the properties {asking}* of the namespace "
+                f"{self._namespace}",
+                **self.context(),
+            )
+        return standing
+
+    def _claimed_alone(self, owner: Owner) -> Claim:
+        claim = Claim(owner, self.pipeline_name, str(uuid4()))
+        try:
+            self._write_claim(claim)
+        except TidemarkError:  # another process may have done it for the same pipeline
+            standing = self.claimed()
+            if standing is None:
+                raise
+            return standing
+        return claim
+
+    def hand_over(self, owner: Owner) -> None:
+        standing = self.claimed()
+        identity = standing.identity if standing else str(uuid4())
+        self._write_claim(Claim(owner, self.pipeline_name, identity))
+
+    def take_over(self, old: str) -> None:
+        """Write this pipeline's name into a claim that has its old name."""
+        standing = self.claimed()
+        if standing is not None and standing.pipeline_name == old:
+            self._write_claim(replace(standing, pipeline_name=self.pipeline_name))
+
+    def _write_claim(self, claim: Claim) -> None:
+        content = {"database": claim.owner.database, "before": claim.owner.before, "pipeline": claim.pipeline_name,
+                   "identity": claim.identity}  # fmt: skip
+        self._write({self._claim_key: json.dumps(content)})
+
+    def _write(self, updates: dict[str, str], *removals: str) -> None:
+        """Change properties of the namespace, which is made when it is not there."""
+        with self._catalog() as opened:
+            if not opened.catalog.namespace_exists(self._namespace):
+                opened.catalog.create_namespace(self._namespace)
+            opened.catalog.update_namespace_properties(self._namespace, removals=set(removals), updates=updates)
+
+    # the table as it is
+
+    def load(self) -> Table | None:
+        with self._catalog() as opened:
+            try:
+                return opened.catalog.load_table(self._settings.table)
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return None
+
+    def store_of(self, table: Table) -> ObjectStore:
+        root = root_of(table.location())
+        if "://" in root and not root.startswith("s3://"):
+            raise SinkRefused(
+                f"the table lies at {table.location()}, and tables are written in folders and in s3:// only",
+                next_step="create it in another location",
+                **self.context(),
+            )
+        return open_store(root, self._settings.store_settings(), self._lookup)
+
+    @contextmanager
+    def reading(self, **more: object) -> Iterator[Table]:
+        """The table, with errors of its files translated."""
+        table = self.loaded()
+        with self._catalog(**more):
+            yield table
+
+    def try_warehouse(self) -> str:
+        """Write below the warehouse of tables in a bucket, as the catalog would; what to tell of it."""
+        warehouse = self._settings.warehouse or ""
+        if not is_s3(warehouse):
+            return ""
+        with self._catalog() as opened:
+            try_write(load_file_io(opened.catalog.properties, warehouse), warehouse)
+        return ", and metadata can be written (tried)"
+
+    def attempts(self) -> Mapping[int, int]:
+        return self.evidence().attempts
+
+    def evidence(self) -> Evidence:
+        table = self.load()
+        return Evidence() if table is None else self.evidence_of(table)
+
+    def evidence_of(self, table: Table) -> Evidence:
+        """Kept while the table stays as it is: where no snapshot says what is in it, its files are read."""
+        metadata = table.metadata
+        state = (metadata.table_uuid, metadata.current_snapshot_id, metadata.refs, metadata.properties.get(MANIFESTS))
+        if self._known is None or self._known[0] != state:
+            with self._catalog():
+                self._known = state, Evidence.of(table, self.pipeline_name)
+        return self._known[1]
+
+    # its columns
+
+    def check(self, columns: pa.Schema, *, change: bool = True) -> Table | None:
+        with self._catalog():
+            wanted = schema_for(columns)
+        table = self.load()
+        if table is None and self._settings.auto_create:
+            table = self._create(wanted) if change else None
+            if table is None:
+                return None
+        if table is None:
+            raise SinkRefused(
+                "the table does not exist",
+                next_step="write auto_create: true, or create it with the columns "
+                f"{', '.join(f'{field.name} {field.field_type}' for field in wanted.fields)}",
+                **self.context(),
+            )
+        refuse_other_version(table, self.context())
+        missing = missing_columns(table, wanted)
+        if missing and not self._settings.auto_create:
+            described = ", ".join(f"{field.name} {field.field_type}" for field in missing)
+            raise no_columns([field.name for field in missing], described, self.context())
+        if missing and change:
+            table = self._extended(table, missing)
+        refuse_misfits(table, wanted, self._settings.terms, self.context())
+        self.rows.refuse(table, self.context())
+        return table
+
+    def _create(self, wanted: Any) -> Table:
+        with self._catalog() as opened, suppress(TableAlreadyExistsError):  # another slice of a first run was faster
+            return opened.catalog.create_table(
+                self._settings.table,
+                schema=wanted,
+                partition_spec=partitioning(wanted, self._settings.terms),
+                properties=NEW_TABLE,
+            )
+        return self.loaded()
+
+    def _extended(self, table: Table, missing: Sequence[Any]) -> Table:
+        """Add columns; when another slice did it at the same time, what it left out."""
+        for _ in self.tries():
+            with self._catalog(), suppress(CommitFailedException):
+                if missing:
+                    with table.update_schema() as update:
+                        for field in missing:
+                            update.add_column(field.name, field.field_type)
+                break
+            table = self.loaded()
+            existing = {field.name for field in table.schema().fields}
+            missing = [field for field in missing if field.name not in existing]
+        return self.loaded()
+
+    # the commit
+
+    def publish(self, staged: StagedAttempt, summary: Mapping[str, str], fence: Fence) -> None:
+        """Make the staged files the rows of the manifest, in one snapshot; may be repeated
+        (``LakeTableOutput.commit``)."""
+        manifest_id, attempt = staged.manifest_id, staged.attempt
+        position = 0
+        for _ in self.tries(manifest=manifest_id, attempt=attempt):
+            table = self.loaded()
+            refuse_other_version(table, self.context(manifest=manifest_id, attempt=attempt))
+            evidence = self.evidence_of(table)
+            if evidence.number < position:
+                raise restored_meanwhile(self.context(manifest=manifest_id, attempt=attempt))
+            position = evidence.number
+            newest = evidence.attempts.get(manifest_id, 0)
+            if self._is_published(table, evidence, manifest_id, attempt, summary[DIGEST]):
+                return
+            fence()  # it knows more of a newer attempt than the table does
+            if newest > attempt:
+                raise Fenced.by_a_higher(attempt, newest, "rows in the table", **self.context(manifest=manifest_id))
+            with self._catalog(manifest=manifest_id, attempt=attempt):
+                next_number = table.metadata.next_sequence_number()
+                numbered = {NUMBER: str(next_number), MANIFEST: str(manifest_id), ATTEMPT: str(attempt)}
+                # Only of a first attempt it is enough that nobody has published one: others may have put rows there.
+                first = attempt == 1 and evidence.never_had(manifest_id)
+                unsure = highest_manifest(table) if evidence.unsure is None else evidence.unsure
+                change = SnapshotChange(
+                    table,
+                    {**summary, **numbered},
+                    properties={MANIFESTS: evidence.with_next(manifest_id, attempt, next_number, unsure)},
+                    files=self.rows.changes(table, replace(staged, is_first=first), self.context(manifest=manifest_id)),
+                )
+            fence()
+            failpoint("publish.before_record")  # paused here, the catalog refuses the commit when others were faster
+            if self._commit(change, lambda: self._landed(manifest_id, attempt, summary[DIGEST])):
+                return
+            with self._catalog(manifest=manifest_id, attempt=attempt):
+                self.rows.withdraw(table, change.files)
+
+    def _landed(self, manifest_id: int, attempt: int, digest: str) -> bool:
+        """Whether a commit without a clear answer was done."""
+        table = self.loaded()
+        return self._is_published(table, self.evidence_of(table), manifest_id, attempt, digest)
+
+    def _is_published(self, table: Table, evidence: Evidence, manifest_id: int, attempt: int, digest: str) -> bool:
+        """Whether the table has the rows of this attempt; ``Fenced`` when it has others of the same number, or no
+        snapshot that is left says that they are these."""
+        if evidence.attempts.get(manifest_id) != attempt:
+            return False
+        if digest_on_main(table.metadata, manifest_id, attempt) != digest:
+            raise fenced_by_its_number(attempt, self.context(manifest=manifest_id))
+        return True
+
+    def fence(self) -> None:
+        """Commits a snapshot without rows."""
+        for _ in self.tries():
+            table = self.load()
+            if table is None:
+                return
+            refuse_other_version(table, self.context())
+            with self._catalog():
+                change = SnapshotChange(table, {"tidemark.fence": str(uuid4())})
+            if self._commit(change, lambda change=change: change.is_on_main(self.loaded())):  # type: ignore[misc]
+                return
+
+    def _commit(self, change: SnapshotChange, landed: Callable[[], bool]) -> bool:
+        """Whether the change was committed; false when others committed first. Without an answer the table tells."""
+        try:
+            with self._catalog():
+                change.commit(self._settings.keep_snapshots)
+        except CommitFailedException:
+            return landed()  # a repeated request is refused after the first one was done
+        except Unavailable:
+            if landed():
+                return True
+            raise
+        return True
+
+    def named(self, table: Table, manifest_id: int, attempt: int, staged: Collection[str]) -> set[str]:
+        """Those of the files an attempt has staged, by key, that a snapshot names: of main, a branch or a tag.
+
+        Reads the manifest files of all snapshots, unless the table says that it has the rows, a snapshot says that it
+        has added them, or no attempt at the manifest was ever published. Of rows with a key some files may not have
+        been put.
+        """
+        if not staged:
+            return set()
+        evidence = self.evidence_of(table)
+        wanted = {MANIFEST: str(manifest_id), ATTEMPT: str(attempt)}
+        adding = [snapshot for snapshot in table.metadata.snapshots if wanted.items() <= summary_of(snapshot).items()]
+        if adding and self.keyed:
+            with self._catalog(manifest=manifest_id, attempt=attempt):
+                added = set(staged) & keys_added_by(table, adding[0])
+                return added | named_keys(table, set(staged) - added)
+        if adding or evidence.attempts.get(manifest_id) == attempt:
+            return set(staged)
+        if evidence.never_had(manifest_id):
+            return set()
+        with self._catalog(manifest=manifest_id, attempt=attempt):
+            return named_keys(table, staged)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The client warns of what is no news here, such as old metadata files that are gone already."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="pyiceberg")
+        yield
+
+
+logging.getLogger("pyiceberg").setLevel(logging.ERROR)

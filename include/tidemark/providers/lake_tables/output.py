@@ -1,0 +1,179 @@
+"""The output of a table in a lake: what its commits say, and where the row of a record is."""
+
+import json
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tidemark.failpoints import failpoint
+from tidemark.model.manifest import Counts, Manifest, Publication
+from tidemark.model.offsets import Range, TopicPartition, range_from
+from tidemark.model.order import TransformOrder
+from tidemark.model.receipt import ObjectKind, Receipt
+from tidemark.paths import RecordName, manifest_staging, staging_folder
+from tidemark.providers.lake_tables.ledger import LakeTableLedger
+from tidemark.providers.lake_tables.merges import CountedMerge
+from tidemark.providers.lake_tables.refusals import fenced_by_its_number, no_table
+from tidemark.providers.lake_tables.table_rows import StagedAttempt
+from tidemark.sinks.base import Fence, Mark, Record, Work, WriteMode
+from tidemark.sinks.capabilities import KeepsDeadLetterFiles, MayBeRolledBack, NamedFile, NamesFiles
+from tidemark.sinks.current_rows.located import replaced_row
+from tidemark.sinks.located import Located, RecordStatus
+from tidemark.sinks.object_store.published_files import changed
+from tidemark.sinks.object_store.record_files import record_in
+from tidemark.sinks.table_columns import stored_columns
+from tidemark.storage.base import Move, ObjectStore
+
+DIGEST: Final = "tidemark.digest"
+
+
+class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
+    """The rows of one table. Rows and evidence are committed together, and a higher attempt replaces both."""
+
+    write_mode = WriteMode.UPSERT
+
+    def __init__(self, ledger: LakeTableLedger) -> None:
+        super().__init__(ledger.pipeline_name, ledger.name)
+        self.table = ledger.table
+        self._ledger = ledger
+        self._columns = pa.schema([])
+
+    def exists(self) -> bool:
+        return self.table.load() is not None
+
+    def dead_letter_store(self) -> ObjectStore:
+        store = self.table.store_if_known()
+        if store is None:
+            raise FileNotFoundError(f"{self._ledger.target} does not exist")
+        return store
+
+    def prepare(self, work: Work) -> None:
+        """Checks, or creates, the table and its columns, and notes that the attempt stages."""
+        self._columns = self._stored_columns(work.decode, work.transforms)
+        self.table.generations = work.generations() if self.table.keyed else []
+        store = self.table.store_of(self.table.check(self._columns))
+        store.put(f"{staging_folder(work.manifest_id, work.attempt)}/open", b"")
+
+    def _stored_columns(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> pa.Schema:
+        return stored_columns(decode, transforms, keyed=self.table.keyed)
+
+    def put(self, receipt: Receipt, record: Record, fence: Fence, mark: Mark) -> None:
+        """Steps 2 to 4: put files and the record into their places, where no reader looks yet, commit, then mark.
+
+        A restored database gives a number out again: the record of an older life is not replaced by another one.
+        """
+        fence()
+        manifest_id, attempt = receipt.manifest_id, receipt.attempt
+        store = self.table.store_if_known()
+        if store is None:
+            raise no_table(self.table.context())
+        name = RecordName(self.pipeline_name, manifest_id, attempt)
+        before = record_in(store, name)
+        if before and before.get("database") == record["database"] and before.get("digest") != record["digest"]:
+            raise fenced_by_its_number(attempt, self.table.context(manifest=manifest_id))
+        is_there = self._ledger.recorded_attempt(manifest_id) == attempt
+        staged = self.staged_rows(receipt)
+        if not is_there:
+            dead = self.parts(receipt, ObjectKind.DEAD_LETTER)
+            moves = [Move(part.staged, part.path, part.bytes) for part in dead] + self.table.rows.moves(staged)
+            store.move_each(moves, fence, lambda: None)
+            store.put(str(name), json.dumps(record, sort_keys=True).encode())
+            store.sync([str(name), *(move.key for move in moves), *self.rows_in_place(staged)])
+        failpoint("publish.mid")
+        self.commit(staged, self.about(record), fence, again=is_there and before is not None)
+        failpoint("publish.before_mark")
+        mark()
+
+    def staged_rows(self, receipt: Receipt) -> StagedAttempt:
+        return StagedAttempt(receipt.manifest_id, receipt.attempt, self.parts(receipt, ObjectKind.DATA))
+
+    def rows_in_place(self, staged: StagedAttempt) -> list[str]:
+        """The keys of the files with rows that were staged where they stay."""
+        del staged
+        return []
+
+    @abstractmethod
+    def commit(self, staged: StagedAttempt, about: Mapping[str, str], fence: Fence, *, again: bool) -> None:
+        """Make the staged rows those of the manifest, in one commit, which says ``about``. ``again``: the attempt has
+        its rows in the table, and its record beside it.
+
+        Raises ``Fenced`` when a higher attempt has its rows in the table, or another one of the same number, and what
+        ``fence`` raises.
+        """
+
+    def named_files(self) -> list[NamedFile]:
+        if not self.exists():
+            return []
+        with self.table.reading() as table:
+            return self.table.rows.named_files(table)
+
+    def wait_for_lower(self, manifest_id: int) -> None:
+        """Makes the commit of a lower attempt fail, if one may be about to commit."""
+        store = self.table.store_if_known()
+        if store is not None and store.folders(manifest_staging(manifest_id)):
+            self.table.fence()
+
+    def has(self, receipt: Receipt) -> bool:
+        """Whether the table and all dead letters are there: the rows were committed together with the evidence."""
+        store = self.table.store_if_known()
+        dead = self.parts(receipt, ObjectKind.DEAD_LETTER)
+        return store is not None and store.has({part.path: part.bytes for part in dead})
+
+    def same(self, before: Receipt, now: Receipt) -> bool:
+        """The dead letters must be as they were written, and the rows those of ``now``."""
+        dead = self.parts(before, ObjectKind.DEAD_LETTER)
+        if not self.has(before) or changed(self.dead_letter_store(), dead):
+            return False
+        with self.table.reading(manifest=now.manifest_id) as table:
+            if not {*self._columns.names} <= {field.name for field in table.schema().fields}:
+                return False
+            return self.table.rows.same(table, self.staged_rows(now), self._columns)
+
+    def counts(self, receipt: Receipt, ranges: Sequence[Range]) -> Counts:
+        counts = super().counts(receipt, ranges)
+        merge = self.merge_of(receipt) if self.table.keyed else None
+        return replace(counts, superseded=merge.superseded, stale=merge.stale) if merge else counts
+
+    @abstractmethod
+    def merge_of(self, receipt: Receipt) -> CountedMerge | None:
+        """What became of the rows of an attempt in a table with a key; None when the table does not say it."""
+
+    def discard(self, receipt: Receipt) -> None:
+        """Removes the dead letters and the record of an attempt that is not in the table. Its files of rows are
+        staging, or older versions of the table may name them."""
+        store = self.table.store_if_known()
+        if store is None or self._ledger.recorded_attempt(receipt.manifest_id) == receipt.attempt:
+            return
+        store.delete([str(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))])
+        store.delete(part.path for part in self.parts(receipt, ObjectKind.DEAD_LETTER))
+
+    def locate(
+        self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
+    ) -> Located:
+        with self.table.reading(manifest=manifest.id) as table:
+            row = self.table.rows.located(table, self._ledger, manifest, published, at, offset)
+        located = row or self.located_dead_letter(published, receipt, at, offset)
+        if located is not None:
+            return located
+        if any(partition.gap_count > len(partition.gaps) for partition in receipt.partitions):
+            what = "the table does not hold it, and the manifest has more gaps than its receipt lists"
+            return Located(self.name, published.attempt, RecordStatus.NO_RECORD, what)
+        if self.table.keyed:
+            return replaced_row(self._ledger, published)
+        what = f"the table does not hold it; next: tidemark audit {self.pipeline_name} --deep"
+        return Located(self.name, published.attempt, RecordStatus.MISSING, what)
+
+    def about(self, record: Record) -> dict[str, str]:
+        """What the commit says of a record to people and programs that have no manifest database."""
+        ranges = [range_from(part) for part in record["ranges"]]
+        places = [f"{covered.at.topic}-{covered.at.partition}[{covered.start},{covered.end})" for covered in ranges]
+        return {
+            "tidemark.pipeline": self.pipeline_name,
+            "tidemark.database": record["database"],
+            DIGEST: record["digest"],
+            "tidemark.ranges": " ".join(places),
+            "tidemark.counts": json.dumps(record["counts"]),
+        }

@@ -1,0 +1,98 @@
+"""Writes the rows of one Spark task as Parquet files that a commit of a table in a lake can name, whatever its format.
+
+A restored database gives the number of an attempt out again, so names of files end in a uuid: no file has the name of
+one that a version of the table may name.
+"""
+
+from abc import abstractmethod
+from contextlib import AbstractContextManager
+from typing import ClassVar
+from uuid import uuid4
+
+import pyarrow as pa
+
+from tidemark.errors import SinkRefused
+from tidemark.model.order import Order, SinkOrder
+from tidemark.model.receipt import ObjectKind
+from tidemark.providers.lake_tables.refusals import storing
+from tidemark.sinks.column_names import IS_DELETED, LOG_GENERATION, stored_names
+from tidemark.sinks.current_rows.columns import ATTEMPT
+from tidemark.sinks.staging.grouping import HASH_COLUMNS
+from tidemark.sinks.staging.partitioned_writer import PartitionedWriter, Target
+from tidemark.sinks.staging.staged_file import StagedFile
+from tidemark.sinks.staging.staged_parquet import StagedParquet
+from tidemark.sinks.writer import StagedPart
+
+
+class LakeTableWriter(PartitionedWriter):
+    """One file for each partition of the source and of the table. ``fewer_files`` and ``unfit_row`` are next steps."""
+
+    fewer_files: ClassVar[str]
+    unfit_row: ClassVar[str]
+
+    def __init__(self, order: Order, sink: SinkOrder, task: str, columns: pa.Schema) -> None:
+        """``columns`` are those of the table."""
+        super().__init__(order, sink, task)
+        self._columns = columns
+        self._attempt = order.attempt
+        self._unique = uuid4().hex
+        # Of each partition; a table of all rows has no versions.
+        self._generations = {(topic, number): made for topic, number, made in sink.options.get("generations", ())}
+
+    @abstractmethod
+    def _folder_of(self, target: Target) -> str:
+        """Where the files of a target are staged."""
+
+    @abstractmethod
+    def _with_footer(self, stored: pa.Table, rows: pa.Table, target: Target) -> pa.Table:
+        """Rows as they go into a file of the table, with what its footer says; ``rows`` are those of the task."""
+
+    def _key(self, target: Target, number: int) -> str:
+        return f"{self._folder_of(target)}/{self._task}-{number:05d}-{self._unique}.parquet"
+
+    def _create(self, target: Target, number: int, key: str, rows: pa.Table) -> StagedParquet:
+        del number
+        return StagedParquet(self._store, key, self._as_stored(target, rows.slice(0, 1)).schema)
+
+    def _append(self, file: StagedFile, target: Target, rows: pa.Table) -> None:
+        assert isinstance(file, StagedParquet)
+        file.append(self._as_stored(target, rows), rows)
+
+    def _as_stored(self, target: Target, measured: pa.Table) -> pa.Table:
+        """Rows with the types of the table; dead letters, which are no rows of it, as they are."""
+        rows = measured.drop_columns(HASH_COLUMNS.names)
+        if target.kind is ObjectKind.DEAD_LETTER:
+            return rows
+        stored = rows.rename_columns(stored_names(rows.schema.names))
+        if self._generations:
+            stored = self._with_version(stored, self._generations[target.topic, target.partition])
+        stored = stored.cast(pa.schema([self._columns.field(name) for name in stored.schema.names]))
+        return self._with_footer(stored, rows, target)
+
+    def _with_version(self, rows: pa.Table, generation: int) -> pa.Table:
+        """Rows with what their version has beside their place, and whether they mark their key as deleted."""
+        if IS_DELETED not in rows.schema.names:
+            rows = rows.append_column(IS_DELETED, pa.repeat(pa.scalar(False), rows.num_rows))
+        for name, number in ((LOG_GENERATION, generation), (ATTEMPT, self._attempt)):
+            rows = rows.append_column(name, pa.repeat(pa.scalar(number, pa.int32()), rows.num_rows))
+        return rows
+
+    def _part(self, file: StagedFile, target: Target) -> StagedPart:
+        dead = target.kind is ObjectKind.DEAD_LETTER
+        return file.part(
+            self._name, target.kind, target.topic, target.partition,
+            staged=f"{self._name}/{file.name}" if dead else file.key, folder=target.place if dead else "",
+            suffix="parquet" if dead else None,
+        )  # fmt: skip
+
+    def _too_many(self, number: int, target: Target) -> SinkRefused:
+        return SinkRefused(
+            f"one task has made {number:,} files, and at most {self._max_objects:,} are allowed (max_objects)",
+            next_step=f"nothing was published; {self.fewer_files}; then: tidemark retry {{pipeline}} --manifest "
+            "{manifest}",
+            topic=target.topic, partition=target.partition, **self._context,
+        )  # fmt: skip
+
+    def _translated(self, target: Target) -> AbstractContextManager[None]:
+        context = {"topic": target.topic, "partition": target.partition, **self._context}
+        return storing(self._name, f"nothing was published; {self.unfit_row}: tidemark retry {{pipeline}}", context)

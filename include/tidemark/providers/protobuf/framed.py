@@ -1,0 +1,99 @@
+"""Finds the message of a framed record: Confluent's format has its place in the writer's schema before its bytes.
+
+<count> <index>, ..      zigzag varints: the path to the message, from the top of the file; [0] is written as 00
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.model.positions import positions
+from tidemark.providers.protobuf.schemas.proto_text import NotProto, parsed
+from tidemark.providers.protobuf.schemas.registered import file_of
+
+MOST_INDEXES = 32  # messages within messages, as deep as columns may be nested
+MOST_PATHS = 64  # paths of one batch that are taken together; records with further ones are taken one at a time
+_FIRST = (0,)
+_END = 2**31 - 1  # without an explicit end, Arrow 26 fails: "Negative buffer resize"
+
+
+@dataclass(frozen=True)
+class MessageValues:
+    """The values of one message: ``path`` from the top of the file, their positions, and their bytes."""
+
+    path: tuple[int, ...]
+    positions: pa.Array
+    data: pa.Array
+
+
+def split_by_message(values: pa.Array) -> tuple[list[MessageValues], list[int]]:
+    """(the values by message, the positions of those that name none)."""
+    groups: list[MessageValues] = []
+    wrong: list[int] = []
+    unread = positions(len(values))
+    while len(unread):
+        head = _head(pc.binary_slice(values.take(unread.slice(0, 1)), 0, 10 * (MOST_INDEXES + 1))[0].as_py())
+        if head is None:
+            wrong.append(unread[0].as_py())
+            unread = unread.slice(1)
+            continue
+        path, length = head
+        some = values.take(unread) if len(unread) < len(values) else values
+        if len(groups) < MOST_PATHS:
+            mine = pc.equal(pc.binary_slice(some, 0, length), some[0].as_py()[:length])
+        else:
+            mine = pa.array([True] + [False] * (len(unread) - 1))
+        groups.append(MessageValues(path, unread.filter(mine), pc.binary_slice(some.filter(mine), length, _END)))
+        unread = unread.filter(pc.invert(mine))
+    return groups, wrong
+
+
+def _head(value: bytes) -> tuple[tuple[int, ...], int] | None:
+    """(the path at the begin of a value, its length in bytes); None when there is none."""
+    if value[:1] == b"\0":
+        return _FIRST, 1
+    numbers = _zigzags(value)
+    count = next(numbers, None)
+    if count is None or not 0 < count[0] <= MOST_INDEXES:
+        return None
+    path, end = [], 0
+    for _ in range(count[0]):
+        number = next(numbers, None)
+        if number is None or number[0] < 0:
+            return None
+        path.append(number[0])
+        end = number[1]
+    return tuple(path), end
+
+
+def _zigzags(value: bytes) -> Iterator[tuple[int, int]]:
+    """(number, where it ends) of the zigzag varints at the begin of a value, up to one that is cut or too long."""
+    number, shift = 0, 0
+    for end, byte in enumerate(value, 1):
+        number |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            yield (number >> 1) ^ -(number & 1), end
+            number, shift = 0, 0
+        elif shift >= 35:
+            return
+
+
+def message_at(text: str, path: tuple[int, ...]) -> str | None:
+    """The full name of the message at a path of a schema, as base64 or as text; None when it has none there."""
+    file = file_of(text)
+    counts_entries = file is not None  # the messages that protoc makes for maps have places in a descriptor only
+    try:
+        file = file or parsed(text)
+    except NotProto:
+        return None
+    names, messages = [file.package] if file.package else [], list(file.message_type)
+    for index in path:
+        if index >= len(messages):
+            return None
+        names.append(messages[index].name)
+        inner = messages[index].nested_type
+        messages = [message for message in inner if counts_entries or not message.options.map_entry]
+    return ".".join(names)

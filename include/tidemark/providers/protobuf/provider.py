@@ -1,0 +1,13 @@
+"""Names what this provider brings: records in Protobuf, and their schemas."""
+
+from typing import Final
+
+from tidemark.kinds import Provider
+
+PROVIDER: Final = Provider(
+    "protobuf",
+    libraries=("google.protobuf", "ptars"),
+    install='pip install "tidemark[protobuf]"',
+    needs=("registry",),
+    decoders={"protobuf": "tidemark.providers.protobuf"},
+)

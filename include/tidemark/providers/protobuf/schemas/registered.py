@@ -1,0 +1,65 @@
+"""A registered Protobuf schema as a descriptor set."""
+
+from base64 import b64decode
+from binascii import Error as NotBase64
+from importlib import import_module
+
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.message import DecodeError
+
+from tidemark.errors import ConfigurationError
+from tidemark.providers.protobuf.schemas.proto_text import NotProto, parsed, resolve
+from tidemark.providers.registry.registered_schema import RegisteredSchema
+
+
+def descriptor_set_of(schema: RegisteredSchema) -> bytes:
+    """The descriptor set of a file (it has the id -1), or made of a schema that the registry holds as base64 or as the
+    text of a .proto file.
+
+    Raises ``ConfigurationError`` for a text that cannot be read.
+    """
+    if schema.id < 0:
+        return b64decode(schema.text)
+    files: dict[str, FileDescriptorProto] = {}
+    texts: list[FileDescriptorProto] = []
+    try:
+        for name, text in (*schema.references, ("", schema.text)):
+            file = file_of(text)
+            if file is None:
+                file = parsed(text)
+                texts.append(file)
+            file.name = name or file.name or "schema.proto"
+            files[file.name] = file
+        known = [_known(name) for file in [*files.values()] for name in file.dependency if name not in files]
+        both = [*(file for file in known if file), *files.values()]
+        for file in texts:
+            resolve(file, both)
+    except NotProto as wrong:
+        raise ConfigurationError(
+            f"the registry holds schema {schema.id} as the text of a .proto file that cannot be used: {wrong}",
+            next_step="make a descriptor set of that file, protoc --include_imports --descriptor_set_out=NAME.desc "
+            "NAME.proto, and name it as decode.descriptor_set, beside registry",
+        ) from None
+    return bytes(FileDescriptorSet(file=both).SerializeToString(deterministic=True))
+
+
+def file_of(text: str) -> FileDescriptorProto | None:
+    """The descriptor that a registry holds as base64; None for the text of a .proto file."""
+    try:
+        file = FileDescriptorProto.FromString(b64decode(text, validate=True))
+    except (NotBase64, ValueError, DecodeError):
+        return None
+    return file if file.message_type else None
+
+
+def _known(name: str) -> FileDescriptorProto | None:
+    """A file that comes with Protobuf itself, which serializers do not register; None for another one."""
+    if not name.startswith("google/protobuf/"):
+        return None
+    try:
+        module = import_module(f"{name.removesuffix('.proto').replace('/', '.')}_pb2")
+    except ImportError:
+        return None
+    copy = FileDescriptorProto()
+    module.DESCRIPTOR.CopyToProto(copy)
+    return copy

@@ -1,0 +1,10 @@
+"""Names what this provider brings: RabbitMQ's streams as a source."""
+
+from typing import Final
+
+from tidemark.kinds import Provider
+
+PROVIDER: Final = Provider(
+    "rabbitmq",
+    sources={"rabbitmq": "tidemark.providers.rabbitmq"},
+)

@@ -1,0 +1,82 @@
+"""The base of decoders of framed records: each names its writer's schema, and is read with the reader's."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tidemark.decoders.base import NONE, REASON_LIMIT, BadRecord, Decoded, ErrorClass
+from tidemark.decoders.batch_parts import joined
+from tidemark.providers.registry.framing import RecordPart, WriterGroup, unframe, without_frames
+from tidemark.providers.registry.registered_schema import RegisteredSchema
+from tidemark.providers.registry.schemas import Schemas
+
+
+@dataclass(frozen=True)
+class OtherRecords:
+    """Some records tell nothing about a row: they are filtered."""
+
+
+@dataclass(frozen=True)
+class NotDecoded:
+    """Why none of some records can be read."""
+
+    reason: str
+    error: ErrorClass = ErrorClass.SCHEMA
+
+
+class FramedDecoder(ABC):
+    """``config`` is ``decode`` of an order: its reader's schema decides the columns, which are ``schema``, and its part
+    is what is framed. Without a registry there are no frames: all records have one writer, whose name is empty."""
+
+    def __init__(self, schema: pa.Schema, config: Mapping[str, Any]) -> None:
+        self.schema = schema
+        self._reader = RegisteredSchema.from_dict(config["reader"])
+        registry = config.get("registry")
+        self._schemas = Schemas(registry, config.get("schemas", {})) if registry else None
+        self._part = RecordPart(config.get("part", RecordPart.VALUE))
+
+    @property
+    def schemas_used(self) -> Mapping[str, Any]:
+        return {} if self._schemas is None else self._schemas.used
+
+    def decode(self, batch: pa.RecordBatch) -> Decoded:
+        """Raises only when the registry does not answer."""
+        unframed = without_frames(batch, self._part) if self._schemas is None else unframe(batch, self._part)
+        errors = [*unframed.errors, *map(self._missing, unframed.missing.to_pylist())]
+        parts: list[Decoded] = []
+        filtered: list[pa.Array] = [NONE]
+        for group in unframed.groups:
+            named = f"writer {group.writer}, reader {self._reader.name}" if group.writer else ""
+            for indices, read in self._read(group, named):
+                if isinstance(read, OtherRecords):
+                    filtered.append(indices)
+                elif isinstance(read, NotDecoded):
+                    errors += [self._bad(at, read.reason, read.error, named) for at in indices.to_pylist()]
+                else:
+                    parts.append(read.at(indices))
+        return joined(self.schema, parts, errors, pa.concat_arrays(filtered))
+
+    @abstractmethod
+    def _read(self, group: WriterGroup, named: str) -> Iterator[tuple[pa.Array, Decoded | NotDecoded | OtherRecords]]:
+        """Each record of the group once: indices in the batch, and what was read of them or why nothing can be.
+
+        Errors of what was read name the schemas, ``named``.
+        """
+
+    def _written(self, writer: str, kind: str) -> RegisteredSchema | str:
+        """The schema of a writer; a text that says why when the registry has none, or one of another kind."""
+        assert self._schemas is not None, "records name their writers"
+        registered = self._schemas.writer(writer)
+        if registered is None:
+            return f"the registry has no schema {writer}"
+        return registered if registered.kind == kind else f"schema {writer} is {registered.kind}, not {kind}"
+
+    def _missing(self, index: int) -> BadRecord:
+        return BadRecord(index, "no value (a tombstone)")
+
+    def _bad(self, index: int, reason: str, error: ErrorClass, named: str) -> BadRecord:
+        reason = f"{reason} ({named})" if named else reason
+        return BadRecord(index, reason.encode("utf-8", "replace").decode()[:REASON_LIMIT], error, named)

@@ -1,0 +1,154 @@
+"""The keys that formats with a schema registry share: ``registry``, and ``schema`` as a place in it."""
+
+import json
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from pydantic import Field, PrivateAttr, StrictInt, model_validator
+
+from tidemark.config.base import Section, wrong_at
+from tidemark.config.values import wrong
+from tidemark.decoders.pins import Pins
+from tidemark.decoders.settings import DecodeSettings
+from tidemark.errors import ConfigurationError
+from tidemark.providers.registry.registered_schema import RegisteredSchema, UnknownSchema
+from tidemark.providers.registry.registry_settings import RegistrySettings
+
+if TYPE_CHECKING:
+    from tidemark.providers.registry.schemas import Schemas
+
+
+class Registered(Section):
+    """A schema of the registry: a version of a subject, by default the newest, or an id."""
+
+    subject: str | None = Field(default=None, min_length=1, description="Its subject, such as orders-value.")
+    version: StrictInt | None = Field(default=None, ge=1, description="The version; the newest without it.")
+    id: StrictInt | None = Field(default=None, ge=0, description="Its id, instead of a subject.")
+
+    @model_validator(mode="after")
+    def _subject_or_id(self) -> Self:
+        if (self.subject is None) == (self.id is None) or (self.id is not None and self.version is not None):
+            raise wrong("must hold subject, with or without version, or id alone")
+        return self
+
+
+class FramedSettings(DecodeSettings):
+    """A format of records that name their schema when there is a ``registry``; without it all have one schema."""
+
+    registry: RegistrySettings | None = Field(
+        default=None, description="Where the schemas are that records name (Confluent's framing)."
+    )
+
+    _pinned: RegisteredSchema | None = PrivateAttr(default=None)
+    _schemas: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @abstractmethod
+    def local(self) -> RegisteredSchema | None:
+        """The schema of the pipeline file or of a file it names, with the id -1; None when the registry has it."""
+
+    @abstractmethod
+    def registered(self) -> Registered | None:
+        """What the file says about a schema of the registry; None: the newest of the topic's own subject."""
+
+    @abstractmethod
+    def fields_of(self, reader: RegisteredSchema) -> dict[str, tuple[str, bool]]:
+        """Of each column of a reader's schema: (Arrow type as text, whether it may be null)."""
+
+    def _fields(self) -> dict[str, tuple[str, bool]]:
+        if self.reader is None:
+            return {}
+        return self.fields_of(self.reader) if self.envelope is None else self.fields_inside()
+
+    @model_validator(mode="after")
+    def _has_a_schema(self) -> Self:
+        if self.registry is None and self.local() is None:
+            raise wrong_at("schema", "names no file: without registry, all records have one schema, which a file holds")
+        return self
+
+    @property
+    def reader(self) -> RegisteredSchema | None:
+        """The schema whose fields become columns; None while it is not pinned."""
+        return self.local() or self._pinned
+
+    def is_known(self) -> bool:
+        return self.reader is not None
+
+    def connections(self) -> set[str]:
+        return super().connections() | (self.registry.connections() if self.registry else set())
+
+    def order(self) -> dict[str, Any]:
+        if self.reader is None:
+            raise ConfigurationError("the schema of the rows is not pinned", next_step="report this bug")
+        order: dict[str, Any] = {
+            "format": self.format, "reader": self.reader.as_dict(), **self.order_of_envelope()
+        }  # fmt: skip
+        return {**order, "registry": self.registry.order(), "schemas": self._schemas} if self.registry else order
+
+    def decides_output(self) -> dict[str, Any]:
+        """Whether there is a registry is part of it, where it is is not."""
+        settings = {name: value for name, value in super().decides_output().items() if name != "registry"}
+        return {**settings, "framed": True} if self.registry else settings
+
+    def pinned_output(self) -> dict[str, Any]:
+        value = {"value": self._pinned.as_dict()} if self._pinned else {}
+        return {**value, **super().pinned_output()}
+
+    def uses_registry(self) -> bool:
+        return self.registry is not None or super().uses_registry()
+
+    def pinned_part(self, pins: Pins, part: str) -> Self:
+        if self.registry is None:
+            return self
+        from tidemark.providers.registry.schemas import Schemas  # takes time, and most commands ask no registry
+
+        schemas = Schemas(self.registry.order(), pins.all(), pins.lookup)
+        pinned = self.model_copy()
+        if self.local() is None:
+            pinned._pinned = self._wanted(schemas, pins, part)
+        pins.used |= schemas.used
+        pinned._schemas = pins.all()
+        return pinned
+
+    def _wanted(self, schemas: "Schemas", pins: Pins, part: str) -> RegisteredSchema:
+        wanted = self.registered() or Registered(subject=pins.subject(part))
+        if wanted.id is not None:
+            by_id = schemas.writer(str(wanted.id))
+            if by_id is None:
+                raise _missing(f"has no schema {wanted.id}")
+            return by_id
+        assert wanted.subject is not None
+        try:
+            return schemas.subject(wanted.subject, wanted.version)
+        except UnknownSchema:
+            version = f"version {wanted.version} of " if wanted.version else ""
+            raise _missing(f"has no {version}subject {wanted.subject}") from None
+
+
+class TextSchemaSettings(FramedSettings):
+    """A format whose key ``schema`` holds a schema as JSON, or says which one of the registry it is."""
+
+    schema_kind: ClassVar[str]  # as the registry names it
+
+    record_schema: Any = None
+
+    def local(self) -> RegisteredSchema | None:
+        if self.record_schema is None or isinstance(self.record_schema, Registered):
+            return None
+        return RegisteredSchema(-1, self.schema_kind, json.dumps(self.record_schema))
+
+    def registered(self) -> Registered | None:
+        return self.record_schema if isinstance(self.record_schema, Registered) else None
+
+
+def is_registered(value: object) -> bool:
+    """Whether a value of ``schema`` names a schema of the registry."""
+    return isinstance(value, Mapping) and bool(value) and value.keys() <= Registered.model_fields.keys()
+
+
+def _missing(what: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"the schema registry {what}",
+        next_step="name the schema of the rows in the pipeline file: schema: {subject: NAME}, {id: NUMBER} or a file; "
+        "tidemark doctor {pipeline} checks it",
+    )

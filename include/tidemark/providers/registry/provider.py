@@ -1,0 +1,10 @@
+"""Names what this provider brings: schemas of a registry, and JSON records that name theirs."""
+
+from typing import Final
+
+from tidemark.kinds import Provider
+
+PROVIDER: Final = Provider(
+    "registry",
+    decoders={"json_schema": "tidemark.providers.registry.json_schema"},
+)

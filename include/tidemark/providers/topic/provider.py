@@ -1,0 +1,13 @@
+"""Names what this provider brings: Kafka topics as a target."""
+
+from typing import Final
+
+from tidemark.kinds import Provider
+
+PROVIDER: Final = Provider(
+    "topic",
+    libraries=("fastavro", "google.protobuf", "ptars", "pyruhvro"),
+    install='pip install "tidemark[topic]"',
+    needs=("protobuf", "registry"),
+    sinks={"topic": "tidemark.providers.topic"},
+)

@@ -1,0 +1,83 @@
+"""Chooses the schema of a registry that the messages of a sink are written with."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+import pyarrow as pa
+
+from tidemark.decoders.pins import Pins
+from tidemark.errors import ConfigurationError
+from tidemark.providers.registry.registered_schema import RegisteredSchema, UnknownSchema
+from tidemark.providers.registry.schemas import Schemas
+
+NOT_REGISTERED = -1  # the id of a schema that the first attempt registers
+
+
+class Values(Protocol):
+    """Writes rows with one schema."""
+
+    def of(self, rows: pa.RecordBatch) -> pa.Array: ...
+
+
+class Form(Protocol):
+    """A module: how a registry calls it, the schema of columns, why a schema does not fit them, what writes rows."""
+
+    KIND: str
+
+    def derived(self, columns: pa.Schema, name: str) -> str: ...
+    def problem_with(self, schema: RegisteredSchema, columns: pa.Schema) -> str | None: ...
+    def values_of(self, schema: RegisteredSchema) -> Values: ...
+
+
+def form_of(name: str) -> Form:
+    """``avro`` or ``protobuf``; each needs libraries that the other does without."""
+    return cast("Form", import_module(f"tidemark.providers.topic.{name}"))
+
+
+def values_of(schema: Mapping[str, Any]) -> Values:
+    """What writes the rows of an order with its schema."""
+    return form_of(schema["kind"].lower()).values_of(RegisteredSchema.from_dict(schema))
+
+
+def chosen_schema(
+    sink: str,
+    form: Form,
+    registry: Mapping[str, Any],
+    subject: str,
+    columns: pa.Schema,
+    pins: Pins,
+    *,
+    auto_register: bool,
+) -> tuple[RegisteredSchema, dict[str, Any]]:
+    """The schema, and what a later attempt must know to use the same. Raises ``ConfigurationError`` when no schema
+    fits, and what a registry raises that does not answer."""
+    schemas = Schemas(registry, pins.all(), pins.lookup)
+    if auto_register:
+        text = form.derived(columns, "Row")
+        try:
+            return schemas.written(subject, form.KIND, text, register=pins.register), schemas.used
+        except UnknownSchema:
+            return RegisteredSchema(NOT_REGISTERED, form.KIND, text), {}
+    try:
+        schema = schemas.subject(subject)
+        problem = form.problem_with(schema, columns)
+        if problem is not None:  # the columns have changed since an earlier attempt
+            schemas = Schemas(registry, {}, pins.lookup)
+            schema = schemas.subject(subject)
+            problem = form.problem_with(schema, columns)
+    except UnknownSchema:
+        raise _unusable(sink, form, f"the schema registry has no subject {subject}", subject, columns) from None
+    if problem is not None:
+        raise _unusable(
+            sink, form, f"schema {schema.name} of {subject} does not fit the columns: {problem}", subject, columns
+        )
+    return schema, schemas.used
+
+
+def _unusable(sink: str, form: Form, what: str, subject: str, columns: pa.Schema) -> ConfigurationError:
+    return ConfigurationError(
+        f"sink {sink}: {what}",
+        next_step=f"register a schema for {subject} that fits, such as {form.derived(columns, 'Row')}; or set "
+        "auto_register: true for the sink; then: tidemark doctor {pipeline}",
+    )

@@ -1,0 +1,1 @@
+"""Times of events and of people: zones, patterns and hours."""
