@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from sandbox.services.authority import Authority
-from tidemark.connections.lookup import Unusable, certificates
+from tidemark.connections import certificates
+from tidemark.connections.certificates import Unusable
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = timedelta(days=1)

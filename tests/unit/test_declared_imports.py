@@ -24,6 +24,7 @@ from tests.unit.test_architecture import MODULES, PACKAGE, short
 from tidemark import extras
 from tidemark.errors import ConfigurationError
 from tidemark.extras import EXTRAS
+from tidemark.kinds import PROVIDERS
 from tidemark.model.order import TransformOrder
 from tidemark.pipeline.loader import load
 from tidemark.transforms.registry import open_transform
@@ -33,8 +34,12 @@ PROJECT = tomllib.loads((PACKAGE.parents[1] / "pyproject.toml").read_text())["pr
 # The modules that may import what an extra brings; all others must do with the plain install.
 ROOMS_OF_EXTRAS = {
     "airflow/": "airflow",
+    "providers/avro/": "avro",
     "providers/delta/": "delta",
     "providers/iceberg/": "iceberg",
+    "providers/protobuf/": "protobuf",
+    "providers/topic/": "topic",
+    "sinks/formats/avro.py": "avro",
     "spark/connected.py": "connect",
     "spark/python_daemon.py": "connect",  # of the server
     "spark/server.py": "connect",
@@ -75,25 +80,17 @@ BY_TEXT: Mapping[str, tuple[str, ...]] = {
     "airflow/lineage.py": ("openlineage",),
     "airflow/shell.py": ("airflow",),  # asked for only
     "cli/main.py": (),
-    "config/base.py": (),
     "providers/protobuf/schemas/registered.py": ("google.protobuf.timestamp_pb2",),
-    "decoders/envelopes/base.py": (),
-    "decoders/registry.py": (),
-    "decoders/settings.py": (),
     "extras.py": (),  # and whether a module of an extra is there
-    "pipeline/settings.py": (),
+    "kinds.py": (),
     "sinks/formats/base.py": (),
     "providers/topic/schema.py": (),
-    "sinks/kinds.py": (),
-    "sources/registry.py": (),
-    "sources/spark.py": (),
     "spark/classes.py": ("pyspark",),
     "spark/probe.py": ("pyarrow", "pyspark", "psycopg"),
     "spark/python_daemon.py": ("pandas", "pyarrow.parquet", "pyarrow.compute", "pyspark.worker"),
     "spark/server.py": ("pyspark",),
     "storage/open.py": (),
     "transforms/python/transform.py": (),  # the modules of a pipeline's own code
-    "transforms/registry.py": (),
 }
 BY_TEXT_OF_OTHERS: Mapping[str, tuple[str, ...]] = {
     # PyIceberg's clients of the catalogs rest, glue and sql, and SQLAlchemy's driver for PostgreSQL.
@@ -102,7 +99,14 @@ BY_TEXT_OF_OTHERS: Mapping[str, tuple[str, ...]] = {
     "spark/connected.py": ("grpc_status",),  # PySpark's client
     "spark/job.py": ("pandas",),  # PySpark, where it passes batches to Python
 }
-CALLS = {"__import__", "find_spec", "import_module", "module_of_kind", "object_of_kind"}
+# The modules by which each extra is known that brings any, and the extras that bring none.
+MODULES_OF_EXTRAS: Mapping[str, tuple[str, ...]] = {
+    **{name: provider.libraries for name, provider in PROVIDERS.by_name.items() if provider.libraries},
+    **EXTRAS,
+    "hive": (*PROVIDERS.by_name["iceberg"].libraries, "thrift"),
+}
+EMPTY = {name for name, provider in PROVIDERS.by_name.items() if not provider.libraries} - {"core"}
+CALLS = {"__import__", "find_spec", "import_for", "import_module"}
 
 
 class Import(NamedTuple):
@@ -217,7 +221,8 @@ def test_every_import_is_declared_in_the_plain_install_or_in_the_extra_of_its_ro
         ("decoders/records.py", "numpy", False),
         ("decoders/records.py", "jinja2", False),
         ("decoders/records.py", "google.rpc.status_pb2", False),  # of another distribution than google.protobuf
-        ("decoders/records.py", "google.protobuf.message", True),
+        ("decoders/records.py", "google.protobuf.message", False),
+        ("providers/protobuf/decoder.py", "google.protobuf.message", True),
         ("spark/connected.py", "grpc", True),
         ("providers/iceberg/table.py", "pyiceberg.schema", True),
     ],
@@ -228,7 +233,7 @@ def test_the_comparison_knows_what_is_declared(path: str, module: str, right: bo
 
 def test_nothing_is_declared_that_nobody_imports_and_no_table_has_an_entry_without_a_use() -> None:
     used = {name for each in foreign() for name in owners_of(each.module)} | {*COMES_WITH.values()}
-    names = {bare(name) for extra in ("", *EXTRAS) for name in declared(extra)}
+    names = {bare(name) for extra in ("", *MODULES_OF_EXTRAS) for name in declared(extra)}
     assert names - used == set(NOT_IMPORTED)
     assert set(COMES_WITH) <= {each.first for each in foreign()}
     assert all(any(each.module.startswith(name) for each in foreign()) for name in NOT_DECLARED)
@@ -247,8 +252,9 @@ def test_every_import_by_text_has_been_looked_at() -> None:
 
 
 def test_the_modules_by_which_an_extra_is_known_come_with_it_and_not_with_the_plain_install() -> None:
-    assert {*EXTRAS, "dev"} == set(PROJECT["optional-dependencies"])
-    for extra, modules in EXTRAS.items():
+    assert {*MODULES_OF_EXTRAS, *EMPTY, "dev"} == set(PROJECT["optional-dependencies"])
+    assert all(PROJECT["optional-dependencies"][extra] == [] for extra in EMPTY)
+    for extra, modules in MODULES_OF_EXTRAS.items():
         for module in modules:
             assert comes_from(module, declared(extra)), module
             assert not comes_from(module, declared("")), module
@@ -276,7 +282,7 @@ CONNECT = ("sinks:\n", "spark:\n  engine: connect\nsinks:\n")
 def test_a_pipeline_file_that_needs_an_extra_which_is_not_there_is_refused_with_the_words_to_install_it(
     absent: str, change: tuple[str, str], place: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    present = [module for modules in EXTRAS.values() for module in modules if module != absent]
+    present = [module for modules in MODULES_OF_EXTRAS.values() for module in modules if module != absent]
     file = tmp_path / "flights.yaml"
     file.write_text(changed(change))
     monkeypatch.setattr(extras, "is_installed", present.__contains__)
