@@ -480,10 +480,10 @@ def test_storage_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"decode": {"format": "xml"}}, "decode.format is 'xml'"),
+        ({"decode": {"format": "xml"}}, "no format of kind 'xml' is installed here"),
         ({"decode": {"format": "json", "schema": "a FOO"}}, "expected a type"),
         ({"event_time": {"field": "when"}}, "no field when"),
-        ({"sinks": (SinkOrder("x", "tape", {}),)}, "no sink of kind tape"),
+        ({"sinks": (SinkOrder("x", "tape", {}),)}, "no sink of kind 'tape' is installed here"),
         (
             {
                 "sinks": (

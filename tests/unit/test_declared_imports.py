@@ -310,4 +310,4 @@ def test_what_a_command_or_an_executor_lacks_is_named(monkeypatch: pytest.Monkey
 
 def test_what_the_package_itself_lacks_is_no_matter_of_installing() -> None:
     with pytest.raises(ModuleNotFoundError):
-        extras.module_of_kind("tidemark.sinks.nothing.writer", "nothing")
+        extras.import_for("nothing", "tidemark.sinks.nothing.writer", "")

@@ -14,7 +14,6 @@ from tidemark.connections.lookup import Secret
 from tidemark.decoders.json.settings import Settings as Json
 from tidemark.errors import AccessDenied, ConfigurationError, TidemarkError, Unavailable
 from tidemark.providers.avro.settings import Settings as Avro
-from tidemark.providers.iceberg import settings
 from tidemark.providers.iceberg.catalog import OpenCatalog, _properties
 from tidemark.providers.iceberg.settings import Settings
 
@@ -91,9 +90,7 @@ CATALOGS = [
 def test_secrets_reach_the_client_only(
     catalog: str, connection: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        settings, "absent_libraries", lambda modules: None
-    )  # its client is not among the locked packages
+    monkeypatch.setattr("tidemark.providers.iceberg.settings.absent_libraries", lambda _: None)  # not locked here
     chosen = settings(catalog=catalog)
     given = _properties(chosen, lambda _: connection)
     assert CANARY not in repr(given)
