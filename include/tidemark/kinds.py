@@ -1,15 +1,14 @@
 """List the kinds that a pipeline file may name: those of the core, of our own providers and of installed packages.
 
-A *provider* brings kinds that not everybody needs. Ours are the folders of ``tidemark.providers``; any other is an
-installed package with an entry point of the group ``tidemark.providers``, which names a ``Provider``. Ours are found
-without metadata of an installation, because executors get this package as a zip.
+Our own providers are the folders of ``tidemark.providers``. Any other is an installed package with an entry point of
+the group ``tidemark.providers``, which names a ``Provider``. Ours are found without metadata of an installation,
+because executors get this package as a zip.
 
 A kind is the name of a package whose modules have fixed names (docs/extending.md). They are imported when they are
 needed first. Executors import this module, so it imports only the standard library.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import Distribution, EntryPoint, entry_points
 from types import ModuleType
@@ -17,36 +16,13 @@ from typing import Final
 
 from tidemark.errors import ConfigurationError
 from tidemark.extras import absent_libraries, import_for, is_installed
+from tidemark.providers import Provider
 from tidemark.text import with_nearest
 
 ENTRY_POINTS: Final = "tidemark.providers"
 OUR_PROVIDERS: Final = ("avro", "debezium", "delta", "iceberg", "protobuf", "rabbitmq", "registry", "topic")
 
 
-@dataclass(frozen=True)
-class Provider:
-    """The kinds of one provider, each with the package that holds its modules.
-
-    ``libraries``: modules that its code imports and a plain install of Tidemark does not bring. ``install``: the words
-    that a shell installs them with. ``needs``: the names of other providers that its code imports from.
-    """
-
-    name: str
-    libraries: tuple[str, ...] = ()
-    install: str = ""
-    needs: tuple[str, ...] = ()
-    sources: Mapping[str, str] = field(default_factory=dict)
-    decoders: Mapping[str, str] = field(default_factory=dict)
-    envelopes: Mapping[str, str] = field(default_factory=dict)
-    transforms: Mapping[str, str] = field(default_factory=dict)
-    sinks: Mapping[str, str] = field(default_factory=dict)
-
-    def kinds(self) -> Iterator[tuple[str, str]]:
-        """Each seam and the name of a kind of it."""
-        yield from ((seam, kind) for seam in SEAMS for kind in getattr(self, seam))
-
-
-SEAMS: Final = tuple(item.name for item in fields(Provider) if item.default_factory is dict)
 CORE: Final = Provider(
     "core",
     sources={"kafka": "tidemark.sources.kafka"},
@@ -110,7 +86,7 @@ class Providers:
 
     def _problem_with(self, provider: object) -> str | None:
         if not isinstance(provider, Provider):
-            return f"is no tidemark.kinds.Provider, but of type {type(provider).__name__}"
+            return f"is no tidemark.providers.Provider, but of type {type(provider).__name__}"
         if provider.name in self.by_name:
             return f"has the name {provider.name} of another provider"
         taken = {known: other.name for other in self.by_name.values() for known in other.kinds()}
@@ -118,9 +94,6 @@ class Providers:
             if known in taken:
                 return f"brings {known[1]} to {known[0]}, which is a kind of the provider {taken[known]}"
         return None
-
-    def distribution_of(self, provider: Provider) -> str:
-        return self.distributions[provider.name].name
 
     def provider_of(self, seam: str, kind: str) -> Provider:
         """Return the provider of a kind. Kinds that tests register by hand count as the core's."""
@@ -131,13 +104,16 @@ PROVIDERS: Final = Providers.installed()
 
 
 class Kinds(dict[str, str]):
-    """The kinds of one seam, each with the package that holds its modules. ``word``: what a pipeline file calls it."""
+    """The kinds of one seam, each with the package that holds its modules.
 
-    def __init__(self, seam: str, word: str) -> None:
+    ``word``: what messages call such a kind. ``names``: the modules that each package has.
+    """
+
+    def __init__(self, seam: str, word: str, *names: str) -> None:
         super().__init__(
             sorted(item for provider in PROVIDERS.by_name.values() for item in getattr(provider, seam).items())
         )
-        self.seam, self.word = seam, word
+        self.seam, self.word, self.names = seam, word, names
         self.left_out: dict[str, str] = {}
 
     def module(self, kind: str, name: str) -> ModuleType:
@@ -167,7 +143,7 @@ class Kinds(dict[str, str]):
         provider = PROVIDERS.provider_of(self.seam, kind)
         del self[kind]
         self.left_out[kind] = reason
-        PROVIDERS.broken[PROVIDERS.distribution_of(provider)] = f"{self.word} {kind}: {reason}"
+        PROVIDERS.broken[PROVIDERS.distributions[provider.name].name] = f"{self.word} {kind}: {reason}"
 
     def problem_with(self, kind: str) -> str | None:
         """Return which libraries of a kind this Python lacks, with the words to install them; None when it has all."""
@@ -176,9 +152,9 @@ class Kinds(dict[str, str]):
         return f"{absent}; install it: {provider.install}" if absent else None
 
 
-SOURCES: Final = Kinds("sources", "source")
-DECODERS: Final = Kinds("decoders", "format")
-ENVELOPES: Final = Kinds("envelopes", "envelope")
-TRANSFORMS: Final = Kinds("transforms", "transform")
-SINKS: Final = Kinds("sinks", "sink")
+SOURCES: Final = Kinds("sources", "source", "settings", "source", "spark")
+DECODERS: Final = Kinds("decoders", "format", "settings", "decoder")
+ENVELOPES: Final = Kinds("envelopes", "envelope", "settings", "envelope", "json")
+TRANSFORMS: Final = Kinds("transforms", "transform", "settings", "transform")
+SINKS: Final = Kinds("sinks", "sink", "settings", "sink", "writer")
 KINDS: Final = {kinds.seam: kinds for kinds in (SOURCES, DECODERS, ENVELOPES, TRANSFORMS, SINKS)}

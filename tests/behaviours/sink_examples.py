@@ -23,7 +23,6 @@ from pyiceberg.table import Table
 
 from sandbox.services.s3 import Bucket
 from tests.sink_faces import prepare
-from tests.toys.toy_sink.settings import Settings as ToySettings
 from tests.worlds.s3_world import Prefix, delta_options
 from tests.worlds.topic_world import committed, delete_records, headers
 from tidemark.config.base import LoadContext
@@ -48,6 +47,7 @@ from tidemark.sinks.postgres.settings import Settings as PostgresSettings
 from tidemark.sinks.postgres.totals.settings import Settings as TotalsSettings
 from tidemark.sinks.registry import open_sink
 from tidemark.sinks.settings import SinkSettings
+from tidemark_toy.settings import Settings as ToySettings
 
 AT = TopicPartition("orders", "topic-id", 0)
 RANGES = (Range(AT, 10, 40),)

@@ -88,7 +88,7 @@ def example(
     postgres: Postgres,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Example]:
-    monkeypatch.setitem(SINKS, "toy", "tests.toys.toy_sink")
+    monkeypatch.setitem(SINKS, "toy", "tidemark_toy")
     if request.param == LARGE:
         monkeypatch.setattr(S3Store, "uploads_from", 1)
     with postgres.temporary_database("warehouse") as warehouse, ManifestDatabase(database, "test") as manifests:

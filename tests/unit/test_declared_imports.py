@@ -89,6 +89,7 @@ BY_TEXT: Mapping[str, tuple[str, ...]] = {
     "spark/probe.py": ("pyarrow", "pyspark", "psycopg"),
     "spark/python_daemon.py": ("pandas", "pyarrow.parquet", "pyarrow.compute", "pyspark.worker"),
     "spark/server.py": ("pyspark",),
+    "spark/shipped.py": (),  # the packages that bring kinds
     "storage/open.py": (),
     "transforms/python/transform.py": (),  # the modules of a pipeline's own code
 }

@@ -356,7 +356,7 @@ def test_the_value_of_a_variable_is_never_shown(write: Write) -> None:
 
 
 def test_a_kind_that_was_registered_is_allowed_and_named(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SINKS, "toy", "tests.toys.toy_sink")
+    monkeypatch.setitem(SINKS, "toy", "tidemark_toy")
     assert problems(write(changed(("  - files:", "  - toyy:")))) == [
         'p.yaml:14: sinks[0].toyy: unknown key; did you mean "toy"? allowed: delta, files, iceberg, postgres, topic, totals, toy'
     ]

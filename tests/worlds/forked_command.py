@@ -214,8 +214,8 @@ if __name__ == "__main__":
     # Imported now, so that no forked process has to.
     for name in ("decide", "inspect", "prepare", "records", "run"):
         import_module(f"tidemark.cli.{name}")
-    for kinds, modules in ((SINKS, "settings sink writer"), (DECODERS, "settings"), (TRANSFORMS, "transform")):
-        for module in modules.split():
+    for kinds in (SINKS, DECODERS, TRANSFORMS):
+        for module in kinds.names:
             kinds.modules(module)
     of_sinks = ("tidemark.sinks.formats.parquet", "pyiceberg.catalog.sql")
     for name in ("tidemark.sources.kafka.source", "sqlalchemy.dialects.postgresql.psycopg", *of_sinks):

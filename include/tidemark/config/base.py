@@ -169,13 +169,14 @@ class OneKind:
             allowed = ", ".join(self.kinds)
             one_key = f"must hold one key, the kind of the {self.kinds.word}, with its settings below"
             raise wrong(f"{one_key}; allowed: {allowed}")
+        section = self.section()  # leaves out kinds that cannot be used
         kinds = [key for key in value if key in self.kinds]
         if len(kinds) > 1:
             raise wrong_at(kinds[1], f"is a second kind beside {kinds[0]}: one {self.kinds.word} is of one kind")
         for key in value:
             if problem := self._problem_with(key):
                 raise wrong_at(key, problem)
-        entry = self.section().model_validate(value, context=info.context)  # refuses a mapping without any kind
+        entry = section.model_validate(value, context=info.context)  # refuses a mapping without any kind
         return getattr(entry, kinds[0])
 
     def _problem_with(self, key: str) -> str | None:

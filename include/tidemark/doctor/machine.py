@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tidemark.doctor.checks import Check
 from tidemark.environment import Environment
+from tidemark.kinds import KINDS, PROVIDERS, Kinds
 from tidemark.model.findings import Finding, disk_space, failed, ok, warning
 from tidemark.sources.registry import connectors
 
@@ -25,6 +26,7 @@ def checks(environment: Environment) -> list[Check]:
         Check("python", python),
         Check("java", java, 2 * JAVA_TIMEOUT_S + 1),
         Check("pyspark", packages),
+        Check("providers", providers),
         Check("spark jars", lambda: jars(environment.spark_jars)),
         Check("home", lambda: disk_space("home", environment.home)),
     ]
@@ -36,6 +38,29 @@ def python() -> Iterator[Finding]:
         yield ok("python", version_text)
     else:
         yield failed("python", f"{version_text} is not supported", "use Python 3.11, 3.12 or 3.13")
+
+
+def providers() -> Iterator[Finding]:
+    """Import every module of the kinds that installed packages bring, and tell which packages cannot be used."""
+    for name, distribution in PROVIDERS.distributions.items():
+        provider = PROVIDERS.by_name[name]
+        for seam, kind in provider.kinds():
+            for module in KINDS[seam].names if kind in KINDS[seam] else ():
+                _import(KINDS[seam], kind, module)
+        if distribution.name not in PROVIDERS.broken:
+            brought = ", ".join(f"{KINDS[seam].word} {kind}" for seam, kind in provider.kinds())
+            yield ok("providers", f"{distribution.name} {distribution.version} brings: {brought}")
+    for package, reason in PROVIDERS.broken.items():
+        step = f"pipelines that do not use it go on; correct or update the package, or: pip uninstall {package}"
+        yield failed("providers", f"{package} cannot be used: {reason}", step)
+
+
+def _import(kinds: Kinds, kind: str, module: str) -> None:
+    try:
+        kinds.module(kind, module)
+    except Exception as error:
+        if kind in kinds:
+            kinds.leave_out(kind, f"its module {module} cannot be imported: {type(error).__name__}: {error}")
 
 
 def java() -> Iterator[Finding]:

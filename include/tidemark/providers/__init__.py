@@ -1,1 +1,34 @@
-"""Kinds that not everybody needs, a folder for each provider. ``kinds.py`` finds them; the core imports none."""
+"""Kinds that not everybody needs, a folder for each provider. ``kinds.py`` finds them; the core imports none.
+
+Executors import this module, so it imports only the standard library.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Provider:
+    """The kinds of one provider, each with the package that holds its modules.
+
+    ``libraries``: modules that its code imports and a plain install of Tidemark does not bring. ``install``: the words
+    that a shell installs them with. ``needs``: the names of other providers that its code imports from.
+    """
+
+    name: str
+    libraries: tuple[str, ...] = ()
+    install: str = ""
+    needs: tuple[str, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
+    decoders: Mapping[str, str] = field(default_factory=dict)
+    envelopes: Mapping[str, str] = field(default_factory=dict)
+    transforms: Mapping[str, str] = field(default_factory=dict)
+    sinks: Mapping[str, str] = field(default_factory=dict)
+
+    def kinds(self) -> Iterator[tuple[str, str]]:
+        """Each seam and the name of a kind of it."""
+        yield from ((seam, kind) for seam in SEAMS for kind in getattr(self, seam))
+
+
+SEAMS: Final = tuple(item.name for item in fields(Provider) if item.default_factory is dict)

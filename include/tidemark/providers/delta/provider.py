@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tidemark.kinds import Provider
+from tidemark.providers import Provider
 
 PROVIDER: Final = Provider(
     "delta",

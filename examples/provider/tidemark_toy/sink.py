@@ -3,7 +3,6 @@
 Owner, records, staging and dead letters lie where those of a lake do; rows lie in ``rows``.
 """
 
-from tests.toys.toy_sink.settings import Settings
 from tidemark.connections.lookup import Lookup
 from tidemark.errors import Fenced
 from tidemark.model.receipt import Receipt
@@ -12,6 +11,7 @@ from tidemark.sinks.object_store.folder_staging import FolderStaging
 from tidemark.sinks.object_store.store_ledger import StoreLedger
 from tidemark.sinks.objects_output import ObjectsOutput
 from tidemark.storage.open import open_store
+from tidemark_toy.settings import Settings
 
 
 class ToyOutput(ObjectsOutput):

@@ -1,1 +1,0 @@
-"""A sink that writes JSON lines into one folder."""
