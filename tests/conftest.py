@@ -15,6 +15,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests import draws
 from tests.faults import counts
+from tests.fixtures.keeper import ADDRESS, keeper_of
 from tests.fixtures.modules import needs_airflow, needs_session
 
 pytest.register_assert_rewrite("tests.worlds")
@@ -73,6 +74,7 @@ def pytest_collection_finish() -> None:
 
 BY_FUNCTION = ("/test_traces.py", "/test_lost_answers_of_tables.py", "/test_dynamodb.py")
 OTHER_AIRFLOW = ("/test_night_of_faults.py", "/test_own_topic.py")
+SAME_NAMES = ("/test_from_structured_streaming.py",)  # both pages have a topic `orders`, and there is one broker
 ONE_BY_ONE = (
     "/test_all_sinks.py",
     "/test_iceberg_any_order.py",
@@ -88,7 +90,7 @@ ONE_BY_ONE = (
 class ByModule(LoadScopeScheduling):
     """A module's tests run in one worker, all that need Airflow in the same one, and all with a Spark session too. The
     night on call is as long as half of the others that need Airflow, and shares one of its own with the how-to of one's
-    own topic; canaries on the command line need none.
+    own topic and with another page; canaries on the command line need none.
 
     Hundreds of kills and traces go to the workers by function, and other long tests of one module one by one: a worker
     with all of them would be the last to end.
@@ -100,6 +102,8 @@ class ByModule(LoadScopeScheduling):
             if "::test_secrets_are_nowhere_after_runs_on" in nodeid:
                 return "canaries"
             return "night" if module.endswith(OTHER_AIRFLOW) else "airflow"
+        if module.endswith(SAME_NAMES):
+            return "night"
         if needs_session(nodeid):
             return "session"
         if module.endswith(ONE_BY_ONE):
@@ -117,6 +121,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["reached"] = dict(counts.REACHED)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """A worker asks this process for the services that it shares with the others."""
+    node.workerinput[ADDRESS] = keeper_of(node.config).address()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -6,6 +6,7 @@ Keys are PKCS#8, the only format that both of Kafka's clients read.
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import trustme
 from cryptography import x509
@@ -40,6 +41,13 @@ class Authority:
         self.certificate = self._authority.cert_pem.bytes().decode()
         self.certificate_file = folder / "ca.pem"
         self.certificate_file.write_text(self.certificate)
+
+    def __getstate__(self) -> dict[str, Any]:
+        key = self._authority.private_key_pem.bytes()
+        return {**vars(self), "_authority": (self._authority.cert_pem.bytes(), key)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update({**state, "_authority": trustme.CA.from_pem(*state["_authority"])})
 
     def issue(
         self,

@@ -17,7 +17,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from sandbox.errors import SandboxFailed
 
@@ -175,7 +175,10 @@ class Child:
 
 
 class Service(ABC):
-    """A server of one process; start it with ``with`` or ``start``, which returns when it answers."""
+    """A server of one process; start it with ``with`` or ``start``, which returns when it answers.
+
+    A copy, also in another process, knows where the server is, but cannot stop, kill or restart it.
+    """
 
     _child: Child | None = None
 
@@ -185,6 +188,9 @@ class Service(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_child": None}
 
     @abstractmethod
     def start(self) -> None:
@@ -210,6 +216,7 @@ class Service(ABC):
 
     def restart(self) -> None:
         """Start again, on the same port and data, after ``kill`` or while running."""
+        assert self._child is not None, "not started"
         self.stop()
         self.start()
 

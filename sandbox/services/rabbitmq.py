@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from sandbox.bootstrap import rabbitmq
 from sandbox.errors import SandboxFailed
@@ -52,6 +53,9 @@ class RabbitMQ(Service):
         self.authority = Authority(self.state / "authority")
         self._certificate = self.authority.issue("rabbitmq", "127.0.0.1")
         self._epmd: Child | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_epmd": None}
 
     def start(self) -> None:
         """Return when the server takes logins and all its streams answer."""

@@ -13,7 +13,10 @@ from sandbox.services.postgres import Postgres
 from sandbox.services.processes import wait_until
 
 Connection = psycopg.Connection[tuple[object, ...]]
-LOCK, HELD = "SELECT pg_advisory_lock(1, 2)", "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted"
+LOCK = "SELECT pg_advisory_lock(1, 2)"
+LOCKS = "FROM pg_locks l JOIN pg_database d ON d.oid = l.database WHERE d.datname = current_database()"
+HELD = f"SELECT count(*) {LOCKS} AND l.locktype = 'advisory' AND l.granted"
+WAITS = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +44,7 @@ def held(connection: Connection) -> object:
 
 
 def waits(connection: Connection) -> bool:
-    return bool(connection.execute("SELECT FROM pg_locks WHERE NOT granted").fetchall())
+    return bool(connection.execute(WAITS).fetchall())
 
 
 def test_a_session_lock_outlives_a_rollback_and_ends_with_its_backend(connection: Connection, dsn: str) -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.errors import SandboxFailed
-from sandbox.services.broker import Broker
 from sandbox.services.processes import wait_until
 from tests.worlds.airflow_world import DAG, AirflowWorld, wake
 from tests.worlds.records_of_hours import last_hour, produce_hours
@@ -207,35 +206,6 @@ def test_a_pipeline_file_emptied_copied_renamed_and_deleted_while_it_runs_stops_
     demo.world.produce(20)
     demo.update()
     demo.succeed(demo.trigger())
-    demo.world.assert_complete()
-
-
-@pytest.mark.exhaustive
-@pytest.mark.timeout(900)
-def test_a_broker_that_is_silent_for_minutes_is_one_failed_run_with_its_cause_and_the_next_one_heals(
-    airflow_world: AirflowWorld, broker: Broker
-) -> None:
-    demo = airflow_world
-    demo.world.settings |= {"unfinished": "retry", "retries": 1}
-    demo.world.write_pipeline()
-    demo.world.produce(20)
-    demo.deploy()
-    run_id = demo.trigger()
-    held = demo.hold_spark(1)
-    broker.stop_signal()
-    try:
-        wake(held)
-        assert "Kafka" in demo.fail(run_id)
-        assert "next: " in demo.logs(run_id)
-        silent = demo.trigger()
-        assert "Kafka does not answer within" in demo.fail(silent)
-        assert demo.states(silent)["plan", -1] == "failed"
-    finally:
-        broker.cont_signal()
-    demo.world.produce(20)
-    mended = demo.trigger()
-    demo.succeed(mended)
-    assert f"unfinished: manifest 1 of run {run_id}" in demo.logs(mended, ("success",))
     demo.world.assert_complete()
 
 

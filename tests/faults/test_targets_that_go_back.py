@@ -179,7 +179,10 @@ def test_T6_a_replay_swept_between_its_last_question_and_its_record_leaves_no_re
         """The session ends while the process is stopped; somebody sweeps; the process wakes and goes on."""
         monkeypatch.undo()
         with psycopg.connect(world.dsn, autocommit=True) as sql:
-            sql.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1")
+            sql.execute(
+                "SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
+                "WHERE l.locktype = 'advisory' AND d.datname = current_database() AND l.objsubid = 1"
+            )
         world.ok("retry", "demo")
         write(output, *arguments)
         if dies:

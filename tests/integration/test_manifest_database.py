@@ -359,7 +359,8 @@ def test_a_planner_that_asked_kafka_before_another_went_on_does_not_take_its_ans
     fast.database.session.execute(lock.format("pg_advisory_lock"))
     with ThreadPoolExecutor(1) as pool, ManifestDatabase(world.dsn, "reader") as reader:
         planning = pool.submit(plan, slow, Tick("slow", RunKind.MANUAL, None))
-        while not reader.session.execute("SELECT FROM pg_locks WHERE NOT granted").fetchall():
+        waits = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        while not reader.session.execute(waits).fetchall():
             assert not planning.done()
             time.sleep(0.01)
         world.produce(20)

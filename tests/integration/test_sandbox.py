@@ -122,7 +122,21 @@ def test_the_broker_shows_committed_transactions_only_and_keeps_them_when_killed
         assert broker.bootstrap_servers == before
         assert flights.records(broker) == flights.PARTITIONS, "asked before every partition has its leader again"
         assert committed(broker, "kept") == [b"one", b"two"]
+        assert_answers_again_when_it_goes_on(broker)
     assert not port_answers(broker.port)
+
+
+def assert_answers_again_when_it_goes_on(broker: Broker) -> None:
+    """After it was stopped for a while."""
+    admin = broker.admin()
+    admin.list_topics(timeout=10)
+    broker.stop_signal()
+    try:
+        with pytest.raises(KafkaException):
+            admin.list_topics(timeout=1)
+    finally:
+        broker.cont_signal()
+    assert admin.list_topics(timeout=20).brokers
 
 
 def test_records_lie_in_the_order_in_which_they_were_produced(topic: Callable[..., str], broker: Broker) -> None:
@@ -153,18 +167,6 @@ def read(broker: Broker, topic: str, partitions: int, count: int) -> dict[tuple[
         values |= {(message.partition(), message.offset()): int(message.value()) for message in messages}
     consumer.close()
     return values
-
-
-def test_a_stopped_broker_answers_again_when_it_goes_on(broker: Broker) -> None:
-    admin = broker.admin()
-    admin.list_topics(timeout=10)
-    broker.stop_signal()
-    try:
-        with pytest.raises(KafkaException):
-            admin.list_topics(timeout=1)
-    finally:
-        broker.cont_signal()
-    assert admin.list_topics(timeout=20).brokers
 
 
 def test_a_topic_that_exists_is_not_made_again(broker: Broker, topic: Callable[..., str]) -> None:

@@ -122,7 +122,10 @@ def test_a_renaming_killed_between_database_and_target_is_repeated_and_nothing_e
     with psycopg.connect(world.targets["warehouse"]) as holder:
         holder.execute("LOCK TABLE tidemark_target.marker IN SHARE MODE")
         killed = world.start(*rename)
-        waits = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%renamed AS%%'"
+        waits = (
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' "
+            "AND query LIKE '%%renamed AS%%'"
+        )
         deadline = time.monotonic() + 60
         while not (waiting := world.query(waits)):
             assert killed.poll() is None, killed.communicate()

@@ -40,8 +40,8 @@ STORE = ("lake move", "lake put ", "lake delete", COMMIT)  # what a process does
 REMOVES = ("take_back", "delete_record", "delete_parts", "gone", "unanswered", "cut", "dies", "ends")
 LATE_S = 20.0  # for which a COMMIT waits; less than the server's own limit for a lock
 GATE = 4_711  # the advisory lock that a late COMMIT waits for
-COMMITS = "SELECT FROM pg_stat_activity WHERE query = 'COMMIT' AND state = 'active'"
-WAITS = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'advisory' AND query = 'COMMIT'"
+COMMITS = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND query = 'COMMIT' AND state = 'active'"
+WAITS = f"{COMMITS} AND wait_event = 'advisory'"
 HOLD = """
 CREATE FUNCTION pass_gate() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN NULL; END $$;
