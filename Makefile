@@ -5,7 +5,7 @@ BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up down unit test test-all test-more test-ui test-stores test-compose docs test-faults bench lint dump lock clean python
+.PHONY: help setup classes run up down unit test test-all test-more test-ui test-stores test-compose docs test-faults bench lint dump lock clean python
 
 help:
 	@sed -n 's/^## \{0,1\}//p' Makefile
@@ -18,7 +18,7 @@ help:
 ##   make down    stop what `make up` left running
 ##
 ## Work on it
-##   make setup   only the virtual environment, the jars and Spark's classes (PYTHON=.. names another Python 3.11)
+##   make setup   only the virtual environment and the jars (PYTHON=.. names another Python 3.11)
 ##   make unit    the tests that need no service, less than a minute
 ##   make test    every feature's main road and one kill of every kind of sink, on real services; about 8 minutes on 2 cores
 ##   make test-all  all tests but those of test-faults: half an hour (test-more: those that make test leaves out)
@@ -53,15 +53,21 @@ setup: python
 run: python
 	@"$(PYTHON)" -m sandbox.bootstrap.check_machine run
 	@"$(PYTHON)" -m sandbox.bootstrap.install
+	@$(BIN)/python -m sandbox.bootstrap.classes beside
 	@$(BIN)/python -m sandbox run
 
 up: python
 	@"$(PYTHON)" -m sandbox.bootstrap.check_machine run
 	@"$(PYTHON)" -m sandbox.bootstrap.install
+	@$(BIN)/python -m sandbox.bootstrap.classes beside
 	@$(BIN)/python -m sandbox up
 
 down:
 	@if [ -x $(BIN)/python ]; then $(BIN)/python -m sandbox down; else echo "nothing is running"; fi
+
+# The first run that starts Spark has the archive of its classes made beside itself.
+classes: setup
+	@$(BIN)/python -m sandbox.bootstrap.classes beside
 
 # Four workers for two cores (tests/conftest.py says how tests are shared): most tests wait for processes.
 PYTEST := $(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder --durations 8
@@ -69,21 +75,21 @@ PYTEST := $(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder -
 unit: setup
 	@$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit
 
-test: setup
+test: classes
 	@$(PYTEST) -m road
 
-test-all: setup
+test-all: classes
 	@$(PYTEST)
 
-test-more: setup
+test-more: classes
 	@$(PYTEST) -m "not road and not exhaustive"
 
-test-ui: setup
+test-ui: classes
 	@$(BIN)/python -m sandbox.bootstrap.browser
 	@$(BIN)/python -m pytest tests/ui
 
 # Not the model's schedules and traces: they would take an hour, and ask the store for nothing else.
-test-stores: setup
+test-stores: classes
 	@$(BIN)/python -m sandbox.bootstrap.ceph
 	@$(BIN)/python -m sandbox beside-ceph $(PYTEST) -m bucket --ignore tests/model --ignore tests/e2e --ignore tests/faults/test_schedules.py
 
@@ -98,10 +104,11 @@ docs: setup
 	@$(BIN)/python -m sandbox.bootstrap.site
 
 # pytest ends after 45 minutes at the latest.
-test-faults: setup
+test-faults: classes
 	@$(PYTEST) -m "exhaustive or drawn" --session-timeout 2700
 
 bench: setup
+	@$(BIN)/python -m sandbox.bootstrap.classes
 	@$(BIN)/python -m bench $(ARGS)
 
 lint: setup

@@ -1,4 +1,4 @@
-"""Installs `.venv` from the lock file with hashes, the jars, an archive of classes. Quick when nothing has changed.
+"""Installs `.venv` from the lock file with hashes, and the jars. Quick when nothing has changed.
 
 The machine's Python 3.11 runs `python -m sandbox.bootstrap.install` after `check_machine`, with the standard library
 only, because nothing is installed yet. uv installs the packages. uv itself goes into `.tidemark/tools`, from its own
@@ -44,8 +44,6 @@ def main() -> None:
             install_packages()
         with timed(times, "jars"):
             run([str(VENV / "bin" / "python"), "-m", "sandbox", "jars"], "the jars could not be fetched")
-        with timed(times, "Spark's classes"):
-            store_classes()
         TIMES.write_text(json.dumps(times))
 
 
@@ -57,20 +55,6 @@ def timed(times: dict[str, float], step: str) -> Iterator[None]:
     times[step] = time.monotonic() - start
     if times[step] > 1:
         print(f"set-up: {step} {times[step]:.1f} s", flush=True)
-
-
-def store_classes() -> None:
-    """Make the archive of classes that lets each Spark of this checkout start sooner, unless there is one that fits.
-
-    The command opens a Spark of its own, so it is called only when Java or the packages may have changed.
-    """
-    stamp = Stamp(STATE / "jars" / "classes-stamp", REQUIREMENTS / "tidemark.lock")
-    if stamp.is_current() and any((STATE / "jars").glob("spark-classes-*.jsa")):
-        return
-    command = [str(VENV / "bin" / "tidemark"), "spark", "classes"]
-    environment = {**os.environ, "TIDEMARK_SPARK_JARS": str(STATE / "jars" / "spark")}
-    if subprocess.run(command, cwd=STATE, env=environment, stdout=subprocess.DEVNULL).returncode == 0:
-        stamp.write()  # else it is tried again: nothing needs the archive
 
 
 def install_installer() -> None:

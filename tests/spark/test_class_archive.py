@@ -1,5 +1,5 @@
-"""How the JVM of a driver starts that nobody else gave options to; with the archive of classes that `make setup` and
-``tidemark spark classes`` make."""
+"""How the JVM of a driver starts that nobody else gave options to; with the archive of classes that
+``tidemark spark classes`` makes, in a checkout beside the first run that wants it."""
 
 import json
 import os
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.bootstrap.jars import java
 from tidemark.spark.classes import class_archive
 from tidemark.spark.java import java_options
@@ -39,8 +40,9 @@ def spark(jars: Path, options: str, folder: Path) -> list[str]:
 def test_a_jvm_of_few_records_has_one_compiler_and_takes_most_of_sparks_classes_from_the_archive(
     spark_jars: Path, tmp_path: Path
 ) -> None:
+    subprocess.run([sys.executable, "-m", "sandbox.bootstrap.classes"], check=True, cwd=CHECKOUT)  # waits for it
     log, archive = tmp_path / "classes.log", class_archive(spark_jars)
-    assert archive is not None, "make setup makes it"
+    assert archive is not None
     rows, *words = spark(spark_jars, f"-Xlog:class+load:file={log}", tmp_path)
     assert rows == "3"
     assert f"-XX:SharedArchiveFile={archive}" in words
