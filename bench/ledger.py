@@ -10,7 +10,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -43,7 +43,6 @@ from tidemark.model.offsets import Range
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt, receipt_of_tasks
 from tidemark.model.record_schema import INPUT
-from tidemark.operations.archive import archive
 from tidemark.operations.audit import audit_between, compared
 from tidemark.operations.complete import completeness
 from tidemark.operations.fill import fill
@@ -179,8 +178,7 @@ def _verbs(postgres: Postgres, manifests: int, partitions: int) -> dict[str, Cos
 
         with set_variables(variables), mock.patch.object(NamedStatements, "rows", rows):
             costs = _of_runs(explained, pipeline, dsn, manifests, partitions)
-            costs |= _of_page(explained, manifests, partitions)
-            return costs | _of_archive(explained, pipeline, dsn, partitions)
+            return costs | _of_page(explained, manifests, partitions)
 
 
 def _fill(pipeline: Pipeline, dsn: str, folder: Path, manifests: int, partitions: int) -> None:
@@ -269,28 +267,6 @@ def _listed(database: ManifestDatabase, selection: ManifestSelection) -> None:
     manifest_views(database, page)
     if page and database.manifests.count(NAME, selection, most=1, after=page[-1].id):
         database.manifests.count(NAME, selection, most=COUNTED + 1)
-
-
-class _FirstBatch(Exception):
-    """An archive has folded one batch."""
-
-
-def _of_archive(explained: Explained, pipeline: Pipeline, dsn: str, partitions: int) -> dict[str, Cost]:
-    """What the first batch costs, and then what reads the history."""
-    costs: dict[str, Cost] = {}
-    with ManifestDatabase(dsn, "bench") as database:
-        context = _context(pipeline, database, MemorySource(pipeline, partitions, 0))
-        with (
-            explained.of() as costs["archive, a batch"],
-            mock.patch("tidemark.operations.archive.failpoint", side_effect=_FirstBatch),
-            suppress(_FirstBatch),
-        ):
-            archive(context, datetime.now(UTC), "bench", dry_run=False)
-        with explained.of() as costs["status, with an archive"]:
-            pipeline_view(database, status(database, NAME, Deployed(pipeline)), Answer(None))
-        with explained.of() as costs["where, in the archive"]:
-            locate(database, NAME, 1, 0, lambda _: "the measurement opens no sink")
-    return costs
 
 
 def _of_page(explained: Explained, manifests: int, partitions: int) -> dict[str, Cost]:

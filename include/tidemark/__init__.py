@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tidemark.errors import TidemarkError
     from tidemark.lifecycle.plan import End, PlannedRun
     from tidemark.model.json_values import json_value
-    from tidemark.model.manifest import Archived, Counts, ManifestState, Publication, WithoutRows
+    from tidemark.model.manifest import Counts, ManifestState, Publication, WithoutRows
     from tidemark.model.offsets import Range, TopicPartition
     from tidemark.model.problem import Problem
     from tidemark.model.unknown_fields import UnknownField
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 __all__ = [
-    "Archived",
     "AttemptView",
     "BroughtBack",
     "ChainOffset",

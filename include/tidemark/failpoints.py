@@ -46,10 +46,7 @@ FAILPOINTS_OF_RENAMES = (
     "rename.in_target",
     "rename.before_end",
 )
-FAILPOINTS_OF_ARCHIVES = ("archive.batch",)  # after each batch of manifests
-_NAMES = (
-    *FAILPOINTS, *FAILPOINTS_OF_HOURS, *FAILPOINTS_OF_TABLES, *FAILPOINTS_OF_RENAMES, *FAILPOINTS_OF_ARCHIVES
-)  # fmt: skip
+_NAMES = (*FAILPOINTS, *FAILPOINTS_OF_HOURS, *FAILPOINTS_OF_TABLES, *FAILPOINTS_OF_RENAMES)
 _GRAMMAR = re.compile(r"(?P<name>[a-z_.]+):(?P<action>kill9|stop|raise|hang:[0-9.]+)(?:@(?P<passes>[0-9]+|always))?")
 _passes: dict[str, int] = {}
 

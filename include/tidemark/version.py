@@ -3,5 +3,5 @@
 from pathlib import Path
 from typing import Final
 
-VERSION: Final = "0.3.0"
+VERSION: Final = "0.4.0"
 PACKAGE: Final = Path(__file__).parent

@@ -48,18 +48,6 @@ def finish(database: ManifestDatabase, manifest_id: int, read: int = 10) -> None
     assert database.attempts.finish(manifest_id, attempt, SINKS)
 
 
-def archived(database: ManifestDatabase, manifest_id: int) -> None:
-    """The rows go as an archive takes them, in its order."""
-    with database.transaction():
-        database.session.execute("SET LOCAL tidemark.archiving = 'on'")
-        for statement in (
-            "DELETE FROM publication WHERE manifest_id = %s",
-            "DELETE FROM attempt WHERE manifest_id = %s",
-            "DELETE FROM manifest WHERE id = %s",
-        ):
-            database.session.execute(statement, [manifest_id])
-
-
 class Life:
     """Draws what happens to the manifests of a pipeline."""
 
@@ -69,7 +57,7 @@ class Life:
         self.draw = random.Random(18)
 
     def step(self) -> None:
-        changes = [self.attempt] * 8 + [self.archive, self.rename_sink, self.rename, self.add_up, self.late_rows]
+        changes = [self.attempt] * 8 + [self.rename_sink, self.rename, self.add_up, self.late_rows]
         self.draw.choice(changes)()
 
     def done(self) -> list[Manifest]:
@@ -84,11 +72,6 @@ class Life:
             publish(self.database, manifest_id, attempt, sink, self.draw.randint(1, 9))
         if self.draw.random() < 0.7:
             self.database.attempts.finish(manifest_id, attempt, self.sinks[:1])  # the other one may lack it
-
-    def archive(self) -> None:
-        for manifest in self.done()[:1] if len(self.ids) > 3 else ():
-            archived(self.database, manifest.id)
-            self.ids.remove(manifest.id)
 
     def rename_sink(self) -> None:
         new = f"sink{self.draw.randint(0, 10**9)}"
@@ -135,7 +118,6 @@ def test_the_sums_are_those_of_a_count_after_each_change(run: tuple[ManifestData
             lacked += len(lacking)
         counted = database.manifests.states(life.name).get(ManifestState.DONE, {"manifests": 0})
         assert counted["manifests"] == len(done)
-    assert len(ids) < MANIFESTS, "some were archived"
     assert done
     assert lacked, "a sink lacked some"
 

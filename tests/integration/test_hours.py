@@ -319,11 +319,6 @@ def test_each_sink_says_the_rows_of_an_hour_that_they_are_not_in_any_more_in_ano
     assert [shown(world, hour, "lake") for hour in range(2)] == [(4, 2), (3, 7)]
     assert world.json("hours", "demo")[0]["manifests"] == [2]
 
-    world.ok("db", "archive", "demo", "--before", datetime.now(UTC).isoformat(), "--why", "it is old")
-    send(world, at(0.6), at(0.6), 2)
-    run(world, at(8))
-    assert [shown(world, 0, lake) for lake in ("lake", "added")] == [(5, 4), (5, 4)]
-
 
 def test_an_upgrade_opens_the_hours_that_a_sink_says_the_rows_of_another_one_of(world: World) -> None:
     send(world, at(0.5), at(1.5), 7)
@@ -345,17 +340,6 @@ def test_an_upgrade_opens_the_hours_that_a_sink_says_the_rows_of_another_one_of(
     assert [shown(world, hour, "lake") for hour in range(3)] == [(3, 7), (3, 0), (1, 0)]
 
 
-def test_a_sink_that_shows_other_archived_rows_than_are_counted_says_nothing_newer_of_their_hours(
-    world: World,
-) -> None:
-    fill_with_fewer_rows(world)
-    world.ok("db", "archive", "demo", "--before", datetime.now(UTC).isoformat(), "--why", "it is old")
-    send(world, at(0.5), at(3.5), 5)
-    run(world, at(5))
-    assert marks(world, 0) == {"_SUCCESS": 2}
-    assert shown(world, 0, "added") == (3, 8)
-
-
 def test_a_sink_that_will_never_have_a_manifest_shows_no_hour_of_it(world: World) -> None:
     send(world, at(0.5), at(0.5), 7)
     run(world, at(2.5))
@@ -375,37 +359,23 @@ def test_a_sink_that_will_never_have_a_manifest_shows_no_hour_of_it(world: World
         assert (printed.exit_code, told) == (status, status == 3), printed.stdout
 
 
-@pytest.mark.parametrize("archived", [False, True], ids=["", "archived"])
-def test_files_that_a_person_gives_up_take_the_hour_with_them_and_no_other_one(world: World, archived: bool) -> None:
+def test_files_that_a_person_gives_up_take_the_hour_with_them_and_no_other_one(world: World) -> None:
     send(world, at(0.5), at(0.5), 5)
     send(world, at(1.5), at(1.5), 2)
     run(world, at(3.5))
     for path in folder(world, 0).glob("*.parquet"):
         path.unlink()
-    if archived:
-        world.ok("db", "archive", "demo", "--before", datetime.now(UTC).isoformat(), "--why", "it is old")
     world.administer("delete_records", [TopicPartition(world.topic, 0, 7)])
     world.ok("accept", "damage", "demo", "--manifest", "1", "--why", "gone for good")
     assert not state(world)[0][2], "an hour that lost rows is open until a run closes it"
     run(world, at(5))
     assert [shown(world, hour) for hour in range(3)] == [None, (2, 2), (1, 0)]
-    if not archived:
-        assert [view["given_up"] for view in world.json("hours", "demo")][:3] == [["files"], ["files"], []]
-        assert "given up in" in " ".join(world.ok("hours", "demo").split())
+    assert [view["given_up"] for view in world.json("hours", "demo")][:3] == [["files"], ["files"], []]
+    assert "given up in" in " ".join(world.ok("hours", "demo").split())
     assert world.here("complete", "demo", "--until", at(3.5).isoformat()).exit_code == 3
     run(world, at(6))
     assert [shown(world, hour) for hour in range(3)] == [None, (2, 2), (1, 0)]
     assert world.ok("audit", "demo", "--deep") == ""
-
-
-def test_a_sink_that_lacks_what_is_archived_shows_no_hour_with_archived_rows(world: World) -> None:
-    send(world, at(0.5), at(0.5), 3)
-    run(world, at(2.5))
-    world.ok("db", "archive", "demo", "--before", datetime.now(UTC).isoformat(), "--why", "it is old")
-    add_sink(world)
-    run(world, at(4))
-    assert [marks(world, hour, "added") for hour in range(3)] == [{}, {"_SUCCESS": 1}, {"_SUCCESS": 1}]
-    assert [marks(world, hour) for hour in range(3)] == [{"_SUCCESS": 1}] * 3
 
 
 def test_where_a_folder_is_shared_each_pipeline_has_a_file_with_its_own_name(world: World) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -9,12 +10,15 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import psycopg
 import pytest
 from confluent_kafka.admin import NewPartitions
 
 from sandbox.services.postgres import Postgres
+from tests.worlds.stored_dump import pg_dump
 from tests.worlds.world import World, wait_stopped
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate, migrations
@@ -543,3 +547,30 @@ def test_ids_that_an_open_plan_has_taken_are_not_given_out_again(database: str, 
                 adopter.runs.insert("demo", "three", RunKind.MANUAL, **planned), "demo", 1
             )
     assert later > max(taken)
+
+
+def test_the_history_is_divided_by_time_as_the_docs_say_and_old_parts_can_go(
+    database: str, chain: int, postgres: Postgres
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    [divide] = re.findall(r"```sql\n(BEGIN;.*?COMMIT;)\n```", page, re.DOTALL)
+    soon = datetime.now(UTC) + timedelta(seconds=4)
+    with psycopg.connect(database, autocommit=True, options="-c search_path=tidemark") as sql:
+        [[before]] = sql.execute("SELECT max(id) FROM event").fetchall()
+        sql.execute(divide.replace("2027-01-01Z", soon.isoformat()))
+        with ManifestDatabase(database, "afterwards") as manifests:
+            assert manifests.attempts.start(1, "code") == 1
+            assert [event["actor"] for event in manifests.manifests.events(1)][-1] == "afterwards"
+            assert migrate(database) == ()
+        [[after]] = sql.execute("SELECT max(id) FROM event").fetchall()
+        assert after > before, "ids go on"
+        with pytest.raises(psycopg.Error, match="DELETE of event_before_2027 is not allowed"):
+            sql.execute("DELETE FROM event")
+        aside = pg_dump(postgres, database, "--table=tidemark.event_before_2027")
+        assert "afterwards" in aside
+        time.sleep(max(0, (soon - datetime.now(UTC)).total_seconds()))
+        sql.execute("ALTER TABLE event DETACH PARTITION event_before_2027")
+        sql.execute("DROP TABLE event_before_2027")
+    with ManifestDatabase(database, "later") as manifests:
+        assert manifests.manifests.events(1) == []
+        assert manifests.attempts.start(1, "code") == 2

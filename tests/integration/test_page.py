@@ -172,11 +172,6 @@ def token_of(html: str) -> str:
     return field[1]
 
 
-def archive(world: ModelWorld, manifest: int) -> None:
-    with ManifestDatabase(world.dsn, "a person") as database, database.because("it grows"):
-        database.archives.fold(database.archives.begin("demo", datetime.now(UTC), "it grows"), [manifest])
-
-
 def test_every_route_refuses_who_is_not_logged_in(ask: Callable[..., TestClient]) -> None:
     nobody = ask(None)
     assert len(build_app().routes) == len(ROUTES), "routes of another kind would not be walked here"
@@ -712,11 +707,6 @@ def test_a_sink_that_lacks_manifests_is_named_and_filled(ask: Callable[..., Test
         client.post(f"{START}/fill", data={"token": token_of(shown), "why": "a new sink"})
     assert trigger.call_args.kwargs["conf"] == {"fill": "second"}
     assert client.get(f"{START}/fill?sink=third").status_code == 404
-    assert "archived" not in shown
-    archive(world, 1)
-    shown = client.get(f"{START}/fill?sink=second").text
-    assert "It also lacks 1 archived manifest: what is archived is not read again" in shown
-    assert "There is nothing to do." in shown
 
 
 def test_a_topic_that_was_recreated_is_accepted_with_a_preview_and_a_reason(
@@ -782,33 +772,6 @@ def test_a_page_is_there_soon_and_says_why_the_lag_is_unknown_when_kafka_is_sile
     assert asked == ["demo"], "one thread for a pipeline"
     release.set()
     wait_until(lambda: lags.of({"demo": silent}) == {"demo": Answer(())}, "the answer", timeout=30)
-
-
-def test_a_manifest_that_is_archived_says_so_and_has_no_button(
-    ask: Callable[..., TestClient], world: ModelWorld
-) -> None:
-    client = ask()
-    before = client.get("/api/pipelines/demo").json()
-    timeline = client.get("/api/pipelines/demo/timeline").json()
-    archive(world, 1)
-    after = client.get("/api/pipelines/demo").json()
-    assert after == {**before, "archived": 1, "newest": after["newest"]}, "the newest are those that are not archived"
-    assert client.get("/api/pipelines/demo/timeline").json() == timeline, "it is done, archived or not"
-    assert [manifest["id"] for manifest in client.get("/api/pipelines/demo/manifests").json()] == [3, 2]
-    pipeline = client.get("/pipelines/demo").text
-    assert "1 of those done are archived, and not in the list" in pipeline
-    assert pipeline.count("; archived up to 5") == 2
-    shown = client.get("/pipelines/demo/manifests/1")
-    assert re.search(r"<dt>archived</dt><dd><time .*</time> by a person: it grows\.", shown.text)
-    assert "Replay this manifest" not in shown.text
-    assert "Replay this manifest" in client.get("/pipelines/demo/manifests/2").text
-    assert client.get("/api/pipelines/demo/manifests/1").json()["archived"]["why"] == "it grows"
-    refused = client.get("/pipelines/demo/start/replay?manifest=1")
-    assert refused.status_code == 409
-    assert "cannot be attempted or replayed any more" in refused.text
-    [answer] = client.get("/api/where?topic=a&partition=0&offset=3").json()
-    assert answer["manifest"]["id"] == 1
-    assert 'tidemark_manifests_archived{pipeline="demo"} 1' in client.get("/api/metrics").text
 
 
 def test_what_the_last_audit_found_is_named_with_its_manifest_and_the_next_step(

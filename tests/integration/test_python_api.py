@@ -19,8 +19,10 @@ import pytest
 import tidemark
 from tests.worlds.arrow_stage import without_spark
 from tests.worlds.world import World
+from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, NotFound
 from tidemark.model.json_values import json_value
+from tidemark.model.manifest import Decision
 from tidemark.spark import engines
 
 FUNCTIONS = sorted(name for name in tidemark.__all__ if name.islower() and not name.startswith("_"))
@@ -91,7 +93,8 @@ def test_looking_from_python_shows_what_commands_print(here: World) -> None:
     assert as_json(tidemark.lag("demo")) == here.json("lag", "demo")
     assert sum(view.lag for view in tidemark.lag("demo")) == 10
     here.ok("plan", "demo")
-    here.ok("db", "archive", "demo", "--before", datetime.now(UTC).isoformat(), "--why", "old")
+    with ManifestDatabase(here.dsn, "a person") as database, database.because("old"):
+        database.decisions.note("demo", "accept-loss", Decision(("a line",)))
     for manifest in tidemark.manifests("demo"):
         assert as_json(tidemark.show(manifest.id)) == here.json("show", str(manifest.id))
     assert [attempt.state for attempt in tidemark.show(1).attempts] == ["published"]

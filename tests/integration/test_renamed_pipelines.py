@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -308,22 +307,6 @@ def test_a_sink_of_every_kind_goes_on(make_all_sinks_world: Callable[..., AllSin
     world.ok("run", "orders")
     world.assert_complete()
     assert world.ok("audit", "orders", "--deep") == ""
-
-
-def test_what_is_archived_goes_on_under_the_new_name(world: World) -> None:
-    """Readers, the audit and the archive itself, which a second one extends."""
-    objects = sorted(world.data_paths())
-    before = ("--before", datetime.now(UTC).isoformat(), "--why", "it grows")
-    world.ok("db", "archive", "demo", *before)
-    name_file(world)
-    world.ok(*RENAME)
-    assert sorted(world.data_paths()) == objects
-    goes_on(world)
-    assert world.json("show", "1")["archived"]["why"] == "it grows"
-    world.ok("db", "archive", "orders", "--before", datetime.now(UTC).isoformat(), "--why", "it grows on")
-    assert world.manifests() == []
-    goes_on(world)
-    assert set(objects) < set(world.data_paths())
 
 
 def test_killed_again_and_again_a_sink_of_every_kind_has_the_new_name_in_the_end_and_can_be_adopted_by_it(

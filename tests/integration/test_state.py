@@ -681,22 +681,6 @@ def test_what_only_a_retired_sink_showed_and_the_source_has_lost_is_given_up_as_
     assert state(world) == "ok"
 
 
-def test_what_is_archived_and_only_a_retired_sink_showed_is_given_up_as_the_audit_says(world: World) -> None:
-    entry = world.lake_entry()["files"]
-    time.sleep(1.1)
-    world.ok("db", "archive", "demo", "--before", f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", "--why", "a test")
-    world.settings["sinks"] = [{"files": {**entry, "name": "second", "root": f"{world.lake}2"}}]
-    world.write_pipeline()
-    world.ok("retire", "sink", "demo", "files", "--why", "a test")
-    assert world.here("audit", "demo").exit_code == 1
-    assert state(world) == "damaged"
-    give_up = "tidemark accept damage demo --manifest 1 --why TEXT"
-    assert f"give it up: {give_up}; then: tidemark audit demo" in reason(world)[1]
-    world.ok(*give_up.removeprefix("tidemark ").split())
-    world.ok("audit", "demo")
-    assert state(world) == "ok"
-
-
 def test_what_only_a_retired_sink_showed_is_unfinished_until_another_sink_is_filled(world: World) -> None:
     entry = world.lake_entry()["files"]
     world.settings["sinks"] = [{"files": {**entry, "name": "second", "root": f"{world.lake}2"}}]

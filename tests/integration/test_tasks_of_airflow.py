@@ -4,7 +4,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -24,7 +24,6 @@ from tidemark.lifecycle.publish import Ending
 from tidemark.model.manifest import ManifestState, RunKind
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
-from tidemark.operations.archive import archive
 from tidemark.operations.rename import rename_pipeline
 from tidemark.pipeline.settings import Pipeline, Unfinished
 
@@ -237,7 +236,6 @@ def test_runs_of_a_renamed_dag_find_their_intervals_done_process_nothing_and_emi
 
     before = [run(number, world.pipeline()) for number in range(3)]
     assert [endings for endings, _ in before] == [[Ending.PUBLISHED]] * 3
-    archive(world.onlooker(), datetime.now(UTC), "old", dry_run=False)
 
     renamed = world.pipeline().model_copy(update={"name": "orders"})
     world.pipeline = lambda: renamed  # type: ignore[method-assign]

@@ -100,8 +100,6 @@ def works_on(world: RestoredWorld) -> None:
     assert world.json("db", "migrate")["versions"] == []
 
     assert {manifest["state"] for manifest in world.manifests()} == {"done", "failed", "planned"}
-    first = world.manifests()[0]["id"]
-    assert f"{first - 1} older manifests, 1 to {first - 1}, are archived" in world.here("manifests", "demo").stderr
     attempts = [
         attempt["state"]
         for manifest in world.manifests()
@@ -109,10 +107,8 @@ def works_on(world: RestoredWorld) -> None:
     ]
     assert {"published", "unchanged", "failed"} <= set(attempts)
     decided = world.ok("history", "demo")
-    decisions = ("rename", "rename-sink", "a better word", "archive", "accept-loss", "retention was too short")
+    decisions = ("rename", "rename-sink", "a better word", "accept-loss", "retention was too short")
     assert all(word in decided for word in decisions), decided
-    refused = world.here("replay", "demo", "--manifest", "1")
-    assert (refused.exit_code, "archived" in refused.stderr) == (1, True), refused.stderr
     [answer] = world.json("where", world.topic, "0", "3")
     assert (answer["pipeline"], answer["manifest"]["id"]) == ("demo", 1)
     world.ok("audit", "demo", "--deep")
@@ -136,7 +132,6 @@ def content(dsn: str) -> list[tuple[Any, ...]]:
             SELECT 'manifest', state::text, count(*) FROM tidemark.manifest GROUP BY state
             UNION ALL SELECT 'attempt', state::text, count(*) FROM tidemark.attempt GROUP BY state
             UNION ALL SELECT 'range', kind::text, count(*) FROM tidemark.manifest_range GROUP BY kind
-            UNION ALL SELECT 'archived', pipeline, count(*) FROM tidemark.archived_manifest GROUP BY pipeline
             UNION ALL SELECT 'former name', name, count(*) FROM tidemark.former_name GROUP BY name
             UNION ALL SELECT 'publication', sink, count(*) FROM tidemark.publication GROUP BY sink
             UNION ALL SELECT 'history', subject, count(*) FROM tidemark.event WHERE actor <> 'tidemark db migrate'
@@ -157,6 +152,68 @@ def test_an_upgraded_database_has_the_tables_of_a_new_one(
         migrate(upgraded, newer)
         assert migrate(new, newer) == tuple(range(1, NEWEST + 3))
         assert tables_of(upgraded) == tables_of(new) != tables_of(database)
+
+
+@pytest.fixture
+def of_release_3(tmp_path: Path, postgres: Postgres) -> Iterator[str]:
+    """An empty database as release 0.3 made it, of version 4."""
+    folder = tmp_path / "release 0.3"
+    for step in migrations()[:4]:
+        write(folder, step.name, step.sql.decode())
+    with postgres.temporary_database("release") as dsn:
+        assert migrate(dsn, folder) == (1, 2, 3, 4)
+        yield dsn
+
+
+def test_a_database_without_archived_manifests_is_upgraded(
+    of_release_3: str, database: str, tables_of: Callable[[str], str]
+) -> None:
+    assert migrate(of_release_3) == tuple(range(5, NEWEST + 1))
+    assert tables_of(of_release_3) == tables_of(database)
+
+
+ARCHIVED = """
+SET search_path = tidemark;
+SET tidemark.actor = 'tidemark 0.3';
+INSERT INTO pipeline (name) VALUES ('orders'), ('clicks');
+INSERT INTO run (pipeline, run_key, kind, reached, manifests, covered_by, notes)
+    VALUES ('orders', 'one', 'manual', true, '{1,2}', '{}', '{}'), ('clicks', 'one', 'manual', true, '{3}', '{}', '{}');
+INSERT INTO archive (pipeline, before, actor, why, manifests)
+    VALUES ('orders', now(), 'a', 'b', 2), ('clicks', now(), 'a', 'b', 1);
+INSERT INTO archived_manifest
+    SELECT id, archive, pipeline, archive, 0, 1, NULL, now(), now(), '{}', '{}', '{}'
+    FROM (VALUES (1, 1, 'orders'), (2, 1, 'orders'), (3, 2, 'clicks')) AS m (id, archive, pipeline);
+"""
+
+
+def test_archived_manifests_are_refused_by_name_before_anything_changes(of_release_3: str, postgres: Postgres) -> None:
+    with psycopg.connect(of_release_3) as connection:
+        connection.execute(ARCHIVED)
+    before = pg_dump(postgres, of_release_3)
+    for dry_run in (True, False):
+        with pytest.raises(ConfigurationError) as refused:
+            migrate(of_release_3, dry_run=dry_run)
+        assert "archived ones: 1 of pipeline clicks, 2 of pipeline orders" in refused.value.what
+        assert "nothing was changed: go on with Tidemark 0.3; or" in refused.value.next_step
+    assert pg_dump(postgres, of_release_3) == before
+
+
+def test_archived_ranges_that_come_while_it_upgrades_change_nothing(of_release_3: str, postgres: Postgres) -> None:
+    with psycopg.connect(of_release_3) as connection:
+        connection.execute(
+            """
+            SET search_path = tidemark;
+            SET tidemark.actor = 'tidemark 0.3';
+            INSERT INTO pipeline (name) VALUES ('orders');
+            INSERT INTO chain (pipeline, topic, topic_id, partition) VALUES ('orders', 't', 'id', 0);
+            INSERT INTO manifest_range (chain_id, end_offset, kind) VALUES (1, 0, 'anchor');
+            INSERT INTO manifest_range (chain_id, start_offset, end_offset, kind) VALUES (1, 0, 10, 'archived');
+            """
+        )
+    before = pg_dump(postgres, of_release_3)
+    with pytest.raises(ConfigurationError, match="range_not_archived"):
+        migrate(of_release_3)
+    assert pg_dump(postgres, of_release_3) == before
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_a_complete_hour_is_green_only_when_it_lacks_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     without_rows: WithoutRows, given_up: tuple[str, ...], lacks: str, colour: str,
 ) -> None:  # fmt: skip
-    hour = Hour(START, 7, 0, without_rows, (1,), 0, given_up, START + timedelta(hours=1), 1, None)
+    hour = Hour(START, 7, 0, without_rows, (1,), given_up, START + timedelta(hours=1), 1, None)
     assert hour.lacks == lacks
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")

@@ -39,7 +39,6 @@ def labels() -> dict[str, set[str]]:
         "dead_lettered": 0,
         "lost": 0,
         "newest": Counts(),
-        "archived": 1,
         "at_work": (),
         "waiting": (),
         "planned": True,
@@ -76,4 +75,4 @@ def test_each_alert_names_the_pipeline_and_a_command() -> None:
 def test_each_gauge_is_watched() -> None:
     asked = " ".join(expressions().values())
     unwatched = {name for name in open_metrics.HELP if name not in asked}
-    assert unwatched == {"tidemark_rows_written", "tidemark_last_done_seconds", "tidemark_manifests_archived"}
+    assert unwatched == {"tidemark_rows_written", "tidemark_last_done_seconds"}

@@ -48,10 +48,6 @@ TAKEN_BY = {
         "faults/test_targets_that_go_back.py",
         "test_T3_output_that_a_failed_over_database_has_no_receipt_of_is_refused_and_adopted",
     ),
-    "db archive {} --before TIME --why TEXT": (
-        "integration/test_archive.py",
-        "test_killed_between_two_batches_readers_see_all_and_the_same_command_goes_on",
-    ),
     "audit {}": ("faults/test_ways_out.py", "test_whoever_does_what_the_messages_say_comes_to_an_end"),
     "audit {} --deep": (
         "integration/test_audit.py",
@@ -168,7 +164,6 @@ TAKEN_BY = {
     "status": ("integration/test_state.py", "test_silent_sources_are_asked_side_by_side_and_are_never_ok"),
     "status {}": ("faults/test_ways_out.py", "test_whoever_does_what_the_messages_say_comes_to_an_end"),
     "validate": ("integration/test_bad_input.py", "test_a_pipeline_file_that_is_wrong"),
-    "where {} {} {}": ("integration/test_where.py", "test_an_offset_that_is_planned_or_not_planned_yet_is_not_held"),
 }
 
 

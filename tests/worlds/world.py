@@ -398,7 +398,7 @@ class World:
     def published_spans(self, sink: str = "files") -> Counter[Place]:
         """Every offset of manifests that are published in a sink."""
         with ManifestDatabase(self.dsn, "reader") as database:
-            manifests = database.manifests.find(self.name, archived=True)
+            manifests = database.manifests.find(self.name)
             return _offsets([manifest for manifest in manifests if manifest.published(sink)])
 
     def spans(self, manifests: set[int]) -> Counter[Place]:

@@ -12,7 +12,7 @@ from tidemark.airflow.log_lines import label
 from tidemark.errors import ConfigurationError, NotDone
 from tidemark.lifecycle.close import require_done
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.select import is_unfinished, own_manifest, refuse_archived, refuse_at_work, unfinished
+from tidemark.lifecycle.select import is_unfinished, own_manifest, refuse_at_work, unfinished
 from tidemark.model.manifest import Decision, Manifest, count_of
 from tidemark.operations import decisions
 from tidemark.operations.fill import alone
@@ -100,10 +100,9 @@ def manifests_asked_for(context: Context, params: Mapping[str, Any]) -> list[int
 
 
 def _named(context: Context, ids: Sequence[int]) -> list[Manifest]:
-    """Raises for one of another pipeline, one that an attempt is at work on, and one that is archived."""
+    """Raises for one of another pipeline, and one that an attempt is at work on."""
     manifests = [own_manifest(context, manifest_id) for manifest_id in ids]
     refuse_at_work(manifests)
-    refuse_archived(manifests)
     return manifests
 
 

@@ -1,7 +1,7 @@
 """Commands for what a person must decide. Each takes ``--why``, which stands in the history, and ``--dry-run``."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import wraps
 from typing import Any
 
@@ -9,15 +9,13 @@ import click
 
 from tidemark.cli import log, output
 from tidemark.cli.opened import database_of, opened
-from tidemark.cli.options import TIMES, Command, Commands, common_options, pipeline_argument
+from tidemark.cli.options import Command, Commands, common_options, pipeline_argument
 from tidemark.environment import Environment
 from tidemark.lifecycle import events
 from tidemark.lifecycle.context import Context, Renaming
-from tidemark.model.manifest import Decision, count_of
+from tidemark.model.manifest import Decision
 from tidemark.operations import damage, decisions, sinks
 from tidemark.operations.adopt import adopt as adopt_lake
-from tidemark.operations.archive import BATCH
-from tidemark.operations.archive import archive as archive_manifests
 from tidemark.operations.rename import refuse_files, rename_pipeline
 from tidemark.operations.repair import repair as repair_lake
 from tidemark.operations.retire import bring_back_pipeline, retire_pipeline
@@ -121,39 +119,6 @@ def accept_damage(context: Context, *, why: str, dry_run: bool, manifest_id: int
     Only when the source has lost the records too; else a replay writes them again.
     """
     return damage.accept_damage(context, manifest_id, why, dry_run=dry_run)
-
-
-@_with_why("db archive")
-@click.option("--before", type=TIMES, metavar="TIME", help="What was done before this time (UTC).")
-@click.option("--keep", type=click.IntRange(min=1), metavar="DAYS", help="What was done longer than this ago.")
-@click.option("--batch", type=click.IntRange(min=1), default=BATCH, show_default=True,
-    help="Ranges, of all chains, in one transaction.",
-)  # fmt: skip
-def archive(
-    environment: Environment,
-    pipeline_name: str,
-    why: str,
-    dry_run: bool,
-    as_json: bool,
-    before: datetime | None,
-    keep: int | None,
-    batch: int,
-) -> None:
-    """Fold old manifests away, and keep the proof.
-
-    Name --before or --keep. Readers see what they saw, audits compare it, and its manifests cannot be replayed any
-    more. On each chain it stops at the first manifest that is not done in every sink, or was touched since.
-    """
-    if (before is None) == (keep is None):
-        raise click.UsageError("name one of --before TIME and --keep DAYS")
-    if before is None:
-        before = datetime.now(UTC) - timedelta(days=keep or 0)
-    with opened(environment, pipeline_name) as context:
-        archived = archive_manifests(context, with_zone(before), why, batch=batch, dry_run=dry_run)
-        span = f"{count_of(archived.manifests, 'manifest')}, {archived.first_manifest} to {archived.last_manifest}"
-        lines = [span] if archived.manifests else []
-        log.emit(events.decided(pipeline_name, "archive", Decision(tuple(lines), dry_run=dry_run)))
-        output.archived(archived, as_json)
 
 
 @_deciding("db adopt", "adopt")

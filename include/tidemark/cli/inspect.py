@@ -72,8 +72,6 @@ def manifests(
         size = limit if limit or as_json else PAGE
         page = database.manifests.page(pipeline_name, chosen, limit=size, after=after)
         output.finished(manifest_views(database, page), as_json, nothing="there are no manifests")
-        names = [pipeline_name] if pipeline_name else database.pipelines.names(retired=True)
-        archives = [archive for name in names for archive in database.archives.of_pipeline(name)]
         older = database.manifests.count(pipeline_name, chosen, most=1, after=page[-1].id) if page else 0
         matching = database.manifests.count(pipeline_name, chosen, most=COUNTED + 1) if older else len(page)
     if older:
@@ -84,8 +82,6 @@ def manifests(
         words = [f"{option} {shlex.quote(str(given))}" for option, given in options.items() if given is not None]
         command = " ".join(["tidemark manifests", *([pipeline_name] if pipeline_name else []), *words])
         log.note(f"{len(page):,} of {counted(matching)} manifests; the next: {command}{' --json' if as_json else ''}")
-    elif in_state in (None, ManifestState.DONE):
-        output.archives(archives)
 
 
 @commands.command()
@@ -249,26 +245,20 @@ def audit(
     """Compare database and sinks; exit 1 on any difference.
 
     With --since or --until it takes as long as these manifests need, however long the history is: it does not look for
-    output that no manifest has, nor into the archive. TIME is UTC without a zone.
+    output that no manifest has. TIME is UTC without a zone.
     """
     part = ManifestSelection(since=since, until=until)
     if deep and part != ALL_MANIFESTS:
         raise click.UsageError("--deep reads all rows of the pipeline: leave out --since and --until")
     with opened(command.obj, pipeline_name) as context:
-        archives = context.database.archives
         if part != ALL_MANIFESTS:
             manifests, differences = audit_between(context, part)
-            output.audited(differences, as_json, manifests, ())
-            if archived := archives.count_manifests(pipeline_name):
-                log.note(f"{archived:,} archived manifests are compared without --since and --until only")
+            output.audited(differences, as_json, manifests)
         else:
             differences = find_differences(context, deep=deep)
             for text in not_in_file(context.pipeline, context.database):
                 log.note(text)
-            for sink in context.sink_names():
-                output.never_filled(sink, archives.lacking(pipeline_name, sink)["manifests"])
-            manifests = context.database.manifests.find(pipeline_name, archived=True)
-            output.audited(differences, as_json, manifests, archives.of_pipeline(pipeline_name))
+            output.audited(differences, as_json, context.database.manifests.find(pipeline_name))
     command.exit(1 if differences else 0)
 
 

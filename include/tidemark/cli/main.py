@@ -63,7 +63,6 @@ COMMANDS = {
     "Set up and keep running": {
         "init": ("prepare", "Make a small project: a pipeline, its DAG, a first run."),
         "db migrate": ("prepare", "Create or upgrade Tidemark's tables; safe to repeat."),
-        "db archive": ("decide", "Fold old manifests away, and keep the proof."),
         "db adopt": ("decide", "Read the targets' records back into the database."),
         "monitor metrics": ("metrics", "Print gauges for monitoring, as OpenMetrics text."),
         "monitor notify": ("notify", "Send notices: when a problem begins, and when it is over."),
@@ -77,7 +76,7 @@ GROUPS = {
     "accept": "Accept what cannot be mended: loss, topic, truncation, damage.",
     "rename": "Go on under another name: pipeline, sink.",
     "retire": "Give up what the files no longer have: pipeline, sink.",
-    "db": "Care for the manifest database: migrate, archive, adopt.",
+    "db": "Care for the manifest database: migrate, adopt.",
     "monitor": "Tell other programs the state of pipelines: metrics, notify.",
     "spark": "Have Spark ready sooner: serve, classes.",
     "print": "Print what editors and shells read: schema, completion.",

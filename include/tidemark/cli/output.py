@@ -21,11 +21,10 @@ from tidemark.lifecycle.close import Closing
 from tidemark.lifecycle.known_sinks import is_not_filled
 from tidemark.lifecycle.plan import PlannedRun, nothing_new
 from tidemark.model.json_values import json_value
-from tidemark.model.manifest import Archive, AttemptState, Decision, Manifest, ManifestState, count_of
+from tidemark.model.manifest import AttemptState, Decision, Manifest, ManifestState, count_of
 from tidemark.model.offsets import Range
 from tidemark.model.problem import Problem
 from tidemark.model.unknown_fields import UnknownField
-from tidemark.operations.archive import NewArchive
 from tidemark.operations.audit import Compared
 from tidemark.operations.change import Change
 from tidemark.operations.complete import Completeness
@@ -120,9 +119,6 @@ def finished(views: Sequence[ManifestView], *, nothing: str) -> None:
         )  # fmt: skip
     open_console().print(table)
     for view in views:
-        if view.archived is not None:
-            archived = f"archived on {_time(view.archived.at)} UTC by {view.archived.by}: {view.archived.why}"
-            open_console().print(f"manifest {view.id}: {archived}; it cannot be replayed any more", markup=False)
         behind = [published.sink for published in view.publications if published.behind]
         if behind:
             what = f"manifest {view.id}: a replay has not reached {', '.join(behind)}"
@@ -148,41 +144,6 @@ def _spans(ranges: Sequence[Range]) -> str:
 
 
 @or_json
-def archived(view: NewArchive) -> None:
-    if view.manifests:
-        to_be = "would be archived" if view.dry_run else f"are archived (archive {view.archive})"
-        span = f"{count_of(view.manifests, 'manifest')}, {view.first_manifest} to {view.last_manifest}"
-        click.echo(f"{span}, with {count_of(view.offsets, 'offset')}, {to_be}")
-    else:
-        note(f"nothing that is not archived yet was done before {view.before.isoformat()}")
-    for stop in view.stops:
-        click.echo(f"it stops before manifest {stop.manifest_id}: {stop.what}; next: {stop.next_step}")
-    if view.dry_run:
-        note("nothing was changed (dry run)")
-
-
-def archives(archives: Sequence[Archive]) -> None:
-    """One note for all archives of the pipelines that are listed."""
-    if archives:
-        count = sum(archive.manifests for archive in archives)
-        first = min(archive.first_manifest for archive in archives)
-        last = max(archive.last_manifest for archive in archives)
-        newest = archives[-1]
-        note(
-            f"{count:,} older manifests, {first} to {last}, are archived (last on {_time(newest.at)} by "
-            f"{newest.actor}); one of them: tidemark show {last}"
-        )
-
-
-def never_filled(sink: str, archived: int) -> None:
-    if archived:
-        note(
-            f"{archived:,} archived manifests are not in {sink}, and are not processed any more; what another sink "
-            "shows of them stays there"
-        )
-
-
-@or_json
 def filled(view: Filled) -> None:
     for manifest_id in view.filled:
         click.echo(f"manifest {manifest_id}: {'would be published' if view.dry_run else 'published'} to {view.sink}")
@@ -190,7 +151,6 @@ def filled(view: Filled) -> None:
         click.echo(f"manifest {lacking.manifest_id}: not filled: {lacking.what}; next: {lacking.next_step}")
     if view.left:
         click.echo(f"not tried: manifests {', '.join(map(str, view.left))}")
-    never_filled(view.sink, view.archived)
     if not view.filled and not view.not_filled:
         note(f"sink {view.sink} lacks no manifest that is done")
     elif view.dry_run:
@@ -398,20 +358,13 @@ def completeness(view: Completeness, pipeline_name: str) -> None:
 
 
 @or_json
-def audited(
-    differences: Sequence[Problem],
-    manifests: Sequence[Manifest],
-    archives: Sequence[Archive],
-) -> None:
+def audited(differences: Sequence[Problem], manifests: Sequence[Manifest]) -> None:
     for difference in differences:
         click.echo(str(difference))
     done = [manifest for manifest in manifests if manifest.state is ManifestState.DONE]
     rows = sum(manifest.publications[0].counts.written for manifest in done if manifest.publications)
     wrong = count_of(len(differences), "difference")
     note(f"{len(done)} of {count_of(len(manifests), 'manifest')} done, {count_of(rows, 'row')}; {wrong}")
-    if archives:
-        count = sum(archive.manifests for archive in archives)
-        note(f"{count:,} of them are archived; their counts and digests were compared with the proof of their archives")
 
 
 def validated(

@@ -72,7 +72,7 @@ class Attempts(Part):
 
     def may_put(self, manifest_id: int, attempt: int, sink: str) -> bool:
         """Whether the attempt is the newest, and nobody has taken back what it put into the sink."""
-        row = self._sql.row("may_put", manifest_id=manifest_id, attempt=attempt, sink=sink)  # none when it is archived
+        row = self._sql.row("may_put", manifest_id=manifest_id, attempt=attempt, sink=sink)
         return bool(row and row["allowed"])
 
     def finish(self, manifest_id: int, attempt: int, sinks: Sequence[str]) -> bool:

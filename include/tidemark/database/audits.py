@@ -24,7 +24,3 @@ class Audits(Part):
     def wrong_sums(self, pipeline_name: str) -> bool:
         """Whether the sums of what is done are not what the manifests add up to: somebody changed the tables."""
         return bool(self._sql.rows("wrong_sums", pipeline_name=pipeline_name))
-
-    def false_proofs(self, pipeline_name: str) -> list[str]:
-        """Where what is archived does not add up to its proof; it never does, unless somebody changed the tables."""
-        return [row["what"] for row in self._sql.rows("false_proofs", pipeline_name=pipeline_name)]

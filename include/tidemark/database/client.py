@@ -3,7 +3,6 @@
 from typing import Self
 
 from tidemark.database.adoption import Adoption
-from tidemark.database.archives import Archives
 from tidemark.database.attempts import Attempts
 from tidemark.database.audits import Audits
 from tidemark.database.chains import Chains
@@ -44,7 +43,6 @@ class ManifestDatabase(NamedStatements):
         self.publications = Publications(self)
         self.hours = Hours(self)
         self.success_files = SuccessFiles(self)
-        self.archives = Archives(self)
         self.decisions = Decisions(self)
         self.audits = Audits(self)
         self.tasks = Tasks(self)

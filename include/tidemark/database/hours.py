@@ -38,8 +38,8 @@ class Hours(Part):
         return None if row is None else row["since"]
 
     def find(self, pipeline_name: str, selection: HourSelection = ALL_HOURS) -> list[Row]:
-        """hour, revision, rows, late, complete_at, manifests (ids), rows of the archived ones, and the sinks in which a
-        person has given up output of the manifests; oldest first."""
+        """hour, revision, rows, late, complete_at, manifests (ids), and the sinks in which a person has given up output
+        of the manifests; oldest first."""
         return self._sql.rows("hours", pipeline_name=pipeline_name, **vars(selection))
 
     def since(self, pipeline_name: str, since: datetime) -> list[Row]:

@@ -8,7 +8,6 @@ from tidemark.database.statements import Part, Row
 from tidemark.errors import NotFound
 from tidemark.model.manifest import (
     ALL_MANIFESTS,
-    Archived,
     Counts,
     Manifest,
     ManifestSelection,
@@ -44,18 +43,11 @@ class Manifests(Part):
         pipeline_name: str | None = None,
         states: Sequence[ManifestState] | None = None,
         ids: Sequence[int] | None = None,
-        *,
-        archived: bool = False,
     ) -> list[Manifest]:
-        """By id. Those that are archived only with ``archived``, or when they are named by their ``ids``."""
+        """By id."""
         chosen = None if states is None else [state.value for state in states]
         values = {"pipeline_name": pipeline_name, "ids": None if ids is None else list(ids)}
-        rows = self._sql.rows("manifests", states=chosen, **values)
-        wanted = archived or (ids is not None and len(rows) < len(set(ids)))
-        if wanted and ManifestState.DONE in (states or ManifestState):
-            rows += self._sql.rows("archived_manifests", **values)
-        # One that was archived between the two queries is in both.
-        return [_manifest(row) for _, row in sorted({row["id"]: row for row in rows}.items())]
+        return list(map(_manifest, self._sql.rows("manifests", states=chosen, **values)))
 
     def undone(self, pipeline_name: str) -> list[Manifest]:
         """The manifests that are not done."""
@@ -63,7 +55,7 @@ class Manifests(Part):
         return [manifest for manifest in manifests if manifest.state is not ManifestState.DONE]
 
     def newest_done(self, pipeline_name: str) -> list[Row]:
-        """id, run_key, done_at of the newest 100 manifests that are done and not archived."""
+        """id, run_key, done_at of the newest 100 manifests that are done."""
         return self._sql.rows("newest_done", pipeline_name=pipeline_name)
 
     def half_replayed(self, pipeline_name: str, sinks: Sequence[str]) -> list[Manifest]:
@@ -173,7 +165,7 @@ class Manifests(Part):
         return self._sql.changed("unblock", manifest_id=manifest_id) is not None
 
     def states(self, pipeline_name: str) -> dict[ManifestState, Row]:
-        """By state that a manifest is in: ``manifests`` (how many, archived ones too), ``last_done``."""
+        """By state that a manifest is in: ``manifests`` (how many), ``last_done``."""
         return {ManifestState(row.pop("state")): row for row in self._sql.rows("states", pipeline_name=pipeline_name)}
 
     def add_up_sums(self, pipeline_name: str) -> None:
@@ -202,13 +194,8 @@ def _manifest(row: Row) -> Manifest:
         publications=tuple(_publication(raw) for raw in columns.pop("publications")),
         unfilled=tuple(columns.pop("unfilled")),
         given_up=tuple(columns.pop("given_up")),
-        archived=_archived(columns.pop("archived")),
         **columns,
     )
-
-
-def _archived(raw: Row | None) -> Archived | None:
-    return None if raw is None else Archived(**{**raw, "at": datetime.fromisoformat(raw["at"])})
 
 
 def _publication(raw: Row) -> Publication:

@@ -1,4 +1,5 @@
-"""Makes the tables and upgrades them, never in Airflow's own database; refuses tables of no release, and newer ones.
+"""Makes the tables and upgrades them, never in Airflow's own database; refuses tables of no release, newer ones, and
+those with archived manifests.
 
 ``schema.sql`` makes version 1, ``migrations/0002.sql`` version 2 from version 1, and so on: a new database goes through
 the same files as an old one. The digest of all of them that have made a database is stored in it.
@@ -18,6 +19,7 @@ from tidemark.text import named_queries
 
 FOLDER: Final = files("tidemark.database")
 QUERIES: Final = named_queries("tidemark.database", "migrate.sql")
+LAST_WITH_ARCHIVE: Final = 4  # the version of the tables that release 0.3 has
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ def migrate(dsn: str, folder: Traversable = FOLDER, *, dry_run: bool = False) ->
     """Create or upgrade the tables: the versions that were made, none when there was nothing to do.
 
     Each is one transaction. Safe to repeat, also by several processes at once and after one of them was killed.
-    Raises ``ConfigurationError`` for tables of no release or a newer one, and for Airflow's own database.
+    Raises ``ConfigurationError`` for tables of no release or a newer one, those with archived manifests, and Airflow's
+    own database; nothing is changed then.
     """
     steps = migrations(folder)
     with connect(dsn) as session, translated(database=describe(dsn)):
@@ -83,7 +86,25 @@ def _version(session: Session, dsn: str, steps: Sequence[Migration]) -> int:
             next_step="create a database for Tidemark (the same server will do) and name it in TIDEMARK_DB",
             database=describe(dsn),
         )
-    return _release(_stored(session), steps, database=describe(dsn)) if row["ours"] else 0
+    if not row["ours"]:
+        return 0
+    version = _release(_stored(session), steps, database=describe(dsn))
+    if version <= LAST_WITH_ARCHIVE:
+        _refuse_archived(session, database=describe(dsn))
+    return version
+
+
+def _refuse_archived(session: Session, **context: object) -> None:
+    """``ConfigurationError`` for tables of a release up to 0.3 with archived manifests."""
+    archived = {row["pipeline"]: row["manifests"] for row in session.execute(QUERIES["archived"]).fetchall()}
+    if archived:
+        raise ConfigurationError(
+            "this Tidemark has no archive of manifests, and there are archived ones: "
+            + ", ".join(f"{number:,} of pipeline {name}" for name, number in archived.items()),
+            next_step="nothing was changed: go on with Tidemark 0.3; or let it finish what is planned, and begin again "
+            "with an empty database in TIDEMARK_DB and pipelines of other names that write to new targets",
+            **context,
+        )
 
 
 def connect_to_tables(dsn: str) -> Session:

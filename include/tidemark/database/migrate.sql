@@ -15,6 +15,10 @@ SELECT to_regclass('tidemark.database') AS ours, to_regclass('public.dag_run') A
 -- As JSON, because older tables lack the column "schema".
 SELECT to_jsonb(ours) AS tables FROM tidemark.database AS ours;
 
+-- name: archived
+-- By pipeline how many manifests are archived; asked of versions that have the table.
+SELECT pipeline, count(*) AS manifests FROM tidemark.archived_manifest GROUP BY pipeline ORDER BY pipeline;
+
 -- name: created
 INSERT INTO tidemark.database (version, schema) VALUES (1, %(schema)s);
 

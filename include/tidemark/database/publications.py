@@ -25,8 +25,8 @@ class Publications(Part):
             return True
 
     def retire_sink(self, pipeline_name: str, name: str) -> None:
-        """From here on the sink's publications do not count, also not as rows of an hour; what is archived stays. The
-        caller has locked the hours of the pipeline, in the open transaction."""
+        """From here on the sink's publications do not count, also not as rows of an hour. The caller has locked the
+        hours of the pipeline, in the open transaction."""
         self._sql.rows("retire_sink", pipeline_name=pipeline_name, sink=name)
         counted = self._sql.ids("counted_by", pipeline_name=pipeline_name, sink=name)
         if counted:

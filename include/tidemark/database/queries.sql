@@ -68,17 +68,6 @@ WHERE pipeline = %(pipeline_name)s AND name = %(old)s AND retired_at IS NULL;
 UPDATE publication p SET sink = %(new)s FROM manifest m
 WHERE m.id = p.manifest_id AND m.pipeline = %(pipeline_name)s AND p.sink = %(old)s;
 
--- name: rename_in_archive
-WITH publications AS (
-    UPDATE archived_publication p SET sink = %(new)s FROM archived_manifest m
-    WHERE m.id = p.manifest_id AND m.pipeline = %(pipeline_name)s AND p.sink = %(old)s),
-receipts AS (
-    UPDATE archived_attempt a SET receipt = with_sink_renamed(a.receipt, %(old)s, %(new)s)
-    FROM archived_manifest m
-    WHERE m.id = a.manifest_id AND m.pipeline = %(pipeline_name)s AND a.receipt -> 'sinks' ? %(old)s)
-UPDATE archive_sink p SET sink = %(new)s FROM archive a
-WHERE a.id = p.archive_id AND a.pipeline = %(pipeline_name)s AND p.sink = %(old)s;
-
 -- name: rename_in_attempts
 UPDATE attempt a
 SET sinks = array_replace(a.sinks, %(old)s::text, %(new)s::text),
@@ -96,7 +85,7 @@ WHERE m.id = a.manifest_id AND m.pipeline = %(pipeline_name)s AND split_part(a.f
 
 -- name: rename_in_damage
 UPDATE accepted_damage d SET sink = %(new)s
-FROM any_manifest m
+FROM manifest m
 WHERE m.id = d.manifest_id AND m.pipeline = %(pipeline_name)s AND d.sink = %(old)s;
 
 -- name: rename_in_folders
@@ -122,11 +111,7 @@ SELECT p.manifest_id AS id, NOT EXISTS (
     SELECT FROM standing_publication o WHERE o.manifest_id = p.manifest_id AND o.sink <> p.sink) AS alone
 FROM standing_publication p
 WHERE p.pipeline = %(pipeline_name)s AND p.sink = %(sink)s
-UNION ALL
-SELECT p.manifest_id, NOT EXISTS (
-    SELECT FROM standing_archived o WHERE o.manifest_id = p.manifest_id AND o.sink <> p.sink)
-FROM standing_archived p
-WHERE p.pipeline = %(pipeline_name)s AND p.sink = %(sink)s ORDER BY 1;
+ORDER BY 1;
 
 -- name: lacking
 -- The done manifests that a sink has no publication of: only parts of them that have some are read.
@@ -145,22 +130,11 @@ SELECT s.target AS root, p.manifest_id, p.attempt, coalesce((
     CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'objects') AS o (object)
     WHERE a.manifest_id = p.manifest_id AND a.attempt = p.attempt AND o.object ->> 'sink' = s.name), '{}') AS paths
 FROM sink s JOIN publication p ON p.sink = s.name JOIN manifest m ON m.id = p.manifest_id AND m.pipeline = s.pipeline
-WHERE s.pipeline = %(pipeline_name)s AND s.retired_at IS NOT NULL
-UNION ALL
-SELECT s.target, p.manifest_id, p.attempt, coalesce((
-    SELECT array_agg(o.object ->> 'path') FROM archived_attempt a
-    CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'objects') AS o (object)
-    WHERE a.manifest_id = p.manifest_id AND a.attempt = p.attempt AND o.object ->> 'sink' = s.name), '{}')
-FROM sink s JOIN archived_publication p ON p.sink = s.name
-JOIN archived_manifest m ON m.id = p.manifest_id AND m.pipeline = s.pipeline
 WHERE s.pipeline = %(pipeline_name)s AND s.retired_at IS NOT NULL;
 
 -- name: has_published
 SELECT 1 AS found FROM manifest m JOIN publication p ON p.manifest_id = m.id
-WHERE m.pipeline = %(pipeline_name)s AND p.sink = %(sink)s
-UNION ALL
-SELECT 1 FROM archive a JOIN archive_sink p ON p.archive_id = a.id
-WHERE a.pipeline = %(pipeline_name)s AND p.sink = %(sink)s LIMIT 1;
+WHERE m.pipeline = %(pipeline_name)s AND p.sink = %(sink)s LIMIT 1;
 
 -- name: generations
 -- The log generation that each range of a manifest belongs to.
@@ -220,16 +194,7 @@ SELECT n.chain_id, n.start_offset, n.end_offset, (count ->> 'last')::bigint AS l
 FROM newest n
 JOIN chain c ON c.id = n.chain_id
 JOIN counted ON counted.manifest_id = n.manifest_id AND counted.count ->> 'topic' = c.topic
-    AND (counted.count ->> 'partition')::int = c.partition
-UNION ALL
--- Of chains without one the archive has the last record: of all that was archived together.
-SELECT part.chain_id, old.start_offset, old.end_offset, old.last_offset, old.last_timestamp_ms, old.last_digest,
-       old.last_epoch, NULL
-FROM unnest(%(chains)s::bigint[], %(ends)s::bigint[]) AS part (chain_id, end_offset)
-CROSS JOIN LATERAL (
-    SELECT * FROM archive_range a WHERE a.chain_id = part.chain_id AND a.end_offset <= part.end_offset
-    ORDER BY a.start_offset DESC LIMIT 1) old
-WHERE NOT EXISTS (SELECT FROM newest n WHERE n.chain_id = part.chain_id);
+    AND (counted.count ->> 'partition')::int = c.partition;
 
 -- name: published_heads
 -- For each chain what is left, below the end of its generation, of a published range that reaches above it, and the leader
@@ -458,21 +423,6 @@ JOIN chain c ON c.id = r.chain_id
 LEFT JOIN run_end e ON e.run_id = %(run_id)s AND e.chain_id = c.id
 WHERE CASE WHEN %(run_id)s::bigint IS NULL THEN true
            WHEN e.run_id IS NULL THEN m.run_id < %(run_id)s ELSE r.start_offset < e.end_offset END
-UNION ALL
-SELECT m.id, 'done', sink.name, CASE WHEN c.retired_at IS NOT NULL THEN generation_end(c.id) END,
-       c.topic, c.topic_id, c.partition, r.start_offset, least(r.end_offset, e.end_offset)
-FROM archive a
-CROSS JOIN unnest(%(sinks)s::text[]) AS sink (name)
-LEFT JOIN archive_sink had ON had.archive_id = a.id AND had.sink = sink.name
-JOIN archived_manifest m ON m.archive_id = a.id
-CROSS JOIN LATERAL unnest(m.chains, m.starts, m.ends) AS r (chain_id, start_offset, end_offset)
-JOIN chain c ON c.id = r.chain_id
-LEFT JOIN run_end e ON e.run_id = %(run_id)s AND e.chain_id = c.id
-WHERE a.pipeline = %(pipeline_name)s AND a.manifests > coalesce(had.manifests, 0)   -- nearly always none
-  AND NOT EXISTS (SELECT FROM archived_publication p WHERE p.manifest_id = m.id AND p.sink = sink.name)
-  AND NOT EXISTS (SELECT FROM accepted_damage d WHERE d.manifest_id = m.id AND d.sink = sink.name AND d.path = '')
-  AND CASE WHEN %(run_id)s::bigint IS NULL THEN true
-           WHEN e.run_id IS NULL THEN m.run_id < %(run_id)s ELSE r.start_offset < e.end_offset END
 ORDER BY manifest_id, topic, partition, start_offset, sink;
 
 -- name: lost_parts
@@ -480,7 +430,7 @@ SELECT CASE WHEN c.retired_at IS NOT NULL THEN generation_end(c.id) END AS gener
        c.topic, c.topic_id, c.partition, r.start_offset,
        least(r.end_offset, e.end_offset) AS end_offset
 FROM chain c
-JOIN lost_range r ON r.chain_id = c.id
+JOIN manifest_range r ON r.chain_id = c.id AND r.kind = 'lost'
 LEFT JOIN run_end e ON e.run_id = %(run_id)s AND e.chain_id = c.id
 WHERE c.pipeline = %(pipeline_name)s AND (e.run_id IS NULL OR r.start_offset < e.end_offset)
 ORDER BY c.topic, c.partition, c.generation, r.start_offset;
@@ -560,103 +510,6 @@ WHERE (%(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s)
   AND (%(states)s::text[] IS NULL OR state::text = ANY (%(states)s))
   AND (%(ids)s::bigint[] IS NULL OR id = ANY (%(ids)s))
 ORDER BY id;
-
--- name: archived_manifests
-SELECT * FROM archived_view
-WHERE (%(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s)
-  AND (%(ids)s::bigint[] IS NULL OR id = ANY (%(ids)s))
-ORDER BY id;
-
--- name: archives
-SELECT a.id, a.at, a.actor, a.why, a.before, a.manifests, a.first_manifest, a.last_manifest, a.done_from, a.done_to
-FROM archive a WHERE a.pipeline = %(pipeline_name)s AND a.manifests > 0 ORDER BY a.id;
-
--- name: count_archived
-SELECT coalesce(sum(manifests), 0)::bigint AS manifests FROM archive WHERE pipeline = %(pipeline_name)s;
-
--- name: false_proofs
--- Where what is archived does not add up to its proof: by archive and sink, by archive, by range, by chain.
-SELECT format('archive %%s has other publications in sink %%s than when it was made', p.archive_id, p.sink) AS what
-FROM archive a JOIN archive_sink p ON p.archive_id = a.id
-LEFT JOIN LATERAL (
-    SELECT count(*) AS manifests, sum_of_counts(array_agg(x.counts)) AS counts,
-           sum_of_digests(array_agg(x.digest)) AS digest
-    FROM archived_manifest m JOIN archived_publication x ON x.manifest_id = m.id AND x.sink = p.sink
-    WHERE m.archive_id = a.id) now ON true
-WHERE a.pipeline = %(pipeline_name)s
-  AND (now.manifests, now.counts, now.digest) IS DISTINCT FROM (p.manifests, p.counts, p.digest)
-UNION ALL
-SELECT format('archive %%s has %%s manifests, and was made of %%s', a.id, now.manifests, a.manifests)
-FROM archive a
-CROSS JOIN LATERAL (SELECT count(*) AS manifests FROM archived_manifest m WHERE m.archive_id = a.id) now
-WHERE a.pipeline = %(pipeline_name)s AND now.manifests <> a.manifests
-UNION ALL
-SELECT format('the archived manifests of %%s-%%s have %%s offsets with the lost ones, and %%s were archived',
-              c.topic, c.partition, now.span, kept.span)
-FROM chain c
-CROSS JOIN LATERAL (
-    SELECT coalesce(sum(r.end_offset - r.start_offset), 0) AS span, coalesce(sum(r.lost), 0) AS lost
-    FROM archive_range r WHERE r.chain_id = c.id) kept
-CROSS JOIN LATERAL (
-    SELECT coalesce(sum(r.end_offset - r.start_offset), 0) AS span FROM manifest_range r
-    WHERE r.chain_id = c.id AND r.kind = 'archived') folded
-LEFT JOIN (
-    SELECT r.chain_id, sum(r.end_offset - r.start_offset) AS span
-    FROM archived_manifest m
-    CROSS JOIN LATERAL unnest(m.chains, m.starts, m.ends) AS r (chain_id, start_offset, end_offset)
-    WHERE m.pipeline = %(pipeline_name)s GROUP BY r.chain_id) of_manifests ON of_manifests.chain_id = c.id
-CROSS JOIN LATERAL (SELECT coalesce(of_manifests.span, 0) + kept.lost AS span) now
-WHERE c.pipeline = %(pipeline_name)s AND (now.span <> kept.span OR folded.span <> kept.span);
-
--- name: archived_at
--- The archived manifest that holds an offset of a chain, or the lost range.
-SELECT found.id, found.start_offset, found.end_offset
-FROM archive_range a
-CROSS JOIN LATERAL (
-    SELECT m.id, r.start_offset, r.end_offset
-    FROM archived_manifest m
-    CROSS JOIN LATERAL unnest(m.chains, m.starts, m.ends) AS r (chain_id, start_offset, end_offset)
-    WHERE m.archive_id = a.archive_id AND r.chain_id = a.chain_id
-    UNION ALL
-    SELECT NULL, old.start_offset, old.end_offset
-    FROM unnest(a.lost_starts, a.lost_ends) AS old (start_offset, end_offset)) found
-WHERE a.chain_id = %(chain_id)s AND a.start_offset <= %(offset)s AND a.end_offset > %(offset)s
-  AND found.start_offset <= %(offset)s AND found.end_offset > %(offset)s;
-
--- name: archived_lacking
--- How many archived manifests a sink has nothing of, and the first and the last of them.
-SELECT count(*) AS manifests, min(m.id) AS first, max(m.id) AS last
-FROM archived_manifest m
-WHERE m.pipeline = %(pipeline_name)s
-  AND NOT EXISTS (SELECT FROM archived_publication p WHERE p.manifest_id = m.id AND p.sink = %(sink)s)
-  AND NOT EXISTS (SELECT FROM accepted_damage d WHERE d.manifest_id = m.id AND d.sink = %(sink)s AND d.path = '');
-
--- name: archived_below
--- Up to where chains are archived.
-SELECT chain_id, end_offset FROM manifest_range WHERE chain_id = ANY (%(chains)s) AND kind = 'archived';
-
--- name: oldest_ranges
--- Of each chain, of ended generations too, the oldest ranges with a manifest, and what lies between them.
-SELECT c.id AS chain_id, g.start_offset, g.end_offset, g.kind::text AS kind, g.manifest_id
-FROM chain c CROSS JOIN LATERAL (
-    SELECT * FROM manifest_range r
-    WHERE r.chain_id = c.id AND r.kind <> 'anchor' AND r.end_offset <= (
-        SELECT max(d.end_offset) FROM (
-            SELECT end_offset FROM manifest_range WHERE chain_id = c.id AND kind = 'data'
-            ORDER BY end_offset LIMIT %(limit)s) d)) g
-WHERE c.pipeline = %(pipeline_name)s ORDER BY c.id, g.end_offset;
-
--- name: may_be_archived
-SELECT m.id, why_not_archived(m.id, %(before)s) AS why,
-       (SELECT count(*) FROM manifest_range g WHERE g.manifest_id = m.id)::int AS ranges
-FROM manifest m WHERE m.id = ANY (%(manifests)s);
-
--- name: begin_archive
-INSERT INTO archive (pipeline, before, actor, why) VALUES (%(pipeline_name)s, %(before)s, %(actor)s, %(why)s)
-RETURNING id;
-
--- name: archive
-SELECT archive(%(archive_id)s, %(manifests)s);
 
 -- name: chosen_manifests
 -- A part of the four statements below, with ids in [first_id, end_id) or, in the order of times, behind one of them.
@@ -738,31 +591,22 @@ ORDER BY r.planned_up_to DESC LIMIT 1;
 
 -- name: lost_offsets
 SELECT coalesce(sum(r.end_offset - r.start_offset), 0)::bigint AS offsets
-FROM chain c JOIN lost_range r ON r.chain_id = c.id WHERE c.pipeline = %(pipeline_name)s;
+FROM chain c JOIN manifest_range r ON r.chain_id = c.id AND r.kind = 'lost' WHERE c.pipeline = %(pipeline_name)s;
 
 -- name: with_dead_letters
--- By the indexes of what has some, from the newest on.
-SELECT id FROM (
-    (SELECT DISTINCT manifest_id AS id FROM standing_publication
-     WHERE pipeline = %(pipeline_name)s AND (counts ->> 'dead_lettered')::bigint > 0
-       AND (%(manifest_id)s::bigint IS NULL OR manifest_id = %(manifest_id)s)
-     ORDER BY manifest_id DESC LIMIT %(newest)s)
-    UNION ALL
-    (SELECT DISTINCT manifest_id FROM standing_archived
-     WHERE pipeline = %(pipeline_name)s AND (counts ->> 'dead_lettered')::bigint > 0
-       AND (%(manifest_id)s::bigint IS NULL OR manifest_id = %(manifest_id)s)
-     ORDER BY manifest_id DESC LIMIT %(newest)s)) listed
-ORDER BY id DESC LIMIT %(newest)s;
+-- By the index of what has some, from the newest on.
+SELECT DISTINCT manifest_id AS id FROM standing_publication
+WHERE pipeline = %(pipeline_name)s AND (counts ->> 'dead_lettered')::bigint > 0
+  AND (%(manifest_id)s::bigint IS NULL OR manifest_id = %(manifest_id)s)
+ORDER BY manifest_id DESC LIMIT %(newest)s;
 
 -- name: states
--- Those done by their sums; archived manifests are done too, and the archive has their number.
+-- Those done by their sums.
 SELECT state, sum(manifests)::bigint AS manifests, max(last_done) AS last_done FROM (
     SELECT state::text AS state, count(*) AS manifests, NULL::timestamptz AS last_done
     FROM manifest WHERE pipeline = %(pipeline_name)s AND state <> 'done' GROUP BY state
     UNION ALL
-    SELECT 'done', manifests, last_done FROM done_sum WHERE pipeline = %(pipeline_name)s AND sink IS NULL
-    UNION ALL
-    SELECT 'done', manifests, done_to FROM archive WHERE pipeline = %(pipeline_name)s AND manifests > 0) counted
+    SELECT 'done', manifests, last_done FROM done_sum WHERE pipeline = %(pipeline_name)s AND sink IS NULL) counted
 GROUP BY state HAVING sum(manifests) > 0;
 
 -- name: add_up_sums
@@ -775,7 +619,7 @@ SELECT pipeline, part, sink, sum(manifests), sum(read), sum(written), sum(dead_l
 FROM added GROUP BY pipeline, part, sink;
 
 -- name: wrong_sums
--- Parts and sinks whose sums are not what the tables hold now. The time of the last one stays when it is archived.
+-- Parts and sinks whose sums are not what the tables hold now.
 SELECT part, sink FROM (
     SELECT part, sink, manifests, read, written, dead_lettered, late FROM counted_done
     WHERE pipeline = %(pipeline_name)s
@@ -885,11 +729,9 @@ CROSS JOIN LATERAL (
 ORDER BY nowhere.id LIMIT 101;
 
 -- name: lanes
--- Each chain from its anchor to its end. No range is read but the first ones and the last, however long its history is.
+-- Each chain from its anchor to its end. No range is read but the first one and the last, however long its history is.
 SELECT c.id, c.topic, c.topic_id, c.partition, c.generation, c.retired_at IS NOT NULL AS retired, c.blocked,
-       c.blocked_end IS NOT NULL AS cut, anchor.end_offset AS anchor, latest.end_offset, (
-           SELECT r.end_offset FROM manifest_range r
-           WHERE r.chain_id = c.id AND r.start_offset = anchor.end_offset AND r.kind = 'archived') AS archived
+       c.blocked_end IS NOT NULL AS cut, anchor.end_offset AS anchor, latest.end_offset
 FROM chain c
 JOIN manifest_range anchor ON anchor.chain_id = c.id AND anchor.kind = 'anchor'
 CROSS JOIN LATERAL (
@@ -905,7 +747,8 @@ WITH part AS (
     WHERE m.pipeline = %(pipeline_name)s AND m.state <> 'done'
     UNION ALL
     SELECT g.chain_id, g.start_offset, g.end_offset, NULL, 'lost'
-    FROM chain c JOIN lost_range g ON g.chain_id = c.id WHERE c.pipeline = %(pipeline_name)s),
+    FROM chain c JOIN manifest_range g ON g.chain_id = c.id AND g.kind = 'lost'
+    WHERE c.pipeline = %(pipeline_name)s),
 marked AS (
     SELECT *, lag(end_offset) OVER chain IS DISTINCT FROM start_offset OR lag(state) OVER chain <> state AS begins
     FROM part WINDOW chain AS (PARTITION BY chain_id ORDER BY start_offset)),
@@ -937,7 +780,7 @@ GROUP BY g.chain_id, k.manifest_id, k.records ORDER BY g.chain_id, start;
 -- state counts the runs. The time of a run is that up to which it read, or its cut if it did not reach that, or when it
 -- was made. By the index of that time, so that only the runs of these periods are read.
 WITH chosen AS (
-    SELECT r.id, r.manifests,
+    SELECT r.id,
            ceil(extract(epoch FROM coalesce(r.planned_up_to, r.cut_at, r.planned_at) - %(start)s) / %(seconds)s)::int - 1
                AS period
     FROM run r
@@ -947,11 +790,7 @@ planned AS (
     SELECT c.period, m.id,
            CASE WHEN m.state = 'running' AND NOT is_alive(m.id, m.attempt) THEN 'abandoned' ELSE m.state::text END AS state,
            (SELECT max((p.counts ->> 'read')::bigint) FROM publication p WHERE p.manifest_id = m.id) AS read
-    FROM chosen c JOIN manifest m ON m.run_id = c.id
-    UNION ALL
-    SELECT c.period, m.id, 'done',
-           (SELECT max((p.counts ->> 'read')::bigint) FROM archived_publication p WHERE p.manifest_id = m.id)
-    FROM chosen c CROSS JOIN LATERAL unnest(c.manifests) AS named (id) JOIN archived_manifest m ON m.id = named.id)
+    FROM chosen c JOIN manifest m ON m.run_id = c.id)
 SELECT period, state, count(*) AS number, min(id) AS first_manifest, coalesce(sum(read), 0)::bigint AS read
 FROM planned GROUP BY period, state
 UNION ALL
@@ -977,7 +816,7 @@ FROM (SELECT m.id, m.run_id, m.done_at FROM manifest m
 JOIN run r ON r.id = m.run_id;
 
 -- name: newest_counts
--- Of the newest manifests that are done, not archived, and have read records.
+-- Of the newest manifests that are done and have read records.
 SELECT p.counts
 FROM (SELECT m.id FROM manifest m WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done' ORDER BY m.id DESC LIMIT 50) m
 CROSS JOIN LATERAL (
@@ -1002,9 +841,8 @@ counting AS NOT MATERIALIZED (
         SELECT count(*) FROM manifest_range r WHERE r.manifest_id = s.manifest_id AND (
             SELECT true FROM manifest_range later
             WHERE later.chain_id = r.chain_id AND later.start_offset >= r.end_offset AND (
-                later.kind = 'archived'
-                OR (SELECT (made.counts ->> 'written')::bigint > 0 FROM publication made
-                    WHERE made.manifest_id = later.manifest_id AND made.sink = s.sink))
+                SELECT (made.counts ->> 'written')::bigint > 0 FROM publication made
+                WHERE made.manifest_id = later.manifest_id AND made.sink = s.sink)
             ORDER BY later.start_offset LIMIT 1) IS NULL) > 0)
 SELECT DISTINCT ON (s.sink) s.manifest_id, s.sink FROM counting s
 WHERE s.is_stale AND (
@@ -1013,8 +851,8 @@ WHERE s.is_stale AND (
 ORDER BY s.sink, s.manifest_id DESC;
 
 -- name: published_sums
--- The records of what is published, each once: every sink counts the same, so of each manifest, or archive, the sink
--- counts that counts most. Those done by their sums.
+-- The records of what is published, each once: every sink counts the same, so of each manifest the sink counts that
+-- counts most. Those done by their sums.
 SELECT coalesce(sum(read), 0)::bigint AS read, coalesce(sum(written), 0)::bigint AS written,
        coalesce(sum(dead_lettered), 0)::bigint AS dead_lettered
 FROM (
@@ -1023,12 +861,7 @@ FROM (
     SELECT max((p.counts ->> 'read')::bigint), max((p.counts ->> 'written')::bigint),
            max((p.counts ->> 'dead_lettered')::bigint)
     FROM manifest m JOIN publication p ON p.manifest_id = m.id
-    WHERE m.pipeline = %(pipeline_name)s AND m.state <> 'done' GROUP BY m.id
-    UNION ALL
-    SELECT max((p.counts ->> 'read')::bigint), max((p.counts ->> 'written')::bigint),
-           max((p.counts ->> 'dead_lettered')::bigint)
-    FROM archive a JOIN archive_sink p ON p.archive_id = a.id
-    WHERE a.pipeline = %(pipeline_name)s GROUP BY a.id) counted;
+    WHERE m.pipeline = %(pipeline_name)s AND m.state <> 'done' GROUP BY m.id) counted;
 
 -- name: sums_of_hours
 SELECT coalesce((SELECT sum(late) FROM done_sum WHERE pipeline = %(pipeline_name)s), 0)::bigint AS late,
@@ -1100,8 +933,7 @@ UPDATE manifest SET state = 'planned', reason = 'released: ' || reason
 WHERE id = %(manifest_id)s AND state = 'blocked' RETURNING id;
 
 -- name: newest_attempt
-SELECT attempt FROM manifest WHERE id = %(manifest_id)s
-UNION ALL SELECT attempt FROM archived_manifest WHERE id = %(manifest_id)s;
+SELECT attempt FROM manifest WHERE id = %(manifest_id)s;
 
 -- name: store_receipt
 -- Only for the newest attempt, and only while the source, as far as is known, has the records that were planned. In the
@@ -1131,20 +963,13 @@ WHERE manifest_id = %(manifest_id)s AND attempt = %(attempt)s AND state = 'runni
 -- name: take_back
 -- Declared before anything is removed: from here on the attempt is never recovered nor published in the sink. Not for a
 -- published attempt: the row of the manifest is locked, as it is for a publication.
--- Of an archived manifest no other attempt can be recovered: there is nothing to declare.
-WITH locked AS (SELECT id FROM manifest WHERE id = %(manifest_id)s FOR UPDATE),
-declared AS (
-    UPDATE attempt a SET taken_back = array_append(array_remove(a.taken_back, %(sink)s::text), %(sink)s::text)
-    FROM locked
-    WHERE a.manifest_id = locked.id AND a.attempt = %(attempt)s
-      AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = a.manifest_id AND p.sink = %(sink)s
-                      AND p.attempt = a.attempt)
-    RETURNING a.attempt)
-SELECT attempt FROM declared
-UNION ALL
-SELECT %(attempt)s FROM archived_manifest m
-WHERE m.id = %(manifest_id)s AND NOT EXISTS (
-    SELECT FROM archived_publication p WHERE p.manifest_id = m.id AND p.sink = %(sink)s AND p.attempt = %(attempt)s);
+WITH locked AS (SELECT id FROM manifest WHERE id = %(manifest_id)s FOR UPDATE)
+UPDATE attempt a SET taken_back = array_append(array_remove(a.taken_back, %(sink)s::text), %(sink)s::text)
+FROM locked
+WHERE a.manifest_id = locked.id AND a.attempt = %(attempt)s
+  AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = a.manifest_id AND p.sink = %(sink)s
+                  AND p.attempt = a.attempt)
+RETURNING a.attempt;
 
 -- name: may_put
 -- Whether an attempt is the newest, and nobody has taken back what it put into the sink.
@@ -1154,15 +979,10 @@ FROM manifest m JOIN attempt a ON a.manifest_id = m.id AND a.attempt = %(attempt
 -- name: receipts
 -- Only attempts with a receipt may have left objects.
 SELECT attempt, receipt, fingerprint, taken_back
-FROM attempt WHERE manifest_id = %(manifest_id)s AND receipt IS NOT NULL
-UNION ALL
-SELECT attempt, receipt, fingerprint, '{}' FROM archived_attempt WHERE manifest_id = %(manifest_id)s
-ORDER BY attempt DESC;
+FROM attempt WHERE manifest_id = %(manifest_id)s AND receipt IS NOT NULL ORDER BY attempt DESC;
 
 -- name: receipt
-SELECT receipt FROM attempt WHERE manifest_id = %(manifest_id)s AND attempt = %(attempt)s
-UNION ALL
-SELECT receipt FROM archived_attempt WHERE manifest_id = %(manifest_id)s AND attempt = %(attempt)s;
+SELECT receipt FROM attempt WHERE manifest_id = %(manifest_id)s AND attempt = %(attempt)s;
 
 -- name: publish
 -- Only the newest attempt may change a publication, never to an attempt below the published one, and never to one whose
@@ -1181,7 +1001,7 @@ RETURNING attempt;
 
 -- name: lock_hours_of
 -- Receipts, publications and closings of hours wait for one another. Taken after the row of the manifest, never before.
-SELECT pg_advisory_xact_lock(1414089814, hashtext(pipeline)) FROM any_manifest WHERE id = %(manifest_id)s;
+SELECT pg_advisory_xact_lock(1414089814, hashtext(pipeline)) FROM manifest WHERE id = %(manifest_id)s;
 
 -- name: lock_hours
 -- A process that is paused here loses its session soon, since receipts and publications wait for it.
@@ -1199,16 +1019,12 @@ WHERE a.manifest_id = %(manifest_id)s
   AND h.pipeline = m.pipeline AND h.hour = (key || ':00Z')::timestamptz AND h.complete_at IS NOT NULL;
 
 -- name: reopen_shown_hours
--- The hours that a manifest, archived or not, has rows of in a sink.
+-- The hours that a manifest has rows of in a sink.
 UPDATE hour h SET complete_at = NULL
-FROM any_manifest m CROSS JOIN LATERAL (
-    SELECT a.receipt FROM publication p JOIN attempt a ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
-    WHERE p.manifest_id = m.id
-    UNION ALL
-    SELECT a.receipt FROM archived_publication p
-    JOIN archived_attempt a ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
-    WHERE p.manifest_id = m.id) shown
-CROSS JOIN LATERAL jsonb_object_keys(shown.receipt -> 'hours') AS key
+FROM manifest m
+JOIN publication p ON p.manifest_id = m.id
+JOIN attempt a ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
+CROSS JOIN LATERAL jsonb_object_keys(a.receipt -> 'hours') AS key
 WHERE m.id = %(manifest_id)s
   AND h.pipeline = m.pipeline AND h.hour = (key || ':00Z')::timestamptz AND h.complete_at IS NOT NULL;
 
@@ -1250,9 +1066,7 @@ UPDATE hour h SET rows = summed.rows, late = summed.late
 FROM (
     SELECT part.hour, coalesce(sum(c.rows), 0) AS rows, coalesce(sum(c.late), 0) AS late
     FROM unnest(%(hours)s::timestamptz[]) AS part (hour)
-    LEFT JOIN (SELECT pipeline, hour, rows, late FROM manifest_hour
-               UNION ALL SELECT pipeline, hour, rows, late FROM archived_hour) c
-        ON c.pipeline = %(pipeline_name)s AND c.hour = part.hour
+    LEFT JOIN manifest_hour c ON c.pipeline = %(pipeline_name)s AND c.hour = part.hour
     GROUP BY part.hour) summed
 WHERE h.pipeline = %(pipeline_name)s AND h.hour = summed.hour;
 
@@ -1319,8 +1133,6 @@ FROM waiting w;
 SELECT h.hour, h.revision, h.rows, h.late, h.complete_at, coalesce((
     SELECT array_agg(c.manifest_id ORDER BY c.manifest_id) FROM manifest_hour c
     WHERE c.pipeline = h.pipeline AND c.hour = h.hour), '{}') AS manifests, coalesce((
-    SELECT old.rows FROM archived_hour old WHERE old.pipeline = h.pipeline AND old.hour = h.hour), 0) AS archived,
-    coalesce((
     SELECT array_agg(DISTINCT d.sink ORDER BY d.sink) FROM manifest_hour c
     JOIN accepted_damage d ON d.manifest_id = c.manifest_id
     JOIN sink s ON s.pipeline = h.pipeline AND s.name = d.sink AND s.retired_at IS NULL
@@ -1362,9 +1174,7 @@ CROSS JOIN LATERAL (
                max((p.counts ->> 'filtered')::bigint) AS filtered,
                max((p.counts ->> 'deduplicated')::bigint) AS deduplicated
         FROM (SELECT DISTINCT unnest(r.manifests || r.covered_by) AS id FROM run r WHERE r.id = ANY (runs.ids)) stands
-        CROSS JOIN LATERAL (
-            SELECT sink, counts FROM standing_publication WHERE manifest_id = stands.id
-            UNION ALL SELECT sink, counts FROM standing_archived WHERE manifest_id = stands.id) p
+        JOIN standing_publication p ON p.manifest_id = stands.id
         WHERE p.sink = coalesce(%(sink)s::text, p.sink)
         GROUP BY stands.id) part) counted
 CROSS JOIN LATERAL (
@@ -1372,7 +1182,7 @@ CROSS JOIN LATERAL (
     FROM (SELECT id FROM run WHERE pipeline = %(pipeline_name)s AND planned_up_to <= asked.since
           ORDER BY planned_up_to DESC, id DESC LIMIT 1) earlier
     RIGHT JOIN chain c ON true
-    JOIN lost_range l ON l.chain_id = c.id
+    JOIN manifest_range l ON l.chain_id = c.id AND l.kind = 'lost'
     LEFT JOIN run_end e ON e.chain_id = c.id AND e.run_id = runs.last
     LEFT JOIN run_end b ON b.chain_id = c.id AND b.run_id = earlier.id
     WHERE c.pipeline = %(pipeline_name)s AND l.end_offset > coalesce(b.end_offset, 0)
@@ -1397,33 +1207,15 @@ ORDER BY d.sink;
 -- name: without_success_file
 -- Complete hours whose newest revision the success files of a sink do not say yet, or not with this name. Rows are those
 -- that this sink shows: of a manifest of which another one shows a newer attempt, those of its own attempt. Not whole is
--- an hour of a manifest that the sink does not show: it was added later and is not filled, or never will be. Of what is
--- archived it is not known which manifests have rows of an hour: those hours are left out when the sink lacks one, or
--- shows other rows of one than are counted.
+-- an hour of a manifest that the sink does not show: it was added later and is not filled, or never will be.
 WITH due AS MATERIALIZED (
     SELECT h.hour, h.revision, s.revision IS NOT NULL AS shown, s.whose
     FROM hour h LEFT JOIN success_file s ON s.pipeline = h.pipeline AND s.hour = h.hour AND s.sink = %(sink)s
     WHERE h.pipeline = %(pipeline_name)s AND h.complete_at IS NOT NULL
-      AND (h.revision > coalesce(s.revision, 0) OR s.whose IS DISTINCT FROM %(whose)s::text)),
-archived AS MATERIALIZED (
-    SELECT d.hour, o.rows, o.late FROM due d
-    JOIN archived_hour o ON o.pipeline = %(pipeline_name)s AND o.hour = d.hour),
-differs_archived AS MATERIALIZED (
-    SELECT EXISTS (SELECT FROM archived) AND (EXISTS (
-        SELECT FROM archived_manifest m WHERE m.pipeline = %(pipeline_name)s
-          AND NOT EXISTS (SELECT FROM archived_publication p WHERE p.manifest_id = m.id AND p.sink = %(sink)s))
-      OR EXISTS (
-        SELECT FROM archived_manifest m
-        JOIN archived_publication p ON p.manifest_id = m.id AND p.sink = %(sink)s
-        JOIN archived_publication other ON other.manifest_id = m.id AND other.attempt > p.attempt
-        JOIN archived_attempt own ON own.manifest_id = m.id AND own.attempt = p.attempt
-        JOIN archived_attempt newer ON newer.manifest_id = m.id AND newer.attempt = other.attempt
-        WHERE m.pipeline = %(pipeline_name)s
-          AND own.receipt -> 'hours' IS DISTINCT FROM newer.receipt -> 'hours')) AS differing)
-SELECT d.*, coalesce(live.whole, true) AS whole, (coalesce(live.rows, 0) + coalesce(old.rows, 0))::bigint AS rows,
-       (coalesce(live.late, 0) + coalesce(old.late, 0))::bigint AS late
+      AND (h.revision > coalesce(s.revision, 0) OR s.whose IS DISTINCT FROM %(whose)s::text))
+SELECT d.*, coalesce(live.whole, true) AS whole, coalesce(live.rows, 0)::bigint AS rows,
+       coalesce(live.late, 0)::bigint AS late
 FROM due d
-LEFT JOIN archived old ON old.hour = d.hour
 CROSS JOIN LATERAL (
     SELECT bool_and(p.attempt IS NOT NULL) AS whole,
            sum(CASE WHEN own.attempt IS NULL THEN c.rows ELSE coalesce((own.part ->> 0)::bigint, 0) END) AS rows,
@@ -1436,7 +1228,6 @@ CROSS JOIN LATERAL (
             SELECT FROM publication other WHERE other.manifest_id = p.manifest_id AND other.attempt > p.attempt)) own
         ON true
     WHERE c.pipeline = %(pipeline_name)s AND c.hour = d.hour) live
-WHERE old.hour IS NULL OR NOT (SELECT differing FROM differs_archived)
 ORDER BY d.hour;
 
 -- name: given_up_files
@@ -1445,15 +1236,10 @@ SELECT object ->> 'path' AS path, object ->> 'topic' AS topic, ARRAY(
     SELECT (key || ':00Z')::timestamptz FROM jsonb_object_keys(a.receipt -> 'hours') AS key) AS hours
 FROM (
     SELECT d.manifest_id, d.attempt, array_agg(d.path) AS paths
-    FROM accepted_damage d JOIN any_manifest m ON m.id = d.manifest_id AND m.pipeline = %(pipeline_name)s
+    FROM accepted_damage d JOIN manifest m ON m.id = d.manifest_id AND m.pipeline = %(pipeline_name)s
     WHERE d.sink = %(sink)s AND d.path <> '' GROUP BY d.manifest_id, d.attempt) gone
-CROSS JOIN LATERAL (
-    SELECT a.receipt FROM publication p JOIN attempt a ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
-    WHERE p.manifest_id = gone.manifest_id AND p.sink = %(sink)s AND p.attempt = gone.attempt
-    UNION ALL
-    SELECT a.receipt FROM archived_publication p
-    JOIN archived_attempt a ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
-    WHERE p.manifest_id = gone.manifest_id AND p.sink = %(sink)s AND p.attempt = gone.attempt) a
+JOIN publication p ON p.manifest_id = gone.manifest_id AND p.sink = %(sink)s AND p.attempt = gone.attempt
+JOIN attempt a ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
 CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'objects') AS object
 WHERE object ->> 'sink' = %(sink)s AND object ->> 'kind' = 'data' AND object ->> 'path' = ANY (gone.paths);
 
@@ -1519,13 +1305,9 @@ UPDATE manifest SET state = 'blocked', reason = %(reason)s
 WHERE id = %(manifest_id)s AND attempt = %(attempt)s AND state = 'running' RETURNING id;
 
 -- name: published_objects
--- What is archived too: readers do not see whether a manifest is.
 SELECT p.manifest_id, p.target AS root, o.object
-FROM (SELECT manifest_id, sink, attempt, pipeline, target FROM standing_publication
-      UNION ALL SELECT manifest_id, sink, attempt, pipeline, target FROM standing_archived) p
-JOIN (SELECT manifest_id, attempt, receipt FROM attempt
-      UNION ALL SELECT manifest_id, attempt, receipt FROM archived_attempt) a
-    ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
+FROM standing_publication p
+JOIN attempt a ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
 CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'objects') AS o (object)
 WHERE (%(pipeline_name)s::text IS NULL OR p.pipeline = %(pipeline_name)s) AND o.object ->> 'sink' = p.sink
   AND (%(ids)s::bigint[] IS NULL OR p.manifest_id = ANY (%(ids)s) AND a.manifest_id = ANY (%(ids)s))
@@ -1543,33 +1325,24 @@ FROM unnest(%(manifests)s::bigint[], %(attempts)s::int[]) AS held (manifest_id, 
 WHERE NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = held.manifest_id AND p.sink = %(sink)s
                   AND p.manifest_id >= %(first)s
                   AND p.attempt = held.attempt)
-  AND NOT EXISTS (SELECT FROM archived_publication p WHERE p.manifest_id = held.manifest_id AND p.sink = %(sink)s
-                  AND p.manifest_id >= %(first)s
-                  AND p.attempt = held.attempt)
 ORDER BY held.manifest_id;
 
 -- name: is_of_retired_sink
 SELECT EXISTS (SELECT FROM attempt_of_retired_sink
-               WHERE manifest_id = %(manifest_id)s AND attempt = %(attempt)s) OR EXISTS (
-    SELECT FROM archived_attempt a JOIN archived_manifest m ON m.id = a.manifest_id
-    JOIN sink s ON s.pipeline = m.pipeline AND s.retired_at IS NOT NULL AND a.receipt -> 'sinks' ? s.name
-    WHERE a.manifest_id = %(manifest_id)s AND a.attempt = %(attempt)s) AS retired;
+               WHERE manifest_id = %(manifest_id)s AND attempt = %(attempt)s) AS retired;
 
 -- name: out_of_step
 -- Done manifests above an id where the newest evidence in a sink is not that of the published attempt, or is missing.
 -- Publications are compared with the evidence first: in most runs they all agree, and then no manifest is read.
 WITH apart AS MATERIALIZED (
     SELECT p.manifest_id, p.attempt AS published, held.attempt AS evidence
-    FROM (SELECT manifest_id, attempt FROM publication WHERE manifest_id > %(above)s AND sink = %(sink)s
-          UNION ALL
-          SELECT manifest_id, attempt FROM archived_publication WHERE manifest_id > %(above)s AND sink = %(sink)s) p
+    FROM publication p
     LEFT JOIN unnest(%(manifests)s::bigint[], %(attempts)s::int[]) AS held (manifest_id, attempt)
         ON held.manifest_id = p.manifest_id
-    WHERE held.attempt IS DISTINCT FROM p.attempt)
+    WHERE p.manifest_id > %(above)s AND p.sink = %(sink)s AND held.attempt IS DISTINCT FROM p.attempt)
 SELECT a.manifest_id, a.published, a.evidence
 FROM apart a
-WHERE (EXISTS (SELECT FROM manifest m WHERE m.id = a.manifest_id AND m.pipeline = %(pipeline_name)s AND m.state = 'done')
-       OR EXISTS (SELECT FROM archived_manifest m WHERE m.id = a.manifest_id AND m.pipeline = %(pipeline_name)s))
+WHERE EXISTS (SELECT FROM manifest m WHERE m.id = a.manifest_id AND m.pipeline = %(pipeline_name)s AND m.state = 'done')
   AND NOT EXISTS (SELECT FROM accepted_damage d WHERE d.manifest_id = a.manifest_id AND d.sink = %(sink)s
                   AND d.attempt = a.published AND d.path = '')
 ORDER BY a.manifest_id;
@@ -1584,11 +1357,9 @@ WHERE target = %(target)s AND pipeline <> %(pipeline_name)s AND retired_at IS NU
 -- name: writers
 -- Of retired ones those that have published something: it stays.
 SELECT pipeline, name, target FROM sink
-WHERE target = ANY (%(targets)s) AND (retired_at IS NULL OR (%(retired)s AND (
-    EXISTS (SELECT FROM publication p JOIN manifest m ON m.id = p.manifest_id
-            WHERE m.pipeline = sink.pipeline AND p.sink = sink.name)
-    OR EXISTS (SELECT FROM archived_publication p JOIN archived_manifest m ON m.id = p.manifest_id
-               WHERE m.pipeline = sink.pipeline AND p.sink = sink.name))))
+WHERE target = ANY (%(targets)s) AND (retired_at IS NULL OR (%(retired)s AND EXISTS (
+    SELECT FROM publication p JOIN manifest m ON m.id = p.manifest_id
+    WHERE m.pipeline = sink.pipeline AND p.sink = sink.name)))
 ORDER BY retired_at NULLS FIRST, pipeline, name;
 
 -- name: targets
@@ -1629,15 +1400,12 @@ ORDER BY 1;
 
 -- name: unknown_manifests
 SELECT staged.id FROM unnest(%(manifests)s::bigint[]) AS staged (id)
-WHERE NOT EXISTS (SELECT FROM any_manifest m WHERE m.id = staged.id) ORDER BY staged.id;
+WHERE NOT EXISTS (SELECT FROM manifest m WHERE m.id = staged.id) ORDER BY staged.id;
 
 -- name: attempts
 SELECT attempt, state::text AS state, actor, error, note, started_at, ended_at,
        coalesce(jsonb_array_length(receipt -> 'objects'), 0) AS objects
-FROM attempt WHERE manifest_id = %(manifest_id)s
-UNION ALL
-SELECT attempt, 'published', actor, NULL, note, started_at, ended_at, jsonb_array_length(receipt -> 'objects')
-FROM archived_attempt WHERE manifest_id = %(manifest_id)s ORDER BY attempt;
+FROM attempt WHERE manifest_id = %(manifest_id)s ORDER BY attempt;
 
 -- name: revisions
 -- How often readers were given other output of a manifest: the first, and each attempt that replaced it in some sink.
@@ -1652,7 +1420,7 @@ SELECT at, actor, subject, what FROM (
     SELECT * FROM event WHERE manifest_id = %(manifest_id)s
     UNION ALL
     SELECT e.* FROM event e
-    JOIN any_manifest m ON m.id = %(manifest_id)s
+    JOIN manifest m ON m.id = %(manifest_id)s
     WHERE e.subject = 'decision' AND e.what -> 'manifests' @> to_jsonb(m.id)
       AND e.what ->> 'pipeline' IN (
           SELECT m.pipeline UNION ALL SELECT name FROM former_name WHERE pipeline = m.pipeline)) found
@@ -1672,10 +1440,7 @@ FROM event WHERE subject = 'decision' AND what ->> 'pipeline' IN (
 ORDER BY id;
 
 -- name: highest_manifest
-SELECT coalesce(greatest(
-    (SELECT max(id) FROM manifest WHERE %(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s),
-    (SELECT max(id) FROM archived_manifest WHERE %(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s)),
-    0) AS id;
+SELECT coalesce(max(id), 0) AS id FROM manifest WHERE %(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s;
 
 -- name: published_notes
 SELECT DISTINCT a.manifest_id, a.attempt, a.note
@@ -1697,7 +1462,7 @@ WHERE c.pipeline = %(pipeline_name)s AND r.kind <> 'anchor'
 UPDATE database SET successor_of = CASE WHEN %(id)s::uuid = ANY (successor_of) THEN successor_of
                                         ELSE successor_of || %(id)s::uuid END
 WHERE %(id)s::uuid = ANY (successor_of)
-   OR NOT EXISTS (SELECT FROM any_manifest) RETURNING id;
+   OR NOT EXISTS (SELECT FROM manifest) RETURNING id;
 
 -- name: adopt_manifest
 INSERT INTO manifest (id, run_id, pipeline, slice, attempt) OVERRIDING SYSTEM VALUE

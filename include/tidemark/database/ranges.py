@@ -21,7 +21,7 @@ class Ranges(Part):
     ) -> tuple[dict[int, PublishedRange], dict[int, list[tuple[int, int]]]]:
         """By chain id: the newest published range with a record that ends at or below the offset of (chain id, offset),
         none where there is no such range; and the published offsets ``[start, end)`` behind those last records that
-        held no record a reader may see. What is archived says nothing about them."""
+        held no record a reader may see."""
         newest: dict[int, PublishedRange] = {}
         empty: dict[int, list[tuple[int, int]]] = {}
         waiting = dict(parts)
@@ -36,7 +36,7 @@ class Ranges(Part):
                 else:
                     last = LastRecord(row["last_offset"], row["timestamp_ms"], row["digest"], row["leader_epoch"])
                     newest[chain_id] = PublishedRange(chain_id, start, end, last)
-                    behind = end if row["read"] is None else last.offset + 1
+                    behind = last.offset + 1
                 if behind < end:
                     empty.setdefault(chain_id, []).append((behind, end))
         return newest, empty
@@ -97,5 +97,5 @@ class Ranges(Part):
 
     def with_dead_letters(self, pipeline_name: str, manifests: int) -> list[Row]:
         """What has dead letters of each chain, of so many of the newest manifests that have some: chain_id, start, end,
-        records, manifest_id. What is archived is left out."""
+        records, manifest_id."""
         return self._sql.rows("parts_with_dead_letters", pipeline_name=pipeline_name, manifests=manifests)

@@ -41,7 +41,6 @@ class Sinks(Part):
         self._sql.rows("rename_in_folders", **names)
         self._sql.rows("rename_in_success_files", **names)
         self._sql.rows("rename_in_attempts", **names)
-        self._sql.rows("rename_in_archive", **names)
         before, after = list(fingerprints), list(fingerprints.values())
         self._sql.rows("rename_in_fingerprints", pipeline_name=pipeline_name, before=before, after=after)
 

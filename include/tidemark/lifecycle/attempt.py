@@ -35,7 +35,7 @@ from tidemark.lifecycle.preflight import (
 )
 from tidemark.lifecycle.progress import report_progress
 from tidemark.lifecycle.publish import Ending, Outcome, Publisher
-from tidemark.lifecycle.select import own_manifest, refuse_archived
+from tidemark.lifecycle.select import own_manifest
 from tidemark.lifecycle.turns import refuse_before_turn
 from tidemark.model.manifest import AttemptState, Counts, Manifest, ManifestState
 from tidemark.model.order import Order, SinkOrder, SourceOrder
@@ -76,7 +76,6 @@ def process(
     if manifest.state is ManifestState.DONE and not replay and not context.sinks_to_finish(manifest):
         done = Outcome(manifest_id, manifest.attempt, Ending.ALREADY_DONE, manifest.published_counts)
         return done.noting(report_progress(context))
-    refuse_archived([manifest])
     if manifest.retired:
         _refuse_done_before(manifest)
         replay = False
@@ -104,7 +103,6 @@ def start(context: Context, manifest: Manifest) -> int:
     """
     attempt = context.database.attempts.start(manifest.id, context.pipeline.fingerprint())
     if attempt is None:
-        refuse_archived([context.database.manifests.get(manifest.id)])  # since it was read
         raise IllegalTransition(
             f"the manifest is blocked: {manifest.reason}",
             next_step=f"when you know the cause: tidemark retry {manifest.pipeline_name} --manifest {manifest.id}",
@@ -369,9 +367,8 @@ class _Attempt:
         """
         database, manifest_id = self.context.database, self.manifest.id
         states = {row["attempt"]: row["state"] for row in database.attempts.of_manifest(manifest_id)}
-        state = states.get(self.number)  # None: the manifest was archived, and this attempt is not what readers see
         database.attempts.release(manifest_id, self.number)
-        if state not in (AttemptState.PUBLISHED, AttemptState.UNCHANGED):
+        if states[self.number] not in (AttemptState.PUBLISHED, AttemptState.UNCHANGED):
             for sink in self._own_sinks():
                 with suppress(*OF_ONE_SINK):
                     if sink.ledger.recorded_attempt(manifest_id) != self.number:

@@ -10,7 +10,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from tidemark.errors import DataLost, IllegalTransition, TopicChanged
+from tidemark.errors import DataLost, TopicChanged
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.generations import Generation, Logs, generations_of, parts_of, start_of
 from tidemark.model.manifest import LISTED, ManifestState, RunKind, listed
@@ -79,8 +79,8 @@ def covering_manifests(
 def manifests_between(context: Context, start: datetime, end: datetime) -> list[int]:
     """The manifests that hold the offsets between two times, [start, end), as the source translates them.
 
-    Raises ``DataLost`` when retention took offsets of them, ``IllegalTransition`` when some are archived, and
-    ``TopicChanged`` when the log was cut since some were made: the rest would not be the interval.
+    Raises ``DataLost`` when retention took offsets of them, and ``TopicChanged`` when the log was cut since some were
+    made: the rest would not be the interval.
     """
     database, chains = context.database, context.chains()
     places = [chain.at for chain in chains]
@@ -91,7 +91,6 @@ def manifests_between(context: Context, start: datetime, end: datetime) -> list[
         begin, stop = first[chain.at], last[chain.at]
         if begin is not None:
             parts += parts_of(logs[chain.at], begin[0], chain.end if stop is None else stop[0])
-    _refuse_archived(context, logs, parts)
     manifest_ids = database.manifests.between(parts)
     taken = _taken(context, logs, first, start, end)
     damaged = database.manifests.between([part for at, *gone in taken for part in parts_of(logs[at], *gone)])
@@ -99,21 +98,6 @@ def manifests_between(context: Context, start: datetime, end: datetime) -> list[
         raise _lost(context, taken, damaged, sorted({*manifest_ids} - {*damaged}))
     _refuse_of_ended_generations(context, chains, parts, manifest_ids)
     return manifest_ids
-
-
-def _refuse_archived(context: Context, logs: Logs, parts: Sequence[tuple[int, int, int]]) -> None:
-    """Raise ``IllegalTransition`` when offsets of an interval are archived."""
-    names = {generation.chain_id: at for at, generations in logs.items() for generation in generations}
-    ends = context.database.archives.below(list(names))
-    for chain_id, start, stop in parts:
-        if start < min(stop, ends.get(chain_id, 0)):
-            at = names[chain_id]
-            raise IllegalTransition(
-                f"offsets [{start}, {min(stop, ends[chain_id])}) of {at.name} are archived, and cannot be replayed",
-                next_step=f"nothing is replayed; name a later time, from which on {at.name} is at {ends[chain_id]} or "
-                f"later; which manifest has an offset: tidemark where {at.topic} {at.partition} {start}",
-                **at.context,
-            )
 
 
 def _refuse_of_ended_generations(

@@ -33,7 +33,7 @@ class ExpectedByDatabase:
         return set(self._database.manifests.unknown(sorted(manifest_ids)))
 
     def own(self) -> dict[int, Manifest]:
-        manifests = self._database.manifests.find(self._pipeline_name, archived=True)
+        manifests = self._database.manifests.find(self._pipeline_name)
         return {manifest.id: manifest for manifest in manifests}
 
     def not_own(self, manifest_ids: Iterable[int]) -> set[int]:

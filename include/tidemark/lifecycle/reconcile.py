@@ -103,10 +103,7 @@ def step_without_evidence(database: ManifestDatabase, manifest_id: int, sink: Si
 
 
 def next_step(manifest: Manifest, step: NextStep, sink_name: str) -> str:
-    """The command for a step; what is archived is not processed any more."""
+    """The command for a step."""
     if step in (NextStep.ATTEMPT, NextStep.RETRY):
         return manifest.retry
-    if manifest.archived is None or step not in (NextStep.REPLAY, NextStep.FILL):
-        return command(step, manifest.pipeline_name, manifest.id, sink_name)
-    give_up = f"tidemark accept damage {manifest.pipeline_name} --manifest {manifest.id} --why TEXT"
-    return f"restore it from a copy of the target; without a copy give it up: {give_up}"
+    return command(step, manifest.pipeline_name, manifest.id, sink_name)

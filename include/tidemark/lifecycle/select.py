@@ -59,29 +59,13 @@ def refuse_at_work(manifests: Sequence[Manifest]) -> None:
             )
 
 
-def refuse_archived(manifests: Sequence[Manifest]) -> None:
-    """Raise ``IllegalTransition`` when one of the manifests is archived: nothing is done to it any more."""
-    for manifest in manifests:
-        if manifest.archived is not None:
-            raise IllegalTransition(
-                f"the manifest is {manifest.archived}: it cannot be attempted or replayed any more",
-                next_step=f"what is published of it stays: tidemark show {manifest.id}; when some of that is gone, "
-                f"restore it from a copy of the target: tidemark show {manifest.id} --compare",
-                manifest=manifest.id,
-            )
-
-
 def replayable(context: Context, *, manifest_id: int | None = None, run_key: str | None = None) -> list[Manifest]:
     """The manifests that a replay names: one by its id, or all of a run, or those that cover a run without any."""
     if manifest_id is not None:
-        chosen = [own_manifest(context, manifest_id)]
-        refuse_archived(chosen)
-        return chosen
+        return [own_manifest(context, manifest_id)]
     run = context.database.runs.find(context.pipeline_name, run_key or "")
     if run is None:
         raise NotFound(
             f"there is no run {run_key}", next_step=f"list runs with: tidemark manifests {context.pipeline_name}"
         )
-    chosen = context.database.manifests.find(ids=run["manifests"] or run["covered_by"])
-    refuse_archived(chosen)
-    return chosen
+    return context.database.manifests.find(ids=run["manifests"] or run["covered_by"])

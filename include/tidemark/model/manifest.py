@@ -36,7 +36,6 @@ class RangeKind(StrEnum):
     ANCHOR = "anchor"
     DATA = "data"
     LOST = "lost"
-    ARCHIVED = "archived"  # data and lost ranges that were folded into one
 
 
 class RunKind(StrEnum):
@@ -224,44 +223,11 @@ class KnownSink:
 
 
 @dataclass(frozen=True)
-class Archived:
-    """That a person archived a manifest: in which archive, when, who and why. It cannot be attempted any more."""
-
-    archive: int
-    at: datetime
-    by: str
-    why: str
-
-    def __str__(self) -> str:
-        return f"archived on {self.at:%Y-%m-%d %H:%M} by {self.by}"
-
-
-@dataclass(frozen=True)
-class Archive:
-    """What was archived together: its manifests from the first to the last, which were done in this time.
-
-    Nothing was done to any of them at ``before`` or later.
-    """
-
-    id: int
-    at: datetime
-    actor: str
-    why: str
-    before: datetime
-    manifests: int
-    first_manifest: int
-    last_manifest: int
-    done_from: datetime
-    done_to: datetime
-
-
-@dataclass(frozen=True)
 class Manifest:
     """A manifest as the database knows it; ``attempt`` is the number of the newest attempt (0 = never started).
 
     ``alive`` says whether the process of that attempt is running. ``unfilled`` names the known sinks that have no
-    publication of it though it is done: they were added later, or are not in the pipeline file. ``archived`` is None
-    unless a person archived it.
+    publication of it though it is done: they were added later, or are not in the pipeline file.
     """
 
     id: int
@@ -281,7 +247,6 @@ class Manifest:
     # Sinks of which a person has accepted that they lack it, and the run of Airflow that was to process it last.
     given_up: tuple[str, ...] = field(default=(), metadata=NOT_IN_JSON)
     dag_run: str | None = field(default=None, metadata=NOT_IN_JSON)
-    archived: Archived | None = None
 
     def published(self, sink: str) -> Publication | None:
         return next((publication for publication in self.publications if publication.sink == sink), None)

@@ -17,7 +17,7 @@ from tidemark.lifecycle.ownership import hand_over, not_owned
 from tidemark.lifecycle.preflight import unvouched_of, vanished, went_back
 from tidemark.lifecycle.publish import Publisher
 from tidemark.lifecycle.reconcile import judgement, step_without_evidence
-from tidemark.lifecycle.select import at_work, refuse_archived, refuse_at_work
+from tidemark.lifecycle.select import at_work, refuse_at_work
 from tidemark.model.manifest import Decision, Manifest, RangeKind, RunKind
 from tidemark.model.offsets import Range, TopicPartition, range_from
 from tidemark.model.receipt import MALFORMED, Receipt
@@ -90,7 +90,6 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
         unknown = [entry for entry in entries if not _is_known(context, entry, known, evidence)]
         _refuse_unreadable(context, unreadable)
         adopted = tuple(entry.manifest_id for entry in unknown)
-        refuse_archived([known[manifest_id] for manifest_id in adopted if manifest_id in known])
         refuse_at_work([*at_work(context), *(known[manifest_id] for manifest_id in adopted if manifest_id in known)])
         _refuse_changed(context, unknown)
         _refuse_covered_twice(context, unknown)

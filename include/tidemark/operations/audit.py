@@ -1,7 +1,7 @@
 """Compares the database with what the sinks hold; every difference names its manifest and the next step."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
@@ -11,7 +11,7 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.expected import ExpectedByDatabase
 from tidemark.lifecycle.ownership import refuse_foreign
 from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_vanished, went_back
-from tidemark.lifecycle.reconcile import Judgement, judgement, next_step
+from tidemark.lifecycle.reconcile import Judgement, judgement
 from tidemark.model.manifest import Manifest, ManifestSelection, ManifestState
 from tidemark.model.problem import Problem
 from tidemark.model.verdict import NextStep, Verdict, command
@@ -42,9 +42,9 @@ def audit_between(context: Context, selection: ManifestSelection) -> tuple[list[
     """The manifests of a selection, newest first, and the differences of each: its counts, and what each sink shows of
     it with all objects.
 
-    It costs what these manifests cost, however many others there are. What is archived, and output that no manifest
-    has, is found by ``audit``. What it finds is kept as the last audit, until one of all finds nothing; that it finds
-    nothing is not kept, as it has not looked at all.
+    It costs what these manifests cost, however many others there are. Output that no manifest has is found by
+    ``audit``. What it finds is kept as the last audit, until one of all finds nothing; that it finds nothing is not
+    kept, as it has not looked at all.
     """
     began = datetime.now(UTC)
     manifests = context.database.manifests.page(context.pipeline_name, selection)
@@ -71,22 +71,11 @@ def _shortened(difference: Problem) -> dict[str, Any]:
 
 
 def _that_stay(context: Context, *, deep: bool) -> Iterator[Problem]:
-    manifests = context.database.manifests.find(context.pipeline_name, archived=True)
+    manifests = context.database.manifests.find(context.pipeline_name)
     before = {manifest.id: manifest for manifest in manifests}
     for difference in _differences(context, manifests, deep=deep):
-        if difference.manifest_id not in before:
+        if difference.manifest_id not in before or not _changed(context, before[difference.manifest_id]):
             yield difference
-        elif not _changed(context, before[difference.manifest_id]):
-            yield _without_replay(difference, before[difference.manifest_id])
-
-
-def _without_replay(difference: Problem, manifest: Manifest) -> Problem:
-    """What is archived is not processed again."""
-    replay = command(NextStep.REPLAY, manifest.pipeline_name, manifest.id, "")
-    if manifest.archived is None or replay not in difference.next_step:
-        return difference
-    what = f"{difference.what} (it is {manifest.archived})"
-    return replace(difference, what=what, next_step=next_step(manifest, NextStep.REPLAY, ""))
 
 
 def _changed(context: Context, before: Manifest) -> bool:
@@ -154,8 +143,6 @@ def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> 
             f"no range of {row['topic']}-{row['partition']} ends at {row['start_offset']}, where another starts",
             "the chain constraint was removed from the database; restore it",
         )
-    for what in context.database.audits.false_proofs(context.pipeline_name):
-        yield Problem(None, what, "somebody changed the tables by hand: restore a copy of the database")
     if context.database.audits.wrong_sums(context.pipeline_name):
         yield Problem(
             None,
@@ -282,8 +269,6 @@ def _verdict(context: Context, sink: Sink, manifest: Manifest, evidence: Mapping
     if publication is not None and (stored is None or stored.receipt.digest(sink.name) != publication.digest):
         what = f"the receipt of attempt {publication.attempt} is not what was published"
         yield Problem(manifest.id, what, command(NextStep.REPLAY, sink.pipeline_name, manifest.id, sink.name))
-    elif judged.verdict is Verdict.UNFILLED and manifest.archived is not None:
-        return  # a sink that was added since never gets it, which fill and complete say
     elif judged.verdict not in (Verdict.IN_STEP, Verdict.UNSTARTED) and (publication or judged.shown.evidence or done):
         yield Problem(manifest.id, described(judged), judged.next_step)
 

@@ -97,22 +97,7 @@ def _sinks(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
         elif lacking:
             what, _, next_step = is_not_filled(pipeline.name, sink.name, lacking).partition("; next: ")
             changes.append(Change(what, next_step))
-        if sink.name not in known or lacking:
-            changes += _never_filled(pipeline, database, sink.name)
     return changes + [Change(*line.split("; ", 1)) for line in not_in_file(pipeline, database)]
-
-
-def _never_filled(pipeline: Pipeline, database: ManifestDatabase, sink_name: str) -> list[Change]:
-    """What is archived stays out of a sink that was added later."""
-    archived = database.archives.lacking(pipeline.name, sink_name)
-    if not archived["manifests"]:
-        return []
-    return [
-        Change(
-            f"sink {sink_name} will not get {archived['manifests']:,} archived manifests ({archived['first']} to "
-            f"{archived['last']}): what is archived is not read again"
-        )
-    ]
 
 
 def _rows(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:

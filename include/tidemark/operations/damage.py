@@ -58,7 +58,7 @@ def note_shrunken(context: Context, manifests: Sequence[Manifest], why: str) -> 
 
 
 def _refuse_replayable(context: Context, manifest: Manifest) -> None:
-    if manifest.retired or manifest.archived:  # it is not processed again
+    if manifest.retired:  # it is not processed again
         return
     try:
         context.source.check(manifest.id, manifest.ranges, before_reading=True)

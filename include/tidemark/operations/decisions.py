@@ -261,7 +261,7 @@ def _read_again(context: Context, at: TopicPartition, begin: int, end: int) -> I
     only a person knows whether the records there are new."""
     if begin >= end:
         return
-    manifests = context.database.manifests.find(context.pipeline_name, archived=True)
+    manifests = context.database.manifests.find(context.pipeline_name)
     published = [
         str(manifest.id) for manifest in manifests if manifest.publications and _meets(manifest, at, begin, end)
     ]

@@ -19,8 +19,7 @@ class Filled:
     """What a sink got, and in a dry run would get: ids of manifests, oldest first, and the error of each that it cannot
     get.
 
-    ``left`` were not tried, since the source or the sink did not answer. ``archived`` manifests that it lacks are not
-    processed any more; so many there are.
+    ``left`` were not tried, since the source or the sink did not answer.
     """
 
     sink: str
@@ -28,7 +27,6 @@ class Filled:
     filled: tuple[int, ...]
     errors: Mapping[int, TidemarkError] = field(metadata=NOT_IN_JSON)
     left: tuple[int, ...]
-    archived: int
 
     @property
     @in_json
@@ -50,7 +48,6 @@ def fill(context: Context, sink_name: str, why: str, stage: Stage, progress: Pro
     """
     database, of_sink = context.database, alone(context, sink_name)
     lacking = database.manifests.find(ids=database.publications.lacking(context.pipeline_name, sink_name))
-    archived = database.archives.lacking(context.pipeline_name, sink_name)["manifests"]
     if lacking and not dry_run:
         with database.because(why):
             line = f"sink {sink_name} is filled with {count_of(len(lacking), 'manifest')} that it lacks"
@@ -63,4 +60,4 @@ def fill(context: Context, sink_name: str, why: str, stage: Stage, progress: Pro
         filled.append(manifest.id)
 
     errors, left = replay_each(of_sink, lacking, stage, progress, done, dry_run=dry_run)
-    return Filled(sink_name, dry_run, tuple(filled), errors, left, archived)
+    return Filled(sink_name, dry_run, tuple(filled), errors, left)

@@ -20,7 +20,6 @@ class Hour:
     allowed lateness.
 
     ``without_rows`` is of the runs that read what arrived from its begin until it was due.
-    ``archived`` of the rows are of manifests that are archived, and not among ``manifests``.
     ``given_up`` are the sinks of which a person has accepted that they lack output of ``manifests``: they hold less
     than is counted.
     ``revision`` counts how often it has become complete; ``complete_at`` is None while it is open (never complete, or
@@ -32,7 +31,6 @@ class Hour:
     late: int
     without_rows: WithoutRows
     manifests: tuple[int, ...]
-    archived: int
     given_up: tuple[str, ...]
     complete_at: datetime | None
     revision: int
@@ -60,8 +58,8 @@ def hours(database: ManifestDatabase, pipeline_name: str, lateness: timedelta, s
     counts = without_rows_of(database, pipeline_name, [row["hour"] for row in rows], lateness)
     return [
         Hour(
-            row["hour"], row["rows"], row["late"], counted, tuple(row["manifests"]), row["archived"],
-            tuple(row["given_up"]), row["complete_at"], row["revision"],
+            row["hour"], row["rows"], row["late"], counted, tuple(row["manifests"]), tuple(row["given_up"]),
+            row["complete_at"], row["revision"],
             waiting.text(row["hour"]) if waiting and row["complete_at"] is None else None,
         )
         for row, counted in zip(rows, counts, strict=True)

@@ -11,7 +11,7 @@ from tidemark.database.chains import place_from
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import TidemarkError
 from tidemark.model.json_values import INLINE
-from tidemark.model.manifest import Manifest, ManifestState, Publication, RangeKind
+from tidemark.model.manifest import Manifest, ManifestState, Publication
 from tidemark.model.offsets import TopicPartition
 from tidemark.model.receipt import Receipt
 from tidemark.sinks.base import Sink
@@ -84,26 +84,19 @@ def _chain_offset(
     start, end = row["start_offset"], row["end_offset"]
     manifest: Manifest | None = None
     held: tuple[Located, ...] = ()
-    manifest_id, archived = row["manifest_id"], row["kind"] == RangeKind.ARCHIVED
-    if archived:
-        part = database.archives.at(row["chain_id"], offset)
-        manifest_id, start, end = part["id"], part["start_offset"], part["end_offset"]
     if row["kind"] is None:
         standing, message = _outside(row, offset, first=first)
-    elif manifest_id is not None:
-        manifest = database.manifests.get(manifest_id)
+    elif row["manifest_id"] is not None:
+        manifest = database.manifests.get(row["manifest_id"])
         held = tuple(_locate_in_sinks(database, manifest, at, offset, sinks))
         standing, message = _overall(manifest, held)
     else:
         standing, message = RecordStatus.LOST, "retention took it before it was read"
-        message += ", and its range is archived" if archived else ""
     covering = None
     if manifest is not None:
         covering = CoveringManifest(
             manifest.id, manifest.state, manifest.attempt, manifest.run_key, manifest.alive, manifest.reason
         )
-        if manifest.archived is not None:
-            message = f"{message}; manifest {manifest.id} is {manifest.archived}"
     span = None if start is None or end is None else Span(start, end)
     return ChainOffset(
         row["pipeline"], at, offset, row["generation"], row["retired"], standing, message, span, covering, held

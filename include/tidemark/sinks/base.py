@@ -223,7 +223,7 @@ class Expected(Protocol):
         ...
 
     def own(self) -> dict[int, Manifest]:
-        """All manifests of this pipeline by id, archived ones too."""
+        """All manifests of this pipeline by id."""
         ...
 
     def not_own(self, manifest_ids: Iterable[int]) -> set[int]:

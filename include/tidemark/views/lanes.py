@@ -39,10 +39,9 @@ class LaneView:
     """The chain of one partition, offsets ``[start, end)``: done, except its ``parts``.
 
     ``last_record_at`` is the timestamp of the newest published record in the source, None without one.
-    Offsets below ``archived`` are archived (None: none are). ``retired``: its log generation has ended. ``blocked``
-    says why nothing more is planned, until a person decides; ``cut`` is true when that is since its log was truncated,
-    else the topic is another one or gone. ``dead_letters`` are of the newest 100 manifests of the pipeline that have
-    some.
+    ``retired``: its log generation has ended. ``blocked`` says why nothing more is planned, until a person decides;
+    ``cut`` is true when that is since its log was truncated, else the topic is another one or gone. ``dead_letters``
+    are of the newest 100 manifests of the pipeline that have some.
     """
 
     topic: str
@@ -56,7 +55,6 @@ class LaneView:
     end: int
     last_record_at: datetime | None
     parts: tuple[PartView, ...]
-    archived: int | None = None
     dead_letters: tuple[LettersPartView, ...] = ()
 
 
@@ -74,7 +72,7 @@ def lane_views(database: ManifestDatabase, pipeline_name: str) -> list[LaneView]
         LaneView(
             lane["topic"], lane["topic_id"], lane["partition"], lane["generation"], lane["retired"], lane["blocked"],
             lane["cut"], lane["anchor"], lane["end_offset"], _stamp(newest.get(lane["id"])),
-            tuple(parts.get(lane["id"], ())), lane["archived"], tuple(letters.get(lane["id"], ())),
+            tuple(parts.get(lane["id"], ())), tuple(letters.get(lane["id"], ())),
         )
         for lane in lanes
     ]  # fmt: skip

@@ -16,7 +16,6 @@ from tidemark.views.pipelines import PipelineView
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 HELP = {
     "tidemark_manifests": "Manifests by state.",
-    "tidemark_manifests_archived": "Manifests that are archived; they are done, and counted in tidemark_manifests too.",
     "tidemark_state": "1 for the word that the page and `tidemark status` show, 0 for the others.",
     "tidemark_problems": "What needs a person, by kind.",
     "tidemark_records_read": "Records read by published manifests.",
@@ -72,7 +71,6 @@ def _samples(pipeline: Measured) -> Iterator[Sample]:
     own = {"pipeline": view.pipeline_name}
     for of_manifest, count in view.manifests.items():
         yield "tidemark_manifests", {**own, "state": of_manifest}, count
-    yield "tidemark_manifests_archived", own, view.archived
     for state in State:
         yield "tidemark_state", {**own, "state": state.value}, state is view.state
     for kind in PROBLEMS:

@@ -11,8 +11,8 @@ from tidemark.operations.status import Status
 
 @dataclass(frozen=True)
 class PipelineView(Status):
-    """One pipeline as the page in Airflow lists it: its status, how many ``manifests`` are in each state, how many of
-    them are ``archived``, and when the last one was done.
+    """One pipeline as the page in Airflow lists it: its status, how many ``manifests`` are in each state, and when
+    the last one was done.
 
     ``why_no_lag`` says why the source was not heard.
     """
@@ -20,7 +20,6 @@ class PipelineView(Status):
     manifests: dict[str, int]
     last_done_at: datetime | None
     why_no_lag: str | None
-    archived: int = 0
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,6 @@ def pipeline_view(database: ManifestDatabase, status: Status, heard: Answer) -> 
     return PipelineView(
         **vars(status),
         manifests={state.value: states[state]["manifests"] if state in states else 0 for state in ManifestState},
-        archived=database.archives.count_manifests(status.pipeline_name),
         last_done_at=done["last_done"] if done else None,
         why_no_lag=heard.why,
     )

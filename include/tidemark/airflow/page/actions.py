@@ -76,15 +76,11 @@ class DagState:
 
 @dataclass(frozen=True)
 class Preview:
-    """What a run would do now, by the same functions that its task ``plan`` calls; ``lines``: what it would decide.
-
-    ``archived`` counts the manifests that a sink lacks too and that no run can fill, since they are archived.
-    """
+    """What a run would do now, by the same functions that its task ``plan`` calls; ``lines``: what it would decide."""
 
     manifests: tuple[Manifest, ...] = ()
     blocked: tuple[int, ...] = ()
     lines: tuple[str, ...] = ()
-    archived: int = 0
 
     @property
     def offsets(self) -> int:
@@ -102,10 +98,7 @@ def preview(context: Context, wish: Wish) -> Preview:
     if wish.action is Action.RETRY and not wish.by_id:
         blocked = database.manifests.page(context.pipeline_name, ManifestSelection(ManifestState.BLOCKED), limit=100)
     todo = database.manifests.find(ids=run_conf.manifests_asked_for(context, conf) or [])
-    archived = 0
-    if wish.action is Action.FILL and wish.sink is not None:
-        archived = database.archives.lacking(context.pipeline_name, wish.sink)["manifests"]
-    return Preview(tuple(todo), tuple(manifest.id for manifest in blocked), archived=archived)
+    return Preview(tuple(todo), tuple(manifest.id for manifest in blocked))
 
 
 def new_run_id(action: Action) -> str:

@@ -1,0 +1,97 @@
+-- The archive of old manifests is gone: the ledger is as quick without it (docs/operations.md, "When history grows"). A
+-- database with archived ranges never comes here: migrate.py refuses it before it makes any version, and so does the
+-- constraint, should somebody archive meanwhile.
+
+ALTER TABLE manifest_range ADD CONSTRAINT range_not_archived CHECK (kind <> 'archived');  -- a type keeps its values
+
+DROP VIEW any_manifest, lost_range, archived_view, standing_archived;
+DROP FUNCTION archive(bigint, bigint[]), why_not_archived(bigint, timestamptz), sum_of_digests(text[]),
+              sum_of_counts(jsonb[]);
+DROP TABLE archived_attempt, archived_publication, archived_manifest, archived_hour, archive_range, archive_sink, archive;
+
+-- No row of these goes any more.
+DROP TRIGGER never_deleted ON manifest;
+DROP TRIGGER never_deleted ON attempt;
+DROP TRIGGER never_deleted ON publication;
+CREATE TRIGGER never_deleted BEFORE DELETE ON manifest FOR EACH ROW EXECUTE FUNCTION refuse();
+CREATE TRIGGER never_deleted BEFORE DELETE ON attempt FOR EACH ROW EXECUTE FUNCTION refuse();
+CREATE TRIGGER never_deleted BEFORE DELETE ON publication FOR EACH ROW EXECUTE FUNCTION refuse();
+
+DROP TRIGGER sums_of_archived ON manifest;
+-- A manifest is counted when it becomes done, with what is published of it.
+CREATE OR REPLACE FUNCTION sum_manifest() RETURNS trigger LANGUAGE plpgsql SET search_path = tidemark AS $$
+BEGIN
+    INSERT INTO done_sum (pipeline, part, manifests, read, written, dead_lettered, last_done)
+    SELECT NEW.pipeline, part_of(NEW.id), 1, coalesce(max((counts ->> 'read')::bigint), 0),
+           coalesce(max((counts ->> 'written')::bigint), 0), coalesce(max((counts ->> 'dead_lettered')::bigint), 0),
+           NEW.done_at
+    FROM publication WHERE manifest_id = NEW.id;
+    INSERT INTO done_sum (pipeline, part, sink, manifests)
+    SELECT NEW.pipeline, part_of(NEW.id), sink, 1 FROM publication WHERE manifest_id = NEW.id;
+    RETURN NULL;
+END $$;
+
+-- As before, without the archive.
+CREATE OR REPLACE FUNCTION rename_pipeline(old_name text, new_name text) RETURNS void
+LANGUAGE plpgsql SET search_path = tidemark AS $$
+DECLARE
+    renamed jsonb := jsonb_build_object('pipeline', new_name);
+BEGIN
+    DELETE FROM former_name WHERE name = new_name AND pipeline = old_name;
+    INSERT INTO pipeline SELECT (jsonb_populate_record(p, jsonb_build_object('name', new_name))).*
+    FROM pipeline p WHERE p.name = old_name;
+    UPDATE former_name SET pipeline = new_name WHERE pipeline = old_name;
+    UPDATE sink SET pipeline = new_name WHERE pipeline = old_name;
+    UPDATE run SET pipeline = new_name WHERE pipeline = old_name;
+    UPDATE manifest SET pipeline = new_name WHERE pipeline = old_name;
+    UPDATE chain SET pipeline = new_name WHERE pipeline = old_name;
+    UPDATE manifest_hour SET pipeline = new_name WHERE pipeline = old_name;
+    INSERT INTO hour SELECT (jsonb_populate_record(h, renamed)).* FROM hour h WHERE h.pipeline = old_name;
+    UPDATE success_file SET pipeline = new_name WHERE pipeline = old_name;
+    DELETE FROM hour WHERE pipeline = old_name;
+    UPDATE done_sum SET pipeline = new_name WHERE pipeline = old_name;
+    UPDATE last_audit SET pipeline = new_name WHERE pipeline = old_name;
+    UPDATE stream_folders SET pipeline = new_name WHERE pipeline = old_name;
+    UPDATE stream_folders SET shared_with = array_replace(shared_with, old_name, new_name)
+    WHERE old_name = ANY (shared_with);
+    DELETE FROM pipeline WHERE name = old_name;
+    INSERT INTO former_name (name, pipeline) VALUES (old_name, new_name);
+END $$;
+
+-- As before, without the column that said who archived it.
+DROP VIEW manifest_view;
+CREATE VIEW manifest_view AS
+SELECT m.id, m.pipeline, r.run_key, m.slice, m.state, m.attempt, m.reason, m.dag_run, m.created_at, m.done_at,
+       is_alive(m.id, m.attempt) AS alive,
+       coalesce(ranges.retired, false) AS retired,
+       coalesce(ranges.list, '[]') AS ranges,
+       coalesce(publications.list, '[]') AS publications,
+       coalesce(lacking.sinks, '{}') AS unfilled,
+       coalesce(accepted.sinks, '{}') AS given_up
+FROM manifest m
+JOIN run r ON r.id = m.run_id
+LEFT JOIN LATERAL (
+    SELECT jsonb_agg(jsonb_build_object(
+               'at', jsonb_build_object('topic', c.topic, 'topic_id', c.topic_id, 'partition', c.partition),
+               'start', g.start_offset, 'end', g.end_offset, 'incarnation', c.generation, 'anchor', a.end_offset)
+               ORDER BY c.topic, c.partition, g.start_offset) AS list,
+           bool_or(c.retired_at IS NOT NULL) AS retired
+    FROM manifest_range g
+    JOIN chain c ON c.id = g.chain_id
+    JOIN manifest_range a ON a.chain_id = g.chain_id AND a.kind = 'anchor'
+    WHERE g.manifest_id = m.id) ranges ON true
+LEFT JOIN LATERAL (
+    -- Behind: a newer attempt that was to write to this sink too is published in another one.
+    SELECT jsonb_agg(to_jsonb(p) - '{manifest_id,pipeline,target}'::text[] || jsonb_build_object('behind', EXISTS (
+               SELECT FROM standing_publication other
+               JOIN attempt a ON a.manifest_id = other.manifest_id AND a.attempt = other.settled
+               WHERE other.manifest_id = p.manifest_id AND other.settled > p.settled AND p.sink = ANY (a.sinks)))
+           ORDER BY p.sink) AS list
+    FROM standing_publication p WHERE p.manifest_id = m.id) publications ON true
+LEFT JOIN LATERAL (
+    SELECT array_agg(s.name ORDER BY s.name) AS sinks
+    FROM sink s WHERE m.state = 'done' AND s.pipeline = m.pipeline AND s.retired_at IS NULL
+      AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = s.name)
+      AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id AND g.sink = s.name)) lacking ON true
+LEFT JOIN LATERAL (
+    SELECT array_agg(g.sink ORDER BY g.sink) AS sinks FROM given_up g WHERE g.manifest_id = m.id) accepted ON true;
