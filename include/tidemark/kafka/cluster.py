@@ -30,7 +30,6 @@ from tidemark.connections.lookup import Secret, masked, revealed
 from tidemark.errors import ConfigurationError, SinkRefused, TidemarkError, Unavailable
 from tidemark.kafka.options import AT_THE_END_MS
 from tidemark.kafka.refusals import REFUSALS, denied
-from tidemark.kafka.tls_cause import tls_cause
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.partitions import Bounds, OpenTransaction, Record
 
@@ -151,16 +150,13 @@ class KafkaCluster:
         self._admin.poll(0)
         refused = self._refusal[0] if self._refusal is not None and error.code() not in REFUSALS else error
         context = {"bootstrap_servers": self.bootstrap_servers, "topic": topic}
-        if refused.code() in REFUSALS and refused.code() != KafkaError._SSL:
+        if refused.code() in REFUSALS:
             return denied(refused.code(), self._text(refused), **context)
-        if cause := tls_cause(self.bootstrap_servers, self._config):
-            return denied(KafkaError._SSL, cause, **context)
-        if refused.code() == KafkaError._SSL:
-            return denied(KafkaError._SSL, self._text(refused), **context)
         detail = f"{self._text(error)}; {self._last_error}" if self._last_error else self._text(error)
         return Unavailable(
             f"Kafka does not answer within {TIMEOUT_S:.0f} s ({detail})",
-            next_step="check that the broker runs and that bootstrap_servers (or the Airflow connection) names it",
+            next_step="check that the broker runs, that bootstrap_servers (or the Airflow connection) names it, and "
+            "that security.protocol and the client's certificate are those that this port wants",
             bootstrap_servers=self.bootstrap_servers,
         )
 

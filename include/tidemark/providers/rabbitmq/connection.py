@@ -8,6 +8,7 @@ commas; ``tls`` (true); ``ca``, ``certificate`` and ``key``, PEM files or their 
 Executors look the connection up by themselves, so this needs the standard library only.
 """
 
+import os
 import re
 import ssl
 from collections.abc import Callable, Mapping
@@ -15,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tidemark.connections.client_certificate import load_pair
 from tidemark.connections.lookup import Lookup, Secret, Unusable, from_environment, variable_of
 from tidemark.errors import ConfigurationError
 from tidemark.providers.rabbitmq.client import Login, Node
@@ -158,10 +158,23 @@ def _context(pem: Mapping[str, str], key_password: str | None) -> ssl.SSLContext
         raise Unusable("ca holds no certificate", "it must hold -----BEGIN CERTIFICATE-----") from None
     if "key" in pem:
         try:
-            load_pair(context, pem["certificate"], pem["key"], key_password)
+            _load_pair(context, pem["certificate"], pem["key"], key_password)
         except ssl.SSLError:
             raise Unusable(
                 "the private key cannot be opened, or does not belong to the certificate",
                 "check key and key_password: openssl pkey -noout -in KEYFILE",
             ) from None
     return context
+
+
+def _load_pair(context: ssl.SSLContext, certificate: str, key: str, password: str | None) -> None:
+    """Give a context its certificate and key through a file in memory; does nothing on systems without such files."""
+    if not hasattr(os, "memfd_create"):
+        return
+    descriptor = os.memfd_create("pair")
+    try:
+        os.write(descriptor, f"{certificate}\n{key}\n".encode())
+        # Without a password OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=password or "")
+    finally:
+        os.close(descriptor)
