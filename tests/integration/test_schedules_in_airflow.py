@@ -1,23 +1,18 @@
 """A schedule is taken here exactly when Airflow takes it; Airflow itself is asked."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
-import pendulum
 import pytest
 from airflow.sdk import CronTriggerTimetable
 from airflow.sdk.definitions.timetables._cron import CRON_PRESETS
 from airflow.sdk.exceptions import AirflowTimetableInvalid
-from airflow.timetables.base import DataInterval, TimeRestriction
-from airflow.timetables.trigger import CronTriggerTimetable as AirflowTimetable
 from pydantic_core import PydanticCustomError
 
 from tidemark.airflow.dag import interval_start
 from tidemark.config import values
-from tidemark.config.values import PRESETS
 from tidemark.lifecycle.plan import Tick
-from tidemark.pipeline.schedule import Schedule, next_runs
 
 FIELDS = [
     "*", "0", "1", "5", "23", "24", "31", "32", "59", "60", "-1", "*/2", "*/0", "*/99", "5-1", "1-5/2", "/3", "1,",
@@ -71,21 +66,3 @@ def test_an_interval_begins_where_the_schedule_was_due_before(schedule: str, beg
     run: Any = {"dag_run": SimpleNamespace(data_interval_start=cut)}
     pipeline: Any = SimpleNamespace(schedule=schedule)
     assert interval_start(pipeline, run, Tick("r", None, cut)) == begin  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("catchup", [True, False])
-@pytest.mark.parametrize("newest", [None, -3, 0])
-@pytest.mark.parametrize("start", [-400, -2, 0, 20])
-@pytest.mark.parametrize("text", ["@daily", "@hourly", "30 2 * * *", "0 0 1 * *", "*/7 * * * *", "0 22-2 * * 1"])
-def test_the_next_run_of_a_file_is_the_one_that_airflow_starts(
-    text: str, start: int, newest: int | None, catchup: bool
-) -> None:
-    schedule, now, day = Schedule(text), datetime.now(UTC), timedelta(days=1)
-    began = now.replace(hour=0, minute=0, second=0, microsecond=0) + start * day
-    last = None if newest is None else schedule.newest(now + newest * day)
-    interval = None if last is None else DataInterval.exact(pendulum.instance(last))
-    timetable = AirflowTimetable(PRESETS.get(text, text), timezone="UTC")
-    restriction = TimeRestriction(pendulum.instance(began), None, catchup)
-    told = timetable.next_dagrun_info(last_automated_data_interval=interval, restriction=restriction)
-    assert told is not None
-    assert next_runs(schedule, began, last, now, catchup=catchup).first == told.run_after

@@ -357,17 +357,10 @@ FROM (SELECT id FROM run WHERE pipeline = %(pipeline_name)s AND kind = 'schedule
 JOIN run_end e ON e.run_id = r.id;
 
 -- name: scheduled_cuts
--- The cuts of scheduled runs and backfills, of which Airflow goes on from the newest: the ten newest, and at last the
--- oldest one. Both by the index of cuts, from its ends.
-SELECT cut_at FROM (
-    (SELECT DISTINCT cut_at FROM run
-     WHERE pipeline = %(pipeline_name)s AND kind IN ('scheduled', 'backfill') AND cut_at IS NOT NULL
-     ORDER BY cut_at DESC LIMIT 10)
-    UNION
-    (SELECT cut_at FROM run
-     WHERE pipeline = %(pipeline_name)s AND kind IN ('scheduled', 'backfill') AND cut_at IS NOT NULL
-     ORDER BY cut_at LIMIT 1)) ends
-ORDER BY cut_at DESC;
+-- The ten newest cuts of scheduled runs and backfills, by the index of cuts.
+SELECT DISTINCT cut_at FROM run
+WHERE pipeline = %(pipeline_name)s AND kind IN ('scheduled', 'backfill') AND cut_at IS NOT NULL
+ORDER BY cut_at DESC LIMIT 10;
 
 -- name: run_ends
 SELECT chain_id, end_offset FROM run_end WHERE run_id = %(run_id)s;

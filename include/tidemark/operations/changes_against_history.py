@@ -1,15 +1,16 @@
 """Compares a changed pipeline file with what its runs have made: ``validate --against-history``."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.lifecycle.known_sinks import is_not_filled, not_in_file
 from tidemark.lifecycle.renamed import looks_renamed_from
 from tidemark.model.manifest import listed
 from tidemark.operations.change import Change
-from tidemark.operations.next_runs import changes_of_runs
 from tidemark.pipeline.folders import stream_folders
+from tidemark.pipeline.schedule import Schedule
 from tidemark.pipeline.settings import Pipeline
 
 
@@ -24,7 +25,7 @@ def against_history(pipeline: Pipeline, database: ManifestDatabase, names: Colle
         *_topics(pipeline, database),
         *_sinks(pipeline, database),
         *_rows(pipeline, database),
-        *changes_of_runs(pipeline, database.runs.scheduled_cuts(pipeline.name), datetime.now(UTC)),
+        *changes_of_schedule(pipeline, database.runs.scheduled_cuts(pipeline.name)),
     ]
 
 
@@ -135,3 +136,47 @@ def _folders(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
         for (sink, topic), folders in known.items()
         if (sink, topic) in own and own[sink, topic] not in folders
     ]
+
+
+def changes_of_schedule(pipeline: Pipeline, cuts: Sequence[datetime]) -> list[Change]:
+    """Say that the schedule is gone, or not that of the newest runs; ``cuts`` are theirs, the newest first.
+
+    Says nothing about a pipeline with a DAG of its own: there the arguments of the DAG decide.
+    """
+    if pipeline.airflow.own_dag or not cuts:
+        return []
+    newest = f"those of {_at(cuts[1])} and {_at(cuts[0])}" if len(cuts) > 1 else f"that of {_at(cuts[0])}"
+    if pipeline.schedule is None:
+        return [
+            Change(
+                f"it has no schedule any more: the scheduled run of {_at(cuts[0])} was the last one; what arrives is "
+                "read when somebody starts a run, and not before",
+                f"trigger the DAG, or: tidemark run {pipeline.name}; with the schedule back in the file, the next run "
+                "reads on where the last ended, while the source has the records",
+            )
+        ]
+    if not _is_of_another(Schedule(pipeline.schedule), cuts):
+        return []
+    return [
+        Change(
+            f'schedule is "{pipeline.schedule}", and the newest scheduled runs, {newest}, were by another one, or runs '
+            "were left out: the next one reads on where the last one ended, nothing is left out, nothing is read "
+            "twice, and runs that are planned keep their ranges",
+            "what depends on the time between two runs must fit the new one: max_age, airflow.deadline, "
+            "slice.max_slices, and DAGs that wait for clock times",
+        )
+    ]
+
+
+def _is_of_another(schedule: Schedule, cuts: Sequence[datetime]) -> bool:
+    """Whether the newest runs are at times that this schedule has not, or all further apart than it is due.
+
+    Further apart they may be by a pause or by long runs, too; so one pair of neighbours is enough to say no.
+    """
+    if not all(schedule.has(cut) for cut in cuts[:2]):
+        return True
+    return len(cuts) > 2 and not any(schedule.after(earlier) == later for later, earlier in pairwise(cuts))
+
+
+def _at(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat()
