@@ -4,7 +4,6 @@
     _dead_letters/<stream>/<the same name>                                                      dead letters
     _manifests/<pipeline>/<manifest>.<attempt>.json                                             records
     <folder of the layout>/_SUCCESS                                                             a complete hour
-    <folder of the layout>/_SUCCESS.<pipeline>                  the same, where other pipelines write there too
     _manifests/_owner.json                                                                      the owning database
     _staging/<manifest>/<attempt>/                                                              staging of one attempt
 
@@ -26,6 +25,7 @@ TARGET = "_manifests/_target.json"  # the name by which a sink comes to this roo
 RECORDS = "_manifests"
 STAGING = "_staging"
 DEAD_LETTERS = "_dead_letters"
+SUCCESS_FILE = "_SUCCESS"  # in the folder of a complete hour
 SUFFIXES = ("parquet", "avro", "jsonl", "jsonl.gz", "jsonl.zst")  # of files with rows, without the dot
 
 _NAME = re.compile(
@@ -150,11 +150,6 @@ def manifest_staging(manifest_id: int) -> str:
 def staging_folder(manifest_id: int, attempt: int) -> str:
     """The folder, relative to the root, where only this attempt writes."""
     return f"{manifest_staging(manifest_id)}/{attempt:04d}"
-
-
-def success_file(whose: str | None) -> str:
-    """The file in the folder of a complete hour; ``whose`` is the pipeline, where others write there too."""
-    return "_SUCCESS" if whose is None else f"_SUCCESS.{whose}"
 
 
 def sink_folder(pipeline_name: str, sink_name: str) -> str:

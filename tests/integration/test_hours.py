@@ -93,17 +93,10 @@ def marks(world: World, hour: int, lake: str = "lake") -> dict[str, int]:
     return {path.name: json.loads(path.read_text())["revision"] for path in folder(world, hour, lake).glob("_SUCCESS*")}
 
 
-def share(world: World, *shared_with: str) -> None:
-    """What ``shared_with`` of the pipeline says from here on."""
-    lake = {"root": "lake", "success_files": True, "shared_with": list(shared_with)}
-    world.settings["sinks"] = [{"files": lake}]
-    world.write_pipeline()
-
-
-def write_again(world: World) -> None:
-    """A second pipeline that writes the topic into the same folders."""
+def write_again(world: World, **files: object) -> None:
+    """A second pipeline that writes the topic into the same folders, and says so."""
     pipeline = yaml.safe_load(world.another("again"))
-    pipeline["sinks"][0]["files"]["shared_with"] = ["demo"]
+    pipeline["sinks"][0]["files"].update({"shared_with": ["demo"], "success_files": False}, **files)
     (world.pipelines / "again.yaml").write_text(yaml.safe_dump(pipeline))
 
 
@@ -378,94 +371,48 @@ def test_files_that_a_person_gives_up_take_the_hour_with_them_and_no_other_one(w
     assert world.ok("audit", "demo", "--deep") == ""
 
 
-def test_where_a_folder_is_shared_each_pipeline_has_a_file_with_its_own_name(world: World) -> None:
-    send(world, at(0.5), at(0.5), 3)
-    run(world, at(2))
-    assert marks(world, 0) == {"_SUCCESS": 1}
-    write_again(world)
-    world.ok("plan", "again", "--until", at(2).isoformat())
-    run(world, at(2.1))
-    assert marks(world, 0) == {"_SUCCESS.demo": 1}, "the other pipeline has not read the hour yet"
-    world.ok("run", "again", "--until", at(2).isoformat())
-    assert marks(world, 0) == {"_SUCCESS.demo": 1, "_SUCCESS.again": 1}
-    send(world, at(0.5), at(3.5))
-    run(world, at(4))
-    assert marks(world, 0) == {"_SUCCESS.demo": 2, "_SUCCESS.again": 1}
-    for name in ("demo", "again"):
-        assert world.ok("audit", name, "--deep") == ""
-    world.ok("repair", "demo", "--why", "to see that success files stay")
-    assert marks(world, 0) == {"_SUCCESS.demo": 2, "_SUCCESS.again": 1}
-
-
-def test_a_pipeline_that_shares_folders_names_the_files_of_one_that_closes_nothing_any_more(world: World) -> None:
-    send(world, at(0.5), at(0.5), 3)
-    run(world, at(3))
-    foreign = folder(world, 1) / "_SUCCESS"
-    foreign.write_text("")  # as other programs put it
-    assert marks(world, 0) == {"_SUCCESS": 1}
-    write_again(world)
-    (world.pipelines / "demo.yaml").unlink()
-    world.ok("retire", "pipeline", "demo", "--why", "again does its work")
-    world.ok("plan", "again", "--until", at(3).isoformat())
-    assert marks(world, 0) == {"_SUCCESS.demo": 1}, "before a row of the second one is there"
-    assert foreign.read_text() == "", "what Tidemark has not put stays"
-    world.ok("run", "again", "--until", at(3).isoformat())
-    assert marks(world, 0) == {"_SUCCESS.demo": 1, "_SUCCESS.again": 1}
-    assert world.ok("audit", "again", "--deep") == ""
-
-
-@pytest.mark.parametrize("step", ["plan", "publication", "close"])
-def test_a_file_without_a_name_that_comes_late_is_named_before_rows_are_seen_and_at_the_close(
-    world: World, step: str
-) -> None:
-    """As a process puts it that was paused, or an earlier version: after the second pipeline has taken the folders."""
-    send(world, at(0.5), at(0.5), 3)
-    run(world, at(2))
-    text = (folder(world, 0) / "_SUCCESS").read_text()
-    write_again(world)
-    if step == "plan":
-        world.tidemark("plan", "again", "--until", at(2).isoformat(), failpoint="plan.before_commit:kill9")
-        assert marks(world, 0) == {"_SUCCESS.demo": 1}
-    world.ok("plan", "again", "--until", at(2).isoformat())
-    assert marks(world, 0) == {"_SUCCESS.demo": 1}
-    if step == "publication":
-        (folder(world, 0) / "_SUCCESS").write_text(text)
-        world.tidemark("retry", "again", failpoint="publish.mid:kill9")
-        assert marks(world, 0) == {"_SUCCESS.demo": 1}
-    world.ok("retry", "again")
-    if step == "close":
-        (folder(world, 0) / "_SUCCESS").write_text(text)
-    world.ok("run", "again", "--until", at(2).isoformat())
-    assert marks(world, 0) == {"_SUCCESS.demo": 1, "_SUCCESS.again": 1}
-
-
-def test_a_folder_that_may_be_shared_has_files_with_names_before_and_none_when_it_may_not(world: World) -> None:
-    share(world, "again")
-    send(world, at(0.5), at(0.5), 3)
-    run(world, at(2))
-    assert marks(world, 0) == {"_SUCCESS.demo": 1}
-    share(world)
-    run(world, at(2.1))
-    assert marks(world, 0) == {"_SUCCESS": 1}
-    foreign = folder(world, 0) / "_SUCCESS"
-    foreign.write_text("")  # as other programs put it
-    share(world, "again")
-    run(world, at(2.2))
-    assert (folder(world, 0) / "_SUCCESS.demo").exists()
-    assert foreign.exists(), "what Tidemark has not put stays"
-
-
-def test_a_renamed_pipeline_has_its_new_name_in_shared_folders(world: World) -> None:
+def test_nobody_may_write_into_folders_with_success_files_of_another_pipeline(world: World) -> None:
     send(world, at(0.5), at(0.5), 3)
     run(world, at(2))
     write_again(world)
-    world.ok("run", "again", "--until", at(2).isoformat())
-    (world.pipelines / "demo.yaml").unlink()
-    world.name = "orders"
+    for words in (("plan", "again"), ("plan", "again", "--dry-run")):
+        refused = world.here(*words)
+        printed = " ".join(refused.stderr.split())
+        assert refused.exit_code == 1
+        assert "a file _SUCCESS of one pipeline would call hours complete that the other one has not read" in printed
+        assert "leave success_files out of sink files of pipeline demo, and plan that one first" in printed
+    assert world.json("manifests", "again") == []
+    warned = " ".join(world.here("validate").stderr.split())
+    assert warned.count("a file _SUCCESS of one pipeline would call hours complete") == 2, "said of both files"
+
+    world.settings["sinks"] = [{"files": {"root": "lake"}}]
     world.write_pipeline()
-    world.ok("rename", "pipeline", "demo", "orders", "--why", "a better word")
-    world.ok("run", "orders", "--until", at(3).isoformat())
-    assert marks(world, 0) == {"_SUCCESS.orders": 1, "_SUCCESS.again": 1}
+    run(world, at(2.1))
+    world.ok("run", "again", "--until", at(2).isoformat())
+    world.settings["sinks"] = [{"files": {"root": "lake", "success_files": True}}]
+    world.write_pipeline()
+    refused = world.here("run", "demo", "--until", at(3).isoformat())
+    assert refused.exit_code == 1
+    assert "to let both write there, leave success_files out of the sink" in " ".join(refused.stderr.split())
+    assert marks(world, 0) == {"_SUCCESS": 1}, "as the first run has put it"
+
+
+def test_what_an_earlier_release_put_into_shared_folders_stays_and_an_owned_folder_gets_its_file(
+    world: World,
+) -> None:
+    send(world, at(0.5), at(0.5), 3)
+    run(world, at(2))
+    (folder(world, 0) / "_SUCCESS").rename(folder(world, 0) / "_SUCCESS.demo")
+    upgrade = resources.files("tidemark.database").joinpath("migrations/0005.sql").read_text()
+    with psycopg.connect(world.dsn) as connection:
+        connection.execute("SET search_path = tidemark")
+        connection.execute("ALTER TABLE success_file ADD COLUMN whose text")
+        connection.execute("UPDATE success_file SET whose = 'demo'")
+        connection.execute(
+            upgrade[upgrade.index("DELETE FROM success_file") :].partition("ALTER TABLE stream")[0].encode()
+        )
+    run(world, at(2.1))
+    assert marks(world, 0) == {"_SUCCESS.demo": 1, "_SUCCESS": 1}
 
 
 def test_a_renamed_sink_keeps_its_files(world: World) -> None:

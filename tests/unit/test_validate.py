@@ -79,6 +79,7 @@ def again(*changes: tuple[str, str]) -> str:
         (again(("root: lake", "root: lake/raw\n      layout: '{stream}/%Y/%m'")), True),
         (again(("root: lake", "root: lake\n      shared_with: [flights]")), False),
         (again(("root: lake", "root: lake\n      shared_with: [others]")), True),
+        (again(("root: lake", "root: lake\n      success_files: true")), True),
         (again(("root: lake", "root: other")), False),
         (again(("root: lake", "root: lake\n      layout: '{pipeline}/{stream}'")), False),
         (again(("topics: [flights]", "topics: [trains]")), False),
@@ -93,6 +94,6 @@ def test_schedule_15_two_pipelines_of_one_topic_in_the_same_folders_are_warned_o
     printed = " ".join(result.stderr.split())
     assert result.exit_code == 0
     assert ("where pipeline flights writes it too" in printed) == warned
-    assert ("shared_with: [flights]" in printed) == warned
+    assert ("shared_with: [flights]" in printed) == (warned and "success_files" not in second)
     as_json = CliRunner().invoke(main, ["--pipelines", str(tmp_path), "validate", "--json"])
     assert [len(file["warnings"]) for file in json.loads(as_json.stdout)] == [warned, warned]

@@ -130,7 +130,7 @@ def _warnings(loaded: Sequence[tuple[Path, Pipeline | InvalidPipelines]]) -> dic
     return {
         file: [
             *(
-                f"{what_is_wrong(mine, other)}; {remedy(other)}"
+                f"{what_is_wrong(mine, other)}; {remedy(mine, other)}"
                 for others in folders.values()
                 for mine, other in meetings(own, others)
             ),

@@ -20,16 +20,17 @@ FROM run WHERE pipeline = %(pipeline_name)s AND run_key = %(run_key)s;
 INSERT INTO pipeline (name) VALUES (%(pipeline_name)s) ON CONFLICT DO NOTHING;
 
 -- name: stream_folders
-SELECT pipeline, sink, topic, folders, shared_with FROM stream_folders WHERE topic = ANY (%(topics)s)
+SELECT pipeline, sink, topic, folders, shared_with, success_files FROM stream_folders WHERE topic = ANY (%(topics)s)
 ORDER BY pipeline, sink, topic, folders;
 
 -- name: lock_folders
 SELECT pg_advisory_xact_lock(1414089813, 0);
 
 -- name: remember_folders
-INSERT INTO stream_folders (pipeline, sink, topic, folders, shared_with)
-VALUES (%(pipeline)s, %(sink)s, %(topic)s, %(folders)s, %(shared_with)s)
-ON CONFLICT (pipeline, sink, topic, folders) DO UPDATE SET shared_with = EXCLUDED.shared_with;
+INSERT INTO stream_folders (pipeline, sink, topic, folders, shared_with, success_files)
+VALUES (%(pipeline)s, %(sink)s, %(topic)s, %(folders)s, %(shared_with)s, %(success_files)s)
+ON CONFLICT (pipeline, sink, topic, folders) DO UPDATE
+SET shared_with = EXCLUDED.shared_with, success_files = EXCLUDED.success_files;
 
 -- name: remember_sinks
 INSERT INTO sink (pipeline, name, target)
@@ -1198,14 +1199,12 @@ WHERE r.pipeline = %(pipeline_name)s AND coalesce(r.planned_up_to, r.cut_at, r.p
 ORDER BY d.sink;
 
 -- name: without_success_file
--- Complete hours whose newest revision the success files of a sink do not say yet, or not with this name. Rows are those
--- that this sink shows: of a manifest of which another one shows a newer attempt, those of its own attempt. Not whole is
+-- Complete hours whose newest revision the success files of a sink do not say yet. Rows are those that this sink shows: of a manifest of which another one shows a newer attempt, those of its own attempt. Not whole is
 -- an hour of a manifest that the sink does not show: it was added later and is not filled, or never will be.
 WITH due AS MATERIALIZED (
-    SELECT h.hour, h.revision, s.revision IS NOT NULL AS shown, s.whose
+    SELECT h.hour, h.revision, s.revision IS NOT NULL AS shown
     FROM hour h LEFT JOIN success_file s ON s.pipeline = h.pipeline AND s.hour = h.hour AND s.sink = %(sink)s
-    WHERE h.pipeline = %(pipeline_name)s AND h.complete_at IS NOT NULL
-      AND (h.revision > coalesce(s.revision, 0) OR s.whose IS DISTINCT FROM %(whose)s::text))
+    WHERE h.pipeline = %(pipeline_name)s AND h.complete_at IS NOT NULL AND h.revision > coalesce(s.revision, 0))
 SELECT d.*, coalesce(live.whole, true) AS whole, coalesce(live.rows, 0)::bigint AS rows,
        coalesce(live.late, 0)::bigint AS late
 FROM due d
@@ -1237,24 +1236,15 @@ CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'objects') AS object
 WHERE object ->> 'sink' = %(sink)s AND object ->> 'kind' = 'data' AND object ->> 'path' = ANY (gone.paths);
 
 -- name: note_success_files
--- The name is the last one that was put, also by a process that was paused: the next one then removes its file.
-INSERT INTO success_file (pipeline, sink, hour, revision, whose)
-SELECT %(pipeline_name)s, %(sink)s, part.hour, part.revision, %(whose)s
+INSERT INTO success_file (pipeline, sink, hour, revision)
+SELECT %(pipeline_name)s, %(sink)s, part.hour, part.revision
 FROM unnest(%(hours)s::timestamptz[], %(revisions)s::int[]) AS part (hour, revision)
 ON CONFLICT (pipeline, sink, hour) DO UPDATE
-SET revision = greatest(success_file.revision, EXCLUDED.revision), whose = EXCLUDED.whose;
+SET revision = greatest(success_file.revision, EXCLUDED.revision);
 
 -- name: forget_success_files
 DELETE FROM success_file s USING unnest(%(hours)s::timestamptz[], %(revisions)s::int[]) AS part (hour, revision)
 WHERE s.pipeline = %(pipeline_name)s AND s.sink = %(sink)s AND s.hour = part.hour AND s.revision <= part.revision;
-
--- name: plain_success_files
--- One page: a person who shares old folders may have many hours.
-SELECT hour FROM success_file
-WHERE pipeline = %(pipeline_name)s AND sink = %(sink)s AND whose IS NULL
-  AND (%(hours)s::timestamptz[] IS NULL OR hour = ANY (%(hours)s::timestamptz[]))
-  AND (%(after)s::timestamptz IS NULL OR hour > %(after)s)
-ORDER BY hour LIMIT 200;
 
 -- name: rename_in_success_files
 UPDATE success_file SET sink = %(new)s WHERE pipeline = %(pipeline_name)s AND sink = %(old)s;

@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from tidemark.database.client import ManifestDatabase
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.folders import name_success_files, sinks_with_shared_folders
 from tidemark.model import event_hours
 from tidemark.model.manifest import WithoutRows
 from tidemark.sinks.capabilities import CompleteHour, ShowsHours
@@ -55,11 +54,8 @@ def _show(context: Context) -> None:
     able = [sink.output for sink in context.sinks if isinstance(sink.output, ShowsHours)]
     outputs = [output for output in able if output.shows_hours()]
     topics = database.chains.topics(pipeline_name) if outputs else []
-    shared = sinks_with_shared_folders(context, topics) if outputs else set()
-    former = {row["name"] for row in database.pipelines.former_names(pipeline_name)} if outputs else set()
     for output in outputs:
-        whose = pipeline_name if output.name in shared else None
-        due = database.success_files.missing(pipeline_name, output.name, whose)
+        due = database.success_files.missing(pipeline_name, output.name)
         given_up = _given_up(context, output) if due else set()
         complete = [row for row in due if row["whole"] and row["hour"] not in given_up]
         lacking = [row for row in due if row["shown"] and (not row["whole"] or row["hour"] in given_up)]
@@ -67,21 +63,16 @@ def _show(context: Context) -> None:
         lateness = context.pipeline.event_time.allowed_lateness
         counts = without_rows_of(database, pipeline_name, starts, lateness, output.name)
         for row, counted in zip(complete, counts, strict=True):
-            # Another pipeline may have named the file before this one was renamed; no row says so.
-            named = {row["whose"], *former} - {whose} if row["shown"] and row["whose"] != whose else set()
-            was_of = tuple(sorted(named, key=str))
-            hour = CompleteHour(row["hour"], row["revision"], row["rows"], row["late"], counted, whose, was_of)
+            hour = CompleteHour(row["hour"], row["revision"], row["rows"], row["late"], counted)
             output.show_complete(topics, hour)
         for row in lacking:
-            output.hide(topics, row["hour"], {row["whose"], whose, *former})
+            output.hide(topics, row["hour"])
         if lacking:
             hidden = {row["hour"]: row["revision"] for row in lacking}
             database.success_files.forget(pipeline_name, output.name, hidden)
         if complete:
             shown = {row["hour"]: row["revision"] for row in complete}
-            database.success_files.note(pipeline_name, output.name, whose, shown)
-            if whose is not None:
-                name_success_files(context, topics, [output.name], sorted(shown))
+            database.success_files.note(pipeline_name, output.name, shown)
 
 
 def _given_up(context: Context, output: ShowsHours) -> set[datetime]:

@@ -14,7 +14,7 @@ from tidemark.lifecycle import covering, divergence, spans
 from tidemark.lifecycle.context import Context, refuse_out_of_use
 from tidemark.lifecycle.covering import Begins
 from tidemark.lifecycle.failed_tasks import Task, begun
-from tidemark.lifecycle.folders import claim_folders, name_success_files
+from tidemark.lifecycle.folders import claim_folders
 from tidemark.lifecycle.generations import generations_of, start_of
 from tidemark.lifecycle.known_sinks import not_in_file
 from tidemark.lifecycle.own_output import refuse_own_output
@@ -150,7 +150,7 @@ def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
             known = _known(context, tick)
             if known is not None:
                 return known
-            claimed = claim_folders(context, sorted({at.topic for at in seen}), dry_run=dry_run)
+            claim_folders(context, sorted({at.topic for at in seen}), dry_run=dry_run)
             chains = context.chains()
             if {chain.id for chain in chains} != {chain.id for chain in before_asking}:
                 raise _Overtaken
@@ -166,7 +166,6 @@ def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
             stands_for = tick.cut_at if _ends_by_time(context, tick) else asked_at
             known_up_to = stands_for if planned.reached and planned.seen else None
             run = _store(context, tick, planned, chains, begin=begin, planned_up_to=known_up_to)
-            name_success_files(context, claimed, context.sink_names())
             failpoint("plan.before_commit")
     except _Overtaken:  # another planner or a person started or ended chains since the source was asked
         return _plan(context, tick, dry_run=dry_run)

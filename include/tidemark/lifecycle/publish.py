@@ -17,7 +17,6 @@ With several sinks, steps 2 to 4 are done for each sink on its own: when one fai
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
 from enum import StrEnum
 
 from tidemark.errors import AccessDenied, Blocked, Fenced, TidemarkError, Unavailable, WorkFailed
@@ -25,7 +24,6 @@ from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.determinism import note_of
 from tidemark.lifecycle.divergence import confirmed
-from tidemark.lifecycle.folders import name_success_files
 from tidemark.lifecycle.in_target import discard, record_of
 from tidemark.lifecycle.ownership import belongs_to, refuse_foreign
 from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_beyond_generation, refuse_went_back, went_back
@@ -166,7 +164,6 @@ class Publisher:
                 # Again, after the hours of Spark: this publication gives the target a position that hides it.
                 refuse_went_back(self.database, sink)
                 self._pin_target(sink)
-                self._name_success_files(sink, manifest, receipt)
                 refuse_foreign(sink, self._database_id)
                 record = record_of(sink, receipt, manifest.ranges, self._database_id)
                 sink.output.put(receipt, record, fence, mark)
@@ -175,12 +172,6 @@ class Publisher:
                 raise
         failpoint("publish.marked")
         return same is None
-
-    def _name_success_files(self, sink: Sink, manifest: Manifest, receipt: Receipt) -> None:
-        """Another pipeline may have closed an hour since the folders became shared, before it saw that they are."""
-        topics = sorted({range_.at.topic for range_ in manifest.ranges})
-        hours = [datetime.fromisoformat(f"{hour}:00:00+00:00") for hour in receipt.hours]
-        name_success_files(self.context, topics, [sink.name], hours)
 
     def _pin_target(self, sink: Sink) -> None:
         """Store which target a sink appends to before the first message: when it is created again before the mark, the

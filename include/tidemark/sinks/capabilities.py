@@ -1,7 +1,7 @@
 """The capabilities that only some outputs have; who needs one asks: ``isinstance(sink.output, ShowsHours)``."""
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -23,8 +23,7 @@ class CompleteHour:
     """An event hour, in UTC, that is complete: the rows that a sink shows of all topics, and those that are late.
 
     The revision counts how often it has become complete. ``without_rows`` is of the runs that read what arrived from
-    its begin until it was due. ``whose`` is the pipeline where others write into the same
-    folders, None where nobody else does; ``was_of`` has what it was when readers were shown it before, if that differs.
+    its begin until it was due.
     """
 
     start: datetime
@@ -32,8 +31,6 @@ class CompleteHour:
     rows: int
     late: int
     without_rows: WithoutRows
-    whose: str | None = None
-    was_of: tuple[str | None, ...] = ()
 
 
 class NamedFile(NamedTuple):
@@ -138,14 +135,9 @@ class ShowsHours(Output):
         """Show readers that an hour is complete, unless they are shown a higher revision; may be repeated."""
 
     @abstractmethod
-    def hide(self, topics: Sequence[str], hour: datetime, whose: Collection[str | None]) -> None:
-        """Show readers no longer that an hour is complete, under any of these names; may be repeated."""
+    def hide(self, topics: Sequence[str], hour: datetime) -> None:
+        """Show readers no longer that an hour is complete; may be repeated."""
 
     @abstractmethod
     def is_of_hour(self, path: str, topic: str, hour: datetime) -> bool:
         """Whether an object that it has published is where those of a topic's hour are."""
-
-    @abstractmethod
-    def name_shown(self, folder: str, whose: str, names: Collection[str]) -> None:
-        """Give the file that shows an hour of the pipeline ``whose`` as complete, in a folder with its root, the name
-        of the pipeline that it speaks of; ``names`` are all that write there. May be repeated."""

@@ -81,6 +81,10 @@ class SinkSettings(Section):
         """The pipelines that may write the same topics into these folders."""
         return ()
 
+    def shows_hours(self) -> bool:
+        """Whether files in these folders say which event hours are complete."""
+        return False
+
     def uses_registry(self) -> bool:
         """Whether a schema registry has the schema of its output."""
         return False

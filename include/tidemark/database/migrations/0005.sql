@@ -1,4 +1,6 @@
--- The archive of old manifests is gone: the ledger is as quick without it (docs/operations.md, "When history grows"). A
+-- No archive of old manifests, and no success files in folders that pipelines share.
+
+-- The archive is gone: the ledger is as quick without it (docs/operations.md, "When history grows"). A
 -- database with archived ranges never comes here: migrate.py refuses it before it makes any version, and so does the
 -- constraint, should somebody archive meanwhile.
 
@@ -95,3 +97,9 @@ LEFT JOIN LATERAL (
       AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id AND g.sink = s.name)) lacking ON true
 LEFT JOIN LATERAL (
     SELECT array_agg(g.sink ORDER BY g.sink) AS sinks FROM given_up g WHERE g.manifest_id = m.id) accepted ON true;
+
+-- A file _SUCCESS says that an hour is complete, which no pipeline knows of a folder that others write into. Those that
+-- were put there have the name of their pipeline; where a pipeline has the folder for itself again, it puts new ones.
+DELETE FROM success_file WHERE whose IS NOT NULL;
+ALTER TABLE success_file DROP COLUMN whose;
+ALTER TABLE stream_folders ADD COLUMN success_files boolean NOT NULL DEFAULT false;  -- no other pipeline may write there

@@ -108,6 +108,17 @@ class Settings(SinkSettings):
         return format
 
     @model_validator(mode="after")
+    def _shared_folders_have_no_success_files(self) -> Self:
+        if self.success_files and self.shared_with:
+            raise wrong_at(
+                "success_files",
+                "says when an hour is complete, and in a folder that others write into (shared_with) no pipeline knows "
+                "that; write success_files: false, or leave shared_with out and give the sink a root or layout of its "
+                "own",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _bucket_keys_need_a_bucket(self) -> Self:
         for key in ("connection", "s3"):
             if key in self.model_fields_set and not is_s3(self.root):
@@ -205,6 +216,9 @@ class Settings(SinkSettings):
 
     def sharing(self) -> tuple[str, ...]:
         return self.shared_with
+
+    def shows_hours(self) -> bool:
+        return self.success_files
 
     def folders(self) -> set[str]:
         return set() if is_s3(self.root) else {self.root}

@@ -1,7 +1,7 @@
 """Publishes files of a data lake, in folders by topic and event time; shows readers which hours are complete."""
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from tidemark.paths import Layout
 from tidemark.sinks.base import Fence, Sink
 from tidemark.sinks.capabilities import CompleteHour, ShowsHours
 from tidemark.sinks.files.settings import Settings
-from tidemark.sinks.files.success import hide, name_shown, show_complete
+from tidemark.sinks.files.success import hide, show_complete
 from tidemark.sinks.files.writer import too_many_objects
 from tidemark.sinks.object_store.folder_staging import FolderStaging
 from tidemark.sinks.object_store.owner_file import claim_in, note_replaces_in, replaces_in
@@ -71,17 +71,12 @@ class FilesOutput(ObjectsOutput, ShowsHours):
         for topic in topics:
             show_complete(self.store, self.pipeline_name, self._layout, topic, hour)
 
-    def hide(self, topics: Sequence[str], hour: datetime, whose: Collection[str | None]) -> None:
+    def hide(self, topics: Sequence[str], hour: datetime) -> None:
         for topic in topics:
-            hide(self.store, self._layout.folder(self.pipeline_name, topic, hour), whose)
+            hide(self.store, self._layout.folder(self.pipeline_name, topic, hour))
 
     def is_of_hour(self, path: str, topic: str, hour: datetime) -> bool:
         return path.startswith(self._layout.folder(self.pipeline_name, topic, hour) + "/")
-
-    def name_shown(self, folder: str, whose: str, names: Collection[str]) -> None:
-        below = f"{self.store.root}/"
-        if folder.startswith(below):
-            name_shown(self.store, self.pipeline_name, folder.removeprefix(below), whose, names)
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         root = Path(self.store.root)

@@ -3,12 +3,11 @@
 import json
 import logging
 import time
-from collections.abc import Collection, Sequence
 
 from tidemark.errors import SinkRefused, Unavailable
 from tidemark.failpoints import failpoint
 from tidemark.model.event_hours import key
-from tidemark.paths import Layout, success_file
+from tidemark.paths import SUCCESS_FILE, Layout
 from tidemark.sinks.capabilities import CompleteHour
 from tidemark.storage.base import ObjectStore
 
@@ -17,8 +16,7 @@ LOG = logging.getLogger(__name__)
 
 
 def show_complete(store: ObjectStore, pipeline_name: str, layout: Layout, topic: str, hour: CompleteHour) -> None:
-    """Put the file of one topic's hour, unless it says this revision or a higher one; then remove those with names that
-    it has no more.
+    """Put the file of one topic's hour, unless it says this revision or a higher one.
 
     Raises ``SinkRefused`` when the store does not replace a file that nobody has changed, and ``Unavailable`` when
     others replace it all the time.
@@ -29,27 +27,14 @@ def show_complete(store: ObjectStore, pipeline_name: str, layout: Layout, topic:
         "rows": hour.rows, "late": hour.late, "without_rows": vars(hour.without_rows),
     }  # fmt: skip
     text = json.dumps(content).encode()
-    _put(store, f"{folder}/{success_file(hour.whose)}", text, hour.revision, pipeline_name)
-    _remove(store, [f"{folder}/{success_file(whose)}" for whose in hour.was_of])
+    _put(store, f"{folder}/{SUCCESS_FILE}", text, hour.revision, pipeline_name)
 
 
-def hide(store: ObjectStore, folder: str, whose: Collection[str | None]) -> None:
-    """Remove the files of one topic's hour that it has no more, under all the names that they may have."""
-    _remove(store, [f"{folder}/{success_file(name)}" for name in whose])
-
-
-def name_shown(store: ObjectStore, pipeline_name: str, folder: str, whose: str, names: Collection[str]) -> None:
-    """Give the file of a folder that others write into, too, the name of its pipeline: that it says, if it is one of
-    ``names``, or else ``whose``, which then had another name. A file that Tidemark has not put stays as it is."""
-    plain = f"{folder}/{success_file(None)}"
-    before = store.get(plain)
-    if before is None or not (revision := _revision(before)):
-        return
-    content = json.loads(before)
-    name = content["pipeline"] if content.get("pipeline") in names else whose
-    text = json.dumps({**content, "pipeline": name}).encode()
-    _put(store, f"{folder}/{success_file(name)}", text, revision, pipeline_name)
-    _remove(store, [plain])
+def hide(store: ObjectStore, folder: str) -> None:
+    """Remove the file of one topic's hour, if Tidemark has put it there."""
+    path = f"{folder}/{SUCCESS_FILE}"
+    if _revision(store.get(path) or b"") > 0:
+        store.delete([path])
 
 
 def _put(store: ObjectStore, path: str, text: bytes, revision: int, pipeline_name: str) -> None:
@@ -84,11 +69,6 @@ def _not_put(store: ObjectStore, path: str, before: bytes | None, pipeline_name:
         f"{pipeline_name}",
         pipeline=pipeline_name,
     )
-
-
-def _remove(store: ObjectStore, paths: Sequence[str]) -> None:
-    """Remove files that Tidemark has put there, and no others."""
-    store.delete([path for path in paths if _revision(store.get(path) or b"") > 0])
 
 
 def _revision(content: bytes) -> int:
