@@ -22,6 +22,7 @@ help:
 ##   make unit    the tests that need no service, less than a minute
 ##   make test    every feature's main road and one kill of every kind of sink, on real services; about 8 minutes on 2 cores
 ##   make test-all  all tests but those of test-faults: half an hour (test-more: those that make test leaves out)
+##   make test SINCE=COMMIT   without the tests of providers that have not changed since (test-all, test-more too)
 ##   make test-ui the page in Airflow, in a headless Chromium (Debian: apt-get install chromium)
 ##   make test-stores   what a lake or table in a bucket needs, on Ceph's gateway (Debian's packages, 69 MB)
 ##   make test-compose   Dockerfile and docker-compose.yaml on an unpacked Docker, as root on Debian; 10 minutes, 4 GB
@@ -70,10 +71,12 @@ classes: setup
 	@$(BIN)/python -m sandbox.bootstrap.classes beside
 
 # Four workers for two cores (tests/conftest.py says how tests are shared): most tests wait for processes.
+SINCE ?=
+export TIDEMARK_TESTS_SINCE := $(SINCE)
 PYTEST := $(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder --durations 8
 
 unit: setup
-	@$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit
+	@$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit tests/providers/*/unit
 
 test: classes
 	@$(PYTEST) -m road

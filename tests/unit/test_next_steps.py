@@ -123,7 +123,7 @@ TAKEN_BY = {
         "test_R12_records_that_compaction_really_took_block_the_replay_and_stay_published",
     ),
     "replay {} --manifest {} --append-again --why TEXT": (
-        "integration/test_topic_sink.py",
+        "providers/topic/integration/test_topic_sink.py",
         "test_other_messages_follow_those_of_a_retired_sink_when_a_person_says_so",
     ),
     "replay {} --manifest {} --take-over": (
@@ -144,7 +144,7 @@ TAKEN_BY = {
     ),
     "retry {}": ("faults/test_ways_out.py", "test_whoever_does_what_the_messages_say_comes_to_an_end"),
     "retry {} --manifest {}": (
-        "faults/test_topics.py",
+        "providers/topic/faults/test_topics.py",
         "test_records_of_a_partition_come_in_their_order_also_beside_an_attempt_that_is_slow",
     ),
     "run {}": ("integration/test_state.py", "test_plans_that_fail_are_told_until_one_succeeds"),

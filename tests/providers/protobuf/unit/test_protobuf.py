@@ -504,7 +504,7 @@ def test_a_mistake_in_the_file_is_told_with_its_key(tmp_path: Path, old: str, ne
 
 
 def test_the_example_reads_messages_of_the_proto_file_beside_it() -> None:
-    examples = Path(__file__).parents[2] / "include/pipelines/examples"
+    examples = Path(__file__).parents[4] / "include/pipelines/examples"
     text = (examples / "flight.proto").read_text()
     lines = re.findall(r"^  ((?:optional |repeated )?[\w.]+ \w+ = \d+);$", text.partition("message")[2], re.MULTILINE)
     airports = {name: int(number) for name, number in re.findall(r"^  ([A-Z]+) = (\d);$", text, re.MULTILINE)}

@@ -29,7 +29,7 @@ from tidemark.providers.iceberg.table import Claim, IcebergTarget
 from tidemark.sinks.base import Owner
 from tidemark.sinks.table_columns import stored_columns
 
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = Path(__file__).parents[4]
 Make = Callable[..., IcebergWorld]
 WHY = ("--why", "a test")
 MORE_COLUMNS = "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, name STRING, k BIGINT"

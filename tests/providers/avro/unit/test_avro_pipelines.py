@@ -82,7 +82,7 @@ def test_a_table_may_have_the_columns_of_the_key_as_its_key(write: Write) -> Non
 
 
 def test_the_example_is_right_also_for_editors() -> None:
-    file = Path(__file__).parents[2] / "include/pipelines/examples/orders-avro.yaml"
+    file = Path(__file__).parents[4] / "include/pipelines/examples/orders-avro.yaml"
     columns = load(file, {}).decode.columns()
     assert columns is not None
     assert [*columns] == ["key_order_id", "order_id", "customer", "amount", "created_at"]

@@ -25,7 +25,7 @@ from tidemark.providers.topic.staged import staged_messages
 from tidemark.providers.topic.writer import Writer
 from tidemark.storage.open import open_store
 
-EXAMPLE = Path(__file__).parents[2] / "include" / "pipelines" / "examples" / "orders_to_topic.yaml"
+EXAMPLE = Path(__file__).parents[4] / "include" / "pipelines" / "examples" / "orders_to_topic.yaml"
 SCHEMA = "id BIGINT NOT NULL, part STRING, price DECIMAL(5, 2)"
 
 
