@@ -1,4 +1,4 @@
-"""Leaves out the tests of providers that a change does not touch: ``make test SINCE=COMMIT`` names what it began from."""
+"""Leaves out the tests of providers that a change does not touch: ``make test SINCE=COMMIT`` says since when."""
 
 import os
 import subprocess
