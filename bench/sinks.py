@@ -55,7 +55,12 @@ SINKS: dict[str, dict[str, Any]] = {
     "a Delta table": {"delta": {"location": "table", "auto_create": True}},
     "totals by kind, country and hour": {"totals": {**TABLE, "table": "by_kind", "aggregate": BY_KIND}},
     "totals by kind and hour in DynamoDB (an emulator)": {
-        "dynamodb": {"connection": "dynamodb", "table": "by_kind", "auto_create": True, "aggregate": BY_KIND_ALONE}
+        "totals": {
+            **TABLE,
+            "table": "by_kind",
+            "aggregate": BY_KIND_ALONE,
+            "served_in": {"dynamodb": {"connection": "dynamodb", "table": "by_kind", "auto_create": True}},
+        }
     },
     "totals by user": {"totals": {**TABLE, "table": "by_user", "aggregate": BY_USER}},
 }

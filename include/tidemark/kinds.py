@@ -20,7 +20,7 @@ from tidemark.providers import Provider
 from tidemark.text import with_nearest
 
 ENTRY_POINTS: Final = "tidemark.providers"
-OUR_PROVIDERS: Final = ("avro", "debezium", "delta", "iceberg", "protobuf", "rabbitmq", "registry", "topic")
+OUR_PROVIDERS: Final = ("avro", "debezium", "delta", "dynamodb", "iceberg", "protobuf", "rabbitmq", "registry", "topic")
 
 
 CORE: Final = Provider(
@@ -157,4 +157,5 @@ DECODERS: Final = Kinds("decoders", "format", "settings", "decoder")
 ENVELOPES: Final = Kinds("envelopes", "envelope", "settings", "envelope", "json")
 TRANSFORMS: Final = Kinds("transforms", "transform", "settings", "transform")
 SINKS: Final = Kinds("sinks", "sink", "settings", "sink", "writer")
-KINDS: Final = {kinds.seam: kinds for kinds in (SOURCES, DECODERS, ENVELOPES, TRANSFORMS, SINKS)}
+COPIES: Final = Kinds("copies", "copy", "settings", "copy")
+KINDS: Final = {kinds.seam: kinds for kinds in (SOURCES, DECODERS, ENVELOPES, TRANSFORMS, SINKS, COPIES)}

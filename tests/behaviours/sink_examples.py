@@ -237,7 +237,7 @@ class DynamoExample(TotalsExample):
     def settings(self) -> SinkSettings:
         self.items_table = f"orders{uuid4().hex[:12]}"
         served = {"connection": "dynamodb", "table": self.items_table, "auto_create": True}
-        return TotalsSettings.model_validate({**super().settings().model_dump(), "dynamodb": served})
+        return TotalsSettings.model_validate({**super().settings().model_dump(), "served_in": {"dynamodb": served}})
 
     def seen(self) -> dict[int, tuple[int, str | None]]:
         manifests = {

@@ -304,13 +304,25 @@ class OtherItems(OtherTotals):
     def __init__(self, server: DynamoDB, *others: Any) -> None:
         super().__init__(*others)
         self.client = server.client()
+        self.items: list[dict[str, Any]] = []
         self.items_table = f"copy{uuid4().hex[:12]}"
 
     def entry(self) -> dict[str, Any]:
         return {
             **super().entry(),
-            "dynamodb": {"connection": "dynamodb", "table": self.items_table, "auto_create": True},
+            "served_in": {"dynamodb": {"connection": "dynamodb", "table": self.items_table, "auto_create": True}},
         }
+
+    def remember(self) -> None:
+        super().remember()
+        self.items = self.client.scan(TableName=self.items_table)["Items"]
+
+    def go_back(self, pick: int) -> str:
+        """As other totals; or the copy is restored from a backup."""
+        if pick % (len(self.tables) + 1) < len(self.tables):
+            return super().go_back(pick % (len(self.tables) + 1))
+        restore(self.client, self.items_table, self.items)
+        return f"{self.items_table} is restored"
 
     def seen(self) -> Counter[int]:
         items = [item for item in items_of(self.client, self.items_table) if item.get("_rows")]

@@ -157,5 +157,6 @@ OF_OTHERS: dict[str, tuple[str, Schedule]] = {
     "markers go back": ("totals", _a_table_goes_back(2)),
     "contributions of a copy go back": ("dynamodb", _a_table_goes_back(0)),
     "totals of a copy go back": ("dynamodb", _a_table_goes_back(1)),
+    "the copy goes back": ("dynamodb", _a_table_goes_back(3)),
     "two topics of one name": ("topics of one name", overtaken_while_both_sinks_have_staged),
 }

@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tidemark.sinks.dynamodb.sink import DynamoOutput
 
 from tests.faults.checked_world import CheckedWorld
 from tests.faults.model_broker import ModelBroker
@@ -34,6 +33,7 @@ from tidemark.providers.iceberg.table import IcebergTarget
 from tidemark.sinks.files.sink import FilesOutput
 from tidemark.sinks.object_store import own_staging
 from tidemark.sinks.object_store.folder_staging import FolderStaging
+from tidemark.sinks.postgres.totals.sink import TotalsOutput
 
 Break = Callable[[pytest.MonkeyPatch, ModelWorld], None]
 
@@ -121,7 +121,7 @@ def the_proof_that_a_manifest_never_contributed(patch: pytest.MonkeyPatch, world
 
 def the_proof_and_the_totals_that_adopt_makes_again(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
     the_proof_that_a_manifest_never_contributed(patch, world)
-    patch.setattr(DynamoOutput, "derive_again", lambda *_, **__: iter(()))
+    patch.setattr(TotalsOutput, "derive_again", lambda *_, **__: iter(()))
 
 
 def the_look_for_rows_that_nobody_vouches_for(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
@@ -194,7 +194,7 @@ BROKEN_OF_OTHERS: list[tuple[Break, str, str]] = [
     ),
     (the_name_of_a_sink_in_its_staging, "two topics of one name", "cannot stage|I10"),
     (the_proof_that_a_manifest_never_contributed, "contributions go back", "I10 nothing twice"),
-    (the_proof_and_the_totals_that_adopt_makes_again, "items of contributions go back", "I10 nothing twice"),
+    (the_proof_and_the_totals_that_adopt_makes_again, "contributions of a copy go back", "I10 nothing twice"),
     (
         the_look_for_rows_that_nobody_vouches_for,
         "rolled back to before replays with other code",

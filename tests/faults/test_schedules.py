@@ -49,7 +49,7 @@ def test_over_a_lake_and_another_sink_nothing_is_missing_and_nothing_twice(
         checked.planned()
         paused, killed = world.process(1), world.process(1)
         for actor in (paused, killed):
-            while actor.life.at != f"{kind} put":
+            while actor.life.at != f"{world.others[0].name} put":
                 checked(world.step(actor, operations=1))
         checked(world.hit(killed, Fault.KILL, 3))
         assert killed.life.dead

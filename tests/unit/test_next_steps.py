@@ -149,10 +149,6 @@ TAKEN_BY = {
     ),
     "run {}": ("integration/test_state.py", "test_plans_that_fail_are_told_until_one_succeeds"),
     "show {}": ("integration/test_a_failed_manifest.py", "test_what_the_page_quotes_is_what_is_printed"),
-    "show {} --compare": (
-        "integration/test_page.py",
-        "test_a_manifest_is_compared_with_its_sinks_on_request_and_shows_its_receipt",
-    ),
     "spark serve": (
         "spark/test_spark_server.py",
         "test_the_command_that_the_docs_give_a_supervisor_becomes_the_server_itself",

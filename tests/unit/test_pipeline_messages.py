@@ -56,6 +56,8 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
      '7: source.kafka.slice.max_span: must be at least 60s (it is "5s")'),
     ("a kind of sink that does not exist", "  - files:", "  - filess:",
      '14: sinks[0].filess: unknown key; did you mean "files"? allowed: delta, files, iceberg, postgres, topic, totals'),
+    ("a kind of a former release", "  - files:\n      root: lake\n", "  - dynamodb:\n      table: totals\n      aggregate: {}\n",
+     "14: sinks[0].dynamodb: is not allowed: DynamoDB has a copy of totals now, and PostgreSQL adds up; write a sink totals with connection, table and aggregate, and below it served_in: {dynamodb: {table: ..}}; see docs/configuration.md"),
     ("a word that is not allowed", "    topics:", "    gaps: compact\n    topics:",
      '5: source.kafka.gaps: "compact" is not allowed; did you mean "compacted"? allowed: none, transactions, compacted'),
     ("a decoder that does not exist", "format: json", "format: jsn",

@@ -26,7 +26,7 @@ class DynamoWorld(TotalsWorld):
         self.targets = {**self.targets, "dynamodb": self.server.connection(self.endpoint_url)}
         self.client = self.server.client()
         served = {"connection": "dynamodb", "table": self.items_table, "auto_create": True}
-        return totals_sink(dynamodb=served, **options)
+        return totals_sink(served_in={"dynamodb": served}, **options)
 
     def items(self) -> Items:
         """Every item with records; none while there is no table."""

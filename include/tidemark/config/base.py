@@ -150,11 +150,12 @@ class OneKind:
 
     The module ``settings`` of each kind has the model ``Settings``. ``kinds`` is looked at whenever a file is read, so
     a kind that was registered since is known. With ``alone`` the name of the kind stands for the kind with its
-    defaults.
+    defaults. ``removed``: kinds of former releases, and what to write in their place.
     """
 
     kinds: Kinds
     alone: bool = False
+    removed: Mapping[str, str] = field(default_factory=dict)
 
     def section(self) -> type[Section]:
         """The entry as a mapping of kinds to their settings."""
@@ -180,7 +181,9 @@ class OneKind:
         return getattr(entry, kinds[0])
 
     def _problem_with(self, key: str) -> str | None:
-        """Return why a key cannot be used that is the name of a kind, or may be one of a package that is broken."""
+        """Return why a key cannot be used that is or was the name of a kind, or may be one of a broken package."""
+        if key in self.removed:
+            return f"is not allowed: {self.removed[key]}"
         if key in self.kinds:
             return self.kinds.problem_with(key)
         if key in self.kinds.left_out:

@@ -137,6 +137,7 @@ def order_of(context: Context, manifest: Manifest, attempt: int, sinks: Sequence
         transforms=pipeline.transforms(),
         record_bytes=context.database.publications.record_bytes(context.pipeline_name),
         nul_allowed=all(settings.stores_nul for settings in pipeline.sinks),
+        key_limits=pipeline.key_limits(),
         before=looked_back(context, manifest),
     )
 
@@ -314,8 +315,9 @@ class _Attempt:
         for sink in context.sinks if self.replay else context.sinks_to_finish(self.manifest):
             if sink.name in self.failed or (self.replay and sink.write_mode is not WriteMode.APPEND):
                 continue
-            if self.publisher.settle(self.manifest, sink, self.number) is Verdict.UNKNOWN:
-                raise not_known(sink, self.manifest.id, sink.ledger.recorded_attempt(self.manifest.id))
+            with self._keep_error_of(sink):
+                if self.publisher.settle(self.manifest, sink, self.number) is Verdict.UNKNOWN:
+                    raise not_known(sink, self.manifest.id, sink.ledger.recorded_attempt(self.manifest.id))
         self.manifest = context.database.manifests.get(self.manifest.id)
         if self.replay and self.manifest.state is ManifestState.DONE:
             return context.sinks

@@ -34,7 +34,7 @@ from tidemark.model.receipt import Receipt
 from tidemark.model.verdict import Verdict
 from tidemark.paths import RecordName
 from tidemark.sinks.base import Sink, WriteMode
-from tidemark.sinks.capabilities import TakesBack
+from tidemark.sinks.capabilities import ServesCopy, TakesBack
 
 MENDED_AGAIN = 20  # times that a target may be as before after it was mended, since others change it too
 
@@ -333,6 +333,8 @@ class Publisher:
         evidence = judged.stored(judged.shown.evidence)
         match judged.verdict:
             case Verdict.MARK_MISSING if evidence:
+                if isinstance(sink.output, ServesCopy):
+                    sink.output.serve()  # the attempt may have died after COMMIT, before all was in the copy
                 with suppress(Fenced):
                     self._mark(manifest, sink, evidence.receipt, attempt, state=None)
                     return True

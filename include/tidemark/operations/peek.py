@@ -139,6 +139,7 @@ def _order(pipeline: Pipeline, source: Source) -> Order:
         source=SourceOrder(pipeline.source.kind, source.order()), decode=pipeline.decode.record_order(),
         transforms=pipeline.transforms(), event_time=pipeline.event_time.order(), on_error=pipeline.on_error.value,
         nul_allowed=all(settings.stores_nul for settings in pipeline.sinks),
+        key_limits=pipeline.key_limits(),
     )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ from tidemark.decoders.settings import DecodeSettings, RowSettings
 from tidemark.decoders.topic_settings import DecodeByTopic, RecordSettings, TopicSettings
 from tidemark.extras import problem_with_extra
 from tidemark.kinds import DECODERS
-from tidemark.model.order import OnError, TransformOrder
+from tidemark.model.order import KeyLimit, OnError, TransformOrder
 from tidemark.paths import one_lies_in_the_other
 from tidemark.pipeline.airflow_tasks import AirflowTasks
 from tidemark.pipeline.code import CodeFolder
@@ -330,6 +330,10 @@ class Pipeline(Section):
         """The ids of all Airflow connections that the file names, of its source, its registry and its sinks."""
         of_sinks = [sink.connections() for sink in self.sinks]
         return self.source.connections().union(self.decode.connections(), *of_sinks)
+
+    def key_limits(self) -> tuple[KeyLimit, ...]:
+        """How long keys may be, in each sink that has a limit."""
+        return tuple(limit for sink in self.sinks if (limit := sink.key_limit()) is not None)
 
     def uses_registry(self) -> bool:
         return self.decode.uses_registry() or any(sink.uses_registry() for sink in self.sinks)

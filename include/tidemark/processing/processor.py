@@ -41,6 +41,7 @@ from tidemark.model.order import OnError, OnInvalid, Order
 from tidemark.model.reasons import DeadLetterLimit, ReasonCount, reasons_together, template, too_many_dead_letters
 from tidemark.model.record_schema import HEADERS
 from tidemark.model.unknown_fields import UnknownField, fields_together
+from tidemark.processing.long_keys import rows_with_long_key
 from tidemark.processing.nul import rows_with_nul
 from tidemark.processing.rows import Rows
 from tidemark.processing.spool import Spool
@@ -165,6 +166,7 @@ class _Pass:
         self._event_time = EventTime.of(order.event_time)
         self._event_time.check(self._transforms.schema)
         self._nul_allowed = order.nul_allowed
+        self._key_limits = order.key_limits
         self._starts = {(covered.at.topic, covered.at.partition): covered.start for covered in order.ranges}
         self._looks_back = bool(order.before)
         self._counts: dict[tuple[str, int], _Count] = {}
@@ -235,6 +237,10 @@ class _Pass:
             with_nul = rows.errors(rows_with_nul(rows.data))
             self._refuse(batch, with_nul, fail=on_error)
             rows, errors = rows.without(with_nul), (*errors, *with_nul)
+        for limit in self._key_limits:
+            too_long = rows.errors(rows_with_long_key(rows.data, limit))
+            self._refuse(batch, too_long, fail=on_error)
+            rows, errors = rows.without(too_long), (*errors, *too_long)
         placed = self._place(rows, batch)
         misplaced = rows.errors(BadRecord(at, reason, ErrorClass.EVENT_TIME) for at, reason in placed.invalid)
         self._refuse(batch, misplaced, fail=self._event_time.on_invalid is OnInvalid.FAIL)

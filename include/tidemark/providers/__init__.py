@@ -25,6 +25,7 @@ class Provider:
     envelopes: Mapping[str, str] = field(default_factory=dict)
     transforms: Mapping[str, str] = field(default_factory=dict)
     sinks: Mapping[str, str] = field(default_factory=dict)
+    copies: Mapping[str, str] = field(default_factory=dict)  # of totals
 
     def kinds(self) -> Iterator[tuple[str, str]]:
         """Each seam and the name of a kind of it."""

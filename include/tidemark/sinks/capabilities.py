@@ -102,6 +102,18 @@ class DerivesTotals(Output):
         """
 
 
+class ServesCopy(Output):
+    """Readers find a copy of its output elsewhere."""
+
+    @abstractmethod
+    def serve(self) -> None:
+        """Put what the copy lacks of all that was committed, of whatever manifest.
+
+        ``put`` does so before the mark; whoever finds that only the mark is missing does so too. May be repeated, also
+        by several processes at once.
+        """
+
+
 class WritesTopics(Output):
     @abstractmethod
     def topic_ids(self) -> set[str]:

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import Field
 
@@ -11,6 +11,7 @@ from tidemark.decoders.pins import Pins
 from tidemark.decoders.settings import RowSettings
 from tidemark.kinds import SINKS
 from tidemark.model.address import Address
+from tidemark.model.order import KeyLimit
 
 MAX_FILE_BYTES: Any = Field(
     default=128 * 2**20,
@@ -63,6 +64,10 @@ class SinkSettings(Section):
     def problem_with(self, rows: RowSettings) -> str | None:
         """Why this sink cannot store the rows, as a sentence that continues its key; None when it can."""
 
+    def key_limit(self) -> KeyLimit | None:
+        """How long a key may be here; a record with a longer one becomes a dead letter. None when any key fits."""
+        return None
+
     @abstractmethod
     def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
         """The place of a row with this event time, or of a dead letter when ``when`` is None."""
@@ -112,4 +117,10 @@ class SinkSettings(Section):
         return set()
 
 
-SinkEntry = Annotated[SinkSettings, OneKind(SINKS)]
+# Kinds of former releases, and what to write in their place.
+REMOVED: Final = {
+    "dynamodb": "DynamoDB has a copy of totals now, and PostgreSQL adds up; write a sink totals with connection, table "
+    "and aggregate, and below it served_in: {dynamodb: {table: ..}}; see docs/configuration.md"
+}
+
+SinkEntry = Annotated[SinkSettings, OneKind(SINKS, removed=REMOVED)]

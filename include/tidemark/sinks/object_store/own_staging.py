@@ -4,16 +4,15 @@ The root is named after pipeline and sink, and belongs to one manifest database 
 numbers of attempts are unique in one database only.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidemark.connections.lookup import Lookup
 from tidemark.errors import ForeignLake
-from tidemark.paths import DEAD_LETTERS, STAGING, sink_folder
+from tidemark.paths import STAGING, sink_folder
 from tidemark.sinks.base import Owner
 from tidemark.sinks.object_store.folder_staging import FolderStaging
 from tidemark.sinks.object_store.owner_file import claim_in, hand_over_in, owner_in
-from tidemark.sinks.object_store.renamed_folder import rename_folder
 from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
 
@@ -24,7 +23,7 @@ class OwnStaging(FolderStaging):
     Only the database that its owner file names lists or removes anything in it; without that file nobody does. It is
     asked each time: another database may have adopted the target since. One that adopts between the question and the
     removal may lose what its attempt of the same number has left. Nothing wrong is published then: what is staged is
-    compared with the receipt, so the attempt fails, and an audit names a missing file of dead letters.
+    compared with the receipt, so the attempt fails.
     """
 
     def __init__(
@@ -52,15 +51,6 @@ class OwnStaging(FolderStaging):
         owner = owner_in(self.store)
         if owner is not None and owner.database != database_id:
             raise self._foreign(owner, database_id)
-
-    def refuse_apart(self, owner: Owner) -> None:
-        """Raise ``ForeignLake`` when the root belongs to another database than its target, whose owner is given.
-
-        ``hand_over`` comes here first, so the target may still have an owner that the root had before.
-        """
-        own = owner_in(self.store)
-        if own is not None and owner.database not in (own.database, *own.before):
-            raise self._foreign(own, owner.database)
 
     def hand_over(self, owner: Owner) -> None:
         self._database_id = owner.database
@@ -92,16 +82,12 @@ class OwnStaging(FolderStaging):
         if self._is_own():
             super().clear(manifest_id, attempt)
 
-    def delete(self, keys: Iterable[str]) -> None:
-        if self._is_own():
-            self.store.delete(keys)
-
     def _is_own(self) -> bool:
         owner = owner_in(self.store)
         return owner is not None and owner.database == self._database_id
 
     def rename(self, pipeline_name: str, sink_name: str, owner: Owner) -> None:
-        """Take this root, then what the root of an old name keeps; what dead attempts have staged there is removed.
+        """Take this root, and remove that of an old name, with what dead attempts have staged there.
 
         ``owner`` is that of the target; a root of another database is left alone. The owner file of the old root goes
         last, so this may be repeated after it died anywhere.
@@ -113,7 +99,4 @@ class OwnStaging(FolderStaging):
         old = owner_in(self._open(before))
         if old is not None and old.database == owner.database:
             self._shared.delete_folder(f"{before}/{STAGING}")
-            kept = f"{before}/{DEAD_LETTERS}/"
-            rename_folder(
-                self._shared, before, lambda key: key.replace(before, self._folder, 1) if key.startswith(kept) else None
-            )
+            self._shared.delete_folder(before)

@@ -19,7 +19,7 @@ class StagingSettings(SinkSettings):
         default="staging",
         validate_default=True,
         description="Folder that executors and the publishing process share, or s3://bucket/prefix; a relative folder "
-        "lies below TIDEMARK_HOME. Dead letters stay there when the target has no place for them.",
+        "lies below TIDEMARK_HOME.",
         examples=["staging", "s3://bucket/staging"],
     )
 

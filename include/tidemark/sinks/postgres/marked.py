@@ -170,8 +170,12 @@ class MarkedOutput(Output):
             else:
                 break
         if self._shared is None:
+            self._committed()
             failpoint("publish.before_mark")
             mark()
+
+    def _committed(self) -> None:
+        """Do what readers need after COMMIT; the mark follows."""
 
     def _put(self, receipt: Receipt, record: Record, fence: Fence, mark: Mark) -> None:
         with self._transaction(receipt) as session:

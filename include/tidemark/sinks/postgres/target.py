@@ -185,7 +185,7 @@ class PostgresTarget:
                 return
             ddl = ddl_complete(spec.identifier, columns, missing) if columns else self._ddl_create(spec)
             if self.config.auto_create:
-                self._run(ddl, spec)
+                self.run_ddl(ddl, spec.table)
                 return
             listed = ", ".join(column.name for column in missing)
             raise SinkRefused(
@@ -194,9 +194,9 @@ class PostgresTarget:
                 **self.context(table=spec.table),
             )
 
-    def _run(self, ddl: sql.Composed, spec: TableSpec) -> None:
+    def run_ddl(self, ddl: sql.Composed, table: str) -> None:
         """Run statements that only the owner of the table or schema may; ``AccessDenied`` names them for others."""
-        context = self.context(table=spec.table)
+        context = self.context(table=table)
         try:
             with translated(**context):
                 self.connected().execute(ddl)

@@ -36,7 +36,7 @@ SELECT count(*) AS keys, coalesce(sum(_rows), 0)::bigint AS rows FROM contribute
 -- For a manifest that never had contributions: each total is adjusted, in key order so that no two wait for one another.
 INSERT INTO {totals} AS t ({key}, _rows, {values})
 SELECT {key}, _rows, {values} FROM {contributions} WHERE _manifest_id = %(manifest)s ORDER BY {key}
-ON CONFLICT ({key}) DO UPDATE SET _rows = t._rows + EXCLUDED._rows, {adjusted}{touched};
+ON CONFLICT ({key}) DO UPDATE SET _rows = t._rows + EXCLUDED._rows, {adjusted};
 
 -- name: lock_totals
 -- A statement of its own: the next one sees what those have committed that held the totals before. Two manifests that
@@ -46,7 +46,7 @@ SELECT {key}, 0 FROM {contributions} WHERE _manifest_id = %(manifest)s ORDER BY 
 ON CONFLICT ({key}) DO UPDATE SET _rows = t._rows;
 
 -- name: combine
-UPDATE {totals} t SET _rows = s._rows, {assigned}{touched}
+UPDATE {totals} t SET _rows = s._rows, {assigned}
 FROM (SELECT {key}, sum(c._rows) AS _rows, {combined}
       FROM {contributions} c JOIN (SELECT {key} FROM {contributions} WHERE _manifest_id = %(manifest)s) o USING ({key})
       GROUP BY {key}) s
@@ -54,7 +54,14 @@ WHERE {same_key};
 
 -- name: drop_empty_totals
 DELETE FROM {totals} t USING {contributions} s
-WHERE s._manifest_id = %(manifest)s AND s._rows = 0 AND t._rows = 0 AND {same_key};
+WHERE s._manifest_id = %(manifest)s AND s._rows = 0 AND t._rows = 0 AND {same_key}
+-- include: not_numbered
+;
+
+-- name: not_numbered
+-- A total that has a copy stays with 0 rows: its revision keeps an older one from coming back. Asked in the statement
+-- itself, since the pipeline file of this attempt may be older than the copy.
+  AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass(%(target)s) AND tgname = 'tidemark_next_revision')
 
 -- name: drop_empty_contributions
 DELETE FROM {contributions} WHERE _manifest_id = %(manifest)s AND _rows = 0;
@@ -67,15 +74,21 @@ LOCK TABLE {contributions}, {totals} IN SHARE ROW EXCLUSIVE MODE;
 WITH combined AS (
     INSERT INTO {totals} AS t ({key}, _rows, {values})
     SELECT {key}, sum(c._rows) AS _rows, {combined} FROM {contributions} c GROUP BY {key}
-    ON CONFLICT ({key}) DO UPDATE SET _rows = EXCLUDED._rows, {replaced}{touched}
+    ON CONFLICT ({key}) DO UPDATE SET _rows = EXCLUDED._rows, {replaced}
     WHERE (t._rows, {total_values}) IS DISTINCT FROM (EXCLUDED._rows, {excluded_values})
     RETURNING 1)
 SELECT count(*) AS totals FROM combined;
 
--- name: drop_strays
-WITH dropped AS (
-    DELETE FROM {totals} t WHERE NOT EXISTS (SELECT FROM {contributions} s WHERE {same_key}) RETURNING 1)
-SELECT count(*) AS totals FROM dropped;
+-- name: empty_strays
+WITH emptied AS (
+    UPDATE {totals} t SET _rows = 0, {emptied}
+    WHERE t._rows <> 0 AND NOT EXISTS (SELECT FROM {contributions} s WHERE {same_key}) RETURNING 1)
+SELECT count(*) AS totals FROM emptied;
+
+-- name: drop_emptied
+DELETE FROM {totals} t WHERE t._rows = 0
+-- include: not_numbered
+;
 
 -- name: note_checksum
 UPDATE tidemark_target.marker SET checksum = (
@@ -107,51 +120,3 @@ FROM combined s FULL JOIN (SELECT * FROM {totals} WHERE _rows <> 0) t USING ({ke
 WHERE (%(manifest)s::bigint IS NULL OR s._manifest_id IS NOT NULL)
   AND (s._rows, {combined_values}) IS DISTINCT FROM (t._rows, {total_values})
 GROUP BY s._manifest_id ORDER BY s._manifest_id;
-
--- name: serve
--- What a copy in DynamoDB needs: the revision of each total, and up to which one it was served.
-CREATE SEQUENCE IF NOT EXISTS tidemark_target.revision;
-ALTER TABLE tidemark_target.aggregate ADD COLUMN IF NOT EXISTS served text;
-ALTER TABLE {totals}
-    ADD COLUMN IF NOT EXISTS _revision bigint NOT NULL DEFAULT nextval('tidemark_target.revision'),
-    ADD COLUMN IF NOT EXISTS _served bigint NOT NULL DEFAULT 0,
-    ALTER COLUMN _revision SET DEFAULT nextval('tidemark_target.revision');
-CREATE INDEX IF NOT EXISTS {unserved} ON {totals} (_revision) WHERE _served < _revision;
-
--- name: served_in
-SELECT to_jsonb(a) ->> 'served' AS served FROM tidemark_target.aggregate a WHERE target = %(target)s;
-
--- name: note_served_in
-UPDATE tidemark_target.aggregate SET served = %(served)s WHERE target = %(target)s;
-
--- name: not_served
--- Totals that have changed since they were served; of all manifests, or of one.
-SELECT {key}, t._rows, {t_values}, t._revision FROM {totals} t
-WHERE _served < _revision AND (%(manifest)s::bigint IS NULL
-      OR ({key}) IN (SELECT {key} FROM {contributions} WHERE _manifest_id = %(manifest)s))
-ORDER BY _revision LIMIT %(most)s;
-
--- name: were_served
-WITH done AS (
-    UPDATE {totals} SET _served = _revision WHERE _revision = ANY (%(revisions)s) RETURNING _revision, _rows)
-DELETE FROM {totals} WHERE _revision IN (SELECT _revision FROM done WHERE _rows = 0);
-
--- name: totals_of
--- Of one manifest, or all.
-SELECT {key}, t._rows, {t_values}, t._revision FROM {totals} t
-WHERE t._rows <> 0 AND (%(manifest)s::bigint IS NULL
-      OR ({key}) IN (SELECT {key} FROM {contributions} WHERE _manifest_id = %(manifest)s));
-
--- name: empty_strays
-UPDATE {totals} t SET _rows = 0{touched}
-WHERE t._rows <> 0 AND NOT EXISTS (SELECT FROM {contributions} s WHERE {same_key});
-
--- name: touch_all
--- From here on every revision is higher than what is served, also after a database was restored from a copy.
-WITH started AS (SELECT setval('tidemark_target.revision', greatest(%(highest)s, last_value)) FROM tidemark_target.revision)
-UPDATE {totals} SET _revision = nextval('tidemark_target.revision') FROM started;
-
--- name: too_large
--- A total that no item of DynamoDB holds: 38 digits of a number, 400 KB in all.
-SELECT count(*) AS totals FROM {totals} t
-WHERE _served < _revision AND ({too_long} OR octet_length(concat({key}, {t_values})) > 350000);

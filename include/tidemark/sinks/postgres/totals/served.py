@@ -1,224 +1,148 @@
-"""The copy of totals in DynamoDB for readers: one item per key, put unless a newer one is there.
+"""The totals of one table together with their copy: which ones the copy lacks, and how they come there.
 
-PostgreSQL adds up. Every change of a total gives it the next number of a sequence, its revision, in the transaction
-that changes it. Whoever serves puts each total whose revision was not served yet; an older one never replaces a newer
-one. So a copy may be put again, late, or by two processes at once. An item has the columns of the key, the values,
-``_rows`` and ``_revision``; ``_key`` is the values of the key as a JSON array. A total without records keeps an item
-with ``_rows`` 0, so that a late copy does not bring it back. The item ``owner`` names the table of totals.
+The merge of a manifest commits totals with new revisions. Whoever marks a manifest puts before that all totals that
+were not served yet, of whatever manifest: so what a process has committed and not put, because it died, comes with the
+next one. A total is put as it is when it is read, which is newer than what was committed, or the same.
 """
 
-import json
-import os
-from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from datetime import date, datetime
-from decimal import Context, Decimal
-from functools import lru_cache
-from typing import Any, Final
+from collections.abc import Iterator
+from itertools import islice
 
-import boto3
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from tidemark.errors import SinkRefused
+from tidemark.failpoints import failpoint
+from tidemark.model.manifest import count_of
+from tidemark.model.problem import Problem
+from tidemark.sinks.postgres.totals.copies import CopyOfTotals, Total
+from tidemark.sinks.postgres.totals.tables import PAGE, Totals
 
-from tidemark.connections.lookup import Lookup, reveal
-from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable
-from tidemark.sinks.aggregates.value_columns import ROWS
-from tidemark.sinks.postgres.totals.settings import ServedInDynamoDB
-from tidemark.storage.s3_client import NO_KEYS, NO_KEYS_FOUND, NO_RIGHT, Access, access
-
-KEY, REVISION, OWNER = "_key", "_revision", "owner"
-AT_ONCE: Final = 16  # items that are put side by side
-_READ: Final = 100  # items of one call
-_EXACT: Final = Context(prec=200)
-_RETRY: Final = "then: tidemark retry {pipeline}"
-_NEWER: Final = {
-    "ConditionExpression": "attribute_not_exists(#revision) OR #revision < :revision",
-    "ExpressionAttributeNames": {"#revision": REVISION},
-}
-Item = dict[str, dict[str, Any]]
+_BY_HAND = "no attempt of Tidemark has left them there: delete those items by hand"
 
 
-class ServedTable:
-    """One table of DynamoDB; ``context`` is that of every error."""
+class ServedTotals:
+    """The totals of one table, and the place that has their copy."""
 
-    def __init__(self, settings: ServedInDynamoDB, lookup: Lookup, context: Mapping[str, Any]) -> None:
-        self.table = settings.table
-        self._auto_create = settings.auto_create
-        self._access = access(settings.access(), lookup)
-        self._context = {**context, "served": settings.table}
+    def __init__(self, table: Totals, copy: CopyOfTotals) -> None:
+        self._table = table
+        self._copy = copy
 
-    def ensure(self, owner: str) -> None:
-        """Create the table if the settings say so, and claim it; raises ``SinkRefused`` for one of other totals."""
-        keys = {"TableName": self.table, "KeySchema": [{"AttributeName": KEY, "KeyType": "HASH"}]}
-        described = self._described()
-        if described is None and not self._auto_create:
-            raise SinkRefused(
-                f"table {self.table} does not exist in DynamoDB",
-                next_step=f"set dynamodb.auto_create: true, or create it with the partition key {KEY} (S); {_RETRY}",
-                **self._context,
-            )
-        if described is None:
-            attributes = [{"AttributeName": KEY, "AttributeType": "S"}]
-            try:
-                self._call("create_table", **keys, AttributeDefinitions=attributes, BillingMode="PAY_PER_REQUEST")
-            except SinkRefused:
-                if self._described() is None:
-                    raise  # else another slice was quicker
-            _client(self._access, os.getpid()).get_waiter("table_exists").wait(TableName=self.table)
-        elif described["KeySchema"] != keys["KeySchema"]:
-            raise SinkRefused(
-                f"table {self.table} has other keys than {KEY} (S)",
-                next_step=f"give dynamodb.table another table; {_RETRY}",
-                **self._context,
-            )
-        item = {KEY: {"S": OWNER}, OWNER: {"S": owner}}
-        absent = {"ConditionExpression": "attribute_not_exists(#key)", "ExpressionAttributeNames": {"#key": KEY}}
-        if not self._put(item, absent):
-            found = self._call("get_item", TableName=self.table, Key={KEY: {"S": OWNER}}, ConsistentRead=True)["Item"]
-            if found[OWNER]["S"] != owner:
+    def check(self) -> None:
+        """Raise ``SinkRefused`` unless the place is free, or has this copy; changes nothing."""
+        self._copy.check()
+
+    def rehearse(self) -> str:
+        return self._copy.rehearse()
+
+    def claim(self) -> None:
+        """Make the totals the owner of the place, and note which place it is; the totals have an owner already."""
+        self._copy.claim(self._owner())
+        self._table.make_copies_support()
+        self._table.rows("note_first_copy", identity=self._copy.identity())
+
+    def _owner(self) -> str:
+        return str(self._table.kept("owner")[0]["identity"])
+
+    def moved(self) -> str | None:
+        """Return the identity of the place if it is another one than the totals were put into."""
+        noted = self._table.noted_copy()
+        identity = self._copy.identity() if noted is not None else None
+        return None if identity == noted else str(identity)
+
+    def number(self) -> None:
+        """Give each total a revision, unless they have one."""
+        if not self._table.are_numbered():
+            # The place may have items of a time that the database was restored to before.
+            self._table.number(self._copy.compare(()).highest_revision)
+
+    def refuse_what_has_no_room(self, manifest_id: int) -> None:
+        """Raise ``SinkRefused`` before COMMIT, in the open transaction, for a total that the copy cannot hold."""
+        copy = self._copy
+        limits = {
+            "longest_key": copy.longest_key, "longest_total": copy.longest_total, "most_digits": copy.most_digits,
+        }  # fmt: skip
+        for total in self._table.near_a_limit(**limits):
+            if problem := copy.problem_with(total):
                 raise SinkRefused(
-                    f"table {self.table} has the copy of other totals: the two would mix",
-                    next_step=f"nothing was put there; give dynamodb.table another table; {_RETRY}",
-                    **self._context,
+                    problem,
+                    next_step="nothing was applied; filter such records, or take served_in out of the pipeline file; "
+                    f"then: tidemark retry {self._table.pipeline_name}",
+                    **self._table.context(manifest=manifest_id),
                 )
 
-    def identity(self) -> str | None:
-        """Which table it is: one that is restored from a copy, or created again, is another one."""
-        described = self._described() or {}
-        found = described.get("TableId") or described.get("CreationDateTime")
-        return None if found is None else str(found)
+    def put_rest(self) -> None:
+        """Put every total that was not served yet; may be repeated, also by several processes at once.
 
-    def put(self, items: Sequence[Item]) -> None:
-        """Put each unless a newer one is there."""
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            list(pool.map(lambda item: self._put(item, _newer(item)), items))
+        One pass is enough: a total that changes meanwhile gets a higher revision, and comes later in the same pass.
+        """
+        after = 0
+        while rows := self._table.rows("not_served", self._table.parts, after=after, most=PAGE):
+            totals = list(map(self._table.total_of, rows))
+            self._copy.put(totals)
+            failpoint("publish.mid")
+            after = totals[-1].revision
+            self._table.rows("were_served", self._table.parts, revisions=[total.revision for total in totals])
 
-    def items(self) -> Iterator[Item]:
-        """All items of totals, also those without records."""
-        start: dict[str, Any] = {}
-        while True:
-            answer = self._call("scan", TableName=self.table, ConsistentRead=True, **start)
-            yield from (item for item in answer["Items"] if ROWS in item)
-            if "LastEvaluatedKey" not in answer:
-                return
-            start = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
-
-    def has_each(self, items: Iterable[Item]) -> bool:
-        """Whether each is there, in whatever revision."""
-        wanted = {item[KEY]["S"]: _content(item) for item in items}
-        names = list(wanted)
-        for first in range(0, len(names), _READ):
-            keys = [{KEY: {"S": name}} for name in names[first : first + _READ]]
-            while keys:
-                request = {self.table: {"Keys": keys, "ConsistentRead": True}}
-                answer = self._call("batch_get_item", RequestItems=request)
-                for item in answer["Responses"][self.table]:
-                    if wanted.pop(item[KEY]["S"], None) != _content(item):
-                        return False
-                keys = answer.get("UnprocessedKeys", {}).get(self.table, {}).get("Keys", [])
-        return not wanted
-
-    def _put(self, item: Item, condition: Mapping[str, Any]) -> bool:
-        """False when the condition does not hold."""
-        try:
-            self._call("put_item", TableName=self.table, Item=item, **condition)
-        except ClientError:
-            return False
+    def has_totals_of(self, manifest_id: int) -> bool:
+        """Whether the copy has every total that the manifest contributes to as it is."""
+        totals = self._table.each_total(manifest_id=manifest_id)
+        while page := list(islice(totals, PAGE)):
+            if self._copy.differing(page):
+                return False
         return True
 
-    def _described(self) -> dict[str, Any] | None:
-        try:
-            described: dict[str, Any] = self._call("describe_table", TableName=self.table)["Table"]
-        except _Missing:
+    def differences(self) -> Iterator[Problem]:
+        """What the copy has and should not, or lacks; others may change totals meanwhile."""
+        table, place = self._table.table, self._copy.place
+        wrong, strays = self._differing()
+        if wrong:
+            named = self._table.rows("contributors", self._table.parts, revisions=[total.revision for total in wrong])
+            for row in named:
+                yield Problem(
+                    row["manifest"],
+                    f"{count_of(row['totals'], 'item')} of {place} are not the totals of {table}",
+                    f"tidemark replay {self._table.pipeline_name} --manifest {row['manifest']}",
+                    f"({row['example']})",
+                )
+        strays += [self._copy.key_of(total) for total in wrong if not total.rows]
+        if strays:
+            what = f"{count_of(len(strays), 'item')} of {place} have no total in {table}"
+            yield Problem(None, what, _BY_HAND, min(strays))
+
+    def _differing(self) -> tuple[list[Total], list[str]]:
+        """Totals that count as served and are not what the copy has, and keys that the copy alone has."""
+        compared = self._copy.compare(self._table.each_total(served=True))
+        if not compared.differing and not compared.strays:
+            return [], []
+        # A total may have changed between the two readings: those that seem wrong are read again, on both sides.
+        strays, suspects = set(compared.strays), []
+        for total in self._table.each_total():
+            key = self._copy.key_of(total)
+            strays.discard(key)
+            if key in compared.differing:
+                suspects.append(total)
+        differing = self._copy.differing(suspects)
+        revisions = [total.revision for total in differing]
+        served = {row["_revision"] for row in self._table.rows("still_served", self._table.parts, revisions=revisions)}
+        return [total for total in differing if total.revision in served], sorted(strays)
+
+    def derive_again(self, *, dry_run: bool) -> str | None:
+        """Make the copy what the totals are, whatever either was restored from; returns a line if they differ.
+
+        No attempt is at work. In a dry run nothing is changed.
+        """
+        if not self._table.are_numbered():
+            return None  # nothing was put yet
+        self._copy.check()
+        if not dry_run:
+            self.claim()
+        compared = self._copy.compare(self._table.each_total())
+        differing = len(compared.differing) + len(compared.strays)
+        if not dry_run:
+            revision = self._table.lift_revisions(compared.highest_revision)
+            self._copy.empty(compared.strays, revision)
+            if compared.differing:
+                self._table.rows("renumber", self._table.parts)
+            self.put_rest()
+            self._table.rows("note_copy", identity=self._copy.identity())
+        if not differing:
             return None
-        return described
-
-    def _call(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        """One call; boto3 tries again what is busy. A condition that does not hold stays an error of boto3."""
-        try:
-            answer: dict[str, Any] = getattr(_client(self._access, os.getpid()), operation)(**arguments)
-            return answer
-        except (ClientError, BotoCoreError) as error:
-            code = error.response["Error"]["Code"] if isinstance(error, ClientError) else ""
-            if code == "ConditionalCheckFailedException":
-                raise
-            kind, next_step = _cause(error, code)
-            what = f"DynamoDB did not do {operation}: {code} {str(error)[:300]}"
-            raise kind(what, next_step=f"{next_step}; {_RETRY}", **self._context) from error
-
-
-class _Missing(SinkRefused):
-    """The table does not exist."""
-
-
-def _cause(error: Exception, code: str) -> tuple[type[TidemarkError], str]:
-    if isinstance(error, NO_KEYS_FOUND) or code in NO_KEYS:
-        return AccessDenied, "check the keys of dynamodb.connection, of the environment or of the profile"
-    if code in NO_RIGHT:
-        rights = "DescribeTable, GetItem, BatchGetItem, PutItem and Scan, and CreateTable for auto_create"
-        return AccessDenied, f"give these keys the rights dynamodb:{rights}"
-    if code == "ResourceNotFoundException":
-        return _Missing, "create the table, or set dynamodb.auto_create: true"
-    if isinstance(error, ClientError) and error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) < 500:
-        return SinkRefused, "correct the table or the rows"
-    return Unavailable, "check the network, and dynamodb.region and endpoint_url"
-
-
-def item_of(row: Mapping[str, Any], key: Sequence[str], values: Sequence[str]) -> Item:
-    """The item of a total as PostgreSQL has it, with its revision."""
-    columns = {name: _attribute(row[name]) for name in key}
-    told = {name: _attribute(row[name]) for name in values if row[name] is not None}
-    text = json.dumps([_key_part(column) for column in columns.values()], ensure_ascii=False)
-    return {
-        KEY: {"S": text}, **columns, **told, ROWS: _attribute(row[ROWS]), REVISION: _attribute(row[REVISION])
-    }  # fmt: skip
-
-
-def _attribute(value: Any) -> dict[str, Any]:
-    match value:
-        case bool():
-            return {"BOOL": value}
-        case int() | Decimal():
-            return {"N": f"{_EXACT.normalize(Decimal(value)):f}"}
-        case bytes():
-            return {"B": value}
-        case datetime():
-            return {"S": value.isoformat(timespec="microseconds").replace("+00:00", "Z")}
-        case date():
-            return {"S": value.isoformat()}
-        case _:
-            return {"S": str(value)}
-
-
-def _key_part(column: Mapping[str, Any]) -> Any:
-    [(kind, value)] = column.items()
-    return b64encode(value).decode() if kind == "B" else value
-
-
-def _newer(item: Item) -> dict[str, Any]:
-    return {**_NEWER, "ExpressionAttributeValues": {":revision": item[REVISION]}}
-
-
-def same_content(one: Item, other: Item) -> bool:
-    """Whether two items differ in their revision at most."""
-    return _content(one) == _content(other)
-
-
-def _content(item: Item) -> dict[str, Any]:
-    return {name: value for name, value in item.items() if name != REVISION}
-
-
-@lru_cache(maxsize=8)
-def _client(keys: Access, pid: int) -> Any:
-    del pid  # a fork must not use the sockets of its parent
-    session: Any = boto3.Session(
-        aws_access_key_id=reveal(keys.key_id),
-        aws_secret_access_key=reveal(keys.secret),
-        aws_session_token=reveal(keys.token),
-        profile_name=keys.profile,
-    )
-    retries: Any = {"mode": "standard", "total_max_attempts": 8}
-    settings = Config(connect_timeout=5, read_timeout=20, retries=retries, max_pool_connections=AT_ONCE)
-    region = keys.region or session.region_name or "us-east-1"
-    return session.client("dynamodb", region_name=region, endpoint_url=keys.endpoint_url, config=settings)
+        return f"{self._copy.place}: {count_of(differing, 'item')} put again from {self._table.table}"

@@ -1,39 +1,17 @@
 """``sinks: [{totals: ..}]``."""
 
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import AfterValidator, Field, StrictBool, field_validator
+from pydantic import Field, field_validator
 
-from tidemark.config import values
-from tidemark.config.base import Name, Section
+from tidemark.config.base import Name
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
+from tidemark.model.order import KeyLimit
 from tidemark.sinks.aggregates.aggregate import CONTRIBUTIONS, Aggregate
-from tidemark.sinks.aggregates.value_columns import Function
 from tidemark.sinks.postgres.table_settings import LONGEST_COLUMN, TableSettings
-
-
-class ServedInDynamoDB(Section):
-    """A table of DynamoDB with a copy of the totals, one item per key."""
-
-    table: str = Field(
-        pattern="^[a-zA-Z0-9_.-]{3,255}$",
-        description="The table, with the partition key _key (S).",
-        examples=["orders_per_product"],
-    )
-    connection: Annotated[str, AfterValidator(values.connection_id)] | None = Field(
-        default=None, description="Id of an Airflow connection of type aws; else boto3's own sources."
-    )
-    region: str | None = Field(default=None, description="Region of the table.", examples=["eu-central-1"])
-    endpoint_url: Annotated[str, AfterValidator(values.endpoint)] | None = Field(
-        default=None, description="Address of a service that is not AWS's.", examples=["http://dynamodb:8000"]
-    )
-    auto_create: StrictBool = Field(default=False, description="Whether to create the table.")
-
-    def access(self) -> dict[str, Any]:
-        """Access to DynamoDB, without secrets."""
-        access = {"connection": self.connection, "region": self.region, "endpoint_url": self.endpoint_url}
-        return {name: value for name, value in access.items() if value}
+from tidemark.sinks.postgres.totals.copies import CopyEntry
+from tidemark.sinks.settings import SinkSettings
 
 
 class Settings(TableSettings):
@@ -47,7 +25,7 @@ class Settings(TableSettings):
     max_keys: int = Field(
         default=10_000_000, ge=1, strict=True, description="Most keys that one manifest may contribute to."
     )
-    dynamodb: ServedInDynamoDB | None = Field(default=None, description="Where readers find a copy of the totals.")
+    served_in: CopyEntry = Field(default=None, description="Another place where readers find a copy of the totals.")
 
     @field_validator("table")
     @classmethod
@@ -64,6 +42,19 @@ class Settings(TableSettings):
     def tables(self) -> set[str]:
         return {self.table, self.contributions}
 
+    def meets(self, other: SinkSettings) -> bool:
+        copies = (self.served_in, other.served_in) if isinstance(other, Settings) else (None, None)
+        places = {copy.place for copy in copies if copy is not None}
+        return super().meets(other) or (None not in copies and len(places) == 1)
+
+    def connections(self) -> set[str]:
+        return super().connections() | (self.served_in.connections() if self.served_in else set())
+
+    def key_limit(self) -> KeyLimit | None:
+        if self.served_in is None or self.served_in.longest_key is None:
+            return None
+        return KeyLimit(self.name, self.aggregate.key, self.served_in.longest_key)
+
     def order(self) -> dict[str, Any]:
         return {**super().order(), **self.aggregate.order()}
 
@@ -71,11 +62,8 @@ class Settings(TableSettings):
         for column in self.aggregate.group_by:
             if "%" in column or len(column.encode()) > LONGEST_COLUMN:
                 return f"may not have {column[:80]!r} in its group_by: names have at most 63 bytes, and no %"
-        for value in self.aggregate.value_columns if self.dynamodb else ():
-            kind = rows.field_types().get(value.source or "", "")
-            if value.function in (Function.MIN, Function.MAX) and kind.startswith(("double", "float")):
-                return (
-                    f"may not have {value.function}({value.source}): it is {kind}, and DynamoDB keeps decimals; "
-                    "declare it as DECIMAL(p, s), or cast it in transform"
-                )
+        if self.served_in is not None:
+            problem = self.served_in.problem_with(self.aggregate.value_columns, rows.field_types())
+            if problem is not None:
+                return problem
         return self.aggregate.problem_with(rows)

@@ -7,6 +7,8 @@ so a replay replaces its own, and nothing is counted twice. Contributions and to
   total is made of.
 - Any other replaces what it has, if it has some; then its totals are locked by one statement, and combined again by the
   next. So what was deleted of it by hand is not counted a second time.
+
+Readers may find a copy elsewhere (``served.py``): it is put after COMMIT and before the mark.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,65 +20,71 @@ from psycopg import sql
 from tidemark.connections.lookup import Lookup
 from tidemark.database.session import Session
 from tidemark.errors import SinkRefused
-from tidemark.failpoints import failpoint
 from tidemark.model.findings import Finding, ok
 from tidemark.model.manifest import Manifest, Publication, count_of
 from tidemark.model.offsets import TopicPartition
 from tidemark.model.order import TransformOrder
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind, Receipt
-from tidemark.sinks.aggregates.value_columns import ROWS
-from tidemark.sinks.base import Contents, Expected, Fence, Mark, Position, Record, Sink, Work, WriteMode
-from tidemark.sinks.capabilities import DerivesTotals
+from tidemark.sinks.base import Contents, Expected, Position, Sink, Work, WriteMode
+from tidemark.sinks.capabilities import DerivesTotals, ServesCopy
 from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.postgres.marked import MarkedOutput, TableLedger, TableStaging, tasks_of
 from tidemark.sinks.postgres.session import translated
 from tidemark.sinks.postgres.table_settings import DEAD_LETTERS
 from tidemark.sinks.postgres.totals.audit import differences_of_totals
-from tidemark.sinks.postgres.totals.served import KEY, REVISION, Item, ServedTable, item_of, same_content
+from tidemark.sinks.postgres.totals.copies import open_copy
+from tidemark.sinks.postgres.totals.served import ServedTotals
 from tidemark.sinks.postgres.totals.settings import Settings
 from tidemark.sinks.postgres.totals.tables import QUERIES, Totals, staged_columns, tables_for
 from tidemark.transforms.sequence import columns_after
-
-PAGE = 1_000  # totals that are served at a time
 
 
 class TotalsLedger(TableLedger):
     """Markers, and a note of what the table adds up: that has the name of the pipeline too."""
 
-    def __init__(self, table: Totals, served: ServedTable | None) -> None:
+    def __init__(self, table: Totals, served: ServedTotals | None) -> None:
         super().__init__(table)
         self._served = served
 
+    def claim(self, database_id: str) -> None:
+        """A place that cannot have the copy is refused before anything is changed."""
+        if self._served is not None:
+            self._served.check()
+        super().claim(database_id)
+
     def position(self) -> Position | None:
-        """Another table of DynamoDB in the place of the one that has the copy is another target."""
+        """A copy in another place, or in one that was restored or created again, makes it another target."""
         position = super().position()
-        if position is None or self._served is None:
+        moved = self._served.moved() if position is not None and self._served is not None else None
+        if position is None or moved is None:
             return position
-        noted = [row["served"] for row in self._table.kept("served_in")]
-        if not noted or noted[0] is None or noted[0] == (now := self._served.identity()):
-            return position
-        return replace(position, identity=f"{position.identity} with the copy {now}")
+        return replace(position, identity=f"{position.identity} with the copy in {moved}")
 
     def rename_pipeline(self, old: str) -> None:
         super().rename_pipeline(old)
         self._table.kept("rename_pipeline", old=old)
 
 
-class TotalsOutput(MarkedOutput, DerivesTotals):
+class TotalsOutput(MarkedOutput, DerivesTotals, ServesCopy):
     """The totals of one pipeline, and the contributions of its manifests."""
 
     write_mode = WriteMode.UPSERT
     _table: Totals
 
-    def __init__(self, settings: Settings, ledger: TableLedger, table: Totals, served: ServedTable | None) -> None:
+    def __init__(self, settings: Settings, ledger: TableLedger, table: Totals, served: ServedTotals | None) -> None:
         super().__init__(ledger, table)
         self.settings = settings
         self._served = served
         self._had_none: int | None = None  # the manifest that has never contributed, as ``prepare`` found out
 
     def note_settings(self) -> None:
-        """Note what this sink adds up, unless something is noted; ``SinkRefused`` when that is another thing."""
+        """Note what this sink adds up, and claim the place of its copy; ``SinkRefused`` when either is of others."""
+        self._note_definition()
+        if self._served is not None:
+            self._served.claim()
+
+    def _note_definition(self) -> None:
         if not self._table.rows("definition"):
             self._refuse_undefined(self.settings.aggregate.definition())
             self._table.rows("define", definition=self.settings.aggregate.definition())
@@ -119,25 +127,28 @@ class TotalsOutput(MarkedOutput, DerivesTotals):
     def prepare(self, work: Work) -> None:
         """Checks, or creates, both tables, and creates the staging tables of the attempt."""
         data = columns_after(work.decode, work.transforms).schema
-        if self._has_revisions():
-            self._note_revisions()
         for spec in tables_for(self.settings, data):
             self._table.check(spec)
         if self._served is None:
             self._look_for_shared(work)  # with a copy the mark follows when that is put
         else:
-            self._prepare_copy(self._served)
+            self._served.number()
         self._had_none = None if work.may_have_put() else work.manifest_id
         self._table.create_staging(work.manifest_id, work.attempt, staged_columns(self.settings, data))
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         data = columns_after(decode, transforms).schema
         with self._table.undone():
-            self.note_settings()
+            self._note_definition()
             for spec in tables_for(self.settings, data):
                 self._table.check(spec)
             self._table.create_staging(0, 0, staged_columns(self.settings, data))
+            if self._served is not None:
+                self._table.make_copies_support()
+                self._table.make_numbered()
         yield ok(self.name, "tables, keys and rights are what an attempt needs (tried, and rolled back)")
+        if self._served is not None:
+            yield ok(self.name, self._served.rehearse())
 
     def _apply(self, session: Session, receipt: Receipt) -> None:
         manifest, parts = receipt.manifest_id, self._table.parts
@@ -157,82 +168,17 @@ class TotalsOutput(MarkedOutput, DerivesTotals):
         steps = ["add"]
         if emptied["contributions"] or self._had_none != manifest:
             steps = ["lock_totals", "combine", "drop_empty_totals", "drop_empty_contributions"]
-        if self._served is not None:
-            steps = [step for step in steps if step != "drop_empty_totals"]  # their items are emptied first
         for query in (*steps, "note_checksum"):
             self._table.execute(session, query, parts, **values)
-        if self._served is not None and self._table.execute(session, "too_large", parts)[0]["totals"]:
-            raise SinkRefused(
-                "a total would have more than the 38 digits, or the 400 KB of text, that DynamoDB keeps",
-                next_step="nothing was applied; filter such records, or leave out dynamodb; then: tidemark retry "
-                f"{self.pipeline_name}",
-                **self._table.context(manifest=manifest),
-            )
+        if self._served is not None:
+            self._served.refuse_what_has_no_room(manifest)
 
-    # the copy
+    def _committed(self) -> None:
+        self.serve()
 
-    def _prepare_copy(self, served: ServedTable) -> None:
-        served.ensure(self._table.kept("owner")[0]["identity"])
-        self._note_revisions()
-        if self._table.kept("served_in")[0]["served"] is None:
-            self._table.kept("note_served_in", served=served.identity())
-
-    def _note_revisions(self) -> None:
-        with translated(**self._table.context()), self._table.connected().transaction():
-            self._table.execute(self._table.connected(), "lock_support")  # all slices of a first run come here at once
-            self._table.connected().execute(sql.SQL(self._table.queries["serve"]).format(**self._table.parts))
-
-    def put(self, receipt: Receipt, record: Record, fence: Fence, mark: Mark) -> None:
-        """The mark follows when the copy has all that was committed."""
-
-        def serve_and_mark() -> None:
-            if self._served is not None:
-                self._serve(self._served, fence)
-            mark()
-
-        super().put(receipt, record, fence, serve_and_mark)
-
-    def _serve(self, served: ServedTable, fence: Fence) -> None:
-        """Put what was not served yet, of whatever manifest; a process that was paused meanwhile puts nothing newer."""
-        while rows := self._table.rows("not_served", self._table.parts, manifest=None, most=PAGE):
-            fence()
-            served.put([self._item(row) for row in rows])
-            failpoint("publish.mid")
-            self._table.rows("were_served", self._table.parts, revisions=[row["_revision"] for row in rows])
-
-    def _item(self, row: Mapping[str, Any]) -> Item:
-        aggregate = self.settings.aggregate
-        return item_of(row, aggregate.key, [column.name for column in aggregate.value_columns])
-
-    def wait_for_lower(self, manifest_id: int) -> None:
-        """Also puts what lower attempts have committed, and a process that has died did not put into the copy."""
-        super().wait_for_lower(manifest_id)
-        if self._served is not None and self._is_copied():
-            self._serve(self._served, lambda: None)
-
-    def _is_copied(self) -> bool:
-        return self.exists() and self._has_revisions()
-
-    def _has_revisions(self) -> bool:
-        return any(column.name == REVISION for column in self._table.columns())
-
-    def has(self, receipt: Receipt) -> bool:
-        """Also whether the copy has all of the manifest."""
-        if self._served is None or not super().has(receipt) or not self._is_copied():
-            return super().has(receipt)
-        return not self._table.rows("not_served", self._table.parts, manifest=receipt.manifest_id, most=1)
-
-    def _wrong_in_copy(self, served: ServedTable) -> tuple[list[str], int]:
-        """The keys whose item is not their total, and the highest revision there is."""
-        expected = {item[KEY]["S"]: item for item in map(self._item, self._table.ask("totals_of"))}
-        highest, wrong = 1, []
-        for item in served.items():
-            highest = max(highest, int(item[REVISION]["N"]))
-            key, gone = item[KEY]["S"], item[ROWS] == {"N": "0"}
-            total = expected.pop(key, None)
-            if (total is None and not gone) or (total is not None and not same_content(total, item)):
-                wrong.append(key)
-        return [*wrong, *expected], highest
+    def serve(self) -> None:
+        if self._served is not None and self.exists() and self._table.are_numbered():
+            self._served.put_rest()
 
     def derive_again(self, *, dry_run: bool) -> Iterator[str]:
         if not self.exists():
@@ -240,18 +186,14 @@ class TotalsOutput(MarkedOutput, DerivesTotals):
         parts = self._table.parts
         with translated(**self._table.context()), self._table.connected().transaction(force_rollback=dry_run):
             self._table.rows("lock_both", parts)
-            last = "drop_strays" if self._served is None else "empty_strays"
-            changed = sum(row["totals"] for query in ("combine_all", last) for row in self._table.rows(query, parts))
-        if self._served is not None:
-            wrong, highest = self._wrong_in_copy(self._served)
-            if wrong and not dry_run:
-                self._table.rows("touch_all", parts, highest=highest)
-                self._serve(self._served, lambda: None)
-                self._table.kept("note_served_in", served=self._served.identity())
-            if wrong:
-                yield f"{self._served.table}: {count_of(len(wrong), 'item')} put again from {self.settings.table}"
+            changed = sum(
+                row["totals"] for query in ("combine_all", "empty_strays") for row in self._table.rows(query, parts)
+            )
+            self._table.rows("drop_emptied", parts)
         if changed:
             yield f"{self.target}: {count_of(changed, 'total')} combined again from what the manifests have contributed"
+        if self._served is not None and (line := self._served.derive_again(dry_run=dry_run)):
+            yield line
 
     def same(self, before: Receipt, now: Receipt) -> bool:
         """Whether the contributions are those that the marker tells of, and the totals of their keys agree."""
@@ -266,23 +208,15 @@ class TotalsOutput(MarkedOutput, DerivesTotals):
             held == expected
             and not self._table.ask("wrong_totals", manifest_id)
             and self._table.dead_letters(manifest_id) == dead
-            and (
-                self._served is None
-                or self._served.has_each(map(self._item, self._table.ask("totals_of", manifest_id)))
-            )
+            and (self._served is None or self._served.has_totals_of(manifest_id))
         )
 
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
         del contents  # contributions of unknown manifests have a next step of their own
         if deep:
             yield from differences_of_totals(expected, self._ledger, self._table)
-        if deep and self._served is not None and (wrong := self._wrong_in_copy(self._served)[0]):
-            yield Problem(
-                None,
-                f"{count_of(len(wrong), 'item')} of {self._served.table} are not the totals of {self.settings.table}",
-                f"replay the manifests of these keys: tidemark replay {self.pipeline_name} --manifest N",
-                f"({min(wrong)})",
-            )
+            if self._served is not None and self.exists() and self._table.are_numbered():
+                yield from self._served.differences()
 
     def locate(
         self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
@@ -306,6 +240,7 @@ class TotalsOutput(MarkedOutput, DerivesTotals):
 
 def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:
     table = Totals(pipeline_name, settings, lookup)
-    served = ServedTable(settings.dynamodb, lookup, table.context()) if settings.dynamodb else None
+    copy = settings.served_in
+    served = ServedTotals(table, open_copy(copy, lookup, table.context())) if copy is not None else None
     ledger = TotalsLedger(table, served)
     return Sink(ledger, TableStaging(table), TotalsOutput(settings, ledger, table, served))

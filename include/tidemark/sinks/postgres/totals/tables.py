@@ -1,6 +1,6 @@
 """The two tables of totals: the totals that people read, and what each manifest has contributed to them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, LiteralString, assert_never
 
@@ -11,13 +11,15 @@ from tidemark.sinks.aggregates.value_columns import ROWS, WINDOW, Function, Valu
 from tidemark.sinks.postgres.columns import Column, names, type_of
 from tidemark.sinks.postgres.session import translated
 from tidemark.sinks.postgres.target import RIGHTS, Parts, PostgresTarget, TableSpec
+from tidemark.sinks.postgres.totals.copies import Total
 from tidemark.sinks.postgres.totals.settings import Settings
 from tidemark.text import named_queries
 
 QUERIES = named_queries("tidemark.sinks.postgres.totals", "queries.sql")
+COPIES = named_queries("tidemark.sinks.postgres.totals", "copies.sql")
 MANIFEST, ATTEMPT = "_manifest_id", "_attempt"
+PAGE = 1_000  # totals that are read, or put into a copy, at a time
 _TEXTS = ("text", "character varying")
-_TOUCHED: LiteralString = ", _revision = nextval('tidemark_target.revision')"
 _OF_A_PLACE = {"_topic": "text", "_partition": "integer"}
 _OVER_CONTRIBUTIONS = {
     Function.COUNT: sql.SQL("sum({0})"), Function.SUM: sql.SQL("sum({0})"), Function.MIN: sql.SQL("min({0})"),
@@ -72,7 +74,7 @@ def _value_columns(settings: Settings, data: pa.Schema) -> list[Column]:
 class Totals(PostgresTarget):
     """Both tables as they are in the database."""
 
-    queries: ClassVar[Mapping[str, LiteralString]] = {**PostgresTarget.queries, **QUERIES}
+    queries: ClassVar[Mapping[str, LiteralString]] = {**PostgresTarget.queries, **QUERIES, **COPIES}
     config: Settings
 
     def exists(self) -> bool:
@@ -91,6 +93,73 @@ class Totals(PostgresTarget):
     def ask(self, query: str, manifest_id: int | None = None) -> list[dict[str, Any]]:
         """A statement about the contributions and totals of one manifest, or of all."""
         return self.rows(query, self.parts, manifest=manifest_id)
+
+    # totals that have a copy elsewhere
+
+    def are_numbered(self) -> bool:
+        """Whether each change of a total gets a revision."""
+        return bool(self.rows("are_numbered")[0]["numbered"])
+
+    def make_copies_support(self) -> None:
+        """Create what Tidemark notes about copies; may be repeated, also by several processes at once."""
+        if not self._has_copies_support():
+            with translated(**self.context()), self.connected().transaction():
+                self.execute(self.connected(), "lock_support")
+                self.run_ddl(sql.SQL(COPIES["support_copies"]).format(), "tidemark_target.copy")
+
+    def _has_copies_support(self) -> bool:
+        return bool(self.rows("have_support")[0]["there"])
+
+    def noted_copy(self) -> str | None:
+        """The identity of the place that has the copy; None when there was none yet."""
+        rows = self.rows("copy") if self._has_copies_support() else []
+        return rows[0]["identity"] if rows else None
+
+    def number(self, highest: int) -> None:
+        """Have PostgreSQL give each total that changes a revision; none of them counts as served then.
+
+        ``highest`` is the highest revision that the copy has. May be repeated, also by several processes at once.
+        """
+        with translated(**self.context()), self.connected().transaction():
+            if self.make_numbered():
+                self.lift_revisions(highest)
+                self.rows("renumber", self.parts)
+
+    def make_numbered(self) -> bool:
+        """Create what gives totals revisions, in the open transaction; false if it is there already."""
+        self.execute(self.connected(), "lock_support")  # all slices of a first run come here at once
+        if self.are_numbered():
+            return False
+        self.run_ddl(sql.SQL(COPIES["number_totals"]).format(**self.parts), self.table)
+        return True
+
+    def lift_revisions(self, highest: int) -> int:
+        """Make every later revision higher than any before; returns the highest one that is given out."""
+        with translated(**self.context()), self.connected().transaction():
+            self.execute(self.connected(), "lock_support")
+            return int(self.rows("lift_revisions", highest=highest)[0]["revision"])
+
+    def total_of(self, row: Mapping[str, Any]) -> Total:
+        aggregate = self.config.aggregate
+        values = {column.name: row[column.name] for column in aggregate.value_columns}
+        return Total({name: row[name] for name in aggregate.key}, values, row[ROWS], row["_revision"])
+
+    def each_total(self, *, served: bool = False, manifest_id: int | None = None) -> Iterator[Total]:
+        """All totals, or those that a manifest contributes to; with ``served`` only those that the copy has."""
+        for row in self._each("each_total", manifest=manifest_id):
+            if not served or row["_served"] == row["_revision"]:
+                yield self.total_of(row)
+
+    def near_a_limit(self, **limits: int) -> Iterator[Total]:
+        """Those totals not yet served that may be near a limit of the copy, in the open transaction."""
+        return map(self.total_of, self._each("near_a_limit", **limits))
+
+    def _each(self, query: str, **values: object) -> Iterator[dict[str, Any]]:
+        """The rows of a statement, some thousands in memory at a time."""
+        session = self.connected()
+        with translated(**self.context()), session.transaction(), session.cursor(query) as cursor:
+            cursor.itersize = PAGE
+            yield from cursor.execute(sql.SQL(self.queries[query]).format(**self.parts), {**self.names, **values})
 
     @cached_property
     def parts(self) -> Parts:
@@ -126,21 +195,16 @@ class Totals(PostgresTarget):
                 _listed("c.{0}", [*key, ATTEMPT, ROWS, *columns])
             ),
             "t_values": _listed("t.{0}", columns),
-            "touched": sql.SQL(_TOUCHED if self.config.dynamodb else ""),
-            "unserved": sql.Identifier(f"{self.config.table.rpartition('.')[2][:50]}_unserved"),
-            "too_long": sql.SQL(" OR ").join(
-                [
-                    sql.SQL("false"),
-                    *(
-                        sql.SQL("length(translate(trim_scale(abs(t.{}))::text, '.', '')) > 38").format(
-                            sql.Identifier(column.name)
-                        )
-                        for column in self.columns()
-                        if column.type.startswith("numeric") and column.name in columns
-                    ),
-                ]
-            ),
+            "unserved": sql.Identifier(f"{self.config.table.rpartition('.')[2]}_unserved"),
+            "s_key": _listed("s.{0}", key),
+            "has_many_digits": sql.SQL(" OR ").join([sql.SQL("false"), *map(_has_many_digits, self._numbers)]),
         }
+
+    @cached_property
+    def _numbers(self) -> list[str]:
+        """The value columns with numbers of any size."""
+        numeric = {column.name for column in self.columns() if column.type.startswith("numeric")}
+        return [column.name for column in self.config.aggregate.value_columns if column.name in numeric]
 
     @cached_property
     def _texts(self) -> set[str]:
@@ -155,3 +219,7 @@ class Totals(PostgresTarget):
 
 def _listed(template: LiteralString, columns: Sequence[str]) -> sql.Composed:
     return sql.SQL(", ").join(sql.SQL(template).format(sql.Identifier(column)) for column in columns)
+
+
+def _has_many_digits(column: str) -> sql.Composable:
+    return sql.SQL("length(t.{}::text) > %(most_digits)s").format(sql.Identifier(column))

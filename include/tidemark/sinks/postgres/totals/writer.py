@@ -4,19 +4,31 @@ import pyarrow as pa
 
 from tidemark.model.order import Order, SinkOrder
 from tidemark.model.receipt import ObjectKind
-from tidemark.sinks.aggregates.groups_writer import GroupsWriter
+from tidemark.sinks.aggregates.groups import Groups
+from tidemark.sinks.aggregates.value_columns import value_columns_from
 from tidemark.sinks.postgres.writer import Copy, StagingTableWriter
 from tidemark.sinks.postgres.writer import Writer as RowsWriter
+from tidemark.sinks.staging.measures import Measures
 from tidemark.sinks.writer import StagedPart
 
 
-class Writer(StagingTableWriter, GroupsWriter):
+class Writer(StagingTableWriter):
     """Stages groups of data rows; dead letters go where those of other tables go."""
 
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
         super().__init__(order, sink, task)
+        self._groups = Groups(
+            sink.options["group_by"], sink.options["window_s"], value_columns_from(sink.options["parts"])
+        )
+        self._measures = Measures()
         self._copy: Copy | None = None
         self._dead_letters = RowsWriter(order, sink, task)
+
+    def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
+        inputs = self._groups.inputs(rows, event_time)
+        for topic, partition, piece in self._groups.measured(rows, inputs):
+            self._measures.add(topic, partition, piece, piece.nbytes)
+        self._stage(self._groups.take(inputs))
 
     def write_dead_letters(self, rows: pa.RecordBatch) -> None:
         self._dead_letters.write_dead_letters(rows)
@@ -34,6 +46,7 @@ class Writer(StagingTableWriter, GroupsWriter):
         self._dead_letters.abort()
 
     def _stage(self, groups: pa.Table | None) -> None:
+        """Stage groups; None when there are none yet."""
         if groups is None:
             return
         if self._copy is None:

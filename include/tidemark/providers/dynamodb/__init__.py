@@ -1,0 +1,1 @@
+"""A copy of totals in a table of DynamoDB, for readers."""
