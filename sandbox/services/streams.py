@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from itertools import count, islice
 from typing import Self, TypeVar
 
@@ -330,12 +331,19 @@ def snappy_framed(data: bytes) -> bytes:
 
 def crc32c(data: bytes) -> int:
     """The checksum of Castagnoli; slow, and right for sub-batches of tests."""
+    table = _codes_of_bytes()
     code = 0xFFFFFFFF
     for byte in data:
-        code ^= byte
-        for _ in range(8):
-            code = code >> 1 ^ (0x82F63B78 if code & 1 else 0)
+        code = table[(code ^ byte) & 0xFF] ^ code >> 8
     return code ^ 0xFFFFFFFF
+
+
+@cache
+def _codes_of_bytes() -> list[int]:
+    codes = list(range(256))
+    for _ in range(8):
+        codes = [code >> 1 ^ (0x82F63B78 if code & 1 else 0) for code in codes]
+    return codes
 
 
 def _frames(messages: Iterable[bytes]) -> Iterator[list[bytes]]:
