@@ -77,6 +77,7 @@ OTHER_AIRFLOW = ("/test_night_of_faults.py", "/test_own_topic.py")
 SAME_NAMES = ("/test_from_structured_streaming.py",)  # both pages have a topic `orders`, and there is one broker
 ONE_BY_ONE = (
     "/test_all_sinks.py",
+    "/test_changes_killed.py",
     "/test_iceberg_any_order.py",
     "/test_kills.py",
     "/test_slices_at_once.py",

@@ -12,23 +12,25 @@ pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """In place of the one that all tests share: this one may stand still."""
+def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Beside the broker that all tests share: this one may stand still."""
     with Broker(tmp_path_factory.mktemp("silent"), STATE / "jars" / "kafka") as server:
         yield server
 
 
 def test_a_broker_that_is_silent_for_minutes_is_one_failed_run_with_its_cause_and_the_next_one_heals(
-    airflow_world: AirflowWorld, broker: Broker
+    airflow_world: AirflowWorld, mortal: Broker
 ) -> None:
     demo = airflow_world
+    demo.world.broker = mortal
+    demo.world.create_topic()
     demo.world.settings |= {"unfinished": "retry", "retries": 1}
     demo.world.write_pipeline()
     demo.world.produce(20)
     demo.deploy()
     run_id = demo.trigger()
     held = demo.hold_spark(1)
-    broker.stop_signal()
+    mortal.stop_signal()
     try:
         wake(held)
         assert "Kafka" in demo.fail(run_id)
@@ -37,7 +39,7 @@ def test_a_broker_that_is_silent_for_minutes_is_one_failed_run_with_its_cause_an
         assert "Kafka does not answer within" in demo.fail(silent)
         assert demo.states(silent)["plan", -1] == "failed"
     finally:
-        broker.cont_signal()
+        mortal.cont_signal()
     demo.world.produce(20)
     mended = demo.trigger()
     demo.succeed(mended)
