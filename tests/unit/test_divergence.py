@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.faults.model_broker import Fate, Log, ModelBroker, Transaction
 from tidemark.errors import Unavailable
-from tidemark.lifecycle.divergence import Search, differs
+from tidemark.lifecycle.logs.divergence import Search, differs
 from tidemark.model.digest import record_digest
 from tidemark.model.manifest import PublishedRange
 from tidemark.model.offsets import TopicPartition

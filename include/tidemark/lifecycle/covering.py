@@ -12,7 +12,7 @@ from datetime import datetime
 
 from tidemark.errors import DataLost, TopicChanged
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.generations import Generation, Logs, generations_of, parts_of, start_of
+from tidemark.lifecycle.logs.generations import Generation, Logs, generations_of, parts_of, start_of
 from tidemark.model.manifest import LISTED, ManifestState, RunKind, listed
 from tidemark.model.offsets import TopicPartition
 from tidemark.planner import Chain, Plan

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from tidemark.database.statements import Row
 from tidemark.errors import DataLost, Unavailable
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.generations import generations_of, start_of
+from tidemark.lifecycle.logs.generations import generations_of, start_of
 from tidemark.model.manifest import Manifest
 from tidemark.model.offsets import Range
 from tidemark.model.partitions import rounded_duration

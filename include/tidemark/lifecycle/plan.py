@@ -10,13 +10,14 @@ from datetime import UTC, datetime, timedelta
 from tidemark import planner
 from tidemark.errors import CutConflict, PlanRefused, Unavailable
 from tidemark.failpoints import failpoint
-from tidemark.lifecycle import covering, divergence, spans
+from tidemark.lifecycle import covering, spans
 from tidemark.lifecycle.context import Context, refuse_out_of_use
 from tidemark.lifecycle.covering import Begins
 from tidemark.lifecycle.failed_tasks import Task, begun
 from tidemark.lifecycle.folders import claim_folders
-from tidemark.lifecycle.generations import generations_of, start_of
 from tidemark.lifecycle.known_sinks import not_in_file
+from tidemark.lifecycle.logs import divergence
+from tidemark.lifecycle.logs.generations import generations_of, start_of
 from tidemark.lifecycle.own_output import refuse_own_output
 from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.lifecycle.renamed import refuse_looks_renamed

@@ -23,8 +23,8 @@ from tidemark.errors import AccessDenied, Blocked, Fenced, TidemarkError, Unavai
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.determinism import note_of
-from tidemark.lifecycle.divergence import confirmed
 from tidemark.lifecycle.in_target import discard, record_of
+from tidemark.lifecycle.logs.divergence import confirmed
 from tidemark.lifecycle.ownership import belongs_to, refuse_foreign
 from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_beyond_generation, refuse_went_back, went_back
 from tidemark.lifecycle.reconcile import Judgement, judgement

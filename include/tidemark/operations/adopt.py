@@ -11,8 +11,8 @@ from typing import Any
 
 from tidemark.errors import LakeConflict, Unavailable
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.divergence import first_difference_now
 from tidemark.lifecycle.in_target import is_whole
+from tidemark.lifecycle.logs.divergence import first_difference_now
 from tidemark.lifecycle.ownership import hand_over, not_owned
 from tidemark.lifecycle.preflight import unvouched_of, vanished, went_back
 from tidemark.lifecycle.publish import Publisher

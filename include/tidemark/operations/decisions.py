@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 
 from tidemark.errors import IllegalTransition, NotFound, PlanRefused
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.divergence import first_difference_now, vouched_now
-from tidemark.lifecycle.generations import Generation, generations_of
+from tidemark.lifecycle.logs.divergence import first_difference_now, vouched_now
+from tidemark.lifecycle.logs.generations import Generation, generations_of
 from tidemark.lifecycle.plan import limits
 from tidemark.lifecycle.preflight import check_for_plan, not_known
 from tidemark.lifecycle.reconcile import judgement

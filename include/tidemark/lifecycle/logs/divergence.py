@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import TopicChanged, Unavailable
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.generations import generations_of
+from tidemark.lifecycle.logs.generations import generations_of
 from tidemark.model.digest import record_digest
 from tidemark.model.manifest import Manifest, PublishedHead, PublishedRange, StagedRecord
 from tidemark.model.offsets import TopicPartition
