@@ -28,9 +28,9 @@ from tidemark.providers.iceberg.settings import Settings
 from tidemark.providers.iceberg.staged import PARTITION, SPEC, data_folder, root_of
 from tidemark.providers.iceberg.table import IcebergTarget
 from tidemark.providers.lake_tables.output import DIGEST
+from tidemark.providers.lake_tables.table_columns import stored_columns
 from tidemark.providers.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.base import Owner
-from tidemark.sinks.table_columns import stored_columns
 from tidemark.times.event_time import INSTANT
 
 REPEATS = 5

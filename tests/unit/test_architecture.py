@@ -85,7 +85,7 @@ MAY_IMPORT = {
     "fastapi": ("airflow/page/",),
     "jinja2": ("airflow/page/",),
     "pyspark": ("spark/", "sources/spark.py", "sources/kafka/spark.py"),
-    "confluent_kafka": ("kafka/cluster.py", "kafka/refusals.py", "kafka/transaction.py"),
+    "confluent_kafka": ("kafka/cluster.py", "kafka/refusals.py", "providers/topic/transaction.py"),
     "boto3": ("storage/s3.py", "storage/s3_client.py", "providers/dynamodb/client.py"),
     "botocore": ("storage/s3.py", "storage/s3_client.py", "providers/dynamodb/client.py"),
     "psycopg": ("database/", "sinks/postgres/"),

@@ -36,6 +36,7 @@ from tidemark.providers.delta.published_rows import Action, PublishedRows, Table
 from tidemark.providers.delta.settings import Settings
 from tidemark.providers.delta.writer import bucket_of
 from tidemark.providers.lake_tables.merges import CountedMerge
+from tidemark.providers.lake_tables.staged_parquet import StagedParquet
 from tidemark.providers.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.column_names import IS_DELETED, MANIFEST_ID, TOPIC_PARTITION
@@ -46,7 +47,6 @@ from tidemark.sinks.current_rows.merge import KeyedRows, Merge, Merged
 from tidemark.sinks.current_rows.standing_rows import StandingRows
 from tidemark.sinks.located import Located
 from tidemark.sinks.staging.held_rows import GROUP_ROWS, TASK_BYTES
-from tidemark.sinks.staging.staged_parquet import StagedParquet
 from tidemark.storage.base import ObjectStore
 
 _OF_ATTEMPTS: Final = pa.schema([(MANIFEST_ID, pa.int64()), (ATTEMPT, pa.int32())])

@@ -17,6 +17,7 @@ from tidemark.paths import RecordName, manifest_staging, staging_folder
 from tidemark.providers.lake_tables.ledger import LakeTableLedger
 from tidemark.providers.lake_tables.merges import CountedMerge
 from tidemark.providers.lake_tables.refusals import fenced_by_its_number, no_table
+from tidemark.providers.lake_tables.table_columns import stored_columns
 from tidemark.providers.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.base import Fence, Mark, Record, Work, WriteMode
 from tidemark.sinks.capabilities import KeepsDeadLetterFiles, MayBeRolledBack, NamedFile, NamesFiles
@@ -24,7 +25,6 @@ from tidemark.sinks.current_rows.located import replaced_row
 from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.object_store.published_files import changed
 from tidemark.sinks.object_store.record_files import record_in
-from tidemark.sinks.table_columns import stored_columns
 from tidemark.storage.base import Move, ObjectStore
 
 DIGEST: Final = "tidemark.digest"

@@ -15,12 +15,12 @@ from tidemark.errors import SinkRefused
 from tidemark.model.order import Order, SinkOrder
 from tidemark.model.receipt import ObjectKind
 from tidemark.providers.lake_tables.refusals import storing
+from tidemark.providers.lake_tables.staged_parquet import StagedParquet
 from tidemark.sinks.column_names import IS_DELETED, LOG_GENERATION, stored_names
 from tidemark.sinks.current_rows.columns import ATTEMPT
 from tidemark.sinks.staging.grouping import HASH_COLUMNS
 from tidemark.sinks.staging.partitioned_writer import PartitionedWriter, Target
 from tidemark.sinks.staging.staged_file import StagedFile
-from tidemark.sinks.staging.staged_parquet import StagedParquet
 from tidemark.sinks.writer import StagedPart
 
 

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.errors import SinkRefused, WorkFailed
-from tidemark.kafka.transaction import Headers, Transaction
 from tidemark.model.digest import Digest, row_digest
 from tidemark.model.receipt import ObjectKind, PublishedObject
 from tidemark.providers.topic.headers import ATTEMPT, MANIFEST, OFFSET, PARTITION, REASON, ROW, TOPIC
 from tidemark.providers.topic.staged import staged_messages
+from tidemark.providers.topic.transaction import Headers, Transaction
 from tidemark.sinks.base import Fence
 from tidemark.storage.base import ObjectStore
 

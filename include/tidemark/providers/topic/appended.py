@@ -3,8 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tidemark.kafka.transaction import Transaction
 from tidemark.providers.topic.markers import Marker
+from tidemark.providers.topic.transaction import Transaction
 
 
 @dataclass(frozen=True)

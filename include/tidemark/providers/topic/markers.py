@@ -12,9 +12,9 @@ from typing import Any
 
 from tidemark.errors import SinkRefused, Unavailable
 from tidemark.kafka.cluster import KafkaCluster
-from tidemark.kafka.transaction import Interrupted, Transaction, uninterrupted
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.receipt import MALFORMED
+from tidemark.providers.topic.transaction import Interrupted, Transaction, uninterrupted
 from tidemark.sinks.base import Owner
 
 # The markers of a manifest always lie in the same one of so many: a transaction that nobody ends yet hides one of them,

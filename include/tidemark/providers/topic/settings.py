@@ -17,7 +17,7 @@ from tidemark.kafka.address import one_address
 from tidemark.model.address import Address
 from tidemark.providers.registry.registered_schema import RegisteredSchema
 from tidemark.providers.registry.registry_settings import RegistrySettings
-from tidemark.sinks.object_store.staging_settings import StagingSettings
+from tidemark.providers.topic.staging_settings import StagingSettings
 from tidemark.sinks.settings import SinkSettings
 from tidemark.storage.base import is_s3
 from tidemark.text import with_nearest

@@ -15,7 +15,6 @@ from tidemark.failpoints import failpoint
 from tidemark.kafka.address import dataset_of_topic
 from tidemark.kafka.cluster import KafkaCluster
 from tidemark.kafka.connection import KafkaConnection, named_connection
-from tidemark.kafka.transaction import BATCH_BYTES, TRIES, Interrupted, Transaction, uninterrupted
 from tidemark.model.dataset import Dataset
 from tidemark.model.findings import Finding, ok
 from tidemark.model.manifest import Manifest, Publication
@@ -30,12 +29,13 @@ from tidemark.providers.topic.audit import differences_of_topic
 from tidemark.providers.topic.headers import dead_letter_of
 from tidemark.providers.topic.markers import Marker, Markers, transactional_id
 from tidemark.providers.topic.messages import SinkTopics, messages_of
+from tidemark.providers.topic.own_staging import OwnStaging
 from tidemark.providers.topic.settings import Partitioner, Settings
+from tidemark.providers.topic.transaction import BATCH_BYTES, TRIES, Interrupted, Transaction, uninterrupted
 from tidemark.sinks.base import Contents, Expected, Fence, Ledger, Mark, Owner, Position, Record, Sink, WriteMode
 from tidemark.sinks.capabilities import WritesTopics
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.located import Located, RecordStatus
-from tidemark.sinks.object_store.own_staging import OwnStaging
 from tidemark.storage.base import ObjectStore
 
 SLOWEST = 5_000  # messages a second: what would take longer than the transaction may is not begun

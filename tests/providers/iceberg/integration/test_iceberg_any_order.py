@@ -30,9 +30,9 @@ from tidemark.providers.iceberg.settings import Settings
 from tidemark.providers.iceberg.sink import IcebergOutput, open_sink
 from tidemark.providers.iceberg.staged import PARTITION, SPEC, data_folder, root_of
 from tidemark.providers.lake_tables.output import DIGEST
+from tidemark.providers.lake_tables.table_columns import stored_columns
 from tidemark.providers.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.base import Owner
-from tidemark.sinks.table_columns import stored_columns
 from tidemark.times.event_time import INSTANT
 
 WHEN = pa.scalar(datetime(2024, 3, 1, tzinfo=UTC), INSTANT).as_py()

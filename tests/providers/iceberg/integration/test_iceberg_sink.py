@@ -26,8 +26,8 @@ from tidemark.errors import Unavailable
 from tidemark.providers.iceberg.catalog import OpenCatalog
 from tidemark.providers.iceberg.settings import Settings
 from tidemark.providers.iceberg.table import Claim, IcebergTarget
+from tidemark.providers.lake_tables.table_columns import stored_columns
 from tidemark.sinks.base import Owner
-from tidemark.sinks.table_columns import stored_columns
 
 CHECKOUT = Path(__file__).parents[4]
 Make = Callable[..., IcebergWorld]

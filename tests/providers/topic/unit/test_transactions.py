@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tidemark.errors import SinkRefused
 from tidemark.kafka.cluster import KafkaCluster
-from tidemark.kafka.transaction import Transaction
+from tidemark.providers.topic.transaction import Transaction
 
 
 class Refused(Producer):
