@@ -20,8 +20,8 @@ from tests.worlds.table_world import TABLE_SCHEMA, newest_of_each_key
 from tests.worlds.world import Place, World
 from tidemark.database.client import ManifestDatabase
 from tidemark.model.receipt import ObjectKind
-from tidemark.providers.iceberg.evidence import Evidence
-from tidemark.providers.iceberg.merge_evidence import merges_of
+from tidemark.providers.iceberg.evidence import newest_key
+from tidemark.providers.lake_tables.evidence import TableEvidence
 
 TABLE = "sales.latest"
 
@@ -84,10 +84,20 @@ class IcebergWorld(World):
         with self.catalog() as catalog:
             catalog.load_table(self.written).delete(f"_manifest_id = {manifest['id']}")
 
+    def evidence(self) -> TableEvidence:
+        """What the file says that the newest publication on main names."""
+        table = self.table()
+        key = newest_key(table) if table else None
+        if table is None or key is None:
+            return TableEvidence()
+        with table.io.new_input(f"{table.location()}/{key}").open() as file:
+            evidence = TableEvidence.of_text(file.read())
+        assert evidence is not None
+        return evidence
+
     def shown(self) -> dict[int, int]:
         """The attempt of each manifest that the table shows."""
-        table = self.table()
-        return Evidence.of(table, self.name).attempts if table else {}
+        return dict(self.evidence().attempts)
 
     def all_rows(self) -> list[dict[str, Any]]:
         """All rows of the table, also those that mark a key as deleted."""
@@ -178,7 +188,7 @@ class KeyedIcebergWorld(IcebergWorld):
         snapshot = table.current_snapshot()
         assert snapshot is not None
         assert snapshot.summary is not None
-        _, merge = merges_of(table)[int(str(snapshot.summary["tidemark.manifest"]))]
+        merge = self.evidence().merges[int(str(snapshot.summary["tidemark.manifest"]))]
         assert snapshot.summary["tidemark.left"] == str(merge.left)
         return merge.left
 

@@ -143,12 +143,12 @@ def _refuse_records_beyond(sink: Sink, manifest_id: int, names: Iterable[RecordN
 
 
 def _refuse_unvouched(database: ManifestDatabase, sink: Sink) -> None:
-    """Raise when the target has rows of manifests that nobody vouches for: they were published, and rolled back."""
+    """Raise when the target has rows of manifests that nobody vouches for."""
     unvouched = sorted(unvouched_of(database, sink))
     if unvouched:
         raise DatabaseBehindLake(
-            f"{sink.target} has rows of the manifests {listed(unvouched)}, which this database does not know: they "
-            "came back when another program rolled it back",
+            f"{sink.target} has rows of the manifests {listed(unvouched)}, which this database does not know, and "
+            "no evidence of them",
             next_step="nothing was planned, as their offsets would be there twice. Enter them, or learn how to "
             f"remove their rows: tidemark db adopt {sink.pipeline_name} --why TEXT",
             sink=sink.name,
@@ -175,7 +175,7 @@ def went_back(database: ManifestDatabase, sink: Sink) -> str | None:
     if position.number < stored["position"]:
         return (
             f"{sink.target} went back: it stands at position {position.number}, and this database has published up to "
-            f"position {stored['position']} there"
+            f"position {stored['position']} there{position.hint}"
         )
     return None
 

@@ -45,16 +45,11 @@ class _Entry:
     gone: dict[str, frozenset[str]] = field(default_factory=dict)  # paths of what a person has given up, by sink
     others: list[Receipt] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)  # the sinks where not even the output of ``receipts`` is whole
-    unvouched: list[str] = field(default_factory=list)  # those with rows in place of it that a rollback brought back
+    unvouched: list[str] = field(default_factory=list)  # those with rows of it and no evidence
 
     @property
     def attempt(self) -> int:
         return max(receipt.attempt for receipt in self.receipts.values())
-
-    @property
-    def came_back(self) -> bool:
-        """Whether nothing vouches for it any more, in any sink."""
-        return self.receipts.keys() == set(self.unvouched)
 
     @property
     def objects(self) -> int:
@@ -92,7 +87,6 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
         adopted = tuple(entry.manifest_id for entry in unknown)
         refuse_at_work([*at_work(context), *(known[manifest_id] for manifest_id in adopted if manifest_id in known)])
         _refuse_changed(context, unknown)
-        _refuse_covered_twice(context, unknown)
         lines = [entry.line(pipeline_name) for entry in unknown]
         foreign = _foreign(context, dry_run=dry_run)
         lines += [
@@ -328,54 +322,8 @@ def _refuse_changed(context: Context, unknown: Sequence[_Entry]) -> None:
                 )
 
 
-def _refuse_covered_twice(context: Context, unknown: Sequence[_Entry]) -> None:
-    """Raise ``LakeConflict`` for rows that came back with a rollback, when their offsets were planned again since, as
-    versions up to 0.3.0 did: one of the two must go, and the database knows nothing of these."""
-    kept = [range_ for entry in unknown if not entry.came_back for range_ in entry.ranges]
-    kept += [
-        Range(chain.at, chain.anchor, chain.end, chain.generation, chain.anchor)
-        for chain in context.database.chains.of_pipeline(context.pipeline_name)
-        if chain.anchor < chain.end
-    ]
-    for entry in sorted(unknown, key=lambda entry: entry.manifest_id, reverse=True):
-        if not entry.came_back:
-            continue
-        beside = [
-            (range_, [other for other in kept if _generation_of(other) == _generation_of(range_)])
-            for range_ in entry.ranges
-        ]
-        if not any(
-            range_.start < other.end and other.start < range_.end for range_, others in beside for other in others
-        ):
-            kept += entry.ranges
-            continue
-        sink = next(sink for sink in context.sinks if sink.name in entry.unvouched)
-        rows = f"_manifest_id = {entry.manifest_id}"
-        raise LakeConflict(
-            f"{sink.target} has rows of manifest {entry.manifest_id}, which this database does not know, and offsets "
-            "that they cover were planned once more: their records are there twice",
-            next_step=f"nothing was adopted; delete the rows WHERE {rows} from it with an engine, such as Spark, then "
-            f"repeat: tidemark db adopt {sink.pipeline_name} --why TEXT{_never_planned(beside, rows)}",
-            manifest=entry.manifest_id,
-            sink=sink.name,
-        )
-
-
 def _generation_of(range_: Range) -> Generation:
     return range_.at, range_.generation
-
-
-def _never_planned(beside: Sequence[tuple[Range, Sequence[Range]]], rows: str) -> str:
-    """What to add about offsets below all that is planned: nobody reads them again."""
-    first = [(range_, min((other.anchor for other in others), default=0)) for range_, others in beside]
-    below = [
-        f"_topic = '{range_.at.topic}' AND _topic_partition = {range_.at.partition} AND _offset < {anchor}"
-        for range_, anchor in first
-        if range_.start < anchor
-    ]
-    if not below:
-        return ". What else they cover is planned again"
-    return f". Copy those WHERE {rows} AND ({' OR '.join(below)}) first: nothing reads them again"
 
 
 def _foreign(context: Context, *, dry_run: bool) -> list[tuple[Sink, Owner]]:

@@ -50,11 +50,13 @@ class Owner:
 class Position:
     """Where a target stands that may be restored from a copy by itself, such as a database.
 
-    The identity is made with the target; the number grows with each publication.
+    The identity is made with the target; the number grows with each publication. ``hint`` is what to add when the
+    number is too low.
     """
 
     identity: str
     number: int
+    hint: str = ""
 
 
 class Ledger(ABC):

@@ -31,11 +31,11 @@ from tidemark.providers.delta.files import (
     rows_at,
     rows_of_files,
 )
-from tidemark.providers.delta.properties import BUCKETS, KEY, refuse_other_property
 from tidemark.providers.delta.published_rows import Action, PublishedRows, TableChanges
 from tidemark.providers.delta.settings import Settings
 from tidemark.providers.delta.writer import bucket_of
-from tidemark.providers.lake_tables.merges import CountedMerge
+from tidemark.providers.lake_tables.evidence import CountedMerge
+from tidemark.providers.lake_tables.properties import KEY
 from tidemark.providers.lake_tables.staged_parquet import StagedParquet
 from tidemark.providers.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.base import Expected, Ledger
@@ -49,6 +49,7 @@ from tidemark.sinks.located import Located
 from tidemark.sinks.staging.held_rows import GROUP_ROWS, TASK_BYTES
 from tidemark.storage.base import ObjectStore
 
+BUCKETS: Final = "tidemark.buckets"  # a property of the table
 _OF_ATTEMPTS: Final = pa.schema([(MANIFEST_ID, pa.int64()), (ATTEMPT, pa.int32())])
 
 
@@ -87,17 +88,13 @@ class KeyRows(PublishedRows):
     def properties(self) -> dict[str, str]:
         return {KEY: json.dumps(list(self._key)), BUCKETS: str(self._buckets)}
 
-    def refuse(self, table: DeltaTable, context: Mapping[str, Any]) -> None:
-        for name, wanted in self.properties().items():
-            refuse_other_property(table, name, wanted, context)
-
     def order(self) -> dict[str, Any]:
         return {"key": list(self._key), "buckets": self._buckets}
 
     # the merge
 
     def changes(self, table: DeltaTable, staged: StagedAttempt, context: Mapping[str, Any]) -> TableChanges:
-        self.refuse(table, context)
+        del context
         columns = arrow_columns(table)
         actions: list[Action] = []
         written: dict[str, int] = {}

@@ -21,7 +21,6 @@ from tidemark.providers.delta.files import (
     rows_at,
     rows_of_files,
 )
-from tidemark.providers.delta.properties import KEY, refuse_other_property
 from tidemark.providers.delta.published_rows import PublishedRows, TableChanges
 from tidemark.providers.lake_tables.audit import PLACES, differences_of_count, differences_of_rows, places_of
 from tidemark.providers.lake_tables.table_rows import StagedAttempt
@@ -38,9 +37,6 @@ class ManifestRows(PublishedRows):
     def manifests(self, table: DeltaTable) -> set[int]:
         """The log says it."""
         return {file.value for file in self.files(table) if file.rows != 0} - {None}
-
-    def refuse(self, table: DeltaTable, context: Mapping[str, Any]) -> None:
-        refuse_other_property(table, KEY, "[]", context)
 
     def moves(self, staged: StagedAttempt) -> list[Move]:
         return [Move(part.staged, part.path, part.bytes) for part in _table_objects(staged)]

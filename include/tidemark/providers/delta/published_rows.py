@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from tidemark.providers.delta.files import TableFile, files_of
-from tidemark.providers.lake_tables.merges import CountedMerge
+from tidemark.providers.lake_tables.evidence import CountedMerge
 from tidemark.providers.lake_tables.table_rows import TableRows
 from tidemark.sinks.capabilities import NamedFile
 from tidemark.storage.base import ObjectStore
@@ -58,10 +58,6 @@ class PublishedRows(TableRows[DeltaTable, TableChanges]):
     def columns(self, stored: pa.Schema) -> pa.Schema:
         """The columns of the table for those of its rows."""
         return stored
-
-    def properties(self) -> dict[str, str]:
-        """What a new table notes of these settings."""
-        return {}
 
     def order(self) -> dict[str, Any]:
         """What executors need to stage such rows."""

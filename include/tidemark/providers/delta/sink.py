@@ -25,12 +25,10 @@ from tidemark.providers.delta.table import DeltaTarget
 from tidemark.providers.delta.writer import encoded_schema
 from tidemark.providers.lake_tables.audit import rows_without_evidence, unvouched_rows
 from tidemark.providers.lake_tables.ledger import LakeTableLedger
-from tidemark.providers.lake_tables.merges import CountedMerge
 from tidemark.providers.lake_tables.output import LakeTableOutput
 from tidemark.providers.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.base import Contents, Expected, Fence, Position, Sink
 from tidemark.sinks.object_store.folder_staging import FolderStaging
-from tidemark.sinks.object_store.record_files import newest_record_in
 from tidemark.sinks.object_store.store_ledger import StoreLedger
 from tidemark.sinks.objects_output import try_moves
 from tidemark.storage.open import open_store
@@ -127,23 +125,6 @@ class DeltaOutput(LakeTableOutput):
     def has(self, receipt: Receipt) -> bool:
         return self.exists() and super().has(receipt)
 
-    def merge_of(self, receipt: Receipt) -> CountedMerge | None:
-        evidence = self.table.evidence()
-        is_there = evidence.attempts.get(receipt.manifest_id) == receipt.attempt
-        return evidence.merges.get(receipt.manifest_id) if is_there else None
-
-    def unvouched(self, expected: Expected) -> dict[int, dict[str, Any] | None]:
-        """Rows and evidence go back together, so these are what somebody has copied into the table, or all that is left
-        after somebody has removed the evidence. Where a table has a key, its rows are read in the second case only."""
-        table = self.table.load()
-        if table is None:
-            return {}
-        evidence = self.table.evidence_of(table)[0]
-        if self.table.keyed and evidence.number:
-            return {}
-        ids = sorted(expected.not_own(self.table.rows.manifests(table) - evidence.attempts.keys()))
-        return {manifest_id: newest_record_in(self.table.store, self.pipeline_name, manifest_id) for manifest_id in ids}
-
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
         """Which manifests have rows a table of all rows says in its log; of one with a key it is read, when the audit
         is ``deep``."""
@@ -152,9 +133,9 @@ class DeltaOutput(LakeTableOutput):
         if deep or not self.table.keyed:
             present = self.table.rows.manifests(table)
             contents["rows"] |= present - unvouched.keys()
-            yield from rows_without_evidence(expected, self._ledger, present, "")
+            yield from rows_without_evidence(expected, self._ledger, present)
         yield from self.table.rows.differences(table, expected, self._ledger, deep=deep)
-        yield from unvouched_rows(self._ledger, unvouched, ", and no evidence")
+        yield from unvouched_rows(self._ledger, unvouched)
 
 
 def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:

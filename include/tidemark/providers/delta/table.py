@@ -27,13 +27,15 @@ from tidemark.providers.delta.columns import (
     refuse_other_partitioning,
     schema_for,
 )
-from tidemark.providers.delta.evidence import TableEvidence
+from tidemark.providers.delta.evidence import read_evidence, write_evidence
 from tidemark.providers.delta.files import TableFile, now_ms
 from tidemark.providers.delta.key_rows import KeyRows
 from tidemark.providers.delta.manifest_rows import ManifestRows
 from tidemark.providers.delta.published_rows import PublishedRows, TableChanges
 from tidemark.providers.delta.refusals import refuse_unfit
 from tidemark.providers.delta.settings import Settings
+from tidemark.providers.lake_tables.evidence import TableEvidence
+from tidemark.providers.lake_tables.properties import refuse_other_settings
 from tidemark.providers.lake_tables.refusals import fenced_by_its_number, no_columns, restored_meanwhile
 from tidemark.providers.lake_tables.table import LakeTable
 from tidemark.providers.lake_tables.table_rows import StagedAttempt
@@ -71,14 +73,18 @@ class DeltaTarget(LakeTable[DeltaTable]):
     def store_if_known(self) -> ObjectStore:
         return self.store
 
-    def attempts(self) -> Mapping[int, int]:
-        return self.evidence().attempts
+    def evidence_of(self, table: DeltaTable) -> TableEvidence:
+        return self._evidence_with_files(table)[0]
 
-    def evidence(self) -> TableEvidence:
-        table = self.load()
-        return TableEvidence() if table is None else self.evidence_of(table)[0]
+    def manifests_without_evidence(self, table: DeltaTable) -> set[int]:
+        """Rows that somebody has copied into the table, or all that is left after somebody has removed the evidence.
+        Where a table has a key, its rows are read in the second case only."""
+        evidence = self.evidence_of(table)
+        if self.keyed and evidence.number:
+            return set()
+        return self.rows.manifests(table) - evidence.attempts.keys()
 
-    def evidence_of(self, table: DeltaTable) -> tuple[TableEvidence, list[TableFile]]:
+    def _evidence_with_files(self, table: DeltaTable) -> tuple[TableEvidence, list[TableFile]]:
         """What the table says of itself, and the files that say it; there are none when somebody has removed them."""
         files = {file.path: file for file in self.rows.evidence_files(table)}
         told = {path: evidence for path in files if (evidence := self._evidence_in(path))}
@@ -90,7 +96,7 @@ class DeltaTarget(LakeTable[DeltaTable]):
         if self._known and self._known[0] == path:
             return self._known[1]
         with self._client.used(self.context()), self.store.open(path) as file:
-            evidence = TableEvidence.read(file)
+            evidence = read_evidence(file)
         if evidence is not None:
             self._known = path, evidence
         return evidence
@@ -116,7 +122,7 @@ class DeltaTarget(LakeTable[DeltaTable]):
         if missing and not self._settings.auto_create:
             raise no_columns([field.name for field in missing], described(missing), self.context())
         refuse_misfits(table, wanted, self.context())
-        self.rows.refuse(table, self.context())
+        refuse_other_settings(table.metadata().configuration, self.rows.properties(), self.context())
         return self._extended(table, wanted) if missing and change else table
 
     def _extended(self, table: DeltaTable, wanted: Any) -> DeltaTable:
@@ -143,6 +149,7 @@ class DeltaTarget(LakeTable[DeltaTable]):
             fence()  # it knows more of a newer attempt than the table does
             if newest > attempt:
                 raise Fenced.by_a_higher(attempt, newest, "rows in the table", **self.context(manifest=manifest_id))
+            refuse_other_settings(table.metadata().configuration, self.rows.properties(), context)
             with self._client.used(context):
                 changes = self.rows.changes(table, staged, context)
             return changes, evidence.with_next(table.version() + 1, manifest_id, attempt, changes.merge)
@@ -183,7 +190,7 @@ class DeltaTarget(LakeTable[DeltaTable]):
         position = 0
         for _ in self.tries(**more):
             table = self.loaded()
-            evidence, told = self.evidence_of(table)
+            evidence, told = self._evidence_with_files(table)
             if evidence.number < position:
                 raise restored_meanwhile(context)
             position = evidence.number
@@ -216,7 +223,7 @@ class DeltaTarget(LakeTable[DeltaTable]):
         path = f"{partition}={value}/evidence-{table.version() + 1:020}-{uuid4().hex}.parquet"
         columns = arrow_columns(table)
         with self.store.create(path) as file:
-            evidence.write(file, columns.remove(columns.get_field_index(partition)))
+            write_evidence(evidence, file, columns.remove(columns.get_field_index(partition)))
         self.store.sync([path])
         size = self.store.size(path) or 0
         return AddAction(path, size, {partition: str(value)}, now_ms(), True, '{"numRecords": 0}')

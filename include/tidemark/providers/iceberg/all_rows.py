@@ -13,7 +13,6 @@ from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind
 from tidemark.providers.iceberg.change import FileChanges
 from tidemark.providers.iceberg.files import Replaced, named_files, replaced, rows_at, rows_of_manifest, staged_files
-from tidemark.providers.iceberg.merge_evidence import refuse_other_key
 from tidemark.providers.lake_tables.audit import differences_of_rows, places_of
 from tidemark.providers.lake_tables.table_rows import StagedAttempt, TableRows
 from tidemark.sinks.base import Expected, Ledger
@@ -23,9 +22,6 @@ from tidemark.sinks.located import Located, RecordStatus
 
 
 class AllRows(TableRows[Table, FileChanges]):
-    def refuse(self, table: Table, context: Mapping[str, Any]) -> None:
-        refuse_other_key(table, (), context)
-
     def changes(self, table: Table, staged: StagedAttempt, context: Mapping[str, Any]) -> FileChanges:
         del context
         old = Replaced() if staged.is_first else replaced(table, staged.manifest_id)

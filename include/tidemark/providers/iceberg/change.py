@@ -13,8 +13,9 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate, SetSnapshotRefUpdate, TableUpdate
 from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles
 
-from tidemark.providers.iceberg.evidence import NEWEST, NUMBER, main_snapshots
+from tidemark.providers.iceberg.evidence import EVIDENCE, NEWEST, main_snapshots
 from tidemark.providers.iceberg.position_deletes import RowDelta
+from tidemark.providers.lake_tables.evidence import CountedMerge
 
 FOR_EVER: Final = 2**63 - 1  # milliseconds, as Iceberg counts ages
 
@@ -23,15 +24,15 @@ FOR_EVER: Final = 2**63 - 1  # milliseconds, as Iceberg counts ages
 class FileChanges:
     """The files that come into the table with a snapshot, and those that leave it.
 
-    ``deletes`` are files that delete rows by position, and ``undone`` those that leave the table.
+    ``deletes`` are files that delete rows by position, and ``undone`` those that leave the table. ``merge`` is what
+    became of the rows, where the table has one row per key.
     """
 
     put_in: Sequence[DataFile] = ()
     taken_out: Sequence[DataFile] = ()
     deletes: Sequence[DataFile] = ()
     undone: Sequence[DataFile] = ()
-    summary: Mapping[str, str] = field(default_factory=dict)
-    properties: Mapping[str, str] = field(default_factory=dict)
+    merge: CountedMerge | None = None
 
 
 @dataclass
@@ -40,21 +41,20 @@ class SnapshotChange:
 
     table: Table
     summary: dict[str, str]
-    properties: dict[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
     files: FileChanges = field(default_factory=FileChanges)
     snapshot_id: int = 0
 
     @property
     def _is_publication(self) -> bool:
-        return NUMBER in self.summary
+        return EVIDENCE in self.summary
 
     def commit(self, keep_snapshots: int | None) -> None:
         """Raises ``CommitFailedException`` when the table has changed since."""
         transaction = self.table.transaction()
         self._add_snapshot(transaction)
-        properties = {**self.properties, **self.files.properties}
-        if properties:
-            transaction.set_properties(properties)
+        if not self.properties.items() <= self.table.metadata.properties.items():
+            transaction.set_properties(dict(self.properties))
         tag = (_newest(self.snapshot_id),) if self._is_publication else ()
         expired = _expired(self.table.metadata, keep_snapshots, moves_tag=self._is_publication)
         updates = (*transaction._updates, *tag, *expired)
@@ -62,7 +62,8 @@ class SnapshotChange:
         self.table._do_commit(updates=updates, requirements=requirements)
 
     def _add_snapshot(self, transaction: Transaction) -> None:
-        files, summary = self.files, {**self.summary, **self.files.summary}
+        files = self.files
+        summary = {**self.summary, **(files.merge.about() if files.merge else {})}
         update = transaction.update_snapshot(snapshot_properties=summary)
         snapshot: _OverwriteFiles | _MergeAppendFiles
         if files.deletes or files.undone:

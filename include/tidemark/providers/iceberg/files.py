@@ -16,7 +16,6 @@ from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
-    schema_to_pyarrow,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestFile
 from pyiceberg.table import FileScanTask, Table
@@ -129,6 +128,8 @@ def manifests_in(table: Table) -> set[int]:
     """The manifests that have rows in the table; reads one column of the files that others have compacted, or deleted
     rows of."""
     manifests: set[int] = set()
+    if MANIFEST_ID not in table.schema().column_names:  # of others, who have made it
+        return manifests
     for task in tasks_of(table):
         within = bounds(table, task.file)
         if within is not None and within[0] == within[1] and not task.delete_files:
@@ -194,43 +195,21 @@ def _keys_of(table: Table, entries: Iterable[ManifestEntry]) -> set[str]:
     return {root_of(entry.data_file.file_path).removeprefix(root) for entry in entries}
 
 
-def highest_manifest(table: Table) -> int:
-    """No snapshot of the table has rows of a manifest above this id; 0 when none has any.
-
-    Reads one column of files whose statistics do not say it.
-    """
-    highest = 0
-    for entry in live_files(table, table.metadata.snapshots):
-        upper = _bound(table, entry.data_file.upper_bounds)
-        if upper is None:
-            ids = _rows_of_file(table, FileScanTask(entry.data_file), (MANIFEST_ID,)).column(MANIFEST_ID)
-            upper = pc.max(ids).as_py() or 0
-        highest = max(highest, upper)
-    return highest
-
-
 def _equal(column: str, value: int | str) -> BooleanExpression:
     make: Any = EqualTo  # pydantic's plugin does not know its arguments
     same: BooleanExpression = make(column, value)
     return same
 
 
-def tasks_of(table: Table, rows: BooleanExpression | None = None, snapshot_id: int | None = None) -> list[FileScanTask]:
-    """The files that may have some rows, or any, of the current snapshot or another one."""
-    planned = table.scan(AlwaysTrue() if rows is None else rows, snapshot_id=snapshot_id).plan_files()
+def tasks_of(table: Table, rows: BooleanExpression | None = None) -> list[FileScanTask]:
+    """The files of the current snapshot that may have some rows, or any."""
+    planned = table.scan(AlwaysTrue() if rows is None else rows).plan_files()
     return [task for task in planned if isinstance(task, FileScanTask)]
 
 
 def tasks_of_manifest(table: Table, manifest_id: int) -> list[FileScanTask]:
     """The files that may have rows of a manifest."""
     return tasks_of(table, _equal(MANIFEST_ID, manifest_id))
-
-
-def rows_of_tasks(table: Table, tasks: Sequence[FileScanTask], manifest_id: int, *, own_column: bool) -> pa.Table:
-    """The rows of a manifest in some files, with the columns of the table, or its own column only."""
-    schema = table.schema().select(MANIFEST_ID) if own_column else table.schema()
-    rows = ArrowScan(table.metadata, table.io, schema, _equal(MANIFEST_ID, manifest_id)).to_table(tasks)
-    return rows.cast(schema_to_pyarrow(schema, include_field_ids=False))
 
 
 def _rows_of_file(table: Table, task: FileScanTask, columns: Sequence[str] = ("*",)) -> pa.Table:

@@ -1,8 +1,9 @@
 """Publishes into an Iceberg table: one commit makes the staged files of an attempt the rows of its manifest.
 
-The commit takes the rows of an earlier attempt out, and says in a property of the table which attempt is in it now. So
-rows and evidence are there together or not at all, and what was committed is never taken back: a higher attempt
-replaces it. Dead letters and records are files in folders of the table's location whose names begin with ``_``.
+The commit takes the rows of an earlier attempt out, and names the file that says which attempt at each manifest is in
+the table now. So rows and evidence are there together or not at all, and what was committed is never taken back: a
+higher attempt replaces it. Evidence, dead letters and records are files in folders of the table's location whose names
+begin with ``_``.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,30 +15,27 @@ from tidemark.model.dataset import Dataset
 from tidemark.model.findings import Finding, ok, warning
 from tidemark.model.order import TransformOrder
 from tidemark.model.problem import Problem
-from tidemark.model.receipt import Receipt
 from tidemark.paths import STAGING, staging_folder
 from tidemark.providers.iceberg.file_io import try_write
 from tidemark.providers.iceberg.files import manifests_in
-from tidemark.providers.iceberg.merge_evidence import merges_of
 from tidemark.providers.iceberg.settings import Settings
 from tidemark.providers.iceberg.staged import data_folder, root_of
 from tidemark.providers.iceberg.table import IcebergTarget
 from tidemark.providers.lake_tables.audit import rows_without_evidence, unvouched_rows
 from tidemark.providers.lake_tables.ledger import LakeTableLedger
-from tidemark.providers.lake_tables.merges import CountedMerge
 from tidemark.providers.lake_tables.output import LakeTableOutput
 from tidemark.providers.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.base import Contents, Expected, Fence, Owner, Position, Sink, Staging
 from tidemark.sinks.object_store.folder_staging import FolderStaging
 from tidemark.sinks.object_store.owner_file import note_target_in, noted_targets_in
-from tidemark.sinks.object_store.record_files import newest_record_in, rename_records
+from tidemark.sinks.object_store.record_files import rename_records
 
 MANY_SNAPSHOTS = 1_000  # from here on a commit takes seconds
 
 
 class IcebergLedger(LakeTableLedger):
-    """A property of the table says which attempts are in it; their records are files in its location. A property of
-    the namespace says who owns it."""
+    """A file in the location of the table says which attempts are in it; their records are files there, too. A property
+    of the namespace says who owns it."""
 
     table: IcebergTarget
 
@@ -57,7 +55,7 @@ class IcebergLedger(LakeTableLedger):
 
     def position(self) -> Position | None:
         claimed = self.table.claimed()
-        return Position(claimed.identity, self.table.evidence().number) if claimed else None
+        return Position(claimed.identity, *self.table.position()) if claimed else None
 
     def noted_targets(self) -> set[str]:
         """In the location of the table: another catalog may name it too, or have another table there."""
@@ -155,27 +153,6 @@ class IcebergOutput(LakeTableOutput):
                 "expire old snapshots, or let keep_snapshots do it",
             )
 
-    def unvouched(self, expected: Expected) -> dict[int, dict[str, Any] | None]:
-        """Looks for rows only when the table has known a manifest that this database does not know, or may have."""
-        table = self.table.load()
-        if table is None:
-            return {}
-        evidence = self.table.evidence_of(table)
-        suspects = expected.not_own(evidence.ever.keys() - evidence.attempts.keys())
-        if not suspects and evidence.is_sure_above(expected.highest()):
-            return {}
-        with self.table.reading() as reading:
-            had = {manifest_id for manifest_id in manifests_in(reading) if not evidence.never_had(manifest_id)}
-        store, unknown = self.table.store_of(table), sorted(expected.not_own(had - evidence.attempts.keys()))
-        return {manifest_id: newest_record_in(store, self.pipeline_name, manifest_id) for manifest_id in unknown}
-
-    def merge_of(self, receipt: Receipt) -> CountedMerge | None:
-        table = self.table.load()
-        if table is None or receipt.manifest_id not in (merges := merges_of(table)):
-            return None
-        attempt, merge = merges[receipt.manifest_id]
-        return merge if attempt == receipt.attempt else None
-
     def rows_in_place(self, staged: StagedAttempt) -> list[str]:
         return [part.staged for part in staged.parts]
 
@@ -191,9 +168,9 @@ class IcebergOutput(LakeTableOutput):
             with self.table.reading() as table:
                 present = manifests_in(table)
                 contents["rows"] |= present - unvouched.keys()
-                yield from rows_without_evidence(expected, self._ledger, present, ", or came back with a rollback")
+                yield from rows_without_evidence(expected, self._ledger, present)
                 yield from self.table.rows.differences(table, expected, self._ledger, deep=deep)
-        yield from unvouched_rows(self._ledger, unvouched, ": another program rolled it back")
+        yield from unvouched_rows(self._ledger, unvouched)
 
 
 def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:

@@ -15,18 +15,11 @@ from typing import Final
 PARTITION: Final = b"tidemark.partition"  # the values of the one partition of a file, as JSON
 SPEC: Final = b"tidemark.spec"  # the id of the partitioning that they are of
 _S3: Final = re.compile(r"^s3[an]://")
-_DATA: Final = re.compile(r"/data/(\d{10,})/(\d{4,})/[^/]+$")
 
 
 def data_folder(manifest_id: int, attempt: int) -> str:
     """The folder of the rows of an attempt, relative to the location of the table."""
     return f"data/{manifest_id:010d}/{attempt:04d}"
-
-
-def attempt_of(path: str) -> tuple[int, int] | None:
-    """Manifest and attempt of a file with rows as an attempt has staged it; None of any other file."""
-    names = _DATA.search(path)
-    return (int(names[1]), int(names[2])) if names else None
 
 
 def root_of(location: str) -> str:

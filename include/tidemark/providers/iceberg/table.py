@@ -34,19 +34,25 @@ from tidemark.providers.iceberg.columns import (
 )
 from tidemark.providers.iceberg.evidence import (
     ATTEMPT,
+    EVIDENCE,
+    FOLDER,
     MANIFEST,
-    MANIFESTS,
-    NUMBER,
-    Evidence,
+    NEWEST,
+    OLD_EVIDENCE,
     digest_on_main,
+    new_key,
+    newest_key,
+    outdated,
     summary_of,
 )
 from tidemark.providers.iceberg.file_io import try_write
-from tidemark.providers.iceberg.files import highest_manifest, keys_added_by, named_keys
+from tidemark.providers.iceberg.files import keys_added_by, manifests_in, named_keys
 from tidemark.providers.iceberg.settings import Settings
 from tidemark.providers.iceberg.staged import root_of
 from tidemark.providers.iceberg.upsert import CurrentRows
+from tidemark.providers.lake_tables.evidence import TableEvidence
 from tidemark.providers.lake_tables.output import DIGEST
+from tidemark.providers.lake_tables.properties import refuse_other_settings
 from tidemark.providers.lake_tables.refusals import fenced_by_its_number, no_columns, restored_meanwhile
 from tidemark.providers.lake_tables.table import LakeTable
 from tidemark.providers.lake_tables.table_rows import StagedAttempt, TableRows
@@ -57,8 +63,7 @@ from tidemark.storage.open import open_store
 NEW_TABLE: Final = {  # properties of tables that we create
     "format-version": "2",
     "commit.manifest-merge.enabled": "true",
-    "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "20",
+    "write.metadata.delete-after-commit.enabled": "true",  # but the newest 100, which have the parents of what expired
 }
 
 
@@ -82,7 +87,7 @@ class IcebergTarget(LakeTable[Table]):
         self._settings = settings
         self._lookup = lookup
         self._opened: OpenCatalog | None = None
-        self._known: tuple[object, Evidence] | None = None
+        self._known: tuple[str, TableEvidence] | None = None
         self._namespace, _, self._name = settings.table.rpartition(".")
         self._claim_key = f"tidemark.owner.{self._name}"
 
@@ -195,11 +200,21 @@ class IcebergTarget(LakeTable[Table]):
     # the table as it is
 
     def load(self) -> Table | None:
+        """Raises ``SinkRefused`` for a table that a version up to 0.3 has written: it keeps its evidence elsewhere."""
         with self._catalog() as opened:
             try:
-                return opened.catalog.load_table(self._settings.table)
+                table = opened.catalog.load_table(self._settings.table)
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
+        if OLD_EVIDENCE in table.metadata.properties:
+            raise SinkRefused(
+                f"the table was written by version 0.3 or an earlier one (it has the property {OLD_EVIDENCE}), which "
+                "this version does not carry over",
+                next_step="nothing was changed; finish what is planned with that version, then give the sink a new "
+                "table (sinks.iceberg.table) in a pipeline of another name",
+                **self.context(),
+            )
+        return table
 
     def store_of(self, table: Table) -> ObjectStore:
         root = root_of(table.location())
@@ -227,21 +242,39 @@ class IcebergTarget(LakeTable[Table]):
             try_write(load_file_io(opened.catalog.properties, warehouse), warehouse)
         return ", and metadata can be written (tried)"
 
-    def attempts(self) -> Mapping[int, int]:
-        return self.evidence().attempts
+    def evidence_of(self, table: Table) -> TableEvidence:
+        with self._catalog():
+            key = newest_key(table)
+        if key is None:
+            return TableEvidence()
+        if self._known and self._known[0] == key:
+            return self._known[1]
+        evidence = TableEvidence.of_text(self.store_of(table).get(key) or b"")
+        if evidence is None:
+            return TableEvidence()
+        self._known = key, evidence
+        return evidence
 
-    def evidence(self) -> Evidence:
+    def manifests_without_evidence(self, table: Table) -> set[int]:
+        """Rows and evidence go back together, so rows are read only when nobody can tell what the table holds."""
+        if table.current_snapshot() is None or self.evidence_of(table).number:
+            return set()
+        with self._catalog():
+            return manifests_in(table)
+
+    def position(self) -> tuple[int, str]:
+        """The number of the newest publication that the table holds, and what to say when nothing shows any."""
         table = self.load()
-        return Evidence() if table is None else self.evidence_of(table)
-
-    def evidence_of(self, table: Table) -> Evidence:
-        """Kept while the table stays as it is: where no snapshot says what is in it, its files are read."""
-        metadata = table.metadata
-        state = (metadata.table_uuid, metadata.current_snapshot_id, metadata.refs, metadata.properties.get(MANIFESTS))
-        if self._known is None or self._known[0] != state:
-            with self._catalog():
-                self._known = state, Evidence.of(table, self.pipeline_name)
-        return self._known[1]
+        number = 0 if table is None else self.evidence_of(table).number
+        if table is None or number or NEWEST not in table.metadata.refs:
+            return number, ""
+        hint = (
+            ". Nothing that is left says what it holds: it was rolled back to before its first publication, or other "
+            "programs have committed, and expired all that was before. If nobody has rolled it back, take it to its "
+            "newest publication, without what others have committed since: CALL CATALOG.system.set_current_snapshot("
+            f"table => '{self._settings.table}', ref => '{NEWEST}')"
+        )
+        return number, hint
 
     # its columns
 
@@ -268,7 +301,7 @@ class IcebergTarget(LakeTable[Table]):
         if missing and change:
             table = self._extended(table, missing)
         refuse_misfits(table, wanted, self._settings.terms, self.context())
-        self.rows.refuse(table, self.context())
+        refuse_other_settings(table.metadata.properties, self.rows.properties(), self.context())
         return table
 
     def _create(self, wanted: Any) -> Table:
@@ -315,31 +348,35 @@ class IcebergTarget(LakeTable[Table]):
             fence()  # it knows more of a newer attempt than the table does
             if newest > attempt:
                 raise Fenced.by_a_higher(attempt, newest, "rows in the table", **self.context(manifest=manifest_id))
+            refuse_other_settings(table.metadata.properties, self.rows.properties(), self.context(manifest=manifest_id))
+            store, number = self.store_of(table), table.metadata.next_sequence_number()
+            # Rows of the manifest are looked for, unless the evidence shows that there are none: a later attempt may
+            # follow one that the database has lost.
+            first = attempt == 1 and evidence.number > 0 and manifest_id not in evidence.attempts
             with self._catalog(manifest=manifest_id, attempt=attempt):
-                next_number = table.metadata.next_sequence_number()
-                numbered = {NUMBER: str(next_number), MANIFEST: str(manifest_id), ATTEMPT: str(attempt)}
-                # Only of a first attempt it is enough that nobody has published one: others may have put rows there.
-                first = attempt == 1 and evidence.never_had(manifest_id)
-                unsure = highest_manifest(table) if evidence.unsure is None else evidence.unsure
-                change = SnapshotChange(
-                    table,
-                    {**summary, **numbered},
-                    properties={MANIFESTS: evidence.with_next(manifest_id, attempt, next_number, unsure)},
-                    files=self.rows.changes(table, replace(staged, is_first=first), self.context(manifest=manifest_id)),
-                )
+                files = self.rows.changes(table, replace(staged, is_first=first), self.context(manifest=manifest_id))
+            key, after = new_key(number), evidence.with_next(number, manifest_id, attempt, files.merge)
+            store.put(key, after.text().encode())
+            store.sync([key])
+            named = {MANIFEST: str(manifest_id), ATTEMPT: str(attempt), EVIDENCE: key}
+            change = SnapshotChange(table, {**summary, **named}, self.rows.properties(), files)
             fence()
             failpoint("publish.before_record")  # paused here, the catalog refuses the commit when others were faster
             if self._commit(change, lambda: self._landed(manifest_id, attempt, summary[DIGEST])):
+                with suppress(TidemarkError):  # what stays does no harm
+                    store.delete(outdated((key for key, _ in store.list(FOLDER)), table.metadata))
                 return
+            with suppress(TidemarkError):
+                store.delete([key])
             with self._catalog(manifest=manifest_id, attempt=attempt):
-                self.rows.withdraw(table, change.files)
+                self.rows.withdraw(table, files)
 
     def _landed(self, manifest_id: int, attempt: int, digest: str) -> bool:
         """Whether a commit without a clear answer was done."""
         table = self.loaded()
         return self._is_published(table, self.evidence_of(table), manifest_id, attempt, digest)
 
-    def _is_published(self, table: Table, evidence: Evidence, manifest_id: int, attempt: int, digest: str) -> bool:
+    def _is_published(self, table: Table, evidence: TableEvidence, manifest_id: int, attempt: int, digest: str) -> bool:
         """Whether the table has the rows of this attempt; ``Fenced`` when it has others of the same number, or no
         snapshot that is left says that they are these."""
         if evidence.attempts.get(manifest_id) != attempt:
@@ -376,23 +413,19 @@ class IcebergTarget(LakeTable[Table]):
     def named(self, table: Table, manifest_id: int, attempt: int, staged: Collection[str]) -> set[str]:
         """Those of the files an attempt has staged, by key, that a snapshot names: of main, a branch or a tag.
 
-        Reads the manifest files of all snapshots, unless the table says that it has the rows, a snapshot says that it
-        has added them, or no attempt at the manifest was ever published. Of rows with a key some files may not have
-        been put.
+        Reads the manifest files of all snapshots, unless the table says that it has the rows, or a snapshot says that
+        it has added them. Of rows with a key some files may not have been put.
         """
         if not staged:
             return set()
-        evidence = self.evidence_of(table)
         wanted = {MANIFEST: str(manifest_id), ATTEMPT: str(attempt)}
         adding = [snapshot for snapshot in table.metadata.snapshots if wanted.items() <= summary_of(snapshot).items()]
         if adding and self.keyed:
             with self._catalog(manifest=manifest_id, attempt=attempt):
                 added = set(staged) & keys_added_by(table, adding[0])
                 return added | named_keys(table, set(staged) - added)
-        if adding or evidence.attempts.get(manifest_id) == attempt:
+        if adding or self.evidence_of(table).attempts.get(manifest_id) == attempt:
             return set(staged)
-        if evidence.never_had(manifest_id):
-            return set()
         with self._catalog(manifest=manifest_id, attempt=attempt):
             return named_keys(table, staged)
 

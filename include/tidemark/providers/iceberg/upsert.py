@@ -5,6 +5,7 @@ of the rows that may have the same key. Rows that lose, staged or standing, are 
 that adds the files; a file of which every row has lost is not added, or leaves the table.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,7 +26,6 @@ from tidemark.model.positions import positions
 from tidemark.model.problem import Problem
 from tidemark.providers.iceberg.change import FileChanges
 from tidemark.providers.iceberg.files import rows_at, staged_files, tasks_of, tasks_of_manifest
-from tidemark.providers.iceberg.merge_evidence import refuse_other_key, with_merge
 from tidemark.providers.iceberg.position_deletes import (
     DeletedRows,
     deleted_positions,
@@ -34,7 +34,8 @@ from tidemark.providers.iceberg.position_deletes import (
     write_deletes,
 )
 from tidemark.providers.iceberg.staged import data_folder
-from tidemark.providers.lake_tables.merges import CountedMerge
+from tidemark.providers.lake_tables.evidence import CountedMerge
+from tidemark.providers.lake_tables.properties import KEY
 from tidemark.providers.lake_tables.table_rows import StagedAttempt, TableRows
 from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.capabilities import NamedFile
@@ -66,14 +67,13 @@ class CurrentRows(TableRows[Table, FileChanges]):
         self._key = key
         self._order_by = order_by
 
-    def refuse(self, table: Table, context: Mapping[str, Any]) -> None:
-        refuse_other_key(table, self._key, context)
+    def properties(self) -> dict[str, str]:
+        return {KEY: json.dumps(list(self._key))}
 
     # the merge
 
     def changes(self, table: Table, staged: StagedAttempt, context: Mapping[str, Any]) -> FileChanges:
         """Reads key and version of all rows in the partitions that the attempt has staged rows of."""
-        self.refuse(table, context)
         refuse_equality_deletes(table, context)
         files = staged_files(table, staged.parts)
         standing = _tasks_beside(table, files)
@@ -88,16 +88,10 @@ class CurrentRows(TableRows[Table, FileChanges]):
             if len(lost) < file.record_count:
                 put_in.append(file)
                 losers.deleted += [DeletedRows(file, lost)] if len(lost) else []
-        merge_counts = CountedMerge(merged.superseded, merged.stale, _left(table, staged, losers.positions))
+        counts = CountedMerge(merged.superseded, merged.stale, _left(table, staged, losers.positions))
         folder = data_folder(staged.manifest_id, staged.attempt)
-        return FileChanges(
-            put_in,
-            losers.taken_out,
-            write_deletes(table, folder, losers.deleted),
-            losers.undone,
-            summary=merge_counts.about(),
-            properties=with_merge(table, self._key, staged.manifest_id, staged.attempt, merge_counts),
-        )
+        deletes = write_deletes(table, folder, losers.deleted)
+        return FileChanges(put_in, losers.taken_out, deletes, losers.undone, counts)
 
     def withdraw(self, table: Table, changes: FileChanges) -> None:
         for file in changes.deletes:

@@ -44,16 +44,16 @@ def differences_of_rows(manifest: Manifest, publication: Publication, rows: pa.T
             yield mended_by_replay(manifest, f"the table has rows of it from {place}, which it does not cover")
 
 
-def rows_without_evidence(expected: Expected, ledger: Ledger, present: set[int], how: str) -> Iterator[Problem]:
-    """Manifests of this pipeline with rows in the table that do not count there; ``how`` they may have come."""
+def rows_without_evidence(expected: Expected, ledger: Ledger, present: set[int]) -> Iterator[Problem]:
+    """Manifests of this pipeline with rows in the table that do not count there."""
     stray = present - ledger.evidence().keys()
     for manifest_id in sorted(stray - expected.not_own(stray)):
-        what = f"{ledger.target} has rows of it, and does not say so: they were put there by hand{how}"
+        what = f"{ledger.target} has rows of it, and does not say so: they were put there by hand"
         yield Problem(manifest_id, what, f"tidemark replay {ledger.pipeline_name} --manifest {manifest_id}")
 
 
-def unvouched_rows(ledger: Ledger, unvouched: Iterable[int], how: str) -> Iterator[Problem]:
-    """What ``MayBeRolledBack`` has seen; ``how`` it came to be, as the end of a sentence."""
+def unvouched_rows(ledger: Ledger, unvouched: Iterable[int]) -> Iterator[Problem]:
+    """What ``MayBeRolledBack`` has seen."""
     for manifest_id in unvouched:
-        what = f"{ledger.target} has rows of manifest {manifest_id}, which this database does not know{how}"
+        what = f"{ledger.target} has rows of manifest {manifest_id}, which this database does not know, and no evidence"
         yield Problem(None, what, f"tidemark db adopt {ledger.pipeline_name} --why TEXT")

@@ -16,12 +16,12 @@ class LakeTableLedger(Ledger):
 
     def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
         del own
-        attempts = self.table.attempts().items()
+        attempts = self.table.evidence().attempts.items()
         return [RecordName(self.pipeline_name, manifest_id, attempt) for manifest_id, attempt in attempts
                 if manifest_id > above]  # fmt: skip
 
     def recorded_attempt(self, manifest_id: int) -> int | None:
-        return self.table.attempts().get(manifest_id)
+        return self.table.evidence().attempts.get(manifest_id)
 
     def record(self, name: RecordName) -> dict[str, Any] | None:
         if self.recorded_attempt(name.manifest_id) != name.attempt:

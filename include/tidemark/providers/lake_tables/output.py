@@ -14,17 +14,17 @@ from tidemark.model.offsets import Range, TopicPartition, range_from
 from tidemark.model.order import TransformOrder
 from tidemark.model.receipt import ObjectKind, Receipt
 from tidemark.paths import RecordName, manifest_staging, staging_folder
+from tidemark.providers.lake_tables.evidence import CountedMerge
 from tidemark.providers.lake_tables.ledger import LakeTableLedger
-from tidemark.providers.lake_tables.merges import CountedMerge
 from tidemark.providers.lake_tables.refusals import fenced_by_its_number, no_table
 from tidemark.providers.lake_tables.table_columns import stored_columns
 from tidemark.providers.lake_tables.table_rows import StagedAttempt
-from tidemark.sinks.base import Fence, Mark, Record, Work, WriteMode
+from tidemark.sinks.base import Expected, Fence, Mark, Record, Work, WriteMode
 from tidemark.sinks.capabilities import KeepsDeadLetterFiles, MayBeRolledBack, NamedFile, NamesFiles
 from tidemark.sinks.current_rows.located import replaced_row
 from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.object_store.published_files import changed
-from tidemark.sinks.object_store.record_files import record_in
+from tidemark.sinks.object_store.record_files import newest_record_in, record_in
 from tidemark.storage.base import Move, ObjectStore
 
 DIGEST: Final = "tidemark.digest"
@@ -137,9 +137,18 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         merge = self.merge_of(receipt) if self.table.keyed else None
         return replace(counts, superseded=merge.superseded, stale=merge.stale) if merge else counts
 
-    @abstractmethod
     def merge_of(self, receipt: Receipt) -> CountedMerge | None:
         """What became of the rows of an attempt in a table with a key; None when the table does not say it."""
+        evidence = self.table.evidence()
+        is_there = evidence.attempts.get(receipt.manifest_id) == receipt.attempt
+        return evidence.merges.get(receipt.manifest_id) if is_there else None
+
+    def unvouched(self, expected: Expected) -> dict[int, dict[str, Any] | None]:
+        table = self.table.load()
+        if table is None:
+            return {}
+        store, ids = self.table.store_of(table), sorted(expected.not_own(self.table.manifests_without_evidence(table)))
+        return {manifest_id: newest_record_in(store, self.pipeline_name, manifest_id) for manifest_id in ids}
 
     def discard(self, receipt: Receipt) -> None:
         """Removes the dead letters and the record of an attempt that is not in the table. Its files of rows are

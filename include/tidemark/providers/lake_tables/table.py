@@ -2,13 +2,14 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Generic
 
 import pyarrow as pa
 
 from tidemark.errors import Unavailable
+from tidemark.providers.lake_tables.evidence import TableEvidence
 from tidemark.providers.lake_tables.refusals import no_table
 from tidemark.providers.lake_tables.table_rows import T, TableRows
 from tidemark.storage.base import ObjectStore
@@ -57,9 +58,17 @@ class LakeTable(ABC, Generic[T]):
         table = self.load()
         return None if table is None else self.store_of(table)
 
+    def evidence(self) -> TableEvidence:
+        table = self.load()
+        return TableEvidence() if table is None else self.evidence_of(table)
+
     @abstractmethod
-    def attempts(self) -> Mapping[int, int]:
-        """The attempt at each manifest that is in the table, as it says itself."""
+    def evidence_of(self, table: T) -> TableEvidence:
+        """What the table says of itself; ``number`` is 0 when nobody can tell."""
+
+    @abstractmethod
+    def manifests_without_evidence(self, table: T) -> set[int]:
+        """The manifests with rows in the table that the evidence does not name, where this is known at little cost."""
 
     @abstractmethod
     def check(self, columns: pa.Schema, *, change: bool = True) -> T | None:

@@ -11,6 +11,7 @@ from tidemark.model.manifest import Manifest, Publication
 from tidemark.model.offsets import TopicPartition
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import PublishedObject
+from tidemark.providers.lake_tables.properties import KEY
 from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.capabilities import NamedFile
 from tidemark.sinks.located import Located
@@ -34,9 +35,9 @@ class StagedAttempt:
 class TableRows(ABC, Generic[T, C]):
     """The rows of one table, as its format has them."""
 
-    @abstractmethod
-    def refuse(self, table: T, context: Mapping[str, Any]) -> None:
-        """Raise ``SinkRefused`` for a table that cannot hold such rows."""
+    def properties(self) -> dict[str, str]:
+        """What a table notes of the settings of such rows; with other ones it cannot hold them."""
+        return {KEY: "[]"}
 
     def moves(self, staged: StagedAttempt) -> list[Move]:
         """The files that go to their places before the commit; none where they stay, or are merged into others."""

@@ -21,11 +21,11 @@ from tidemark.errors import ConfigurationError, SinkRefused
 from tidemark.providers.avro.settings import Settings as Avro
 from tidemark.providers.delta.buckets import buckets_of
 from tidemark.providers.delta.columns import missing_columns, refuse_misfits, refuse_other_partitioning, schema_for
-from tidemark.providers.delta.evidence import TableEvidence
+from tidemark.providers.delta.evidence import read_evidence, write_evidence
 from tidemark.providers.delta.files import _statistics
 from tidemark.providers.delta.refusals import refuse_unfit
 from tidemark.providers.delta.settings import Settings
-from tidemark.providers.lake_tables.merges import CountedMerge
+from tidemark.providers.lake_tables.evidence import CountedMerge, TableEvidence
 from tidemark.storage.s3_client import options_of_delta
 
 CANARY = "canary-of-a-bucket"
@@ -107,8 +107,8 @@ def test_another_store_is_asked_by_path_and_without_tls_only_when_its_address_sa
 )
 def test_evidence_survives_its_file_which_has_no_rows(attempts: dict[int, int]) -> None:
     file = BytesIO()
-    TableEvidence(7, attempts).write(file, pa.schema([("n", pa.int64())]))
-    assert TableEvidence.read(file) == TableEvidence(7, attempts)
+    write_evidence(TableEvidence(7, attempts), file, pa.schema([("n", pa.int64())]))
+    assert read_evidence(file) == TableEvidence(7, attempts)
     assert pq.read_table(file).num_rows == 0
     assert len(file.getvalue()) < 3_000, "less than a byte a manifest"
 
@@ -116,8 +116,8 @@ def test_evidence_survives_its_file_which_has_no_rows(attempts: dict[int, int]) 
 def test_evidence_of_merges_survives_its_file_too() -> None:
     file = BytesIO()
     evidence = TableEvidence(9).with_next(10, 4, 1, CountedMerge(3, 2, 1)).with_next(11, 2, 5, CountedMerge())
-    evidence.write(file, pa.schema([("k", pa.int64())]))
-    assert TableEvidence.read(file) == evidence
+    write_evidence(evidence, file, pa.schema([("k", pa.int64())]))
+    assert read_evidence(file) == evidence
     assert (evidence.attempts, evidence.merges[4].stale) == ({4: 1, 2: 5}, 2)
 
 
@@ -159,8 +159,8 @@ def test_buckets_and_order_are_of_a_key(given: dict[str, Any], message: str) -> 
 def test_a_file_of_others_is_no_evidence() -> None:
     file = BytesIO()
     pq.write_table(pa.table({"n": [1]}), file)
-    assert TableEvidence.read(file) is None
-    assert TableEvidence.read(BytesIO(b"no parquet")) is None
+    assert read_evidence(file) is None
+    assert read_evidence(BytesIO(b"no parquet")) is None
 
 
 def test_statistics_bound_what_a_reader_may_skip_by_and_say_nothing_of_the_rest() -> None:

@@ -1,59 +1,53 @@
-"""The evidence of an Iceberg table: a property that says as much as it must, and stays short."""
+"""The evidence of a table in a lake, which stays short, and the partitions of an Iceberg table."""
 
-import json
 import random
-import zlib
-from base64 import b64encode
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tidemark.errors import SinkRefused
-from tidemark.providers.iceberg import merge_evidence
-from tidemark.providers.iceberg.evidence import Evidence, _decoded, _encoded
-from tidemark.providers.iceberg.merge_evidence import merges_of, refuse_other_key, with_merge
+from tidemark.providers.iceberg.evidence import EVIDENCE, KEPT, new_key, outdated
 from tidemark.providers.iceberg.partitioning import Term
-from tidemark.providers.lake_tables.merges import CountedMerge
+from tidemark.providers.lake_tables.evidence import CountedMerge, TableEvidence
+from tidemark.providers.lake_tables.properties import refuse_other_settings
 
 
 def test_what_is_written_is_read_back() -> None:
     dice = random.Random(1)
     for size in (0, 1, 2, 50):
         ids = dice.sample(range(1, 1_000), size)
-        entries = {manifest_id: (dice.randint(1, 9), number + 1) for number, manifest_id in enumerate(ids)}
-        assert _decoded(_encoded(entries, size)) == (entries, size)
-    assert _decoded(None) == ({}, None)
+        evidence = TableEvidence(size, {manifest_id: dice.randint(1, 9) for manifest_id in ids})
+        assert TableEvidence.of_text(evidence.text()) == evidence
+    evidence = TableEvidence()
+    for number, manifest_id in enumerate((7, 3, 900, 7), 1):
+        counts = CountedMerge(*(dice.randint(0, 5_000) for _ in range(3)))
+        evidence = evidence.with_next(number, manifest_id, number, counts)
+    assert TableEvidence.of_text(evidence.text().encode()) == evidence
+    assert evidence.attempts == {3: 2, 7: 4, 900: 3}
 
 
-def test_what_earlier_versions_have_written_is_read_and_nothing_is_taken_for_complete() -> None:
-    """They forgot what was rolled back, so that a manifest that is not named may have rows."""
-    written = b64encode(zlib.compress(json.dumps([[1, 1, 1], [1, 2, 1], [1, 3, 1]]).encode())).decode()
-    entries, unsure = _decoded(written)
-    assert entries == {1: (1, 1), 2: (2, 4), 3: (1, 3)}
-    assert unsure is None
-    assert not Evidence(4, entries, unsure).never_had(9)
-    assert Evidence(4, entries, 7).never_had(8)
-    assert not Evidence(4, entries, 7).never_had(7), "its rows may have been forgotten"
+@pytest.mark.parametrize("text", ["", "no base64", "eJyLBgAA"])
+def test_a_damaged_text_says_nothing(text: str) -> None:
+    assert TableEvidence.of_text(text) is None
 
 
 def test_a_hundred_thousand_manifests_take_little_room() -> None:
-    every_third = {3 * number: (1, number) for number in range(1, 100_001)}
-    assert len(_encoded(every_third, 0)) < 10_000
+    assert len(TableEvidence(1, dict.fromkeys(range(3, 300_001, 3), 1)).text()) < 10_000
     dice = random.Random(1)
-    some_replayed = {number: (dice.choice((1, 1, 1, 1, 2)), number) for number in range(1, 100_001)}
-    assert len(_encoded(some_replayed, 0)) < 100_000
+    some_replayed = {number: dice.choice((1, 1, 1, 1, 2)) for number in range(1, 100_001)}
+    assert len(TableEvidence(1, some_replayed).text()) < 50_000
+    merges = {number: CountedMerge(dice.randint(0, 5_000), dice.randint(0, 100)) for number in range(1, 10_001)}
+    assert len(TableEvidence(1, dict.fromkeys(merges, 1), merges).text()) < 60_000
 
 
-def test_what_was_rolled_back_is_not_shown_and_is_never_forgotten() -> None:
-    evidence = Evidence(number=2, ever={1: (1, 1), 2: (1, 2), 3: (1, 3)}, unsure=0)
-    assert evidence.attempts == {1: 1, 2: 1}
-    ever, unsure = _decoded(evidence.with_next(1, 4, 7, 0))
-    assert ever == {1: (4, 7), 2: (1, 2), 3: (1, 0)}
-    later = Evidence(7, ever, unsure)
-    assert later.attempts == {1: 4, 2: 1}, "and a higher position does not bring it back"
-    assert not later.never_had(3)
-    assert later.never_had(4)
+def test_old_files_are_removed_unless_a_snapshot_names_them() -> None:
+    keys = [new_key(number) for number in range(1, KEPT + 4)]
+    assert keys == sorted(keys)
+    summary = SimpleNamespace(additional_properties={EVIDENCE: keys[1]})
+    metadata: Any = SimpleNamespace(snapshots=[SimpleNamespace(summary=summary), SimpleNamespace(summary=None)])
+    assert outdated(reversed(keys), metadata) == [keys[0], keys[2]]
+    assert outdated(keys[:KEPT], metadata) == []
 
 
 @pytest.mark.parametrize(
@@ -77,31 +71,9 @@ def test_anything_else_is_none(text: str) -> None:
     assert Term.parse(text) is None
 
 
-def table_with(properties: dict[str, str]) -> Any:
-    return SimpleNamespace(metadata=SimpleNamespace(properties=properties))
-
-
-def test_what_became_of_the_rows_of_each_merge_is_read_back_and_takes_little_room() -> None:
-    assert merges_of(table_with({})) == {}
-    dice = random.Random(1)
-    expected = {}
-    for manifest_id in (7, 3, 900, 7):
-        expected[manifest_id] = dice.randint(1, 9), CountedMerge(*(dice.randint(0, 5_000) for _ in range(3)))
-    properties: dict[str, str] = {}
-    for manifest_id, (attempt, counts) in expected.items():
-        properties |= with_merge(table_with(properties), ["id"], manifest_id, attempt, counts)
-    assert merges_of(table_with(properties)) == expected
-    many = {number: (1, CountedMerge(dice.randint(0, 5_000), dice.randint(0, 100))) for number in range(1, 10_001)}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merge_evidence, "merges_of", lambda _: many)
-        written = with_merge(table_with({}), ["id"], 10_001, 1, CountedMerge())
-    assert len(written[merge_evidence.MERGES]) < 60_000
-
-
-def test_another_key_is_refused_once_rows_were_published_and_not_before() -> None:
-    refuse_other_key(table_with({}), ["id"], {})
-    refuse_other_key(table_with({"tidemark.manifests": "x", "tidemark.key": '["id"]'}), ["id"], {})
-    refuse_other_key(table_with({"tidemark.manifests": "x"}), [], {})
-    for properties, key in (({}, ["id"]), ({"tidemark.key": '["id"]'}, []), ({"tidemark.key": '["id"]'}, ["no"])):
-        with pytest.raises(SinkRefused, match="the table has"):
-            refuse_other_key(table_with({"tidemark.manifests": "x", **properties}), key, {})
+def test_other_settings_than_a_table_was_made_with_are_refused_and_one_that_notes_nothing_is_not() -> None:
+    refuse_other_settings({}, {"tidemark.key": '["id"]'}, {})
+    refuse_other_settings({"tidemark.key": '["id"]'}, {"tidemark.key": '["id"]'}, {})
+    for noted in ("[]", '["no"]'):
+        with pytest.raises(SinkRefused, match="the table was made with"):
+            refuse_other_settings({"tidemark.key": noted}, {"tidemark.key": '["id"]'}, {})

@@ -1,0 +1,65 @@
+"""The evidence of a table in a lake: which attempt at each manifest is in it. Each commit writes it anew, and names the
+file that holds it, so the evidence goes back with the rows when another program takes the table back."""
+
+import json
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
+from itertools import accumulate, pairwise
+
+from tidemark.model.receipt import MALFORMED
+
+
+@dataclass(frozen=True)
+class CountedMerge:
+    """Of the rows of an attempt, ``superseded`` ones had a newer row of their key in the manifest, and ``stale`` ones
+    in the table. ``left`` are rows of earlier attempts that this one did not make, and that stay."""
+
+    superseded: int = 0
+    stale: int = 0
+    left: int = 0
+
+    def about(self) -> dict[str, str]:
+        """What the commit says of it."""
+        return {f"tidemark.{name}": str(count) for name, count in vars(self).items()}
+
+
+@dataclass(frozen=True)
+class TableEvidence:
+    """``attempts`` has the attempt by manifest. ``number`` is that of the commit that wrote the evidence: no other one
+    ever gets it. It is 0 while nothing was published, or when nobody can tell what was.
+
+    ``merges`` has what became of the rows of each manifest, where the table has one row per key.
+    """
+
+    number: int = 0
+    attempts: Mapping[int, int] = field(default_factory=dict)
+    merges: Mapping[int, CountedMerge] = field(default_factory=dict)
+
+    def with_next(
+        self, number: int, manifest_id: int, attempt: int, merge: CountedMerge | None = None
+    ) -> "TableEvidence":
+        merges = self.merges if merge is None else {**self.merges, manifest_id: merge}
+        return TableEvidence(number, {**self.attempts, manifest_id: attempt}, merges)
+
+    def text(self) -> str:
+        """Compressed: ascending ids are written as steps, which are mostly 1, so a manifest takes less than a byte."""
+        ids = sorted(self.attempts)
+        steps = [after - before for before, after in pairwise([0, *ids])]
+        attempts = [self.attempts[manifest_id] for manifest_id in ids]
+        merges = [astuple(self.merges[manifest_id]) for manifest_id in ids] if self.merges else []
+        content = json.dumps([self.number, steps, attempts, *zip(*merges, strict=True)])
+        return b64encode(zlib.compress(content.encode())).decode()
+
+    @classmethod
+    def of_text(cls, text: str | bytes) -> "TableEvidence | None":
+        """None for a damaged text."""
+        try:
+            number, steps, attempts, *merges = json.loads(zlib.decompress(b64decode(text)))
+            ids = list(accumulate(steps))
+            counts = (CountedMerge(*row) for row in zip(*merges, strict=True))
+            of_merges = dict(zip(ids, counts, strict=True)) if merges else {}
+            return cls(number, dict(zip(ids, attempts, strict=True)), of_merges)
+        except (zlib.error, *MALFORMED):
+            return None
