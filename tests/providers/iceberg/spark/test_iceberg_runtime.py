@@ -1,11 +1,14 @@
 """An Iceberg table that Spark reads, compacts and expires snapshots of, with Iceberg's own runtime."""
 
+import os
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.worlds.iceberg_others import forget_older_metadata
 from tests.worlds.iceberg_readers import by_spark
 from tests.worlds.iceberg_world import TABLE, IcebergWorld, KeyedIcebergWorld
 
@@ -43,7 +46,39 @@ def test_spark_reads_a_table_and_its_compaction_and_expired_snapshots_are_surviv
     [expired], again = by_spark(*where, expire, rows)
     assert expired[0] >= rewritten[0], "the tag has moved, and the files before the compaction are gone"
     assert Counter(map(tuple, again)) == world.rows()
-    world.assert_readers_complete()  # what Spark wrote and a replay has replaced stays, until remove_orphan_files
+    world.assert_readers_complete()
+    assert world.ok("audit", "demo", "--deep") == ""
+
+    shown = world.shown()
+    for file in world.location.rglob("*"):  # as if written long ago
+        os.utime(file, (0, 0))
+    orphans, again = by_spark(*where, f"CALL tidemark.system.remove_orphan_files(table => '{TABLE}')", rows)
+    assert len(orphans) > 0, "what Spark wrote and a replay has replaced"
+    assert all("/data/" in path or "/metadata/" in path for [path] in orphans)
+    assert Counter(map(tuple, again)) == world.rows()
+    assert world.shown() == shown
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+@pytest.mark.thorough
+def test_spark_takes_a_table_of_which_nobody_can_tell_what_it_holds_to_its_newest_publication(
+    make_iceberg_world: Callable[..., IcebergWorld],
+) -> None:
+    """Spark rewrites it twice, sorts it and expires the rest; then its older metadata goes as well."""
+    world = make_iceberg_world(settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.produce(30, bad_every=13)
+    world.ok("run", "demo")
+    rewrite = f"CALL tidemark.system.rewrite_data_files(table => '{TABLE}', options => {ALL}"
+    expire = f"CALL tidemark.system.expire_snapshots(table => '{TABLE}', older_than => TIMESTAMP '2100-01-01')"
+    manifests = f"CALL tidemark.system.rewrite_manifests('{TABLE}')"
+    where = world.targets["warehouse"], world.folder / "warehouse"
+    by_spark(*where, f"{rewrite})", manifests, f"{rewrite}, strategy => 'sort', sort_order => 'n')", expire)
+    assert world.ok("audit", "demo", "--deep") == ""
+    forget_older_metadata(world)
+    refused = world.here("plan", "demo").stderr
+    [statement] = re.findall(r"CALL CATALOG\.(system\.set_current_snapshot\([^)]*\))", refused)
+    by_spark(*where, f"CALL tidemark.{statement}")
+    world.assert_readers_complete()
     assert world.ok("audit", "demo", "--deep") == ""
 
 
