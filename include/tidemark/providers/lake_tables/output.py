@@ -151,8 +151,8 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         return {manifest_id: newest_record_in(store, self.pipeline_name, manifest_id) for manifest_id in ids}
 
     def discard(self, receipt: Receipt) -> None:
-        """Removes the dead letters of an attempt that is not in the table. Its record stays, since the rows may come back
-        with an older version of the table; its files of rows are staging, or older versions may name them."""
+        """Removes the dead letters of an attempt that is not in the table. Its record stays, since the rows may return
+        with an older version of the table. Its files of rows are staging, or older versions may name them."""
         store = self.table.store_if_known()
         if store is None or self._ledger.recorded_attempt(receipt.manifest_id) == receipt.attempt:
             return
