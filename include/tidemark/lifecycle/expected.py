@@ -41,9 +41,6 @@ class ExpectedByDatabase:
         known = self._database.manifests.find(self._pipeline_name, ids=sorted(wanted)) if wanted else []
         return wanted - {manifest.id for manifest in known}
 
-    def highest(self) -> int:
-        return self._database.manifests.highest_id(self._pipeline_name)
-
     def newest_attempt(self, manifest_id: int) -> int:
         return self._database.attempts.newest(manifest_id)
 

@@ -232,10 +232,6 @@ class Expected(Protocol):
         """Those of the ids that are no manifests of this pipeline."""
         ...
 
-    def highest(self) -> int:
-        """The highest id that a manifest of this pipeline ever had."""
-        ...
-
     def newest_attempt(self, manifest_id: int) -> int: ...
 
     def pipeline_names(self) -> set[str]:

@@ -348,28 +348,38 @@ class IcebergTarget(LakeTable[Table]):
             fence()  # it knows more of a newer attempt than the table does
             if newest > attempt:
                 raise Fenced.by_a_higher(attempt, newest, "rows in the table", **self.context(manifest=manifest_id))
-            refuse_other_settings(table.metadata.properties, self.rows.properties(), self.context(manifest=manifest_id))
-            store, number = self.store_of(table), table.metadata.next_sequence_number()
-            # Rows of the manifest are looked for, unless the evidence shows that there are none: a later attempt may
-            # follow one that the database has lost.
-            first = attempt == 1 and evidence.number > 0 and manifest_id not in evidence.attempts
-            with self._catalog(manifest=manifest_id, attempt=attempt):
-                files = self.rows.changes(table, replace(staged, is_first=first), self.context(manifest=manifest_id))
-            key, after = new_key(number), evidence.with_next(number, manifest_id, attempt, files.merge)
-            store.put(key, after.text().encode())
-            store.sync([key])
-            named = {MANIFEST: str(manifest_id), ATTEMPT: str(attempt), EVIDENCE: key}
-            change = SnapshotChange(table, {**summary, **named}, self.rows.properties(), files)
+            change = self._prepared(table, evidence, staged, summary)
             fence()
             failpoint("publish.before_record")  # paused here, the catalog refuses the commit when others were faster
             if self._commit(change, lambda: self._landed(manifest_id, attempt, summary[DIGEST])):
-                with suppress(TidemarkError):  # what stays does no harm
-                    store.delete(outdated((key for key, _ in store.list(FOLDER)), table.metadata))
+                self._forget_old_evidence(table)
                 return
-            with suppress(TidemarkError):
-                store.delete([key])
             with self._catalog(manifest=manifest_id, attempt=attempt):
-                self.rows.withdraw(table, files)
+                self.rows.withdraw(table, change.files)
+
+    def _prepared(
+        self, table: Table, evidence: TableEvidence, staged: StagedAttempt, summary: Mapping[str, str]
+    ) -> SnapshotChange:
+        """The snapshot that publishes an attempt, on the table as it is; writes the file with its evidence."""
+        manifest_id, attempt = staged.manifest_id, staged.attempt
+        context = self.context(manifest=manifest_id, attempt=attempt)
+        refuse_other_settings(table.metadata.properties, self.rows.properties(), context)
+        # A later attempt may follow one that the database has lost, so only a first one looks for no rows, and only
+        # where the evidence shows that there are none.
+        first = attempt == 1 and evidence.number > 0 and manifest_id not in evidence.attempts
+        with self._catalog(manifest=manifest_id, attempt=attempt):
+            files = self.rows.changes(table, replace(staged, is_first=first), context)
+        number, store = table.metadata.next_sequence_number(), self.store_of(table)
+        key, after = new_key(number), evidence.with_next(number, manifest_id, attempt, files.merge)
+        store.put(key, after.text().encode())
+        store.sync([key])
+        named = {MANIFEST: str(manifest_id), ATTEMPT: str(attempt), EVIDENCE: key}
+        return SnapshotChange(table, {**summary, **named}, self.rows.properties(), files)
+
+    def _forget_old_evidence(self, table: Table) -> None:
+        store = self.store_of(table)
+        with suppress(TidemarkError):  # what stays does no harm
+            store.delete(outdated((key for key, _ in store.list(FOLDER)), table.metadata))
 
     def _landed(self, manifest_id: int, attempt: int, digest: str) -> bool:
         """Whether a commit without a clear answer was done."""
