@@ -2,6 +2,12 @@
 
 Left out are options (except ``packed`` and ``map_entry``), defaults, services, extensions and reserved names. Editions
 are refused: no registry's text has had one yet.
+
+Confluent's registry makes descriptors of a text itself (``?format=serialized``), and then this module would not be
+needed. Apicurio 3.3.3 takes the parameter and answers with the bytes of the descriptor as text, not as base64. Bytes
+that are no UTF-8 are replaced there, among them the length of each message of 128 bytes or more. It gives imported
+files other names than the references have, and answers 500 for a schema that was registered as base64 and for groups
+of proto2 (``test_serialized_descriptors.py`` asks it).
 """
 
 import re
