@@ -154,7 +154,7 @@ def test_options_that_do_not_fit_the_rows_are_refused_before_a_row_comes(kind: s
 
 
 def test_a_transform_that_is_not_registered_is_refused_by_name() -> None:
-    with pytest.raises(ConfigurationError, match=r"no transform of kind toi"):
+    with pytest.raises(ConfigurationError, match=r"no transform of kind 'toi' is installed here"):
         open_transform(TransformOrder("toi", {}))
 
 

@@ -23,15 +23,16 @@ from tidemark import planner
 from tidemark.database.ranges import Ranges
 from tidemark.database.statements import QUERIES
 from tidemark.errors import Blocked
-from tidemark.lifecycle import attempt, divergence, expected, turns
+from tidemark.lifecycle import attempt, expected, turns
+from tidemark.lifecycle.logs import divergence
 from tidemark.lifecycle.publish import Publisher
 from tidemark.model.offsets import Range
 from tidemark.planner import Plan
 from tidemark.providers.iceberg import all_rows
 from tidemark.providers.iceberg.files import Replaced
 from tidemark.providers.iceberg.table import IcebergTarget
+from tidemark.providers.topic import own_staging
 from tidemark.sinks.files.sink import FilesOutput
-from tidemark.sinks.object_store import own_staging
 from tidemark.sinks.object_store.folder_staging import FolderStaging
 from tidemark.sinks.postgres.totals.sink import TotalsOutput
 
