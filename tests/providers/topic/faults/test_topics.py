@@ -24,9 +24,9 @@ from tests.worlds.topic_world import TopicWorld, committed
 from tests.worlds.world import wait_ended, wait_stopped, wake
 from tidemark.errors import SinkRefused, Unavailable
 from tidemark.failpoints import FAILPOINTS
-from tidemark.kafka import cluster, transaction
+from tidemark.kafka import cluster
 from tidemark.kafka.cluster import KafkaCluster
-from tidemark.providers.topic import markers
+from tidemark.providers.topic import markers, transaction
 from tidemark.providers.topic.sink import TopicLedger
 
 Make = Callable[..., TopicWorld]
