@@ -78,6 +78,7 @@ decode: {format: json, schema: id BIGINT NOT NULL}
 event_time: {on_invalid: source_timestamp}
 """
 EXTRA_OF_EXAMPLES = {
+    "delta.yaml": "delta",
     "iceberg.yaml": "iceberg",
     "order_changes_in_a_lake.yaml": "iceberg",
     "orders-avro.yaml": "avro",

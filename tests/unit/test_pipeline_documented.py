@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.unit.pipeline_text import changed
+from tidemark.kinds import OUR_PROVIDERS
 from tidemark.pipeline.loader import find, load, pipeline_files
 from tidemark.pipeline.settings import Pipeline, json_schema
 
@@ -40,7 +41,9 @@ def test_every_file_of_the_repository_is_valid_for_editors_too() -> None:
     assert len(list(validator.iter_errors(wrong))) == 2
 
 
-@pytest.mark.parametrize(("page", "name"), [("rabbitmq", "streams"), ("change-stream-into-postgres", "order_changes")])
+@pytest.mark.parametrize(
+    ("page", "name"), [("providers/rabbitmq", "streams"), ("change-stream-into-postgres", "order_changes")]
+)
 def test_a_page_shows_the_pipeline_of_its_example(page: str, name: str) -> None:
     example = (REPOSITORY / f"include/pipelines/examples/{name}.yaml").read_text()
     shown = (REPOSITORY / f"docs/{page}.md").read_text()
@@ -48,7 +51,10 @@ def test_a_page_shows_the_pipeline_of_its_example(page: str, name: str) -> None:
 
 
 def test_the_promise_of_a_table_of_current_rows_is_the_same_wherever_it_stands() -> None:
-    pages = [(REPOSITORY / f"docs/{name}.md").read_text() for name in ("configuration", "change-stream-into-a-lake")]
+    pages = [
+        (REPOSITORY / f"docs/{name}.md").read_text()
+        for name in ("providers/iceberg", "providers/delta", "change-stream-into-a-lake")
+    ]
     promises = [part for page in pages for part in page.split("\n\n") if part.startswith("Per key the newest version")]
     assert len(promises) == 3
     assert len(set(promises)) == 1
@@ -82,12 +88,25 @@ def may_be_a_value(node: dict[str, Any]) -> bool:
     return any("enum" in part or "const" in part for part in node.get("anyOf", []))
 
 
+def reference() -> str:
+    """The keys of the core, then those of each provider."""
+    pages = [REPOSITORY / "docs/configuration.md", *sorted((REPOSITORY / "docs/providers").glob("*.md"))]
+    return "\n".join(page.read_text() for page in pages)
+
+
+@pytest.mark.parametrize("name", OUR_PROVIDERS)
+def test_a_provider_has_a_page_with_its_extra_and_an_example_and_tests_of_its_own(name: str) -> None:
+    page = (REPOSITORY / f"docs/providers/{name}.md").read_text()
+    assert f'pip install "tidemark[{name}]"' in page
+    [example] = re.findall(r"An example:\n\[.*\]\(\.\./\.\./(include/pipelines/examples/.*)\)\.", page)
+    assert (REPOSITORY / example).is_file()
+    assert list((REPOSITORY / f"tests/providers/{name}").rglob("test_*.py"))
+
+
 def test_every_key_of_a_pipeline_file_is_documented_with_its_default_and_no_other_is() -> None:
     schema = json_schema()
     keys = keys_of(schema, schema, "")
-    rows = re.findall(
-        r"^\| `([^`]+)` \| [^|]+ \| ([^|]+) \|", (REPOSITORY / "docs/configuration.md").read_text(), re.MULTILINE
-    )
+    rows = re.findall(r"^\| `([^`]+)` \| [^|]+ \| ([^|]+) \|", reference(), re.MULTILINE)
     documented = {key: default.strip() for key, default in rows}
     sections = {
         key for key in keys if any(other.startswith(f"{key}.") for other in keys) and not may_be_a_value(keys[key])
@@ -101,12 +120,13 @@ def test_every_key_of_a_pipeline_file_is_documented_with_its_default_and_no_othe
 
 
 def test_every_example_of_the_documentation_loads(write: Write) -> None:
-    first, *others = re.findall(r"```yaml\n(.*?)```", (REPOSITORY / "docs/configuration.md").read_text(), re.DOTALL)
+    first, *others = re.findall(r"```yaml\n(.*?)```", reference(), re.DOTALL)
     assert load(write(first), {}).name == "flights"
     for part in others:
         both = {**yaml.safe_load(first), **yaml.safe_load(part)}
         if "decode" not in yaml.safe_load(part) or "sinks" not in yaml.safe_load(part):
-            both["decode"] = {"format": "json", "schema": "id BIGINT, time_hour TIMESTAMP, created_at BIGINT"}
+            columns = "id BIGINT, time_hour TIMESTAMP, created_at BIGINT"
+            both["decode"] = {"format": "json", "schema": columns, "headers": True}
         elif "event_time" not in yaml.safe_load(part):
             del both["event_time"]
         assert isinstance(load(write(json.dumps(both, default=datetime.isoformat)), {}), Pipeline)

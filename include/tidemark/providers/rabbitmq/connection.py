@@ -74,7 +74,7 @@ def rabbit_connection(
     except Unusable as wrong:
         raise ConfigurationError(
             f"the RabbitMQ connection {conn_id} cannot be used: {wrong.what}",
-            next_step=f"{wrong.next_step}; docs/rabbitmq.md shows a connection for each way to log in",
+            next_step=f"{wrong.next_step}; docs/providers/rabbitmq.md shows a connection for each way to log in",
             pipeline=pipeline_name,
             connection=conn_id,
         ) from None

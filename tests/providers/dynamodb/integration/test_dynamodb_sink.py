@@ -494,7 +494,7 @@ def test_the_rights_that_are_documented_are_those_that_are_used(make_dynamo_worl
     world.ok("audit", "demo", "--deep")
     world.here("doctor", "demo")
     assert recorded.operations == {*RIGHTS, RIGHT_TO_CREATE}
-    page = (CHECKOUT / "docs" / "configuration.md").read_text()
+    page = (CHECKOUT / "docs" / "providers" / "dynamodb.md").read_text()
     listed = "`, `".join(RIGHTS[:-1])
     assert f"`dynamodb:{listed}` and `{RIGHTS[-1]}`" in " ".join(page.split())
     recorded.operations.clear()

@@ -162,7 +162,7 @@ def test_the_event_time_may_be_a_property_of_the_producer(rabbit: RabbitMQ, make
 
 def test_headers_become_columns_when_the_file_asks(rabbit: RabbitMQ, make_world: MakeWorld) -> None:
     pipeline = StreamWorld(rabbit, make_world)
-    text = (Path(__file__).parents[4] / "docs/rabbitmq.md").read_text()
+    text = (Path(__file__).parents[4] / "docs/providers/rabbitmq.md").read_text()
     [shown] = re.findall(r"```yaml\n(decode:\n.*?)```", text, re.DOTALL)
     pipeline.world.settings |= yaml.safe_load(shown)
     pipeline.world.write_pipeline()
