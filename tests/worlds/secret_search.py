@@ -3,6 +3,7 @@
 Tests also check what was searched: a search of nothing finds nothing.
 """
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+import psutil
 import psycopg
 from psycopg import sql
 
@@ -89,6 +91,35 @@ class Watch:
 
 
 def _command_lines() -> Iterator[str]:
+    """Give those of all processes of this machine, but for those of other workers' tests.
+
+    All workers share a PostgreSQL, whose password is a canary in one test and part of a command in another.
+    """
+    others = {str(process.pid) for worker in _other_workers() for process in (worker, *_descendants(worker))}
     for file in Path("/proc").glob("[0-9]*/cmdline"):
+        if file.parent.name in others:
+            continue
         with suppress(OSError):
             yield file.read_bytes().decode(errors="replace").replace("\0", " ")
+
+
+def _other_workers() -> list[psutil.Process]:
+    """The other workers of pytest-xdist; none when the tests run in one process."""
+    controller = psutil.Process().parent()
+    if "PYTEST_XDIST_WORKER" not in os.environ or controller is None:
+        return []
+    return [child for child in controller.children() if child.pid != os.getpid() and _is_worker(child)]
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    """Workers name themselves after the test that they run (setproctitle), or run execnet's first line."""
+    with suppress(psutil.Error):
+        line = " ".join(process.cmdline())
+        return "pytest-xdist" in line or "exec(eval(sys.stdin.readline()))" in line
+    return False
+
+
+def _descendants(process: psutil.Process) -> list[psutil.Process]:
+    with suppress(psutil.Error):
+        return process.children(recursive=True)
+    return []
