@@ -95,8 +95,6 @@ MAY_IMPORT = {
     "fastavro": (
         "sinks/formats/avro.py",
         "providers/topic/avro.py",
-        "providers/avro/types.py",
-        "providers/avro/reading.py",
     ),
     "google": ("providers/protobuf/", "providers/topic/protobuf.py"),
     "ptars": ("providers/protobuf/fast.py",),
@@ -332,7 +330,7 @@ def test_importing_a_pure_module_imports_no_driver(name: str) -> None:
 # What runs on executors, and what it needs beside the standard library, pyarrow and Tidemark.
 EXECUTED = {
     "processing/processor.py": set(),
-    "providers/avro/decoder.py": {"fastavro", "pyruhvro"},
+    "providers/avro/decoder.py": {"pyruhvro"},
     "providers/debezium/envelope.py": set(),
     "providers/debezium/json.py": set(),
     "decoders/json/decoder.py": set(),

@@ -21,11 +21,14 @@ def key_column(field: str) -> str:
     return "key" if field == WHOLE else f"key_{field}"
 
 
-def check_names(names: list[str], place: Callable[[str], str]) -> None:
-    """Raise ``ConfigurationError`` unless all can be columns of one table; ``place`` gives the place of a name."""
+def check_names(names: list[str], place: Callable[[str], str], *, inside: bool = False) -> None:
+    """Raise ``ConfigurationError`` unless all can be columns of one table; ``place`` gives the place of a name.
+
+    ``inside``: they are fields of a struct, which may begin with _.
+    """
     seen: dict[str, str] = {}
     for name in names:
-        if not name or name.startswith("_") or not is_text(name):
+        if not name or (name.startswith("_") and not inside) or not is_text(name):
             raise ConfigurationError(
                 f"{place(name)} cannot be the name of a column",
                 next_step="use a name that is not empty and does not begin with _ (those are Tidemark's own columns)",

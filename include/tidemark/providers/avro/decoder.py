@@ -12,10 +12,11 @@ from tidemark.decoders.envelopes.base import open_envelope
 from tidemark.decoders.envelopes.enveloped import EnvelopeDecoder
 from tidemark.errors import ConfigurationError
 from tidemark.providers.avro.fast import FastReader
-from tidemark.providers.avro.reading import read
-from tidemark.providers.avro.resolution import mismatch
+from tidemark.providers.avro.reading import RecordReader
+from tidemark.providers.avro.resolution import NotResolved
 from tidemark.providers.avro.row_inside import row_inside
-from tidemark.providers.avro.types import AvroSchema, parsed
+from tidemark.providers.avro.schema import kind_of, parsed
+from tidemark.providers.avro.types import AvroRows, rows_of
 from tidemark.providers.registry.framed_decoder import FramedDecoder, NotDecoded, OtherRecords
 from tidemark.providers.registry.framing import RecordPart, WriterGroup
 from tidemark.providers.registry.registered_schema import RegisteredSchema
@@ -23,56 +24,53 @@ from tidemark.providers.registry.registered_schema import RegisteredSchema
 
 class AvroDecoder(FramedDecoder):
     """With a registry each record names the schema it was written with, without it all are written with ``schema``, the
-    reader's. The field ``unread`` is no column, whatever it holds. Records whose schema has a name that ``is_other``
-    knows are filtered."""
+    reader's. Records whose schema has a name that ``is_other`` knows are filtered."""
 
     def __init__(
         self,
-        schema: AvroSchema,
+        rows: AvroRows,
+        schema: Any,
         config: Mapping[str, Any],
         is_other: Callable[[str], bool] | None = None,
-        unread: str | None = None,
     ) -> None:
-        self._reader_schema = schema if unread is None else schema.without(unread)
-        super().__init__(self._reader_schema.arrow, config)
-        self._is_other = is_other
-        self._writers: dict[str, AvroSchema | NotDecoded | OtherRecords] = {}
-        self._fast: dict[str, FastReader | None] = {}
+        super().__init__(rows.arrow, config)
+        self._rows, self._readers_schema, self._is_other = rows, schema, is_other
+        self._any_name = config.get("any_record_name", False)
+        self._readers: dict[str, RecordReader | FastReader | NotDecoded | OtherRecords] = {}
 
     def _read(self, group: WriterGroup, named: str) -> Iterator[tuple[pa.Array, Decoded | NotDecoded | OtherRecords]]:
-        writer = self._writer(group.writer)
-        if not isinstance(writer, AvroSchema):
-            yield group.indices, writer
-            return
-        decoded = self._decoded(group, writer)
+        if group.writer not in self._readers:
+            self._readers[group.writer] = self._reader_of(group.writer)
+        match self._readers[group.writer]:
+            case FastReader() as fast:
+                decoded = fast.read(group.data)
+            case RecordReader() as slow:
+                decoded = slow.read(group.data.to_pylist())
+            case not_read:
+                yield group.indices, not_read
+                return
         errors = (self._bad(bad.index, bad.reason, self._class(bad.reason), named) for bad in decoded.errors)
         yield group.indices, replace(decoded, errors=tuple(errors))
 
-    def _decoded(self, group: WriterGroup, writer: AvroSchema) -> Decoded:
-        if group.writer not in self._fast:
-            self._fast[group.writer] = FastReader.of(writer, self._reader_schema)
-        fast = self._fast[group.writer]
-        return fast.read(group.data) if fast else read(group.data.to_pylist(), writer, self._reader_schema)
-
-    def _writer(self, name: str) -> AvroSchema | NotDecoded | OtherRecords:
-        """The schema of a writer, or why its records are not read with it."""
-        if self._schemas is None:
-            return self._reader_schema
-        if name not in self._writers:
-            self._writers[name] = self._resolved(name, self._written(name, "AVRO"))
-        return self._writers[name]
-
-    def _resolved(self, name: str, registered: RegisteredSchema | str) -> AvroSchema | NotDecoded | OtherRecords:
-        if isinstance(registered, str):
-            return NotDecoded(registered)
+    def _reader_of(self, name: str) -> RecordReader | FastReader | NotDecoded | OtherRecords:
+        """What reads the records of a writer, or why nothing does."""
         try:
-            writer = parsed(registered.text, registered.references)
+            writer = self._readers_schema if self._schemas is None else self._writer(name)
         except ConfigurationError as problem:
             return NotDecoded(f"schema {name} cannot be used: {problem.what}")
-        if self._is_other is not None and writer.is_record and self._is_other(writer.full["name"]):
+        if isinstance(writer, NotDecoded):
+            return writer
+        if self._is_other is not None and kind_of(writer) == "record" and self._is_other(writer["name"]):
             return OtherRecords()
-        reason = mismatch(writer.full, self._reader_schema.full)
-        return writer if reason is None else NotDecoded(f"schema {name} does not resolve: {reason}")
+        try:
+            slow = RecordReader(writer, self._rows, any_name=self._any_name)
+        except NotResolved as problem:
+            return NotDecoded(f"schema {name} does not resolve: {problem}")
+        return FastReader.of(writer, self._rows, slow) or slow
+
+    def _writer(self, name: str) -> Any:
+        registered = self._written(name, "AVRO")
+        return NotDecoded(registered) if isinstance(registered, str) else parsed(registered.text, registered.references)
 
     def _class(self, reason: str) -> ErrorClass:
         return ErrorClass.SCHEMA if reason.startswith("does not resolve") else self._part.error
@@ -95,7 +93,8 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
     reader = RegisteredSchema.from_dict(config["reader"])
     schema = parsed(reader.text, reader.references)
     if "envelope" not in config:
-        return AvroDecoder(schema, config)
-    row = partial(row_inside, text=reader.text, references=reader.references, schema=schema)
-    envelope = open_envelope(config["envelope"], row)
-    return EnvelopeDecoder(AvroDecoder(schema, config, envelope.is_other_record, envelope.unread), envelope)
+        return AvroDecoder(rows_of(schema), schema, config)
+    envelope = open_envelope(config["envelope"], partial(row_inside, schema))
+    return EnvelopeDecoder(
+        AvroDecoder(rows_of(schema, envelope.unread), schema, config, envelope.is_other_record), envelope
+    )

@@ -1,62 +1,54 @@
-"""Reads the data of Avro records with fastavro, the reference: one record at a time, by Avro's rules of resolution."""
+"""Reads the data of Avro records: one record at a time, by Avro's rules of resolution."""
 
 import struct
 from collections.abc import Callable, Sequence
 from functools import partial
-from io import BytesIO
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from fastavro import schemaless_reader
-from fastavro.read import SchemaResolutionError
 
 from tidemark.decoders.base import BadRecord, Decoded
 from tidemark.decoders.batch_parts import joined, leave_out
 from tidemark.decoders.one_by_one import Misfit, Undecodable, decode_each, misfits
 from tidemark.model.positions import positions, rows_holding
-from tidemark.providers.avro.types import TIMESTAMP, AvroColumn, AvroSchema
+from tidemark.providers.avro.resolution import resolved
+from tidemark.providers.avro.types import TIMESTAMP, AvroColumn, AvroRows
 
 # Numbers of microseconds and days of the years 1 to 9999: what all sinks and Python can hold.
 _INSTANTS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 _DAYS = (-719_162, 2_932_896)
 
 
-def read(data: Sequence[bytes], writer: AvroSchema, reader: AvroSchema) -> Decoded:
-    """Read every record; never raises for what is in one."""
-    resolved = None if writer.bare == reader.bare else reader.bare
-    whole = None if reader.is_record else reader.columns[0].field.name
+class RecordReader:
+    """Reads records of one writer as rows of one reader; raises ``NotResolved`` when no record can fit."""
 
-    def parsed(record: bytes) -> dict[str, Any]:
-        stream = BytesIO(record)
+    def __init__(self, writer: Any, rows: AvroRows, *, any_name: bool = False) -> None:
+        self._value = resolved(writer, rows.schema, any_name=any_name)
+        self._rows = rows
+
+    def read(self, data: Sequence[bytes]) -> Decoded:
+        """Read every record; never raises for what is in one."""
+        columns, schema = self._columns, self._rows.arrow
+        decoded, _ = decode_each(data, schema, self._parsed, columns, partial(misfits, columns))
+        return joined(schema, [within_years(decoded.rows).at(decoded.good)], decoded.errors)
+
+    def _parsed(self, record: bytes) -> dict[str, Any]:
         try:
-            value: Any = schemaless_reader(stream, writer.bare, resolved)
-        except Exception as problem:  # fastavro does not say which it raises for bytes that are no record
-            raise Undecodable(reason_of(problem)) from problem
-        if rest := len(record) - stream.tell():
+            value, end = self._value(record, 0)
+        except (IndexError, EOFError, struct.error):
+            raise Undecodable("it ends before the record does") from None
+        except UnicodeDecodeError:
+            raise Undecodable("it holds text that is not UTF-8") from None
+        if rest := len(record) - end:
             raise Undecodable(f"{rest} bytes follow the record")
-        return value if whole is None else {whole: value}
+        return value if self._rows.is_record else {self._rows.columns[0].field.name: value}
 
-    def columns(values: list[dict[str, Any]]) -> list[pa.Array]:
+    def _columns(self, values: list[dict[str, Any]]) -> list[pa.Array]:
         try:
-            return [_array([value[column.field.name] for value in values], column) for column in reader.columns]
+            return [_array([value[column.field.name] for value in values], column) for column in self._rows.columns]
         except Exception as problem:  # of Arrow, of Decimal, of a conversion
-            raise Misfit(reason_of(problem)) from problem
-
-    decoded, _ = decode_each(data, reader.arrow, parsed, columns, partial(misfits, columns))
-    return joined(reader.arrow, [within_years(decoded.rows).at(decoded.good)], decoded.errors)
-
-
-def reason_of(problem: Exception) -> str:
-    match problem:
-        case SchemaResolutionError():
-            return f"does not resolve: {problem}"
-        case EOFError() | IndexError() | struct.error():
-            return "it ends before the record does"
-        case UnicodeDecodeError():
-            return "it holds text that is not UTF-8"
-        case _:
-            return f"it cannot be read: {type(problem).__name__}: {problem}"
+            raise Misfit(f"it cannot be read: {type(problem).__name__}: {problem}") from problem
 
 
 def _array(values: list[Any], column: AvroColumn) -> pa.Array:

@@ -4,11 +4,13 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema
+from pydantic import BeforeValidator, Field, StrictBool, ValidationInfo, WithJsonSchema
 
 from tidemark.config.base import json_of_file
 from tidemark.config.values import wrong
 from tidemark.errors import ConfigurationError
+from tidemark.providers.avro.schema import parsed
+from tidemark.providers.avro.types import rows_of
 from tidemark.providers.registry.framed_settings import Registered, TextSchemaSettings, is_registered
 from tidemark.providers.registry.registered_schema import RegisteredSchema
 
@@ -28,13 +30,11 @@ def _read_schema(value: object, info: ValidationInfo) -> object:
 
 def _parsed(text: str, references: tuple[tuple[str, str], ...] = ()) -> dict[str, tuple[str, bool]]:
     """Of each column: (Arrow type as text, whether it may be null)."""
-    # Imported late: it needs fastavro, which a pipeline of other records does without.
-    from tidemark.providers.avro.types import parsed
-
     try:
-        return {field.name: (str(field.type), field.nullable) for field in parsed(text, references).arrow}
+        rows = rows_of(parsed(text, references))
     except ConfigurationError as problem:
         raise wrong(problem.what.removeprefix("the Avro schema ")) from None
+    return {field.name: (str(field.type), field.nullable) for field in rows.arrow}
 
 
 class Settings(TextSchemaSettings):
@@ -56,6 +56,15 @@ class Settings(TextSchemaSettings):
         "the registry: subject, with or without version, or id. Without it, the newest of TOPIC-value.",
         examples=["orders.avsc", {"subject": "orders-value", "version": 3}, {"id": 7}],
     )
+
+    any_record_name: StrictBool = Field(
+        default=False,
+        description="Whether a record may have another name than that of the reader's schema: then its fields decide "
+        "alone. By default it is a dead letter, as Avro's rules say. Namespaces are not compared.",
+    )
+
+    def order(self) -> dict[str, Any]:
+        return {**super().order(), **({"any_record_name": True} if self.any_record_name else {})}
 
     def fields_of(self, reader: RegisteredSchema) -> dict[str, tuple[str, bool]]:
         return _parsed(reader.text, reader.references)

@@ -206,11 +206,11 @@ def test_numbers_that_do_not_fit_are_errors_of_their_records_alone() -> None:
 
 def test_a_writer_that_cannot_be_used_is_an_error_of_class_schema() -> None:
     reader = record(("id", "int"))
-    tree = record(("id", "int"), ("next", ["null", "R"]))
-    decoded = by_registry(reader, {1: reader, 2: tree}, [framed(1, b"\x02"), framed(2, b"\x02\x00")])
+    endless = record(("id", "int"), ("next", "R"))
+    decoded = by_registry(reader, {1: reader, 2: endless}, [framed(1, b"\x02"), framed(2, b"\x02\x00")])
     [bad] = decoded.errors
     assert decoded.good.to_pylist() == [0]
-    assert "schema 2 cannot be used: the Avro schema is recursive: R holds itself" in bad.reason
+    assert "schema 2 cannot be used: the Avro schema is recursive: R holds itself without an end" in bad.reason
     assert bad.error is ErrorClass.SCHEMA
 
 
@@ -224,7 +224,7 @@ def test_keys_are_read_from_the_key_and_their_errors_are_of_class_key() -> None:
     ("schema", "message"),
     [
         (record(("next", ["null", "R"])), "is recursive: R holds itself"),
-        ("nonsense", "is not valid"),
+        ("nonsense", "names a type nonsense"),
         (record(("_id", "int")), "has a field _id"),
         (record(), "is a record without fields"),
         (record(("f", {"type": "array", "items": "null"})), "items take no bytes"),
