@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemark.decoders.json.json_schema import parse
+from tidemark.decoders.json.json_schema import parse, struct_of
 from tidemark.errors import ConfigurationError
 
 
@@ -109,9 +109,27 @@ TEXT = {"type": "string"}
         (object_of(a={"type": "text"}), "/properties/a/type is 'text'"),
         (object_of(a={"type": ["string", "integer"]}), "/properties/a/type is ['string', 'integer']"),
         (object_of(a={"type": "null"}), "/properties/a/type is 'null'"),
-        (object_of(a={**TEXT, "pattern": "x"}), "/properties/a/pattern is not supported for string"),
-        (object_of(a={**TEXT, "format": "email"}), "/properties/a/format is 'email'"),
-        (object_of(a={"type": "integer", "format": "date"}), "/properties/a/format is not supported for integer"),
+        (object_of(a={**TEXT, "pattern": "(?=x)"}), "/properties/a/pattern is '(?=x)', which RE2 does not read"),
+        (object_of(a={**TEXT, "pattern": 1}), "/properties/a/pattern is 1"),
+        (object_of(a={**TEXT, "maxLength": "1"}), "/properties/a/maxLength is '1'"),
+        (object_of(a={**TEXT, "maxLenght": 1}), "/properties/a/maxLenght is not a word of JSON Schema"),
+        (object_of(a={"type": "integer", "multipleOf": 0}), "/properties/a/multipleOf is 0"),
+        (object_of(a={"type": "number", "minimum": True}), "/properties/a/minimum is True"),
+        (object_of(a={"oneOf": [TEXT, {"type": "integer"}]}), "/properties/a/oneOf is a choice between types"),
+        (object_of(a={"anyOf": [{"type": "null"}]}), "/properties/a/anyOf is a choice between types"),
+        (object_of(a={"oneOf": 1}), "/properties/a/oneOf is a choice between types"),
+        (object_of(a={"allOf": [TEXT, {"maxLength": 3}]}), "/properties/a/allOf joins several schemas"),
+        (object_of(a={**TEXT, "oneOf": [{"type": "integer"}]}), "/properties/a/type is []"),
+        (object_of(a={**TEXT, "maxLength": 1, "oneOf": [{"maxLength": 2}]}), "/properties/a/maxLength is said twice"),
+        (object_of(a={"$ref": "#/definitions/A"}), "/properties/a/$ref is '#/definitions/A', and there is nothing"),
+        (object_of(a={"$ref": "other.json"}), "/properties/a/$ref names other.json, which is not among"),
+        (object_of(a={"$ref": "#"}), "/properties/a/$ref is recursive"),
+        (object_of(a={"$ref": 1}), "/properties/a/$ref is 1"),
+        (object_of(a=TEXT) | {"not": {}}, "/not is not supported for object"),
+        (object_of(a=TEXT) | {"patternProperties": {}}, "/patternProperties is not supported for object"),
+        (object_of(a={"type": "array", "items": TEXT, "contains": TEXT}), "/properties/a/contains is not supported"),
+        (object_of(a={"enum": ["x", 1]}), "/properties/a/type is None"),
+        (object_of(a={"type": "object", "additionalProperties": {}}), "/properties/a/properties names no properties"),
         (object_of(a={"type": "array"}), "/properties/a/items is not a schema"),
         (object_of(a={**TEXT, "enum": []}), "/properties/a/enum is not a list"),
         (object_of(a={**TEXT, "enum": ["x", 1]}), "/properties/a/enum holds 1"),
@@ -121,7 +139,7 @@ TEXT = {"type": "string"}
         (object_of(a=TEXT) | {"required": ["b"]}, "/required/0 is 'b'"),
         (object_of(a=TEXT) | {"required": True}, "/required is not a list"),
         (object_of(a=TEXT) | {"additionalProperties": TEXT}, "/additionalProperties is not true or false"),
-        (object_of(a=TEXT) | {"allOf": []}, "/allOf is not supported"),
+        (object_of(a=TEXT) | {"allOf": []}, "/allOf joins several schemas"),
         (object_of(**{"a/b~": {"type": "x"}}), "/properties/a~1b~0/type"),
         (object_of(a=TEXT, A=TEXT), "/properties/A has the same name as a"),
         (object_of(_a=TEXT), "/properties/_a cannot be the name"),
@@ -135,6 +153,111 @@ def test_a_mistake_in_a_json_schema_is_named_with_its_pointer(schema: Any, messa
     assert caught.value.next_step
 
 
+# As serializers and generators of schemas write them.
+ADDRESS = object_of(street=TEXT, zip={"type": ["string", "null"]})
+NOT_INCLUDED = {"type": "null", "title": "Not included"}
+REGISTERED: dict[str, tuple[dict[str, Any], list[tuple[str, str, bool]]]] = {
+    "Jackson (mbknor)": (
+        {
+            **object_of(
+                id={"type": "integer"},
+                note={"oneOf": [NOT_INCLUDED, TEXT]},
+                at={"oneOf": [NOT_INCLUDED, {"$ref": "#/definitions/Address"}]},
+                by={"type": "object", "additionalProperties": {"type": "number"}, "propertyOrder": 3},
+                ms={"type": "integer", "format": "utc-millisec", "javaType": "java.util.Date"},
+            ),
+            "definitions": {"Address": {**ADDRESS, "additionalProperties": False}},
+            "required": ["id"],
+        },
+        [("id", "int64", False), ("note", "string", True), ("at", "struct<street: string, zip: string>", True),
+         ("by", "map<string, double>", True), ("ms", "int64", True)],
+    ),
+    "Kafka Connect": (
+        {
+            **object_of(
+                id={"type": "integer", "connect.index": 0, "connect.type": "int64"},
+                note={"connect.index": 1, "oneOf": [{"type": "null"}, {"type": "string"}]},
+                cost={"connect.index": 2, "connect.version": 1, "connect.parameters": {"scale": "2"}, "type": "number",
+                      "title": "org.apache.kafka.connect.data.Decimal", "connect.type": "bytes"},
+                by={"connect.type": "map", "type": "array", "items": object_of(key={"type": "integer"}, value=TEXT)},
+            ),
+            "connect.version": 1,
+        },
+        [("id", "int64", True), ("note", "string", True), ("cost", "double", True),
+         ("by", "list<element: struct<key: int64, value: string>>", True)],
+    ),
+    "pydantic": (
+        {
+            **object_of(
+                id={"type": "integer", "exclusiveMinimum": 0},
+                note={"anyOf": [{"type": "string", "maxLength": 9}, {"type": "null"}], "default": None},
+                at={"allOf": [{"$ref": "#/$defs/Address"}], "description": "d"},
+                kind={"const": "a", "title": "Kind"},
+                color={"$ref": "#/$defs/Color"},
+            ),
+            "$defs": {"Address": ADDRESS, "Color": {"enum": ["r", "g"], "title": "Color"}},
+            "required": ["id", "kind"],
+        },
+        [("id", "int64", False), ("note", "string", True), ("at", "struct<street: string, zip: string>", True),
+         ("kind", "string", False), ("color", "string", True)],
+    ),
+    "NJsonSchema": (
+        {
+            **object_of(
+                id={"type": "string", "format": "guid", "minLength": 1},
+                count={"type": "integer", "format": "int32"},
+                at={"oneOf": [{"type": "null"}, {"$ref": "#/definitions/Address"}]},
+                mail={"type": ["null", "string"], "format": "email", "pattern": "^[^@]+@"},
+            ),
+            "definitions": {"Address": {**ADDRESS, "x-abstract": True}},
+        },
+        [("id", "string", True), ("count", "int64", True), ("at", "struct<street: string, zip: string>", True),
+         ("mail", "string", True)],
+    ),
+    "by hand": (
+        {
+            **object_of(
+                a={"items": {"$ref": "#/properties/b"}, "minItems": 1, "uniqueItems": True},
+                b={"enum": [1, 2, None]},
+                c={"properties": {"_id": TEXT}},
+                d={"type": "number", "minimum": 0, "exclusiveMinimum": True, "multipleOf": 0.01},
+            ),
+            "maxProperties": 4, "confluent:tags": ["PII"], "id": "http://x",
+        },
+        [("a", "list<element: int64>", True), ("b", "int64", True), ("c", "struct<_id: string>", True),
+         ("d", "double", True)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REGISTERED)
+def test_schemas_are_read_as_others_write_them(name: str) -> None:
+    schema, expected = REGISTERED[name]
+    assert columns(schema) == expected
+
+
+def test_references_of_a_registry_are_followed() -> None:
+    other = {"$id": "http://shop/address.json", **ADDRESS, "definitions": {"Zip": {"type": "string", "maxLength": 5}}}
+    schema = object_of(
+        a={"$ref": "address.json"}, b={"$ref": "address.json#/definitions/Zip"}, c={"$ref": "http://shop/address.json"}
+    )
+    fields = struct_of(schema, {"address.json": other}).fields
+    address = "struct<street: string, zip: string>"
+    assert [str(field.arrow.type) for field in fields] == [address, "string", address]
+    loop = {
+        "definitions": {"A": object_of(next={"$ref": "#/definitions/A"})},
+        **object_of(a={"$ref": "#/definitions/A"}),
+    }
+    with pytest.raises(ConfigurationError, match=r"/properties/a/properties/next/\$ref is recursive"):
+        parse(loop)
+    wide: dict[str, Any] = {"A0": TEXT}
+    for at in range(1, 40):
+        wide[f"A{at}"] = object_of(x={"$ref": f"#/definitions/A{at - 1}"}, y={"$ref": f"#/definitions/A{at - 1}"})
+    for deepest in ("A20", "A39"):
+        with pytest.raises(ConfigurationError, match="is nested deeper than 32, or the schema has more than 10,000"):
+            parse({"definitions": wide, **object_of(a={"$ref": f"#/definitions/{deepest}"})})
+
+
 @given(st.text(alphabet="aA1 ,:<>()`'_\nINTSTRUCT", max_size=30))
 def test_any_text_is_parsed_or_refused(text: str) -> None:
     try:
@@ -146,12 +269,36 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
 
 json_values = st.recursive(
     st.one_of(
-        st.none(), st.booleans(), st.integers(), st.text(max_size=3), st.sampled_from(["object", "string", "array"])
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.text(max_size=3),
+        st.sampled_from(["object", "string", "array", "#/a", "#"]),
     ),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["type", "properties", "items", "required", "enum", "format", "a"]), inner, max_size=4
+            st.sampled_from(
+                [
+                    "type",
+                    "properties",
+                    "items",
+                    "required",
+                    "enum",
+                    "format",
+                    "a",
+                    "oneOf",
+                    "allOf",
+                    "$ref",
+                    "additionalProperties",
+                    "minimum",
+                    "maxLength",
+                    "pattern",
+                    "$schema",
+                ]
+            ),
+            inner,
+            max_size=4,
         )
     ),
     max_leaves=12,

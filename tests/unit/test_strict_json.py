@@ -189,6 +189,83 @@ def test_many_names_of_which_one_comes_twice_are_read_quickly() -> None:
     assert decode("id INT", f'{{{names}, "n199999": 1}}')[1] == ['not JSON: the name "n199999" comes twice']
 
 
+RULED = {
+    "type": "object",
+    "properties": {
+        "whole": {"type": "integer", "minimum": -9, "exclusiveMaximum": 100, "multipleOf": 3},
+        "number": {"type": "number", "exclusiveMinimum": -0.5, "maximum": 1e300, "multipleOf": 0.01},
+        "text": {"type": "string", "minLength": 1, "maxLength": 3, "pattern": "^[a-z0-9]"},
+        "one": {"type": "integer", "enum": [1, 3]},
+        "list": {"type": "array", "items": {"type": "number"}, "minItems": 1, "maxItems": 2, "uniqueItems": True},
+        "map": {"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 1},
+        "inner": {"type": "object", "properties": {"x": {"type": "integer"}}, "maxProperties": 1},
+    },
+    "maxProperties": 5,
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ('{"whole": 4}', "field whole: multipleOf of the schema is 3"),
+        ('{"whole": -12.0}', "field whole: minimum of the schema is -9"),
+        ('{"whole": 102}', "field whole: exclusiveMaximum of the schema is 100"),
+        ('{"whole": 3.5}', "field whole: expected integer, found number"),
+        ('{"whole": 9007199254740993.5}', "field whole: expected integer, found number"),
+        ('{"whole": 1e400}', "field whole: outside the range of a 64-bit integer"),
+        ('{"whole": 1e999999999}', "field whole: outside the range of a 64-bit integer"),
+        ('{"whole": 1e-999999999}', "field whole: expected integer, found number"),
+        ('{"number": 0.005}', "field number: multipleOf of the schema is 0.01"),
+        ('{"number": -0.5}', "field number: exclusiveMinimum of the schema is -0.5"),
+        ('{"number": 1e301}', "field number: maximum of the schema is 1E+300"),
+        ('{"text": ""}', "field text: minLength of the schema is 1"),
+        ('{"text": "éééé"}', "field text: maxLength of the schema is 3"),
+        ('{"text": "É"}', "field text: pattern of the schema is ^[a-z0-9]"),
+        ('{"one": 2.0}', "field one: not one of the 2 values the schema allows"),
+        ('{"list": []}', "field list: minItems of the schema is 1"),
+        ('{"list": [1, 2, 3]}', "field list: maxItems of the schema is 2"),
+        ('{"list": [1, 1.0]}', "field list: uniqueItems of the schema is True"),
+        ('{"list": [1e5, 100000]}', "field list: uniqueItems of the schema is True"),
+        ('{"map": {}}', "field map: minProperties of the schema is 1"),
+        ('{"inner": {"x": 1, "y": 2}}', "field inner: maxProperties of the schema is 1"),
+        ('{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1}', "record: maxProperties of the schema is 5"),
+    ],
+)
+def test_bounds_of_a_json_schema_hold(value: str, reason: str) -> None:
+    assert decode(RULED, value) == ([], [reason])
+    assert decode(RULED, '{"text": "a"}', value)[1] == [reason]
+
+
+def test_a_number_without_a_fraction_is_an_integer_of_json_schema() -> None:
+    """Since draft 6; a number is never rounded to one."""
+    schema = {
+        "type": "object",
+        "properties": {"id": {"type": "integer"}, "of": {"type": "array", "items": {"type": "integer"}}},
+    }
+    texts = [
+        "1",
+        "1.0",
+        "3e0",
+        "-0.0",
+        "0e-7",
+        "9007199254740993.0",
+        "9223372036854775807.000",
+        "12.5e1",
+        "1E+2",
+        "100e-2",
+    ]
+    rows, reasons = decode(schema, *(f'{{"id": {text}, "of": [{text}, {text}]}}' for text in texts))
+    assert reasons == []
+    assert [row["id"] for row in rows] == [1, 1, 3, 0, 0, 2**53 + 1, 2**63 - 1, 125, 100, 1]
+    assert all(row["of"] == [row["id"]] * 2 for row in rows)
+    flat = {**schema, "properties": {"id": {"type": "integer"}}}
+    assert decode(flat, '{"id":1}', '{"id":2}', '{"id":3.0}', '{"id":3.1}') == (
+        [{"id": 1}, {"id": 2}, {"id": 3}], ["field id: expected integer, found number"]
+    )  # fmt: skip
+    old = {**flat, "$schema": "http://json-schema.org/draft-04/schema#"}
+    assert decode(old, '{"id": 1.0}')[1] == ["field id: expected integer, found number"]
+
+
 scalars = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**33), 2**33), st.integers(), st.floats(allow_nan=False),
     st.text(max_size=4), st.characters(categories=["Cs"]),
@@ -204,7 +281,7 @@ anything = st.recursive(
 
 @settings(max_examples=draws(300))
 @given(data=st.data())
-@pytest.mark.parametrize("schema", [DDL, SCHEMA], ids=["ddl", "json-schema"])
+@pytest.mark.parametrize("schema", [DDL, SCHEMA, RULED], ids=["ddl", "json-schema", "rules"])
 def test_columns_and_reasons_agree(schema: Any, data: st.DataObject) -> None:
     """A column is built exactly when no value has a reason against it, and ``misfits`` names those that have."""
     struct = struct_of(schema)

@@ -113,7 +113,7 @@ def _proposed(field: UnknownField, members: Sequence[tuple[str, Any]], columns: 
             raise _NoOneType("its name is cut, and several names begin so" if names else "its values were not found")
         [name] = names
         column = {label(name): name, key_column(label(name)): key_column(name)}.get(field.path)
-        _check_names([*columns, column] if column is not None else [name])
+        _check_names([*columns, column] if column is not None else [name], inside=column is None)
         kind = _kind_of([value for _, value in members], 0)
     except _NoOneType as problem:
         return ProposedField(field, types, None, None, str(problem))
@@ -170,7 +170,7 @@ def _kind_of_objects(values: Sequence[Mapping[str, Any]], depth: int) -> _Kind:
     names = [*dict.fromkeys(name for value in values for name in value)]
     if not names:
         raise _NoOneType("only empty objects were seen")
-    _check_names(names)
+    _check_names(names, inside=True)
     kinds = {}
     for name in names:
         try:
@@ -189,9 +189,9 @@ def _fits_double(value: float) -> bool:
         return False
 
 
-def _check_names(names: Sequence[str]) -> None:
+def _check_names(names: Sequence[str], *, inside: bool) -> None:
     try:
-        check_names([*names], label)
+        check_names([*names], label, inside=inside)
     except ConfigurationError as error:
         raise _NoOneType(error.what) from None
 

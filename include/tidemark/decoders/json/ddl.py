@@ -70,7 +70,11 @@ class _Reader:
         fields = [self._field(depth)]
         while self._accept(","):
             fields.append(self._field(depth))
-        check_names([field.name for field in fields], lambda name: f"DDL: {name} (list at position {position})")
+        check_names(
+            [field.name for field in fields],
+            lambda name: f"DDL: {name} (list at position {position})",
+            inside=depth > 0,
+        )
         return tuple(fields)
 
     def end(self) -> None:

@@ -1,33 +1,69 @@
 """Turns a JSON Schema, or a Spark DDL text, into fields that a decoder can check and build.
 
-Supported words of JSON Schema: ``type`` (one type, or one and ``null``), ``properties``, ``required``,
-``additionalProperties`` (true or false), ``items``, ``enum``, ``const``, and ``format`` with ``date-time`` or ``date``.
-Words that only describe are ignored. Any other word is an error: to ignore a rule would accept records that it forbids.
+A schema is read as serializers and generators write it: ``type`` (one type, or one and ``null``), ``properties``,
+``required``, ``additionalProperties``, ``items``, ``enum``, ``const``, bounds (``rules.py``), ``$ref`` to a part of the
+schema or to a reference of the registry, and ``oneOf``, ``anyOf``, ``allOf`` of one schema, or of one and ``null``.
+``format`` with ``date-time`` or ``date`` makes a column of times or dates; others, and words that JSON Schema does not
+have (``connect.index``, ``javaType``), describe. A word that could forbid a record and is not understood is an error:
+to ignore it would accept that record.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, Final
+from urllib.parse import unquote
 
 from tidemark.decoders.json import ddl
-from tidemark.decoders.json_shapes.nested import Field, ListOf, Struct
-from tidemark.decoders.json_shapes.shapes import Boolean, Day, Instant, Integer, Number, OneOf, Shape, Text
+from tidemark.decoders.json.rules import NUMBERS, OBJECTS, TEXTS, rules_of
+from tidemark.decoders.json_shapes.nested import Field, ListOf, MapOf, Struct
+from tidemark.decoders.json_shapes.shapes import (
+    Boolean,
+    Day,
+    Instant,
+    Integer,
+    Number,
+    OneOf,
+    Rule,
+    Ruled,
+    Scalar,
+    Shape,
+    Text,
+    Whole,
+)
 from tidemark.decoders.names import check_names
 from tidemark.errors import ConfigurationError
 
-_DESCRIBING = {
-    "$schema", "$id", "$comment", "title", "description", "examples", "default", "deprecated", "readOnly", "writeOnly",
+_DESCRIBING: Final = {
+    "$schema", "$id", "id", "$comment", "$anchor", "$vocabulary", "title", "description", "example", "examples",
+    "default",
+    "deprecated", "readOnly", "writeOnly", "definitions", "$defs", "contentEncoding", "contentMediaType",
+    "contentSchema",
 }  # fmt: skip
-_RULES = {
-    "object": {"properties", "required", "additionalProperties"},
-    "array": {"items"},
-    "string": {"format", "enum", "const"},
-    "integer": {"enum", "const"},
-    "number": {"enum", "const"},
+_OF_KINDS: Final[Mapping[str, set[str]]] = {
+    "object": {"properties", "required", "additionalProperties", *OBJECTS},
+    "array": {"items", "minItems", "maxItems", "uniqueItems"},
+    "string": {"format", "enum", "const", *TEXTS},
+    "integer": {"format", "enum", "const", *NUMBERS},
+    "number": {"format", "enum", "const", *NUMBERS},
     "boolean": {"enum", "const"},
 }
-_FORMATS = {"date-time": Instant(), "date": Day()}
-_SCALARS: dict[str, Shape] = {"string": Text(), "integer": Integer(), "number": Number(), "boolean": Boolean()}
+_FORBIDDING: Final = {
+    "$dynamicRef", "$recursiveRef", "additionalItems", "allOf", "anyOf", "contains", "dependencies",
+    "dependentRequired", "dependentSchemas", "disallow", "divisibleBy", "else", "extends", "if", "maxContains",
+    "minContains", "not", "oneOf", "patternProperties", "prefixItems", "propertyNames", "then", "unevaluatedItems",
+    "unevaluatedProperties",
+}  # fmt: skip
+_KNOWN: Final = sorted({"type", "$ref", *_DESCRIBING, *_FORBIDDING}.union(*_OF_KINDS.values()))
+_CHOICES: Final = ("oneOf", "anyOf", "allOf")
+_FORMATS: Final[Mapping[str, Scalar]] = {"date-time": Instant(), "date": Day()}
+_SCALARS: Final[Mapping[str, Scalar]] = {
+    "string": Text(), "integer": Whole(), "number": Number(), "boolean": Boolean()
+}  # fmt: skip
+_OLD_DRAFTS: Final = ("draft-03", "draft-04")  # there 1.0 is no integer
 _DEPTH_LIMIT = 32
+_MOST_TYPES = 10_000  # a small schema can stand for millions
+_A_TYPO = 0.8  # how alike two words are: itmes and items, and not javaType and type
+_OTHER_WAY = "or name another schema of the rows, which leaves this property out"
 
 
 def parse(schema: Mapping[str, Any] | str) -> tuple[Field, ...]:
@@ -35,8 +71,11 @@ def parse(schema: Mapping[str, Any] | str) -> tuple[Field, ...]:
     return struct_of(schema).fields
 
 
-def struct_of(schema: object) -> Struct:
-    """All fields of a record, and whether it may have other properties; ``ConfigurationError`` as from ``parse``."""
+def struct_of(schema: object, references: Mapping[str, Any] | None = None) -> Struct:
+    """All fields of a record, and whether it may have other properties; ``ConfigurationError`` as from ``parse``.
+
+    ``references`` are other schemas by the name that ``$ref`` gives them.
+    """
     if isinstance(schema, str):
         return Struct(ddl.parse(schema))
     if not isinstance(schema, Mapping):
@@ -44,63 +83,237 @@ def struct_of(schema: object) -> Struct:
             "decode.schema is neither a JSON Schema nor a DDL text",
             next_step="give the path of a JSON Schema file, or columns such as 'id BIGINT NOT NULL, name STRING'",
         )
-    shape, nullable = _shape(schema, "")
+    shape, nullable = _Reading({"": schema, **(references or {})}).shape(schema, _Place())
     if not isinstance(shape, Struct) or nullable:
         raise _wrong("/type", "is not 'object'", 'a record is one object: write "type": "object"')
     return shape
 
 
-def _shape(schema: object, pointer: str) -> tuple[Shape, bool]:
-    """(shape, whether null is allowed)."""
+class _Place:
+    """Where a schema stands: its pointer in a document, and the references that lead there."""
+
+    def __init__(self, pointer: str = "", document: str = "", above: tuple[str, ...] = (), depth: int = 0) -> None:
+        self.pointer, self.document, self.above, self.depth = pointer, document, above, depth
+
+    def at(self, *steps: str | int) -> "_Place":
+        pointer = self.pointer + "".join(f"/{_escaped(str(step))}" for step in steps)
+        return _Place(pointer, self.document, self.above, self.depth + 1)
+
+    def wrong(self, word: str, what: str, next_step: str) -> ConfigurationError:
+        where = f"{self.document}#" if self.document else ""
+        return _wrong(f"{where}{self.pointer}{f'/{_escaped(word)}' if word else ''}", what, next_step)
+
+
+class _Reading:
+    """Reads the parts of some documents, by name."""
+
+    def __init__(self, documents: Mapping[str, Any]) -> None:
+        self._documents = documents
+        draft = documents[""].get("$schema")
+        is_old = isinstance(draft, str) and any(old in draft for old in _OLD_DRAFTS)
+        self._scalars: Mapping[str, Scalar] = {**_SCALARS, "integer": Integer()} if is_old else _SCALARS
+        self._types = 0
+
+    def shape(self, schema: object, place: _Place) -> tuple[Shape, bool]:
+        """(shape, whether null is allowed)."""
+        self._types += 1
+        if place.depth > _DEPTH_LIMIT or self._types > _MOST_TYPES:
+            what = f"is nested deeper than {_DEPTH_LIMIT}, or the schema has more than {_MOST_TYPES:,} types"
+            raise _wrong(place.pointer[:80], what, "flatten the schema")
+        schema, may_be_null, place = self._plain(schema, place)
+        kind, nullable = _type(schema, place)
+        self._refuse_others(schema, kind, place)
+        try:
+            rules = rules_of(schema, kind)
+        except ValueError as problem:
+            word, what = problem.args
+            raise place.wrong(word, what, f"correct it or leave it out, {_OTHER_WAY}") from None
+        match kind:
+            case "object":
+                return self._object(schema, place, rules), nullable or may_be_null
+            case "array":
+                element, element_nullable = self.shape(schema.get("items"), place.at("items"))
+                return ListOf(element, element_nullable, rules), nullable or may_be_null
+            case _:
+                scalar, nullable = self._scalar(schema, kind, nullable or may_be_null, place)
+                return Ruled(scalar, rules) if rules else scalar, nullable or may_be_null
+
+    def _plain(self, schema: object, place: _Place) -> tuple[Mapping[str, Any], bool, _Place]:
+        """(the schema without references and choices, whether one of these allows null, its place)."""
+        may_be_null = False
+        for _ in range(_DEPTH_LIMIT):
+            if not isinstance(schema, Mapping):
+                raise place.wrong("", "is not a schema", "write an object with a type")
+            if "$ref" in schema:
+                inner, place = self._referred(schema["$ref"], place)
+                schema = _joined(schema, "$ref", inner, place)
+                continue
+            word = next((word for word in _CHOICES if word in schema), None)
+            if word is None:
+                return schema, may_be_null, place
+            inner, with_null = self._chosen(schema[word], word, place)
+            may_be_null = may_be_null or with_null
+            schema = _joined(schema, word, inner, place)
+        raise place.wrong("", f"has more than {_DEPTH_LIMIT} references in a row", "write the type itself")
+
+    def _referred(self, reference: object, place: _Place) -> tuple[Any, _Place]:
+        """The part that a ``$ref`` names, and its place."""
+        if not isinstance(reference, str):
+            raise place.wrong("$ref", f"is {reference!r}", "write the place of a schema, such as #/definitions/Address")
+        name, _, pointer = reference.partition("#")
+        document = self._document(name, place)
+        full = f"{document}#{pointer}"
+        if full in place.above or (not pointer.strip("/") and document == ""):
+            raise place.wrong(
+                "$ref",
+                f"is recursive: {reference[:80]} holds itself, and columns have a fixed depth",
+                f"leave the property out, {_OTHER_WAY}",
+            )
+        schema = self._documents[document]
+        for step in filter(None, unquote(pointer).split("/")):
+            step = step.replace("~1", "/").replace("~0", "~")
+            if isinstance(schema, Mapping) and step in schema:
+                schema = schema[step]
+            elif isinstance(schema, list) and step.isdecimal() and int(step) < len(schema):
+                schema = schema[int(step)]
+            else:
+                raise place.wrong("$ref", f"is {reference[:80]!r}, and there is nothing", "correct the reference")
+        return schema, _Place(place.pointer, document, (*place.above, full), place.depth)
+
+    def _document(self, name: str, place: _Place) -> str:
+        if not name or name in self._documents:
+            return name or place.document
+        for document, schema in self._documents.items():
+            if isinstance(schema, Mapping) and name in (schema.get("$id"), schema.get("id")):
+                return document
+        raise place.wrong(
+            "$ref",
+            f"names {name[:80]}, which is not among the schema's references",
+            "register the schema with that reference, or write that type into the schema",
+        )
+
+    def _chosen(self, choices: object, word: str, place: _Place) -> tuple[Any, bool]:
+        """(the only schema beside ``null``, whether null is one of them)."""
+        if isinstance(choices, list) and choices:
+            others = [choice for choice in choices if not _is_null(choice)]
+            nulls = len(choices) - len(others)
+            if len(others) == 1 and (not nulls or word != "allOf"):
+                return others[0], nulls > 0
+        raise place.wrong(
+            word,
+            "is a choice between types, and a column has one" if word != "allOf" else "joins several schemas",
+            f"write one schema, or one and null; {_OTHER_WAY}",
+        )
+
+    def _refuse_others(self, schema: Mapping[str, Any], kind: str, place: _Place) -> None:
+        rules = _OF_KINDS[kind]
+        for word in sorted(map(str, schema.keys() - _DESCRIBING - rules - {"type"})):
+            if word in _FORBIDDING:
+                raise place.wrong(word, f"is not supported for {kind}", f"supported: {', '.join(sorted(rules))}")
+            if word not in _KNOWN and (meant := get_close_matches(word, _KNOWN, n=1, cutoff=_A_TYPO)):
+                raise place.wrong(word, "is not a word of JSON Schema", f'did you mean "{meant[0]}"?')
+
+    def _scalar(
+        self, schema: Mapping[str, Any], kind: str, nullable: bool, place: _Place
+    ) -> tuple[Scalar | OneOf, bool]:
+        shape = self._scalars[kind]
+        word = schema.get("format")
+        if kind == "string" and isinstance(word, str):
+            shape = _FORMATS.get(word, shape)
+        rules = [(word, schema[word]) for word in ("enum", "const") if word in schema]
+        if not rules:
+            return shape, nullable
+        if len(rules) == 2:
+            raise place.wrong("const", "is set beside enum", "keep one of the two")
+        word, value = rules[0]
+        allowed = [value] if word == "const" else value
+        if not isinstance(allowed, list) or not allowed:
+            raise place.wrong(word, "is not a list of values", "list what is allowed")
+        for value in allowed:
+            if problem := _problem_with(shape, value, nullable):
+                raise place.wrong(word, f"holds {value!r}, {problem}", "give values of the type above")
+        return OneOf(shape, frozenset(allowed) - {None}), nullable and None in allowed
+
+    def _object(self, schema: Mapping[str, Any], place: _Place, rules: tuple[Rule, ...]) -> Shape:
+        properties, others = schema.get("properties"), schema.get("additionalProperties", True)
+        if not properties and isinstance(others, Mapping) and others and "required" not in schema:
+            item, nullable = self.shape(others, place.at("additionalProperties"))
+            return MapOf(item, nullable, rules)
+        if not isinstance(properties, Mapping) or not properties:
+            raise place.wrong("properties", "names no properties", f"list those that become columns, {_OTHER_WAY}")
+        required = schema.get("required", [])
+        if not isinstance(required, list):
+            raise place.wrong("required", "is not a list", "list names of properties")
+        for index, name in enumerate(required):
+            if not isinstance(name, str) or name not in properties:
+                what = f"is {name!r}, which is not in properties"
+                raise place.at("required").wrong(str(index), what, "give it a type there")
+        if not isinstance(others, bool):
+            raise place.wrong(
+                "additionalProperties",
+                "is not true or false, beside properties",
+                "write true (the default; others are counted, not read) or false",
+            )
+        inside = bool(place.depth)
+        check_names(list(properties), lambda name: place.at("properties", name).pointer, inside=inside)
+        fields = []
+        for name, inner in properties.items():
+            shape, nullable = self.shape(inner, place.at("properties", name))
+            fields.append(Field(name, shape, name in required, nullable))
+        return Struct(tuple(fields), closed=not others, rules=rules)
+
+
+def _joined(outer: Mapping[str, Any], word: str, inner: Any, place: _Place) -> Mapping[str, Any]:
+    """A schema with the one that ``word`` gives in its place; what both say must be the same."""
+    if not isinstance(inner, Mapping):
+        raise place.wrong(word, "is not a schema", "write an object with a type")
+    kept = {name: value for name, value in outer.items() if name != word}
+    joined = {**kept, **inner}
+    for name in kept.keys() & inner.keys() - _DESCRIBING:
+        if name == "type":
+            joined[name] = _common_type(kept[name], inner[name])
+        elif kept[name] != inner[name] and name in _KNOWN:
+            raise place.wrong(name, f"is said twice, also by {word}", "keep one of the two")
+    return joined
+
+
+def _common_type(outer: object, inner: object) -> object:
+    """The types that both schemas allow."""
+    first, second = ([each] if isinstance(each, str) else each for each in (outer, inner))
+    if isinstance(first, list) and isinstance(second, list):
+        return [name for name in second if name in first]
+    return inner
+
+
+def _is_null(schema: object) -> bool:
     if not isinstance(schema, Mapping):
-        raise _wrong(pointer, "is not a schema", "write an object with a type")
-    if pointer.count("/") > 2 * _DEPTH_LIMIT:
-        raise _wrong(pointer[:80], f"is nested deeper than {_DEPTH_LIMIT}", "flatten the schema")
-    kind, nullable = _type(schema.get("type"), pointer)
-    unknown = sorted(str(word) for word in schema.keys() - _DESCRIBING - _RULES[kind] - {"type"})
-    if unknown:
-        allowed = ", ".join(sorted(_RULES[kind]))
-        raise _wrong(f"{pointer}/{_escaped(unknown[0])}", f"is not supported for {kind}", f"supported: {allowed}")
-    match kind:
-        case "object":
-            return _struct(schema, pointer), nullable
-        case "array":
-            element, element_nullable = _shape(schema.get("items"), f"{pointer}/items")
-            return ListOf(element, element_nullable), nullable
-        case _:
-            return _scalar(schema, kind, nullable, pointer)
+        return False
+    return schema.get("type") in ("null", ["null"]) or schema.get("enum") == [None] or schema.get("const", 0) is None
 
 
-def _type(value: object, pointer: str) -> tuple[str, bool]:
+def _type(schema: Mapping[str, Any], place: _Place) -> tuple[str, bool]:
     """(type, whether null is allowed)."""
-    names = [value] if isinstance(value, str) else value
+    value = schema.get("type")
+    names = [value] if isinstance(value, str) else _types_without_a_word(schema) if value is None else value
     if isinstance(names, list) and all(isinstance(name, str) for name in names):
         others = [name for name in names if name != "null"]
-        if len(others) == 1 and others[0] in _RULES and len(names) <= 2:
+        if len(others) == 1 and others[0] in _OF_KINDS and len(names) <= 2:
             return others[0], len(names) == 2
-    raise _wrong(f"{pointer}/type", f"is {value!r}", f'write one of {", ".join(_RULES)}, or a list of one and "null"')
+    kinds = ", ".join(_OF_KINDS)
+    raise place.wrong("type", f"is {value!r}", f'write one of {kinds}, or a list of one and "null"; {_OTHER_WAY}')
 
 
-def _scalar(schema: Mapping[str, Any], kind: str, nullable: bool, pointer: str) -> tuple[Shape, bool]:
-    shape = _SCALARS[kind]
-    if "format" in schema:
-        word = schema["format"]
-        if not isinstance(word, str) or word not in _FORMATS:
-            raise _wrong(f"{pointer}/format", f"is {word!r}", f"supported: {', '.join(_FORMATS)}; or leave it out")
-        shape = _FORMATS[word]
-    rules = [(word, schema[word]) for word in ("enum", "const") if word in schema]
-    if not rules:
-        return shape, nullable
-    if len(rules) == 2:
-        raise _wrong(f"{pointer}/const", "is set beside enum", "keep one of the two")
-    word, value = rules[0]
-    allowed = [value] if word == "const" else value
-    if not isinstance(allowed, list) or not allowed:
-        raise _wrong(f"{pointer}/{word}", "is not a list of values", "list what is allowed")
-    for value in allowed:
-        if problem := _problem_with(shape, value, nullable):
-            raise _wrong(f"{pointer}/{word}", f"holds {value!r}, {problem}", "give values of the type above")
-    return OneOf(shape, frozenset(allowed) - {None}), nullable and None in allowed
+def _types_without_a_word(schema: Mapping[str, Any]) -> list[str]:
+    """The types of a schema that does not say ``type``, as far as its other words do."""
+    if "properties" in schema or isinstance(schema.get("additionalProperties"), Mapping):
+        return ["object"]
+    if "items" in schema:
+        return ["array"]
+    allowed = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    names = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+    if not isinstance(allowed, list):
+        return []
+    return sorted({names.get(type(value), "") for value in allowed})
 
 
 def _problem_with(shape: Shape, value: object, nullable: bool) -> str | None:
@@ -109,29 +322,6 @@ def _problem_with(shape: Shape, value: object, nullable: bool) -> str | None:
     if type(value) not in (str, int, float, bool):
         return "which is not a scalar"
     return None if shape.problem_with(value, "value") is None else "which does not have the type"
-
-
-def _struct(schema: Mapping[str, Any], pointer: str) -> Struct:
-    properties = schema.get("properties")
-    if not isinstance(properties, Mapping) or not properties:
-        raise _wrong(f"{pointer}/properties", "names no properties", "list the properties that become columns")
-    required = schema.get("required", [])
-    if not isinstance(required, list):
-        raise _wrong(f"{pointer}/required", "is not a list", "list names of properties")
-    for index, name in enumerate(required):
-        if not isinstance(name, str) or name not in properties:
-            raise _wrong(
-                f"{pointer}/required/{index}", f"is {name!r}, which is not in properties", "give it a type there"
-            )
-    open_ended = schema.get("additionalProperties", True)
-    if not isinstance(open_ended, bool):
-        raise _wrong(f"{pointer}/additionalProperties", "is not true or false", "write true (the default) or false")
-    check_names(list(properties), lambda name: f"{pointer}/properties/{_escaped(name)}")
-    fields = []
-    for name, inner in properties.items():
-        shape, nullable = _shape(inner, f"{pointer}/properties/{_escaped(name)}")
-        fields.append(Field(name, shape, name in required, nullable))
-    return Struct(tuple(fields), closed=not open_ended)
 
 
 def _escaped(name: str) -> str:

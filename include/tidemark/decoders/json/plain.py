@@ -54,7 +54,7 @@ class PlainReader:
     @classmethod
     def of(cls, struct: Struct) -> Self | None:
         """A reader, or None for a schema that has no pattern."""
-        return cls(struct) if all(_value(field.shape) for field in struct.fields) else None
+        return cls(struct) if not struct.rules and all(_value(field.shape) for field in struct.fields) else None
 
     def learn(self, record: Mapping[str, Any]) -> None:
         """Add the names of a good record to an order that is known, or as a new order."""

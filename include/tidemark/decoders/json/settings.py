@@ -6,8 +6,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from tidemark.config.base import json_of_file
 from tidemark.config.values import wrong
-from tidemark.decoders.json.json_schema import parse
+from tidemark.decoders.json.json_schema import parse, struct_of
 from tidemark.decoders.json.on_unknown import OnUnknown
+from tidemark.decoders.json_shapes.nested import Struct
 from tidemark.decoders.settings import ListSettings
 from tidemark.errors import ConfigurationError
 
@@ -22,16 +23,21 @@ def read_schema(value: object, info: ValidationInfo) -> object:
 
 
 def _parsable(schema: str | dict[str, Any]) -> str | dict[str, Any]:
-    fields_of(schema)
+    check_schema(schema)
     return schema
 
 
-def fields_of(schema: str | dict[str, Any]) -> dict[str, tuple[str, bool]]:
-    """Of each field: (Arrow type as text, whether it may be null)."""
+def check_schema(schema: str | dict[str, Any]) -> None:
+    """The check of a schema that a pipeline file has."""
     try:
-        return {field.name: (str(field.arrow.type), field.arrow.nullable) for field in parse(schema)}
+        parse(schema)
     except ConfigurationError as problem:
-        raise wrong(f"does not parse: {problem.what}") from None
+        raise wrong(f"does not parse: {problem.what}; {problem.next_step}") from None
+
+
+def fields_of(struct: Struct) -> dict[str, tuple[str, bool]]:
+    """Of each field: (Arrow type as text, whether it may be null)."""
+    return {field.name: (str(field.arrow.type), field.arrow.nullable) for field in struct.fields}
 
 
 class JsonSettings(ListSettings):
@@ -77,4 +83,4 @@ class Settings(JsonSettings):
         return {**order, "tombstones": list(self.tombstones)} if of_json_keys else order
 
     def _fields(self) -> dict[str, tuple[str, bool]]:
-        return fields_of(self.record_schema) if self.envelope is None else self.fields_inside()
+        return fields_of(struct_of(self.record_schema)) if self.envelope is None else self.fields_inside()

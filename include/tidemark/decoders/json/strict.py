@@ -22,8 +22,8 @@ from tidemark.decoders.json.on_unknown import OnUnknown
 from tidemark.decoders.json.plain import PlainReader
 from tidemark.decoders.json.schema_beside import SchemaBeside
 from tidemark.decoders.json.unknown import bad_records, unknown_fields
-from tidemark.decoders.json_shapes.nested import Struct
-from tidemark.decoders.json_shapes.shapes import json_name
+from tidemark.decoders.json_shapes.nested import Struct, shapes_within
+from tidemark.decoders.json_shapes.shapes import Exact, Whole, json_name
 from tidemark.decoders.list_limit import ListLimit, count_of_lists
 from tidemark.decoders.names import quoted
 from tidemark.decoders.one_by_one import Misfit, Undecodable, decode_each
@@ -56,7 +56,7 @@ class JsonDecoder:
         self._lists = ListLimit(self.schema, max_list_bytes, self._list_bytes)
         self._count_of_lists = count_of_lists(struct.arrow) or (lambda _: 0)
         self._plain = PlainReader.of(struct) if opened is None else None
-        exact = any(pa.types.is_decimal(kind) for kind in _types_within(struct.arrow))
+        exact = any(isinstance(shape, Exact | Whole) for shape in shapes_within(struct))
         self._scanner = json.JSONDecoder(
             object_pairs_hook=_unique,
             parse_constant=_no_constant,
@@ -207,8 +207,3 @@ def _depth(text: str) -> int:
         elif character in "]}":
             depth -= 1
     return deepest
-
-
-def _types_within(kind: pa.DataType) -> list[pa.DataType]:
-    parts = [kind.field(index).type for index in range(kind.num_fields)]
-    return [kind, *(inner for part in parts for inner in _types_within(part))]

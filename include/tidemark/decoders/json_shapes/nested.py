@@ -3,6 +3,7 @@
 Inside a nested Arrow column every part is nullable, as in Spark: required parts are checked here, not by Arrow.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain
@@ -10,7 +11,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemark.decoders.json_shapes.shapes import ABSENT, Absent, Shape, json_name
+from tidemark.decoders.json_shapes.shapes import (
+    ABSENT,
+    Absent,
+    OneOf,
+    Rule,
+    Ruled,
+    Shape,
+    json_name,
+    problem_with_rules,
+)
 from tidemark.decoders.names import quoted
 from tidemark.decoders.one_by_one import Misfit, misfits
 from tidemark.text import is_text
@@ -54,6 +64,7 @@ class Struct(Shape):
 
     fields: tuple[Field, ...]
     closed: bool = False
+    rules: tuple[Rule, ...] = ()
 
     @property
     def arrow(self) -> pa.DataType:
@@ -68,12 +79,14 @@ class Struct(Shape):
         names = self.names
         if self.closed and not all(record.keys() <= names for record in records):
             raise Misfit
+        _check(self.rules, records)
         return [field.column([record.get(field.name, ABSENT) for record in records]) for field in self.fields]
 
     def misfits(self, records: list[dict[str, Any]]) -> set[int]:
         """The positions of the records for which ``problem_with`` gives a reason."""
         names = self.names
         positions = {index for index, record in enumerate(records) if self.closed and not record.keys() <= names}
+        positions |= {index for index, record in enumerate(records) if problem_with_rules(self.rules, record, "")}
         for field in self.fields:
             positions.update(misfits(field.column, [record.get(field.name, ABSENT) for record in records]))
         return positions
@@ -92,7 +105,9 @@ class Struct(Shape):
             if reason is not None:
                 return reason
         unknown = value.keys() - self.names if self.closed else ()
-        return f"{path or 'record'}: the schema has no property {quoted(min(unknown))}" if unknown else None
+        if unknown:
+            return f"{path or 'record'}: the schema has no property {quoted(min(unknown))}"
+        return problem_with_rules(self.rules, value, path or "record")
 
 
 @dataclass(frozen=True)
@@ -101,6 +116,7 @@ class ListOf(Shape):
 
     element: Shape
     nullable: bool
+    rules: tuple[Rule, ...] = ()
 
     @property
     def arrow(self) -> pa.DataType:
@@ -108,6 +124,7 @@ class ListOf(Shape):
 
     def column(self, values: list[Any]) -> pa.Array:
         present = _all_of_type(list, values)
+        _check(self.rules, present)
         inner = _inner(self.element, self.nullable, list(chain.from_iterable(present)))
         return _spread(pa.ListArray.from_arrays(_offsets(present), inner, type=self.arrow), values)
 
@@ -118,7 +135,7 @@ class ListOf(Shape):
             reason = _problem_with_part(self.element, self.nullable, element, f"{path}[{index}]")
             if reason is not None:
                 return reason
-        return None
+        return problem_with_rules(self.rules, value, path)
 
 
 @dataclass(frozen=True)
@@ -127,6 +144,7 @@ class MapOf(Shape):
 
     item: Shape
     nullable: bool
+    rules: tuple[Rule, ...] = ()
 
     @property
     def arrow(self) -> pa.DataType:
@@ -134,6 +152,7 @@ class MapOf(Shape):
 
     def column(self, values: list[Any]) -> pa.Array:
         present = _all_of_type(dict, values)
+        _check(self.rules, present)
         try:
             keys = pa.array(list(chain.from_iterable(present)), pa.string())
         except UnicodeEncodeError as error:
@@ -150,7 +169,24 @@ class MapOf(Shape):
             reason = _problem_with_part(self.item, self.nullable, item, f"{path}[{quoted(key)}]")
             if reason is not None:
                 return reason
-        return None
+        return problem_with_rules(self.rules, value, path)
+
+
+def shapes_within(shape: Shape) -> Iterator[Shape]:
+    """The scalar shapes of a shape."""
+    match shape:
+        case Struct():
+            for field in shape.fields:
+                yield from shapes_within(field.shape)
+        case ListOf(element=part) | MapOf(item=part) | Ruled(shape=part) | OneOf(shape=part):
+            yield from shapes_within(part)
+        case _:
+            yield shape
+
+
+def _check(rules: tuple[Rule, ...], values: list[Any]) -> None:
+    if not all(rule.holds(value) for rule in rules for value in values):
+        raise Misfit
 
 
 def _all_of_type(kind: type, values: list[Any]) -> list[Any]:

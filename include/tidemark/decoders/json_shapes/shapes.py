@@ -4,13 +4,14 @@ Every shape has two methods. ``column`` turns many values into an array at once,
 them is wrong. ``problem_with`` gives the reason why a single value is wrong, or None. They agree: ``column`` raises
 exactly when ``problem_with`` gives a reason for one of the values (a property test compares them).
 
-No value is converted to another type. An integer has no fraction and no exponent (1.0 is a number); a number may be an
-integer.
+No value is converted to another type. A number may be an integer. An integer has no fraction and no exponent (1.0 is a
+number), except in a JSON Schema, where it is ``Whole``.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -87,6 +88,10 @@ class Scalar(Shape):
         """An array of values of the right Python types; raises one of ``_CANNOT_BUILD`` or ``Misfit``."""
         return pa.array(values, self.arrow)
 
+    def compared(self, value: Any) -> Any:
+        """A value that can be built, as it is compared with others."""
+        return value
+
 
 @dataclass(frozen=True)
 class Boolean(Scalar):
@@ -113,6 +118,40 @@ class Integer(Scalar):
         return {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[self.bits]
 
 
+_LONGEST_WHOLE = 40  # digits: far above the 19 of 64 bits
+
+
+@dataclass(frozen=True)
+class Whole(Integer):
+    """An integer as JSON Schema has it since draft 6: a number without a fraction, such as 1.0 or 3e0.
+
+    Its numbers must be parsed as ``Decimal``: a float of 9007199254740993.0 is another number.
+    """
+
+    types = frozenset({int, Decimal})
+
+    def problem_with(self, value: Any, path: str) -> str | None:
+        if type(value) is Decimal and not _is_whole(value):
+            return f"{path}: expected integer, found number"
+        return super().problem_with(value, path)
+
+    def _built(self, values: list[Any]) -> pa.Array:
+        return super()._built([self.compared(value) if type(value) is Decimal else value for value in values])
+
+    def compared(self, value: Any) -> Any:
+        if type(value) is not Decimal:
+            return value
+        if not _is_whole(value) or value.adjusted() > _LONGEST_WHOLE:
+            raise Misfit
+        return int(value)
+
+
+def _is_whole(value: Decimal) -> bool:
+    """Without arithmetic, which rounds: no digit but zeros stands behind the point."""
+    _, digits, exponent = value.as_tuple()
+    return isinstance(exponent, int) and (exponent >= 0 or not any(digits[exponent:]))
+
+
 @dataclass(frozen=True)
 class Number(Scalar):
     """A float of 32 or 64 bits: the nearest to the written number; it must be finite."""
@@ -136,6 +175,9 @@ class Number(Scalar):
         if pc.all(pc.is_finite(built)).as_py() is False:
             raise Misfit
         return built
+
+    def compared(self, value: Any) -> Any:
+        return float(value)
 
 
 @dataclass(frozen=True)
@@ -221,7 +263,7 @@ class Exact(Scalar):
 class OneOf(Shape):
     """A scalar shape of which only some values are allowed."""
 
-    shape: Shape
+    shape: Scalar
     allowed: frozenset[Any]
 
     @property
@@ -230,12 +272,94 @@ class OneOf(Shape):
 
     def column(self, values: list[Any]) -> pa.Array:
         built = self.shape.column(values)
-        if not set(values) <= self.allowed | {None}:
+        if not {self.shape.compared(value) for value in {*values} - {None}} <= self.allowed:
             raise Misfit
         return built
 
     def problem_with(self, value: Any, path: str) -> str | None:
         reason = self.shape.problem_with(value, path)
-        if reason is None and value not in self.allowed:
+        if reason is None and self.shape.compared(value) not in self.allowed:
             return f"{path}: not one of the {len(self.allowed)} values the schema allows"
         return reason
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A bound of a JSON Schema, by its word."""
+
+    word: str
+    limit: Any
+
+    def holds(self, value: Any) -> bool:
+        """Whether a value of the right type keeps to the bound."""
+        return bool(_HOLDS[self.word](value, self.limit))
+
+
+_WIDE = Context(prec=2_000, Emax=MAX_EMAX, Emin=MIN_EMIN)  # more digits than a finite float has
+
+
+def _exact(value: Any) -> Decimal:
+    """A number as it was written: the shortest text of a float is the one that was parsed, or means the same."""
+    return value if type(value) is Decimal else Decimal(repr(value))
+
+
+def _comparable(value: Any) -> Any:
+    """A value of which equal ones look alike: 1 and 1.0 are, and names have no order."""
+    match value:
+        case dict():
+            return sorted((name, _comparable(item)) for name, item in value.items())
+        case list():
+            return [_comparable(item) for item in value]
+        case Decimal() | float() | int() if not isinstance(value, bool):
+            return _WIDE.normalize(_exact(value))
+        case _:
+            return value
+
+
+def _are_unique(values: list[Any], _: Any) -> bool:
+    return len({repr(_comparable(value)) for value in values}) == len(values)
+
+
+def _matches(text: str, pattern: str) -> bool:
+    return pc.match_substring_regex(pa.scalar(text, pa.string()), pattern).as_py() is True
+
+
+_HOLDS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "minimum": lambda value, limit: _exact(value) >= limit,
+    "maximum": lambda value, limit: _exact(value) <= limit,
+    "exclusiveMinimum": lambda value, limit: _exact(value) > limit,
+    "exclusiveMaximum": lambda value, limit: _exact(value) < limit,
+    "multipleOf": lambda value, limit: _WIDE.remainder(_exact(value), limit) == 0,
+    "pattern": _matches,
+    "uniqueItems": _are_unique,
+    **dict.fromkeys(("minLength", "minItems", "minProperties"), lambda value, limit: len(value) >= limit),
+    **dict.fromkeys(("maxLength", "maxItems", "maxProperties"), lambda value, limit: len(value) <= limit),
+}
+
+
+@dataclass(frozen=True)
+class Ruled(Shape):
+    """A value without parts that has bounds."""
+
+    shape: Scalar | OneOf
+    rules: tuple[Rule, ...]
+
+    @property
+    def arrow(self) -> pa.DataType:
+        return self.shape.arrow
+
+    def column(self, values: list[Any]) -> pa.Array:
+        built = self.shape.column(values)
+        if not all(rule.holds(value) for rule in self.rules for value in values if value is not None):
+            raise Misfit
+        return built
+
+    def problem_with(self, value: Any, path: str) -> str | None:
+        reason = self.shape.problem_with(value, path)
+        return reason or problem_with_rules(self.rules, value, path)
+
+
+def problem_with_rules(rules: tuple[Rule, ...], value: Any, path: str) -> str | None:
+    """Why a value of the right type is out of bounds; None when it keeps to all."""
+    broken = next((rule for rule in rules if not rule.holds(value)), None)
+    return None if broken is None else f"{path}: {broken.word} of the schema is {str(broken.limit)[:60]}"

@@ -1,7 +1,7 @@
 """``decode: {format: avro, ..}``."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, ValidationInfo, WithJsonSchema
@@ -24,17 +24,16 @@ def _read_schema(value: object, info: ValidationInfo) -> object:
     if not isinstance(value, str | Mapping):
         raise wrong("must be the name of an Avro schema file, an Avro schema, or subject or id in the registry")
     schema = json_of_file(value, info) if isinstance(value, str) and value.endswith(_FILES) else value
-    _parsed(json.dumps(schema))
+    try:
+        _fields_of(json.dumps(schema))
+    except ConfigurationError as problem:
+        raise wrong(problem.what.removeprefix("the Avro schema ")) from None
     return schema
 
 
-def _parsed(text: str, references: tuple[tuple[str, str], ...] = ()) -> dict[str, tuple[str, bool]]:
+def _fields_of(text: str, references: Sequence[tuple[str, str]] = ()) -> dict[str, tuple[str, bool]]:
     """Of each column: (Arrow type as text, whether it may be null)."""
-    try:
-        rows = rows_of(parsed(text, references))
-    except ConfigurationError as problem:
-        raise wrong(problem.what.removeprefix("the Avro schema ")) from None
-    return {field.name: (str(field.type), field.nullable) for field in rows.arrow}
+    return {field.name: (str(field.type), field.nullable) for field in rows_of(parsed(text, references)).arrow}
 
 
 class Settings(TextSchemaSettings):
@@ -67,4 +66,4 @@ class Settings(TextSchemaSettings):
         return {**super().order(), **({"any_record_name": True} if self.any_record_name else {})}
 
     def fields_of(self, reader: RegisteredSchema) -> dict[str, tuple[str, bool]]:
-        return _parsed(reader.text, reader.references)
+        return _fields_of(reader.text, reader.references)

@@ -53,12 +53,25 @@ class FramedSettings(DecodeSettings):
 
     @abstractmethod
     def fields_of(self, reader: RegisteredSchema) -> dict[str, tuple[str, bool]]:
-        """Of each column of a reader's schema: (Arrow type as text, whether it may be null)."""
+        """Of each column of a reader's schema: (Arrow type as text, whether it may be null).
+
+        Raises ``ConfigurationError`` for a schema that has no columns.
+        """
 
     def _fields(self) -> dict[str, tuple[str, bool]]:
         if self.reader is None:
             return {}
-        return self.fields_of(self.reader) if self.envelope is None else self.fields_inside()
+        if self.envelope is not None:
+            return self.fields_inside()
+        try:
+            return self.fields_of(self.reader)
+        except ConfigurationError as problem:
+            if self._pinned is None:
+                raise
+            raise ConfigurationError(
+                f"schema {self._pinned.name} of the registry gives no columns: {problem.what}",
+                next_step=f"{problem.next_step}; decode.schema may be a file, a version of a subject, or an id",
+            ) from None
 
     @model_validator(mode="after")
     def _has_a_schema(self) -> Self:

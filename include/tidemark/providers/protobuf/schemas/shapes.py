@@ -285,7 +285,11 @@ class _Builder:
             return Wrapped(self._single(descriptor.fields_by_name["value"], path))
         if not descriptor.fields:
             return self._leaf(Nothing(), path)
-        check_names([field.name for field in descriptor.fields], lambda name: f"{descriptor.full_name}.{name}")
+        check_names(
+            [field.name for field in descriptor.fields],
+            lambda name: f"{descriptor.full_name}.{name}",
+            inside=len(path) > 1,
+        )
         choices = [tuple(field.name for field in oneof.fields) for oneof in descriptor.oneofs]
         fields = tuple(self._field(field, path) for field in descriptor.fields)
         return MessageShape(fields, tuple(choice for choice in choices if len(choice) > 1))

@@ -4,7 +4,6 @@ JSON names its fields, so what a record was written with does not decide how it 
 fields become columns, and a record that does not have them is a dead letter that names both schemas.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,12 +11,11 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, Decoder, ErrorClass
-from tidemark.decoders.json.json_schema import struct_of
 from tidemark.decoders.json.on_unknown import on_unknown
 from tidemark.decoders.json.strict import JsonDecoder
-from tidemark.errors import ConfigurationError
 from tidemark.providers.registry.framed_decoder import FramedDecoder, NotDecoded
 from tidemark.providers.registry.framing import WriterGroup
+from tidemark.providers.registry.json_schema.registered import struct_of_registered
 from tidemark.providers.registry.registered_schema import RegisteredSchema
 
 
@@ -46,13 +44,7 @@ def _of(record: BadRecord, schemas: str) -> BadRecord:
 
 def decoder_of(reader: RegisteredSchema, config: Mapping[str, Any]) -> JsonDecoder:
     """Reads JSON with a JSON Schema; ``ConfigurationError`` for one that is wrong or has unsupported words."""
-    try:
-        schema = json.loads(reader.text)
-    except (ValueError, RecursionError):
-        raise ConfigurationError(
-            f"schema {reader.id} of the registry is not JSON", next_step="look at it in the registry"
-        ) from None
-    return JsonDecoder(struct_of(schema), config.get("max_list_bytes"), on_unknown(config))
+    return JsonDecoder(struct_of_registered(reader), config.get("max_list_bytes"), on_unknown(config))
 
 
 def open_decoder(config: Mapping[str, Any]) -> Decoder:

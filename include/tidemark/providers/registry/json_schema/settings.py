@@ -1,14 +1,14 @@
 """``decode: {format: json_schema, ..}``."""
 
-import json
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
 
 from tidemark.config.base import wrong_at
 from tidemark.config.values import wrong
-from tidemark.decoders.json.settings import JsonSettings, fields_of, read_schema
+from tidemark.decoders.json.settings import JsonSettings, check_schema, fields_of, read_schema
 from tidemark.providers.registry.framed_settings import Registered, TextSchemaSettings, is_registered
+from tidemark.providers.registry.json_schema.registered import struct_of_registered
 from tidemark.providers.registry.registered_schema import RegisteredSchema
 
 
@@ -20,7 +20,7 @@ def _schema(value: object, info: ValidationInfo) -> object:
     schema = read_schema(value, info)
     if not isinstance(schema, dict):
         raise wrong("must be the name of a JSON Schema file (.json), a JSON Schema, or subject or id in the registry")
-    fields_of(schema)
+    check_schema(schema)
     return schema
 
 
@@ -50,4 +50,4 @@ class Settings(TextSchemaSettings, JsonSettings):
         return {**super().order(), **self.order_of_json()}
 
     def fields_of(self, reader: RegisteredSchema) -> dict[str, tuple[str, bool]]:
-        return fields_of(json.loads(reader.text))
+        return fields_of(struct_of_registered(reader))
