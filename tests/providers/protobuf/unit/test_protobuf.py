@@ -235,7 +235,11 @@ def test_what_is_no_descriptor_set_or_lacks_something_is_refused() -> None:
         (b"", "t.M", "it is not a descriptor set"),
         (b'syntax = "proto3";', "t.M", "it is not a descriptor set"),
         (SET, "t.Al", 'there is no message t.Al in the descriptor set; did you mean "t.All"?'),
-        (descriptor_set(alone), "t.M", "schema.proto imports u.proto, which is not in the descriptor set"),
+        (
+            descriptor_set(alone),
+            "t.M",
+            "schema.proto imports u.proto, which is not in the descriptor set: u.U is not known",
+        ),
     ]:
         with pytest.raises(ConfigurationError) as caught:
             needed(content, name)

@@ -1,13 +1,14 @@
 """A descriptor set, as ``protoc --include_imports --descriptor_set_out`` writes it, and one of its messages."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from google.protobuf.descriptor import Descriptor
-from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
 from tidemark.errors import ConfigurationError
+from tidemark.providers.protobuf.schemas.known import known_files
 from tidemark.text import with_nearest
 
 _PROTOC = "protoc --include_imports --descriptor_set_out=NAME.desc NAME.proto"
@@ -57,17 +58,59 @@ def pool_of(files: Iterable[FileDescriptorProto]) -> DescriptorPool:
 
 
 def _files(content: bytes) -> dict[str, FileDescriptorProto]:
-    """The files by name, each after its imports."""
+    """The files by name, each after its imports, without imports that are not there: options alone may use these."""
     try:
         files = {file.name: file for file in FileDescriptorSet.FromString(content).file}
     except DecodeError:
         files = {}
+    imports = [name for file in files.values() for name in file.dependency]
+    files |= {file.name: file for file in known_files(imports, files)}
     if not files:
         raise ConfigurationError("it is not a descriptor set", next_step=f"make one: {_PROTOC}")
+    missing = {file.name: _without_missing(file, files) for file in files.values()}
     in_order: dict[str, FileDescriptorProto] = {}
     for name in files:
         in_order |= {each: files[each] for each in _imports(files[name], files)}
+    _refuse_unknown_types(files, missing)
     return in_order
+
+
+def _without_missing(file: FileDescriptorProto, files: Mapping[str, FileDescriptorProto]) -> list[str]:
+    """Take out the imports that are not there, and return their names."""
+    names, public = list(file.dependency), {file.dependency[at] for at in file.public_dependency}
+    missing = [name for name in names if name not in files]
+    if missing:
+        kept = [name for name in names if name in files]
+        for part in ("dependency", "public_dependency", "weak_dependency"):
+            file.ClearField(part)
+        file.dependency.extend(kept)
+        file.public_dependency.extend(at for at, name in enumerate(kept) if name in public)
+    return missing
+
+
+def _refuse_unknown_types(files: Mapping[str, FileDescriptorProto], missing: Mapping[str, list[str]]) -> None:
+    """Raise ``ConfigurationError`` when a field of a file is of a type that one of its missing imports must have."""
+    known = {name for file in files.values() for name in _types_of(file)}
+    for name, imports in missing.items():
+        if imports and (unknown := sorted(_types_named_in(files[name]) - known)):
+            raise ConfigurationError(
+                f"{name} imports {', '.join(imports)}, which is not in the descriptor set: {unknown[0]} is not known",
+                next_step=f"make it with its imports: {_PROTOC}",
+            )
+
+
+def _types_of(file: FileDescriptorProto) -> set[str]:
+    """The full names of the messages and enums of a file."""
+    names = {f"{file.package}.{enum.name}".lstrip(".") for enum in file.enum_type}
+    for name, message in _all_messages(file):
+        names |= {name, *(f"{name}.{enum.name}" for enum in message.enum_type)}
+    return names
+
+
+def _types_named_in(file: FileDescriptorProto) -> set[str]:
+    """The full names of types that fields have; names that count from a scope are left out."""
+    fields = (field for _, message in _all_messages(file) for field in message.field)
+    return {field.type_name[1:] for field in fields if field.type_name.startswith(".")}
 
 
 def _imports(file: FileDescriptorProto, files: dict[str, FileDescriptorProto]) -> list[str]:
@@ -83,23 +126,20 @@ def _imports(file: FileDescriptorProto, files: dict[str, FileDescriptorProto]) -
             continue
         opened.add(current.name)
         waiting.append((current, True))
-        for name in current.dependency:
-            if name not in files:
-                raise ConfigurationError(
-                    f"{current.name} imports {name}, which is not in the descriptor set",
-                    next_step=f"make it with its imports: {_PROTOC}",
-                )
-            waiting.append((files[name], False))
+        waiting += [(files[name], False) for name in current.dependency]
     return list(names)
 
 
 def _messages(file: FileDescriptorProto) -> list[str]:
-    """The full names of the messages of a file, of nested ones too."""
-    names = []
+    """The full names of the messages of a file, of nested ones too, without the entries of maps."""
+    return [name for name, message in _all_messages(file) if not message.options.map_entry]
+
+
+def _all_messages(file: FileDescriptorProto) -> Iterator[tuple[str, DescriptorProto]]:
+    """The messages of a file by their full names."""
     waiting = [(file.package, message) for message in file.message_type]
     while waiting:
         within, message = waiting.pop()
         name = f"{within}.{message.name}" if within else message.name
-        names.append(name)
-        waiting += [(name, nested) for nested in message.nested_type if not nested.options.map_entry]
-    return names
+        yield name, message
+        waiting += [(name, nested) for nested in message.nested_type]

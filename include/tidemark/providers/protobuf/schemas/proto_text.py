@@ -140,6 +140,9 @@ class _Parser:
                     self._enum(message.enum_type.add(name=self._next()))
                 case "oneof", _ if self._tokens[self._at + 1 : self._at + 2] == ["{"]:
                     self._oneof(message)
+                case "option", "map_entry":  # some registries write the entries of a map out
+                    message.options.map_entry = self._tokens[self._at + 2 : self._at + 3] == ["true"]
+                    self._skip()
                 case (("option" | "reserved" | "extensions" | "extend"), following) if following != "=":
                     self._skip()
                 case ";", _:

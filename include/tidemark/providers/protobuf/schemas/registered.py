@@ -2,12 +2,12 @@
 
 from base64 import b64decode
 from binascii import Error as NotBase64
-from importlib import import_module
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError
 
 from tidemark.errors import ConfigurationError
+from tidemark.providers.protobuf.schemas.known import known_files
 from tidemark.providers.protobuf.schemas.proto_text import NotProto, parsed, resolve
 from tidemark.providers.registry.registered_schema import RegisteredSchema
 
@@ -22,6 +22,8 @@ def descriptor_set_of(schema: RegisteredSchema) -> bytes:
         return b64decode(schema.text)
     files: dict[str, FileDescriptorProto] = {}
     texts: list[FileDescriptorProto] = []
+    imports: list[str] = []
+    both: list[FileDescriptorProto] = []
     try:
         for name, text in (*schema.references, ("", schema.text)):
             file = file_of(text)
@@ -30,11 +32,13 @@ def descriptor_set_of(schema: RegisteredSchema) -> bytes:
                 texts.append(file)
             file.name = name or file.name or "schema.proto"
             files[file.name] = file
-        known = [_known(name) for file in [*files.values()] for name in file.dependency if name not in files]
-        both = [*(file for file in known if file), *files.values()]
+        imports = [name for file in files.values() for name in file.dependency]
+        both = [*known_files(imports, files), *files.values()]
         for file in texts:
             resolve(file, both)
-    except NotProto as wrong:
+    except NotProto as problem:
+        missing = sorted({*imports} - {file.name for file in both})
+        wrong = f"{problem}; {', '.join(missing)} is not among the schema's references" if missing else str(problem)
         raise ConfigurationError(
             f"the registry holds schema {schema.id} as the text of a .proto file that cannot be used: {wrong}",
             next_step="make a descriptor set of that file, protoc --include_imports --descriptor_set_out=NAME.desc "
@@ -50,16 +54,3 @@ def file_of(text: str) -> FileDescriptorProto | None:
     except (NotBase64, ValueError, DecodeError):
         return None
     return file if file.message_type else None
-
-
-def _known(name: str) -> FileDescriptorProto | None:
-    """A file that comes with Protobuf itself, which serializers do not register; None for another one."""
-    if not name.startswith("google/protobuf/"):
-        return None
-    try:
-        module = import_module(f"{name.removesuffix('.proto').replace('/', '.')}_pb2")
-    except ImportError:
-        return None
-    copy = FileDescriptorProto()
-    module.DESCRIPTOR.CopyToProto(copy)
-    return copy
