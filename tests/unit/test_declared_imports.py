@@ -80,7 +80,7 @@ BY_TEXT: Mapping[str, tuple[str, ...]] = {
     "airflow/lineage.py": ("openlineage",),
     "airflow/shell.py": ("airflow",),  # asked for only
     "cli/main.py": (),
-    "providers/protobuf/schemas/registered.py": ("google.protobuf.timestamp_pb2",),
+    "providers/protobuf/schemas/known.py": ("google.protobuf.timestamp_pb2",),
     "extras.py": (),  # and whether a module of an extra is there
     "kinds.py": (),
     "sinks/formats/base.py": (),

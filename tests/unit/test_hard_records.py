@@ -110,14 +110,14 @@ def nested(depth: int) -> str:
 @pytest.mark.parametrize(
     "text",
     [
-        json.dumps(avro({"name": "next", "type": ["null", "R"]})),
-        json.dumps(avro({"name": "items", "type": {"type": "array", "items": "R"}})),
+        json.dumps(avro({"name": "next", "type": "R"})),
+        json.dumps(avro({"name": "items", "type": {"type": "array", "items": "R"}}, {"name": "own", "type": "R"})),
         nested(DEEP),
         nested(500),
         "{}",
         "not JSON",
     ],
-    ids=["recursive", "recursive by a list", "very deep", "deep", "empty", "no JSON"],
+    ids=["endless", "endless beside a list", "very deep", "deep", "empty", "no JSON"],
 )
 def test_a_schema_of_an_avro_writer_that_cannot_be_used_makes_its_records_dead_letters(text: str) -> None:
     config = of_avro(avro({"name": "a", "type": ["null", "int"], "default": None}))

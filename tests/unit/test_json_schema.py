@@ -102,7 +102,7 @@ TEXT = {"type": "string"}
         (None, "neither a JSON Schema nor a DDL text"),
         ({}, "/type is None"),
         ({"type": "array", "items": TEXT}, "/type is not 'object'"),
-        ({"type": ["object", "null"], "properties": {"a": TEXT}}, "/type is not 'object'"),
+        ({"oneOf": [{"type": "null"}, TEXT]}, "/type is not 'object'"),
         ({"type": "object"}, "/properties names no properties"),
         (object_of(), "/properties names no properties"),
         (object_of(a=True), "/properties/a is not a schema"),
@@ -218,11 +218,11 @@ REGISTERED: dict[str, tuple[dict[str, Any], list[tuple[str, str, bool]]]] = {
         {
             **object_of(
                 a={"items": {"$ref": "#/properties/b"}, "minItems": 1, "uniqueItems": True},
-                b={"enum": [1, 2, None]},
+                b={"type": ["integer", "null"], "enum": [1.0, 2, None]},
                 c={"properties": {"_id": TEXT}},
                 d={"type": "number", "minimum": 0, "exclusiveMinimum": True, "multipleOf": 0.01},
             ),
-            "maxProperties": 4, "confluent:tags": ["PII"], "id": "http://x",
+            "type": ["object", "null"], "maxProperties": 4, "confluent:tags": ["PII"], "id": "http://x",
         },
         [("a", "list<element: int64>", True), ("b", "int64", True), ("c", "struct<_id: string>", True),
          ("d", "double", True)],

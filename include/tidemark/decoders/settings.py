@@ -242,16 +242,16 @@ class DecodeSettings(Section):
         """Why value, key and tombstones do not fit each other, as far as their fields are known; else None."""
         values = self._value_types() if self.is_known() else None
         if self._has_two_headers():
-            return _second_column(HEADERS_COLUMN)
+            return _second_column(HEADERS_COLUMN, HEADERS_COLUMN)
         if self.of_key is None:
             return self._problem_with_tombstones(values) if values else None
         if not self.of_key.is_known():
             return None
         fields = self.of_key.field_types()
         keys = {key_column(name): name for name in fields}
-        twice = sorted({*keys} & {*(values or {})})
-        if twice:
-            return _second_column(twice[0])
+        names = {name.casefold(): name for name in values or {}}
+        if (twin := next((name for name in sorted(keys) if name.casefold() in names), None)) is not None:
+            return _second_column(twin, names[twin.casefold()])
         for field in self.tombstones:
             if field not in keys and field not in fields:
                 return f"names {field}, which the key does not have; it has {', '.join([*fields, *keys])}"
@@ -262,7 +262,7 @@ class DecodeSettings(Section):
         return None
 
     def _has_two_headers(self) -> bool:
-        return self.headers and self.is_known() and HEADERS_COLUMN in self._fields()
+        return self.headers and self.is_known() and HEADERS_COLUMN in map(str.casefold, self._fields())
 
     def _problem_with_tombstones(self, values: Mapping[str, str]) -> str | None:
         further = self.envelope.further_columns() if self.envelope else ()
@@ -284,5 +284,6 @@ class ListSettings(DecodeSettings):
     )
 
 
-def _second_column(name: str) -> str:
-    return f"gives a second column {name}: the value has a field of that name"
+def _second_column(name: str, field: str) -> str:
+    differs = "" if name == field else f", {field}: most engines do not tell upper from lower case"
+    return f"gives a second column {name}: the value has a field of that name{differs}"

@@ -83,8 +83,8 @@ def struct_of(schema: object, references: Mapping[str, Any] | None = None) -> St
             "decode.schema is neither a JSON Schema nor a DDL text",
             next_step="give the path of a JSON Schema file, or columns such as 'id BIGINT NOT NULL, name STRING'",
         )
-    shape, nullable = _Reading({"": schema, **(references or {})}).shape(schema, _Place())
-    if not isinstance(shape, Struct) or nullable:
+    shape, _ = _Reading({"": schema, **(references or {})}).shape(schema, _Place())
+    if not isinstance(shape, Struct):
         raise _wrong("/type", "is not 'object'", 'a record is one object: write "type": "object"')
     return shape
 
@@ -229,6 +229,8 @@ class _Reading:
         allowed = [value] if word == "const" else value
         if not isinstance(allowed, list) or not allowed:
             raise place.wrong(word, "is not a list of values", "list what is allowed")
+        if isinstance(shape, Whole):
+            allowed = [int(value) if type(value) is float and value.is_integer() else value for value in allowed]
         for value in allowed:
             if problem := _problem_with(shape, value, nullable):
                 raise place.wrong(word, f"holds {value!r}, {problem}", "give values of the type above")

@@ -22,7 +22,7 @@ from tidemark.decoders.batch_parts import joined
 from tidemark.model.positions import positions
 from tidemark.providers.avro.reading import RecordReader, within_years
 from tidemark.providers.avro.resolution import default_of
-from tidemark.providers.avro.schema import kind_of, without_null
+from tidemark.providers.avro.schema import aliases_of, kind_of, without_null
 from tidemark.providers.avro.types import TIMESTAMP, AvroRows, logical_of
 
 SMALLEST = 256  # records that are not worth another try
@@ -142,7 +142,7 @@ def _origin(field: Mapping[str, Any], written: Mapping[str, Mapping[str, Any]]) 
     """None when it is read one by one."""
     if not _is_listed(field["type"]) or not _is_arrow(field["type"]):
         return None
-    name = next((name for name in (field["name"], *field.get("aliases", ())) if name in written), None)
+    name = next((name for name in (field["name"], *aliases_of(field)) if name in written), None)
     kind, may_be_null = without_null(field["type"])
     if name is None:
         default = default_of(field["type"], field["default"], field["name"])  # there is one: the schemas resolve

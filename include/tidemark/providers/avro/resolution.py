@@ -22,7 +22,7 @@ from tidemark.providers.avro.binary import (
     read_string,
     skip,
 )
-from tidemark.providers.avro.schema import kind_of, takes_no_bytes
+from tidemark.providers.avro.schema import aliases_of, kind_of, takes_no_bytes
 from tidemark.providers.avro.types import logical_of
 
 PROMOTED: Final[Mapping[str, tuple[str, ...]]] = {
@@ -53,7 +53,7 @@ def resolved(writer: Any, reader: Any, *, any_name: bool = False) -> Read:
 
 def _resolve_named(writer: Any, reader: Any, path: str) -> Read:
     if kind_of(writer) == kind_of(reader) == "record":
-        known = (reader["name"], *reader.get("aliases", ()))
+        known = (reader["name"], *aliases_of(reader))
         if _short(writer["name"]) not in map(_short, known):
             raise NotResolved(f"it is a {writer['name'][:60]}, and {reader['name'][:60]} is read")
     return _resolve(writer, reader, path)
@@ -129,8 +129,10 @@ def _of_record(writer: Mapping[str, Any], reader: Mapping[str, Any], path: str) 
     names: dict[str, tuple[str, Read]] = {}  # of each field that is read: its name and its type for the reader
     defaults: dict[str, Any] = {}
     for field in reader["fields"]:
-        source = next((name for name in (field["name"], *field.get("aliases", ())) if name in written), None)
+        source = next((name for name in (field["name"], *aliases_of(field)) if name in written), None)
         inner = f"{path}.{field['name']}" if path else field["name"]
+        if source in names:
+            raise NotResolved(f"{_at(inner)} and field {names[source][0]} are both the writer's field {source}")
         if source is not None:
             names[source] = (field["name"], _resolve(written[source]["type"], field["type"], inner))
         elif "default" in field:

@@ -45,6 +45,12 @@ def without_null(schema: Any) -> tuple[Any, bool]:
     return (others[0] if len(others) == 1 else schema), len(others) < len(schema)
 
 
+def aliases_of(named: Mapping[str, Any]) -> list[str]:
+    """The other names of a field or a type."""
+    aliases = named.get("aliases")
+    return [alias for alias in aliases if isinstance(alias, str)] if isinstance(aliases, list) else []
+
+
 def parts_of(schema: Any) -> list[Any]:
     """The types within a type, one step down."""
     match kind_of(schema):

@@ -145,7 +145,10 @@ def test_a_text_of_proto2_has_groups_and_required_fields() -> None:
         ('syntax = "proto4"; message M { int32 a = 1; }', "its syntax is proto4"),
         ("{}", "it cannot be read at {"),
         ("", "there is no message M in"),
-        ('import "gone.proto"; message M { gone.T a = 1; }', "there is no type gone.T; gone.proto is not among"),
+        (
+            'import "gone.proto"; message M { gone.T a = 1; }',
+            "imports gone.proto, which is not in the descriptor set: gone.T is not known",
+        ),
         ("message M { int32 a = 1; int32 b = 1; }", "is wrong: "),
     ],
 )

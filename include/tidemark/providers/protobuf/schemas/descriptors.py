@@ -1,6 +1,6 @@
 """A descriptor set, as ``protoc --include_imports --descriptor_set_out`` writes it, and one of its messages."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
@@ -24,7 +24,7 @@ def files_of(content: bytes, name: str) -> list[FileDescriptorProto]:
 
     Raises ``ConfigurationError`` when ``content`` is no descriptor set, lacks an import or lacks the message.
     """
-    files = _files(content)
+    files, missing = _files(content)
     home = next((file for file in files.values() if name in _messages(file)), None)
     if home is None:
         known = [message for file in files.values() for message in _messages(file)]
@@ -32,6 +32,8 @@ def files_of(content: bytes, name: str) -> list[FileDescriptorProto]:
             with_nearest(f"there is no message {name} in the descriptor set", name, known),
             next_step="write the message with its package, such as travel.Flight",
         )
+    if missing:
+        _leave_unknown_out(files, missing, name)
     wanted = _imports(home, files)
     kept = [file for file in files.values() if file.name in wanted]
     for file in kept:
@@ -57,8 +59,8 @@ def pool_of(files: Iterable[FileDescriptorProto]) -> DescriptorPool:
     return pool
 
 
-def _files(content: bytes) -> dict[str, FileDescriptorProto]:
-    """The files by name, each after its imports, without imports that are not there: options alone may use these."""
+def _files(content: bytes) -> tuple[dict[str, FileDescriptorProto], dict[str, list[str]]]:
+    """(the files by name, each after its imports; by name the imports that are not there, and are taken out)."""
     try:
         files = {file.name: file for file in FileDescriptorSet.FromString(content).file}
     except DecodeError:
@@ -67,12 +69,11 @@ def _files(content: bytes) -> dict[str, FileDescriptorProto]:
     files |= {file.name: file for file in known_files(imports, files)}
     if not files:
         raise ConfigurationError("it is not a descriptor set", next_step=f"make one: {_PROTOC}")
-    missing = {file.name: _without_missing(file, files) for file in files.values()}
+    missing = {name: gone for name, file in files.items() if (gone := _without_missing(file, files))}
     in_order: dict[str, FileDescriptorProto] = {}
     for name in files:
         in_order |= {each: files[each] for each in _imports(files[name], files)}
-    _refuse_unknown_types(files, missing)
-    return in_order
+    return in_order, missing
 
 
 def _without_missing(file: FileDescriptorProto, files: Mapping[str, FileDescriptorProto]) -> list[str]:
@@ -88,15 +89,35 @@ def _without_missing(file: FileDescriptorProto, files: Mapping[str, FileDescript
     return missing
 
 
-def _refuse_unknown_types(files: Mapping[str, FileDescriptorProto], missing: Mapping[str, list[str]]) -> None:
-    """Raise ``ConfigurationError`` when a field of a file is of a type that one of its missing imports must have."""
+def _leave_unknown_out(
+    files: Mapping[str, FileDescriptorProto], missing: Mapping[str, Sequence[str]], wanted: str
+) -> None:
+    """Take out the fields whose types only a missing import could have.
+
+    Options need no type of it. Raises ``ConfigurationError`` when a message that ``wanted`` holds has such a field.
+    """
     known = {name for file in files.values() for name in _types_of(file)}
-    for name, imports in missing.items():
-        if imports and (unknown := sorted(_types_named_in(files[name]) - known)):
-            raise ConfigurationError(
-                f"{name} imports {', '.join(imports)}, which is not in the descriptor set: {unknown[0]} is not known",
-                next_step=f"make it with its imports: {_PROTOC}",
-            )
+    messages = {name: message for file in files.values() for name, message in _all_messages(file)}
+    used: set[str] = set()
+    waiting = [wanted]
+    while waiting:
+        name = waiting.pop()
+        if name in messages and name not in used:
+            used.add(name)
+            waiting += [field.type_name[1:] for field in messages[name].field if field.type_name]
+    for file, imports in missing.items():
+        for name, message in _all_messages(files[file]):
+            unknown = [
+                field for field in message.field if field.type_name[:1] == "." and field.type_name[1:] not in known
+            ]
+            if unknown and name in used:
+                raise ConfigurationError(
+                    f"{file} imports {', '.join(imports)}, which is not in the descriptor set: "
+                    f"{unknown[0].type_name[1:]} is not known",
+                    next_step=f"make it with its imports: {_PROTOC}",
+                )
+            for field in unknown:
+                message.field.remove(field)
 
 
 def _types_of(file: FileDescriptorProto) -> set[str]:
@@ -105,12 +126,6 @@ def _types_of(file: FileDescriptorProto) -> set[str]:
     for name, message in _all_messages(file):
         names |= {name, *(f"{name}.{enum.name}" for enum in message.enum_type)}
     return names
-
-
-def _types_named_in(file: FileDescriptorProto) -> set[str]:
-    """The full names of types that fields have; names that count from a scope are left out."""
-    fields = (field for _, message in _all_messages(file) for field in message.field)
-    return {field.type_name[1:] for field in fields if field.type_name.startswith(".")}
 
 
 def _imports(file: FileDescriptorProto, files: dict[str, FileDescriptorProto]) -> list[str]:

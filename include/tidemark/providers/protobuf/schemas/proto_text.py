@@ -46,13 +46,16 @@ def parsed(text: str) -> FileDescriptorProto:
     return _Parser(text).file()
 
 
-def resolve(file: FileDescriptorProto, others: Iterable[FileDescriptorProto]) -> None:
-    """Write the full name of each type, as found in the file or in others; raises ``NotProto`` for one that is not."""
+def resolve(file: FileDescriptorProto, others: Iterable[FileDescriptorProto], *, is_whole: bool = True) -> None:
+    """Write the full name of each type, as found in the file or in others.
+
+    Raises ``NotProto`` for one that is not there, unless files are missing (not ``is_whole``): it is left as it stands.
+    """
     known: dict[str, bool] = {}  # whether it is an enum, by full name
     for each in (*others, file):
         _remember(known, each.package, each.message_type, each.enum_type)
     for message in file.message_type:
-        _resolve_fields(message, f"{file.package}.{message.name}".lstrip("."), known)
+        _resolve_fields(message, f"{file.package}.{message.name}".lstrip("."), known, is_whole=is_whole)
 
 
 def _remember(
@@ -68,19 +71,22 @@ def _remember(
         _remember(known, name, message.nested_type, message.enum_type)
 
 
-def _resolve_fields(message: DescriptorProto, scope: str, known: Mapping[str, bool]) -> None:
+def _resolve_fields(message: DescriptorProto, scope: str, known: Mapping[str, bool], *, is_whole: bool) -> None:
     for field in message.field:
         if field.type_name:
             name = _full_name(field.type_name, scope, known)
-            field.type_name = f".{name}"
+            if name is None and is_whole:
+                raise NotProto(f"there is no type {field.type_name.removeprefix('.')}")
+            field.type_name = f".{name or field.type_name.removeprefix('.')}"
             if field.type != FieldDescriptorProto.TYPE_GROUP:
-                field.type = FieldDescriptorProto.TYPE_ENUM if known[name] else FieldDescriptorProto.TYPE_MESSAGE
+                is_enum = name is not None and known[name]
+                field.type = FieldDescriptorProto.TYPE_ENUM if is_enum else FieldDescriptorProto.TYPE_MESSAGE
     for nested in message.nested_type:
-        _resolve_fields(nested, f"{scope}.{nested.name}", known)
+        _resolve_fields(nested, f"{scope}.{nested.name}", known, is_whole=is_whole)
 
 
-def _full_name(name: str, scope: str, known: Collection[str]) -> str:
-    """The innermost type of that name that is seen from a scope."""
+def _full_name(name: str, scope: str, known: Collection[str]) -> str | None:
+    """The innermost type of that name that is seen from a scope; None when there is none."""
     if name.startswith("."):
         scope, name = "", name[1:]
     while True:
@@ -88,7 +94,7 @@ def _full_name(name: str, scope: str, known: Collection[str]) -> str:
         if candidate in known:
             return candidate
         if not scope:
-            raise NotProto(f"there is no type {name}")
+            return None
         scope = scope.rpartition(".")[0]
 
 

@@ -22,8 +22,6 @@ def descriptor_set_of(schema: RegisteredSchema) -> bytes:
         return b64decode(schema.text)
     files: dict[str, FileDescriptorProto] = {}
     texts: list[FileDescriptorProto] = []
-    imports: list[str] = []
-    both: list[FileDescriptorProto] = []
     try:
         for name, text in (*schema.references, ("", schema.text)):
             file = file_of(text)
@@ -34,11 +32,10 @@ def descriptor_set_of(schema: RegisteredSchema) -> bytes:
             files[file.name] = file
         imports = [name for file in files.values() for name in file.dependency]
         both = [*known_files(imports, files), *files.values()]
+        is_whole = {*imports} <= {file.name for file in both}
         for file in texts:
-            resolve(file, both)
-    except NotProto as problem:
-        missing = sorted({*imports} - {file.name for file in both})
-        wrong = f"{problem}; {', '.join(missing)} is not among the schema's references" if missing else str(problem)
+            resolve(file, both, is_whole=is_whole)
+    except NotProto as wrong:
         raise ConfigurationError(
             f"the registry holds schema {schema.id} as the text of a .proto file that cannot be used: {wrong}",
             next_step="make a descriptor set of that file, protoc --include_imports --descriptor_set_out=NAME.desc "

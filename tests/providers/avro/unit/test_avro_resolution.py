@@ -403,3 +403,10 @@ def test_records_of_another_name_are_dead_letters_or_read_as_the_file_says() -> 
     [bad] = decoded.errors
     assert "it is a shop.OrderCancelled, and shop.OrderCreated is read" in bad.reason
     assert open_decoder({**config, "any_record_name": True}).decode(values).rows.to_pylist() == [{"id": 1}, {"id": 2}]
+
+
+def test_a_field_of_the_writer_is_one_field_of_the_reader() -> None:
+    writer = record(("old", "int"))
+    reader = record(*({"name": name, "type": "int", "aliases": ["old"]} for name in "ab"))
+    with pytest.raises(NotResolved, match="field b and field a are both the writer's field old"):
+        read(writer, reader, b"\x02")

@@ -123,15 +123,21 @@ def test_an_import_that_only_options_use_decides_nothing(form: str) -> None:
     assert read(schema, "shop.Value", b"\x08\x05").rows.to_pylist() == [{"id": 5, "at": None}]
 
 
-def test_an_import_that_a_column_needs_is_named() -> None:
-    file = proto("shop", {"Value": ["int64 id = 1", "other.T f = 2"]}, name="v.proto", imports=UNKNOWN)
-    message = (
-        r"v\.proto imports other/a\.proto, other/b\.proto, which is not in the descriptor set: other\.T is not known"
+@pytest.mark.parametrize("is_text", [True, False])
+def test_an_import_that_a_column_needs_is_named_and_one_of_another_message_is_not_needed(is_text: bool) -> None:
+    fields = {"Value": ["int64 id = 1", "Inner f = 2"], "Inner": ["other.T f = 1"], "Other": ["int64 id = 1"]}
+    text = (
+        HEAD
+        + 'import "other/a.proto"; import "other/b.proto"; '
+        + "".join(f"message {name} {{ {'; '.join(lines)}; }} " for name, lines in fields.items())
     )
+    lines = {name: [line.replace("Inner f", "shop.Inner f") for line in of] for name, of in fields.items()}
+    encoded = proto("shop", lines, name="schema.proto", imports=UNKNOWN).SerializeToString()
+    schema = registered(text if is_text else b64encode(encoded).decode())
+    message = r"schema\.proto imports other/a\.proto, other/b\.proto, which is not in .*: other\.T is not known"
     with pytest.raises(ConfigurationError, match=message):
-        Messages(descriptor_set(file), "shop.Value")
-    with pytest.raises(ConfigurationError, match=r"there is no type other\.T"):
-        descriptor_set_of(registered(HEAD + 'import "other/a.proto"; message Value { other.T f = 2; }'))
+        read(schema, "shop.Value", b"")
+    assert read(schema, "shop.Other", b"\x08\x05").rows.to_pylist() == [{"id": 5}]
 
 
 ENTRIES = """
