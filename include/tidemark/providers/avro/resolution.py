@@ -126,25 +126,33 @@ def _as_branch(writer: Any, reader: Sequence[Any], path: str) -> Read:
 
 def _of_record(writer: Mapping[str, Any], reader: Mapping[str, Any], path: str) -> Read:
     written = {field["name"]: field for field in writer["fields"]}
-    names: dict[str, tuple[str, Read]] = {}  # of each field that is read: its name and its type for the reader
+    targets: dict[str, list[tuple[str, Read]]] = {}  # of each field that is read: its names for the reader
     defaults: dict[str, Any] = {}
     for field in reader["fields"]:
         source = next((name for name in (field["name"], *aliases_of(field)) if name in written), None)
         inner = f"{path}.{field['name']}" if path else field["name"]
-        if source in names:
-            raise NotResolved(f"{_at(inner)} and field {names[source][0]} are both the writer's field {source}")
         if source is not None:
-            names[source] = (field["name"], _resolve(written[source]["type"], field["type"], inner))
+            target = (field["name"], _resolve(written[source]["type"], field["type"], inner))
+            targets.setdefault(source, []).append(target)
         elif "default" in field:
             defaults[field["name"]] = default_of(field["type"], field["default"], inner)
         else:
             raise NotResolved(f"{_at(inner)} is absent, and the reader has no default for it")
-    steps: list[tuple[str | None, Any]] = [
-        names[field["name"]] if field["name"] in names else (None, skip(field["type"])) for field in writer["fields"]
-    ]
-    if len(names) == len(steps) and not defaults:
-        return partial(_read_whole, [names[field["name"]] for field in writer["fields"]])
+    steps: list[tuple[str | None, Any]] = []
+    for field in writer["fields"]:
+        if field["name"] in targets:
+            *others, last = targets[field["name"]]
+            steps += [*((name, partial(_peek, read)) for name, read in others), last]
+        else:
+            steps.append((None, skip(field["type"])))
+    if len(targets) == len(writer["fields"]) and not defaults:
+        return partial(_read_whole, [(name, step) for name, step in steps if name is not None])
     return partial(_read_fields, steps, defaults)
+
+
+def _peek(read: Read, data: bytes, at: int) -> tuple[Any, int]:
+    """A value that is read once more, for another field of the reader."""
+    return read(data, at)[0], at
 
 
 def default_of(schema: Any, default: Any, path: str) -> Any:

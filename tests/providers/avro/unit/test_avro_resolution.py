@@ -405,8 +405,11 @@ def test_records_of_another_name_are_dead_letters_or_read_as_the_file_says() -> 
     assert open_decoder({**config, "any_record_name": True}).decode(values).rows.to_pylist() == [{"id": 1}, {"id": 2}]
 
 
-def test_a_field_of_the_writer_is_one_field_of_the_reader() -> None:
-    writer = record(("old", "int"))
-    reader = record(*({"name": name, "type": "int", "aliases": ["old"]} for name in "ab"))
-    with pytest.raises(NotResolved, match="field b and field a are both the writer's field old"):
-        read(writer, reader, b"\x02")
+@pytest.mark.parametrize("kind", ["int", ["null", "int"], {"type": "map", "values": "int"}])
+def test_a_field_of_the_writer_may_be_several_of_the_reader(kind: Any) -> None:
+    writer = record(("old", kind), ID)
+    reader = record(*({"name": name, "type": kind, "aliases": ["old"]} for name in "ab"), ID)
+    value = {"int": b"\x02", "map": b"\x02\x02k\x02\x00"}.get(kind if isinstance(kind, str) else "map", b"")
+    [row] = rows(writer, reader, (b"\x02\x02" if isinstance(kind, list) else value) + b"\x0e")
+    assert row["a"] == row["b"] in (1, [("k", 1)])
+    assert row["id"] == 7
