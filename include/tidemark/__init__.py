@@ -115,7 +115,7 @@ __all__ = [
 ]
 # The modules that have these names; after the first they have parts of what the functions return.
 _HOMES = (
-    "api", "json_values", "model.manifest", "model.offsets", "lifecycle.plan", "operations.bring_back",
+    "api", "model.json_values", "model.manifest", "model.offsets", "lifecycle.plan", "operations.bring_back",
     "operations.complete", "operations.dead_letters", "operations.locate", "operations.status", "operations.timeline",
     "sinks.located", "views.lanes", "views.manifests",
 )  # fmt: skip

@@ -16,6 +16,7 @@ import psutil
 import psycopg
 from psycopg import sql
 
+WORKER = "PYTEST_XDIST_WORKER"
 SHORT_LIVED = ("order.json", "receipt.json", "failure.json")
 
 
@@ -100,13 +101,21 @@ def _command_lines() -> Iterator[str]:
         if file.parent.name in others:
             continue
         with suppress(OSError):
+            if _worker_in(file.with_name("environ").read_bytes()) not in (None, os.environ.get(WORKER)):
+                continue  # its parent has ended
             yield file.read_bytes().decode(errors="replace").replace("\0", " ")
+
+
+def _worker_in(environment: bytes) -> str | None:
+    """The worker that a process inherited its environment from."""
+    variables = [entry for entry in environment.split(b"\0") if entry.startswith(f"{WORKER}=".encode())]
+    return variables[0].decode().partition("=")[2] if variables else None
 
 
 def _other_workers() -> list[psutil.Process]:
     """The other workers of pytest-xdist; none when the tests run in one process."""
     controller = psutil.Process().parent()
-    if "PYTEST_XDIST_WORKER" not in os.environ or controller is None:
+    if WORKER not in os.environ or controller is None:
         return []
     return [child for child in controller.children() if child.pid != os.getpid() and _is_worker(child)]
 
