@@ -189,7 +189,8 @@ def test_what_the_kind_refuses_is_said_with_its_line(world: World, folder: Path)
 
 
 def test_its_settings_are_in_the_schema_for_editors() -> None:
-    registered = "from tidemark.kinds import SINKS; SINKS['toy'] = 'tidemark_toy'"
+    place = "import sys; sys.path[:0] = ['examples/provider']"
+    registered = f"{place}; from tidemark.kinds import SINKS; SINKS['toy'] = 'tidemark_toy'"
     command = f"{registered}; from tidemark.cli.main import main; main(['print', 'schema'])"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
     schema = json.loads(done.stdout)
