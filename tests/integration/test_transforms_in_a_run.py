@@ -174,7 +174,7 @@ def test_an_order_with_a_transform_that_nobody_has_registered_is_refused(make_wo
     def stage(order: Order) -> Receipt:
         return arrow_stage(replace(order, transforms=(TransformOrder("toi", {}),)))
 
-    with pytest.raises(ConfigurationError, match=r"no transform of kind toi"):
+    with pytest.raises(ConfigurationError, match=r"no transform of kind 'toi'"):
         done(world, stage)
 
 
