@@ -14,11 +14,13 @@ from tidemark.database.pipelines import Pipelines
 from tidemark.database.publications import Publications
 from tidemark.database.ranges import Ranges
 from tidemark.database.runs import Runs
+from tidemark.database.session import connect, describe
 from tidemark.database.sinks import Sinks
 from tidemark.database.statements import NamedStatements
 from tidemark.database.success_files import SuccessFiles
 from tidemark.database.targets import Targets
 from tidemark.database.tasks import Tasks
+from tidemark.database.watch import Watch
 
 
 class ManifestDatabase(NamedStatements):
@@ -26,12 +28,13 @@ class ManifestDatabase(NamedStatements):
 
     Raises ``ConfigurationError`` for a database without Tidemark's tables or with tables of another version, and
     ``Unavailable`` when it does not answer. An attempt that is started here holds its session lock until ``close``: by
-    that lock others see that it is alive.
+    that lock others see that it is alive. In a ``with`` block the session is kept in use while something else works.
     """
 
     def __init__(self, dsn: str, actor: str) -> None:
         super().__init__(connect_to_tables(dsn), actor)
         self._dsn = dsn
+        self._watch: Watch | None = None
         self.pipelines = Pipelines(self)
         self.sinks = Sinks(self)
         self.targets = Targets(self)
@@ -53,9 +56,12 @@ class ManifestDatabase(NamedStatements):
         return ManifestDatabase(self._dsn, self.actor)
 
     def __enter__(self) -> Self:
+        self._watch = Watch(self.session, describe(self._dsn), lambda: connect(self._dsn, to_look=True))
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._watch is not None:
+            self._watch.end()
         self.close()
 
     def id(self) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from tidemark.database.migrate import QUERIES as OF_TABLES
 from tidemark.database.migrate import check
 from tidemark.database.session import connect, describe, translated
+from tidemark.database.usable import QUERIES as OF_A_SESSION
 from tidemark.errors import ConfigurationError
 from tidemark.text import named_queries
 
@@ -36,11 +37,13 @@ class Health:
 
 def health(dsn: str) -> Health:
     """The health of the database of a DSN; ``Unavailable`` when it does not answer within 5 s."""
-    with connect(dsn) as session, translated(database=describe(dsn)):
+    with connect(dsn, to_look=True) as session, translated(database=describe(dsn)):
         before = time.time()
         row = session.execute(QUERIES["health"]).fetchone()
         after = time.time()
+        server = session.execute(OF_A_SESSION["server"]).fetchone()
         assert row is not None
+        assert server is not None
         stored = session.execute(OF_TABLES["tables"]).fetchone() if row["ours"] else None
     ours = stored["tables"] if stored else None
     return Health(
@@ -50,9 +53,9 @@ def health(dsn: str) -> Health:
         id=ours["id"] if ours else None,
         wrong=_wrong(ours) if ours else None,
         is_airflows=row["airflow"],
-        read_only=row["read_only"],
+        read_only=server["is_standby"] or server["is_read_only"],
         settings={name: row[name] for name in SETTINGS},
-        standbys=row["standbys"],
+        standbys=server["standbys"],
         clock_ahead=row["now"] - (before + after) / 2,
     )
 

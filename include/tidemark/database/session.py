@@ -9,13 +9,11 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
 from tidemark.database import postgres_errors
-from tidemark.database.poolers import REFUSED, REMEDY, shares_sessions
 from tidemark.database.postgres_errors import Cause, PostgresError, message_of
+from tidemark.database.usable import make_usable, of_several
 from tidemark.errors import AccessDenied, ConfigurationError, IllegalTransition, PlanRefused, TidemarkError, Unavailable
-from tidemark.text import named_queries
 
 Session = psycopg.Connection[dict[str, Any]]
-QUERIES: Final = named_queries("tidemark.database", "session.sql")
 
 # A host that dies does not close its session: with keepalives the server releases its locks after 2 minutes instead
 # of 2 hours. A process that is stopped inside a transaction still answers keepalives, so such a transaction has its own
@@ -29,23 +27,23 @@ SETTINGS = {"search_path": "tidemark", "lock_timeout": "60s", **DEAD_CLIENTS}
 _OF_ANOTHER_PLANNER: Final = ("range_", "run_pipeline_run_key", "chain_pipeline_topic")  # constraints of schema.sql
 
 
-def connect(dsn: str) -> Session:
+def connect(dsn: str, *, to_look: bool = False) -> Session:
     """An autocommitting session to the manifest database that answers within 5 s, or ``Unavailable``.
 
-    Raises ``AccessDenied`` when the server refuses user, password or database, and ``ConfigurationError`` for a pooler
-    that gives sessions out by transaction. So settings are not part of the handshake, which poolers refuse or ignore,
-    and are made when it is known that they stay with this session.
+    Raises ``AccessDenied`` when the server refuses user, password or database, ``ConfigurationError`` for a pooler that
+    gives sessions out by transaction, and, unless the caller wants ``to_look`` at the server itself, ``Unavailable``
+    for one that takes no changes.
     """
     session = _open(dsn)
     try:
         with translated(database=describe(dsn)):
-            if shares_sessions(session, lambda: _open(dsn)):
-                raise ConfigurationError(
-                    f"the manifest database cannot be used: {REFUSED}",
-                    next_step=f"set TIDEMARK_DB to another address: {REMEDY}; nothing was changed",
-                    database=describe(dsn),
-                )
-            session.execute(QUERIES["settings"], {"names": list(SETTINGS), "values": list(SETTINGS.values())})
+            unusable = make_usable(session, lambda: _open(dsn), SETTINGS)
+        if unusable is not None and not (to_look and unusable.passes):
+            raise (Unavailable if unusable.passes else ConfigurationError)(
+                f"the manifest database cannot be used: {unusable.what}",
+                next_step=f"{unusable.remedy} (TIDEMARK_DB has the address); nothing was changed",
+                database=describe(dsn),
+            )
     except BaseException:
         session.close()
         raise
@@ -55,7 +53,7 @@ def connect(dsn: str) -> Session:
 def _open(dsn: str) -> Session:
     try:
         return psycopg.connect(
-            dsn, autocommit=True, row_factory=dict_row, connect_timeout=5, application_name="tidemark",
+            of_several(dsn), autocommit=True, row_factory=dict_row, connect_timeout=5, application_name="tidemark",
             keepalives_idle=60, keepalives_interval=15, keepalives_count=4,
         )  # fmt: skip
     except psycopg.ProgrammingError as wrong:

@@ -1,7 +1,20 @@
--- What a new session asks. Parameters: those that a statement names.
+-- What a new session asks, and what is asked about a session that waits. Parameters: those that a statement names.
 
 -- name: settings
-SELECT set_config(name, value, false) FROM unnest(%(names)s::text[], %(values)s::text[]) AS setting (name, value);
+SELECT set_config(name, value, false) FROM unnest(%(names)s::text[], %(values)s::text[]) AS setting (name, value)
+WHERE current_setting(name, true) IS NOT NULL;
 
 -- name: process
 SELECT pg_backend_pid() AS process;
+
+-- name: server
+-- Logical slots, as Debezium has one, are no standby servers.
+SELECT pg_is_in_recovery() AS is_standby, current_setting('transaction_read_only')::boolean AS is_read_only,
+    CASE WHEN current_setting('synchronous_commit') NOT IN ('off', 'local')
+         THEN current_setting('synchronous_standby_names') ELSE '' END AS awaited,
+    (SELECT count(*) FROM pg_stat_replication r
+     WHERE NOT EXISTS (SELECT FROM pg_replication_slots s WHERE s.active_pid = r.pid AND s.slot_type = 'logical'))
+    AS standbys;
+
+-- name: waits_for
+SELECT wait_event_type || ': ' || wait_event AS event FROM pg_stat_activity WHERE pid = %(process)s AND state = 'active';

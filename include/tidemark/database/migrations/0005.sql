@@ -1,4 +1,4 @@
--- No archive of old manifests, and no success files in folders that pipelines share.
+-- No archive of old manifests, no success files in folders that pipelines share, a replica identity of every table.
 
 -- The archive is gone: the ledger is as quick without it (docs/operations.md, "When history grows"). A
 -- database with archived ranges never comes here: migrate.py refuses it before it makes any version, and so does the
@@ -103,3 +103,7 @@ LEFT JOIN LATERAL (
 DELETE FROM success_file WHERE whose IS NOT NULL;
 ALTER TABLE success_file DROP COLUMN whose;
 ALTER TABLE stream_folders ADD COLUMN success_files boolean NOT NULL DEFAULT false;  -- no other pipeline may write there
+
+-- A publication of all tables, as Debezium makes one, does not keep rows of these from being changed.
+ALTER TABLE manifest_range REPLICA IDENTITY USING INDEX range_one_end;
+ALTER TABLE done_sum REPLICA IDENTITY FULL;

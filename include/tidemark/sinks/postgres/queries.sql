@@ -46,6 +46,8 @@ CREATE TABLE IF NOT EXISTS tidemark_target.dead_letter (
     _reason      text NOT NULL,
     _schemas     text                         -- those it was read with, where the decoder knows them
 );
+-- Debezium publishes all tables, and PostgreSQL then refuses to delete from one whose rows it cannot tell apart.
+ALTER TABLE tidemark_target.dead_letter REPLICA IDENTITY FULL;
 CREATE INDEX IF NOT EXISTS dead_letter_of ON tidemark_target.dead_letter (target, _manifest_id);
 
 -- What a table of totals is: one pipeline adds to it, by one definition.
@@ -216,6 +218,9 @@ INSERT INTO tidemark_target.dead_letter (target, _topic, _partition, _offset, _t
 SELECT %(target)s, _topic, _partition, _offset, _timestamp, _key, _manifest_id, _value, _headers, _error_class, _reason,
        _schemas
 FROM {staging_dead} WHERE _task = ANY (%(tasks)s);
+
+-- name: has_triggers
+SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass(%(table)s) AND NOT tgisinternal) AS there;
 
 -- name: count_lacking
 -- Keys of staged rows that the table does not have, or has in an older version than the one staged.

@@ -13,9 +13,9 @@ from psycopg.rows import dict_row
 
 from tidemark.connections.lookup import Lookup, Secret, variable_of
 from tidemark.database import postgres_errors
-from tidemark.database.poolers import REFUSED, REMEDY, shares_sessions
 from tidemark.database.postgres_errors import Cause, PostgresError, message_of
 from tidemark.database.session import Session
+from tidemark.database.usable import make_usable, of_several
 from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable
 
 LOCK_TIMEOUT_S = 30
@@ -60,19 +60,21 @@ def describe(secret: Secret) -> str:
 def connect(secret: Secret, conn_id: str, **context: object) -> Session:
     """A session with autocommit, a timeout of 5 s to connect and of 30 s for locks.
 
-    Raises ``Unavailable`` or ``AccessDenied``, and ``SinkRefused`` for a pooler that gives sessions out by transaction.
+    Raises ``AccessDenied``, ``SinkRefused`` for a pooler that gives sessions out by transaction, and ``Unavailable``
+    for a server that does not answer or takes no changes.
     """
     session = _open(secret, conn_id, context)
     try:
         with translated(**context):
-            if shares_sessions(session, lambda: _open(secret, conn_id, context)):
-                raise SinkRefused(
-                    f"the database of connection {conn_id} cannot be used: {REFUSED}",
-                    next_step=f"change the connection: {REMEDY}. Then: tidemark retry {{pipeline}}",
-                    database=describe(secret),
-                    **context,
-                )
-            session.execute("SELECT set_config('lock_timeout', %s, false)", [f"{LOCK_TIMEOUT_S}s"])
+            limits = {"lock_timeout": f"{LOCK_TIMEOUT_S}s"}
+            unusable = make_usable(session, lambda: _open(secret, conn_id, context), limits)
+        if unusable is not None:
+            raise (Unavailable if unusable.passes else SinkRefused)(
+                f"the database of connection {conn_id} cannot be used: {unusable.what}",
+                next_step=f"{unusable.remedy} (connection {conn_id}). Then: tidemark retry {{pipeline}}",
+                database=describe(secret),
+                **context,
+            )
     except BaseException:
         session.close()
         raise
@@ -84,7 +86,10 @@ def _open(secret: Secret, conn_id: str, context: Mapping[str, object]) -> Sessio
         dsn = secret.reveal()
         timeout = {} if "connect_timeout" in psycopg.conninfo.conninfo_to_dict(dsn) else {"connect_timeout": "5"}
         return psycopg.connect(
-            make_conninfo(dsn, **timeout), autocommit=True, row_factory=dict_row, application_name="tidemark sink"
+            make_conninfo(of_several(dsn), **timeout),
+            autocommit=True,
+            row_factory=dict_row,
+            application_name="tidemark sink",
         )
     except psycopg.OperationalError as refused:
         if postgres_errors.is_refused(refused, dsn):

@@ -14,6 +14,7 @@ from psycopg import sql
 
 from tidemark.connections.lookup import Lookup
 from tidemark.database.session import Session
+from tidemark.errors import SinkRefused
 from tidemark.model.findings import Finding, ok
 from tidemark.model.manifest import Counts, Manifest, Publication
 from tidemark.model.offsets import Range, TopicPartition
@@ -60,6 +61,7 @@ class PostgresOutput(MarkedOutput):
         self._table.check(self._spec(columns.schema, columns.of_tombstones))
         self._look_for_shared(work)
         self._table.create_staging(work.manifest_id, work.attempt, staged_columns(self._data, self.config.key))
+        self._table.forget_session()  # Spark works now, for longer than some servers and balancers keep an idle one
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         columns = columns_after(decode, transforms)
@@ -80,8 +82,29 @@ class PostgresOutput(MarkedOutput):
         )  # fmt: skip
         self._refuse_lost(receipt, merged["staged"], self._write_dead_letters(session, receipt))
         superseded, stale = merged["staged"] - merged["newest"], merged["newest"] - merged["merged"]
+        if stale or self._table.execute(session, "has_triggers", table=self.config.table)[0]["there"]:
+            self._refuse_taken_away(session, receipt)
         counts = {"superseded": superseded, "stale": stale}
         self._table.execute(session, "note_merge", manifest=receipt.manifest_id, **counts)
+
+    def _refuse_taken_away(self, session: Session, receipt: Receipt) -> None:
+        """Raise ``SinkRefused`` unless the table has each staged key, in this version or a newer one."""
+        lacking = self._lacking(session, receipt)
+        if lacking:
+            raise SinkRefused(
+                f"the table lacks {lacking:,} rows right after they were put: a trigger, a rule or a policy of "
+                f"{self.config.table} takes them away or changes them",
+                next_step="nothing was applied; look at it with psql: \\d+ and its triggers; filter rows that are not "
+                "wanted in the pipeline file (transform: filter) instead. Then: tidemark retry {pipeline}",
+                **self._table.context(manifest=receipt.manifest_id),
+            )
+
+    def _lacking(self, session: Session, receipt: Receipt) -> int:
+        """The number of staged rows whose key the table does not have, or has in an older version."""
+        tasks = tasks_of(self.parts(receipt, ObjectKind.DATA))
+        parts, generations = self._parts(receipt), self._generations_as_arrays()
+        [row] = self._table.execute(session, "count_lacking", parts, **generations, tasks=tasks)
+        return int(row["lacking"])
 
     def _generations_as_arrays(self) -> dict[str, Any]:
         topics, partitions, generations = zip(*self._generations, strict=True) if self._generations else ((), (), ())
@@ -125,10 +148,10 @@ class PostgresOutput(MarkedOutput):
     def same(self, before: Receipt, now: Receipt) -> bool:
         """Whether the table has every key that is staged now, in this version or a newer one."""
         del before
-        tasks = tasks_of(self.parts(now, ObjectKind.DATA))
-        [row] = self._table.rows("count_lacking", self._parts(now), **self._generations_as_arrays(), tasks=tasks)
+        with translated(**self._table.context(manifest=now.manifest_id)):
+            lacking = self._lacking(self._table.connected(), now)
         dead = row_count(self.parts(now, ObjectKind.DEAD_LETTER))
-        return bool(row["lacking"] == 0 and self._table.dead_letters(now.manifest_id) == dead)
+        return lacking == 0 and self._table.dead_letters(now.manifest_id) == dead
 
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
         if deep:

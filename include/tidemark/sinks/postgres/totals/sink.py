@@ -135,6 +135,7 @@ class TotalsOutput(MarkedOutput, DerivesTotals, ServesCopy):
             self._served.number()
         self._had_none = None if work.may_have_put() else work.manifest_id
         self._table.create_staging(work.manifest_id, work.attempt, staged_columns(self.settings, data))
+        self._table.forget_session()  # Spark works now, for longer than some servers and balancers keep an idle one
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         data = columns_after(decode, transforms).schema

@@ -1,0 +1,122 @@
+"""Makes a new session of PostgreSQL usable, or says why it is not.
+
+Results must not depend on what a server, a database or a role has as defaults. A pooler that gives sessions out by
+transaction, as pgbouncer does with pool_mode = transaction, is of no use: the session lock of an attempt stays with a
+session that other clients use, and so does every setting. Nor is a server that takes no changes.
+
+Executors use this module too: of what is not ours it imports only psycopg.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from tidemark.text import named_queries
+
+TRIES = 3  # with a pool of several idle sessions, a transaction need not get the one that this client has just had
+QUERIES = named_queries("tidemark.database", "session.sql")
+
+# What a server does not know is left out; idle_session_timeout came with PostgreSQL 14.
+SETTINGS = {
+    "default_transaction_isolation": "read committed", "default_transaction_deferrable": "off",
+    "TimeZone": "UTC", "DateStyle": "ISO, YMD", "IntervalStyle": "postgres", "bytea_output": "hex",
+    "extra_float_digits": "1", "array_nulls": "on", "standard_conforming_strings": "on",
+    "idle_session_timeout": "0",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """The reason why a session is of no use; ``passes``: it may end without another address, as a failover does."""
+
+    what: str
+    remedy: str
+    passes: bool
+
+
+_SHARED = Unusable(
+    "it is reached through a pooler that gives sessions out by transaction (pgbouncer: pool_mode = transaction), where "
+    "session locks and settings do not hold",
+    "use the address of PostgreSQL itself, or a pool with pool_mode = session",
+    passes=False,
+)
+_STANDBY = Unusable(
+    "it is a standby server, which is read only",
+    "give the address of the primary server, or those of all servers (host=a,b), of which the primary is taken",
+    passes=True,
+)
+_READ_ONLY = Unusable(
+    "it is read only: default_transaction_read_only is on, for the server, the database or the user",
+    "on the primary server, find out who turned it on and why, and turn it off",
+    passes=True,
+)
+
+
+def of_several(dsn: str) -> str:
+    """The connection string; of several hosts the one that takes changes is wanted, unless it says otherwise."""
+    parts = conninfo_to_dict(dsn)
+    several = "," in str(parts.get("host") or parts.get("hostaddr") or "")
+    return (
+        make_conninfo(dsn, target_session_attrs="read-write")
+        if several and "target_session_attrs" not in parts
+        else dsn
+    )
+
+
+def make_usable(
+    session: psycopg.Connection[Any], open_another: Callable[[], psycopg.Connection[Any]], settings: Mapping[str, str]
+) -> Unusable | None:
+    """Give the session our settings and these; the reason when it is of no use.
+
+    Settings are not part of the handshake, which poolers refuse or ignore: they are made when it is known that they
+    stay with this session.
+    """
+    if _shares_sessions(session, open_another):
+        return _SHARED
+    made = {**SETTINGS, **settings}
+    session.execute(QUERIES["settings"], {"names": list(made), "values": list(made.values())})
+    server = session.execute(QUERIES["server"]).fetchone()
+    assert server is not None
+    if server["is_standby"]:
+        return _STANDBY
+    if server["is_read_only"]:
+        return _READ_ONLY
+    if server["awaited"] and not server["standbys"]:
+        return Unusable(
+            f'each COMMIT would wait: synchronous_standby_names is "{server["awaited"]}", and no standby server is '
+            "connected",
+            "start the standby server, or take it out of synchronous_standby_names on the primary server",
+            passes=True,
+        )
+    return None
+
+
+def _shares_sessions(session: psycopg.Connection[Any], open_another: Callable[[], psycopg.Connection[Any]]) -> bool:
+    """Whether other clients get this session too while it is idle.
+
+    The handshake names the process of the session. Only a pooler makes up another one; whether it keeps the session for
+    its client is then tried with transactions of further clients. No setting is changed.
+    """
+    process = _process(session)
+    if process == session.info.backend_pid:
+        return False
+    try:
+        with ExitStack() as others:  # their transactions stay open, so that each takes another idle session
+            for _ in range(TRIES):
+                other = others.enter_context(open_another())
+                others.enter_context(other.transaction())
+                if _process(other) == process or _process(session) != process:
+                    return True
+    except psycopg.errors.ProtocolViolation:  # pool_mode = statement: no transaction at all
+        return True
+    return False
+
+
+def _process(session: psycopg.Connection[Any]) -> int:
+    row = session.execute(QUERIES["process"]).fetchone()
+    assert row is not None
+    return int(row["process"])

@@ -1,0 +1,65 @@
+"""Keeps the session of a command in use while something else works, and tells when the server makes it wait.
+
+Servers (``idle_session_timeout``), balancers and NAT end or forget a session that sends nothing, and with it the lock
+that shows an attempt to be alive. Spark and targets may work for hours.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import Final
+
+import psycopg
+
+from tidemark.database.session import Session
+from tidemark.database.usable import QUERIES
+from tidemark.errors import TidemarkError
+
+BEAT_S: Final = 2.0  # the shortest idle limits that sites have are some seconds
+PATIENCE_S: Final = 20.0  # a lock is waited for up to 60 s, a dead standby server for ever
+
+log = logging.getLogger(__name__)
+
+
+class Watch:
+    """A thread that uses an idle session, and asks in one of its own what a statement waits for."""
+
+    def __init__(self, session: Session, place: str, open_another: Callable[[], Session]) -> None:
+        self._session = session
+        self._place = place
+        self._open_another = open_another
+        self._ended = Event()
+        self._thread = Thread(target=self._run, name="tidemark session", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        self._ended.set()
+
+    def _run(self) -> None:
+        while not self._ended.wait(BEAT_S):
+            begun = time.monotonic()
+            while not self._session.lock.acquire(timeout=PATIENCE_S):
+                if self._ended.is_set():
+                    return
+                self._tell(time.monotonic() - begun)
+            self._session.lock.release()
+            if self._session.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
+                continue  # a transaction has a time limit, which must not be put off
+            try:
+                self._session.execute(QUERIES["process"])
+            except psycopg.Error:
+                return  # the next statement of the command tells it
+
+    def _tell(self, seconds: float) -> None:
+        try:
+            with self._open_another() as other:
+                row = other.execute(QUERIES["waits_for"], {"process": self._session.info.backend_pid}).fetchone()
+        except (psycopg.Error, TidemarkError) as error:
+            log.warning("the manifest database (%s) has not answered for %.0f s: %s", self._place, seconds, error)
+            return
+        if row and row["event"]:
+            hint = ", a synchronous standby server that does not answer" if row["event"] == "IPC: SyncRep" else ""
+            log.warning(
+                "the manifest database (%s) waits since %.0f s for %s%s", self._place, seconds, row["event"], hint
+            )
