@@ -136,3 +136,36 @@ def test_a_file_that_is_wrong_has_no_changes_and_a_database_that_is_not_there_is
     world.dsn = "postgresql://nobody@127.0.0.1:1/none"
     told = world.here("validate", "--against-history")
     assert (told.exit_code, "cannot be reached" in told.stderr or "does not answer" in told.stderr) == (1, True), told
+
+
+def test_a_sink_that_was_out_of_the_file_for_one_run_is_damaged_until_it_is_filled(
+    make_table_world: Callable[..., World],
+) -> None:
+    world = make_table_world(has_lake=True)
+    both = world.settings["sinks"]
+    for sinks in (both, both[:1], both):
+        world.settings["sinks"] = sinks
+        world.write_pipeline()
+        world.produce(20)
+        world.ok("run", "demo")
+    [told] = world.status("demo")
+    [problem] = told["problems"]
+    assert (told["state"], world.here("status", "demo").exit_code) == ("damaged", 1)
+    assert problem["what"] == "sink postgres is not filled: it lacks 1 done manifest (2)"
+    assert problem["next_step"] == "tidemark fill demo postgres --why TEXT"
+    world.ok("fill", "demo", "postgres", "--why", "it was out")
+    assert world.status("demo")[0]["state"] == "ok"
+    world.assert_readers_complete()
+
+
+def test_a_sink_that_is_new_lacks_what_was_done_before_and_nobody_is_called(
+    make_table_world: Callable[..., World],
+) -> None:
+    world = make_table_world(has_lake=True)
+    both = world.settings["sinks"]
+    for sinks in (both[:1], both):
+        world.settings["sinks"] = sinks
+        world.write_pipeline()
+        world.produce(20)
+        world.ok("run", "demo")
+    assert world.status("demo")[0]["state"] == "ok"

@@ -44,11 +44,13 @@ def test_a_table_that_stands_still_since_its_numbers_start_again_is_told_until_o
     metrics = table.ok("monitor", "metrics", "demo")
     assert 'tidemark_problems{pipeline="demo",kind="stale"} 1' in metrics
     assert 'tidemark_rows_stale{pipeline="demo"} 2' in metrics
-    table.settings["sinks"] = [table_sink(order_by=None)]
+    assert "tidemark fill demo NAME --why TEXT" in problem["next_step"]
+    table.settings["sinks"] = [table_sink(name="second", table="second", order_by=None)]
     table.write_pipeline()
-    assert problem["next_step"].endswith("then: tidemark replay demo --manifest 2")
-    table.ok("replay", "demo", "--manifest", "2")
-    assert {k: n for k, (n, _) in table.rows().items()} == {1: 1, 2: 2}
+    table.ok("retire", "sink", "demo", "postgres", "--why", "another order")
+    table.ok("fill", "demo", "second", "--why", "another order")
+    rows = table.query("SELECT k, n FROM public.second")
+    assert {row["k"]: row["n"] for row in rows} == {1: 1, 2: 2}
     assert table.status()[0]["state"] == "ok"
     assert "no longer stale" in table.ok(*NOTIFY)
 

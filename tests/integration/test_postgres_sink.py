@@ -91,24 +91,6 @@ def test_a_row_that_newer_code_makes_of_the_same_record_wins_also_with_a_lower_o
     assert {k: n for k, (n, _) in world.rows().items()} == {1: 5, 2: 3}, "of another record the order counts"
 
 
-def test_a_row_from_before_the_column_of_order_by_is_older_than_any_other(make_table_world: MakeTableWorld) -> None:
-    world = make_table_world(partitions=1)
-    world.settings["sinks"] = [table_sink(order_by=None)]
-    world.write_pipeline()
-    world.send(price(1, 10), price(2, 10))
-    world.ok("run", "demo")
-    world.settings["decode"] = {"format": "json", "schema": f"{TABLE_SCHEMA}, version BIGINT NOT NULL"}
-    world.settings["sinks"] = [table_sink(order_by="version")]
-    world.write_pipeline()
-    world.send(price(1, 3, version=7))
-    world.ok("run", "demo")
-    world.send(price(1, 4, version=6))
-    world.ok("run", "demo")
-    assert {k: n for k, (n, _) in world.rows().items()} == {1: 3, 2: 10}
-    assert counts(world) == [(2, 0, 0), (1, 0, 0), (1, 0, 1)]
-    assert world.ok("audit", "demo", "--deep") == ""
-
-
 def test_without_order_by_the_later_offset_of_a_partition_wins(make_table_world: MakeTableWorld) -> None:
     world = make_table_world(partitions=1)
     world.settings["sinks"] = [table_sink(order_by=None)]

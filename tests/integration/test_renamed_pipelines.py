@@ -326,3 +326,20 @@ def test_killed_again_and_again_a_sink_of_every_kind_has_the_new_name_in_the_end
     world.lose_manifest_database()
     world.ok("db", "adopt", "orders", *WHY)
     goes_on(world)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("sink_name", ["files", "copy"])
+def test_a_file_that_was_renamed_by_hand_reads_nothing_a_second_time_into_its_folders(
+    world: World, sink_name: str, *, lost: bool
+) -> None:
+    """Nor after the database was lost: what adopt brings back is enough to know it again."""
+    if lost:
+        world.lose_manifest_database()
+        world.ok("db", "adopt", "demo", *WHY)
+    world.settings["sinks"] = [{"files": {"root": "lake", **({"name": sink_name} if sink_name != "files" else {})}}]
+    name_file(world)
+    refused = world.here("run", "orders")
+    assert refused.exit_code == 1, refused.stdout
+    assert "demo" in refused.stderr
+    assert world.listing() == world.everything(), "no row is in the folders twice"

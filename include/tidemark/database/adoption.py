@@ -31,6 +31,10 @@ class Adoption(Part):
         self._sql.rows("retire_earlier_generations", pipeline_name=pipeline_name)
         return {(place_from(row), row["generation"]): row["id"] for row in rows}
 
+    def skip_attempts(self, manifest_id: int, attempt: int) -> None:
+        """The next attempt at a manifest gets a number above this one."""
+        self._sql.rows("skip_attempts", manifest_id=manifest_id, attempt=attempt)
+
     def insert_attempt(self, receipt: Receipt, raw: Row) -> None:
         """Insert a published attempt with its receipt; a manifest that is not done becomes running."""
         values = {"manifest_id": receipt.manifest_id, "attempt": receipt.attempt}

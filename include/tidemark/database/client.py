@@ -1,5 +1,6 @@
 """The manifest database: one session, and a part for each subject."""
 
+from datetime import UTC, datetime
 from typing import Self
 
 from tidemark.database.adoption import Adoption
@@ -20,7 +21,7 @@ from tidemark.database.statements import NamedStatements
 from tidemark.database.success_files import SuccessFiles
 from tidemark.database.targets import Targets
 from tidemark.database.tasks import Tasks
-from tidemark.database.watch import Watch
+from tidemark.database.watch import SessionWatch
 
 
 class ManifestDatabase(NamedStatements):
@@ -34,7 +35,7 @@ class ManifestDatabase(NamedStatements):
     def __init__(self, dsn: str, actor: str) -> None:
         super().__init__(connect_to_tables(dsn), actor)
         self._dsn = dsn
-        self._watch: Watch | None = None
+        self._watch: SessionWatch | None = None
         self.pipelines = Pipelines(self)
         self.sinks = Sinks(self)
         self.targets = Targets(self)
@@ -56,7 +57,7 @@ class ManifestDatabase(NamedStatements):
         return ManifestDatabase(self._dsn, self.actor)
 
     def __enter__(self) -> Self:
-        self._watch = Watch(self.session, describe(self._dsn), lambda: connect(self._dsn, to_look=True))
+        self._watch = SessionWatch(self.session, describe(self._dsn), lambda: connect(self._dsn, to_look=True))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -66,6 +67,11 @@ class ManifestDatabase(NamedStatements):
 
     def id(self) -> str:
         return str(self.rows("database_id")[0]["id"])
+
+    def now(self) -> datetime:
+        """The time by the server's clock, aware and in UTC: the clock of a worker may be wrong by hours."""
+        moment: datetime = self.rows("now")[0]["now"]
+        return moment.astimezone(UTC)
 
     def user(self) -> str:
         """The PostgreSQL user of this session."""

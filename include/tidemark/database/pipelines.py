@@ -7,11 +7,15 @@ from tidemark.database.statements import Part, Row
 
 
 class Pipelines(Part):
-    def remember(self, pipeline_name: str, targets: Mapping[str, str]) -> None:
-        """Store the pipeline, and target by name of each sink that is not known yet; needs an open transaction."""
+    def remember(
+        self, pipeline_name: str, targets: Mapping[str, str], orders: Mapping[str, str | None] | None = None
+    ) -> None:
+        """Store the pipeline, and target and order of rows (a column) by name of each sink that is not known yet; needs
+        an open transaction."""
         self._sql.rows("remember_pipeline", pipeline_name=pipeline_name)
-        names = list(targets)
-        self._sql.rows("remember_sinks", pipeline_name=pipeline_name, names=names, targets=list(targets.values()))
+        names, values = list(targets), list(targets.values())
+        columns = [(orders or {}).get(name) for name in names]
+        self._sql.rows("remember_sinks", pipeline_name=pipeline_name, names=names, targets=values, orders=columns)
 
     def is_planned(self, pipeline_name: str) -> bool:
         """Whether the pipeline was ever planned or adopted."""

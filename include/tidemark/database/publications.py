@@ -52,6 +52,13 @@ class Publications(Part):
         """The done manifests that a sink has no publication of."""
         return self._sql.ids("lacking", pipeline_name=pipeline_name, sink=sink)
 
+    def left_out(self, pipeline_name: str) -> dict[str, list[int]]:
+        """By sink the manifests that were done without it although it was known by then."""
+        manifests: dict[str, list[int]] = {}
+        for row in self._sql.rows("left_out", pipeline_name=pipeline_name):
+            manifests.setdefault(row["sink"], []).append(row["id"])
+        return manifests
+
     def count_lacking(self, pipeline_name: str, sink: str) -> int:
         """How many ``lacking`` there are."""
         return int(self._sql.rows("count_lacking", pipeline_name=pipeline_name, sink=sink)[0]["manifests"])

@@ -33,15 +33,15 @@ ON CONFLICT (pipeline, sink, topic, folders) DO UPDATE
 SET shared_with = EXCLUDED.shared_with, success_files = EXCLUDED.success_files;
 
 -- name: remember_sinks
-INSERT INTO sink (pipeline, name, target)
-SELECT %(pipeline_name)s, * FROM unnest(%(names)s::text[], %(targets)s::text[])
+INSERT INTO sink (pipeline, name, target, row_order)
+SELECT %(pipeline_name)s, * FROM unnest(%(names)s::text[], %(targets)s::text[], %(orders)s::text[])
 ON CONFLICT (pipeline, name) DO NOTHING;
 
 -- name: is_planned
 SELECT EXISTS (SELECT FROM pipeline WHERE name = %(pipeline_name)s) AS known;
 
 -- name: sinks
-SELECT name, target, known_since, renamed_from, retired_at FROM sink WHERE pipeline = %(pipeline_name)s ORDER BY name;
+SELECT name, target, known_since, renamed_from, retired_at, row_order FROM sink WHERE pipeline = %(pipeline_name)s ORDER BY name;
 
 -- name: lock_manifests
 SELECT id FROM manifest WHERE pipeline = %(pipeline_name)s ORDER BY id FOR UPDATE;
@@ -123,6 +123,16 @@ CROSS JOIN LATERAL (
       AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = %(sink)s)
       AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id AND g.sink = %(sink)s)) m
 ORDER BY m.id;
+
+-- name: left_out
+-- The manifests that were done without a sink that was known by then: a pipeline file did not have it for a while.
+SELECT s.name AS sink, m.id FROM sink s CROSS JOIN LATERAL (
+    SELECT m.id FROM parts_lacking(%(pipeline_name)s, s.name) AS part
+    JOIN manifest m ON m.id >= part.first_id AND m.id < part.end_id
+    WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done' AND m.done_at > s.known_since
+      AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = s.name)
+      AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id AND g.sink = s.name)) m
+WHERE s.pipeline = %(pipeline_name)s AND s.retired_at IS NULL ORDER BY s.name, m.id;
 
 -- name: published_by_retired_sinks
 -- What retired sinks have published: nobody removes it, also when another sink uses the target again.
@@ -892,8 +902,8 @@ WHERE p.name <> %(pipeline_name)s AND p.retired_at IS NULL
       SELECT FROM unnest(%(names)s::text[], %(targets)s::text[]) AS own (name, target)
       WHERE NOT EXISTS (SELECT FROM sink s WHERE s.pipeline = p.name AND s.retired_at IS NULL
                         AND (s.name, s.target) = (own.name, own.target)))
-  AND EXISTS (SELECT FROM manifest m JOIN attempt a ON a.manifest_id = m.id
-              WHERE m.pipeline = p.name AND split_part(a.fingerprint, '+', 1) = ANY (%(fingerprints)s))
+  AND EXISTS (SELECT FROM manifest m JOIN attempt a ON a.manifest_id = m.id   -- by which adopted ones were is not known
+              WHERE m.pipeline = p.name AND split_part(a.fingerprint, '+', 1) = ANY (%(fingerprints)s || '{adopted}'::text[]))
 ORDER BY p.name;
 
 -- name: lock_attempt
@@ -901,6 +911,9 @@ SELECT pg_advisory_lock(attempt_lock(%(manifest_id)s, %(attempt)s));
 
 -- name: attempt_lock
 SELECT attempt_lock(%(manifest_id)s, %(attempt)s) AS number;
+
+-- name: now
+SELECT clock_timestamp() AS now;
 
 -- name: current_user
 SELECT current_user::text AS name;
@@ -1461,6 +1474,9 @@ SET receipt = EXCLUDED.receipt, taken_back = '{}', state = 'published', ended_at
 UPDATE manifest
 SET attempt = greatest(attempt, %(attempt)s), state = CASE state WHEN 'done' THEN state ELSE 'running' END, reason = NULL
 WHERE id = %(manifest_id)s;
+
+-- name: skip_attempts
+UPDATE manifest SET attempt = greatest(attempt, %(attempt)s) WHERE id = %(manifest_id)s;
 
 -- name: adopt_chains
 INSERT INTO chain (pipeline, topic, topic_id, partition, generation)

@@ -25,12 +25,13 @@ SETTINGS = {
     "default_transaction_isolation": "read committed", "default_transaction_deferrable": "off",
     "TimeZone": "UTC", "DateStyle": "ISO, YMD", "IntervalStyle": "postgres", "bytea_output": "hex",
     "extra_float_digits": "1", "array_nulls": "on", "standard_conforming_strings": "on",
+    "quote_all_identifiers": "off",
     "idle_session_timeout": "0",
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Unusable:
+class UnusableServer:
     """The reason why a session is of no use; ``passes``: it may end without another address, as a failover does."""
 
     what: str
@@ -38,18 +39,18 @@ class Unusable:
     passes: bool
 
 
-_SHARED = Unusable(
+_SHARED = UnusableServer(
     "it is reached through a pooler that gives sessions out by transaction (pgbouncer: pool_mode = transaction), where "
     "session locks and settings do not hold",
     "use the address of PostgreSQL itself, or a pool with pool_mode = session",
     passes=False,
 )
-_STANDBY = Unusable(
+_STANDBY = UnusableServer(
     "it is a standby server, which is read only",
     "give the address of the primary server, or those of all servers (host=a,b), of which the primary is taken",
     passes=True,
 )
-_READ_ONLY = Unusable(
+_READ_ONLY = UnusableServer(
     "it is read only: default_transaction_read_only is on, for the server, the database or the user",
     "on the primary server, find out who turned it on and why, and turn it off",
     passes=True,
@@ -69,7 +70,7 @@ def of_several(dsn: str) -> str:
 
 def make_usable(
     session: psycopg.Connection[Any], open_another: Callable[[], psycopg.Connection[Any]], settings: Mapping[str, str]
-) -> Unusable | None:
+) -> UnusableServer | None:
     """Give the session our settings and these; the reason when it is of no use.
 
     Settings are not part of the handshake, which poolers refuse or ignore: they are made when it is known that they
@@ -86,7 +87,7 @@ def make_usable(
     if server["is_read_only"]:
         return _READ_ONLY
     if server["awaited"] and not server["standbys"]:
-        return Unusable(
+        return UnusableServer(
             f'each COMMIT would wait: synchronous_standby_names is "{server["awaited"]}", and no standby server is '
             "connected",
             "start the standby server, or take it out of synchronous_standby_names on the primary server",

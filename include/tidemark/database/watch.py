@@ -22,7 +22,7 @@ PATIENCE_S: Final = 20.0  # a lock is waited for up to 60 s, a dead standby serv
 log = logging.getLogger(__name__)
 
 
-class Watch:
+class SessionWatch:
     """A thread that uses an idle session, and asks in one of its own what a statement waits for."""
 
     def __init__(self, session: Session, place: str, open_another: Callable[[], Session]) -> None:
@@ -30,7 +30,7 @@ class Watch:
         self._place = place
         self._open_another = open_another
         self._ended = Event()
-        self._thread = Thread(target=self._run, name="tidemark session", daemon=True)
+        self._thread = Thread(target=self._run, name="session watch", daemon=True)
         self._thread.start()
 
     def end(self) -> None:

@@ -19,10 +19,15 @@ def know_sinks(pipeline: Pipeline, database: ManifestDatabase) -> None:
     known = database.sinks.known(pipeline.name)
     refuse_unlike(pipeline, known)
     names = {sink.name for sink in known}
-    new = {sink.name: sink.target for sink in pipeline.sinks if sink.name not in names}
-    if new:
+    if {sink.name for sink in pipeline.sinks} - names:
         with database.transaction():
-            database.pipelines.remember(pipeline.name, new)
+            remember_sinks(pipeline, database)
+
+
+def remember_sinks(pipeline: Pipeline, database: ManifestDatabase) -> None:
+    """Store the pipeline and those of its sinks that are not known yet; needs an open transaction."""
+    targets = {sink.name: sink.target for sink in pipeline.sinks}
+    database.pipelines.remember(pipeline.name, targets, {sink.name: sink.row_order() for sink in pipeline.sinks})
 
 
 def not_in_file(pipeline: Pipeline, database: ManifestDatabase) -> list[str]:
@@ -98,6 +103,16 @@ def _refuse_changed(pipeline: Pipeline, settings: SinkSettings, known: KnownSink
             f"sink {known.name} was planned into {known.target}, the pipeline file now says {settings.target}",
             next_step="set it back (relative roots start at TIDEMARK_HOME); or give the sink at the new target a name "
             f"of its own, which tidemark fill {pipeline.name} NAME --why TEXT then fills",
+            pipeline=pipeline.name,
+            sink=known.name,
+        )
+    if known.row_order != settings.row_order():
+        before, now = (f"by {name}" if name else "by their offsets" for name in (known.row_order, settings.row_order()))
+        raise ConfigurationError(
+            f"sink {known.name} has ordered the rows of a key {before}, the pipeline file now orders them {now}: rows "
+            "that lost by the one would be missing by the other, and nobody would see it",
+            next_step="set order_by back; or give a sink with the other order a name and a table of its own, which "
+            f"tidemark fill {pipeline.name} NAME --why TEXT then fills",
             pipeline=pipeline.name,
             sink=known.name,
         )

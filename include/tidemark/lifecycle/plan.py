@@ -15,7 +15,7 @@ from tidemark.lifecycle.context import Context, refuse_out_of_use
 from tidemark.lifecycle.covering import Begins
 from tidemark.lifecycle.failed_tasks import Task, begun
 from tidemark.lifecycle.folders import claim_folders
-from tidemark.lifecycle.known_sinks import not_in_file
+from tidemark.lifecycle.known_sinks import not_in_file, remember_sinks
 from tidemark.lifecycle.logs import divergence
 from tidemark.lifecycle.logs.generations import generations_of, start_of
 from tidemark.lifecycle.own_output import refuse_own_output
@@ -26,13 +26,12 @@ from tidemark.model.manifest import Manifest, RangeKind, RunKind
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.partitions import Bounds, OpenTransaction
 from tidemark.pipeline.decoded_topics import refuse_undecoded
-from tidemark.pipeline.settings import Pipeline
 from tidemark.planner import Chain, Limits, PartitionState, Plan
 from tidemark.sources.settings import Cut, Gaps
 from tidemark.times.moments import with_zone
 
 LOOKS = 5  # at topics that are created again or deleted meanwhile
-AHEAD = timedelta(minutes=5)  # how far the clock of the caller may be ahead of this machine's
+AHEAD = timedelta(minutes=5)  # how far the clock of the caller may be ahead of the database's
 LOG = logging.getLogger(__name__)
 
 
@@ -108,7 +107,7 @@ class _Overtaken(Exception):
 def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
     """Plan all chains up to the tick's time; for a run key that was planned before, return the stored run.
 
-    A cut that this machine's clock has not reached is waited for, at most ``AHEAD``: what comes until then is read too.
+    A cut that the database's clock has not reached is waited for, at most ``AHEAD``: what comes until then is read too.
     Raises ``PlanRefused`` and its kinds, ``LakeConflict``, ``Unavailable``; then only the refusal is stored.
     """
     known = _known(context, tick)
@@ -123,7 +122,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
 
 def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
     pipeline, database = context.pipeline, context.database
-    _await_cut(pipeline, tick)
+    _await_cut(context, tick)
     first_plan = not database.pipelines.is_planned(pipeline.name)
     if first_plan:
         refuse_looks_renamed(pipeline, database)
@@ -131,7 +130,7 @@ def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
     before_asking = context.chains()
     if not dry_run:
         context.source.name_topics({chain.at.topic for chain in before_asking})
-    asked_at = datetime.now(UTC)
+    asked_at = database.now()
     logs = divergence.CheckedLogs(observe(context, tick, before_asking, first_plan=first_plan))
     ended = _ended(context, before_asking)
     if not any(chain.blocked for chain in before_asking):  # else the plan is refused in any case
@@ -157,7 +156,7 @@ def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
                 raise _Overtaken
             planned = planner.plan(
                 pipeline.name, states, chains, limits(context),
-                pipeline.source.on_data_loss, datetime.now(UTC),
+                pipeline.source.on_data_loss, database.now(),
                 first_plan=first_plan and not database.pipelines.is_planned(pipeline.name),
                 ended={chain.at: chain.end for chain in ended}, span_starts=span_starts,
             )  # fmt: skip
@@ -299,11 +298,10 @@ def _refuse_before_logs(context: Context, planned: Plan, chains: Sequence[Chain]
         )
 
 
-def _await_cut(pipeline: Pipeline, tick: Tick) -> None:
-    """Wait until this machine's clock has reached the cut: what comes until then belongs to the run, and its key can be
+def _await_cut(context: Context, tick: Tick) -> None:
+    """Wait until the database's clock has reached the cut: what comes until then belongs to the run, and its key can be
     planned only once. Raises ``PlanRefused`` for a cut further away than two clocks differ."""
-    now = datetime.now(UTC)
-    if tick.cut_at is None or tick.cut_at <= now:
+    if tick.cut_at is None or tick.cut_at <= (now := context.database.now()):
         return
     if tick.cut_at > now + AHEAD:
         raise PlanRefused(
@@ -312,9 +310,9 @@ def _await_cut(pipeline: Pipeline, tick: Tick) -> None:
             next_step="nothing was planned; give a time in the past, or none to read all there is",
         )
     LOG.warning(
-        "pipeline %s: waiting for %s, the time that the run reads up to", pipeline.name, tick.cut_at.isoformat()
+        "pipeline %s: waiting for %s, the time that the run reads up to", context.pipeline_name, tick.cut_at.isoformat()
     )
-    while tick.cut_at > datetime.now(UTC):
+    while tick.cut_at > context.database.now():
         time.sleep(0.1)
 
 
@@ -347,7 +345,7 @@ def _store(
     """Insert the run with its ends, the new chains with their anchors, lost ranges, manifests and their ranges."""
     pipeline, database = context.pipeline, context.database
     pipeline_name = pipeline.name
-    database.pipelines.remember(pipeline_name, {sink.name: sink.target for sink in context.sinks})
+    remember_sinks(pipeline, database)
     ids = {chain.at: chain.id for chain in chains}
     ids |= database.chains.insert(pipeline_name, [place for place, _ in planned.anchors])
     database.ranges.insert(RangeKind.ANCHOR, [(ids[place], None, offset, None) for place, offset in planned.anchors])

@@ -167,8 +167,11 @@ class Publisher:
                 refuse_foreign(sink, self._database_id)
                 record = record_of(sink, receipt, manifest.ranges, self._database_id)
                 sink.output.put(receipt, record, fence, mark)
-            except BaseException:
+            except BaseException as failed:
                 self._give_up(sink, receipt)
+                if isinstance(failed, TidemarkError):
+                    with suppress(Unavailable, AccessDenied):
+                        refuse_foreign(sink, self._database_id)  # who adopts a target clears what is staged there
                 raise
         failpoint("publish.marked")
         return same is None

@@ -203,7 +203,8 @@ class KnownSink:
     """A sink as the database knows it, whether the pipeline file still has it or not.
 
     ``renamed_from`` is the name that its target still has, while a renaming has not ended. The publications of a
-    retired sink do not count.
+    retired sink do not count. ``row_order`` is the column that decides which of two rows of a key is newer; None: the
+    later offset does, or rows have no key.
     """
 
     name: str
@@ -211,6 +212,7 @@ class KnownSink:
     known_since: datetime
     renamed_from: str | None = None
     retired_at: datetime | None = None
+    row_order: str | None = None
 
     @property
     def has_files(self) -> bool:

@@ -11,7 +11,9 @@ from typing import Any
 
 from tidemark.errors import LakeConflict, Unavailable
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.folders import claim_folders
 from tidemark.lifecycle.in_target import is_whole
+from tidemark.lifecycle.known_sinks import remember_sinks
 from tidemark.lifecycle.logs.divergence import first_difference_now
 from tidemark.lifecycle.ownership import hand_over, not_owned
 from tidemark.lifecycle.preflight import unvouched_of, vanished, went_back
@@ -102,8 +104,11 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
         lines += _accept_targets(context, back, dry_run=dry_run)
         if dry_run or not lines:
             return Decision(tuple(lines), adopted, dry_run)
+        staged = _keep_ids_free(context)
         if unknown:
             lines += _enter(context, unknown, known, why)
+        for manifest in database.manifests.find(ids=sorted(staged)):
+            database.adoption.skip_attempts(manifest.id, staged[manifest.id])
         decision = Decision(tuple(lines), adopted)
         database.decisions.note(pipeline_name, "adopt", decision)
         for sink, owner in foreign:  # last: when anything is refused, the other database stays the owner
@@ -111,10 +116,22 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
     return decision
 
 
+def _keep_ids_free(context: Context) -> dict[int, int]:
+    """Give no id to a manifest that the targets have. Returns the highest attempt of each that has something staged: an
+    attempt of the database before may sleep there, and has put no record yet."""
+    recorded = {name.manifest_id for sink in context.sinks for name in sink.ledger.records(own=False)}
+    staged: dict[int, int] = {}
+    for sink in context.sinks:
+        for manifest_id in sink.staging.manifests():
+            staged[manifest_id] = max(staged.get(manifest_id, 0), *sink.staging.attempts(manifest_id), 0)
+    context.database.manifests.keep_ids_above(max(recorded | staged.keys(), default=0))
+    return staged
+
+
 def _enter(context: Context, unknown: Sequence[_Entry], known: Mapping[int, Manifest], why: str) -> list[str]:
     """Insert manifests, ranges, attempts and publications; one line for each hole that is planned again."""
     database, pipeline_name = context.database, context.pipeline_name
-    database.pipelines.remember(pipeline_name, {sink.name: sink.target for sink in context.sinks})
+    remember_sinks(context.pipeline, database)
     run_key = f"adopt__{datetime.now(UTC).isoformat()}"
     run_id = database.runs.insert(
         pipeline_name, run_key, RunKind.MANUAL, cut_at=None, reached=False, covered_by=[], notes=[why]
@@ -122,8 +139,8 @@ def _enter(context: Context, unknown: Sequence[_Entry], known: Mapping[int, Mani
     for slice_number, entry in enumerate(unknown):
         if entry.manifest_id not in known:
             database.adoption.insert_manifest(run_id, pipeline_name, entry.manifest_id, slice_number)
-    recorded = [name.manifest_id for sink in context.sinks for name in sink.ledger.records(own=False)]
-    database.manifests.keep_ids_above(max(*recorded, *(entry.manifest_id for entry in unknown), 0))
+    topics = {range_.at.topic for entry in unknown for range_ in entry.ranges}
+    claim_folders(context, sorted(topics), dry_run=False)
     new = [entry for entry in unknown if entry.manifest_id not in known]
     before = _all_chains(context)
     holes = _insert_ranges(context, run_id, new, before, first_slice=len(unknown))

@@ -101,7 +101,7 @@ def _stops(context: Context, places: Sequence[TopicPartition], until: datetime) 
     then or later: all of it is before."""
     existing, _ = context.source.partitions(sorted({place.topic for place in places}))
     answers = context.source.offsets_at(sorted({*existing} & {*places}), until)
-    trusted = datetime.now(UTC) + CLOCK_TOLERANCE
+    trusted = context.database.now() + CLOCK_TOLERANCE
     return {place: answer[0] for place, answer in answers.items() if answer is not None and answer[1] <= trusted}
 
 

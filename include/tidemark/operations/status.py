@@ -10,6 +10,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.lifecycle.context import refuse_out_of_use
 from tidemark.lifecycle.failed_tasks import Task
+from tidemark.lifecycle.known_sinks import is_not_filled
 from tidemark.lifecycle.older import described, next_step_of
 from tidemark.model import event_hours
 from tidemark.model.json_values import NOT_IN_JSON, in_json
@@ -161,7 +162,7 @@ def status(
     """
     pipeline = deployed.pipeline if isinstance(deployed, Deployed) else None
     wrong_file = deployed.problem if isinstance(deployed, Deployed) else deployed
-    now = datetime.now(UTC)
+    now = database.now()
     planned_at = database.runs.planned_at(pipeline_name)
     since = published_up_to = database.runs.published_up_to(pipeline_name)
     if pipeline is not None and max_age is None:
@@ -184,6 +185,7 @@ def status(
     if pipeline is not None:
         problems += _retirement_problems(database, pipeline_name)
         problems += _retired_sink_problems(database, pipeline)
+        problems += _left_out_problems(database, pipeline)
         problems += _dead_letter_problems(pipeline_name, newest)
         problems += _stale_row_problems(pipeline_name, database.publications.stale_in_sinks(pipeline_name))
         problems += _source_problems(pipeline, heard, max_lag, {problem.place for problem in refused})
@@ -410,6 +412,17 @@ def _retired_sink_problems(database: ManifestDatabase, pipeline: Pipeline) -> li
     return [PipelineProblem(None, what, fill, kind=State.UNFINISHED, cause="retired sinks")]
 
 
+def _left_out_problems(database: ManifestDatabase, pipeline: Pipeline) -> list[PipelineProblem]:
+    """Done manifests that a sink of the file lacks, since the file did not have it when they were done."""
+    names = {sink.name for sink in pipeline.sinks}
+    problems = []
+    for sink, manifests in database.publications.left_out(pipeline.name).items():
+        if sink in names:
+            what, _, next_step = is_not_filled(pipeline.name, sink, manifests).partition("; next: ")
+            problems.append(PipelineProblem(None, what, next_step, kind=State.DAMAGED, cause=f"left out {sink}"))
+    return problems
+
+
 def _dead_letter_problems(pipeline_name: str, newest: Sequence[Counts]) -> list[PipelineProblem]:
     """Whether most of what was published last is dead letters, in each of the newest manifests with records."""
     if not newest or any(each.dead_lettered / each.read < MOST_DEAD for each in newest):
@@ -426,9 +439,10 @@ def _stale_row_problems(pipeline_name: str, stale: Sequence[tuple[int, str]]) ->
         PipelineProblem(
             None,
             f"all rows of manifest {manifest_id} were stale in sink {sink}: a newer row of each key stood there",
-            f"look at order_by of sink {sink}: when its numbers have started again, leave it out or name a column that "
-            "grows; without order_by they are of another topic or partition, and those have no order; "
-            f"then: tidemark replay {pipeline_name} --manifest {manifest_id}",
+            f"look at order_by of sink {sink}: when its numbers have started again, write a sink with another one, or "
+            "none, and with a name and a table of its own, then: "
+            f"tidemark fill {pipeline_name} NAME --why TEXT; without order_by the rows are of another topic or "
+            "partition, and those have no order",
             kind=State.STALE,
             cause=sink,
         )

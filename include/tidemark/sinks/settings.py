@@ -56,6 +56,11 @@ class SinkSettings(Section):
         """The settings that decide the rows of this sink, not their place, as text for the fingerprint."""
         return self.model_dump_json(exclude_defaults=True, include={*self.output_keys}) if self.output_keys else ""
 
+    def row_order(self) -> str | None:
+        """The column that decides which of two rows of a key is newer; None where the later offset does, or where
+        rows have no key. It never changes: rows that lost by one column would be missing by another."""
+        return None
+
     @abstractmethod
     def order(self) -> dict[str, Any]:
         """What the executors need beside name and kind. No secrets."""

@@ -104,6 +104,9 @@ DELETE FROM success_file WHERE whose IS NOT NULL;
 ALTER TABLE success_file DROP COLUMN whose;
 ALTER TABLE stream_folders ADD COLUMN success_files boolean NOT NULL DEFAULT false;  -- no other pipeline may write there
 
+-- By which column the newest row of a key is known; NULL: by the offset, or there is no key.
+ALTER TABLE sink ADD COLUMN row_order text;
+
 -- A publication of all tables, as Debezium makes one, does not keep rows of these from being changed.
 ALTER TABLE manifest_range REPLICA IDENTITY USING INDEX range_one_end;
 ALTER TABLE done_sum REPLICA IDENTITY FULL;

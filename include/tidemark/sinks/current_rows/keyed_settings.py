@@ -59,6 +59,9 @@ class KeyedSettings(Section):
             raise wrong_at("order_by", "needs key: the columns that name a row")
         return self
 
+    def row_order(self) -> str | None:
+        return self.order_by
+
     def problem_with_keyed(self, rows: RowSettings) -> str | None:
         """Why rows cannot be told apart by the key, or their versions not compared; None when they can."""
         never_null = {*self.record_columns, NUMBER, *rows.never_null()}

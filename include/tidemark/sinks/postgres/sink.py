@@ -133,17 +133,12 @@ class PostgresOutput(MarkedOutput):
         }
 
     def _version(self, rows: str) -> list[sql.Composable]:
-        """The columns of a version in their order; text is compared by bytes, whatever the database's language is.
-
-        A standing row has no value of ``order_by`` when it is older than that column: then it is older than any other.
-        """
+        """The columns of a version in their order; text is compared by bytes, whatever the database's language is."""
         texts = {"_topic", *(field.name for field in self._data if type_of(field.type) == "text")}
         columns = [self.config.order_by] if self.config.order_by else []
-        has_order = [sql.SQL("{} IS NOT NULL").format(sql.Identifier(rows, column)) for column in columns]
         columns += [*self.config.record_columns, "_attempt"]
         by_bytes = {True: sql.SQL(' COLLATE "C"'), False: sql.SQL("")}
-        values = [sql.SQL("{}{}").format(sql.Identifier(rows, column), by_bytes[column in texts]) for column in columns]
-        return [*has_order, *values]
+        return [sql.SQL("{}{}").format(sql.Identifier(rows, column), by_bytes[column in texts]) for column in columns]
 
     def same(self, before: Receipt, now: Receipt) -> bool:
         """Whether the table has every key that is staged now, in this version or a newer one."""
