@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from importlib.resources import files
 from typing import LiteralString, cast
+from unicodedata import normalize
 
 _INCLUDE = re.compile(r"^ *-- include: (\w+)$", re.MULTILINE)
 
@@ -16,6 +17,13 @@ def is_text(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def folded(name: str) -> str:
+    """Return what is the same for all names that an engine may take for one: those that differ by case, also as Java
+    compares them (it takes the i without a dot for i), or by the form in which Unicode composes a letter."""
+    composed = normalize("NFC", name).replace("\u0130", "i")
+    return normalize("NFC", composed.upper().casefold())
 
 
 def storable(text: str) -> str:

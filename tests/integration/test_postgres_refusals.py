@@ -139,13 +139,32 @@ def test_wider_columns_and_columns_of_its_own_are_the_tables_business(world: Tab
     world.assert_complete()
 
 
-@pytest.mark.parametrize("name", ["rate%", "c" * 64])
-def test_a_column_whose_name_postgresql_cannot_take_is_refused_before_anything(world: TableWorld, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("rate%", "psycopg takes no name with %"),
+        ("c" * 64, "a name has at most 63 bytes"),
+        ("ü" * 32, "a name has at most 63 bytes"),
+        ("xmin", "PostgreSQL has a column of that name in every table"),
+    ],
+)
+def test_a_column_whose_name_postgresql_cannot_take_is_refused_before_anything(
+    world: TableWorld, name: str, why: str
+) -> None:
     world.settings["decode"]["schema"] += f", `{name}` STRING"
     world.write_pipeline()
     wrong = world.here("validate")
     assert wrong.exit_code == 2
-    assert f"may not have a column '{name}': names of columns have at most 63 bytes, and no %" in wrong.stderr
+    assert f"may not have a column {name if name.isalnum() else repr(name)}: {why}" in wrong.stderr
+
+
+def test_a_column_of_the_table_that_differs_by_case_only_is_named(world: TableWorld) -> None:
+    world.execute(CREATE.format(columns=COLUMNS.replace("name text", '"Name" text')))
+    world.settings["sinks"][0]["postgres"]["auto_create"] = True
+    world.write_pipeline()
+    refused = world.here("run", "demo")
+    assert refused.exit_code == 1
+    assert "the table cannot have a column name as the rows do: it differs from 'Name' by case only" in refused.stderr
 
 
 def test_a_key_that_no_index_takes_is_named_and_nothing_is_applied(make_table_world: MakeTableWorld) -> None:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from tidemark.errors import ConfigurationError
-from tidemark.text import is_text
+from tidemark.text import folded, is_text
 
 WHOLE: Final = "value"  # the column of a value, or of a key, that has no fields
 HEADERS_COLUMN: Final = "headers"
@@ -28,18 +28,19 @@ def check_names(names: list[str], place: Callable[[str], str], *, inside: bool =
     """
     seen: dict[str, str] = {}
     for name in names:
-        if not name or (name.startswith("_") and not inside) or not is_text(name):
+        if not name or (name.startswith("_") and not inside) or "\0" in name or not is_text(name):
             raise ConfigurationError(
                 f"{place(name)} cannot be the name of a column",
-                next_step="use a name that is not empty and does not begin with _ (those are Tidemark's own columns)",
+                next_step="use a name that is not empty, has no NUL, and does not begin with _ (those are Tidemark's "
+                "own columns)",
             )
-        twin = seen.get(name.casefold())
+        twin = seen.get(folded(name))
         if twin is not None:
             raise ConfigurationError(
                 f"{place(name)} has the same name as {twin}",
                 next_step="keep one of the two: in Spark and most engines upper and lower case of a name are the same",
             )
-        seen[name.casefold()] = name
+        seen[folded(name)] = name
 
 
 def quoted(text: str) -> str:

@@ -19,7 +19,7 @@ from tidemark.decoders.pins import Pins
 from tidemark.decoders.registry import open_decoder, open_values
 from tidemark.errors import ConfigurationError
 from tidemark.kinds import DECODERS
-from tidemark.text import with_nearest
+from tidemark.text import folded, with_nearest
 
 MAX_LIST_BYTES = 64 * 2**20
 _OF_A_RECORD = ("key", "headers", "tombstones", "envelope")
@@ -249,9 +249,9 @@ class DecodeSettings(Section):
             return None
         fields = self.of_key.field_types()
         keys = {key_column(name): name for name in fields}
-        names = {name.casefold(): name for name in values or {}}
-        if (twin := next((name for name in sorted(keys) if name.casefold() in names), None)) is not None:
-            return _second_column(twin, names[twin.casefold()])
+        names = {folded(name): name for name in values or {}}
+        if (twin := next((name for name in sorted(keys) if folded(name) in names), None)) is not None:
+            return _second_column(twin, names[folded(twin)])
         for field in self.tombstones:
             if field not in keys and field not in fields:
                 return f"names {field}, which the key does not have; it has {', '.join([*fields, *keys])}"
@@ -262,7 +262,7 @@ class DecodeSettings(Section):
         return None
 
     def _has_two_headers(self) -> bool:
-        return self.headers and self.is_known() and HEADERS_COLUMN in map(str.casefold, self._fields())
+        return self.headers and self.is_known() and HEADERS_COLUMN in map(folded, self._fields())
 
     def _problem_with_tombstones(self, values: Mapping[str, str]) -> str | None:
         further = self.envelope.further_columns() if self.envelope else ()

@@ -51,5 +51,5 @@ def _problem_with(pipeline: Pipeline, decode: RecordSettings) -> str | None:
     except ValidationError as invalid:
         [first, *_] = invalid.errors()
         return f"{'.'.join(map(str, first['loc']))} {first['msg']}"
-    problems = [(sink.name, sink.problem_with(rows)) for sink in pipeline.sinks] if rows is not None else []
+    problems = [(sink.name, sink.problem_with_rows(rows)) for sink in pipeline.sinks] if rows is not None else []
     return next((f"sink {name} {problem}" for name, problem in problems if problem is not None), None)

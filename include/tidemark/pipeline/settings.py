@@ -301,7 +301,7 @@ class Pipeline(Section):
     def _columns_that_sinks_hold(cls, sinks: tuple[SinkEntry, ...], info: ValidationInfo) -> tuple[SinkEntry, ...]:
         if rows := _known_rows(info):
             for index, sink in enumerate(sinks):
-                if problem := sink.problem_with(rows):
+                if problem := sink.problem_with_rows(rows):
                     raise wrong_at(index, problem)
         return sinks
 

@@ -12,6 +12,7 @@ from tidemark.decoders.settings import RowSettings
 from tidemark.kinds import SINKS
 from tidemark.model.address import Address
 from tidemark.model.order import KeyLimit
+from tidemark.sinks.storable_names import StorableNames, problem_with_names
 
 MAX_FILE_BYTES: Any = Field(
     default=128 * 2**20,
@@ -65,9 +66,17 @@ class SinkSettings(Section):
     def order(self) -> dict[str, Any]:
         """What the executors need beside name and kind. No secrets."""
 
+    def problem_with_rows(self, rows: RowSettings) -> str | None:
+        """Return why this sink cannot store the rows, as a sentence that continues its key; None if it can."""
+        return problem_with_names(self.storable_names(), rows.arrow_schema()) or self.problem_with(rows)
+
+    def storable_names(self) -> StorableNames:
+        """Declare the names of columns, and of fields inside them, that the target can store."""
+        return StorableNames()
+
     @abstractmethod
     def problem_with(self, rows: RowSettings) -> str | None:
-        """Why this sink cannot store the rows, as a sentence that continues its key; None when it can."""
+        """Return what else than a name stands in the way of the rows, as a sentence; None if nothing does."""
 
     def key_limit(self) -> KeyLimit | None:
         """How long a key may be here; a record with a longer one becomes a dead letter. None when any key fits."""

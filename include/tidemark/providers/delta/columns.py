@@ -1,7 +1,6 @@
 """The schema of a Delta table for columns of rows, and the differences between a table and what an attempt needs."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -9,22 +8,25 @@ import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
 
 from tidemark.errors import SinkRefused
+from tidemark.providers.lake_tables import evolution
+from tidemark.providers.lake_tables.evolution import MissingField, extended, missing_fields, nullable
 
 Context = Mapping[str, Any]
 # Delta has signed numbers only.
 _SIGNED: Final = {
     pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)
 }  # fmt: skip
-_WIDER: Final = {
-    ("byte", "short"), ("byte", "integer"), ("byte", "long"), ("short", "integer"), ("short", "long"),
-    ("integer", "long"), ("float", "double"),
-}  # fmt: skip
-_DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
+_OTHER_TYPE: Final = (
+    "write the table again with another type of it, or give the column another name in a transform and let auto_create "
+    "add it; then: tidemark retry {pipeline}"
+)
+_NEXT_STEPS: Final = {"type": _OTHER_TYPE, "null": _OTHER_TYPE}
 
 
 def schema_for(columns: pa.Schema, context: Context) -> Schema:
-    """The schema of a table for these columns; every column may be null, so that others can be added."""
-    fields = [pa.field(column.name, _SIGNED.get(column.type, column.type)) for column in columns]
+    """The schema of a table for these columns; every column, and every field inside one, may be null, so that others
+    can be added."""
+    fields = [pa.field(column.name, nullable(_SIGNED.get(column.type, column.type))) for column in columns]
     try:
         return Schema.from_arrow(pa.schema(fields))
     except Exception as unfit:  # deltalake raises no narrower class
@@ -39,32 +41,38 @@ def schema_for(columns: pa.Schema, context: Context) -> Schema:
 
 def arrow_columns(table: DeltaTable) -> pa.Schema:
     """The columns of a table as Arrow has them."""
-    return pa.schema(table.schema().to_arrow())
+    return arrow_of(table.schema())
 
 
-def described(fields: Sequence[Field]) -> str:
+def arrow_of(schema: Schema) -> pa.Schema:
+    return pa.schema(schema.to_arrow())
+
+
+def described(fields: Sequence[tuple[str, pa.DataType]]) -> str:
     """Columns with their types, for a person who adds them."""
-    return ", ".join(f"{field.name} {_type_text(json.loads(field.to_json())['type'])}" for field in fields)
+    return ", ".join(f"{name} {_described(kind)}" for name, kind in fields)
 
 
-def missing_columns(table: DeltaTable, wanted: Schema) -> list[Field]:
-    existing = {field.name for field in table.schema().fields}
-    return [field for field in wanted.fields if field.name not in existing]
+def missing_columns(table: DeltaTable, wanted: Schema) -> list[MissingField]:
+    return missing_fields(arrow_columns(table), arrow_of(wanted))
+
+
+def columns_to_add(table: DeltaTable, wanted: Schema) -> list[Field]:
+    """The columns that are missing, and those of the table with the fields inside that are missing."""
+    actual, needed = arrow_columns(table), arrow_of(wanted)
+    names = {part.path[0] for part in missing_fields(actual, needed)}
+    known = {field.name: field.type for field in actual}
+    fields = [
+        pa.field(field.name, extended(known[field.name], field.type) if field.name in known else field.type)
+        for field in needed
+        if field.name in names
+    ]
+    return Schema.from_arrow(pa.schema(fields)).fields
 
 
 def refuse_misfits(table: DeltaTable, wanted: Schema, context: Context) -> None:
-    """Raise ``SinkRefused`` for a column of another type."""
-    types = {field["name"]: field["type"] for field in _fields(wanted)}
-    for column in _fields(table.schema()):
-        needed = types.get(column["name"])
-        if needed is not None and not _fits(column["type"], needed):
-            raise SinkRefused(
-                f"column {column['name']} of the table is {_type_text(column['type'])}, the rows have "
-                f"{_type_text(needed)}",
-                next_step="write the table again with another type of it, or give the column another name in a "
-                "transform and let auto_create add it; then: tidemark retry {pipeline}",
-                **context,
-            )
+    """Raise ``SinkRefused`` for a column of another type, or a field inside one."""
+    evolution.refuse_misfits(arrow_columns(table), arrow_of(wanted), _described, _NEXT_STEPS, context)
 
 
 def refuse_other_partitioning(table: DeltaTable, partition: str, context: Context) -> None:
@@ -78,29 +86,9 @@ def refuse_other_partitioning(table: DeltaTable, partition: str, context: Contex
         )
 
 
-def _fields(schema: Schema) -> list[dict[str, Any]]:
-    fields: list[dict[str, Any]] = json.loads(schema.to_json())["fields"]
-    return fields
-
-
-def _fits(actual: Any, needed: Any) -> bool:
-    """Whether values of the type ``needed`` can be stored, because it is the same or a wider one."""
-    decimals = [_DECIMAL.fullmatch(kind) for kind in (actual, needed) if isinstance(kind, str)]
-    if len(decimals) == 2 and decimals[0] and decimals[1]:
-        (own, own_scale), (other, scale) = (map(int, decimal.groups()) for decimal in decimals if decimal)
-        return own_scale == scale and own >= other
-    if isinstance(actual, str) and isinstance(needed, str) and (needed, actual) in _WIDER:
-        return True
-    return bool(_shape(actual) == _shape(needed))
-
-
-def _shape(kind: Any) -> Any:
-    """A type without what may be null, which differs from table to table, and without comments."""
-    if not isinstance(kind, dict):
-        return kind
-    kept = {key: part for key, part in kind.items() if key not in ("containsNull", "valueContainsNull", "fields")}
-    inner = {key: _shape(part) for key, part in kept.items()}
-    return {**inner, "fields": [(field["name"], _shape(field["type"])) for field in kind.get("fields", [])]}
+def _described(kind: pa.DataType) -> str:
+    [field] = Schema.from_arrow(pa.schema([("column", kind)])).fields
+    return _type_text(json.loads(field.to_json())["type"])
 
 
 def _type_text(kind: Any) -> str:

@@ -19,6 +19,7 @@ from tidemark.model.digest import Digest, row_digest
 from tidemark.model.receipt import PublishedObject
 from tidemark.providers.delta.columns import arrow_columns
 from tidemark.providers.delta.writer import ROWS, decoded_schema
+from tidemark.providers.lake_tables.nested import conformed
 from tidemark.sinks.column_names import names_of_rows, stored_names
 from tidemark.storage.base import ObjectStore
 
@@ -104,10 +105,11 @@ def _statistics(footer: Any) -> dict[str, Any]:
     take them to say, so there are none."""
     schema = footer.schema.to_arrow_schema()
     lowest, highest, nulls = {}, {}, {}
-    leaves = {footer.schema.column(at).path: at for at in range(len(footer.schema))}
+    after = 0
     for field in list(schema)[:STATISTICS]:
-        at = leaves.get(field.name)
-        if at is None:
+        # By their order: the path of a field inside a struct may be the name of a column, too.
+        at, after = after, after + _leaves(field.type)
+        if pa.types.is_nested(field.type):
             continue
         groups = [footer.row_group(group).column(at).statistics for group in range(footer.num_row_groups)]
         if not all(group is not None and group.has_null_count for group in groups):
@@ -119,6 +121,13 @@ def _statistics(footer: Any) -> dict[str, Any]:
             lowest[field.name] = _bound(min(group.min for group in bounded), up=False)
             highest[field.name] = _bound(max(group.max for group in bounded), up=True)
     return {"numRecords": footer.num_rows, "minValues": lowest, "maxValues": highest, "nullCount": nulls}
+
+
+def _leaves(kind: pa.DataType) -> int:
+    """The columns of Parquet that a column of this type has."""
+    if not pa.types.is_nested(kind):
+        return 1
+    return sum(_leaves(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def _has_bounds(kind: pa.DataType) -> bool:
@@ -157,7 +166,7 @@ def _with_columns(batch: pa.RecordBatch, columns: pa.Schema, partition: str, val
         if field.name == partition:
             arrays.append(pa.repeat(pa.scalar(value, field.type), batch.num_rows))
         elif field.name in batch.schema.names:
-            arrays.append(batch.column(field.name).cast(field.type))
+            arrays.append(conformed(batch.column(field.name), field.type))
         else:
             arrays.append(pa.nulls(batch.num_rows, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=columns)

@@ -1,7 +1,5 @@
 """``sinks: [{delta: ..}]``."""
 
-import re
-from collections import Counter
 from datetime import datetime
 from typing import Annotated, Any, Final, Self
 
@@ -15,9 +13,10 @@ from tidemark.decoders.settings import RowSettings
 from tidemark.paths import one_lies_in_the_other
 from tidemark.sinks.current_rows.keyed_settings import KeyedSettings
 from tidemark.sinks.settings import MAX_FILE_BYTES, SinkSettings
+from tidemark.sinks.storable_names import StorableNames
 from tidemark.storage.base import is_s3
 
-_UNFIT_NAME: Final = re.compile(r"[ ,;{}()\n\t=]")  # only a table with column mapping may have such a column
+_UNFIT: Final = r"[ ,;{}()\n\t=]"  # as Spark's Delta refuses them
 _UNFIT_TYPES: Final = ("time32", "time64", "duration", "halffloat", "decimal256", "timestamp[ns")
 TARGET: Final = "Delta table "  # before the location: readers go by the log, so this is no lake
 
@@ -95,14 +94,14 @@ class Settings(KeyedSettings, SinkSettings):
             **({"s3": self.store_settings()} if is_s3(self.location) else {}),
         }
 
+    def storable_names(self) -> StorableNames:
+        """Only a table with column mapping may have all names; engines know a nested field by its path with dots."""
+        return StorableNames(
+            unfit=_UNFIT, unfit_why="a name with a space or one of ,;{}()= needs column mapping", joined_paths=True
+        )
+
     def problem_with(self, rows: RowSettings) -> str | None:
-        types = rows.field_types()
-        lower = Counter(name.lower() for name in types)
-        for name, kind in types.items():
-            if lower[name.lower()] > 1:
-                return f"may not have a column {name}: another one differs by case only, and Delta sees one name"
-            if _UNFIT_NAME.search(name):
-                return f"may not have a column {name!r}: a name with a space or one of ,;{{}}()= needs column mapping"
+        for name, kind in rows.field_types().items():
             if kind.startswith(_UNFIT_TYPES):
                 return f"may not have the column {name}: Delta has no type for {kind}"
         return self.problem_with_keyed(rows) if self.key else None

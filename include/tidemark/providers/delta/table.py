@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
@@ -21,6 +21,8 @@ from tidemark.failpoints import failpoint
 from tidemark.providers.delta.client import DeltaClient
 from tidemark.providers.delta.columns import (
     arrow_columns,
+    arrow_of,
+    columns_to_add,
     described,
     missing_columns,
     refuse_misfits,
@@ -115,21 +117,21 @@ class DeltaTarget(LakeTable[DeltaTable]):
             raise SinkRefused(
                 "the table does not exist",
                 next_step=f"write auto_create: true, or create it, partitioned by {self.rows.partition}, with the "
-                f"columns {described(wanted.fields)}",
+                f"columns {described([(field.name, field.type) for field in arrow_of(wanted)])}",
                 **self.context(),
             )
-        missing = missing_columns(table, wanted)
-        if missing and not self._settings.auto_create:
-            raise no_columns([field.name for field in missing], described(missing), self.context())
         refuse_misfits(table, wanted, self.context())
         refuse_other_settings(table.metadata().configuration, self.rows.properties(), self.context())
+        missing = [(part.name, part.type) for part in missing_columns(table, wanted)]
+        if missing and not self._settings.auto_create:
+            raise no_columns([name for name, _ in missing], described(missing), self.context())
         return self._extended(table, wanted) if missing and change else table
 
-    def _extended(self, table: DeltaTable, wanted: Any) -> DeltaTable:
-        """Add the columns that are missing; when another slice did it at the same time, what it left out."""
+    def _extended(self, table: DeltaTable, wanted: Schema) -> DeltaTable:
+        """Add what is missing; when another slice did it at the same time, what it left out."""
         for _ in self.tries():
             with suppress(DeltaError, OSError):
-                table.alter.add_columns(missing_columns(table, wanted))
+                table.alter.add_columns(columns_to_add(table, wanted))
             table = self.loaded()
             if not missing_columns(table, wanted):
                 break

@@ -14,6 +14,7 @@ from tidemark.model.receipt import ObjectKind
 from tidemark.providers.iceberg.change import FileChanges
 from tidemark.providers.iceberg.files import Replaced, named_files, replaced, rows_at, rows_of_manifest, staged_files
 from tidemark.providers.lake_tables.audit import differences_of_rows, places_of
+from tidemark.providers.lake_tables.nested import conformed_table
 from tidemark.providers.lake_tables.table_rows import StagedAttempt, TableRows
 from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.capabilities import NamedFile
@@ -32,7 +33,7 @@ class AllRows(TableRows[Table, FileChanges]):
         expected = sum((Digest.parse(part.digest) for part in now.parts), Digest.zero())
         rows = rows_of_manifest(table, now.manifest_id, columns.names)
         try:
-            rows = rows.select(columns.names).cast(columns)
+            rows = conformed_table(rows, columns)
             return row_digest(rows.rename_columns(names_of_rows(columns.names))) == expected
         except pa.ArrowException:
             return False

@@ -11,21 +11,22 @@ import pyarrow.parquet as pq
 from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo
 from pyiceberg.io.pyarrow import (
-    ArrowScan,
-    _dataframe_to_data_files,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
+    schema_to_pyarrow,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestFile
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
+from pyiceberg.utils.concurrent import ExecutorFactory
 
 from tidemark.errors import SinkRefused, WorkFailed
 from tidemark.model.offsets import TopicPartition
 from tidemark.model.receipt import PublishedObject
+from tidemark.providers.iceberg.reading import rows_of_file, write_again
 from tidemark.providers.iceberg.staged import PARTITION, SPEC, root_of
 from tidemark.sinks.capabilities import NamedFile
 from tidemark.sinks.column_names import MANIFEST_ID, TOPIC_PARTITION
@@ -80,12 +81,13 @@ class Replaced:
     """The files with rows of a manifest, and the rows of other manifests in them, which stay."""
 
     files: list[DataFile] = field(default_factory=list)
-    kept: list[pa.Table] = field(default_factory=list)
+    kept: list[tuple[DataFile, pa.Table]] = field(default_factory=list)
 
     def rewritten(self, table: Table) -> Iterator[DataFile]:
         """New files with the rows that stay."""
-        for rows in self.kept:
-            yield from _dataframe_to_data_files(table.metadata, rows, table.io)
+        for file, rows in self.kept:
+            for path, size in write_again(table, file, rows):
+                yield _staged_file(table, path, size)
 
 
 def replaced(table: Table, manifest_id: int) -> Replaced:
@@ -95,19 +97,22 @@ def replaced(table: Table, manifest_id: int) -> Replaced:
         if bounds(table, task.file) == (manifest_id, manifest_id):
             replacement.files.append(task.file)
             continue
-        rows = _rows_of_file(table, task)
+        rows = rows_of_file(table, task)
         # Rows of no manifest, which others have added, are not Tidemark's to take out.
         kept = rows.filter(pc.fill_null(pc.not_equal(rows.column(MANIFEST_ID), manifest_id), fill_value=True))
         if kept.num_rows < rows.num_rows:
             replacement.files.append(task.file)
             if kept.num_rows:
-                replacement.kept.append(kept)
+                replacement.kept.append((task.file, kept))
     return replacement
 
 
-def rows_of_manifest(table: Table, manifest_id: int, columns: Sequence[str] = ("*",)) -> pa.Table:
+def rows_of_manifest(table: Table, manifest_id: int, columns: Sequence[str] | None = None) -> pa.Table:
     """All rows of a manifest; in memory."""
-    return table.scan(_equal(MANIFEST_ID, manifest_id), selected_fields=tuple(columns)).to_arrow()
+    tasks = tasks_of_manifest(table, manifest_id)
+    rows = ExecutorFactory.get_or_create().map(lambda task: rows_of_file(table, task, columns, manifest_id), tasks)
+    schema = table.schema() if columns is None else table.schema().select(*columns)
+    return pa.concat_tables([schema_to_pyarrow(schema, include_field_ids=False).empty_table(), *rows])
 
 
 def rows_at(
@@ -135,7 +140,7 @@ def manifests_in(table: Table) -> set[int]:
         if within is not None and within[0] == within[1] and not task.delete_files:
             manifests.add(within[0])
         else:
-            manifests |= set(pc.unique(_rows_of_file(table, task, (MANIFEST_ID,)).column(MANIFEST_ID)).to_pylist())
+            manifests |= set(pc.unique(rows_of_file(table, task, (MANIFEST_ID,)).column(MANIFEST_ID)).to_pylist())
     return manifests - {None}
 
 
@@ -210,12 +215,6 @@ def tasks_of(table: Table, rows: BooleanExpression | None = None) -> list[FileSc
 def tasks_of_manifest(table: Table, manifest_id: int) -> list[FileScanTask]:
     """The files that may have rows of a manifest."""
     return tasks_of(table, _equal(MANIFEST_ID, manifest_id))
-
-
-def _rows_of_file(table: Table, task: FileScanTask, columns: Sequence[str] = ("*",)) -> pa.Table:
-    """The rows of a file, without those that delete files take away."""
-    schema = table.schema() if "*" in columns else table.schema().select(*columns)
-    return ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_table([task])
 
 
 def bounds(table: Table, file: DataFile) -> tuple[int, int] | None:

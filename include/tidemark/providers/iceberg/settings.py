@@ -21,6 +21,7 @@ from tidemark.sinks.aggregates.aggregate import NULLABLE
 from tidemark.sinks.column_names import EVENT_TIME, TOPIC_PARTITION
 from tidemark.sinks.current_rows.keyed_settings import KeyedSettings
 from tidemark.sinks.settings import MAX_FILE_BYTES, SinkSettings
+from tidemark.sinks.storable_names import StorableNames
 from tidemark.storage.base import is_s3
 from tidemark.text import with_nearest
 
@@ -175,12 +176,17 @@ class Settings(KeyedSettings, SinkSettings):
     def order(self) -> dict[str, Any]:
         return {"s3": self.store_settings(), "max_objects": self.max_objects, "max_file_bytes": self.max_file_bytes}
 
+    def storable_names(self) -> StorableNames:
+        """Iceberg finds a nested field by its path with dots, and a partition may not have the name of a column."""
+        partitions = {
+            term.name: f"partition_by gives that name to {term}, and a partition may not have the name of a column"
+            for term in self.terms
+            if term.name != term.column
+        }
+        return StorableNames(reserved=partitions, joined_paths=True)
+
     def problem_with(self, rows: RowSettings) -> str | None:
         types = rows.field_types()
-        lower = Counter(name.lower() for name in types)
-        twice = next((name for name in types if lower[name.lower()] > 1), None)
-        if twice is not None:
-            return f"may not have a column {twice}: another one differs by case only, and most engines see one name"
         if self.key and (problem := self.problem_with_keyed(rows)):
             return problem
         for term in self.terms:

@@ -8,7 +8,7 @@ and the catalog accepts it only while that is the newest. Afterwards the table i
 import json
 import logging
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -17,6 +17,7 @@ from uuid import uuid4
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.io import load_file_io
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from tidemark.connections.lookup import Lookup
@@ -26,11 +27,13 @@ from tidemark.providers.iceberg.all_rows import AllRows
 from tidemark.providers.iceberg.catalog import OpenCatalog
 from tidemark.providers.iceberg.change import FileChanges, SnapshotChange
 from tidemark.providers.iceberg.columns import (
-    missing_columns,
+    arrow_columns,
+    described,
     partitioning,
     refuse_misfits,
     refuse_other_version,
     schema_for,
+    type_of,
 )
 from tidemark.providers.iceberg.evidence import (
     ATTEMPT,
@@ -51,6 +54,7 @@ from tidemark.providers.iceberg.settings import Settings
 from tidemark.providers.iceberg.staged import root_of
 from tidemark.providers.iceberg.upsert import CurrentRows
 from tidemark.providers.lake_tables.evidence import TableEvidence
+from tidemark.providers.lake_tables.evolution import MissingField, missing_fields
 from tidemark.providers.lake_tables.output import DIGEST
 from tidemark.providers.lake_tables.properties import refuse_other_settings
 from tidemark.providers.lake_tables.refusals import fenced_by_its_number, no_columns, restored_meanwhile
@@ -294,17 +298,19 @@ class IcebergTarget(LakeTable[Table]):
                 **self.context(),
             )
         refuse_other_version(table, self.context())
-        missing = missing_columns(table, wanted)
-        if missing and not self._settings.auto_create:
-            described = ", ".join(f"{field.name} {field.field_type}" for field in missing)
-            raise no_columns([field.name for field in missing], described, self.context())
-        if missing and change:
-            table = self._extended(table, missing)
         refuse_misfits(table, wanted, self._settings.terms, self.context())
         refuse_other_settings(table.metadata.properties, self.rows.properties(), self.context())
-        return table
+        missing = self._missing(table, wanted)
+        if missing and not self._settings.auto_create:
+            listed = ", ".join(f"{part.name} {described(part.type)}" for part in missing)
+            raise no_columns([part.name for part in missing], listed, self.context())
+        return self._extended(table, wanted) if missing and change else table
 
-    def _create(self, wanted: Any) -> Table:
+    @staticmethod
+    def _missing(table: Table, wanted: Schema) -> list[MissingField]:
+        return missing_fields(arrow_columns(table.schema()), arrow_columns(wanted))
+
+    def _create(self, wanted: Schema) -> Table:
         with self._catalog() as opened, suppress(TableAlreadyExistsError):  # another slice of a first run was faster
             return opened.catalog.create_table(
                 self._settings.table,
@@ -314,19 +320,17 @@ class IcebergTarget(LakeTable[Table]):
             )
         return self.loaded()
 
-    def _extended(self, table: Table, missing: Sequence[Any]) -> Table:
-        """Add columns; when another slice did it at the same time, what it left out."""
+    def _extended(self, table: Table, wanted: Schema) -> Table:
+        """Add columns, and fields inside them; when another slice did it at the same time, what it left out."""
         for _ in self.tries():
-            with self._catalog(), suppress(CommitFailedException):
-                if missing:
-                    with table.update_schema() as update:
-                        for field in missing:
-                            update.add_column(field.name, field.field_type)
+            missing = self._missing(table, wanted)
+            if not missing:
                 break
+            with self._catalog(), suppress(CommitFailedException), table.update_schema() as update:
+                for part in missing:
+                    update.add_column(part.path, type_of(part.type))
             table = self.loaded()
-            existing = {field.name for field in table.schema().fields}
-            missing = [field for field in missing if field.name not in existing]
-        return self.loaded()
+        return table
 
     # the commit
 

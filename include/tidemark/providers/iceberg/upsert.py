@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.utils.concurrent import ExecutorFactory
@@ -33,6 +32,7 @@ from tidemark.providers.iceberg.position_deletes import (
     refuse_equality_deletes,
     write_deletes,
 )
+from tidemark.providers.iceberg.reading import batches_of
 from tidemark.providers.iceberg.staged import data_folder
 from tidemark.providers.lake_tables.evidence import CountedMerge
 from tidemark.providers.lake_tables.properties import KEY
@@ -122,7 +122,7 @@ class CurrentRows(TableRows[Table, FileChanges]):
         needed = Merge.needed(self._key, self._order_by)
         number = 0
         for group in _groups(files):
-            for batches in _each(lambda file: _batches_of(table, file, needed), group):
+            for batches in _each(lambda file: batches_of(table, file, needed), group):
                 for first, batch in batches:
                     yield KeyedRows(number, pc.add(positions(batch.num_rows), first), batch)
                 number += 1
@@ -187,15 +187,6 @@ def _each(read: Callable[[DataFile], Iterable[R]], files: Sequence[DataFile]) ->
         yield from ExecutorFactory.get_or_create().map(lambda file: list(read(file)), files)
 
 
-def _batches_of(table: Table, file: DataFile, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """All rows of a file, also those that the table deletes, each batch with the position of its first row."""
-    scan = ArrowScan(table.metadata, table.io, table.schema().select(*columns), AlwaysTrue())
-    first = 0
-    for batch in scan._record_batches_from_scan_tasks_and_deletes([FileScanTask(file)], {}):
-        yield first, batch.select(list(columns))
-        first += batch.num_rows
-
-
 def _places(by_file: Mapping[int, pa.Array]) -> pa.Table:
     files = [pa.repeat(number, len(rows)).cast(pa.int32()) for number, rows in by_file.items()]
     return pa.table(
@@ -244,7 +235,7 @@ def _left(table: Table, staged: StagedAttempt, replaced: Mapping[str, pa.Array])
     for task in tasks_of_manifest(table, staged.manifest_id):
         path = task.file.file_path
         gone = _union(deleted_positions(table, task, task.delete_files), replaced.get(path, NO_POSITIONS))
-        for first, batch in _batches_of(table, task.file, [MANIFEST_ID, ATTEMPT]):
+        for first, batch in batches_of(table, task.file, [MANIFEST_ID, ATTEMPT]):
             of_manifest = pc.equal(batch.column(MANIFEST_ID), staged.manifest_id)
             earlier = pc.and_(of_manifest, pc.less(batch.column(ATTEMPT), staged.attempt))
             places = pc.add(pc.indices_nonzero(pc.fill_null(earlier, fill_value=False)).cast(pa.int64()), first)

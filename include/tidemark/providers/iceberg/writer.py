@@ -48,7 +48,7 @@ class Writer(LakeTableWriter):
         key = pc.binary_join_element_wise(*apart, "\x1f") if apart else None
         for topic, partition, _, piece in grouped(rows, key):
             first = _as_in_table(piece.slice(0, 1).drop_columns(HASH_COLUMNS.names).to_batches()[0])
-            values = [_plain(self._partitioned(part, first)[0].as_py()) for part in self._spec.fields]
+            values = [plain(self._partitioned(part, first)[0].as_py()) for part in self._spec.fields]
             self._hold(Target(ObjectKind.DATA, topic, partition, json.dumps(values)), piece)
 
     def write_dead_letters(self, rows: pa.RecordBatch) -> None:
@@ -74,6 +74,6 @@ def _as_in_table(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.rename_columns(stored_names(rows.schema.names))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A value of a partition as JSON has it: a date is the number of its day, as in Iceberg."""
     return (value - _EPOCH).days if isinstance(value, date) else value

@@ -14,6 +14,7 @@ import pyarrow as pa
 from tidemark.errors import SinkRefused
 from tidemark.model.order import Order, SinkOrder
 from tidemark.model.receipt import ObjectKind
+from tidemark.providers.lake_tables.nested import conformed_table
 from tidemark.providers.lake_tables.refusals import storing
 from tidemark.providers.lake_tables.staged_parquet import StagedParquet
 from tidemark.sinks.column_names import IS_DELETED, LOG_GENERATION, stored_names
@@ -66,7 +67,7 @@ class LakeTableWriter(PartitionedWriter):
         stored = rows.rename_columns(stored_names(rows.schema.names))
         if self._generations:
             stored = self._with_version(stored, self._generations[target.topic, target.partition])
-        stored = stored.cast(pa.schema([self._columns.field(name) for name in stored.schema.names]))
+        stored = conformed_table(stored, pa.schema([self._columns.field(name) for name in stored.schema.names]))
         return self._with_footer(stored, rows, target)
 
     def _with_version(self, rows: pa.Table, generation: int) -> pa.Table:

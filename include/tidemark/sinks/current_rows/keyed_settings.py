@@ -1,6 +1,5 @@
 """``key`` and ``order_by`` in a pipeline file: what sinks share whose table has one row per key, its newest version."""
 
-from collections.abc import Mapping
 from typing import ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -14,6 +13,7 @@ from tidemark.sinks.current_rows.columns import RECORD
 from tidemark.text import with_nearest
 
 SOURCE_TIMESTAMP = "_timestamp"
+NOT_OF_TOMBSTONES = "decode.tombstones does not name it, so the row of a deleted key has no value for it"
 
 
 class KeyedSettings(Section):
@@ -67,7 +67,7 @@ class KeyedSettings(Section):
         never_null = {*self.record_columns, NUMBER, *rows.never_null()}
         return (
             self._problem_with_number(rows)
-            or self._problem_with_columns(rows.field_types(), never_null)
+            or self._problem_with_columns(rows, never_null)
             or self._problem_with_order(rows, never_null)
         )
 
@@ -81,10 +81,13 @@ class KeyedSettings(Section):
             return f"may not have {NUMBER} in its key: only explode gives a record several rows"
         return None
 
-    def _problem_with_columns(self, types: Mapping[str, str], never_null: set[str]) -> str | None:
+    def _problem_with_columns(self, rows: RowSettings, never_null: set[str]) -> str | None:
+        types, of_tombstones = rows.field_types(), rows.tombstone_fields()
         for column in self.key:
             if column not in {*types, *self.record_columns, NUMBER}:
                 return with_nearest(f"has no column {column} for its key", column, types, listed=True)
+            if column not in never_null and of_tombstones and column not in of_tombstones:
+                return f"may not have {column} in its key: {NOT_OF_TOMBSTONES}"
             if column not in never_null:
                 return f"may not have {column} in its key: {NULLABLE}"
             if types.get(column, "").startswith(("list", "struct", "map", "double", "float")):

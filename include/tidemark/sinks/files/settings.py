@@ -16,6 +16,7 @@ from tidemark.errors import ConfigurationError
 from tidemark.extras import EXTRAS, problem_with_extra
 from tidemark.paths import Layout, dead_letter_folder, one_lies_in_the_other
 from tidemark.sinks.settings import MAX_FILE_BYTES, SinkSettings
+from tidemark.sinks.storable_names import StorableNames
 from tidemark.storage.base import is_s3
 from tidemark.text import with_nearest
 
@@ -170,6 +171,13 @@ class Settings(SinkSettings):
             "sort_by": list(self.sort_by),
             **({"s3": self.store_settings()} if is_s3(self.root) else {}),
         }
+
+    def storable_names(self) -> StorableNames:
+        """Readers of folders such as ``day=2024-05-01`` make a column of each, in place of one in the files."""
+        named = {part.partition("=")[0] for part in self.layout.split("/") if "=" in part}
+        return StorableNames(
+            reserved={name: f"the layout has folders {name}=.., which readers take for that column" for name in named}
+        )
 
     def problem_with(self, rows: RowSettings) -> str | None:
         if problem := self._problem_with_sort_by(rows.field_types()):

@@ -8,7 +8,7 @@ from tidemark.config.base import Name
 from tidemark.decoders.settings import RowSettings
 from tidemark.sinks.column_names import LOG_GENERATION
 from tidemark.sinks.current_rows.keyed_settings import KeyedSettings
-from tidemark.sinks.postgres.table_settings import LONGEST_COLUMN, TableSettings
+from tidemark.sinks.postgres.table_settings import TableSettings
 
 
 class Settings(KeyedSettings, TableSettings):
@@ -26,7 +26,4 @@ class Settings(KeyedSettings, TableSettings):
     )
 
     def problem_with(self, rows: RowSettings) -> str | None:
-        for column in rows.field_types():
-            if "%" in column or len(column.encode()) > LONGEST_COLUMN:
-                return f"may not have a column {column[:80]!r}: names of columns have at most 63 bytes, and no %"
         return self.problem_with_keyed(rows)

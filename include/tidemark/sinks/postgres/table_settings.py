@@ -7,9 +7,11 @@ from pydantic import AfterValidator, Field, StrictBool
 
 from tidemark.config import values
 from tidemark.sinks.settings import SinkSettings
+from tidemark.sinks.storable_names import StorableNames
 
 DEAD_LETTERS = "tidemark_target.dead_letter"
-LONGEST_COLUMN = 63  # bytes of a name; PostgreSQL cuts longer names without an error
+LONGEST_NAME = 63  # bytes; PostgreSQL cuts longer names without an error
+SYSTEM_COLUMNS = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")  # of every table; an upper-case XMIN is another
 
 
 class TableSettings(SinkSettings):
@@ -24,6 +26,14 @@ class TableSettings(SinkSettings):
         description="The table, with its schema unless that is public.", examples=["prices", "sales.prices"]
     )
     auto_create: StrictBool = Field(default=False, description="Whether to create the table and missing columns.")
+
+    def storable_names(self) -> StorableNames:
+        """A % would begin a placeholder in the statements of psycopg. Fields inside lie in jsonb, which takes any."""
+        why = "PostgreSQL has a column of that name in every table"
+        return StorableNames(
+            unfit="%", unfit_why="psycopg takes no name with %", longest=LONGEST_NAME,
+            reserved_exactly=dict.fromkeys(SYSTEM_COLUMNS, why),
+        )  # fmt: skip
 
     @property
     def target(self) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, ClassVar, LiteralString
 
+import pyarrow as pa
 from psycopg import sql
 
 from tidemark.connections.lookup import Lookup
@@ -20,6 +21,7 @@ from tidemark.sinks.postgres.columns import Column, ddl_complete, ddl_create, na
 from tidemark.sinks.postgres.session import Locked, connect, conninfo, translated
 from tidemark.sinks.postgres.table_settings import TableSettings
 from tidemark.sinks.postgres.writer import DEAD, SCHEMA
+from tidemark.sinks.storable_names import refuse_clash
 from tidemark.text import named_queries
 
 QUERIES = named_queries("tidemark.sinks.postgres", "queries.sql")
@@ -150,7 +152,12 @@ class PostgresTarget:
         With ``auto_create`` it creates the table or its missing columns.
         """
         context = self.context(table=spec.table)
-        if _missing(spec.columns, self.columns(spec.table)):
+        actual = self.columns(spec.table)
+        missing = _missing(spec.columns, actual)
+        for column in missing:
+            beside = [pa.field(other.name, pa.null()) for other in actual]
+            refuse_clash(pa.field(column.name, pa.null()), beside, (), context)
+        if missing:
             self._complete(spec)
         refuse_misfits(spec.columns, self.columns(spec.table), spec.emptied, context)
         if not self.rows("has_unique_key", table=spec.table, key=sorted(spec.key)):

@@ -71,16 +71,23 @@ def test_a_partition_must_fit_the_columns(partition: str, message: str | None) -
     assert problem is None if message is None else problem.startswith(message)
 
 
-class TwoCases(Json):
-    """Rows of no format that is ours: all of these refuse such columns themselves."""
-
-    def _fields(self) -> dict[str, tuple[str, bool]]:
-        return {"a": ("string", True), "A": ("string", True)}
-
-
-def test_names_that_differ_by_case_only_are_refused() -> None:
-    rows = TwoCases.model_validate({"format": "json", "schema": "a STRING"})
-    assert "differs by case only" in settings().problem_with(rows)
+@pytest.mark.parametrize(
+    ("schema", "partitions", "message"),
+    [
+        ("at_day STRING, at DATE NOT NULL", ["day(at)"], "may not have a column at_day: partition_by gives that name"),
+        ("AT_DAY STRING, at DATE NOT NULL", ["day(at)"], "may not have a column AT_DAY: partition_by gives that name"),
+        ("id_bucket INT, id INT NOT NULL", ["bucket(8, id)"], "may not have a column id_bucket: partition_by gives"),
+        ("at_day STRING, at DATE NOT NULL", ["month(at)"], None),
+        ("id INT NOT NULL, s STRUCT<id_bucket: INT>", ["bucket(8, id)", "id"], None),
+        ("`a.b` INT, a STRUCT<b: INT>", [], "may not have a column a.b: 'a.b' could be the path of a field inside 'a'"),
+        ("`a.list.element` INT, a ARRAY<INT>", [], "may not have a column a.list.element: "),
+        ("`a.b` INT, a INT", [], None),
+    ],
+)
+def test_a_name_that_the_format_uses_itself_is_refused(schema: str, partitions: list[str], message: str | None) -> None:
+    rows = Json.model_validate({"format": "json", "schema": schema})
+    problem = settings(partition_by=partitions).problem_with_rows(rows)
+    assert problem is None if message is None else problem.startswith(message)
 
 
 CATALOGS = [

@@ -1,7 +1,9 @@
 """``sinks: [{totals: ..}]``."""
 
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 from pydantic import Field, field_validator
 
 from tidemark.config.base import Name
@@ -9,9 +11,10 @@ from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
 from tidemark.model.order import KeyLimit
 from tidemark.sinks.aggregates.aggregate import CONTRIBUTIONS, Aggregate
-from tidemark.sinks.postgres.table_settings import LONGEST_COLUMN, TableSettings
+from tidemark.sinks.postgres.table_settings import LONGEST_NAME, TableSettings
 from tidemark.sinks.postgres.totals.copies import CopyEntry
 from tidemark.sinks.settings import SinkSettings
+from tidemark.sinks.storable_names import StorableNames, problem_with_names
 
 
 class Settings(TableSettings):
@@ -30,7 +33,7 @@ class Settings(TableSettings):
     @field_validator("table")
     @classmethod
     def _short_enough(cls, table: str) -> str:
-        if len(table.rpartition(".")[2] + CONTRIBUTIONS) > LONGEST_COLUMN:
+        if len(table.rpartition(".")[2] + CONTRIBUTIONS) > LONGEST_NAME:
             raise wrong(f"must be short enough for a second table with the suffix {CONTRIBUTIONS}: 49 characters")
         return table
 
@@ -58,10 +61,13 @@ class Settings(TableSettings):
     def order(self) -> dict[str, Any]:
         return {**super().order(), **self.aggregate.order()}
 
+    def storable_names(self) -> StorableNames:
+        return replace(super().storable_names(), stored=self.aggregate.group_by)
+
     def problem_with(self, rows: RowSettings) -> str | None:
-        for column in self.aggregate.group_by:
-            if "%" in column or len(column.encode()) > LONGEST_COLUMN:
-                return f"may not have {column[:80]!r} in its group_by: names have at most 63 bytes, and no %"
+        values = pa.schema([(column.name, pa.int64()) for column in self.aggregate.value_columns])
+        if problem := problem_with_names(super().storable_names(), values):
+            return problem
         if self.served_in is not None:
             problem = self.served_in.problem_with(self.aggregate.value_columns, rows.field_types())
             if problem is not None:

@@ -1,0 +1,148 @@
+"""Compares the columns of a table with those that rows have, also inside structs, lists and maps.
+
+Both are columns of Arrow, as the library of the format has them. A path is written as DDL does: ``lines.element.sku``
+is a field of the structs in the list ``lines``, and ``prices.value`` the values of the map ``prices``.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tidemark.errors import SinkRefused
+from tidemark.sinks.storable_names import refuse_clash
+
+Path = tuple[str, ...]
+Described = Callable[[pa.DataType], str]  # a type in the words of the format
+_WHOLE: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+
+
+@dataclass(frozen=True)
+class MissingField:
+    """A column that rows have and the table does not, or such a field inside a column; ``beside`` are the fields that
+    the table has there."""
+
+    path: Path
+    type: pa.DataType
+    beside: Sequence[pa.Field]
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.path)
+
+
+@dataclass(frozen=True)
+class _Other:
+    """A column, or a part of one, whose type in the table cannot hold the values of the rows."""
+
+    path: Path
+    actual: pa.DataType
+    needed: pa.DataType
+
+
+@dataclass(frozen=True)
+class _Required:
+    """A column of the table, or a field inside one, that may not be null, and that rows do not have."""
+
+    path: Path
+
+
+def missing_fields(actual: pa.Schema, needed: pa.Schema) -> list[MissingField]:
+    """Return what rows have and the table does not, each with its type in the rows."""
+    return [part for part in _differences(list(actual), list(needed), ()) if isinstance(part, MissingField)]
+
+
+def refuse_misfits(
+    actual: pa.Schema,
+    needed: pa.Schema,
+    described: Described,
+    next_steps: Mapping[str, str],
+    context: Mapping[str, Any],
+) -> None:
+    """Raise ``SinkRefused`` for a column, or a field inside one, that rows with ``needed`` do not fit.
+
+    ``next_steps``: of ``type`` and ``null``, what to do about such a column, where {name} is its path.
+    """
+    for part in _differences(list(actual), list(needed), ()):
+        if isinstance(part, MissingField):
+            refuse_clash(pa.field(part.path[-1], part.type), part.beside, part.path[:-1], context)
+        elif isinstance(part, _Other):
+            raise SinkRefused(
+                f"column {'.'.join(part.path)} of the table is {described(part.actual)}, the rows have "
+                f"{described(part.needed)}",
+                next_step=next_steps["type"].replace("{name}", ".".join(part.path)),
+                **context,
+            )
+        else:
+            raise SinkRefused(
+                f"column {'.'.join(part.path)} of the table may not be null, and the rows do not have it",
+                next_step=next_steps["null"].replace("{name}", ".".join(part.path)),
+                **context,
+            )
+
+
+def extended(actual: pa.DataType, needed: pa.DataType) -> pa.DataType:
+    """Return the type of the table with the fields that it does not have, behind its own."""
+    if pa.types.is_struct(actual) and pa.types.is_struct(needed):
+        wanted = {field.name: field for field in needed}
+        own = [
+            field.with_type(extended(field.type, wanted[field.name].type)) if field.name in wanted else field
+            for field in actual
+        ]
+        known = {field.name for field in actual}
+        return pa.struct([*own, *(field.with_nullable(True) for field in needed if field.name not in known)])
+    if pa.types.is_map(actual) and pa.types.is_map(needed):
+        values = actual.item_field.with_type(extended(actual.item_type, needed.item_type))
+        return pa.map_(actual.key_field, values)
+    if pa.types.is_list(actual) and pa.types.is_list(needed):
+        return pa.list_(actual.value_field.with_type(extended(actual.value_type, needed.value_type)))
+    return actual
+
+
+def nullable(kind: pa.DataType) -> pa.DataType:
+    """Return the type with every field inside it one that may be null, so that others can be added."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, nullable(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, nullable(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("element", nullable(kind.value_type)))
+    return kind
+
+
+def _differences(
+    actual: Sequence[pa.Field], needed: Sequence[pa.Field], within: Path
+) -> Iterator[MissingField | _Other | _Required]:
+    wanted = {field.name: field for field in needed}
+    for field in actual:
+        other = wanted.pop(field.name, None)
+        if other is not None:
+            yield from _differences_of_types(field.type, other.type, (*within, field.name))
+        elif not field.nullable:
+            yield _Required((*within, field.name))
+    for field in wanted.values():
+        yield MissingField((*within, field.name), field.type, actual)
+
+
+def _differences_of_types(
+    actual: pa.DataType, needed: pa.DataType, path: Path
+) -> Iterator[MissingField | _Other | _Required]:
+    if pa.types.is_struct(actual) and pa.types.is_struct(needed):
+        yield from _differences(list(actual), list(needed), path)
+    elif pa.types.is_map(actual) and pa.types.is_map(needed):
+        yield from _differences_of_types(actual.key_type, needed.key_type, (*path, "key"))
+        yield from _differences_of_types(actual.item_type, needed.item_type, (*path, "value"))
+    elif pa.types.is_list(actual) and pa.types.is_list(needed):
+        yield from _differences_of_types(actual.value_type, needed.value_type, (*path, "element"))
+    elif not _fits(actual, needed):
+        yield _Other(path, actual, needed)
+
+
+def _fits(actual: pa.DataType, needed: pa.DataType) -> bool:
+    """Whether values of the type ``needed`` can be stored, because it is the same or a narrower one."""
+    if actual in _WHOLE and needed in _WHOLE:
+        return _WHOLE.index(actual) >= _WHOLE.index(needed)
+    if pa.types.is_decimal(actual) and pa.types.is_decimal(needed):
+        return bool(actual.scale == needed.scale and actual.precision >= needed.precision)
+    return bool(actual == needed or (actual == pa.float64() and needed == pa.float32()))

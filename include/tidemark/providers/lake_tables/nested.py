@@ -1,0 +1,56 @@
+"""Arrays of structs, lists and maps with other types inside: fields by their names, and what is null stays null.
+
+Arrow casts neither a struct to one with other fields, nor, below a list, does PyIceberg keep which lists are null.
+"""
+
+from typing import TypeVar
+
+import pyarrow as pa
+
+A = TypeVar("A", pa.Array, pa.ChunkedArray)
+
+
+def conformed_table(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+    """Return the columns of ``rows`` that ``columns`` names, with their types; see ``conformed``."""
+    arrays = [conformed(rows.column(field.name), field.type) for field in columns]
+    return pa.Table.from_arrays(arrays, schema=columns)
+
+
+def conformed(column: A, kind: pa.DataType) -> A:
+    """Return the values with the type ``kind``: a field that they do not have is null, one that it does not have is
+    left out, at any depth. Raises ``ArrowInvalid`` for a value that does not fit."""
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([conformed(chunk, kind) for chunk in column.chunks], kind)
+    if column.type == kind:
+        return column
+    if pa.types.is_struct(kind) and pa.types.is_struct(column.type):
+        known = {field.name: at for at, field in enumerate(column.type)}
+        fields = [
+            conformed(column.field(known[field.name]), field.type)
+            if field.name in known
+            else pa.nulls(len(column), field.type)
+            for field in kind
+        ]
+        return pa.StructArray.from_arrays(fields, fields=list(kind), mask=column.is_null())
+    if pa.types.is_map(kind) and pa.types.is_map(column.type):
+        return with_entries(
+            column, conformed(column.keys, kind.key_type), conformed(column.items, kind.item_type), kind
+        )
+    if pa.types.is_list(kind) and isinstance(column, pa.ListArray | pa.LargeListArray):
+        return with_elements(column, conformed(column.values, kind.value_type), kind)
+    return column.cast(kind)
+
+
+def with_elements(lists: pa.ListArray | pa.LargeListArray, elements: pa.Array, kind: pa.ListType) -> pa.ListArray:
+    """Return the same lists with other elements, which stand where those of ``lists.values`` stand."""
+    return pa.ListArray.from_arrays(_offsets(lists), elements, type=kind, mask=lists.is_null())
+
+
+def with_entries(maps: pa.MapArray, keys: pa.Array, items: pa.Array, kind: pa.MapType) -> pa.MapArray:
+    """Return the same maps with other keys and values, which stand where those of the maps stand."""
+    return pa.MapArray.from_arrays(_offsets(maps), keys, items, type=kind, mask=maps.is_null())
+
+
+def _offsets(lists: pa.Array) -> pa.Array:
+    """A copy that begins at 0: Arrow takes no slice of offsets together with a mask."""
+    return pa.array(lists.offsets.to_numpy(zero_copy_only=False), pa.int32())
