@@ -164,7 +164,7 @@ def test_a_column_of_the_table_that_differs_by_case_only_is_named(world: TableWo
     world.write_pipeline()
     refused = world.here("run", "demo")
     assert refused.exit_code == 1
-    assert "the table cannot have a column name as the rows do: it differs from 'Name' by case only" in refused.stderr
+    assert "the table cannot have a column name as the rows do: it differs from Name by case only" in refused.stderr
 
 
 def test_a_key_that_no_index_takes_is_named_and_nothing_is_applied(make_table_world: MakeTableWorld) -> None:

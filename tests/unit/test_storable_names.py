@@ -24,7 +24,8 @@ def inside(*names: str) -> list[pa.Schema]:
     struct = pa.struct(list(columns(*names)))
     kinds = [
         struct, pa.list_(struct), pa.map_(pa.string(), struct), pa.map_(struct, pa.string()),
-        pa.list_(pa.list_(struct)), pa.struct([("x", struct)]), pa.struct([("x", pa.list_(pa.map_(pa.string(), struct)))]),
+        pa.list_(pa.list_(struct)), pa.struct([("x", struct)]),
+        pa.struct([("x", pa.list_(pa.map_(pa.string(), struct)))]),
     ]  # fmt: skip
     return [pa.schema([("id", pa.int64()), ("s", kind)]) for kind in kinds]
 
@@ -41,7 +42,8 @@ def test_two_names_that_an_engine_may_take_for_one_are_refused_wherever_they_sta
     for schema in [columns(first, "n", second), *inside(first, "n", second)]:
         problem = problem_with_names(ANY, schema)
         assert problem is not None
-        assert problem.endswith(f"it differs from {first!r} by case only, and most engines see one name")
+        assert problem.endswith(" by case only, and most engines see one name")
+        assert any(f"it differs from {shown} by" in problem for shown in (first, repr(first)))
 
 
 @pytest.mark.parametrize(("first", "second"), [("a", "b"), ("a_b", "ab"), ("名", "前"), ("o", "ö"), ("a.b", "a")])
@@ -99,8 +101,8 @@ def test_a_name_that_could_be_a_path_is_refused_where_fields_are_known_by_paths(
 
 def test_a_table_that_has_the_name_in_another_case_is_refused_by_both_names() -> None:
     new = pa.field("id", pa.int64())
-    with pytest.raises(SinkRefused, match=r"column s\.id as the rows do: it differs from 'ID' by case only"):
+    with pytest.raises(SinkRefused, match=r"column s\.id as the rows do: it differs from ID by case only"):
         refuse_clash(new, [pa.field("n", pa.int64()), pa.field("ID", pa.int64())], ("s",), {})
-    with pytest.raises(SinkRefused, match=r"'id\.x' could be the path of a field inside 'id'"):
+    with pytest.raises(SinkRefused, match=r"id\.x could be the path of a field inside id"):
         refuse_clash(pa.field("id.x", pa.int64()), [pa.field("id", pa.struct([("y", pa.int8())]))], (), {})
     refuse_clash(new, [pa.field("n", pa.int64())], (), {})

@@ -62,10 +62,10 @@ def clash(new: pa.Field, beside: Iterable[pa.Field]) -> str | None:
     """Return why an engine could not tell a field from another one beside it, as a sentence; None if it can."""
     for field in beside:
         if field is not new and folded(field.name) == folded(new.name):
-            return f"it differs from {field.name!r} by case only, and most engines see one name"
+            return f"it differs from {_shown((field.name,))} by case only, and most engines see one name"
         dotted, other = (new, field) if len(new.name) > len(field.name) else (field, new)
         if folded(dotted.name).startswith(f"{folded(other.name)}.") and pa.types.is_nested(other.type):
-            return f"{dotted.name!r} could be the path of a field inside {other.name!r}"
+            return f"{_shown((dotted.name,))} could be the path of a field inside {_shown((other.name,))}"
     return None
 
 

@@ -70,7 +70,7 @@ def test_a_wrong_setting_is_named(given: dict[str, Any], message: str) -> None:
         ),
         (
             "`a.b` BIGINT, a STRUCT<c: INT>",
-            "may not have a column a.b: 'a.b' could be the path of a field inside 'a'",
+            "may not have a column a.b: a.b could be the path of a field inside a",
         ),
         ("`a.b` BIGINT, c STRUCT<b: INT>", None),
     ],

@@ -79,7 +79,7 @@ def test_a_partition_must_fit_the_columns(partition: str, message: str | None) -
         ("id_bucket INT, id INT NOT NULL", ["bucket(8, id)"], "may not have a column id_bucket: partition_by gives"),
         ("at_day STRING, at DATE NOT NULL", ["month(at)"], None),
         ("id INT NOT NULL, s STRUCT<id_bucket: INT>", ["bucket(8, id)", "id"], None),
-        ("`a.b` INT, a STRUCT<b: INT>", [], "may not have a column a.b: 'a.b' could be the path of a field inside 'a'"),
+        ("`a.b` INT, a STRUCT<b: INT>", [], "may not have a column a.b: a.b could be the path of a field inside a"),
         ("`a.list.element` INT, a ARRAY<INT>", [], "may not have a column a.list.element: "),
         ("`a.b` INT, a INT", [], None),
     ],

@@ -69,9 +69,9 @@ def test_a_field_whose_name_differs_by_case_only_is_refused_and_not_added() -> N
     for (_, of_table), (_, of_rows) in zip(
         nested(pa.struct([("Zip", pa.string())])), nested(pa.struct([("zip", pa.string())])), strict=True
     ):
-        with pytest.raises(SinkRefused, match=r"zip as the rows do: it differs from 'Zip' by case only"):
+        with pytest.raises(SinkRefused, match=r"zip as the rows do: it differs from Zip by case only"):
             refuse_misfits(pa.schema([("c", of_table)]), pa.schema([("c", of_rows)]), str, STEPS, {})
-    with pytest.raises(SinkRefused, match=r"a column id as the rows do: it differs from 'ID' by case only"):
+    with pytest.raises(SinkRefused, match=r"a column id as the rows do: it differs from ID by case only"):
         refuse_misfits(pa.schema([("ID", pa.int64())]), pa.schema([("id", pa.int64())]), str, STEPS, {})
 
 
