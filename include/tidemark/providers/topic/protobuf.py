@@ -104,8 +104,15 @@ def _descriptor(schema: RegisteredSchema) -> Descriptor:
 def _message(name: str, fields: list[pa.Field], within: str, indent: str) -> str:
     inner = f"{indent}  "
     lines = [f"{indent}message {name} {{"]
+    messages = {f"{field.name}_message" for field in fields if pa.types.is_struct(field.type)}
+    in_json: dict[str, str] = {}
     for number, field in enumerate(fields, 1):
         path = f"{within}{field.name}"
+        if field.name in messages:
+            raise _refused(path, "that is the name of the message for the column before _message")
+        twin = in_json.setdefault(_json_name(field.name), field.name)
+        if twin != field.name:
+            raise _refused(path, f"in Protobuf's JSON it has the same name as {twin}")
         if not _NAME.fullmatch(field.name):
             raise _refused(path, "its name has other characters than letters, digits and _ (or begins with a digit)")
         kind = _PLAIN.get(field.type)
@@ -118,6 +125,11 @@ def _message(name: str, fields: list[pa.Field], within: str, indent: str) -> str
         label = "optional " if field.nullable and not has_presence else ""
         lines.append(f"{inner}{label}{kind} {field.name} = {number};")
     return "\n".join([*lines, f"{indent}}}", ""])
+
+
+def _json_name(name: str) -> str:
+    """The name that protoc gives to a field in JSON: no two fields of a message may have the same."""
+    return re.sub(r"_+(.?)", lambda match: match[1].upper(), name)
 
 
 def _refused(path: str, why: str) -> ConfigurationError:

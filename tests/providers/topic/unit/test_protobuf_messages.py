@@ -54,6 +54,22 @@ def read(value: bytes, schema: RegisteredSchema) -> dict[str, Any]:
     return MessageToDict(message, preserving_proto_field_name=True)
 
 
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"a_b": pa.int64(), "aB": pa.int64()}, "column aB: in Protobuf's JSON it has the same name as a_b"),
+        ({"a_1": pa.int64(), "a1": pa.int64()}, "column a1: in Protobuf's JSON it has the same name as a_1"),
+        ({"x": pa.struct([("a", pa.int64())]), "x_message": pa.int64()}, "column x_message: that is the name of"),
+    ],
+)
+def test_names_that_are_one_name_in_protobuf_are_refused_at_any_depth(fields: dict[str, pa.DataType], why: str) -> None:
+    columns = pa.schema(fields)
+    with pytest.raises(ConfigurationError, match=f"Protobuf cannot hold {why}"):
+        derived(columns, "Row")
+    with pytest.raises(ConfigurationError, match=f"Protobuf cannot hold {why.replace('column ', 'column s.')}"):
+        derived(pa.schema([("s", pa.struct(list(columns)))]), "Row")
+
+
 def test_the_schema_of_columns_is_the_text_of_a_proto_file() -> None:
     assert derived(COLUMNS, "Row") == TEXT
     assert problem_with(registered(TEXT), COLUMNS) is None
