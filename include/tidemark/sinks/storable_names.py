@@ -117,7 +117,7 @@ def _structs(kind: pa.DataType, path: Path) -> Iterator[tuple[Path, pa.DataType]
     elif pa.types.is_map(kind):
         yield from _structs(kind.key_type, (*path, "key"))
         yield from _structs(kind.item_type, (*path, "value"))
-    elif pa.types.is_list(kind):
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
         yield from _structs(kind.value_type, (*path, "element"))
 
 

@@ -29,7 +29,7 @@ from tidemark.model.positions import positions
 from tidemark.providers.iceberg.position_deletes import deleted_positions
 from tidemark.providers.iceberg.staged import PARTITION, SPEC
 from tidemark.providers.iceberg.writer import plain
-from tidemark.providers.lake_tables.nested import conformed_table, with_elements, with_entries
+from tidemark.providers.lake_tables.nested import conformed_table, is_list, with_elements, with_entries
 from tidemark.sinks.column_names import MANIFEST_ID
 
 _PLACE = "\0place"  # no partition has this name
@@ -40,7 +40,7 @@ class _Projection(ArrowProjectionVisitor):
     """Columns of a file as those of the table, by the ids of fields; a list or map that is null stays null."""
 
     def list(self, list_type: ListType, list_array: pa.Array | None, value_array: pa.Array | None) -> pa.Array | None:
-        if not isinstance(list_array, pa.ListArray | pa.LargeListArray) or value_array is None:
+        if list_array is None or value_array is None or not is_list(list_array.type):
             return super().list(list_type, list_array, value_array)
         elements = self._cast_if_needed(list_type.element_field, value_array)
         kind = pa.list_(self._construct_field(list_type.element_field, elements.type))

@@ -11,6 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tidemark.errors import SinkRefused
+from tidemark.providers.lake_tables.nested import is_list, list_like
 from tidemark.sinks.storable_names import refuse_clash
 
 Path = tuple[str, ...]
@@ -95,8 +96,8 @@ def extended(actual: pa.DataType, needed: pa.DataType) -> pa.DataType:
     if pa.types.is_map(actual) and pa.types.is_map(needed):
         values = actual.item_field.with_type(extended(actual.item_type, needed.item_type))
         return pa.map_(actual.key_field, values)
-    if pa.types.is_list(actual) and pa.types.is_list(needed):
-        return pa.list_(actual.value_field.with_type(extended(actual.value_type, needed.value_type)))
+    if is_list(actual) and is_list(needed):
+        return list_like(actual, actual.value_field.with_type(extended(actual.value_type, needed.value_type)))
     return actual
 
 
@@ -106,8 +107,8 @@ def nullable(kind: pa.DataType) -> pa.DataType:
         return pa.struct([pa.field(field.name, nullable(field.type)) for field in kind])
     if pa.types.is_map(kind):
         return pa.map_(kind.key_type, nullable(kind.item_type))
-    if pa.types.is_list(kind):
-        return pa.list_(pa.field("element", nullable(kind.value_type)))
+    if is_list(kind):
+        return list_like(kind, pa.field("element", nullable(kind.value_type)))
     return kind
 
 
@@ -133,7 +134,7 @@ def _differences_of_types(
     elif pa.types.is_map(actual) and pa.types.is_map(needed):
         yield from _differences_of_types(actual.key_type, needed.key_type, (*path, "key"))
         yield from _differences_of_types(actual.item_type, needed.item_type, (*path, "value"))
-    elif pa.types.is_list(actual) and pa.types.is_list(needed):
+    elif is_list(actual) and is_list(needed):
         yield from _differences_of_types(actual.value_type, needed.value_type, (*path, "element"))
     elif not _fits(actual, needed):
         yield _Other(path, actual, needed)

@@ -36,21 +36,32 @@ def conformed(column: A, kind: pa.DataType) -> A:
         return with_entries(
             column, conformed(column.keys, kind.key_type), conformed(column.items, kind.item_type), kind
         )
-    if pa.types.is_list(kind) and isinstance(column, pa.ListArray | pa.LargeListArray):
+    if is_list(kind) and is_list(column.type):
         return with_elements(column, conformed(column.values, kind.value_type), kind)
     return column.cast(kind)
 
 
-def with_elements(lists: pa.ListArray | pa.LargeListArray, elements: pa.Array, kind: pa.ListType) -> pa.ListArray:
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values are lists of any length; PyIceberg has those with wide offsets."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def list_like(kind: pa.DataType, element: pa.Field) -> pa.DataType:
+    """Return the type of lists with the same offsets and another element."""
+    return pa.large_list(element) if pa.types.is_large_list(kind) else pa.list_(element)
+
+
+def with_elements(lists: pa.Array, elements: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return the same lists with other elements, which stand where those of ``lists.values`` stand."""
-    return pa.ListArray.from_arrays(_offsets(lists), elements, type=kind, mask=lists.is_null())
+    made, offset = (pa.LargeListArray, pa.int64()) if pa.types.is_large_list(kind) else (pa.ListArray, pa.int32())
+    return made.from_arrays(_offsets(lists, offset), elements, type=kind, mask=lists.is_null())
 
 
 def with_entries(maps: pa.MapArray, keys: pa.Array, items: pa.Array, kind: pa.MapType) -> pa.MapArray:
     """Return the same maps with other keys and values, which stand where those of the maps stand."""
-    return pa.MapArray.from_arrays(_offsets(maps), keys, items, type=kind, mask=maps.is_null())
+    return pa.MapArray.from_arrays(_offsets(maps, pa.int32()), keys, items, type=kind, mask=maps.is_null())
 
 
-def _offsets(lists: pa.Array) -> pa.Array:
+def _offsets(lists: pa.Array, kind: pa.DataType) -> pa.Array:
     """A copy that begins at 0: Arrow takes no slice of offsets together with a mask."""
-    return pa.array(lists.offsets.to_numpy(zero_copy_only=False), pa.int32())
+    return pa.array(lists.offsets.to_numpy(zero_copy_only=False), kind)

@@ -14,6 +14,7 @@ def nested(kind: pa.DataType) -> list[tuple[str, pa.DataType]]:
     return [
         ("c", kind), ("c.x", pa.struct([("x", kind)])), ("c.element", pa.list_(kind)),
         ("c.value", pa.map_(pa.string(), kind)), ("c.element.element", pa.list_(pa.list_(kind))),
+        ("c.element", pa.large_list(kind)),
         ("c.value.element.x", pa.map_(pa.string(), pa.list_(pa.struct([("x", kind)])))),
     ]  # fmt: skip
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemark.providers.lake_tables.nested import conformed, conformed_table
+from tidemark.providers.lake_tables.nested import conformed, conformed_table, is_list
 
 NARROW = pa.struct([("b", pa.int32()), ("gone", pa.string())])
 WIDE = pa.struct([("a", pa.string()), ("b", pa.int64())])
@@ -20,6 +20,8 @@ KINDS = [
     (pa.map_(pa.string(), pa.list_(NARROW)), pa.map_(pa.string(), pa.list_(WIDE))),
     (pa.struct([("l", pa.list_(NARROW))]), pa.struct([("l", pa.list_(WIDE)), ("more", pa.list_(WIDE))])),
     (pa.large_list(NARROW), pa.list_(WIDE)),
+    (pa.list_(NARROW), pa.large_list(WIDE)),
+    (pa.list_(pa.list_(NARROW)), pa.large_list(pa.large_list(WIDE))),
 ]
 
 
@@ -28,7 +30,7 @@ def values(kind: pa.DataType) -> st.SearchStrategy[Any]:
         inner: st.SearchStrategy[Any] = st.fixed_dictionaries({field.name: values(field.type) for field in kind})
     elif pa.types.is_map(kind):
         inner = st.dictionaries(st.sampled_from("xyz"), values(kind.item_type), max_size=2).map(lambda d: [*d.items()])
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    elif is_list(kind):
         inner = st.lists(values(kind.value_type), max_size=3)
     else:
         inner = st.integers(-9, 9) if pa.types.is_integer(kind) else st.text(max_size=2)
@@ -43,7 +45,7 @@ def by_names(value: Any, kind: pa.DataType) -> Any:
         return {field.name: by_names(value.get(field.name), field.type) for field in kind}
     if pa.types.is_map(kind):
         return [(key, by_names(item, kind.item_type)) for key, item in value]
-    return [by_names(item, kind.value_type) for item in value] if pa.types.is_list(kind) else value
+    return [by_names(item, kind.value_type) for item in value] if is_list(kind) else value
 
 
 @given(data=st.data(), kinds=st.sampled_from(KINDS))
