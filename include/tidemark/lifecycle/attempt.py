@@ -136,8 +136,7 @@ def order_of(context: Context, manifest: Manifest, attempt: int, sinks: Sequence
         ),
         transforms=pipeline.transforms(),
         record_bytes=context.database.publications.record_bytes(context.pipeline_name),
-        nul_allowed=all(settings.stores_nul for settings in pipeline.sinks),
-        key_limits=pipeline.key_limits(),
+        storable=pipeline.storable(),
         before=looked_back(context, manifest),
     )
 

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from tidemark.model.offsets import Range, range_content, range_from
+from tidemark.model.storable import Storable, storable_from
 from tidemark.paths import staging_folder
 
 
@@ -69,15 +70,6 @@ class SinkOrder:
 
 
 @dataclass(frozen=True)
-class KeyLimit:
-    """The most bytes that a key may have in a sink: the text of a JSON array of these columns."""
-
-    sink: str
-    columns: tuple[str, ...]
-    bytes: int
-
-
-@dataclass(frozen=True)
 class Order:
     """All that Spark must know to do one attempt; it needs no database and holds no secret."""
 
@@ -93,8 +85,7 @@ class Order:
     transforms: tuple[TransformOrder, ...] = ()  # applied in this order, between decoder and event time
     record_bytes: float | None = None  # of key and value, as measured on earlier manifests; None before the first
     max_dead_letters: int | str | None = None  # of the manifest: a number, or a share such as 0.1%; None: any number
-    nul_allowed: bool = True  # whether text may hold the character NUL: every sink must be able to store it
-    key_limits: tuple[KeyLimit, ...] = ()  # a record with a longer key is one that cannot be used
+    storable: tuple[Storable, ...] = ()  # the limits of all sinks of the pipeline, also of those not written here
     before: tuple[Range, ...] = ()  # offsets right before some of the ranges: transforms see them, nothing else is made
 
     @property
@@ -125,10 +116,8 @@ class Order:
                 **raw,
                 "ranges": tuple(range_from(part) for part in raw["ranges"]),
                 "before": tuple(range_from(part) for part in raw["before"]),
+                "storable": tuple(map(storable_from, raw["storable"])),
                 "source": SourceOrder(**raw["source"]),
-                "key_limits": tuple(
-                    KeyLimit(limit["sink"], tuple(limit["columns"]), limit["bytes"]) for limit in raw["key_limits"]
-                ),
                 "sinks": tuple(SinkOrder(**sink) for sink in raw["sinks"]),
                 "transforms": tuple(TransformOrder(**transform) for transform in raw["transforms"]),
             }

@@ -138,8 +138,7 @@ def _order(pipeline: Pipeline, source: Source) -> Order:
         pipeline_name=pipeline.name, manifest_id=0, attempt=0, ranges=(), sinks=(),
         source=SourceOrder(pipeline.source.kind, source.order()), decode=pipeline.decode.record_order(),
         transforms=pipeline.transforms(), event_time=pipeline.event_time.order(), on_error=pipeline.on_error.value,
-        nul_allowed=all(settings.stores_nul for settings in pipeline.sinks),
-        key_limits=pipeline.key_limits(),
+        storable=pipeline.storable(),
     )  # fmt: skip
 
 

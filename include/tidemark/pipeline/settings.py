@@ -42,7 +42,8 @@ from tidemark.decoders.settings import DecodeSettings, RowSettings
 from tidemark.decoders.topic_settings import DecodeByTopic, RecordSettings, TopicSettings
 from tidemark.extras import problem_with_extra
 from tidemark.kinds import DECODERS
-from tidemark.model.order import KeyLimit, OnError, TransformOrder
+from tidemark.model.order import OnError, TransformOrder
+from tidemark.model.storable import Storable
 from tidemark.paths import one_lies_in_the_other
 from tidemark.pipeline.airflow_tasks import AirflowTasks
 from tidemark.pipeline.code import CodeFolder
@@ -331,9 +332,9 @@ class Pipeline(Section):
         of_sinks = [sink.connections() for sink in self.sinks]
         return self.source.connections().union(self.decode.connections(), *of_sinks)
 
-    def key_limits(self) -> tuple[KeyLimit, ...]:
-        """How long keys may be, in each sink that has a limit."""
-        return tuple(limit for sink in self.sinks if (limit := sink.key_limit()) is not None)
+    def storable(self) -> tuple[Storable, ...]:
+        """The declarations of all sinks, each once."""
+        return tuple(dict.fromkeys(sink.storable() for sink in self.sinks))
 
     def uses_registry(self) -> bool:
         return self.decode.uses_registry() or any(sink.uses_registry() for sink in self.sinks)

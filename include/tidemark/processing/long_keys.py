@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import BadRecord
-from tidemark.model.order import KeyLimit
+from tidemark.model.storable import KeyLimit
 
 _OTHER_BYTES = 48  # of a column that is no text: a decimal of 38 digits, or a time, in quotes
 _TOPIC_BYTES = 251  # of ``_topic``, which is no column of the rows: a name of 249 bytes, in quotes

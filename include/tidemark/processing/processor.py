@@ -41,10 +41,9 @@ from tidemark.model.order import OnError, OnInvalid, Order
 from tidemark.model.reasons import DeadLetterLimit, ReasonCount, reasons_together, template, too_many_dead_letters
 from tidemark.model.record_schema import HEADERS
 from tidemark.model.unknown_fields import UnknownField, fields_together
-from tidemark.processing.long_keys import rows_with_long_key
-from tidemark.processing.nul import rows_with_nul
 from tidemark.processing.rows import Rows
 from tidemark.processing.spool import Spool
+from tidemark.processing.storable import rows_not_storable, with_years
 from tidemark.sinks.writer import RowTaker
 from tidemark.sinks.writers import writer_of
 from tidemark.times.event_time import INSTANT, EventTime, Placed
@@ -165,8 +164,7 @@ class _Pass:
         self._transforms = Transforms(order.transforms, self._decoder.schema)
         self._event_time = EventTime.of(order.event_time)
         self._event_time.check(self._transforms.schema)
-        self._nul_allowed = order.nul_allowed
-        self._key_limits = order.key_limits
+        self._storable = order.storable
         self._starts = {(covered.at.topic, covered.at.partition): covered.start for covered in order.ranges}
         self._looks_back = bool(order.before)
         self._counts: dict[tuple[str, int], _Count] = {}
@@ -233,20 +231,16 @@ class _Pass:
         self._count("filtered", metadata.take(decoded.filtered))
         readable = Rows.of(decoded, metadata)
         rows, errors = self._transformed(batch, readable)
-        if not self._nul_allowed:
-            with_nul = rows.errors(rows_with_nul(rows.data))
-            self._refuse(batch, with_nul, fail=on_error)
-            rows, errors = rows.without(with_nul), (*errors, *with_nul)
-        for limit in self._key_limits:
-            too_long = rows.errors(rows_with_long_key(rows.data, limit))
-            self._refuse(batch, too_long, fail=on_error)
-            rows, errors = rows.without(too_long), (*errors, *too_long)
         placed = self._place(rows, batch)
         misplaced = rows.errors(BadRecord(at, reason, ErrorClass.EVENT_TIME) for at, reason in placed.invalid)
         self._refuse(batch, misplaced, fail=self._event_time.on_invalid is OnInvalid.FAIL)
         when = placed.when.filter(rows.stays(misplaced)) if misplaced else placed.when
-        self._write(rows.without(misplaced), when)
-        self._write_dead_letters(batch, sorted((*decoded.errors, *errors, *misplaced)))
+        rows = rows.without(misplaced)
+        unfit = rows.errors(rows_not_storable(rows.data, self._storable))
+        self._refuse(batch, unfit, fail=on_error)
+        when = when.filter(rows.stays(unfit)) if unfit else when
+        self._write(rows.without(unfit), when)
+        self._write_dead_letters(batch, sorted((*decoded.errors, *errors, *misplaced, *unfit)))
         self._count("decoded", readable.metadata)
         if decoded.unknown is not None:
             self._count_unknown(batch, decoded.unknown)
@@ -277,6 +271,8 @@ class _Pass:
     def _metadata(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [batch.column(name) for name in ("topic", "partition", "offset", "timestamp", "key")]
         columns.append(pa.repeat(pa.scalar(self._manifest_id, pa.int64()), batch.num_rows))
+        # Producers that send microseconds stamp records with the year 55840, which few targets can store.
+        columns[3] = with_years(columns[3].cast(INSTANT, safe=False))
         cast = [column.cast(field.type, safe=False) for column, field in zip(columns, METADATA, strict=True)]
         return pa.RecordBatch.from_arrays(cast, schema=METADATA)
 

@@ -11,7 +11,7 @@ from tidemark.decoders.pins import Pins
 from tidemark.decoders.settings import RowSettings
 from tidemark.kinds import SINKS
 from tidemark.model.address import Address
-from tidemark.model.order import KeyLimit
+from tidemark.model.storable import Storable
 from tidemark.sinks.storable_names import StorableNames, problem_with_names
 
 MAX_FILE_BYTES: Any = Field(
@@ -24,7 +24,6 @@ MAX_FILE_BYTES: Any = Field(
 class SinkSettings(Section):
     """The settings of one sink. ``kind`` is its name in the registry.
 
-    ``stores_nul``: whether its text may have the character NUL; if not, such a record becomes a dead letter.
     ``names_files``: whether its target names the files with its rows to readers, so that the sink can list them.
     ``in_order``: whether manifests are put one after the other (``lifecycle/turns.py``), as what is appended must be.
     ``output_keys``: the keys that decide the rows of this sink, not their place.
@@ -32,7 +31,6 @@ class SinkSettings(Section):
     """
 
     kind: ClassVar[str]
-    stores_nul: ClassVar[bool] = True
     names_files: ClassVar[bool] = False
     in_order: ClassVar[bool] = False
     output_keys: ClassVar[frozenset[str]] = frozenset()
@@ -78,10 +76,6 @@ class SinkSettings(Section):
     def problem_with(self, rows: RowSettings) -> str | None:
         """Return what else than a name stands in the way of the rows, as a sentence; None if nothing does."""
 
-    def key_limit(self) -> KeyLimit | None:
-        """How long a key may be here; a record with a longer one becomes a dead letter. None when any key fits."""
-        return None
-
     @abstractmethod
     def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
         """The place of a row with this event time, or of a dead letter when ``when`` is None."""
@@ -112,6 +106,10 @@ class SinkSettings(Section):
         """These settings with the schema of the registry that fits the rows; raises what registries raise."""
         del rows, pins
         return self
+
+    def storable(self) -> Storable:
+        """Declare the values that the target can store; a row with another one is a dead letter for all sinks."""
+        return Storable()
 
     def writes_topics(self) -> tuple[Address | None, tuple[str, ...]]:
         """The topics that it writes to, and where they are; none for most kinds."""

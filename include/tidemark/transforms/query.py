@@ -1,9 +1,12 @@
 """Runs a checked statement on batches: DuckDB in the worker, one thread."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import duckdb
 import pyarrow as pa
+from duckdb.sqltypes import DuckDBPyType
 
 from tidemark.errors import ConfigurationError, WorkFailed
 from tidemark.model.positions import positions
@@ -11,7 +14,7 @@ from tidemark.model.reasons import without_values
 from tidemark.transforms.base import Transformed
 from tidemark.transforms.halving import Halving, LogicFailed
 from tidemark.transforms.statement import METADATA, ORDINAL, VIEW, Statement, connect, prepared
-from tidemark.transforms.types import stored_type
+from tidemark.transforms.types import refuse_altered, stored_type
 
 # Raised for what is in a row. Memory counts, too: halves of a batch need less.
 _OF_ROWS: Final = (duckdb.DataError, duckdb.InvalidInputException, duckdb.OutOfMemoryException)
@@ -39,17 +42,19 @@ class Query:
         self._statement = prepared(self._connection, self._text, given)
         empty = pa.schema([pa.field(name, kind) for name, kind in _METADATA_TYPES.items()] + list(given)).empty_table()
         try:
-            made = self._run(empty).schema
+            made, kinds = self._run(empty).schema, self._types(empty)
         except duckdb.Error as error:
             what = f"it does not fit the columns: {str(error).strip().splitlines()[0]}"
             raise ConfigurationError(what, next_step=f"the columns are: {', '.join(given.names)}") from None
-        types = iter(made.types[1:])
+        types = zip(made.types[1:], kinds[1:], strict=True)
         fields = []
         for output in self._statement.outputs:
             if output.source is not None:
                 fields.append(given.field(output.source).with_name(output.name))
             else:
-                kind = stored_type(next(types), output.name)
+                arrow_type, duckdb_type = next(types)
+                refuse_altered(duckdb_type, output.name)
+                kind = stored_type(arrow_type, output.name)
                 fields.append(pa.field(output.name, kind, nullable=not output.never_null))
         self._schema = pa.schema(fields)
         return self._schema
@@ -84,7 +89,19 @@ class Query:
         columns = [_joined(made.column(at).chunks, kind) for at, kind in enumerate(kinds)]
         return pa.RecordBatch.from_arrays(columns, names=made.schema.names)
 
+    def _types(self, rows: pa.Table) -> list[DuckDBPyType]:
+        """The types that DuckDB gives to the columns that ``_run`` returns."""
+        with self._registered(rows):
+            return list(self._connection.sql(self._statement.text).types)
+
     def _run(self, rows: pa.Table) -> pa.Table:
+        with self._registered(rows):
+            made: pa.Table = self._connection.sql(self._statement.text).to_arrow_table()
+            return made
+
+    @contextmanager
+    def _registered(self, rows: pa.Table) -> Iterator[None]:
+        """The rows as the view that the statement reads."""
         known = set(rows.schema.names)
         if "_is_deleted" not in known:
             rows = rows.append_column("_is_deleted", pa.repeat(False, rows.num_rows))
@@ -92,8 +109,7 @@ class Query:
         view = rows.select(names).append_column(ORDINAL, positions(rows.num_rows))
         self._connection.register(VIEW, view)
         try:
-            made: pa.Table = self._connection.sql(self._statement.text).to_arrow_table()
-            return made
+            yield
         finally:
             self._connection.unregister(VIEW)
 

@@ -5,6 +5,7 @@ from typing import Final
 
 import duckdb
 import pyarrow as pa
+from duckdb.sqltypes import DuckDBPyType
 
 from tidemark.errors import ConfigurationError
 from tidemark.transforms.statement import connect
@@ -15,6 +16,19 @@ _AS_THEY_ARE: Final = (
     pa.types.is_binary, pa.types.is_date32, pa.types.is_decimal128,
 )  # fmt: skip
 _NOT_NULL: Final = " not null"
+
+
+def refuse_altered(kind: DuckDBPyType, column: str) -> None:
+    """Raise ``ConfigurationError`` for a type of DuckDB whose values Arrow gets as other values: UHUGEINT comes as the
+    raw bits of a signed number, BIT as bytes with their padding."""
+    if kind.id in ("uhugeint", "bit"):
+        raise ConfigurationError(
+            f"column {column} would be {kind!s}, whose values no sink gets as they are",
+            next_step=f"cast it: CAST(.. AS VARCHAR) AS {column}",
+        )
+    for _, inner in kind.children if kind.id in ("list", "array", "struct", "map", "union") else ():
+        if isinstance(inner, DuckDBPyType):
+            refuse_altered(inner, column)
 
 
 def stored_type(kind: pa.DataType, column: str) -> pa.DataType:
@@ -48,11 +62,13 @@ def schema_of_sql_types(columns: Mapping[str, str]) -> pa.Schema:
         nullable = not text.lower().endswith(_NOT_NULL)
         kind = text if nullable else text[: -len(_NOT_NULL)]
         try:
-            [made] = connection.sql(f"SELECT CAST(NULL AS {kind}) AS c").to_arrow_table().schema
+            relation = connection.sql(f"SELECT CAST(NULL AS {kind}) AS c")
+            [made], [type_of_column] = relation.to_arrow_table().schema, relation.types
         except (duckdb.Error, ValueError):
             raise ConfigurationError(
                 f"column {name}: {written} is not a type of SQL",
                 next_step="write types such as BIGINT, VARCHAR, DOUBLE, DECIMAL(18, 2), TIMESTAMPTZ, BIGINT NOT NULL",
             ) from None
+        refuse_altered(type_of_column, name)
         fields.append(pa.field(name, stored_type(made.type, name), nullable=nullable))
     return pa.schema(fields)

@@ -119,7 +119,9 @@ def _statistics(footer: Any) -> dict[str, Any]:
         filled = [group for group in groups if group.num_values]
         if bounded and len(bounded) == len(filled) and _has_bounds(field.type):
             lowest[field.name] = _bound(min(group.min for group in bounded), up=False)
-            highest[field.name] = _bound(max(group.max for group in bounded), up=True)
+            upper = _bound(max(group.max for group in bounded), up=True)
+            if upper is not None:
+                highest[field.name] = upper
     return {"numRecords": footer.num_rows, "minValues": lowest, "maxValues": highest, "nullCount": nulls}
 
 
@@ -135,11 +137,16 @@ def _has_bounds(kind: pa.DataType) -> bool:
 
 
 def _bound(value: Any, *, up: bool) -> Any:
-    """A bound as JSON has it: a time has milliseconds, and the upper bound is no lower than the value."""
+    """A bound as JSON has it: a time has milliseconds, and the upper bound is no lower than the value. None if that
+    would be in the year 10000."""
     if isinstance(value, datetime):
         cut = value.replace(microsecond=value.microsecond // 1000 * 1000)
-        bound = cut + timedelta(milliseconds=1) if up and cut < value else cut
-        return bound.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+        if up and cut < value:
+            try:
+                cut += timedelta(milliseconds=1)
+            except OverflowError:
+                return None
+        return cut.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
     return value.isoformat() if isinstance(value, date) else value
 
 

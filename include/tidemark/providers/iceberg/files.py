@@ -67,6 +67,11 @@ def _staged_file(table: Table, path: str, size: int) -> DataFile:
         stats_columns=compute_statistics_plan(schema, table.properties),
         parquet_column_mapping=parquet_path_to_id_mapping(schema),
     )
+    for aggregate in statistics.column_aggregates.values():
+        try:
+            aggregate.max_as_bytes()
+        except UnicodeEncodeError:  # PyIceberg counts U+D7FF up to half a character; a bound may be left out
+            aggregate.current_max = None
     staged = DataFile.from_args(
         content=DataFileContent.DATA, file_path=path, file_format=FileFormat.PARQUET,
         partition=Record(*json.loads(of_file[PARTITION])), file_size_in_bytes=size, sort_order_id=None,

@@ -44,8 +44,7 @@ class Writer(LakeTableWriter):
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
         rows = rows.append_column(EVENT_TIME, event_time)
         columns = [(part, self._partitioned(part, _as_in_table(rows))) for part in self._spec.fields]
-        apart = [column.cast(pa.string()) for _, column in columns]
-        key = pc.binary_join_element_wise(*apart, "\x1f") if apart else None
+        key = pc.binary_join_element_wise(*(_apart(column) for _, column in columns), "") if columns else None
         for topic, partition, _, piece in grouped(rows, key):
             first = _as_in_table(piece.slice(0, 1).drop_columns(HASH_COLUMNS.names).to_batches()[0])
             values = [plain(self._partitioned(part, first)[0].as_py()) for part in self._spec.fields]
@@ -68,6 +67,13 @@ class Writer(LakeTableWriter):
         del rows
         footer = {PARTITION: target.place.encode(), SPEC: str(self._spec.spec_id).encode()}
         return stored.replace_schema_metadata(footer)
+
+
+def _apart(column: pa.Array) -> pa.Array:
+    """The texts of a column, each after its length: lists of texts that differ also differ when they are joined."""
+    texts = column.cast(pa.string())
+    marked = pc.binary_join_element_wise(pc.binary_length(texts).cast(pa.string()), texts, ":")
+    return pc.fill_null(marked, "-")
 
 
 def _as_in_table(rows: pa.RecordBatch) -> pa.RecordBatch:

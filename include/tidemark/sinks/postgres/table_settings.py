@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, StrictBool
 
 from tidemark.config import values
+from tidemark.model.storable import Storable
 from tidemark.sinks.settings import SinkSettings
 from tidemark.sinks.storable_names import StorableNames
 
@@ -16,8 +17,6 @@ SYSTEM_COLUMNS = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")  # of ever
 
 class TableSettings(SinkSettings):
     """A table in the PostgreSQL database of a connection."""
-
-    stores_nul = False
 
     connection: Annotated[str, AfterValidator(values.connection_id)] = Field(
         description="Id of an Airflow connection.", examples=["warehouse"]
@@ -34,6 +33,10 @@ class TableSettings(SinkSettings):
             unfit="%", unfit_why="psycopg takes no name with %", longest=LONGEST_NAME,
             reserved_exactly=dict.fromkeys(SYSTEM_COLUMNS, why),
         )  # fmt: skip
+
+    def storable(self) -> Storable:
+        """PostgreSQL's text holds no NUL, and its jsonb, which takes lists, structs and maps, no NaN or infinity."""
+        return Storable("PostgreSQL", nul=False, nested_nan=False)
 
     @property
     def target(self) -> str:

@@ -30,8 +30,12 @@ def grouped(rows: pa.RecordBatch, period: pa.Array | None = None) -> Iterator[tu
     keys = pa.table({"topic": rows.column("_topic"), "partition": rows.column("_partition"), "period": period})
     order = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])  # stable, as Arrow documents
     sizes = keys.group_by(keys.column_names, use_threads=False).aggregate([([], "count_all")]).to_pylist()
+
     # Arrow returns the groups in the order of its hash table, which need not be that of the sorted rows.
-    sizes.sort(key=lambda group: (group["topic"].encode(), group["partition"], group["period"] or 0))
+    def place(group: dict[str, Any]) -> tuple[bytes, int, bool, Any]:  # as sorted: null last
+        return group["topic"].encode(), group["partition"], group["period"] is None, group["period"]
+
+    sizes.sort(key=place)
     start = 0
     for group in sizes:
         chosen = order[start : start + group["count_all"]]

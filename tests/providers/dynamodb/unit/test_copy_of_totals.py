@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidemark.model.order import KeyLimit
+from tidemark.model.storable import KeyLimit
 from tidemark.processing.long_keys import rows_with_long_key
 from tidemark.providers.dynamodb.copy import DynamoCopy
 from tidemark.providers.dynamodb.items import digest_of, item_of, key_text, revision_of, rows_of

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from tidemark.config.base import Name
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
-from tidemark.model.order import KeyLimit
+from tidemark.model.storable import KeyLimit, Storable
 from tidemark.sinks.aggregates.aggregate import CONTRIBUTIONS, Aggregate
 from tidemark.sinks.postgres.table_settings import LONGEST_NAME, TableSettings
 from tidemark.sinks.postgres.totals.copies import CopyEntry
@@ -53,10 +53,11 @@ class Settings(TableSettings):
     def connections(self) -> set[str]:
         return super().connections() | (self.served_in.connections() if self.served_in else set())
 
-    def key_limit(self) -> KeyLimit | None:
+    def storable(self) -> Storable:
+        """As any table of PostgreSQL; where totals are served may have a shorter key."""
         if self.served_in is None or self.served_in.longest_key is None:
-            return None
-        return KeyLimit(self.name, self.aggregate.key, self.served_in.longest_key)
+            return super().storable()
+        return replace(super().storable(), key=KeyLimit(self.name, self.aggregate.key, self.served_in.longest_key))
 
     def order(self) -> dict[str, Any]:
         return {**super().order(), **self.aggregate.order()}
