@@ -3,16 +3,19 @@
 import math
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from tidemark.model.storable import KeyLimit, Storable
-from tidemark.processing.storable import rows_not_storable, with_years
+from tidemark.model.storable import KeyLimit, MessageLimit, Storable
+from tidemark.processing.long_messages import rows_with_long_message
+from tidemark.processing.storable import rows_not_storable, stamps
 
-LAKE, POSTGRES = Storable(), Storable("PostgreSQL", nul=False, nested_nan=False)
+LAKE, POSTGRES = Storable(), Storable("PostgreSQL", nul=False)
 US = pa.timestamp("us", "UTC")
+FLOATS = (pa.float32(), pa.float64())
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -21,7 +24,7 @@ def micros(year: int, *more: int) -> int:
 
 
 LAST = micros(9999, 12, 31, 23, 59, 59, 999_999)
-FAR, LONG, NUL, NAN = "outside the years 1 to 9999", "more digits than its type", "character NUL", "NaN or an infinity"
+FAR, LONG, NUL = "outside the years 1 to 9999", "more digits than its type", "character NUL"
 
 # type, value, the reason at the top level and in a nested position of PostgreSQL, and the reason in a lake
 VALUES: list[tuple[pa.DataType, Any, str, str, str]] = [
@@ -30,8 +33,7 @@ VALUES: list[tuple[pa.DataType, Any, str, str, str]] = [
     (pa.string(), "123456789012345\ud7ff and more", "", "", ""),
     (pa.string(), "a\0b", NUL, NUL, ""),
     *[(pa.float64(), value, "", "", "") for value in (0.0, -0.0, 1e308, -1e308, 5e-324)],
-    *[(pa.float64(), value, "", NAN, "") for value in (math.nan, math.inf, -math.inf)],
-    *[(pa.float32(), value, "", NAN, "") for value in (math.nan, math.inf, -math.inf)],
+    *[(kind, value, "", "", "") for kind in FLOATS for value in (math.nan, math.inf, -math.inf)],
     *[(pa.int64(), value, "", "", "") for value in (-(2**63), 2**63 - 1)],
     *[(US, micros(year), "", "", "") for year in (1, 1582, 1899, 1969, 9999)],
     (US, LAST, "", "", ""),
@@ -108,5 +110,54 @@ def test_a_key_that_is_too_long_is_found():
     assert list(reasons(pa.array(["short", "x" * 30]), limits)) == [1]
 
 
-def test_times_outside_the_years_are_null():
-    assert with_years(pa.array([micros(2024), LAST + 1, None], US)).is_valid().to_pylist() == [True, False, False]
+KEYED = pa.map_(pa.string(), pa.int64())
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([[("a", 1), ("b", 1)], [("a", 1), ("a", 2)], None, []], KEYED),
+        pa.array([[[]], [[], [("a", 1), ("b", 3), ("a", 1)]], None], pa.list_(KEYED)),
+        pa.array([[("m", [("a", 1)]), ("n", [("a", 1)])], [("m", [("a", 1), ("a", 1)])]], pa.map_(pa.string(), KEYED)),
+        pa.array([{"x": [("\0", 1)]}, {"x": [("", 1), ("", 1)]}], pa.struct([("x", KEYED)])),
+    ],
+)
+def test_a_map_with_a_key_twice_is_stored_nowhere(column):
+    found = reasons(column, LAKE)
+    assert list(found) == [1]
+    assert "a key twice" in found[1]
+
+
+def test_nul_in_a_key_of_a_map_is_found():
+    assert list(reasons(pa.array([[("a", 1)], [("a\0", 1)]], KEYED), POSTGRES)) == [1]
+
+
+def message_rows(values: list[str | None], keys: list[bytes | None] | None = None) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {"_key": pa.array(keys or [b"k"] * len(values), pa.binary()), "text": pa.array(values, pa.string())}
+    )
+
+
+@pytest.mark.parametrize("value", [None, "text"])
+def test_a_message_that_is_longer_than_the_topic_takes_is_found(value):
+    limit = MessageLimit("copy", (), value, "none", 10_000, keyed=False)
+    rows = message_rows(["short", "x" * 20_000, None, "y" * 9_000, "z" * 9_990])
+    assert [bad.index for bad in rows_with_long_message(rows, limit)] == [1, 4]
+
+
+def test_a_message_is_as_long_as_it_is_packed():
+    limit = MessageLimit("copy", ("text",), None, "zstd", 10_000, keyed=False)
+    noise = Random(7).randbytes(20_000).hex()
+    assert [bad.index for bad in rows_with_long_message(message_rows(["x" * 50_000, noise]), limit)] == [1]
+
+
+@pytest.mark.parametrize(("key", "lacking"), [((), [0]), (("text",), [1]), (("text", "_key"), [])])
+def test_a_compacted_topic_takes_no_message_without_a_key(key, lacking):
+    limit = MessageLimit("copy", key, None, "none", 10_000, keyed=True)
+    rows = message_rows(["a", None, "c"], [None, b"k", b"k"])
+    assert [bad.index for bad in rows_with_long_message(rows, limit)] == lacking
+
+
+def test_timestamps_outside_the_years_are_null_and_so_is_none():
+    given = pa.array([micros(2024), LAST + 1, None, -1_000, -2_000, 0], US)
+    assert stamps(given).is_valid().to_pylist() == [True, False, False, False, True, True]

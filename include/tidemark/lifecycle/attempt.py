@@ -136,7 +136,10 @@ def order_of(context: Context, manifest: Manifest, attempt: int, sinks: Sequence
         ),
         transforms=pipeline.transforms(),
         record_bytes=context.database.publications.record_bytes(context.pipeline_name),
-        storable=pipeline.storable(),
+        storable=tuple(
+            sink.output.storable(settings.storable())
+            for settings, sink in zip(pipeline.sinks, context.sinks, strict=True)
+        ),
         before=looked_back(context, manifest),
     )
 

@@ -15,8 +15,8 @@ def positions(count: int) -> pa.Array:
 def rows_holding(column: pa.Array, test: Callable[[pa.Array], pa.Array | None]) -> list[int]:
     """The rows whose value is what ``test`` looks for, or holds it inside of structs, lists and maps, ascending.
 
-    ``test`` says it of an array (``bool``) without looking inside, or gives None for a type that it has nothing to say
-    of.
+    ``test`` says it of an array (``bool``) without looking at values inside of values, or gives None for a type that it
+    has nothing to say of.
     """
     marks = _holding(column, test)
     return [] if marks is None else pc.indices_nonzero(marks).to_pylist()
@@ -24,9 +24,11 @@ def rows_holding(column: pa.Array, test: Callable[[pa.Array], pa.Array | None]) 
 
 def _holding(column: pa.Array, test: Callable[[pa.Array], pa.Array | None]) -> pa.Array | None:
     """Which values it is; None when ``test`` has nothing to say of any type in the column."""
-    marks = test(column)
-    if marks is not None:
-        return pc.fill_null(marks, False)
+    parts = [part for part in (test(column), _holding_inside(column, test)) if part is not None]
+    return pc.fill_null(reduce(pc.or_, parts), False) if parts else None
+
+
+def _holding_inside(column: pa.Array, test: Callable[[pa.Array], pa.Array | None]) -> pa.Array | None:
     kind = column.type
     if pa.types.is_struct(kind):
         parts = [part for inner in column.flatten() if (part := _holding(inner, test)) is not None]

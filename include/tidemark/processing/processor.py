@@ -43,7 +43,7 @@ from tidemark.model.record_schema import HEADERS
 from tidemark.model.unknown_fields import UnknownField, fields_together
 from tidemark.processing.rows import Rows
 from tidemark.processing.spool import Spool
-from tidemark.processing.storable import rows_not_storable, with_years
+from tidemark.processing.storable import rows_not_storable, stamps
 from tidemark.sinks.writer import RowTaker
 from tidemark.sinks.writers import writer_of
 from tidemark.times.event_time import INSTANT, EventTime, Placed
@@ -236,7 +236,7 @@ class _Pass:
         self._refuse(batch, misplaced, fail=self._event_time.on_invalid is OnInvalid.FAIL)
         when = placed.when.filter(rows.stays(misplaced)) if misplaced else placed.when
         rows = rows.without(misplaced)
-        unfit = rows.errors(rows_not_storable(rows.data, self._storable))
+        unfit = rows.errors(rows_not_storable(rows.batch(), self._storable))
         self._refuse(batch, unfit, fail=on_error)
         when = when.filter(rows.stays(unfit)) if unfit else when
         self._write(rows.without(unfit), when)
@@ -271,8 +271,7 @@ class _Pass:
     def _metadata(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [batch.column(name) for name in ("topic", "partition", "offset", "timestamp", "key")]
         columns.append(pa.repeat(pa.scalar(self._manifest_id, pa.int64()), batch.num_rows))
-        # Producers that send microseconds stamp records with the year 55840, which few targets can store.
-        columns[3] = with_years(columns[3].cast(INSTANT, safe=False))
+        columns[3] = stamps(columns[3].cast(INSTANT, safe=False))
         cast = [column.cast(field.type, safe=False) for column, field in zip(columns, METADATA, strict=True)]
         return pa.RecordBatch.from_arrays(cast, schema=METADATA)
 

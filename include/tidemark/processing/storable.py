@@ -9,21 +9,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import BadRecord
-from tidemark.model.positions import rows_holding
+from tidemark.model.positions import positions, rows_holding
 from tidemark.model.storable import YEAR_1, YEAR_10000, Storable
 from tidemark.processing.long_keys import rows_with_long_key
+from tidemark.processing.long_messages import rows_with_long_message
 
 Test = Callable[[pa.Array], pa.Array | None]
+NO_TIMESTAMP: Final = pa.scalar(-1_000, pa.timestamp("us", "UTC"))
 _DAY: Final = 86_400_000_000
 _PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000}
 
 
 def rows_not_storable(rows: pa.RecordBatch, limits: Sequence[Storable]) -> list[BadRecord]:
     """The rows with a value that no sink or that one of the sinks cannot store, ascending; each with its first reason,
-    which names sink, column and value."""
+    which names sink, column and value. ``rows`` are as sinks get them, with their metadata."""
     reasons: dict[int, str] = {}
     for limit in limits:
         for bad in () if limit.key is None else rows_with_long_key(rows, limit.key):
+            reasons.setdefault(bad.index, bad.reason)
+        for bad in () if limit.message is None else rows_with_long_message(rows, limit.message):
             reasons.setdefault(bad.index, bad.reason)
     for field, column in zip(rows.schema, rows.columns, strict=True):
         for test, what in _tests(field.type, tuple(limits)):
@@ -32,9 +36,12 @@ def rows_not_storable(rows: pa.RecordBatch, limits: Sequence[Storable]) -> list[
     return [BadRecord(row, reason) for row, reason in sorted(reasons.items())]
 
 
-def with_years(times: pa.Array) -> pa.Array:
-    """The times of the years 1 to 9999; others are null."""
-    return pc.if_else(_is_far_time(times), None, times)
+def stamps(times: pa.Array) -> pa.Array:
+    """The timestamps of records that have one in the years 1 to 9999; others are null.
+
+    Producers that count in microseconds stamp records with the year 55840. -1 ms stands for no timestamp.
+    """
+    return pc.if_else(pc.or_(_is_far_time(times), pc.equal(times, NO_TIMESTAMP)), None, times)
 
 
 @lru_cache(maxsize=4096)
@@ -46,11 +53,11 @@ def _tests(kind: pa.DataType, limits: tuple[Storable, ...]) -> tuple[tuple[Test,
         tests.append((_is_far_time, "is a time outside the years 1 to 9999, which no sink can store"))
     if any(pa.types.is_decimal128(scalar) for scalar in inside):
         tests.append((_is_long_decimal, "has more digits than its type, which no sink can store"))
-    for limit in limits:
-        if not limit.nul and any(map(pa.types.is_string, inside)):
-            tests.append((_is_with_nul, f"holds the character NUL, which {limit.sink} cannot store"))
-        if not limit.nested_nan and pa.types.is_nested(kind) and any(map(pa.types.is_floating, inside)):
-            tests.append((_is_not_finite, f"holds NaN or an infinity, which {limit.sink} cannot store inside of JSON"))
+    if _has_map(kind):
+        tests.append((_has_key_twice, "holds a map that has a key twice, which no sink can store"))
+    if any(map(pa.types.is_string, inside)):
+        nul = "holds the character NUL, which {} cannot store"
+        tests += [(_is_with_nul, nul.format(limit.sink)) for limit in limits if not limit.nul]
     return tuple(dict.fromkeys(tests))
 
 
@@ -65,8 +72,20 @@ def _is_with_nul(column: pa.Array) -> pa.Array | None:
     return pc.match_substring(column, "\0") if pa.types.is_string(column.type) else None
 
 
-def _is_not_finite(column: pa.Array) -> pa.Array | None:
-    return pc.invert(pc.is_finite(column)) if pa.types.is_floating(column.type) else None
+def _has_map(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_map(kind)) or any(_has_map(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def _has_key_twice(column: pa.Array) -> pa.Array | None:
+    """Many readers refuse such a map, and others keep another one of the two values."""
+    kind = column.type
+    if not pa.types.is_map(kind) or pa.types.is_nested(kind.key_type):
+        return None
+    pairs = column.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
+    keys = pa.table({"map": pc.list_parent_indices(pairs), "key": pairs.flatten().field("key")})
+    counts = keys.group_by(["map", "key"], use_threads=False).aggregate([([], "count_all")])
+    twice = counts.column("map").filter(pc.greater(counts.column("count_all"), 1))
+    return pc.is_in(positions(len(column)), value_set=twice.combine_chunks().cast(pa.int64()))
 
 
 def _is_far_time(column: pa.Array) -> pa.Array | None:

@@ -21,6 +21,7 @@ from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.order import TransformOrder
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind, PublishedObject, Receipt
+from tidemark.model.storable import Storable
 from tidemark.paths import RecordName
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.located import Located
@@ -271,6 +272,10 @@ class Output(ABC):
     @abstractmethod
     def exists(self) -> bool:
         """Whether the target is there; a lake always is, as a folder without files is an empty one."""
+
+    def storable(self, declared: Storable) -> Storable:
+        """The values that the target can store: those that the settings declare, unless the target knows more."""
+        return declared
 
     def note_settings(self) -> None:  # noqa: B027 - most targets need not remember any
         """Note in the target, which is this database's, what it must remember of the settings; may be repeated. Raises

@@ -7,6 +7,7 @@ transaction of the manifest has ended: with the same digest nothing is sent agai
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tidemark.connections.lookup import Lookup
@@ -22,6 +23,7 @@ from tidemark.model.offsets import TopicPartition
 from tidemark.model.order import TransformOrder
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind, Receipt
+from tidemark.model.storable import MessageLimit, Storable
 from tidemark.paths import RecordName, staging_folder
 from tidemark.providers.topic.append import append
 from tidemark.providers.topic.appended import sent_before, sent_now
@@ -31,7 +33,7 @@ from tidemark.providers.topic.markers import Marker, Markers, transactional_id
 from tidemark.providers.topic.messages import SinkTopics, messages_of
 from tidemark.providers.topic.own_staging import OwnStaging
 from tidemark.providers.topic.settings import Partitioner, Settings
-from tidemark.providers.topic.transaction import BATCH_BYTES, TRIES, Interrupted, Transaction, uninterrupted
+from tidemark.providers.topic.transaction import BATCH_BYTES, LARGEST, TRIES, Interrupted, Transaction, uninterrupted
 from tidemark.sinks.base import Contents, Expected, Fence, Ledger, Mark, Owner, Position, Record, Sink, WriteMode
 from tidemark.sinks.capabilities import WritesTopics
 from tidemark.sinks.dead_letters import DeadLetter
@@ -41,7 +43,7 @@ from tidemark.storage.base import ObjectStore
 SLOWEST = 5_000  # messages a second: what would take longer than the transaction may is not begun
 READABLE_S = 5.0
 _PARTITIONERS = {Partitioner.MURMUR2: "murmur2_random", Partitioner.CRC32: "consistent_random"}
-_DEAD_LETTER_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1"}
+_DEAD_LETTER_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "max.message.bytes": str(LARGEST)}
 
 
 class TopicLedger(Ledger):
@@ -141,6 +143,18 @@ class TopicOutput(WritesTopics):
         self._ledger = ledger
         self._topics = ledger.topics
         self._store = store  # of its staging
+
+    def storable(self, declared: Storable) -> Storable:
+        """As long as the topic takes it. The length of Avro and Protobuf is known when it is written: Kafka refuses a
+        longer message, and the manifest fails with its place."""
+        options, settings = self._options(), self.settings
+        if settings.format.registered or "max.message.bytes" not in options:
+            return declared
+        limit = MessageLimit(
+            settings.topic, settings.key, settings.value, settings.compression.value,
+            int(options["max.message.bytes"]), "compact" in options.get("cleanup.policy", ""),
+        )  # fmt: skip
+        return replace(declared, message=limit)
 
     def dataset(self) -> Dataset:
         return dataset_of_topic(self.cluster.bootstrap_servers, self.settings.topic)

@@ -25,5 +25,9 @@ class Settings(KeyedSettings, TableSettings):
         json_schema_extra={"minItems": 1},
     )
 
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return self.key
+
     def problem_with(self, rows: RowSettings) -> str | None:
         return self.problem_with_keyed(rows)

@@ -1,18 +1,20 @@
 """The keys that every sink over tables of PostgreSQL shares."""
 
+from abc import abstractmethod
 from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, StrictBool
 
 from tidemark.config import values
-from tidemark.model.storable import Storable
+from tidemark.model.storable import KeyLimit, Storable
 from tidemark.sinks.settings import SinkSettings
 from tidemark.sinks.storable_names import StorableNames
 
 DEAD_LETTERS = "tidemark_target.dead_letter"
 LONGEST_NAME = 63  # bytes; PostgreSQL cuts longer names without an error
 SYSTEM_COLUMNS = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")  # of every table; an upper-case XMIN is another
+LONGEST_KEY = 2_600  # bytes: an entry of an index has at most 2,704, with its head and those of its columns
 
 
 class TableSettings(SinkSettings):
@@ -34,9 +36,14 @@ class TableSettings(SinkSettings):
             reserved_exactly=dict.fromkeys(SYSTEM_COLUMNS, why),
         )  # fmt: skip
 
+    @property
+    @abstractmethod
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns of the unique index of the table."""
+
     def storable(self) -> Storable:
-        """PostgreSQL's text holds no NUL, and its jsonb, which takes lists, structs and maps, no NaN or infinity."""
-        return Storable("PostgreSQL", nul=False, nested_nan=False)
+        """PostgreSQL's text holds no NUL, and an entry of an index is at most a third of a page."""
+        return Storable("PostgreSQL", nul=False, key=KeyLimit(self.name, self.key_columns, LONGEST_KEY))
 
     @property
     def target(self) -> str:

@@ -5,6 +5,7 @@ the rows of the task that the receipt names.
 """
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from io import BytesIO
@@ -145,13 +146,39 @@ def _as_text(column: pa.Array) -> pa.Array:
     if pa.types.is_binary(column.type):
         return _each(column, lambda value: "\\x" + value.hex())
     if pa.types.is_nested(column.type):
-        return _each(column, lambda value: json.dumps(value, default=_json_value))
+        return _each(column, _json_text)
     return column.cast(pa.string()) if pa.types.is_decimal(column.type) else column
 
 
 def _each(column: pa.Array, text: Callable[[Any], str]) -> pa.Array:
     values = column.to_pylist(maps_as_pydicts="strict") if pa.types.is_nested(column.type) else column.to_pylist()
     return pa.array([None if value is None else text(value) for value in values], pa.string())
+
+
+def _json_text(value: Any) -> str:
+    """JSON as PostgreSQL takes it: NaN and the infinities, which JSON does not have, are texts, as in JSON lines."""
+    try:
+        return json.dumps(value, default=_json_value, allow_nan=False)
+    except (ValueError, TypeError):  # a number that JSON does not have, or a key of a map that is no text or number
+        return json.dumps(_named(value), default=_json_value)
+
+
+def _named(value: Any) -> Any:
+    """The value with texts for such numbers and keys."""
+    if isinstance(value, dict):
+        return {_key_text(key): _named(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [_named(member) for member in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _key_text(key: Any) -> str:
+    if isinstance(key, str):
+        return key
+    text = _named(key) if isinstance(key, float) else key
+    return text if isinstance(text, str) else json.dumps(key, default=_json_value).strip('"')
 
 
 def _json_value(value: Any) -> str:

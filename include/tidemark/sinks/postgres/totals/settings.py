@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from tidemark.config.base import Name
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
-from tidemark.model.storable import KeyLimit, Storable
+from tidemark.model.storable import Storable
 from tidemark.sinks.aggregates.aggregate import CONTRIBUTIONS, Aggregate
 from tidemark.sinks.postgres.table_settings import LONGEST_NAME, TableSettings
 from tidemark.sinks.postgres.totals.copies import CopyEntry
@@ -53,11 +53,16 @@ class Settings(TableSettings):
     def connections(self) -> set[str]:
         return super().connections() | (self.served_in.connections() if self.served_in else set())
 
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return self.aggregate.key
+
     def storable(self) -> Storable:
         """As any table of PostgreSQL; where totals are served may have a shorter key."""
-        if self.served_in is None or self.served_in.longest_key is None:
-            return super().storable()
-        return replace(super().storable(), key=KeyLimit(self.name, self.aggregate.key, self.served_in.longest_key))
+        declared = super().storable()
+        if self.served_in is None or self.served_in.longest_key is None or declared.key is None:
+            return declared
+        return replace(declared, key=replace(declared.key, bytes=min(declared.key.bytes, self.served_in.longest_key)))
 
     def order(self) -> dict[str, Any]:
         return {**super().order(), **self.aggregate.order()}

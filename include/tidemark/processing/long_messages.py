@@ -1,0 +1,63 @@
+"""Messages that are too long for a topic, or have no key where it needs one."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.decoders.base import DELETED, BadRecord
+from tidemark.model.storable import MessageLimit
+from tidemark.sinks.encoding.json_text import json_object, json_texts
+
+HEAD: Final = 512  # bytes of a batch with one message: its own head, and the headers that say where the message is from
+MOST_IN_JSON: Final = 8  # bytes of JSON for one byte of a row, such as for a control character
+
+
+def rows_with_long_message(rows: pa.RecordBatch, limit: MessageLimit) -> list[BadRecord]:
+    """The rows whose message the topic does not take, ascending."""
+    reasons: dict[int, str] = {}
+    if limit.keyed and len(limit.key) < 2:  # several columns make a JSON object
+        key = rows.column(limit.key[0] if limit.key else "_key")
+        reason = f"its message has no key, which topic {limit.topic} needs: it is compacted"
+        reasons = dict.fromkeys(pc.indices_nonzero(pc.is_null(key)).to_pylist(), reason)
+    for row in _large_rows(rows, 0, limit.bytes):
+        if _packed_bytes(rows.slice(row, 1), limit) > limit.bytes - HEAD:
+            reasons.setdefault(row, f"its message has more bytes than the {limit.bytes} of topic {limit.topic}")
+    return [BadRecord(row, reason) for row, reason in sorted(reasons.items())]
+
+
+def _large_rows(rows: pa.RecordBatch, first: int, size: int) -> Iterator[int]:
+    """The rows that may have so many bytes as JSON, by halving: few rows are encoded to be measured."""
+    names = sum(len(name) + 4 for name in rows.schema.names)
+    if rows.num_rows and MOST_IN_JSON * rows.nbytes + names * rows.num_rows > size - HEAD:
+        half = rows.num_rows // 2
+        if half == 0:
+            yield first
+            return
+        yield from _large_rows(rows.slice(0, half), first, size)
+        yield from _large_rows(rows.slice(half), first + half, size)
+
+
+def _message(rows: pa.RecordBatch, limit: MessageLimit) -> tuple[pa.Array, pa.Array]:
+    """Key and value; several columns of a key are longer as JSON, which counts little."""
+    names = [name for name in rows.schema.names if not name.startswith("_")]
+    value = rows.column(limit.value) if limit.value else _json(rows.select(names))
+    if DELETED.name in rows.schema.names:
+        value = pc.if_else(rows.column(DELETED.name), pa.scalar(None, value.type), value)
+    return _json(rows.select(limit.key)) if limit.key else rows.column("_key"), value
+
+
+def _json(rows: pa.RecordBatch) -> pa.Array:
+    texts = {name: json_texts(column) for name, column in zip(rows.schema.names, rows.columns, strict=True)}
+    return json_object(texts, rows.num_rows)
+
+
+def _packed_bytes(row: pa.RecordBatch, limit: MessageLimit) -> int:
+    """The bytes of one message as the producer packs it."""
+    content = b"".join(
+        part if isinstance(part, bytes) else part.encode()
+        for part in (column[0].as_py() for column in _message(row, limit))
+        if part is not None
+    )
+    return len(content) if limit.compression == "none" else len(pa.compress(content, limit.compression, asbytes=True))
