@@ -31,7 +31,7 @@ from tidemark.errors import ConfigurationError, SinkRefused, TidemarkError, Unav
 from tidemark.kafka.options import AT_THE_END_MS
 from tidemark.kafka.refusals import REFUSALS, denied
 from tidemark.model.offsets import Range, TopicPartition
-from tidemark.model.partitions import Bounds, OpenTransaction, Record
+from tidemark.model.partitions import Bounds, OpenTransaction, Record, bounded_timestamp, moment_of
 
 TIMEOUT_S = 10.0
 NO_TOPIC_ID = "A" * 22  # zeros, in the base64 of topic ids
@@ -48,6 +48,7 @@ LEADER_HAS_CHANGED = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.UNKNOWN_LEADER_EPOCH,
 )
+LAST_MOMENT = datetime.max.replace(tzinfo=UTC)
 T = TypeVar("T")
 _SILENT = logging.getLogger("tidemark.kafka.client")
 _SILENT.addHandler(logging.NullHandler())
@@ -439,12 +440,13 @@ class KafkaCluster:
     ) -> dict[TopicPartition, tuple[int, datetime] | None]:
         """The first offset with a timestamp at or after ``when``, and that timestamp; None where there is none.
 
-        Producers may set timestamps in any order: the answer is a place to cut, and says nothing about other records.
+        Producers may set timestamps in any order: the answer is a place to cut, and says nothing about other records. A
+        timestamp that no calendar has, as of a producer that counts in microseconds, is the last one that it has.
         """
         milliseconds = int(when.timestamp() * 1000)
         answers = self._offsets(places, lambda: OffsetSpec.for_timestamp(milliseconds), IsolationLevel.READ_UNCOMMITTED)
         return {
-            place: None if offset < 0 else (offset, datetime.fromtimestamp(timestamp / 1000, UTC))
+            place: None if offset < 0 else (offset, moment_of(timestamp) or LAST_MOMENT)
             for place, (offset, timestamp) in answers.items()
         }
 
@@ -505,7 +507,7 @@ def _record(message: Message, offset: int) -> Record:
         topic=message.topic() or "",
         partition=message.partition() or 0,
         offset=offset,
-        timestamp_ms=message.timestamp()[1],
+        timestamp_ms=bounded_timestamp(message.timestamp()[1]),
         key=message.key(),
         value=message.value(),
         headers=None if headers is None else tuple(headers),
@@ -515,6 +517,4 @@ def _record(message: Message, offset: int) -> Record:
 
 def _moment(record: Record | None, offset: int) -> datetime | None:
     """The timestamp of the record at an offset; None when that one was not read or has none."""
-    if record is None or record.offset != offset or record.timestamp_ms < 0:
-        return None
-    return datetime.fromtimestamp(record.timestamp_ms / 1000, UTC)
+    return None if record is None or record.offset != offset else record.stamped_at

@@ -8,7 +8,7 @@ lost when it was cut is not there to be read, and counts no more.
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 from tidemark.database.statements import Row
 from tidemark.errors import DataLost, Unavailable
@@ -16,7 +16,7 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.logs.generations import generations_of, start_of
 from tidemark.model.manifest import Manifest
 from tidemark.model.offsets import Range
-from tidemark.model.partitions import rounded_duration
+from tidemark.model.partitions import EPOCH, rounded_duration
 
 
 def looked_back(context: Context, manifest: Manifest) -> tuple[Range, ...]:
@@ -44,9 +44,11 @@ def looked_back(context: Context, manifest: Manifest) -> tuple[Range, ...]:
             )
         record = first[covered.at, covered.start]
         floor = _floor(covered, begins[covered.at], lost)
-        if record is None or record.offset >= covered.end or record.timestamp_ms < 0 or floor == covered.start:
+        if record is None or record.offset >= covered.end or floor == covered.start:
             continue
-        since = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC) - max(spans)
+        if record.stamped_at is None or record.stamped_at < EPOCH:
+            continue
+        since = record.stamped_at - max(spans)
         start = max(floor, _begin(context, manifest, covered, floor, since))
         if start < covered.start:
             before.append(replace(covered, start=start, end=covered.start))

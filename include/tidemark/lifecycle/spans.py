@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 
 from tidemark.lifecycle.context import Context
 from tidemark.model.offsets import TopicPartition
+from tidemark.model.partitions import EPOCH
 from tidemark.planner import Chain, PartitionState, SpanStarts
 
 ASKED = 2_000  # times that one plan asks for at most; an answer takes some milliseconds
-LATEST_MS = 7_000 * 365 * 86_400_000  # a record stamped later, by a clock gone mad, is no reason to cut
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST = datetime(8965, 1, 1, tzinfo=UTC)  # a record stamped later, by a clock gone mad, is no reason to cut
 
 
 def span_starts(
@@ -31,8 +31,8 @@ def span_starts(
             unread[state.at] = start
     ends = {state.at: min(state.last_stable, state.cut[0] if state.cut else state.last_stable) for state in states}
     first = context.source.records_from(unread.items())
-    stamps = [record.timestamp_ms for record in first.values() if record is not None]
-    times = [EPOCH + timedelta(milliseconds=stamp) for stamp in stamps if stamp < LATEST_MS]
+    stamps = [record.stamped_at for record in first.values() if record is not None]
+    times = [stamp for stamp in stamps if stamp is not None and stamp < LATEST]
     if not times:
         return SpanStarts()
     offsets: list[Mapping[TopicPartition, int]] = []
@@ -47,7 +47,10 @@ def span_starts(
         offsets.append(start_of_span)
         if slices >= settings.max_slices:
             break
-        when = _next(min(moment for _, moment in later.values()), settings.max_span)
+        earliest = min(moment for _, moment in later.values())
+        if earliest >= LATEST:
+            return SpanStarts(tuple(offsets))
+        when = _next(earliest, settings.max_span)
     return SpanStarts(tuple(offsets), complete=False)
 
 

@@ -1,11 +1,29 @@
 """The answers of a source about partitions: bounds, records, open transactions."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from tidemark.model.offsets import TopicPartition
 
+NO_TIMESTAMP: Final = -1
+LAST_TIMESTAMP: Final = (2**63 - 1) // 1000  # in milliseconds, that fits into an Arrow timestamp in microseconds
+FIRST_TIMESTAMP: Final = -12_219_292_800_000  # 1582-10-15: Spark takes earlier ones for days of the Julian calendar
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 HELD_BY_TRANSACTION = ": an open transaction "  # follows the partition in a note of a run: queries.sql looks for it
+
+
+def bounded_timestamp(milliseconds: int) -> int:
+    """The timestamp of a record as ``Record`` has it; producers that count in nanoseconds write larger numbers."""
+    return milliseconds if FIRST_TIMESTAMP <= milliseconds <= LAST_TIMESTAMP else NO_TIMESTAMP
+
+
+def moment_of(milliseconds: int) -> datetime | None:
+    """The time that a timestamp stands for; None for no timestamp, and for one that no calendar has."""
+    try:
+        return None if milliseconds == NO_TIMESTAMP else EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return None
 
 
 @dataclass(frozen=True)
@@ -23,7 +41,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Record:
-    """A record as it is in the source; ``timestamp_ms`` counts from 1970, -1 when it has none.
+    """A record as it is in the source; ``timestamp_ms`` counts from 1970, -1 when it has none that can be told.
 
     ``leader_epoch`` is that of the broker that took the record in; None when the source does not tell.
     """
@@ -36,6 +54,11 @@ class Record:
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] | None
     leader_epoch: int | None = None
+
+    @property
+    def stamped_at(self) -> datetime | None:
+        """The timestamp; None without one in the years 1 to 9999."""
+        return moment_of(self.timestamp_ms)
 
 
 @dataclass(frozen=True)

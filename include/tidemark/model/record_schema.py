@@ -1,6 +1,10 @@
 """The columns of records as a source gives them, for Arrow."""
 
+from typing import Any
+
 import pyarrow as pa
+
+from tidemark.model.partitions import Record
 
 HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 INPUT = pa.schema(  # other columns are ignored
@@ -14,3 +18,12 @@ INPUT = pa.schema(  # other columns are ignored
         ("headers", HEADERS),
     ]
 )
+
+
+def input_row(record: Record) -> dict[str, Any]:
+    """A record with these columns."""
+    return {
+        "key": record.key, "value": record.value, "topic": record.topic, "partition": record.partition,
+        "offset": record.offset, "timestamp": record.timestamp_ms * 1000,
+        "headers": [{"key": key, "value": value} for key, value in record.headers or ()] or None,
+    }  # fmt: skip

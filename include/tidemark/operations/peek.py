@@ -19,7 +19,7 @@ from tidemark.errors import ConfigurationError, NotFound, UndecodableRecord
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.order import OnError, OnInvalid, Order, SourceOrder
 from tidemark.model.partitions import Bounds, Record
-from tidemark.model.record_schema import INPUT
+from tidemark.model.record_schema import INPUT, input_row
 from tidemark.model.unknown_fields import NAMED_FIELDS
 from tidemark.pipeline.decoded_topics import refuse_undecoded
 from tidemark.pipeline.event_time import EventTimeSettings
@@ -114,7 +114,7 @@ def drift(pipeline: Pipeline, source: Source, selection: RecordSelection) -> Dri
 def _read(pipeline: Pipeline, source: Source, selection: RecordSelection) -> tuple[Pipeline, pa.RecordBatch]:
     """The pipeline with its schemas pinned, and the records as Spark gives them."""
     pipeline = pinned(pipeline, from_environment, {})
-    rows = [_row(record) for record in _records(pipeline, source, selection)]
+    rows = [input_row(record) for record in _records(pipeline, source, selection)]
     return pipeline, pa.RecordBatch.from_pylist(rows, schema=INPUT)
 
 
@@ -205,14 +205,6 @@ def _newest(source: Source, place: TopicPartition, log: Bounds, share: int) -> I
         if len(records) == share or start == log.log_start:
             return records
         window *= WIDENING
-
-
-def _row(record: Record) -> dict[str, Any]:
-    return {
-        "key": record.key, "value": record.value, "topic": record.topic, "partition": record.partition,
-        "offset": record.offset, "timestamp": record.timestamp_ms * 1000,
-        "headers": [{"key": key, "value": value} for key, value in record.headers or ()] or None,
-    }  # fmt: skip
 
 
 # what becomes of them

@@ -38,6 +38,7 @@ from tidemark.decoders.registry import open_decoder
 from tidemark.errors import UndecodableRecord
 from tidemark.model.digest import record_digest
 from tidemark.model.order import OnError, OnInvalid, Order
+from tidemark.model.partitions import NO_TIMESTAMP, bounded_timestamp
 from tidemark.model.reasons import DeadLetterLimit, ReasonCount, reasons_together, template, too_many_dead_letters
 from tidemark.model.record_schema import HEADERS
 from tidemark.model.unknown_fields import UnknownField, fields_together
@@ -119,7 +120,8 @@ class _Count:
     def _remember(self, last: pa.RecordBatch) -> None:
         """Keep what tells the last record from another one at its offset."""
         key, value, timestamp = (last.column(name) for name in ("key", "value", "timestamp"))
-        self.last_timestamp_ms = pc.fill_null(timestamp.cast(MILLISECONDS, safe=False), -1)[0].value
+        stamp = pc.fill_null(timestamp.cast(MILLISECONDS, safe=False), NO_TIMESTAMP)[0].value
+        self.last_timestamp_ms = bounded_timestamp(stamp)
         self.last_digest = record_digest(key[0].as_py(), value[0].as_py())
 
 

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import BadRecord
+from tidemark.model.partitions import FIRST_TIMESTAMP, NO_TIMESTAMP
 from tidemark.model.positions import positions, rows_holding
 from tidemark.model.storable import YEAR_1, YEAR_10000, Storable
 from tidemark.processing.long_keys import rows_with_long_key
 from tidemark.processing.long_messages import rows_with_long_message
 
 Test = Callable[[pa.Array], pa.Array | None]
-NO_TIMESTAMP: Final = pa.scalar(-1_000, pa.timestamp("us", "UTC"))
 _DAY: Final = 86_400_000_000
 _PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000}
 
@@ -37,11 +37,16 @@ def rows_not_storable(rows: pa.RecordBatch, limits: Sequence[Storable]) -> list[
 
 
 def stamps(times: pa.Array) -> pa.Array:
-    """The timestamps of records that have one in the years 1 to 9999; others are null.
+    """The timestamps of records that have one up to the year 9999; others are null.
 
     Producers that count in microseconds stamp records with the year 55840. -1 ms stands for no timestamp.
     """
-    return pc.if_else(pc.or_(_is_far_time(times), pc.equal(times, NO_TIMESTAMP)), None, times)
+    counts = times.view(pa.int64())
+    told = pc.and_(
+        pc.not_equal(counts, NO_TIMESTAMP * 1_000),
+        pc.invert(_outside(counts, pa.int64(), FIRST_TIMESTAMP * 1_000, YEAR_10000 - 1)),
+    )
+    return pc.if_else(told, times, None)
 
 
 @lru_cache(maxsize=4096)

@@ -21,6 +21,10 @@ class RangeReader(ABC):
         """Spark's messages hold no secret of this reader."""
         return text
 
+    def instead(self, failed: Exception) -> None:
+        """Nothing reads in the place of this reader."""
+        del failed
+
     def error_of(self, failed: Exception) -> TidemarkError | None:
         """None: what tasks raise is the error itself."""
         del failed

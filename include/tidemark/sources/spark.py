@@ -27,6 +27,10 @@ class SparkReader(Protocol):
         """The text with stars instead of this reader's secrets."""
         ...
 
+    def instead(self, failed: Exception) -> RangeReader | None:
+        """What reads the same ranges after a failure of Spark on a record that it cannot hold; None for others."""
+        ...
+
     def error_of(self, failed: Exception) -> TidemarkError | None:
         """The error for a failure of the source, which refuses or is silent; None when the source is not the cause."""
         ...

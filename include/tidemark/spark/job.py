@@ -57,10 +57,18 @@ def stage(session: SparkSession, order: Order, log: Path | None = None) -> Recei
 
 def staged(session: SparkSession, order: Order, reader: Reader, connections: str | None = None) -> Receipt:
     """Do an order in a session of any kind, with the limits of ``arrow_batches`` set. ``connections``: a file with
-    those that tasks need, beside their environment. Raises the errors of our tasks, and Spark's own."""
+    those that tasks need, beside their environment. Raises the errors of our tasks, and Spark's own.
+
+    What a failed job has staged is in no receipt."""
     failpoint("read.before")
     with watching("stage.mid", lambda: any(writer_of(sink.kind).has_staged(order, sink) for sink in order.sinks)):
-        rows = task_reports(session, order, reader, connections).collect()
+        try:
+            rows = task_reports(session, order, reader, connections).collect()
+        except (PySparkException, Py4JError) as failed:
+            other = reader.instead(failed)
+            if other is None:
+                raise
+            rows = task_reports(session, order, other, connections).collect()
     reports = [json.loads(row.receipt) for row in rows]
     for report in reports:
         if "failure" in report:

@@ -1,10 +1,11 @@
 """Lanes: the chain of each partition, and where it is not done."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.model.manifest import PublishedRange
+from tidemark.model.partitions import moment_of
 
 WITH_LETTERS = 100  # manifests whose dead letters the page shows: receipts, and files, must be read
 
@@ -80,6 +81,4 @@ def lane_views(database: ManifestDatabase, pipeline_name: str) -> list[LaneView]
 
 def _stamp(published: PublishedRange | None) -> datetime | None:
     """When the last record of a range was written, by its timestamp; None also for a record without a timestamp."""
-    if published is None or published.last.timestamp_ms < 0:
-        return None
-    return datetime.fromtimestamp(published.last.timestamp_ms / 1000, UTC)
+    return None if published is None else moment_of(published.last.timestamp_ms)
