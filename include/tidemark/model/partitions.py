@@ -43,7 +43,8 @@ class Bounds:
 class Record:
     """A record as it is in the source; ``timestamp_ms`` counts from 1970, -1 when it has none that can be told.
 
-    ``leader_epoch`` is that of the broker that took the record in; None when the source does not tell.
+    ``leader_epoch`` is that of the broker that took the record in; None when the source does not tell. ``unreadable``
+    says why the source has no message for the offset: a dead letter.
     """
 
     topic: str
@@ -54,6 +55,7 @@ class Record:
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] | None
     leader_epoch: int | None = None
+    unreadable: str | None = None
 
     @property
     def stamped_at(self) -> datetime | None:

@@ -26,21 +26,21 @@ records before its range were read has an entry, too: all counts are 0.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import BadRecord, ErrorClass, UnknownFields, schemas_of
+from tidemark.decoders.base import BadRecord, Decoded, ErrorClass, UnknownFields, schemas_of
 from tidemark.decoders.registry import open_decoder
 from tidemark.errors import UndecodableRecord
 from tidemark.model.digest import record_digest
 from tidemark.model.order import OnError, OnInvalid, Order
 from tidemark.model.partitions import NO_TIMESTAMP, bounded_timestamp
 from tidemark.model.reasons import DeadLetterLimit, ReasonCount, reasons_together, template, too_many_dead_letters
-from tidemark.model.record_schema import HEADERS
+from tidemark.model.record_schema import HEADERS, UNREADABLE
 from tidemark.model.unknown_fields import UnknownField, fields_together
 from tidemark.processing.rows import Rows
 from tidemark.processing.spool import Spool
@@ -218,7 +218,7 @@ class _Pass:
         if not batch.num_rows:
             return
         *before, remembering = self._transforms.remembering
-        rows = Rows.of(self._decoder.decode(batch), self._metadata(batch))
+        rows = Rows.of(self._decoded(batch), self._metadata(batch))
         for step in before:
             rows = rows.through(step).rows
         remembering.remember(rows.batch())
@@ -226,7 +226,7 @@ class _Pass:
     def take(self, batch: pa.RecordBatch) -> None:
         for place, records in _partitions(batch):
             self._counts.setdefault(place, _Count(*place)).saw(records)
-        decoded = self._decoder.decode(batch)
+        decoded = self._decoded(batch)
         on_error = self._on_error is OnError.FAIL
         self._refuse(batch, decoded.errors, fail=on_error)
         metadata = self._metadata(batch)
@@ -246,6 +246,16 @@ class _Pass:
         self._count("decoded", readable.metadata)
         if decoded.unknown is not None:
             self._count_unknown(batch, decoded.unknown)
+
+    def _decoded(self, batch: pa.RecordBatch) -> Decoded:
+        """The decoder's rows and errors; a record that the source could not read is an error without a decoder."""
+        reasons = batch.column(UNREADABLE) if UNREADABLE in batch.schema.names else None
+        if reasons is None or reasons.null_count == batch.num_rows:
+            return self._decoder.decode(batch)
+        readable = pc.indices_nonzero(pc.is_null(reasons)).cast(pa.int64())
+        decoded = self._decoder.decode(batch.take(readable)).at(readable)
+        unread = [BadRecord(at, reasons[at].as_py()) for at in pc.indices_nonzero(pc.is_valid(reasons)).to_pylist()]
+        return replace(decoded, errors=tuple(sorted([*decoded.errors, *unread])))
 
     def _transformed(self, batch: pa.RecordBatch, rows: Rows) -> tuple[Rows, tuple[BadRecord, ...]]:
         """What the transforms leave of the rows, and the records that they could not work on; what each takes away is

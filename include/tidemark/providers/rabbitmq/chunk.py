@@ -37,7 +37,7 @@ _SNAPPY_BEGIN: Final = b"\xff\x06\0\0sNaPpY"
 
 
 class Damaged(Exception):
-    """A chunk that cannot be read; the text says why."""
+    """A chunk or a part of it that cannot be read; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -64,19 +64,51 @@ class Chunk:
             raise Damaged("its checksum is wrong")
         return cls(first, first + records, timestamp, epoch, data)
 
-    def messages(self) -> Iterator[tuple[bytes, Headers]]:
-        """Value and headers of each record. Raises ``Damaged``."""
-        for packed in _packed(self.data):
-            for start, end in zip(packed.starts, packed.ends, strict=True):
-                yield read_message(packed.content[start:end])
+    def messages(self) -> Iterator[tuple[bytes | None, Headers, str | None]]:
+        """Value and headers of each record, and the reason why it has no message that can be read."""
+        for part in self._parts():
+            if isinstance(part, _Unreadable):
+                yield from ((value, [], part.reason) for value in part.values())
+            else:
+                for start, end in zip(part.starts, part.ends, strict=True):
+                    yield (*read_message(part.content[start:end]), None)
 
-    def columns(self) -> tuple[pa.BinaryArray, pa.ListArray]:
-        """(values, headers) of all records; a record without headers has null there. Raises ``Damaged``."""
-        parts = [_columns(packed) for packed in _packed(self.data)]
-        values = pa.concat_arrays([pa.array([], pa.binary()), *(values for values, _ in parts)])
-        if len(values) != self.end - self.first:
-            raise Damaged(f"it should hold {self.end - self.first} records and has {len(values)}")
-        return values, pa.concat_arrays([pa.array([], HEADERS), *(headers for _, headers in parts)])
+    def columns(self) -> tuple[pa.BinaryArray, pa.ListArray, pa.StringArray]:
+        """(values, headers, reasons) of all records; a record without headers has null there, and one that can be read
+        has no reason."""
+        parts = [_columns(part) for part in self._parts()]
+        empty = (pa.array([], pa.binary()), pa.array([], HEADERS), pa.array([], pa.string()))
+        values, headers, reasons = (pa.concat_arrays(column) for column in zip(empty, *parts, strict=True))
+        return values, headers, reasons
+
+    def _parts(self) -> "list[_Packed | _Unreadable]":
+        """What the data holds, for just as many records as the head tells of. A producer may have told another number:
+        the server does not look."""
+        count = self.end - self.first
+        try:
+            parts = list(_packed(self.data))
+            found = sum(map(len, parts))
+            if found == count:
+                return parts
+            reason = f"it should hold {count} records and has {found}"
+        except Damaged as damaged:
+            reason = str(damaged)
+        return [_Unreadable(f"its chunk cannot be read: {reason}", bytes(self.data), count)]
+
+
+@dataclass
+class _Unreadable:
+    """Records without messages. The first has the bytes that should hold the messages of all."""
+
+    reason: str
+    content: bytes
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def values(self) -> list[bytes | None]:
+        return [self.content if number == 0 else None for number in range(self.count)]
 
 
 @dataclass
@@ -88,9 +120,13 @@ class _Packed:
     ends: "array[int]"
     all_plain: bool = True  # each is one data section, and starts and ends are those of its content
 
+    def __len__(self) -> int:
+        return len(self.starts)
 
-def _packed(data: memoryview) -> Iterator[_Packed]:
-    """The messages of a chunk in order, with a piece for each run of plain entries and for each sub-batch."""
+
+def _packed(data: memoryview) -> Iterator[_Packed | _Unreadable]:
+    """The messages of a chunk in order, with a piece for each run of plain entries and for each sub-batch. Raises
+    ``Damaged`` where it is not known where the next entry begins."""
     content = bytes(data)
     at = 0
     while at < len(content):
@@ -140,30 +176,36 @@ def _run(content: bytes, at: int, count: int | None) -> tuple[int, _Packed]:
     return at, _Packed(content, starts, ends, all_plain=False)
 
 
-def _sub_batch(content: bytes, at: int) -> tuple[int, _Packed]:
+def _sub_batch(content: bytes, at: int) -> tuple[int, _Packed | _Unreadable]:
     try:
         head, count, size, packed_size = _SUB_BATCH.unpack_from(content, at)
     except struct.error:
         raise Damaged("it ends within a sub-batch") from None
-    at += _SUB_BATCH.size
-    packed = content[at : at + packed_size]
+    end = at + _SUB_BATCH.size + packed_size
+    packed = content[at + _SUB_BATCH.size : end]
     if len(packed) != packed_size:
         raise Damaged("it ends within a sub-batch")
+    try:
+        return end, _unpacked_messages(head >> 4 & 0x07, packed, count, size)
+    except Damaged as damaged:
+        return end, _Unreadable(f"its sub-batch cannot be read: {damaged}", content[at:end], count)
+
+
+def _unpacked_messages(codec: int, packed: bytes, count: int, size: int) -> _Packed:
     if size > LARGEST:
-        raise Damaged(f"a sub-batch says that it has {size:,} bytes, more than the {LARGEST:,} that are unpacked")
-    codec = head >> 4 & 0x07
+        raise Damaged(f"it says that it has {size:,} bytes, more than the {LARGEST:,} that are unpacked")
     if codec not in _CODECS:
-        raise Damaged(f"a producer has packed messages by the unknown codec {codec}")
+        raise Damaged(f"its messages are packed by the unknown codec {codec}")
     try:
         unpacked = _unpacked(_CODECS[codec], packed, size)
     except (zlib.error, pa.ArrowException, OSError, IndexError, EOFError) as problem:
-        raise Damaged(f"messages that are packed by {_CODECS[codec]} cannot be unpacked: {problem}") from None
+        raise Damaged(f"its messages are packed by {_CODECS[codec]}, and cannot be unpacked: {problem}") from None
     if len(unpacked) != size:
-        raise Damaged(f"messages that are packed by {_CODECS[codec]} have {len(unpacked)} bytes, not {size}")
+        raise Damaged(f"its messages are packed by {_CODECS[codec]}, and have {len(unpacked)} bytes, not {size}")
     end, messages = _run(unpacked, 0, count)
     if end != len(unpacked):
-        raise Damaged("a sub-batch holds more than its messages")
-    return at + packed_size, messages
+        raise Damaged("it holds more than its messages")
+    return messages
 
 
 def _unpacked(codec: str, packed: bytes, size: int) -> bytes:
@@ -227,12 +269,16 @@ def _snappy_size(packed: bytes) -> int:
     return size
 
 
-def _columns(packed: _Packed) -> tuple[pa.BinaryArray, pa.ListArray]:
-    if packed.all_plain and packed.starts:
-        return _plain_values(packed), pa.nulls(len(packed.starts), HEADERS)
-    messages = [read_message(packed.content[start:end]) for start, end in zip(packed.starts, packed.ends, strict=True)]
+def _columns(part: _Packed | _Unreadable) -> tuple[pa.BinaryArray, pa.ListArray, pa.StringArray]:
+    count = len(part)
+    if isinstance(part, _Unreadable):
+        return pa.array(part.values(), pa.binary()), pa.nulls(count, HEADERS), pa.repeat(part.reason, count)
+    readable = pa.nulls(count, pa.string())
+    if part.all_plain and part.starts:
+        return _plain_values(part), pa.nulls(count, HEADERS), readable
+    messages = [read_message(part.content[start:end]) for start, end in zip(part.starts, part.ends, strict=True)]
     headers = [[{"key": key, "value": value} for key, value in pairs] or None for _, pairs in messages]
-    return pa.array([value for value, _ in messages], pa.binary()), pa.array(headers, HEADERS)
+    return pa.array([value for value, _ in messages], pa.binary()), pa.array(headers, HEADERS), readable
 
 
 def _plain_values(packed: _Packed) -> pa.BinaryArray:

@@ -97,6 +97,7 @@ class _Values:
     def __init__(self, content: bytes) -> None:
         self.content = content
         self.at = 0
+        self._in_arrays = 0  # values of all arrays so far
 
     def section(self) -> tuple[int, Any]:
         """(code of the section, its value); ``ValueError`` when there is none."""
@@ -158,7 +159,8 @@ class _Values:
     def _array(self, form: str) -> list[Any]:
         self._number(form)
         count = self._number(form)
-        if count > len(self.content):  # of values without bytes, which would have no end
+        self._in_arrays += count
+        if self._in_arrays > len(self.content):  # of values without bytes, also in arrays of arrays, without an end
             raise ValueError("more values than the message has bytes")
         kind = self._take(1)[0]
         return [self._read_kind(kind) for _ in range(count)]

@@ -229,8 +229,8 @@ class RabbitSource(Source):
 def _records(chunk: Chunk, topic: str, start: int, end: int) -> list[Record]:
     """The records of a chunk with offsets in [start, end)."""
     return [
-        Record(topic, 0, offset, chunk.timestamp_ms, None, value, tuple(headers) or None, leader_epoch=chunk.epoch)
-        for offset, (value, headers) in enumerate(chunk.messages(), chunk.first)
+        Record(topic, 0, offset, chunk.timestamp_ms, None, value, tuple(headers) or None, chunk.epoch, unreadable)
+        for offset, (value, headers, unreadable) in enumerate(chunk.messages(), chunk.first)
         if start <= offset < end
     ]
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 from tidemark.connections.lookup import from_environment
 from tidemark.model.offsets import Range
 from tidemark.model.order import Order
-from tidemark.model.record_schema import INPUT
+from tidemark.model.record_schema import INPUT, UNREADABLE
 from tidemark.providers.rabbitmq.chunk import Chunk
 from tidemark.providers.rabbitmq.connection import rabbit_connection
 from tidemark.providers.rabbitmq.streams import Streams
@@ -42,7 +42,7 @@ class RabbitReader(RangeReader):
 
 def _batch(covered: Range, chunk: Chunk) -> pa.RecordBatch:
     """The records of a chunk that lie in the range."""
-    values, headers = chunk.columns()
+    values, headers, unreadable = chunk.columns()
     count = len(values)
     columns = {
         "key": pa.nulls(count, pa.binary()),
@@ -52,6 +52,7 @@ def _batch(covered: Range, chunk: Chunk) -> pa.RecordBatch:
         "offset": pa.array(range(chunk.first, chunk.end), pa.int64()),
         "timestamp": pa.repeat(pa.scalar(chunk.timestamp_ms * 1000, INPUT.field("timestamp").type), count),
         "headers": headers,
+        UNREADABLE: unreadable,
     }
     batch = pa.RecordBatch.from_pydict(columns, schema=INPUT)
     begin, end = max(covered.start, chunk.first) - chunk.first, min(covered.end, chunk.end) - chunk.first

@@ -2,6 +2,7 @@
 
 import gzip
 import struct
+import time
 import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -37,30 +38,32 @@ def sub_batch(messages: Sequence[bytes], codec: str, packed: bytes | None = None
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=20))
 def test_the_bodies_of_plain_messages_are_the_values(bodies: list[bytes]) -> None:
     chunk = Chunk.of(chunk_of([entry(encoded(body)) for body in bodies]))
-    values, headers = chunk.columns()
+    values, headers, _ = chunk.columns()
     assert values.to_pylist() == bodies
     assert headers.null_count == len(bodies)
-    assert [value for value, _ in chunk.messages()] == bodies
+    assert [value for value, *_ in chunk.messages()] == bodies
     assert (chunk.first, chunk.end, chunk.timestamp_ms, chunk.epoch) == (100, 100 + len(bodies), 1_700_000_000_000, 3)
 
 
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=10))
 def test_columns_and_messages_say_the_same_of_any_bytes(messages: list[bytes]) -> None:
     chunk = Chunk.of(chunk_of([entry(message) for message in messages]))
-    values, headers = chunk.columns()
+    values, headers, _ = chunk.columns()
     lists = [[(each["key"], each["value"]) for each in pairs or ()] for pairs in headers.to_pylist()]
-    assert list(zip(values.to_pylist(), lists, strict=True)) == list(chunk.messages())
+    assert list(zip(values.to_pylist(), lists, strict=True)) == [
+        (value, headers) for value, headers, _ in chunk.messages()
+    ]
 
 
 def test_messages_and_sub_batches_stand_in_one_chunk_in_order() -> None:
     entries = [entry(encoded(b"a")), sub_batch([encoded(b"b"), encoded(b"c")], "none"), entry(encoded(b"d" * 300))]
-    values, _ = Chunk.of(chunk_of(entries, records=4)).columns()
+    values, _, _ = Chunk.of(chunk_of(entries, records=4)).columns()
     assert values.to_pylist() == [b"a", b"b", b"c", b"d" * 300]
 
 
 def test_a_sub_batch_may_be_several_gzip_members() -> None:
     members = gzip.compress(entry(encoded(b"a"))) + gzip.compress(entry(encoded(b"b")))
-    values, _ = Chunk.of(chunk_of([sub_batch([encoded(b"a"), encoded(b"b")], "gzip", members)], records=2)).columns()
+    values, _, _ = Chunk.of(chunk_of([sub_batch([encoded(b"a"), encoded(b"b")], "gzip", members)], records=2)).columns()
     assert values.to_pylist() == [b"a", b"b"]
 
 
@@ -71,6 +74,16 @@ def test_a_sub_batch_may_be_several_gzip_members() -> None:
         (memoryview(bytes(chunk_of([entry(b"a")]))[:20]), "it is too short"),
         (memoryview(b"\x51" + bytes(chunk_of([entry(b"a")]))[1:]), "its format is 0x51"),
         (memoryview(b"\x50\x01" + bytes(chunk_of([entry(b"a")]))[2:]), "type 1"),
+    ],
+)
+def test_a_chunk_that_is_not_as_the_server_stored_it_is_refused(content: memoryview, reason: str) -> None:
+    with pytest.raises(Damaged, match=reason):
+        Chunk.of(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
         (chunk_of([entry(b"a")], records=2), "it should hold 2 records and has 1"),
         (chunk_of([struct.pack(">I", 9) + b"short"]), "it ends within a message"),
         (chunk_of([b"\x00\x00"]), "it ends within a message"),
@@ -78,21 +91,58 @@ def test_a_sub_batch_may_be_several_gzip_members() -> None:
         (chunk_of([sub_batch([b"abcd"], "none", b"\xff" * 4 + b"abcd")]), "it ends within a message"),
         (chunk_of([sub_batch([b"a"], "none")[:-1]]), "it ends within a sub-batch"),
         (chunk_of([b"\x80\x00"]), "it ends within a sub-batch"),
-        (chunk_of([sub_batch([b"a"], "gzip", b"no gzip")]), "packed by gzip cannot be unpacked"),
-        (chunk_of([sub_batch([b"a"], "snappy", b"\xff\x06\0\0sNaPpY\x00\xff")]), "packed by snappy cannot be unpacked"),
-        (chunk_of([sub_batch([b"a"], "lz4", b"no lz4")]), "packed by lz4 cannot be unpacked"),
-        (chunk_of([sub_batch([b"a"], "zstd", b"no zstd")]), "packed by zstd cannot be unpacked"),
-        (chunk_of([sub_batch([b"a"], "unknown")]), "the unknown codec 5"),
+        (chunk_of([sub_batch([b"a"], "gzip", b"no gzip")]), "by gzip, and cannot be unpacked"),
+        (
+            chunk_of([sub_batch([b"a"], "snappy", b"\xff\x06\0\0sNaPpY\x00\xff")]),
+            "by snappy, and cannot be unpacked",
+        ),
+        (chunk_of([sub_batch([b"a"], "lz4", b"no lz4")]), "by lz4, and cannot be unpacked"),
+        (chunk_of([sub_batch([b"a"], "zstd", b"no zstd")]), "by zstd, and cannot be unpacked"),
+        (chunk_of([sub_batch([b"a"], "unknown")]), "packed by the unknown codec 5"),
         (chunk_of([sub_batch([b"a"], "none", entry(b"a") + entry(b"b"))]), "have 10 bytes, not 5"),
         (chunk_of([sub_batch([b"a"], "gzip", gzip.compress(bytes(10**7)))]), "have 6 bytes, not 5"),
         (chunk_of([sub_batch([b"a"], "gzip", gzip.compress(entry(b"a"))[:-9])]), "it ends within a member"),
         (chunk_of([sub_batch([b"a"], "snappy", snappy_framed(bytes(10**6)))]), "it has more bytes than it says"),
-        (chunk_of([struct.pack(">BHII", 0x80, 1, 2**31, 0)]), "a sub-batch says that it has 2,147,483,648 bytes"),
+        (chunk_of([struct.pack(">BHII", 0x80, 1, 2**31, 0)]), "it says that it has 2,147,483,648 bytes"),
     ],
 )
-def test_what_is_damaged_is_refused_with_the_reason(content: memoryview, reason: str) -> None:
-    with pytest.raises(Damaged, match=reason):
-        Chunk.of(content).columns()
+def test_what_a_producer_has_damaged_is_as_many_records_without_a_message(content: memoryview, reason: str) -> None:
+    """Else one producer could stop a stream for all of its readers."""
+    chunk = Chunk.of(content)
+    values, headers, reasons = chunk.columns()
+    assert len(values) == len(headers) == chunk.end - chunk.first
+    assert all(reason in text for text in reasons.to_pylist())
+    assert values[0].as_py() in bytes(content), "the packed bytes"
+    assert values[1:].null_count == len(values) - 1
+    assert [(value, text) for value, _, text in chunk.messages()] == [
+        *zip(*map(list, (values.to_pylist(), reasons.to_pylist())), strict=True)
+    ]
+
+
+def test_messages_beside_a_sub_batch_that_cannot_be_read_are_there() -> None:
+    broken = sub_batch([encoded(b"x")] * 3, "gzip", b"no gzip")
+    content = chunk_of([entry(encoded(b"a")), broken, entry(encoded(b"b"))], records=5)
+    values, _, reasons = Chunk.of(content).columns()
+    assert values.to_pylist() == [b"a", broken, None, None, b"b"]
+    assert reasons.is_valid().to_pylist() == [False, True, True, True, False]
+
+
+def nested_arrays(levels: int, size: int) -> bytes:
+    """A body of arrays of arrays of nulls, which have no bytes: each level tells of as many as there is room for."""
+    body = struct.pack(">II", 5, size) + b"\x40"
+    for _ in range(levels):
+        count = max(1, size // len(body))
+        body = struct.pack(">II", 5 + count * len(body), count) + b"\xf0" + body * count
+    return b"\0Sw\xf0" + body
+
+
+@pytest.mark.parametrize("levels", [0, 1, 2, 5])
+def test_arrays_that_multiply_are_kept_whole_at_once(levels: int) -> None:
+    content = nested_arrays(levels, 100_000)
+    begin = time.monotonic()
+    value, headers = read_message(content)
+    assert time.monotonic() - begin < 2
+    assert (value, [name for name, _ in headers]) == (content, [WHOLE])
 
 
 @given(st.binary(max_size=200))
@@ -105,7 +155,7 @@ def test_any_bytes_are_a_value_and_never_an_error(content: bytes) -> None:
 def test_a_chunk_or_a_sub_batch_may_be_empty() -> None:
     assert len(Chunk.of(chunk_of([])).columns()[0]) == 0
     entries = [entry(encoded(b"a")), sub_batch([], "gzip", gzip.compress(b"")), entry(encoded(b"b"))]
-    values, headers = Chunk.of(chunk_of(entries, records=2)).columns()
+    values, headers, _ = Chunk.of(chunk_of(entries, records=2)).columns()
     assert (values.to_pylist(), len(headers)) == ([b"a", b"b"], 2)
 
 
