@@ -85,6 +85,21 @@ def together(parts: Iterable[UnknownFields | None]) -> UnknownFields | None:
 
 
 @dataclass(frozen=True)
+class NamedRows:
+    """The rows that deletions take away, as their records tell them: the fields of the key, or null where not told.
+
+    ``records`` are the indices of these records in the batch (``int64``).
+    """
+
+    records: pa.Array
+    rows: pa.RecordBatch
+
+    def at(self, indices: pa.Array) -> "NamedRows":
+        """The same with other indices, one for each record."""
+        return NamedRows(indices.cast(pa.int64()), self.rows)
+
+
+@dataclass(frozen=True)
 class Decoded:
     """One batch, decoded: ``rows`` holds the data columns of the good records, in their order.
 
@@ -103,6 +118,7 @@ class Decoded:
     unknown: UnknownFields | None = None
     filtered: pa.Array = field(default_factory=lambda: NONE)
     deletions: pa.Array = field(default_factory=lambda: NONE)
+    named: NamedRows | None = None  # the rows of some deletions
 
     def at(self, indices: pa.Array) -> "Decoded":
         """The same in a larger batch, of which ``indices`` are the records of this one."""
@@ -113,7 +129,18 @@ class Decoded:
             unknown=self.unknown and self.unknown.at(indices),
             filtered=indices.take(self.filtered),
             deletions=indices.take(self.deletions),
+            named=self.named and self.named.at(indices.take(self.named.records)),
         )
+
+
+@runtime_checkable
+class WithNullText(Protocol):
+    """A decoder of a format that can write a record without a value as a text."""
+
+    @property
+    def null_text(self) -> bytes | None:
+        """That text; None when there is none."""
+        ...
 
 
 class Decoder(Protocol):

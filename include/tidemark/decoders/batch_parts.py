@@ -6,15 +6,17 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import NONE, BadRecord, Decoded, Decoder, together
+from tidemark.decoders.base import NONE, BadRecord, Decoded, Decoder, WithNullText, together
 
 
 def values_and_deletions(values: Decoder, batch: pa.RecordBatch) -> tuple[Decoded, pa.Array]:
     """(what ``values`` makes of the records that have a value; the indices, ascending, of those that delete a row)
 
-    A record deletes a row when it has no value, or when its envelope says so.
+    A record deletes a row when it has no value, or when its envelope says so. JSON may write null for no value.
     """
     is_tombstone = pc.is_null(batch.column("value"))
+    if isinstance(values, WithNullText) and values.null_text is not None:
+        is_tombstone = pc.or_(is_tombstone, pc.fill_null(pc.equal(batch.column("value"), values.null_text), False))
     if not pc.any(is_tombstone).as_py():
         decoded = values.decode(batch)
         return replace(decoded, deletions=NONE), decoded.deletions

@@ -21,6 +21,11 @@ def key_column(field: str) -> str:
     return "key" if field == WHOLE else f"key_{field}"
 
 
+def column_of_field(field: str) -> str:
+    """The column of a field of the value: of one that begins with __, which no column may, the name behind that."""
+    return field.removeprefix("__") or field
+
+
 def check_names(names: list[str], place: Callable[[str], str], *, inside: bool = False) -> None:
     """Raise ``ConfigurationError`` unless all can be columns of one table; ``place`` gives the place of a name.
 

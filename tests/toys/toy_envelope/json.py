@@ -1,6 +1,6 @@
 """Reads such envelopes in JSON; a key has ``pk.`` before the name of each field."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -26,10 +26,11 @@ class ToyJson:
         return {name.removeprefix("pk."): value for name, value in key.items() if name.startswith("pk.")}
 
 
-def open_json(config: Mapping[str, Any], row: Struct) -> ToyJson:
-    del config
+def open_json(config: Mapping[str, Any], row: Struct, key: Sequence[str]) -> ToyJson:
+    del config, key
     return ToyJson(row)
 
 
-def row_inside(record: object) -> object:
+def row_inside(config: Mapping[str, Any], record: object) -> object:
+    del config
     return record.get("data") if isinstance(record, dict) else None

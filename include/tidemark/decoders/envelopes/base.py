@@ -5,7 +5,7 @@ format reads the record as it is; the envelope then makes rows of it. Executors 
 standard library and pyarrow, nothing else.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -20,7 +20,8 @@ from tidemark.kinds import ENVELOPES
 class Envelope(Protocol):
     """One envelope of a format, with its settings.
 
-    ``row_name`` is the part that holds the row, ``unread`` is a part that is not read, whatever it holds.
+    ``row_name`` is the part that holds the row. Of the part ``unread`` only is read whether it is
+    null.
     """
 
     row_name: str
@@ -79,15 +80,16 @@ def open_envelope(config: Mapping[str, Any], columns_of: Callable[[str], pa.Sche
     return envelope
 
 
-def open_json(config: Mapping[str, Any], row: Struct) -> JsonEnvelope:
-    """The same for JSON, of which the pipeline file describes the row."""
-    envelope: JsonEnvelope = _module(config, "json").open_json(config, row)
+def open_json(config: Mapping[str, Any], row: Struct, key: Sequence[str]) -> JsonEnvelope:
+    """The same for JSON, of which the pipeline file describes the row; ``key`` are the fields that keys of records
+    have."""
+    envelope: JsonEnvelope = _module(config, "json").open_json(config, row, key)
     return envelope
 
 
 def json_row(config: Mapping[str, Any], record: object) -> object:
     """The row inside a record of JSON, as it was parsed; None where there is none."""
-    row: object = _module(config, "json").row_inside(record)
+    row: object = _module(config, "json").row_inside(config, record)
     return row
 
 

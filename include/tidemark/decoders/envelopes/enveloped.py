@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemark.decoders.base import Decoded, Decoder, schemas_of
+from tidemark.decoders.base import Decoded, Decoder, WithNullText, schemas_of
 from tidemark.decoders.batch_parts import sorted_indices
 from tidemark.decoders.envelopes.base import Envelope
 
@@ -21,6 +21,10 @@ class EnvelopeDecoder:
     @property
     def schemas_used(self) -> Mapping[str, Any]:
         return schemas_of(self._records)
+
+    @property
+    def null_text(self) -> bytes | None:
+        return self._records.null_text if isinstance(self._records, WithNullText) else None
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """A record without a value is an error here, as it is of the format."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tidemark.decoders.json_shapes.nested import Field, ListOf, MapOf, Struct
 from tidemark.decoders.json_shapes.shapes import Boolean, Day, Exact, Instant, Integer, Number, Shape, Text
-from tidemark.decoders.names import check_names
+from tidemark.decoders.names import check_names, column_of_field
 from tidemark.errors import ConfigurationError
 
 _TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<word>[A-Za-z0-9_]+)|(?P<text>'[^']*')|(?P<sign>\S)|$)")
@@ -71,7 +71,7 @@ class _Reader:
         while self._accept(","):
             fields.append(self._field(depth))
         check_names(
-            [field.name for field in fields],
+            [column_of_field(field.name) if depth == 0 else field.name for field in fields],
             lambda name: f"DDL: {name} (list at position {position})",
             inside=depth > 0,
         )

@@ -8,6 +8,7 @@ from tidemark.decoders.base import Decoder
 from tidemark.decoders.envelopes.base import open_envelope, open_json
 from tidemark.decoders.envelopes.enveloped import EnvelopeDecoder
 from tidemark.decoders.json.json_schema import struct_of
+from tidemark.decoders.json.marks import MarkedDecoder, has_marks
 from tidemark.decoders.json.on_unknown import on_unknown
 from tidemark.decoders.json.strict import JsonDecoder
 from tidemark.decoders.json.tombstones import TombstoneDecoder
@@ -23,10 +24,13 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
     tombstones: Sequence[str] = config.get("tombstones", ())
     values: Decoder = JsonDecoder(row, limit, unknown)
     keys = JsonDecoder(row)
-    if "envelope" in config:
-        json = open_json(config["envelope"], row)
+    has_envelope = "envelope" in config
+    if has_marks(row) and not has_envelope:
+        values = MarkedDecoder(values, deletes=bool(tombstones))
+    if has_envelope:
+        json = open_json(config["envelope"], row, tombstones)
         read = JsonDecoder(json.struct, limit, unknown, json.opened)
         values = EnvelopeDecoder(read, open_envelope(config["envelope"], lambda _: json.row))
         single = tombstones[0] if len(tombstones) == 1 else None
         keys = JsonDecoder(json.key, opened=partial(json.opened_key, single=single))
-    return TombstoneDecoder(values, keys, tombstones) if tombstones else values
+    return TombstoneDecoder(values, keys, tombstones, needs_keys=has_envelope) if tombstones else values

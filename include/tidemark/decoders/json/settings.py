@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 from tidemark.config.base import json_of_file
 from tidemark.config.values import wrong
 from tidemark.decoders.json.json_schema import parse, struct_of
+from tidemark.decoders.json.marks import columns_of
 from tidemark.decoders.json.on_unknown import OnUnknown
 from tidemark.decoders.json_shapes.nested import Struct
 from tidemark.decoders.settings import ListSettings
@@ -83,4 +84,6 @@ class Settings(JsonSettings):
         return {**order, "tombstones": list(self.tombstones)} if of_json_keys else order
 
     def _fields(self) -> dict[str, tuple[str, bool]]:
-        return fields_of(struct_of(self.record_schema)) if self.envelope is None else self.fields_inside()
+        if self.envelope is not None:
+            return self.fields_inside()
+        return columns_of(fields_of(struct_of(self.record_schema)), deletes=bool(self.tombstones))

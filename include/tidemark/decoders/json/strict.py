@@ -42,6 +42,8 @@ class JsonDecoder:
     ``opened`` gives of what was parsed the part that ``struct`` describes; it may raise ``Undecodable``.
     """
 
+    null_text = b"null"
+
     def __init__(
         self,
         struct: Struct,

@@ -1,29 +1,36 @@
 """Turns deletions into rows that are marked as deleted; the key of their record, as JSON, names the row.
 
-A record without a value, a tombstone, is a deletion, and so is what an envelope says is one.
+A record without a value, a tombstone, is a deletion, and so is what an envelope says is one. Where an envelope tells
+the row before it, the key must agree with that row: a key of another converter would mark another row as deleted.
 """
 
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, Decoder, ErrorClass
-from tidemark.decoders.batch_parts import joined, values_and_deletions
+from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, Decoder, ErrorClass, NamedRows
+from tidemark.decoders.batch_parts import joined, leave_out, values_and_deletions
 from tidemark.decoders.json.strict import JsonDecoder
+
+_OF_STRING_CONVERTER: Final = b"Struct{"  # what Kafka Connect's StringConverter makes of a key with fields
+_NULL_KEYS: Final = pa.array([b"null", b'{"schema":null,"payload":null}'], pa.binary())
+_NO_KEY: Final = "it has no key: without one its order among other changes of the row is not known"
 
 
 class TombstoneDecoder:
     """Takes deletions too: in their rows all columns but the named ``fields`` are null.
 
     The key is a JSON object with at least those fields. With a single field the key may also be its value alone, as
-    JSON, or without quotes when the field is text. ``rows`` knows the shapes of all fields.
+    JSON, or without quotes when the field is text. ``rows`` knows the shapes of all fields. ``needs_keys``: a row
+    without a key is an error too.
     """
 
-    def __init__(self, values: Decoder, rows: JsonDecoder, fields: Sequence[str]) -> None:
-        self._values = values
+    def __init__(self, values: Decoder, rows: JsonDecoder, fields: Sequence[str], *, needs_keys: bool = False) -> None:
+        self._values, self._needs_keys = values, needs_keys
         self._keys = rows.only(fields)
         named = self._keys.struct.fields
         self._single = named[0] if len(named) == 1 else None
@@ -35,9 +42,13 @@ class TombstoneDecoder:
         """Decode values, and the keys of deletions."""
         values, deletions = values_and_deletions(self._values, batch)
         values = replace(values, rows=pa.RecordBatch.from_arrays(values.rows.columns, schema=self.schema))
+        if self._needs_keys:
+            values = _with_keys(values, batch.column("key"))
         if not len(deletions):
             return replace(values, deleted=pa.repeat(False, values.rows.num_rows))
         keys = self._decode_keys(batch.take(deletions))
+        if values.named is not None:
+            keys = _agreeing(keys, values.named.at(pc.index_in(values.named.records, value_set=deletions)))
         columns = [
             keys.rows.column(field.name)
             if field.name in keys.rows.schema.names
@@ -70,6 +81,43 @@ class TombstoneDecoder:
     def _as_object(self, key: bytes | None) -> bytes | None:
         if self._single is None or key is None or key.lstrip()[:1] == b"{":
             return key
+        if key.startswith(_OF_STRING_CONVERTER):
+            return key
         if pa.types.is_string(self._single.shape.arrow) and key.lstrip()[:1] != b'"':
             key = json.dumps(key.decode(errors="surrogateescape")).encode()
         return b"{%s: %s}" % (json.dumps(self._single.name).encode(), key)
+
+
+def _with_keys(values: Decoded, keys: pa.Array) -> Decoded:
+    """The values of records that have a key; JSON has null for none, or null beside its schema."""
+    absent = pc.or_(pc.is_null(keys), pc.is_in(keys, value_set=_NULL_KEYS))
+    keyless = values.good.filter(absent.take(values.good))
+    if not len(keyless):
+        return values
+    stays = pc.invert(pc.is_in(values.good, value_set=keyless))
+    errors = [BadRecord(at, _NO_KEY, ErrorClass.KEY) for at in keyless.to_pylist()]
+    good = values.good.filter(stays)
+    return replace(
+        values,
+        rows=values.rows.filter(stays),
+        good=good,
+        errors=tuple(sorted((*values.errors, *errors))),
+        unknown=values.unknown and values.unknown.of(good),
+    )
+
+
+def _agreeing(keys: Decoded, named: NamedRows) -> Decoded:
+    """The keys without those that name another row than ``named`` has, as far as that row is told."""
+    at = pc.index_in(keys.good, value_set=named.records)
+    differs = pa.repeat(False, len(at))
+    for name in named.rows.schema.names:
+        told, key = named.rows.column(name).take(at), keys.rows.column(name)
+        if not pa.types.is_nested(key.type):
+            differs = pc.or_(differs, pc.fill_null(pc.not_equal(told, key), False))
+    others = keys.good.filter(differs)
+    good = leave_out(keys.good, others)
+    reason = "a deletion with a wrong key: the row before it has another key"
+    errors = [BadRecord(index, reason, ErrorClass.KEY) for index in others.to_pylist()]
+    return replace(
+        keys, rows=keys.rows.filter(pc.invert(differs)), good=good, errors=tuple(sorted((*keys.errors, *errors)))
+    )

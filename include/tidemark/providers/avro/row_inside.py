@@ -1,5 +1,6 @@
 """Finds the row inside the envelope that an Avro schema describes."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,23 +14,36 @@ from tidemark.providers.avro.types import column
 def row_inside(schema: Any, part: str) -> pa.Schema:
     """The columns of the record in a part of the envelope.
 
-    Each has the metadata ``connect.name`` where the field's type has it. Raises ``ConfigurationError`` when there is no
-    such record.
+    Each of them, and each field, element and value inside, has the metadata ``connect.name`` and ``connect.parameters``
+    (JSON) where its type has them. Raises ``ConfigurationError`` when there is no such record.
     """
     parts = {field["name"]: field["type"] for field in schema["fields"]} if kind_of(schema) == "record" else {}
     row, _ = without_null(parts.get(part, "null"))
     if kind_of(row) != "record":
         raise no_row_inside("the Avro schema", part)
-    return pa.schema([_with_name(column(field["name"], field["type"]).field, field["type"]) for field in row["fields"]])
+    return pa.schema([_named(column(field["name"], field["type"]).field, field["type"]) for field in row["fields"]])
 
 
-def _with_name(field: pa.Field, schema: Any) -> pa.Field:
-    name = _connect_name(schema)
-    return field.with_metadata({"connect.name": name}) if name else field
+def _named(field: pa.Field, schema: Any) -> pa.Field:
+    """The field with what Kafka Connect says of its type, and of the types inside it."""
+    schema, _ = without_null(schema)
+    if not isinstance(schema, Mapping):
+        return field
+    known = {}
+    if "connect.name" in schema:
+        known["connect.name"] = str(schema["connect.name"])
+    if "connect.parameters" in schema:
+        known["connect.parameters"] = json.dumps(schema["connect.parameters"])
+    field = field.with_type(_named_inside(field.type, schema))
+    return field.with_metadata(known) if known else field
 
 
-def _connect_name(schema: Any) -> str | None:
-    """The name of a field's type, or of the type that may also be null."""
-    if isinstance(schema, list):
-        return next(filter(None, map(_connect_name, schema)), None)
-    return schema.get("connect.name") if isinstance(schema, Mapping) else None
+def _named_inside(kind: pa.DataType, schema: Mapping[str, Any]) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        types = {field["name"]: field["type"] for field in schema["fields"]}
+        return pa.struct([_named(field, types[field.name]) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_named(kind.value_field, schema["items"]))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_field, _named(kind.item_field, schema["values"]))
+    return kind

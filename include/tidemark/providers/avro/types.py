@@ -48,6 +48,7 @@ _LOGICAL: Final[Mapping[str, str]] = {
     "date": "int", "time-millis": "int", "time-micros": "long",
     **{f"{kind}-{unit}": "long" for kind in ("timestamp", "local-timestamp") for unit in ("millis", "micros", "nanos")},
 }  # fmt: skip
+_NOTHING: Final = "."  # a name that no field of Avro has
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - of times that have no zone
 
 
@@ -76,20 +77,29 @@ class AvroRows:
 
 
 def rows_of(schema: Any, unread: str | None = None) -> AvroRows:
-    """The rows of a reader's schema; a field ``unread`` is no column, whatever it holds.
+    """The rows of a reader's schema; of a field ``unread`` only is read whether it is null, whatever it holds.
 
     Raises ``ConfigurationError`` when the schema is recursive, or has no columns.
     """
     if kind_of(schema) != "record":
         _refuse_endless_columns(schema)
         return AvroRows(schema, (column(WHOLE, schema),))
-    fields = [field for field in schema["fields"] if field["name"] != unread]
+    fields = [_unread(field) if field["name"] == unread else field for field in schema["fields"]]
     if not fields:
         raise wrong("is a record without fields")
     rows = {**schema, "fields": fields}
     _refuse_endless_columns(rows)
     check_names([field["name"] for field in fields], lambda name: f"the Avro schema has a field {name}, which")
     return AvroRows(rows, tuple(column(field["name"], field["type"]) for field in fields))
+
+
+def _unread(field: Mapping[str, Any]) -> dict[str, Any]:
+    """A field with a record of which no field is read: a writer has none of that name, so its default is taken."""
+    record, may_be_null = without_null(field["type"])
+    if kind_of(record) != "record":
+        return dict(field)
+    empty = {**record, "fields": [{"name": _NOTHING, "type": "boolean", "default": True}]}
+    return {**field, "type": ["null", empty], "default": None} if may_be_null else {**field, "type": empty}
 
 
 def _refuse_endless_columns(schema: Any) -> None:

@@ -12,15 +12,20 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.json_shapes.shapes import Day, Exact, Instant
+from tidemark.decoders.json_shapes.shapes import Day, Exact, Instant, Number
 from tidemark.decoders.one_by_one import Misfit
 from tidemark.providers.debezium.placeholder import UNTOLD
-from tidemark.providers.debezium.times import BEYOND, is_within_years, microseconds
-from tidemark.providers.debezium.units import Unit
+from tidemark.providers.debezium.times import BEYOND, is_of_another_unit, is_within_years, microseconds
+from tidemark.providers.debezium.units import Decimals, Unit
 
 _EXACT: Final = Context(prec=MAX_PREC)  # nothing is rounded
 _LONGEST: Final = 64  # characters of an encoded decimal: 38 digits need 24, and a conversion of a long one takes time
 _DECIMAL_TEXT: Final = 100
+NOT_FINITE: Final = {
+    "NaN": float("nan"),
+    "Infinity": float("inf"),
+    "-Infinity": float("-inf"),
+}  # as Jackson writes them
 
 
 class Microseconds(int):
@@ -31,6 +36,10 @@ class Days(int):
     """A number whose schema says that it is a date."""
 
 
+class NoTime(int):
+    """A number whose schema says that it is neither a moment nor a date, such as a year or a duration."""
+
+
 class NoNumber(str):
     """A text whose schema says that it is a decimal, and it is none: not to be read in another encoding."""
 
@@ -38,14 +47,38 @@ class NoNumber(str):
 
 
 def unscaled(text: str, scale: int) -> Decimal | None:
-    """A decimal of its digits as a whole number: signed, the highest byte first, in base64; None when it is not one."""
-    if not text or len(text) > _LONGEST:
+    """A decimal of its digits as a whole number: signed, the highest byte first, in base64; None when it is not one.
+
+    Java's ``BigInteger.toByteArray`` writes no more bytes than the number needs: other bytes are something else.
+    """
+    if not text or len(text) > _LONGEST or text in NOT_FINITE:
         return None
     try:
-        digits = int.from_bytes(b64decode(text, validate=True), "big", signed=True)
+        content = b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return None
-    return _EXACT.scaleb(Decimal(digits), -scale)
+    number = int.from_bytes(content, "big", signed=True)
+    if len(content) != (number if number >= 0 else ~number).bit_length() // 8 + 1:
+        return None
+    return _EXACT.scaleb(Decimal(number), -scale)
+
+
+@dataclass(frozen=True)
+class EncodedNumber(Number):
+    """A float, or the text of one that is not finite, which JSON has no number for."""
+
+    types = frozenset({*Number.types, str})
+    expected = "a number, NaN, Infinity or -Infinity"
+
+    def _built(self, values: list[Any]) -> pa.Array:
+        texts = {value for value in values if type(value) is str}
+        if not texts:
+            return super()._built(values)
+        if not texts <= NOT_FINITE.keys():
+            raise Misfit
+        finite = super()._built([None if type(value) is str else value for value in values])
+        others = [NOT_FINITE[value] if type(value) is str else None for value in values]
+        return pc.coalesce(finite, pa.array(others, self.arrow))
 
 
 @dataclass(frozen=True)
@@ -59,7 +92,7 @@ class EncodedDay(Day):
     def problem_with(self, value: Any, path: str) -> str | None:
         if type(value) is Microseconds:
             return f"{path}: the record says that it is a moment; its column needs the type TIMESTAMP"
-        return super().problem_with(value, path)
+        return _no_time(value, path) or super().problem_with(value, path)
 
     def _built(self, values: list[Any]) -> pa.Array:
         texts = [value.removesuffix("Z") if type(value) is str else None for value in values]
@@ -89,7 +122,9 @@ class EncodedInstant(Instant):
     def problem_with(self, value: Any, path: str) -> str | None:
         if type(value) is Days:
             return f"{path}: the record says that it is a date; its column needs the type DATE"
-        return super().problem_with(value, path)
+        if type(value) is int and self.unit is not None and is_of_another_unit(value, self.unit):
+            return f"{path}: in {self.unit.value} it is a moment of January 1970; envelope.times needs its real unit"
+        return _no_time(value, path) or super().problem_with(value, path)
 
     def _built(self, values: list[Any]) -> pa.Array:
         texts = [value if type(value) is str else None for value in values]
@@ -101,14 +136,23 @@ class EncodedInstant(Instant):
         unit = Unit.MICROSECONDS if type(value) is Microseconds else self.unit
         if unit is None or not is_within_years(moment := microseconds(value, unit)):
             raise Misfit
+        if type(value) is int and is_of_another_unit(value, unit):
+            raise Misfit
         return moment
+
+
+def _no_time(value: Any, path: str) -> str | None:
+    return f"{path}: the record says that it is no date and no moment" if type(value) is NoTime else None
 
 
 @dataclass(frozen=True)
 class EncodedExact(Exact):
-    """A decimal: a number, ``{scale, value}``, or a text that is base64 of its digits, or the number itself."""
+    """A decimal: a number, ``{scale, value}``, or a text that is base64 of its digits, or the number itself.
 
-    base64: bool = True
+    Without ``decimals`` a text that can be both is wrong: 1234 is also the base64 of three bytes.
+    """
+
+    decimals: Decimals | None = None
     placeholders: tuple[str, ...] = ()
     expected = "a decimal"
     types = frozenset({int, Decimal, str, dict})
@@ -122,6 +166,8 @@ class EncodedExact(Exact):
             return f"{path}: {UNTOLD}"
         if type(value) is NoNumber:
             return f"{path}: {self.beyond}"
+        if type(value) is str and self._can_be_both(value):
+            return f"{path}: it can be a number or base64 of one; envelope.decimals must say which"
         return super().problem_with(value, path)
 
     def _built(self, values: list[Any]) -> pa.Array:
@@ -132,10 +178,18 @@ class EncodedExact(Exact):
             return self._with_scale(value)
         if type(value) is not str:
             return value
-        number = unscaled(value, self.scale) if self.base64 else decimal_of_text(value)
-        if number is None or value in self.placeholders:
+        number = None
+        if self.decimals is not Decimals.TEXT:
+            number = unscaled(value, self.scale)
+        if self.decimals is not Decimals.BASE64 and number is None:
+            number = decimal_of_text(value)
+        if number is None or value in self.placeholders or self._can_be_both(value):
             raise Misfit
         return number
+
+    def _can_be_both(self, text: str) -> bool:
+        is_open = self.decimals is None and not isinstance(text, NoNumber)
+        return is_open and unscaled(text, self.scale) is not None and decimal_of_text(text) is not None
 
     def _with_scale(self, value: dict[str, Any]) -> Decimal:
         scale, digits = value.get("scale"), value.get("value")

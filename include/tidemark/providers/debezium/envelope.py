@@ -4,6 +4,9 @@ op r, c, u               the row, from ``after``
 op d                     a deletion; the key names the row, since ``before`` may be absent or hold the key alone
 op t                     the table was emptied: an error, unless the settings say skip
 op m, and other records  no row: a message, a heartbeat, a border of a transaction, a change of a table, a signal
+
+PostgreSQL does not send a large value that an update left alone. Debezium writes a placeholder for some types, and null
+for others. So null in an update that does not tell the row before it may be a value that was not sent.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,20 +15,26 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import BadRecord, Decoded
+from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, NamedRows
 from tidemark.decoders.names import check_names
 from tidemark.errors import ConfigurationError
 from tidemark.model.positions import positions
-from tidemark.providers.debezium.parts import PARTS, PLACEHOLDER
+from tidemark.providers.debezium.kinds_of_record import OTHERS
+from tidemark.providers.debezium.parts import BEFORE, PARTS, PLACEHOLDER, UNSENT
 from tidemark.providers.debezium.placeholder import UNTOLD, PlaceholderFinder
-from tidemark.providers.debezium.times import BEYOND, times_of_numbers, type_of
-from tidemark.providers.debezium.units import NAMED, Unit
+from tidemark.providers.debezium.source_types import column_of, column_type, unit_of
+from tidemark.providers.debezium.times import BEYOND, times_of_numbers
+from tidemark.providers.debezium.units import Unit
 from tidemark.times.event_time import INSTANT
 
 OF_ROWS: Final = ("r", "c", "u")
-OTHER_RECORDS: Final = ("m", "heartbeat", "transaction", "schema change")
+OTHER_RECORDS: Final = ("m", *OTHERS)
 OTHER_SCHEMAS: Final = ("Heartbeat", "MessageValue", "SchemaChangeValue", "TransactionMetadataValue")
 SIGNAL_TABLE: Final = "debezium_signal"
+_NULL_UNSENT: Final = (
+    "null in an update without before: PostgreSQL may not have sent it; give the table REPLICA IDENTITY FULL, or write "
+    "unavailable: keep_null under decode.envelope"
+)
 _TYPES: Final = {"text": pa.string(), "number": pa.int64(), "milliseconds": INSTANT}
 
 
@@ -33,17 +42,16 @@ class DebeziumEnvelope:
     """``row`` has the columns of ``after``; a number whose unit is known becomes a date or a time."""
 
     row_name = "after"
-    unread = "before"
+    unread = BEFORE
 
     def __init__(self, config: Mapping[str, Any], row: pa.Schema) -> None:
         self._further: dict[str, str] = config.get("columns", {})
         self._placeholders = PlaceholderFinder(config.get("unavailable_value", PLACEHOLDER))
         self._skips_truncate = config.get("truncate") == "skip"
         self._signal_table = config.get("signal_table", SIGNAL_TABLE)
+        self._keeps_null = config.get("unavailable") == "keep_null"
         self._units = _units(row, config.get("times", {}))
-        fields = [
-            field.with_type(type_of(self._units[field.name])) if field.name in self._units else field for field in row
-        ]
+        fields = [field.with_type(column_type(field, self._units.get(field.name))) for field in row]
         further = [pa.field(name, _TYPES[PARTS[path]]) for name, path in self._further.items()]
         check_names([field.name for field in (*fields, *further)], lambda name: f"decode.envelope: column {name}")
         self.schema = pa.schema([field.remove_metadata() for field in (*fields, *further)])
@@ -67,7 +75,7 @@ class DebeziumEnvelope:
         errors = {at: _reason(op[at].as_py()) for at in neither}
         at = pc.indices_nonzero(has_row).cast(pa.int64())
         rows, wrong = self._rows(records.filter(has_row))
-        errors |= {at[position].as_py(): reason for position, reason in wrong.items()}
+        errors |= {at[position].as_py(): reason[:REASON_LIMIT] for position, reason in wrong.items()}
         if wrong:
             good = pc.invert(pc.is_in(positions(rows.num_rows), value_set=pa.array(wrong, pa.int64())))
             rows, at = rows.filter(good), at.filter(good)
@@ -75,6 +83,7 @@ class DebeziumEnvelope:
             rows,
             at,
             deletions=pc.indices_nonzero(deletion).cast(pa.int64()),
+            named=self._named(records, deletion),
             filtered=pc.indices_nonzero(filtered).cast(pa.int64()),
             errors=tuple(BadRecord(position, errors[position]) for position in sorted(errors)),
         )
@@ -86,11 +95,12 @@ class DebeziumEnvelope:
         for name, column in values.items():
             for position in self._placeholders.rows_with_it(column):
                 wrong.setdefault(position, f"field after.{name}: {UNTOLD}")
-        for name, unit in self._units.items():
-            made = times_of_numbers(values[name], unit)
-            for position in pc.indices_nonzero(pc.and_(pc.is_null(made), pc.is_valid(values[name]))).to_pylist():
-                wrong.setdefault(position, f"field after.{name}: {BEYOND}")
-            values[name] = made
+        for position, name in self._unsent(records, values).items():
+            wrong.setdefault(position, f"field after.{name}: {_NULL_UNSENT}")
+        for field in self._row:
+            values[field.name], cannot = column_of(values[field.name], field, self._units.get(field.name))
+            for position in cannot:
+                wrong.setdefault(position, f"field after.{field.name}: {_beyond(self.schema.field(field.name).type)}")
         further = []
         for path in self._further.values():
             part = _part(records, path)
@@ -99,6 +109,30 @@ class DebeziumEnvelope:
                 wrong.setdefault(position, f"field {path}: it has no value of the type {_TYPES[PARTS[path]]}")
             further.append(made)
         return pa.RecordBatch.from_arrays([*values.values(), *further], names=self.schema.names), wrong
+
+    def _named(self, records: pa.RecordBatch, deletion: pa.Array) -> NamedRows | None:
+        """What ``before`` tells of the rows that are gone: the reader of JSON gives the fields of the key alone."""
+        if UNSENT not in records.schema.names or BEFORE not in records.schema.names:
+            return None
+        before = records.column(BEFORE).filter(deletion)
+        names = [field.name for field in before.type]
+        rows = pa.RecordBatch.from_arrays(before.flatten(), names=names)
+        return NamedRows(pc.indices_nonzero(deletion).cast(pa.int64()), rows)
+
+    def _unsent(self, records: pa.RecordBatch, values: Mapping[str, pa.Array]) -> dict[int, str]:
+        """The positions of updates in which a column may be null because it was not sent, and its name."""
+        if self._keeps_null:
+            return {}
+        if UNSENT in records.schema.names:
+            names = records.column(UNSENT)
+            return {at: names[at].as_py() for at in pc.indices_nonzero(pc.is_valid(names)).to_pylist()}
+        blind = pc.and_(_in(_typed(_part(records, "op"), "op"), ("u",)), pc.is_null(_part(records, BEFORE)))
+        unsent: dict[int, str] = {}
+        for field in self._row:
+            if can_be_large(self.schema.field(field.name).type):
+                for at in pc.indices_nonzero(pc.and_(blind, pc.is_null(values[field.name]))).to_pylist():
+                    unsent.setdefault(at, field.name)
+        return unsent
 
     def _is_signal(self, records: pa.RecordBatch) -> pa.Array:
         table = _typed(_part(records, "source.table"), "source.table")
@@ -142,16 +176,25 @@ def _units(row: pa.Schema, given: Mapping[str, str]) -> dict[str, Unit]:
             )
     units = {}
     for field in row:
-        named = (field.metadata or {}).get(b"connect.name", b"").decode()
-        unit = NAMED.get(named) or given.get(field.name)
-        if unit is not None and pa.types.is_integer(field.type):
-            units[field.name] = Unit(unit)
-        elif field.name in given and not _holds_times(field.type):
+        unit = unit_of(field, Unit(given[field.name]) if field.name in given else None)
+        if unit is not None:
+            units[field.name] = unit
+        elif field.name in given and not _holds_times(column_type(field)):
             raise ConfigurationError(
                 f"decode.envelope.times names {field.name}, which is {field.type} and no number",
                 next_step="leave it out, or correct its name",
             )
     return units
+
+
+def can_be_large(kind: pa.DataType) -> bool:
+    """Whether a column can have a value that PostgreSQL stores apart (TOAST): all but those of a fixed size."""
+    return not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+                or pa.types.is_temporal(kind))  # fmt: skip
+
+
+def _beyond(kind: pa.DataType) -> str:
+    return BEYOND if _holds_times(kind) else f"it does not fit {kind}"
 
 
 def _holds_times(kind: pa.DataType) -> bool:

@@ -5,40 +5,47 @@ the column's type and the settings say it.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
 
 from tidemark.decoders.json_shapes.nested import Field, ListOf, MapOf, Struct
-from tidemark.decoders.json_shapes.shapes import Day, Exact, Instant, Integer, Shape, Text
+from tidemark.decoders.json_shapes.shapes import ABSENT, Day, Exact, Instant, Integer, Number, Shape, Text
 from tidemark.decoders.one_by_one import Undecodable
 from tidemark.errors import ConfigurationError
+from tidemark.providers.debezium import flat
 from tidemark.providers.debezium.encoded import (
     Days,
     EncodedDay,
     EncodedExact,
     EncodedInstant,
+    EncodedNumber,
     Microseconds,
     NoNumber,
+    NoTime,
     decimal_of_text,
     unscaled,
 )
-from tidemark.providers.debezium.envelope import SIGNAL_TABLE
-from tidemark.providers.debezium.parts import PARTS, PLACEHOLDER
+from tidemark.providers.debezium.envelope import SIGNAL_TABLE, can_be_large
+from tidemark.providers.debezium.kinds_of_record import is_envelope, kind_of_other
+from tidemark.providers.debezium.parts import BEFORE, PARTS, PLACEHOLDER, UNSENT
 from tidemark.providers.debezium.placeholder import PlaceholderFinder
 from tidemark.providers.debezium.times import microseconds
-from tidemark.providers.debezium.units import NAMED, Unit
+from tidemark.providers.debezium.units import NAMED, Decimals, Unit
 
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+_NO_ENVELOPE: Final = (
+    "no op: not an envelope of Debezium (flattened: true under decode.envelope is for records that a connector unwraps)"
+)
 _SCALE: Final = re.compile(r"-?[0-9]{1,4}")
 
 
 class DebeziumJson:
     """``row`` is the pipeline file's schema: what ``after`` holds."""
 
-    def __init__(self, config: Mapping[str, Any], row: Struct) -> None:
+    def __init__(self, config: Mapping[str, Any], row: Struct, key: Sequence[str]) -> None:
         times = {name: Unit(unit) for name, unit in config.get("times", {}).items()}
         shapes = {field.name: field.shape for field in row.fields}
         for name, unit in times.items():
@@ -53,38 +60,71 @@ class DebeziumJson:
                     next_step="give it the type TIMESTAMP in decode.schema, or leave it out of times",
                 )
         texts = PlaceholderFinder(config.get("unavailable_value", PLACEHOLDER)).texts
-        encoding = _Encoding(base64=config.get("decimals", "base64") == "base64", placeholders=texts)
+        decimals = Decimals(config["decimals"]) if "decimals" in config else None
+        encoding = _Encoding(decimals, placeholders=texts)
         fields = [replace(field, shape=encoding.of(field.shape, times.get(field.name))) for field in row.fields]
         self.key = replace(row, fields=tuple(fields))
         self.row = pa.schema([field.arrow for field in fields])
+        self._large = tuple(field.name for field in fields if can_be_large(field.shape.arrow))
+        if config.get("unavailable") == "keep_null":
+            self._large = ()
+        self._flattened = config.get("flattened", False)
         parts = _parts(config)
+        of_key = tuple(replace(field, required=False, nullable=True) for field in fields if field.name in key)
+        if of_key:
+            parts.append(Field(BEFORE, Struct(of_key), required=False, nullable=True))
         self._inner = {part.name: part.shape.names for part in parts if isinstance(part.shape, Struct)}
         self._encoded = Struct(tuple(field for field in fields if _has_encoded(field.shape)))
         self._signal_table = config.get("signal_table", SIGNAL_TABLE)
         self.struct = Struct((*parts, Field("after", self.key, required=False, nullable=True)))
-        self._parts = tuple(field.name for field in self.struct.fields)
+        self._parts = tuple(field.name for field in self.struct.fields if field.name != UNSENT)
 
     def opened(self, record: dict[str, Any]) -> dict[str, Any]:
         """The envelope of a record; what has another content is named by its ``op``. Raises ``Undecodable``."""
         schema = None
         if record.keys() == {"schema", "payload"}:
-            record, schema = record["payload"], record["schema"]
-            if type(record) is not dict:
+            payload, schema = record["payload"], record["schema"]
+            if self._flattened and payload is None:
+                return {"op": "d"}
+            if type(payload) is not dict:
                 raise Undecodable("payload is no object")
-        if "op" not in record:
-            return {"op": _kind_of(record)}
-        opened = {name: record[name] for name in self._parts if name in record}
+            record = payload
+        if self._flattened:
+            return self._told_row(flat.envelope_of(record, self._inner), {"after": schema, BEFORE: schema})
+        if not is_envelope(record):
+            if (kind := kind_of_other(record)) is not None:
+                return {"op": kind}
+            raise Undecodable(_NO_ENVELOPE)
+        opened = self._parts_of(record)
+        if opened.get("source", {}).get("table") == self._signal_table:
+            return {**opened, "after": None, BEFORE: None}  # it has the columns of another table
+        if schema:
+            return self._told_row(
+                opened,
+                {field["field"]: field for field in reversed(_fields_of(schema)) if type(field.get("field")) is str},
+            )
+        return opened
+
+    def _parts_of(self, record: dict[str, Any]) -> dict[str, Any]:
+        """The parts of an envelope that are read, and the column whose null may be a value that was not sent."""
+        opened = {name: record[name] for name in self._parts if record.get(name) is not None}
+        if record["op"] != "d":
+            opened.pop(BEFORE, None)
         for name, inner in self._inner.items():  # others of its fields are known too, though no column has them
             if type(part := opened.get(name)) is dict:
                 opened[name] = {field: part[field] for field in inner if field in part}
-        source = opened.get("source")
-        if type(source) is dict and source.get("table") == self._signal_table:
-            return {**opened, "after": None}  # it has the columns of another table
         after = opened.get("after")
-        if schema and type(after) is dict:
-            of_after = next((field for field in _fields_of(schema) if field.get("field") == "after"), None)
-            opened["after"] = _told(self._encoded, after, of_after)
+        if record["op"] == "u" and after is not None and record.get(BEFORE) is None:
+            unsent = next((name for name in self._large if after.get(name, ABSENT) is None), None)
+            if unsent is not None:
+                opened[UNSENT] = unsent
         return opened
+
+    def _told_row(self, opened: dict[str, Any], schemas: Mapping[Any, Any]) -> dict[str, Any]:
+        """The same, in which the schemas of the row say what numbers and texts stand for."""
+        told = {name: _told(self._encoded, opened[name], schemas.get(name)) for name in ("after", BEFORE)
+                if type(opened.get(name)) is dict}  # fmt: skip
+        return {**opened, **told}
 
     def opened_key(self, key: dict[str, Any], single: str | None) -> dict[str, Any]:
         """The fields of a key, which may have a schema beside it as records have."""
@@ -103,7 +143,7 @@ class DebeziumJson:
 class _Encoding:
     """How dates, times and decimals are encoded where no schema says it."""
 
-    base64: bool
+    decimals: Decimals | None
     placeholders: tuple[str, ...]
 
     def of(self, shape: Shape, unit: Unit | None = None) -> Shape:
@@ -114,7 +154,9 @@ class _Encoding:
             case Day():
                 return EncodedDay()
             case Exact():
-                return EncodedExact(shape.precision, shape.scale, base64=self.base64, placeholders=self.placeholders)
+                return EncodedExact(shape.precision, shape.scale, self.decimals, placeholders=self.placeholders)
+            case Number():
+                return EncodedNumber(shape.bits)
             case Struct():
                 fields = tuple(replace(field, shape=self.of(field.shape, unit)) for field in shape.fields)
                 return replace(shape, fields=fields)
@@ -148,8 +190,8 @@ def _scalars(shape: Shape) -> Iterator[Shape]:
 
 def _parts(config: Mapping[str, Any]) -> list[Field]:
     """The other parts that are read: for columns, and the table, which tells a signal."""
+    parts = [Field(UNSENT, Text(), required=False, nullable=True)]
     paths = {"op", "source.table", *config.get("columns", {}).values()}
-    parts = []
     for first in dict.fromkeys(path.partition(".")[0] for path in sorted(paths)):
         if first in PARTS:
             parts.append(Field(first, _scalar(first), required=False, nullable=True))
@@ -162,17 +204,6 @@ def _parts(config: Mapping[str, Any]) -> list[Field]:
 
 def _scalar(path: str) -> Shape:
     return Text() if PARTS[path] == "text" else Integer()
-
-
-def _kind_of(record: Mapping[str, Any]) -> str:
-    """The name of a record that is no change of a row."""
-    if "ddl" in record or "tableChanges" in record:
-        return "schema change"
-    if "status" in record and "id" in record:
-        return "transaction"
-    if record.keys() == {"ts_ms"}:
-        return "heartbeat"
-    raise Undecodable("no op: not an envelope of Debezium (leave decode.envelope out where a connector unwraps it)")
 
 
 def _fields_of(schema: object) -> list[dict[str, Any]]:
@@ -213,6 +244,8 @@ def _decimal(text: str, schema: Mapping[str, Any]) -> Any:
         number = None if scale is None else unscaled(text, scale)
     elif schema.get("type") == "string":
         number = decimal_of_text(text)
+    elif isinstance(schema.get("type"), str):
+        number = None  # a double that is not finite is a text too
     else:
         return text
     return NoNumber(text) if number is None else number
@@ -226,18 +259,22 @@ def _scale(parameters: object) -> int | None:
 def _moment(number: int, schema: Mapping[str, Any]) -> int:
     """The moment or the date that a number is by its schema; the number itself where that does not say it."""
     name = schema.get("name")
-    unit = NAMED.get(name) if isinstance(name, str) else None
-    if unit is None:
+    if not isinstance(name, str):
         return number
+    unit = NAMED.get(name)
+    if unit is None:
+        return NoTime(number)
     return Days(number) if unit is Unit.DAYS else Microseconds(microseconds(number, unit))
 
 
-def open_json(config: Mapping[str, Any], row: Struct) -> DebeziumJson:
-    return DebeziumJson(config, row)
+def open_json(config: Mapping[str, Any], row: Struct, key: Sequence[str]) -> DebeziumJson:
+    return DebeziumJson(config, row, key)
 
 
-def row_inside(record: object) -> object:
+def row_inside(config: Mapping[str, Any], record: object) -> object:
     """What ``after`` holds; the record may have its schema beside it."""
     if isinstance(record, dict) and record.keys() == {"schema", "payload"}:
         record = record["payload"]
-    return record.get("after") if isinstance(record, dict) else None
+    if not isinstance(record, dict):
+        return None
+    return flat.row_of(record) if config.get("flattened", False) else record.get("after")

@@ -3,6 +3,8 @@
 from typing import Final
 
 PLACEHOLDER: Final = "__debezium_unavailable_value"  # for a value that the database did not tell
+UNSENT: Final = "(unsent)"  # the column whose null may be a value that was not sent; the reader of JSON finds it
+BEFORE: Final = "before"
 PARTS: Final = {  # of each path its type; ``source`` has those of one database
     "op": "text",
     "ts_ms": "milliseconds",

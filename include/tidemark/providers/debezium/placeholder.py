@@ -1,13 +1,15 @@
 """Finds the placeholder that Debezium writes for a value which the database did not tell it.
 
 PostgreSQL does not repeat a large value that an update left alone, unless the table has REPLICA IDENTITY FULL.
-Debezium writes a text then; for bytes the bytes of that text, for a list a list of it, for a list of numbers or dates
-its bytes, for a list of UUIDs the one that is named by it, for a map the text as name and as value, for a geometry a
-point that is nowhere (source: ``unavailable.value.placeholder`` in Debezium's documentation, and its classes
-``UnchangedToastedPlaceholder`` and ``UnchangedToastedReplicationMessageColumn``).
+Debezium writes a text then; for bytes the bytes of that text, for a list a list of it, for a list of numbers or times
+its bytes, for a list of UUIDs the one that is named by it, for a map the text as name and as value (an hstore is such
+a map, or its JSON as a text), for a geometry a point that is nowhere. Source: ``unavailable.value.placeholder`` in
+Debezium's documentation, and its classes ``UnchangedToastedPlaceholder`` and
+``UnchangedToastedReplicationMessageColumn``.
 """
 
 import hashlib
+import json
 from base64 import b64encode, urlsafe_b64encode
 from struct import pack
 from typing import Final
@@ -36,7 +38,16 @@ class PlaceholderFinder:
 
     def __init__(self, text: str) -> None:
         content = text.encode()
-        self.texts = (text, b64encode(content).decode(), urlsafe_b64encode(content).decode(), content.hex())
+        encoded = (
+            b64encode(content).decode(),
+            urlsafe_b64encode(content).decode(),
+            content.hex(),
+            content.hex().upper(),
+        )
+        documents = [
+            form for quoted in (json.dumps(text), json.dumps(text, ensure_ascii=False)) for form in _documents(quoted)
+        ]
+        self.texts = (text, *encoded, *dict.fromkeys(documents))
         as_text = [b64encode(geometry).decode() for geometry in _GEOMETRIES]
         self._texts = pa.array([*self.texts, _uuid_named(content), *as_text], pa.string())
         self._bytes = pa.array([content, *_GEOMETRIES], pa.binary())
@@ -52,13 +63,29 @@ class PlaceholderFinder:
             return pc.is_in(column, value_set=self._texts)
         if pa.types.is_binary(kind):
             return pc.is_in(column, value_set=self._bytes)
-        if pa.types.is_list(kind) and pa.types.is_date32(kind.value_type):
+        if not pa.types.is_list(kind):
+            return None
+        part = kind.value_type
+        if pa.types.is_date32(part):
             return self._is_placeholder(column.cast(pa.list_(pa.int32())))
-        if pa.types.is_list(kind) and (pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type)):
-            lengths = pc.fill_null(pc.equal(pc.list_value_length(column), len(self._numbers)), False)
-            if pc.any(lengths).as_py():
-                return pa.array([value == self._numbers for value in column.to_pylist()], pa.bool_())
+        if pa.types.is_timestamp(part):  # microseconds, whatever the unit of the numbers was
+            numbers = column.cast(pa.list_(pa.int64()))
+            return self._is_one_of(numbers, [self._numbers, [number * 1_000 for number in self._numbers]])
+        if pa.types.is_integer(part) or pa.types.is_floating(part) or pa.types.is_decimal(part):
+            return self._is_one_of(column, [self._numbers])
         return None
+
+    def _is_one_of(self, lists: pa.Array, known: list[list[int]]) -> pa.Array:
+        """Which lists are one of those known, which are all as long as the placeholder."""
+        lengths = pc.fill_null(pc.equal(pc.list_value_length(lists), len(self._numbers)), False)
+        if not pc.any(lengths).as_py():
+            return pa.repeat(False, len(lists))
+        return pa.array([value in known for value in lists.to_pylist()], pa.bool_())
+
+
+def _documents(quoted: str) -> list[str]:
+    """The JSON of a map or a list that stands for a value, without spaces and with them."""
+    return [f"{{{quoted}:{quoted}}}", f"{{{quoted}: {quoted}}}", f"[{quoted}]", quoted]
 
 
 def _uuid_named(content: bytes) -> str:

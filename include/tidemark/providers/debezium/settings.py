@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from tidemark.config.values import wrong
 from tidemark.decoders.envelopes.envelope_settings import EnvelopeSettings
 from tidemark.providers.debezium.parts import PARTS, PLACEHOLDER
-from tidemark.providers.debezium.units import Unit
+from tidemark.providers.debezium.units import Decimals, Unit
 from tidemark.text import with_nearest
 
 
@@ -20,11 +20,11 @@ class Truncate(StrEnum):
     SKIP = "skip"
 
 
-class Decimals(StrEnum):
-    """What a text is that JSON without a schema has for a decimal: Debezium's decimal.handling.mode."""
+class Unavailable(StrEnum):
+    """What null is in an update that does not tell the row before it: a large value that was not sent may be null."""
 
-    BASE64 = "base64"  # precise
-    TEXT = "text"  # string
+    DEAD_LETTER = "dead_letter"
+    KEEP_NULL = "keep_null"
 
 
 def _part(path: str) -> str:
@@ -50,15 +50,25 @@ class Settings(EnvelopeSettings):
         "without a schema, and Protobuf. In JSON the unit is also that of times inside the column.",
         examples=[{"created_at": "us", "birthday": "days"}],
     )
-    decimals: Decimals = Field(
-        default=Decimals.BASE64,
+    decimals: Decimals | None = Field(
+        default=None,
         description="What a text is for a DECIMAL column in JSON without a schema: base64 (Debezium's precise mode), "
-        "or text (its string mode).",
+        "or text (its string mode). Without it a text that can be both is a dead letter.",
     )
     unavailable_value: str = Field(
         default=PLACEHOLDER,
         min_length=1,
         description="What Debezium writes for a value that the database did not tell it; such a record cannot be used.",
+    )
+    unavailable: Unavailable = Field(
+        default=Unavailable.DEAD_LETTER,
+        description="What an update without before is that has null in a column that can be large: dead_letter, since "
+        "PostgreSQL may not have sent the value; or keep_null, for a table in which null is always null.",
+    )
+    flattened: bool = Field(
+        default=False,
+        description="Whether records were flattened (ExtractNewRecordState), in JSON: the row itself, with __deleted, "
+        "__op and other fields of the envelope beside its columns.",
     )
     truncate: Truncate = Field(
         default=Truncate.DEAD_LETTER,

@@ -11,6 +11,9 @@ from tidemark.times.event_time import INSTANT
 EARLIEST_US: Final = -62_135_596_800_000_000  # year 1
 LATEST_US: Final = 253_402_300_799_999_999  # year 9999
 BEYOND: Final = "outside the years 1 to 9999; Debezium writes infinity so"
+_MS: Final = (631_152_000_000, 2_524_608_000_000)  # the years 1990 to 2049
+_US: Final = (_MS[0] * 1_000, _MS[1] * 1_000)
+_OTHERS: Final = {Unit.MICROSECONDS: (_MS,), Unit.NANOSECONDS: (_MS, _US)}
 _US_OF: Final = {Unit.DAYS: 86_400_000_000, Unit.MILLISECONDS: 1_000, Unit.MICROSECONDS: 1}
 
 
@@ -22,6 +25,22 @@ def microseconds(number: int, unit: Unit) -> int:
 def is_within_years(moment: int) -> bool:
     """Whether a number of microseconds is of the years 1 to 9999."""
     return EARLIEST_US <= moment <= LATEST_US
+
+
+def is_of_another_unit(number: int, unit: Unit) -> bool:
+    """Whether a number in the unit that the file says is a moment of January 1970, and in a larger one of 1990 to 2049.
+
+    Debezium writes ``timestamp(0)`` to ``timestamp(3)`` in milliseconds, and others in microseconds.
+    """
+    return any(first <= number <= last for first, last in _OTHERS.get(unit, ()))
+
+
+def of_another_unit(numbers: pa.Array, unit: Unit) -> list[int]:
+    """The positions of such numbers."""
+    inside = [
+        pc.and_(pc.greater_equal(numbers, first), pc.less_equal(numbers, last)) for first, last in _OTHERS.get(unit, ())
+    ]
+    return [at for marks in inside for at in pc.indices_nonzero(pc.fill_null(marks, False)).to_pylist()]
 
 
 def type_of(unit: Unit) -> pa.DataType:

@@ -15,6 +15,13 @@ class Unit(StrEnum):
     NANOSECONDS = "ns"
 
 
+class Decimals(StrEnum):
+    """What a text is that JSON without a schema has for a decimal: Debezium's decimal.handling.mode."""
+
+    BASE64 = "base64"  # precise
+    TEXT = "text"  # string
+
+
 NAMED: Final = {  # what the name of a field's type says; the type below it is a number
     "io.debezium.time.Date": Unit.DAYS,
     "io.debezium.time.Timestamp": Unit.MILLISECONDS,

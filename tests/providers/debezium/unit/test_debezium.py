@@ -28,10 +28,12 @@ from tidemark.providers.debezium.encoded import (
     EncodedDay,
     EncodedExact,
     EncodedInstant,
+    EncodedNumber,
     Microseconds,
     NoNumber,
+    NoTime,
 )
-from tidemark.providers.debezium.units import Unit
+from tidemark.providers.debezium.units import Decimals, Unit
 
 PLACEHOLDER = "__debezium_unavailable_value"
 SCHEMA = "id BIGINT NOT NULL, name STRING, price DECIMAL(10,2), at TIMESTAMP, day DATE, tags ARRAY<STRING>"
@@ -96,8 +98,8 @@ def test_what_a_row_is_now_becomes_the_row(op: str) -> None:
     assert made.deleted.to_pylist() == [False]
 
 
-@pytest.mark.parametrize("before", [None, {"id": 1}, {"id": 1, "name": PLACEHOLDER}, {"id": 1, "name": 5}])
-def test_a_deletion_is_named_by_its_key_whatever_before_holds(before: Any) -> None:
+@pytest.mark.parametrize("before", [None, {"id": None}, {"id": 7, "name": PLACEHOLDER}, {"id": 7, "name": 5}])
+def test_a_deletion_is_named_by_its_key_whatever_else_before_holds(before: Any) -> None:
     made = decoded(config(), ({"id": 7}, {**change("d"), "before": before}))
     assert made.deleted.to_pylist() == [True]
     assert made.rows.to_pylist()[0]["id"] == 7
@@ -387,10 +389,10 @@ def test_a_record_is_read_alike_alone_and_behind_others_with_the_same_schema(
         cut = len(whole) - place if is_cut else place  # at the payload, or at the schema
         values.append((whole[:cut] + mutation + whole[cut:]).encode())
     first = json.dumps(beside(schema, change("u")), separators=separators).encode()
-    together = open_decoder(config()).decode(batch([(None, value) for value in (first, *values)]))
+    together = open_decoder(config()).decode(batch([(b'{"id": 1}', value) for value in (first, *values)]))
     seen = dict(zip(together.good.to_pylist(), together.rows.to_pylist(), strict=True))
     for index, value in enumerate(values, 1):
-        alone = open_decoder(config()).decode(batch([(None, value)]))
+        alone = open_decoder(config()).decode(batch([(b'{"id": 1}', value)]))
         assert alone.rows.to_pylist() == [row for place, row in seen.items() if place == index]
         reasons = [error.reason for error in together.errors if error.index == index]
         assert [error.reason for error in alone.errors] == reasons
@@ -400,7 +402,7 @@ def test_a_record_is_read_alike_alone_and_behind_others_with_the_same_schema(
 def test_records_with_the_same_schema_may_have_other_spaces_before_the_payload(spaces: tuple[str, ...]) -> None:
     payload = json.dumps(change("u"))
     values = [f'{{"schema": {{"fields": []}}, "payload":{space}{payload}}}'.encode() for space in spaces]
-    made = open_decoder(config()).decode(batch([(None, value) for value in values]))
+    made = open_decoder(config()).decode(batch([(b'{"id": 1}', value) for value in values]))
     assert (made.good.to_pylist(), made.errors) == ([0, 1], ())
 
 
@@ -699,7 +701,8 @@ def test_avro_finds_a_placeholder_of_any_type(kind: Any, value: Any) -> None:
         **of_schema(envelope), "key": {**of_schema(KEY), "part": "key"}, "tombstones": ["id"],
         "envelope": {"kind": "debezium"},
     }  # fmt: skip
-    values = [avro(envelope, {"after": {"id": 1, "large": large}, "op": "u"}) for large in (None, value)]
+    changes = [("c", None), ("u", value)]
+    values = [avro(envelope, {"after": {"id": 1, "large": large}, "op": op}) for op, large in changes]
     made = open_decoder(settings).decode(batch([(avro(KEY, {"id": 1}), each) for each in values]))
     assert made.good.to_pylist() == [0]
     assert [(bad.index, bad.reason.partition(":")[0]) for bad in made.errors] == [(1, "field after.large")]
@@ -725,7 +728,7 @@ def test_protobuf_finds_a_placeholder_of_any_type(field: str, value: Any) -> Non
         "key": {"format": "json", "schema": "id BIGINT NOT NULL", "part": "key"}, "envelope": {"kind": "debezium"},
     }  # fmt: skip
     envelope: Any = message_class(descriptors, "shop.Envelope")
-    values = [envelope(after={"id": 1}, op="u"), envelope(after={"id": 1, "large": value}, op="u")]
+    values = [envelope(after={"id": 1}, op="c"), envelope(after={"id": 1, "large": value}, op="u")]
     made = open_decoder(settings).decode(batch([(b'{"id": 1}', each.SerializeToString()) for each in values]))
     assert made.good.to_pylist() == [0]
     assert [(bad.index, bad.reason.partition(":")[0]) for bad in made.errors] == [(1, "field after.large")]
@@ -787,18 +790,25 @@ def test_a_schema_without_a_row_inside_is_refused(schema: Any) -> None:
 
 # The shapes: a column is built exactly when no value of it has a problem.
 
-NUMBERS = st.one_of(st.integers(-(10**20), 10**20), st.sampled_from([0, 18_518, NOON_US, 2**63, -(2**63)]))
+NUMBERS = st.one_of(
+    st.integers(-(10**20), 10**20), st.sampled_from([0, 18_518, NOON_US, 2**63, -(2**63), NOON_US // 1_000])
+)
 PLACEHOLDERS = (PLACEHOLDER, b64encode(PLACEHOLDER.encode()).decode())
 TEXTS = st.sampled_from(
-    ["", "BNI=", "12.34", "NaN", "1e99", "2020-09-13", "2020-09-13Z", "2020-09-13T12:26:40Z", "2020-02-30", "A" * 70,
+    ["", "BNI=", "12.34", "1234", "AAAA", "Infinity", "-Infinity", "NaN",
+     "1e99", "2020-09-13", "2020-09-13Z", "2020-09-13T12:26:40Z", "2020-02-30", "A" * 70,
      "\ud800", *PLACEHOLDERS]
 )  # fmt: skip
 DICTS = st.fixed_dictionaries({"scale": st.integers(-2_000, 2_000), "value": TEXTS})
 OTHERS = st.one_of(st.none(), st.booleans(), st.decimals(allow_nan=False), st.lists(st.none(), max_size=1), DICTS)
-VALUES = st.one_of(NUMBERS, TEXTS, OTHERS, NUMBERS.map(Days), NUMBERS.map(Microseconds), TEXTS.map(NoNumber))
+VALUES = st.one_of(
+    NUMBERS, TEXTS, OTHERS, NUMBERS.map(Days), NUMBERS.map(Microseconds), TEXTS.map(NoNumber), NUMBERS.map(NoTime)
+)
 SHAPES: list[Shape] = [
     EncodedDay(), EncodedInstant("UTC"), EncodedInstant("UTC", Unit.MILLISECONDS),
-    EncodedInstant("UTC", Unit.NANOSECONDS), EncodedExact(10, 2), EncodedExact(38, 10, base64=False),
+    EncodedInstant("UTC", Unit.NANOSECONDS), EncodedExact(10, 2), EncodedExact(38, 10, Decimals.TEXT),
+    EncodedExact(10, 2, Decimals.BASE64), EncodedNumber(),
+    EncodedNumber(32),
     EncodedExact(10, 2, placeholders=PLACEHOLDERS),
 ]  # fmt: skip
 

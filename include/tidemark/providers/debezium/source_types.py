@@ -1,0 +1,155 @@
+"""Makes columns of what a schema says of its source type, so that a type is the same column in each format.
+
+    io.debezium.time.Date, org.apache.kafka.connect.data.Date       DATE
+    io.debezium.time.Timestamp, MicroTimestamp, NanoTimestamp       TIMESTAMP
+    io.debezium.time.ZonedTimestamp                                 TIMESTAMP
+    io.debezium.data.VariableScaleDecimal                           text: the number as it was written
+    org.apache.kafka.connect.data.Decimal without a precision       DECIMAL(38, scale)
+
+They are also found inside lists, maps and structs. A column of another type stays as its format has read it.
+"""
+
+import json
+from collections.abc import Sequence
+from decimal import MAX_PREC, Context, Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.providers.debezium.times import of_another_unit, times_of_numbers, type_of
+from tidemark.providers.debezium.units import NAMED, Unit
+from tidemark.times.event_time import INSTANT, instants
+
+ZONED: Final = "io.debezium.time.ZonedTimestamp"
+VARIABLE_SCALE: Final = "io.debezium.data.VariableScaleDecimal"
+DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+_PRECISION: Final = "connect.decimal.precision"
+_DIGITS: Final = 38
+_SCALE_LIMIT: Final = 1_000
+_EXACT: Final = Context(prec=MAX_PREC)
+
+
+def column_type(field: pa.Field, unit: Unit | None = None) -> pa.DataType:
+    """Return the type of the column; ``unit`` is what the pipeline file says of its numbers."""
+    unit = unit_of(field, unit)
+    if unit is not None:
+        return type_of(unit)
+    kind = field.type
+    if _is_zoned(field):
+        return INSTANT
+    if _is_variable_scale(field):
+        return pa.string()
+    if (scale := _scale_of_text(field)) is not None:
+        return pa.decimal128(_DIGITS, scale)
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(inner.name, column_type(inner)) for inner in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field(kind.value_field.name, column_type(kind.value_field)))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, column_type(kind.item_field))
+    return kind
+
+
+def unit_of(field: pa.Field, given: Unit | None) -> Unit | None:
+    """Return the unit of a number that is a time: as its schema says, else as the file says."""
+    named = NAMED.get(_name(field))
+    return (named or given) if pa.types.is_integer(field.type) else None
+
+
+def column_of(values: pa.Array, field: pa.Field, unit: Unit | None = None) -> tuple[pa.Array, list[int]]:
+    """Return the column, and the positions of values that it cannot hold: they are null, or hold null."""
+    if (numbers := unit_of(field, unit)) is not None:
+        made = times_of_numbers(values, numbers)
+        wrong = _lost(values, made)
+        if NAMED.get(_name(field)) is None:  # only the file says the unit
+            wrong += of_another_unit(values.cast(pa.int64()), numbers)
+        return made, wrong
+    if column_type(field) == field.type:
+        return values, []
+    if _is_zoned(field):
+        made = instants(values, "UTC")
+        return made, _lost(values, made)
+    if _is_variable_scale(field):
+        made = pa.array([_text_of_number(value) for value in values.to_pylist()], pa.string())
+        return made, _lost(values, made)
+    if (scale := _scale_of_text(field)) is not None:
+        made = _decimals(values.to_pylist(), scale)
+        return made, _lost(values, made)
+    return _column_of_parts(values, field)
+
+
+def _column_of_parts(values: pa.Array, field: pa.Field) -> tuple[pa.Array, list[int]]:
+    kind, made_type = field.type, column_type(field)
+    if pa.types.is_struct(kind):
+        parts = [column_of(values.field(at).slice(0, len(values)), kind.field(at)) for at in range(kind.num_fields)]
+        mask = values.is_null()
+        made = pa.StructArray.from_arrays([part for part, _ in parts], fields=list(made_type), mask=mask)
+        return made, sorted({at for _, wrong in parts for at in wrong if values[at].is_valid})
+    lists = values
+    if pa.types.is_map(kind):
+        lists = values.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
+    parts, offsets, mask = lists.flatten(), _offsets(lists), values.is_null()
+    if pa.types.is_list(kind):
+        inner, wrong = column_of(parts, kind.value_field)
+        made = pa.ListArray.from_arrays(offsets, inner, type=made_type, mask=mask)
+    else:
+        names, items = parts.flatten()
+        inner, wrong = column_of(items, kind.item_field)
+        made = pa.MapArray.from_arrays(offsets, names, inner, type=made_type, mask=mask)
+    owners = pc.list_parent_indices(lists)
+    return made, sorted({owners[at].as_py() for at in wrong})
+
+
+def _offsets(values: pa.Array) -> pa.Array:
+    """The offsets of lists whose parts are flattened: a null has none, whatever it holds."""
+    lengths = pc.fill_null(pc.list_value_length(values), 0)
+    return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths).cast(pa.int32())])
+
+
+def _lost(values: pa.Array, made: pa.Array) -> list[int]:
+    positions: list[int] = pc.indices_nonzero(pc.and_(pc.is_null(made), pc.is_valid(values))).to_pylist()
+    return positions
+
+
+def _name(field: pa.Field) -> str:
+    name: str = (field.metadata or {}).get(b"connect.name", b"").decode()
+    return name
+
+
+def _is_zoned(field: pa.Field) -> bool:
+    return _name(field) == ZONED and pa.types.is_string(field.type)
+
+
+def _is_variable_scale(field: pa.Field) -> bool:
+    kind = field.type
+    return (
+        _name(field) == VARIABLE_SCALE
+        and pa.types.is_struct(kind)
+        and {part.name for part in kind} == {"scale", "value"}
+    )
+
+
+def _scale_of_text(field: pa.Field) -> int | None:
+    """The scale of a decimal that a format reads as text, since its schema says no precision."""
+    if _name(field) != DECIMAL or not pa.types.is_string(field.type):
+        return None
+    parameters: Any = json.loads((field.metadata or {}).get(b"connect.parameters", b"{}"))
+    scale = parameters.get("scale", "")
+    is_open = _PRECISION not in parameters and scale.isdecimal() and int(scale) <= _DIGITS
+    return int(scale) if is_open else None
+
+
+def _text_of_number(value: Any) -> str | None:
+    if value is None or value["scale"] is None or value["value"] is None or abs(value["scale"]) > _SCALE_LIMIT:
+        return None
+    digits = int.from_bytes(value["value"], "big", signed=True)
+    return f"{_EXACT.scaleb(Decimal(digits), -value['scale']):f}"
+
+
+def _decimals(texts: Sequence[str | None], scale: int) -> pa.Array:
+    kind = pa.decimal128(_DIGITS, scale)
+    most = 10**_DIGITS
+    numbers = [None if text is None else Decimal(text) for text in texts]
+    fit = [None if number is None or abs(_EXACT.scaleb(number, scale)) >= most else number for number in numbers]
+    return pa.array(fit, kind)
