@@ -19,7 +19,7 @@ from tidemark.decoders.registry import open_decoder
 
 DDL = (
     "id BIGINT NOT NULL, small TINYINT, whole INT, text STRING NOT NULL, ok BOOLEAN, number DOUBLE, half FLOAT, "
-    "at TIMESTAMP, day DATE"
+    "at TIMESTAMP, day DATE, price DECIMAL(5,2), count DECIMAL(3,0)"
 )
 SCHEMA = {
     "type": "object",
@@ -35,12 +35,12 @@ SCHEMA = {
 }
 PLAIN = {
     "id": 7, "small": 3, "whole": 5, "text": "a", "ok": True, "number": 0.5, "half": 0.25, "at": "2024-03-01T10:00:00Z",
-    "day": "2024-03-01", "kind": "b.c", "name": "n",
+    "day": "2024-03-01", "kind": "b.c", "name": "n", "price": 12.5, "count": 7,
 }  # fmt: skip
 WORDS = [
     "0", "-0", "1", "-1", "01", "127", "128", "99", "2147483647", "9999999999", "999999999999999999",
     "9223372036854775807", "9223372036854775808", "1.0", "-0.0", "0.1", "1.", ".1", "1e2", "1E-99", "1e400", "2e38",
-    "123456789012345.12345678901234567", "3.4028236e38", "true", "false", "null", "NaN", "Infinity", "+1", "[]", "{}",
+    "123456789012345.12345678901234567", "3.4028236e38", "true", "false", "null", "NaN", "Infinity", "+1", "999.99", "1000.00", "-0.05", "1.500", "-0.00", "1e-2", "[]", "{}",
     "[1]", '"a"', '"b.c"', '"bxc"', '"é"', '""', '"\\u0041"', '"\\u0000"', '"\\ud83d\\ude00"', '"\\ud800"', '"\\/\\n"',
     '"\\x"', '"a\nb"', '"\t"', '"\x7f"', "'a'", '"\U0001f600"',
     '"2024-03-01T10:00:00Z"', '"2024-02-30T10:00:00Z"', '"2024-03-01 10:00:00"',
@@ -141,7 +141,7 @@ def test_plain_records_do_not_take_the_slow_way() -> None:
         plain(names[:5]),
     ]
     assert fitting(reader, values) == []
-    reader.learn(json.loads(values[0]))
+    reader.learn(json.loads(values[0]), values[0])
     assert fitting(reader, values) == [True] * len(values)
     assert [column.to_pylist() for column in reader.columns(pa.array(values[2:4], pa.binary()))][1] == [None, None]
 
@@ -152,7 +152,7 @@ def test_several_orders_and_unknown_names_are_learned_and_no_more_than_some() ->
     orders = ["ac", "abc", "ca", "cba", "bac", "bca", "xac"]
     texts = [json.dumps(dict.fromkeys(order, 1)).encode() for order in orders]
     for text in texts:
-        reader.learn(json.loads(text))
+        reader.learn(json.loads(text), text)
     assert fitting(reader, texts) == [
         True,
         True,
@@ -176,6 +176,6 @@ def test_a_batch_is_read_from_the_middle_of_an_array_and_with_others_between() -
     assert pc.sum(pc.cast(whole._plain.fitting(part.column("value")), pa.int64())).as_py() == 400  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("ddl", ["a DECIMAL(5,2)", "a ARRAY<INT>", "a STRUCT<b: INT>", "a MAP<STRING, INT>"])
+@pytest.mark.parametrize("ddl", ["a DECIMAL(2,2)", "a ARRAY<INT>", "a STRUCT<b: INT>", "a MAP<STRING, INT>"])
 def test_what_has_no_pattern_has_no_reader(ddl: str) -> None:
     assert PlainReader.of(struct_of(ddl)) is None

@@ -12,6 +12,8 @@ PARTS = ("type", "data")
 
 
 class ToyJson:
+    reader = None
+
     def __init__(self, row: Struct) -> None:
         self.key = row
         self.row = pa.schema([field.arrow for field in row.fields])

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from tidemark.decoders.base import Decoded
+from tidemark.decoders.json.strict import ColumnReader
 from tidemark.decoders.json_shapes.nested import Struct
 from tidemark.errors import ConfigurationError
 from tidemark.kinds import ENVELOPES
@@ -58,6 +59,11 @@ class JsonEnvelope(Protocol):
     @property
     def key(self) -> Struct:
         """The row inside the envelope; a key has some of its fields."""
+        ...
+
+    @property
+    def reader(self) -> ColumnReader | None:
+        """What reads the columns of most records at once; None when each is parsed and opened."""
         ...
 
     def opened(self, record: dict[str, Any]) -> dict[str, Any]:

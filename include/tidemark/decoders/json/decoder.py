@@ -29,7 +29,7 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
         values = MarkedDecoder(values, deletes=bool(tombstones))
     if has_envelope:
         json = open_json(config["envelope"], row, tombstones)
-        read = JsonDecoder(json.struct, limit, unknown, json.opened)
+        read = JsonDecoder(json.struct, limit, unknown, json.opened, json.reader)
         values = EnvelopeDecoder(read, open_envelope(config["envelope"], lambda _: json.row))
         single = tombstones[0] if len(tombstones) == 1 else None
         keys = JsonDecoder(json.key, opened=partial(json.opened_key, single=single))

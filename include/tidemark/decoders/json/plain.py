@@ -3,7 +3,7 @@
 That parser is four times as fast as Python's, but accepts too much: content after the object, names that come twice,
 fields that are missing. So it reads only records that match a pattern: one object, its names in a known order, each
 once, each value of the right type, nothing before or after. A record that does not match need not be wrong: Python's
-parser reads it. Only flat schemas without decimals have a pattern.
+parser reads it. Only flat schemas have a pattern.
 """
 
 import json
@@ -19,7 +19,7 @@ import pyarrow.json as pa_json
 from tidemark.decoders.base import UnknownFields
 from tidemark.decoders.json.unknown import unknown_at
 from tidemark.decoders.json_shapes.nested import Field, Struct
-from tidemark.decoders.json_shapes.shapes import Boolean, Day, Instant, Integer, Number, OneOf, Shape, Text
+from tidemark.decoders.json_shapes.shapes import Boolean, Day, Exact, Instant, Integer, Number, OneOf, Shape, Text
 from tidemark.decoders.names import label
 from tidemark.decoders.one_by_one import Misfit
 
@@ -28,7 +28,7 @@ NAMES_LIMIT = 500  # names of a record; each makes the pattern longer
 BYTES_LIMIT = 256 << 20  # of a batch; the parser needs about three times its size
 # Escapes of half a surrogate pair do not match: one alone is not a character, and pairs are rare.
 _ESCAPE = r'\\["\\/bfnrt]|\\u(?:[0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2})'
-_TEXT = rf'"(?:[^"\\\x00-\x1f]|{_ESCAPE})*"'
+TEXT = rf'"(?:[^"\\\x00-\x1f]|{_ESCAPE})*"'
 _FRACTION = r"-?(?:0|[1-9][0-9]{0,14})\.[0-9]{1,17}"
 _WHOLE = r"0|-?[1-9][0-9]{0,14}"  # -0 is 0 to Python's parser and -0.0 to Arrow's
 _EXPONENT = r"[eE][+-]?[0-9]{1,2}"
@@ -49,17 +49,18 @@ class PlainReader:
         self._orders: list[tuple[str, ...]] = []
         self._unknown: dict[str, None] = {}  # names of the orders that are not of a field
         self._pattern = ""
-        self._read_as = pa.schema([(field.name, _read_as(field.shape)) for field in struct.fields])
+        self._read_as = pa.schema([(field.name, read_as(field.shape)) for field in struct.fields])
 
     @classmethod
     def of(cls, struct: Struct) -> Self | None:
         """A reader, or None for a schema that has no pattern."""
-        return cls(struct) if not struct.rules and all(_value(field.shape) for field in struct.fields) else None
+        return cls(struct) if not struct.rules and all(value_pattern(field.shape) for field in struct.fields) else None
 
-    def learn(self, record: Mapping[str, Any]) -> None:
+    def learn(self, record: Mapping[str, Any], value: bytes) -> None:
         """Add the names of a good record to an order that is known, or as a new order."""
+        del value
         names = tuple(record)
-        if len(names) > NAMES_LIMIT or not all(map(_is_plain_name, names)):
+        if len(names) > NAMES_LIMIT or not all(map(is_plain_name, names)):
             return
         for index, known in enumerate(self._orders):
             joined = _joined(known, names)
@@ -98,7 +99,7 @@ class PlainReader:
         )
         if read.num_rows != len(values):
             raise Misfit
-        return [_shaped(field.shape, read.column(name).combine_chunks()) for name, field in self._fields.items()]
+        return [shaped(field.shape, read.column(name).combine_chunks()) for name, field in self._fields.items()]
 
     def unknown(self, values: pa.Array) -> UnknownFields | None:
         """The fields of values that all match which the schema has not; nothing is searched while no order has one."""
@@ -119,7 +120,7 @@ class PlainReader:
         return rf"\{{{first}{''.join(members)}\}}"
 
     def _member(self, name: str) -> str:
-        value = self._values.get(name, rf"{_TEXT}|{_NUMBER}|true|false|null")
+        value = self._values.get(name, rf"{TEXT}|{_NUMBER}|true|false|null")
         return rf"{re.escape(json.dumps(name, ensure_ascii=False))}: ?(?:{value})"
 
 
@@ -138,39 +139,42 @@ def _joined(known: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...] |
     return tuple(joined)
 
 
-def _is_plain_name(name: str) -> bool:
+def is_plain_name(name: str) -> bool:
     return json.dumps(name, ensure_ascii=False) == f'"{name}"' and name.isprintable()
 
 
 def _nullable(field: Field) -> str:
-    value = _value(field.shape) or ""
+    value = value_pattern(field.shape) or ""
     return f"{value}|null" if field.nullable else value
 
 
-def _value(shape: Shape) -> str | None:
+def value_pattern(shape: Shape) -> str | None:
     """The pattern of a value, None without one; both parsers read every text that matches as the same value."""
     match shape:
         case Text():
-            return _TEXT
+            return TEXT
         case Boolean():
             return "true|false"
         case Integer():
             return rf"0|-?[1-9][0-9]{{0,{_DIGITS[shape.bits]}}}"
         case Number():
             return _NUMBER if shape.bits == 64 else f"{_WHOLE}|{_FRACTION}"
+        case Exact(precision=precision, scale=scale) if precision > scale:
+            fraction = rf"(?:\.[0-9]{{1,{scale}}})?" if scale else ""
+            return rf"-?(?:0|[1-9][0-9]{{0,{precision - scale - 1}}}){fraction}"
         case Day():
             return f'"{_DATE}"'
         case Instant(zone=None):
             return f'"{_DATE}T{_TIME}{_OFFSET}"'
         case Instant():
             return f'"{_DATE}[T ]{_TIME}{_OFFSET}?"'
-        case OneOf(shape=Text(), allowed=allowed) if all(map(_is_plain_name, allowed)):
+        case OneOf(shape=Text(), allowed=allowed) if all(map(is_plain_name, allowed)):
             return "|".join(re.escape(f'"{value}"') for value in sorted(allowed))
         case _:
             return None
 
 
-def _read_as(shape: Shape) -> pa.DataType:
+def read_as(shape: Shape) -> pa.DataType:
     match shape:
         case Day() | Instant():
             return pa.string()
@@ -180,7 +184,7 @@ def _read_as(shape: Shape) -> pa.DataType:
             return shape.arrow
 
 
-def _shaped(shape: Shape, read: pa.Array) -> pa.Array:
+def shaped(shape: Shape, read: pa.Array) -> pa.Array:
     match shape:
         case Day() | Instant():
             return shape.parse_texts(read)

@@ -8,15 +8,15 @@ cannot have these errors: Arrow reads them instead, with the same result.
 
 import json
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import Decoded
+from tidemark.decoders.base import Decoded, UnknownFields
 from tidemark.decoders.batch_parts import joined
 from tidemark.decoders.json.on_unknown import OnUnknown
 from tidemark.decoders.json.plain import PlainReader
@@ -36,10 +36,31 @@ _WHITESPACE = " \t\n\r"
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
 
+class ColumnReader(Protocol):
+    """Reads columns of many records at once, for those in which Python's parser finds the same."""
+
+    def learn(self, record: Mapping[str, Any], value: bytes) -> None:
+        """Learn from a good record: as it was opened, and as it was written."""
+        ...
+
+    def fitting(self, values: pa.Array) -> pa.Array | None:
+        """Which of the values it reads, as ``bool``; None when it reads none."""
+        ...
+
+    def columns(self, values: pa.Array) -> list[pa.Array]:
+        """The columns of these values alone, of the last call of ``fitting``; raises ``Misfit`` or ``ArrowInvalid``."""
+        ...
+
+    def unknown(self, values: pa.Array) -> UnknownFields | None:
+        """The fields of these values that the schema has not."""
+        ...
+
+
 class JsonDecoder:
     """Decodes records with the fields of ``struct``: one column for each, in their order.
 
-    ``opened`` gives of what was parsed the part that ``struct`` describes; it may raise ``Undecodable``.
+    ``opened`` gives of what was parsed the part that ``struct`` describes; it may raise ``Undecodable``. Then ``reader``
+    reads the columns of most records.
     """
 
     null_text = b"null"
@@ -50,6 +71,7 @@ class JsonDecoder:
         max_list_bytes: int | None = None,
         on_unknown: OnUnknown = OnUnknown.COUNT,
         opened: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        reader: ColumnReader | None = None,
     ) -> None:
         self.struct = struct
         self._on_unknown = on_unknown
@@ -57,7 +79,7 @@ class JsonDecoder:
         self.schema = pa.schema([field.arrow for field in struct.fields])
         self._lists = ListLimit(self.schema, max_list_bytes, self._list_bytes)
         self._count_of_lists = count_of_lists(struct.arrow) or (lambda _: 0)
-        self._plain = PlainReader.of(struct) if opened is None else None
+        self._plain: ColumnReader | None = PlainReader.of(struct) if opened is None else reader
         exact = any(isinstance(shape, Exact | Whole) for shape in shapes_within(struct))
         self._scanner = json.JSONDecoder(
             object_pairs_hook=_unique,
@@ -122,7 +144,7 @@ class JsonDecoder:
             except Undecodable:
                 continue
             if self.struct.problem_with(record, "") is None:
-                self._plain.learn(record)
+                self._plain.learn(record, value)
         return self._plain.fitting(values)
 
     def _one_by_one(self, values: pa.Array) -> Decoded:

@@ -16,6 +16,7 @@ from tidemark.decoders.json_shapes.shapes import ABSENT, Day, Exact, Instant, In
 from tidemark.decoders.one_by_one import Undecodable
 from tidemark.errors import ConfigurationError
 from tidemark.providers.debezium import flat
+from tidemark.providers.debezium.columns_at_once import EnvelopeReader
 from tidemark.providers.debezium.encoded import (
     Days,
     EncodedDay,
@@ -77,6 +78,7 @@ class DebeziumJson:
         self._encoded = Struct(tuple(field for field in fields if _has_encoded(field.shape)))
         self._signal_table = config.get("signal_table", SIGNAL_TABLE)
         self.struct = Struct((*parts, Field("after", self.key, required=False, nullable=True)))
+        self.reader = None if self._flattened else EnvelopeReader.of(self.struct, self._large, texts)
         self._parts = tuple(field.name for field in self.struct.fields if field.name != UNSENT)
 
     def opened(self, record: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,476 @@
+"""Reads the columns of envelopes in JSON at once, with Arrow's parser: some five times as fast as record by record.
+
+As in ``decoders/json/plain.py`` it reads only records that match a pattern, which is learned from records that were
+read one by one: the names of the envelope, of its source and of its row in their order, each once, each value of the
+right type. The schema beside the records is compiled once, and is cut off as a constant beginning. A record that does not
+match, or that holds a value of which something else must be said, is read one by one: the result is the same.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pa_json
+
+from tidemark.decoders.base import UnknownFields
+from tidemark.decoders.json.plain import BYTES_LIMIT, TEXT, is_plain_name, read_as, shaped, value_pattern
+from tidemark.decoders.json.unknown import unknown_at
+from tidemark.decoders.json_shapes.nested import Field, Struct
+from tidemark.decoders.json_shapes.shapes import Boolean, Integer, Number, Shape, Text
+from tidemark.decoders.names import joined_path
+from tidemark.decoders.one_by_one import Misfit
+from tidemark.providers.debezium.encoded import EncodedDay, EncodedExact, EncodedInstant
+from tidemark.providers.debezium.kinds_of_record import STAMPS
+from tidemark.providers.debezium.parts import BEFORE, UNSENT
+from tidemark.providers.debezium.source_types import DECIMAL, ZONED
+from tidemark.providers.debezium.times import of_another_unit, times_of_numbers
+from tidemark.providers.debezium.units import NAMED, Decimals, Unit
+from tidemark.times.event_time import instants
+
+LAYOUTS: Final = 4  # that are known at once; records of others are read one by one
+NAMES_LIMIT: Final = 300
+_WHOLE: Final = r"(?:0|-?[1-9][0-9]{0,17})"
+_LONG: Final = r"-?(?:0|[1-9][0-9]{0,30})(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,2})?"
+_ANY: Final = rf"(?:{TEXT}|{_LONG}|true|false|null)"  # of a value that is not read
+_INSTANT: Final = r'"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)?"'
+_NUMBER_TOO: Final = r"(?i)^\+?(?:[0-9]+(?:e\+?[0-9]+)?|inf(?:inity)?|s?nan[0-9]*)$"  # base64 that is a decimal too
+_DATE_DIGITS: Final = 6
+_TRANSACTION: Final = ("id", "total_order", "data_collection_order")
+_LONGEST_BYTES: Final = 8  # of a decimal that is read at once
+_SIX: Final = np.zeros(256, np.int64)
+_SIX[np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)] = np.arange(64)
+
+
+@dataclass(frozen=True)
+class _Column:
+    """How the texts of one column match, what Arrow reads them as, and what they mean."""
+
+    field: Field
+    pattern: str
+    raw: pa.DataType
+    unit: Unit | None = None  # of a number that is a time
+    from_file: bool = False  # whether only the file says that unit
+    is_base64: bool = False
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Records with one order of names; ``beginning`` is the text before the payload."""
+
+    beginning: bytes
+    pattern: str
+    read: pa.Schema
+    columns: Mapping[str, _Column]
+    unknown: tuple[str, ...]  # names of the row that the schema has not
+
+
+class EnvelopeReader:
+    """``parts`` is what a record is opened as: its parts, with the row in ``after``. Picklable, and one per task."""
+
+    def __init__(self, parts: Struct, large: tuple[str, ...], placeholders: tuple[str, ...]) -> None:
+        self._parts = {field.name: field for field in parts.fields}
+        self._large = large
+        self._placeholders = pa.array(placeholders, pa.string())
+        self._layouts: list[_Layout] = []
+        self._read: list[pa.Array] = []  # the columns of the last call of ``fitting``
+        self._unknown: UnknownFields | None = None
+
+    @classmethod
+    def of(cls, parts: Struct, large: tuple[str, ...], placeholders: tuple[str, ...]) -> "EnvelopeReader | None":
+        """A reader, or None for a row with a column that has no pattern."""
+        after = next(field.shape for field in parts.fields if field.name == "after")
+        known = isinstance(after, Struct) and all(_is_readable(field.shape) for field in after.fields)
+        return cls(parts, large, placeholders) if known else None
+
+    def learn(self, record: Mapping[str, Any], value: bytes) -> None:
+        del record
+        if len(self._layouts) == LAYOUTS:
+            return
+        try:
+            layout = self._layout_of(value.decode())
+        except ValueError:  # spaces that the compact form does not have
+            return
+        if layout is not None and layout not in self._layouts:
+            self._layouts.append(layout)
+
+    def fitting(self, values: pa.Array) -> pa.Array | None:
+        """Which of the values it has read; the columns are kept until they are asked for."""
+        if not self._layouts or not pa.types.is_binary(values.type) or values.nbytes > BYTES_LIMIT:
+            return None
+        fits: pa.Array = pa.repeat(False, len(values))
+        parts: list[tuple[pa.Array, list[pa.Array], UnknownFields | None]] = []
+        for layout in self._layouts:
+            made = self._of_layout(values, layout, fits)
+            if made is not None:
+                fits = pc.or_(fits, made[0])
+                parts.append(made)
+            if made is not None and pc.all(fits).as_py():
+                break
+        self._keep(parts, fits)
+        return fits if parts else None
+
+    def columns(self, values: pa.Array) -> list[pa.Array]:
+        if not self._read or len(self._read[0]) != len(values):
+            raise Misfit
+        return self._read
+
+    def unknown(self, values: pa.Array) -> UnknownFields | None:
+        del values
+        return self._unknown
+
+    def _keep(self, parts: list[tuple[pa.Array, list[pa.Array], UnknownFields | None]], fits: pa.Array) -> None:
+        self._read, self._unknown = [], None
+        if not parts:
+            return
+        if len(parts) == 1:
+            _, self._read, self._unknown = parts[0]
+            return
+        places = [pc.indices_nonzero(mask).cast(pa.int64()) for mask, _, _ in parts]
+        whole = pc.indices_nonzero(fits).cast(pa.int64())
+        order = pc.index_in(whole, value_set=pa.concat_arrays(places))
+        self._read = [
+            pa.concat_arrays([made[at] for _, made, _ in parts]).take(order) for at in range(len(self._parts))
+        ]
+        by_path: dict[str, list[int]] = {}
+        for place, (_, _, unknown) in zip(places, parts, strict=True):
+            if unknown is not None:
+                records = pc.index_in(place.take(unknown.records), value_set=whole).to_pylist()
+                for path, record in zip(unknown.paths.to_pylist(), records, strict=True):
+                    by_path.setdefault(path, []).append(record)
+        self._unknown = unknown_at({path: pa.array(sorted(at), pa.int64()) for path, at in by_path.items()})
+
+    def _of_layout(
+        self, values: pa.Array, layout: _Layout, taken: pa.Array
+    ) -> tuple[pa.Array, list[pa.Array], UnknownFields | None] | None:
+        """(which values it reads, their columns, their unknown fields); None when it reads none."""
+        matched = self._matched(values, layout)
+        if matched is None:
+            return None
+        fits = pc.and_not(matched, taken) if pc.any(taken).as_py() else matched
+        everything = pc.all(fits).as_py()
+        fitting = values if everything else values.filter(fits)
+        if not len(fitting):
+            return None
+        if layout.beginning:
+            fitting = _payloads(fitting, layout)
+        try:
+            read = _parsed(fitting, layout.read)
+        except (Misfit, pa.ArrowInvalid):
+            return None
+        op = read.column("op").combine_chunks()
+        after, right = self._struct(read.column("after").combine_chunks(), self._parts["after"].shape, layout)
+        made: dict[str, pa.Array] = {"op": op, "after": after}
+        before = read.column(BEFORE).combine_chunks() if BEFORE in layout.read.names else None
+        if BEFORE in self._parts and before is not None:
+            only_deletions = pc.equal(op, "d")
+            of_key, of_before = self._struct(before, self._parts[BEFORE].shape, layout)
+            right = pc.and_(right, pc.or_(of_before, pc.invert(only_deletions)))
+            made[BEFORE] = pc.if_else(only_deletions, of_key, None)
+        made[UNSENT] = self._unsent(op, before, after, layout)
+        for name, part in self._parts.items():
+            if name not in made:
+                has_part = name in layout.read.names
+                made[name] = read.column(name).combine_chunks() if has_part else pa.nulls(len(op), part.arrow.type)
+        columns = [made[name].cast(part.arrow.type) for name, part in self._parts.items()]
+        unknown = pc.is_valid(after) if layout.unknown else None
+        if not pc.all(right).as_py():
+            columns = [column.filter(right) for column in columns]
+            unknown = None if unknown is None else unknown.filter(right)
+            places = pc.indices_nonzero(fits).filter(right)
+            fits = pc.is_in(_numbered(len(values)), value_set=places.cast(pa.int64()))
+        return fits, columns, self._unknown_of(layout, unknown)
+
+    def _unknown_of(self, layout: _Layout, having: pa.Array | None) -> UnknownFields | None:
+        if having is None:
+            return None
+        records = pc.indices_nonzero(having).cast(pa.int64())
+        return unknown_at({joined_path("after", name): records for name in layout.unknown}) if len(records) else None
+
+    def _matched(self, values: pa.Array, layout: _Layout) -> pa.Array | None:
+        try:
+            if not layout.beginning:
+                return pc.fill_null(pc.match_substring_regex(values.cast(pa.string()), layout.pattern), False)
+            framed = pc.and_(pc.starts_with(values, layout.beginning), pc.ends_with(values, b"}"))
+            if not pc.any(framed).as_py():
+                return None
+            payloads = _payloads(values, layout).cast(pa.string())
+            return pc.fill_null(pc.and_(framed, pc.match_substring_regex(payloads, layout.pattern)), False)
+        except pa.ArrowInvalid:  # bytes that are not UTF-8, or a pattern that is too large
+            return None
+
+    def _struct(self, read: pa.Array, shape: Shape, layout: _Layout) -> tuple[pa.Array, pa.Array]:
+        """(the struct of a row, which of its values are right)"""
+        assert isinstance(shape, Struct), "a row has fields"
+        right = pa.repeat(True, len(read))
+        made = []
+        for field in shape.fields:
+            column = layout.columns.get(field.name)
+            if column is None:
+                made.append(pa.nulls(len(read), field.shape.arrow))
+                continue
+            raw = pc.struct_field(read, field.name)
+            values, wrong = self._values(raw, column)
+            right = right if wrong is None else pc.and_not(right, wrong)
+            made.append(values)
+        return pa.StructArray.from_arrays(made, fields=list(shape.arrow), mask=pc.is_null(read)), right
+
+    def _values(self, raw: pa.Array, column: _Column) -> tuple[pa.Array, pa.Array | None]:
+        """(values of a column, which of them must be read one by one)"""
+        shape = column.field.shape
+        if isinstance(shape, EncodedExact):
+            return self._decimals(raw, shape, column)
+        if column.unit is not None:
+            made = times_of_numbers(raw, column.unit)
+            wrong = pc.and_(pc.is_null(made), pc.is_valid(raw))
+            if column.from_file and (other := of_another_unit(raw, column.unit)):
+                wrong = pc.or_(wrong, pc.is_in(_numbered(len(raw)), value_set=pa.array(other, pa.int64())))
+            return made, wrong
+        if isinstance(shape, EncodedInstant):
+            made = instants(raw, "UTC")
+            return made, pc.and_(pc.is_null(made), pc.is_valid(raw))
+        return shaped(shape, raw), None
+
+    def _decimals(self, raw: pa.Array, shape: EncodedExact, column: _Column) -> tuple[pa.Array, pa.Array | None]:
+        if not column.is_base64:
+            return raw.cast(shape.arrow), None
+        numbers, wrong = _of_base64(raw)
+        limit = 10**shape.precision
+        outside = np.zeros(len(raw), bool) if limit > 2**63 - 1 else (numbers >= limit) | (numbers <= -limit)
+        wrong = wrong | outside
+        if len(self._placeholders):
+            wrong |= pc.fill_null(pc.is_in(raw, value_set=self._placeholders), False).to_numpy(zero_copy_only=False)
+        if shape.decimals is None:
+            wrong |= pc.fill_null(pc.match_substring_regex(raw, _NUMBER_TOO), False).to_numpy(zero_copy_only=False)
+        halves = np.stack([numbers, numbers >> 63], 1)
+        valid = None if not raw.null_count else pc.is_valid(raw).buffers()[1]
+        return pa.Array.from_buffers(shape.arrow, len(raw), [valid, pa.py_buffer(halves.tobytes())]), pa.array(wrong)
+
+    def _unsent(self, op: pa.Array, before: pa.Array | None, after: pa.Array, layout: _Layout) -> pa.Array:
+        """The column, in updates without ``before``, whose null may be a value that was not sent."""
+        found = pa.nulls(len(op), pa.string())
+        named = [name for name in self._large if name in layout.columns]
+        blind = pc.and_(pc.equal(op, "u"), pc.is_valid(after))
+        blind = blind if before is None else pc.and_(blind, pc.is_null(before))
+        if not named or not pc.any(blind).as_py():
+            return found
+        for name in reversed(named):
+            found = pc.if_else(pc.and_(blind, pc.is_null(pc.struct_field(after, name))), name, found)
+        return found
+
+    def _layout_of(self, text: str) -> _Layout | None:
+        """The layout of a good record; None where it is no envelope as connectors write them."""
+        beginning, schema = "", None
+        if text.startswith('{"schema":'):
+            schema, end = json.JSONDecoder().raw_decode(text, len('{"schema":'))
+            if not text.startswith(',"payload":', end):
+                return None
+            beginning = text[: end + len(',"payload":')]
+        payload, end = json.JSONDecoder().raw_decode(text, len(beginning))
+        if text[end:] != ("}" if beginning else "") or type(payload) is not dict:
+            return None
+        after, source = payload.get("after"), payload.get("source")
+        names = [*payload, *(after or {}), *(source or {})]
+        if type(after) is not dict or type(source) is not dict or len(names) > NAMES_LIMIT:
+            return None
+        if "op" not in payload or not all(map(is_plain_name, names)):
+            return None
+        columns = self._columns(after, schema)
+        row = self._row_pattern(after, columns)
+        if columns is None or row is None:
+            return None
+        transaction = _object({name: self._scalar("transaction", name) for name in _TRANSACTION})
+        patterns = {"op": '"[crud]"', "after": f"(?:null|{row})", BEFORE: f"(?:null|{row})",
+                    "source": _object({name: self._scalar("source", name) for name in source}),
+                    "transaction": f"(?:null|{transaction})",
+                    **{name: self._stamp(name) for name in STAMPS}}  # fmt: skip
+        if not payload.keys() <= patterns.keys():
+            return None
+        pattern = f"^{_object({name: patterns[name] for name in payload})}$"
+        read = self._read_schema(payload, columns)
+        return _Layout(beginning.encode(), pattern, read, columns, tuple(name for name in after if name not in columns))
+
+    def _columns(self, after: Mapping[str, Any], schema: object) -> dict[str, _Column] | None:
+        shape = self._parts["after"].shape
+        assert isinstance(shape, Struct), "a row has fields"
+        beside = _fields_beside(schema)
+        columns = {}
+        for field in shape.fields:
+            if field.name in after:
+                column = _column(field, None if schema is None else beside.get(field.name, {}))
+                if column is None:
+                    return None
+                columns[field.name] = column
+        return columns
+
+    def _row_pattern(self, after: Mapping[str, Any], columns: Mapping[str, _Column] | None) -> str | None:
+        if columns is None:
+            return None
+        for name, value in after.items():
+            if name not in columns and type(value) in (dict, list):
+                return None
+        return _object({name: columns[name].pattern if name in columns else _ANY for name in after})
+
+    def _scalar(self, part: str, name: str) -> str:
+        wanted = self._parts.get(part)
+        fields = (
+            {field.name: field for field in wanted.shape.fields} if wanted and isinstance(wanted.shape, Struct) else {}
+        )
+        return f"(?:null|{value_pattern(fields[name].shape)})" if name in fields else _ANY
+
+    def _stamp(self, name: str) -> str:
+        return f"(?:null|{_WHOLE})" if name in self._parts else _ANY
+
+    def _read_schema(self, payload: Mapping[str, Any], columns: Mapping[str, _Column]) -> pa.Schema:
+        """What Arrow reads; of ``before`` the fields of the key, or any column: it says whether ``before`` is null."""
+        rows = {"after": columns, BEFORE: self._of_before(columns)}
+        fields: list[tuple[str, pa.DataType]] = []
+        for name in payload:
+            if name in rows:
+                fields.append((name, pa.struct([(field, column.raw) for field, column in rows[name].items()])))
+            elif name in self._parts:
+                fields.append((name, self._parts[name].arrow.type))
+        return pa.schema(fields)
+
+    def _of_before(self, columns: Mapping[str, _Column]) -> Mapping[str, _Column]:
+        before = self._parts[BEFORE].shape if BEFORE in self._parts else None
+        of_key = before.names if isinstance(before, Struct) else frozenset()
+        return {name: column for name, column in columns.items() if name in of_key} or dict([*columns.items()][:1])
+
+
+def _is_readable(shape: Shape) -> bool:
+    return isinstance(shape, Text | Boolean | Integer | Number | EncodedDay | EncodedInstant | EncodedExact)
+
+
+def _column(field: Field, beside: Mapping[str, Any] | None) -> _Column | None:
+    """How a column is read; ``beside`` is what the schema beside the records says of it, None without a schema."""
+    shape = field.shape
+    name = (beside or {}).get("name")
+    match shape:
+        case EncodedExact():
+            return _decimal_column(field, shape, beside)
+        case EncodedDay():
+            unit = Unit.DAYS if beside is None or name is None else NAMED.get(name)
+            return (
+                _nullable(field, rf"0|-?[1-9][0-9]{{0,{_DATE_DIGITS}}}", pa.int64(), unit)
+                if unit is Unit.DAYS
+                else None
+            )
+        case EncodedInstant(unit=given):
+            unit = NAMED.get(name) if isinstance(name, str) else given
+            if unit is Unit.DAYS or (unit is None and name not in (None, ZONED)):
+                return None
+            if unit is None:
+                return _nullable(field, _INSTANT, pa.string())
+            return _nullable(field, _WHOLE, pa.int64(), unit, from_file=name is None)
+        case _:
+            pattern = value_pattern(shape)
+            return None if pattern is None else _nullable(field, pattern, read_as(shape))
+
+
+def _decimal_column(field: Field, shape: EncodedExact, beside: Mapping[str, Any] | None) -> _Column | None:
+    most = min(_LONGEST_BYTES, (10**shape.precision).bit_length() // 8 + 1)
+    base64 = (
+        rf'"(?:[A-Za-z0-9+/]{{4}}){{0,{most // 3}}}(?:[A-Za-z0-9+/]{{2}}==|[A-Za-z0-9+/]{{3}}=|[A-Za-z0-9+/]{{4}})"'
+    )
+    whole = shape.precision - shape.scale
+    if not whole:
+        return None
+    fraction = rf"(?:\.[0-9]{{1,{shape.scale}}})?" if shape.scale else ""
+    text = rf'"-?(?:0|[1-9][0-9]{{0,{whole - 1}}}){fraction}"'
+    if beside is None:
+        if shape.decimals is Decimals.TEXT:
+            return _nullable(field, text, pa.string())
+        return _nullable(field, base64, pa.string(), is_base64=True)
+    if beside.get("name") == DECIMAL:
+        parameters = beside.get("parameters")
+        same = isinstance(parameters, dict) and parameters.get("scale") == str(shape.scale)
+        return _nullable(field, base64, pa.string(), is_base64=True) if same else None
+    return _nullable(field, text, pa.string()) if beside.get("type") == "string" else None
+
+
+def _nullable(field: Field, pattern: str, raw: pa.DataType, unit: Unit | None = None, *, from_file: bool = False,
+              is_base64: bool = False) -> _Column:  # fmt: skip
+    pattern = f"(?:{pattern}|null)" if field.nullable else f"(?:{pattern})"
+    return _Column(field, pattern, raw, unit, from_file, is_base64)
+
+
+def _fields_beside(schema: object) -> dict[str, Mapping[str, Any]]:
+    """What the schema beside a record says of the columns of ``after``."""
+    fields = schema.get("fields") if isinstance(schema, dict) else None
+    after = next((each for each in fields or () if isinstance(each, dict) and each.get("field") == "after"), {})
+    inner = after.get("fields")
+    return {each["field"]: each for each in inner or () if isinstance(each, dict) and type(each.get("field")) is str}
+
+
+def _object(members: Mapping[str, str]) -> str:
+    named = (f"{re.escape(json.dumps(name, ensure_ascii=False))}:{pattern}" for name, pattern in members.items())
+    return rf"\{{{','.join(named)}\}}"
+
+
+def _payloads(values: pa.Array, layout: _Layout) -> pa.Array:
+    """What stands between the beginning and the last bracket. Without an end ``binary_slice`` of pyarrow 25 fails."""
+    return pc.binary_slice(values, len(layout.beginning), -1)
+
+
+def _parsed(values: pa.Array, schema: pa.Schema) -> pa.Table:
+    """The parts that are read of values that all match, which stand behind one another."""
+    start, end = (values.offset, values.offset + len(values))
+    offsets = np.frombuffer(values.buffers()[1], np.int32)[start : end + 1]
+    first, last = int(offsets[0]), int(offsets[-1])
+    read = pa_json.read_json(
+        pa.BufferReader(values.buffers()[2].slice(first, last - first)),
+        read_options=pa_json.ReadOptions(use_threads=False, block_size=max(last - first, 1) + 1),
+        parse_options=pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+    )
+    if read.num_rows != len(values):
+        raise Misfit
+    return read
+
+
+def _of_base64(texts: pa.Array) -> tuple[Any, Any]:
+    """(numbers of up to 8 bytes in base64, as int64; which texts are longer, or not as Java writes a number)."""
+    count = len(texts)
+    numbers, wrong = np.zeros(count, np.int64), np.zeros(count, bool)
+    lengths = pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)
+    starts = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + count + 1]
+    letters = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
+    for length in np.unique(lengths):
+        rows = np.nonzero(lengths == length)[0]
+        if length and (length % 4 or length > 12):
+            wrong[rows] = True
+        elif length:
+            of_length = letters[starts[rows][:, None] + np.arange(length)]
+            padding = (of_length == ord("=")).sum(1)
+            for pads in range(3):
+                chosen = padding == pads
+                if chosen.any():
+                    numbers[rows[chosen]], wrong[rows[chosen]] = _numbers_of(_SIX[of_length[chosen]], length, pads)
+    return numbers, wrong
+
+
+def _numbers_of(six: Any, length: int, pads: int) -> tuple[Any, Any]:
+    """The numbers of letters as groups of six bits, and which of them have bytes that a number does not need."""
+    size = length // 4 * 3 - pads
+    groups = (six[:, 0::4] << 18) | (six[:, 1::4] << 12) | (six[:, 2::4] << 6) | six[:, 3::4]
+    content = np.stack([(groups[:, at // 3] >> (16 - 8 * (at % 3))) & 255 for at in range(size)], 1)
+    numbers = np.where(content[:, 0] > 127, -1, 0).astype(np.int64)
+    if size > _LONGEST_BYTES:
+        return numbers, np.ones(len(six), bool)
+    for at in range(size):
+        numbers = (numbers << 8) | content[:, at]
+    wrong = np.zeros(len(six), bool)
+    if size > 1:
+        wrong = ((content[:, 0] == 0) & (content[:, 1] < 128)) | ((content[:, 0] == 255) & (content[:, 1] > 127))
+    if pads:  # bits that no byte has must be 0
+        spare = (1 << 8 * pads) - 1
+        wrong |= (groups[:, -1] & spare) != 0
+    return numbers, wrong
+
+
+def _numbered(count: int) -> pa.Array:
+    return pa.array(np.arange(count))
