@@ -78,6 +78,7 @@ def _scalars(values: pa.Array) -> pa.Array:
         return _times(values)
     texts = values.cast(pa.string())
     if pa.types.is_floating(data_type):
+        texts = pc.if_else(pc.equal(texts, "-0"), "-0.0", texts)  # many readers take -0 for a whole number, which is 0
         if pc.all(pc.is_finite(values)).as_py() is False:
             for name, text in _NOT_FINITE.items():
                 texts = pc.if_else(pc.equal(texts, name), text, texts)
