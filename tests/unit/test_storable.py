@@ -123,9 +123,9 @@ KEYED = pa.map_(pa.string(), pa.int64())
     ],
 )
 def test_a_map_with_a_key_twice_is_stored_nowhere(column):
-    found = reasons(column, LAKE)
-    assert list(found) == [1]
-    assert "a key twice" in found[1]
+    given = reasons(column, LAKE)
+    assert list(given) == [1]
+    assert "a key twice" in given[1]
 
 
 def test_nul_in_a_key_of_a_map_is_found():

@@ -197,13 +197,13 @@ def single(value: float) -> float:
 def differences(rows: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
     """The columns in which rows that a reader has given differ from the records, with some of the differences."""
     expected = {row["n"]: row for record in extremes() if (row := record.row) is not None}
-    found = {row["n"]: row for row in rows}
-    if found.keys() != expected.keys():
-        return {"n": [f"rows {sorted(found)}"]}
+    given = {row["n"]: row for row in rows}
+    if given.keys() != expected.keys():
+        return {"n": [f"rows {sorted(given)}"]}
     different: dict[str, list[str]] = {}
     for number, row in expected.items():
         for column, value in row.items():
-            got, wanted = canonical(found[number][column]), canonical(value)
+            got, wanted = canonical(given[number][column]), canonical(value)
             if got != wanted:
                 different.setdefault(column, []).append(f"{str(got)[:80]} for {str(wanted)[:80]}")
     return different

@@ -7,7 +7,7 @@ import pyarrow as pa
 from tidemark.model.partitions import Record
 
 HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
-UNREADABLE = "unreadable"
+UNREADABLE = pa.field("unreadable", pa.string())  # why the source has no message for an offset
 INPUT = pa.schema(  # other columns are ignored
     [
         ("key", pa.binary()),
@@ -17,16 +17,16 @@ INPUT = pa.schema(  # other columns are ignored
         ("offset", pa.int64()),
         ("timestamp", pa.timestamp("us", "UTC")),
         ("headers", HEADERS),
-        (UNREADABLE, pa.string()),  # why the record has no message; Spark's own reader of Kafka has no such column
     ]
 )
+READ = INPUT.append(UNREADABLE)  # of a source whose offsets may be without a message
 
 
 def input_row(record: Record) -> dict[str, Any]:
-    """A record with these columns."""
+    """A record with the columns of ``READ``."""
     return {
         "key": record.key, "value": record.value, "topic": record.topic, "partition": record.partition,
         "offset": record.offset, "timestamp": record.timestamp_ms * 1000,
         "headers": [{"key": key, "value": value} for key, value in record.headers or ()] or None,
-        UNREADABLE: record.unreadable,
+        UNREADABLE.name: record.unreadable,
     }  # fmt: skip

@@ -19,7 +19,7 @@ from tidemark.errors import ConfigurationError, NotFound, UndecodableRecord
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.order import OnError, OnInvalid, Order, SourceOrder
 from tidemark.model.partitions import Bounds, Record
-from tidemark.model.record_schema import INPUT, input_row
+from tidemark.model.record_schema import READ, input_row
 from tidemark.model.unknown_fields import NAMED_FIELDS
 from tidemark.pipeline.decoded_topics import refuse_undecoded
 from tidemark.pipeline.event_time import EventTimeSettings
@@ -115,7 +115,7 @@ def _read(pipeline: Pipeline, source: Source, selection: RecordSelection) -> tup
     """The pipeline with its schemas pinned, and the records as Spark gives them."""
     pipeline = pinned(pipeline, from_environment, {})
     rows = [input_row(record) for record in _records(pipeline, source, selection)]
-    return pipeline, pa.RecordBatch.from_pylist(rows, schema=INPUT)
+    return pipeline, pa.RecordBatch.from_pylist(rows, schema=READ)
 
 
 def _without_transforms(order: Order) -> Order:

@@ -249,7 +249,7 @@ class _Pass:
 
     def _decoded(self, batch: pa.RecordBatch) -> Decoded:
         """The decoder's rows and errors; a record that the source could not read is an error without a decoder."""
-        reasons = batch.column(UNREADABLE) if UNREADABLE in batch.schema.names else None
+        reasons = batch.column(UNREADABLE.name) if UNREADABLE.name in batch.schema.names else None
         if reasons is None or reasons.null_count == batch.num_rows:
             return self._decoder.decode(batch)
         readable = pc.indices_nonzero(pc.is_null(reasons)).cast(pa.int64())

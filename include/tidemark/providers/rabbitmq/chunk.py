@@ -28,6 +28,7 @@ MAGIC: Final = 0x50
 LARGEST: Final = (
     256 * 1024 * 1024
 )  # bytes of a sub-batch; its packed form is below the 1 MiB that a server takes at once
+LONGEST_REASON: Final = 200  # characters
 _SIZE: Final = struct.Struct(">I")
 _SUB_BATCH: Final = struct.Struct(">BHII")
 _IS_SUB_BATCH: Final = 0x80000000
@@ -87,13 +88,13 @@ class Chunk:
         count = self.end - self.first
         try:
             parts = list(_packed(self.data))
-            found = sum(map(len, parts))
-            if found == count:
+            held = sum(map(len, parts))
+            if held == count:
                 return parts
-            reason = f"it should hold {count} records and has {found}"
+            reason = f"it should hold {count} records and has {held}"
         except Damaged as damaged:
             reason = str(damaged)
-        return [_Unreadable(f"its chunk cannot be read: {reason}", bytes(self.data), count)]
+        return [_Unreadable(f"its chunk cannot be read: {reason}"[:LONGEST_REASON], bytes(self.data), count)]
 
 
 @dataclass
@@ -188,7 +189,7 @@ def _sub_batch(content: bytes, at: int) -> tuple[int, _Packed | _Unreadable]:
     try:
         return end, _unpacked_messages(head >> 4 & 0x07, packed, count, size)
     except Damaged as damaged:
-        return end, _Unreadable(f"its sub-batch cannot be read: {damaged}", content[at:end], count)
+        return end, _Unreadable(f"its sub-batch cannot be read: {damaged}"[:LONGEST_REASON], content[at:end], count)
 
 
 def _unpacked_messages(codec: int, packed: bytes, count: int, size: int) -> _Packed:

@@ -7,7 +7,7 @@ import pyarrow as pa
 from tidemark.connections.lookup import from_environment
 from tidemark.model.offsets import Range
 from tidemark.model.order import Order
-from tidemark.model.record_schema import INPUT, UNREADABLE
+from tidemark.model.record_schema import READ, UNREADABLE
 from tidemark.providers.rabbitmq.chunk import Chunk
 from tidemark.providers.rabbitmq.connection import rabbit_connection
 from tidemark.providers.rabbitmq.streams import Streams
@@ -50,11 +50,11 @@ def _batch(covered: Range, chunk: Chunk) -> pa.RecordBatch:
         "topic": pa.repeat(covered.at.topic, count),
         "partition": pa.repeat(pa.scalar(0, pa.int32()), count),
         "offset": pa.array(range(chunk.first, chunk.end), pa.int64()),
-        "timestamp": pa.repeat(pa.scalar(chunk.timestamp_ms * 1000, INPUT.field("timestamp").type), count),
+        "timestamp": pa.repeat(pa.scalar(chunk.timestamp_ms * 1000, READ.field("timestamp").type), count),
         "headers": headers,
-        UNREADABLE: unreadable,
+        UNREADABLE.name: unreadable,
     }
-    batch = pa.RecordBatch.from_pydict(columns, schema=INPUT)
+    batch = pa.RecordBatch.from_pydict(columns, schema=READ)
     begin, end = max(covered.start, chunk.first) - chunk.first, min(covered.end, chunk.end) - chunk.first
     return batch.slice(begin, end - begin)
 

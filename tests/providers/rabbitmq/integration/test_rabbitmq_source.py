@@ -2,6 +2,7 @@
 
 import json
 import re
+import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -387,13 +388,30 @@ def test_Q6_rights_that_are_lost_are_named(rabbit: RabbitMQ, make_world: MakeWor
     pipeline.read_once(5)
 
 
-def test_Q7_an_unknown_codec_fails_and_publishes_nothing(pipeline: StreamWorld) -> None:
+def test_Q7_a_sub_batch_that_cannot_be_read_is_dead_letters_and_the_rest_is_published(pipeline: StreamWorld) -> None:
+    """Else one producer stops the stream for all of its readers: the server does not look into sub-batches."""
     pipeline.produce(5)
     pipeline.produce(5, codec="unknown")
-    refused = pipeline.world.here("run", "demo")
-    assert refused.exit_code == 1
-    assert "unknown codec 5" in refused.stderr
-    assert pipeline.world.exact() == {}
+    pipeline.produce(5)
+    assert "written 10, dead-lettered 5" in pipeline.world.here("run", "demo").stderr
+    letters = pipeline.world.json("dead-letters", "demo", "--show")["records"]
+    assert [letter["offset"] for letter in letters] == [5, 6, 7, 8, 9]
+    assert {letter["reason"] for letter in letters} == {
+        "its sub-batch cannot be read: its messages are packed by the unknown codec 5"
+    }
+    assert [letter["value_bytes"] is None for letter in letters] == [False, True, True, True, True]
+    pipeline.read_once(15)
+
+
+def test_a_message_of_arrays_that_multiply_costs_no_time(pipeline: StreamWorld) -> None:
+    """Arrays of arrays of nulls, which have no bytes: each may tell of as many as the message has bytes."""
+    pipeline.produce(5)
+    inner = struct.pack(">II", 5, 100_000) + b"\x40"
+    body = struct.pack(">I", 11_000) + b"\xf0" + inner * 11_000
+    pipeline.streams.publish(pipeline.name, [RawMessage(b"\0Sw\xf0" + struct.pack(">I", len(body)) + body)])
+    begin = time.monotonic()
+    assert "written 5, dead-lettered 1" in pipeline.world.here("run", "demo").stderr
+    assert time.monotonic() - begin < 30
 
 
 def test_the_first_plan_starts_where_the_file_says(pipeline: StreamWorld) -> None:

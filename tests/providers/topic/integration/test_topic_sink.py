@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
 from tests.worlds.secret_search import Canaries
 from tests.worlds.secured_world import CONNECTION, USER, Secured
 from tests.worlds.topic_world import TopicWorld, committed, delete_records, headers, place_of, topic_sink
+from tests.worlds.world import World
 from tidemark.providers.topic import sink
 
 Make = Callable[..., TopicWorld]
@@ -274,14 +275,14 @@ def test_a_manifest_with_more_messages_than_a_transaction_takes_is_refused_and_s
 
 
 def test_a_compacted_topic_takes_no_message_without_a_key(make_topic_world: Make) -> None:
-    world = make_topic_world()
+    world = make_topic_world(settings={"on_error": "fail"})
     configure(world, "cleanup.policy", "compact")
     world.settings["sinks"][0]["topic"]["key"] = ["name"]
     world.write_pipeline()
     world.send(json.dumps({"n": 1, "at": "2024-03-01T00:00:00Z", "name": None, "k": 1}))
     refused = world.here("run", "demo")
     assert refused.exit_code == 1
-    assert "cleanup.policy=compact, and a message has no key" in refused.stderr
+    assert "its message has no key, which topic" in refused.stderr
     assert f"topic={world.topic} partition=0 offset=0" in refused.stderr
     assert world.seen() == Counter()
     world.settings["sinks"][0]["topic"]["key"] = ["k"]
@@ -291,18 +292,34 @@ def test_a_compacted_topic_takes_no_message_without_a_key(make_topic_world: Make
     assert world.ok("audit", "demo", "--deep") == ""
 
 
+LARGE = json.dumps({"n": 1, "at": "2024-03-01T00:00:00Z", "name": random.Random(1).randbytes(40_000).hex(), "k": 1})
+
+
+def test_a_message_that_the_topic_does_not_take_is_a_dead_letter_in_all_sinks(make_topic_world: Make) -> None:
+    world = make_topic_world(has_lake=True, settings={"kafka": {"slice": {"max_records": 1000}}})
+    configure(world, "max.message.bytes", "4000")
+    world.produce(200)
+    world.send(LARGE, json.dumps({"n": 2, "at": "2024-03-01T00:00:00Z", "name": "x" * 40_000, "k": 1}))
+    world.ok("run", "demo")
+    for name in ("topic", "files"):
+        [letter] = world.json("dead-letters", "demo", "--sink", name, "--show")["records"]
+        assert letter["offset"] == 100
+        assert letter["reason"] == f"its message has more bytes than the 4000 of topic {world.out}"
+    assert sum(world.seen().values()) == sum(World.exact(world).values()) == 202
+    assert len(committed(world.broker.bootstrap_servers, world.out)) == 201
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
 def test_a_message_that_is_too_large_is_named_and_the_manifest_is_sent_when_the_topic_takes_it(
     make_topic_world: Make,
 ) -> None:
-    world = make_topic_world(settings={"kafka": {"slice": {"max_records": 1000}}})
+    world = make_topic_world(settings={"on_error": "fail", "kafka": {"slice": {"max_records": 1000}}})
     configure(world, "max.message.bytes", "4000")
     world.produce(200)
-    world.send(
-        json.dumps({"n": 1, "at": "2024-03-01T00:00:00Z", "name": random.Random(1).randbytes(40_000).hex(), "k": 1})
-    )
+    world.send(LARGE)
     refused = world.here("run", "demo")
     assert refused.exit_code == 1
-    assert "a message is larger than the topic takes" in refused.stderr
+    assert "its message has more bytes than the" in refused.stderr
     assert f"topic={world.topic} partition=0 offset=100" in refused.stderr, refused.stderr
     assert world.seen() == Counter()
     configure(world, "max.message.bytes", "200000")
