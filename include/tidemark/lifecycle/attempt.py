@@ -40,10 +40,12 @@ from tidemark.lifecycle.turns import refuse_before_turn
 from tidemark.model.manifest import AttemptState, Counts, Manifest, ManifestState
 from tidemark.model.order import Order, SinkOrder, SourceOrder
 from tidemark.model.receipt import Receipt, receipt_of_tasks
+from tidemark.model.storable import Storable
 from tidemark.model.verdict import Verdict
 from tidemark.pipeline.decoded_topics import refuse_undecoded
 from tidemark.pipeline.pinned import pinned
 from tidemark.sinks.base import Sink, WriteMode
+from tidemark.sinks.registry import open_sink
 
 Stage = Callable[[Order], Receipt]
 
@@ -136,11 +138,18 @@ def order_of(context: Context, manifest: Manifest, attempt: int, sinks: Sequence
         ),
         transforms=pipeline.transforms(),
         record_bytes=context.database.publications.record_bytes(context.pipeline_name),
-        storable=tuple(
-            sink.output.storable(settings.storable())
-            for settings, sink in zip(pipeline.sinks, context.sinks, strict=True)
-        ),
+        storable=_storable(context),
         before=looked_back(context, manifest),
+    )
+
+
+def _storable(context: Context) -> tuple[Storable, ...]:
+    """The limits of all sinks of the pipeline, also of those that this attempt does not work for."""
+    opened = {sink.name: sink for sink in context.sinks}
+    name = context.pipeline.name
+    return tuple(
+        (opened.get(settings.name) or open_sink(name, settings, context.lookup)).output.storable(settings.storable())
+        for settings in context.pipeline.sinks
     )
 
 

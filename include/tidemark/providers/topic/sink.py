@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from tidemark.connections.lookup import Lookup
-from tidemark.errors import Fenced, LakeConflict, SinkRefused, Unavailable
+from tidemark.errors import AccessDenied, Fenced, LakeConflict, SinkRefused, Unavailable
 from tidemark.failpoints import failpoint
 from tidemark.kafka.address import dataset_of_topic
 from tidemark.kafka.cluster import KafkaCluster
@@ -146,9 +146,14 @@ class TopicOutput(WritesTopics):
 
     def storable(self, declared: Storable) -> Storable:
         """As long as the topic takes it. The length of Avro and Protobuf is known when it is written: Kafka refuses a
-        longer message, and the manifest fails with its place."""
-        options, settings = self._options(), self.settings
-        if settings.format.registered or "max.message.bytes" not in options:
+        longer message, and the manifest fails with its place. While Kafka does not answer, other sinks are published
+        without this limit."""
+        settings = self.settings
+        try:
+            options = {} if settings.format.registered else self._options()
+        except (Unavailable, AccessDenied):
+            options = {}
+        if "max.message.bytes" not in options:
             return declared
         limit = MessageLimit(
             settings.topic, settings.key, settings.value, settings.compression.value,
