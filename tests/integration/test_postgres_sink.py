@@ -1,9 +1,11 @@
 """A table with one row per key: what is merged, in which order, and what a tombstone does."""
 
 import json
+import string
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from random import Random
 from textwrap import dedent
 from typing import Any
 
@@ -227,3 +229,20 @@ def test_both_sinks_of_a_pipeline_get_every_record(make_table_world: MakeTableWo
     world.assert_complete()
     [first, *_] = world.manifests()
     assert len(first["objects"]) > 0
+
+
+def test_a_key_that_is_too_long_for_the_index_is_a_dead_letter(make_table_world: MakeTableWorld) -> None:
+    """Random letters, which PostgreSQL cannot pack."""
+    schema = "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, name STRING NOT NULL"
+    sink = table_sink(key=["name", "n", "at"], order_by=None)
+    world = make_table_world(settings={"decode": {"format": "json", "schema": schema}, "sinks": [sink]})
+    names = ["".join(Random(size).choices(string.ascii_letters, k=size)) for size in (2_490, 2_600, 5_000)]
+    at = "2024-03-01T00:00:00Z"
+    world.send(*(json.dumps({"n": number, "at": at, "name": name}) for number, name in enumerate([*names, "a", "b"])))
+    world.ok("run", "demo")
+    letters = world.json("dead-letters", "demo", "--show")["records"]
+    assert [letter["offset"] for letter in letters] == [1, 2]
+    assert {letter["reason"] for letter in letters} == {
+        "its key (name, n, at) has more bytes than the 2600 of sink postgres"
+    }
+    assert [row["n"] for row in world.query("SELECT n FROM public.latest ORDER BY n")] == [0, 3, 4]
