@@ -7,6 +7,8 @@ from importlib.resources import files
 from typing import LiteralString, cast
 from unicodedata import normalize
 
+_ESCAPE = "\\"
+_OF_PATHS = re.compile(r"[.\[\\]")
 _INCLUDE = re.compile(r"^ *-- include: (\w+)$", re.MULTILINE)
 
 
@@ -24,6 +26,12 @@ def folded(name: str) -> str:
     compares them (it takes the i without a dot for i), or by the form in which Unicode composes a letter."""
     composed = normalize("NFC", name).replace("\u0130", "i")
     return normalize("NFC", composed.upper().casefold())
+
+
+def column_of_arrow(name: str) -> str:
+    """Return what functions of Arrow take for the column of this name: one that begins with a dot they read as a path
+    to a field inside a column, so it is written as such a path."""
+    return f".{_OF_PATHS.sub(lambda part: f'{_ESCAPE}{part[0]}', name)}" if name.startswith(".") else name
 
 
 def storable(text: str) -> str:

@@ -177,3 +177,17 @@ def test_nan_is_no_value() -> None:
 def test_a_window_begins_at_a_whole_number_of_windows_since_1970(when: datetime, start: datetime) -> None:
     rows = [{"k": 1, "n": 1, "also": None, "price": None, "weight": None}]
     assert list(totals(groups("1h"), rows, 1, [when])) == [(1, start)]
+
+
+@pytest.mark.parametrize("key", [".b", ".b.c", "of b", "sum total", "[b", "a.b"])
+def test_a_key_may_look_like_a_path_or_like_a_column_of_ours(key: str) -> None:
+    aggregate = Aggregate.model_validate({"group_by": [key], "values": {"total": "sum(b)"}})
+    made = Groups([key], None, list(aggregate.value_columns), 1)
+    columns = pa.schema([("b", pa.int64()), (key, pa.string())])
+    for rows in ([{"b": 1, key: "x"}, {"b": 1, key: "y"}], [{"b": 5, key: "x"}]):
+        batch = pa.RecordBatch.from_pylist(rows, schema=columns)
+        taken = made.take(made.inputs(batch, pa.array([NOON] * len(rows), pa.timestamp("us", "UTC"))))
+        made._waiting += [] if taken is None else [taken]
+    rest = made.rest()
+    assert rest is not None
+    assert {row[key]: row["total"] for row in rest.to_pylist()} == {"x": 6, "y": 1}

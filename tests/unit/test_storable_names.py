@@ -6,7 +6,7 @@ import pytest
 
 from tidemark.errors import SinkRefused
 from tidemark.sinks.storable_names import StorableNames, problem_with_names, refuse_clash
-from tidemark.text import folded
+from tidemark.text import column_of_arrow, folded
 
 ANY = StorableNames()
 STRICT = StorableNames(
@@ -106,3 +106,11 @@ def test_a_table_that_has_the_name_in_another_case_is_refused_by_both_names() ->
     with pytest.raises(SinkRefused, match=r"id\.x could be the path of a field inside id"):
         refuse_clash(pa.field("id.x", pa.int64()), [pa.field("id", pa.struct([("y", pa.int8())]))], (), {})
     refuse_clash(new, [pa.field("n", pa.int64())], (), {})
+
+
+@pytest.mark.parametrize("name", [".b", ".", ".b.c", ".b[0]", ".b\\c", "[b", "b.c", "\\b"])
+def test_functions_of_arrow_take_a_name_that_looks_like_a_path_as_a_name(name: str) -> None:
+    rows = pa.table({"b": [0, 1], name: [2, 1]})
+    assert rows.sort_by([(column_of_arrow(name), "ascending")]).column(name).to_pylist() == [1, 2]
+    groups = rows.group_by([column_of_arrow(name)], use_threads=False).aggregate([("b", "sum")])
+    assert groups.column(name).to_pylist() == [2, 1]

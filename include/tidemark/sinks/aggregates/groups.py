@@ -12,9 +12,11 @@ import pyarrow.compute as pc
 
 from tidemark.sinks.aggregates.value_columns import ROWS, WINDOW, Function, ValueColumn
 from tidemark.sinks.staging.grouping import grouped
+from tidemark.text import column_of_arrow
 
 MOST_GROUPS = 200_000  # that wait in memory
 DIGITS = 76  # of a sum: 10^38 values of the widest decimal have room
+_OWN = "\0"  # before the name of a column that no name of a row can be
 _PLACE = ("_topic", "_partition", "_offset")
 _OVER_GROUPS = {Function.COUNT: "sum", Function.SUM: "sum", Function.MIN: "min", Function.MAX: "max"}
 
@@ -41,7 +43,7 @@ class Groups:
             starts = pc.floor_temporal(naive, multiple=self._window_s, unit="second")
             columns[WINDOW] = starts.view(event_time.type)
         for name in self._sources:
-            columns[_input(name)] = _comparable(rows.column(name))
+            columns[self._input(name)] = _comparable(rows.column(name))
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
     @staticmethod
@@ -60,14 +62,14 @@ class Groups:
         for column in self._value_columns:
             if column.source is None:
                 continue
-            name = _input(column.source)
+            name = self._input(column.source)
             if column.function is Function.SUM:
                 values = table.column(name)
                 scale = values.type.scale if pa.types.is_decimal(values.type) else 0
-                name = f"sum {column.name}"
+                name = f"{_OWN}sum {column.name}"
                 table = table.append_column(name, values.cast(pa.decimal256(DIGITS, scale)))
             wanted.append((name, column.function.value))
-        made = table.group_by(self._key, use_threads=False).aggregate(wanted).columns
+        made = table.group_by([*map(column_of_arrow, self._key)], use_threads=False).aggregate(wanted).columns
         keys, rows, values_of = made[: len(self._key)], made[len(self._key)], iter(made[len(self._key) + 1 :])
         columns = [rows if column.source is None else next(values_of) for column in self._value_columns]
         names = _names(self._key, self._value_columns)
@@ -77,6 +79,11 @@ class Groups:
         combined = self._combined()
         self._waiting = [combined] if combined.num_rows <= self._most // 2 else []
         return None if self._waiting else combined
+
+    def _input(self, source: str) -> str:
+        """Not the name of a column of the key; digests are made of it, so it stays what it is without such a column."""
+        name = f"of {source}"
+        return f"{_OWN}{name}" if name in self._key else name
 
     def rest(self) -> pa.Table | None:
         """What still waits, to be staged."""
@@ -89,16 +96,12 @@ class Groups:
 def combined(tables: Sequence[pa.Table], key: Sequence[str], value_columns: Sequence[ValueColumn]) -> pa.Table:
     """The groups of some tables together, each key once."""
     wanted = [(ROWS, "sum"), *((column.name, _OVER_GROUPS[column.function]) for column in value_columns)]
-    groups = pa.concat_tables(tables).group_by(list(key), use_threads=False).aggregate(wanted)
+    groups = pa.concat_tables(tables).group_by([*map(column_of_arrow, key)], use_threads=False).aggregate(wanted)
     return groups.rename_columns(_names(key, value_columns))
 
 
 def _names(key: Sequence[str], value_columns: Sequence[ValueColumn]) -> list[str]:
     return [*key, ROWS, *(column.name for column in value_columns)]
-
-
-def _input(source: str) -> str:
-    return f"of {source}"
 
 
 def _comparable(column: pa.Array) -> pa.Array:

@@ -18,6 +18,7 @@ from tidemark.sinks.staging.grouping import HASH_COLUMNS, grouped
 from tidemark.sinks.staging.partitioned_writer import PartitionedWriter, Target
 from tidemark.sinks.staging.staged_file import StagedFile, staging_of
 from tidemark.sinks.writer import StagedPart
+from tidemark.text import column_of_arrow
 from tidemark.times.event_time import EARLIEST
 
 
@@ -50,7 +51,7 @@ class Writer(PartitionedWriter):
     def _sorted(self, target: Target, rows: pa.Table) -> pa.Table:
         if not self._sort_by or target.kind is not ObjectKind.DATA:
             return rows
-        return rows.sort_by([(name, "ascending") for name in self._sort_by])
+        return rows.sort_by([(column_of_arrow(name), "ascending") for name in self._sort_by])
 
     def _key(self, target: Target, number: int) -> str:
         del target
