@@ -11,8 +11,12 @@ A = TypeVar("A", pa.Array, pa.ChunkedArray)
 
 
 def conformed_table(rows: pa.Table, columns: pa.Schema) -> pa.Table:
-    """Return the columns of ``rows`` that ``columns`` names, with their types; see ``conformed``."""
+    """Return the columns of ``rows`` that ``columns`` names, with their types; see ``conformed``. Raises
+    ``ArrowInvalid`` also for a null in a column that may not be null."""
     arrays = [conformed(rows.column(field.name), field.type) for field in columns]
+    for field, column in zip(columns, arrays, strict=True):
+        if column.null_count and not field.nullable:
+            raise pa.ArrowInvalid(f"column {field.name} of the table may not be null, and a row has no value for it")
     return pa.Table.from_arrays(arrays, schema=columns)
 
 

@@ -75,6 +75,12 @@ def test_a_table_gets_the_columns_that_are_named() -> None:
     assert conformed_table(rows.slice(0, 0), columns).schema == columns
 
 
+def test_a_null_in_a_column_that_may_not_be_null_is_named() -> None:
+    rows = pa.table({"n": pa.array([1, None], pa.int32())})
+    with pytest.raises(pa.ArrowInvalid, match="column n of the table may not be null, and a row has no value for it"):
+        conformed_table(rows, pa.schema([pa.field("n", pa.int64(), nullable=False)]))
+
+
 def test_a_value_that_does_not_fit_is_an_error() -> None:
     rows = pa.array([[{"n": 2**40}]], pa.list_(pa.struct([("n", pa.int64())])))
     with pytest.raises(pa.ArrowInvalid):
