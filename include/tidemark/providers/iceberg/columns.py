@@ -14,7 +14,7 @@ from pyiceberg.transforms import parse_transform
 from pyiceberg.types import IcebergType
 
 from tidemark.errors import SinkRefused
-from tidemark.providers.iceberg.partitioning import Term
+from tidemark.providers.iceberg.partitioning import AVRO_NAME, Term
 from tidemark.providers.lake_tables import evolution
 from tidemark.providers.lake_tables.evolution import nullable
 
@@ -87,3 +87,12 @@ def refuse_misfits(table: Table, wanted: Schema, terms: Sequence[Term], context:
             "FIELD); then: tidemark retry {pipeline}",
             **context,
         )
+    for field in table.spec().fields:
+        if not AVRO_NAME.fullmatch(field.name):  # PyIceberg writes it into manifest files as it is
+            raise SinkRefused(
+                f"the partition {field.name} of the table has a name that Avro does not have, and readers would not "
+                "read manifest files with it",
+                next_step=f"give it another name: ALTER TABLE .. REPLACE PARTITION FIELD {field.name} WITH .. AS NAME; "
+                "then: tidemark retry {pipeline}",
+                **context,
+            )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 TIMES: Final = ("year", "month", "day", "hour")
+AVRO_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TERM: Final = re.compile(
     r"(?:(?P<time>year|month|day|hour)\(\s*(?P<of_time>\w+)\s*\)"
     r"|(?P<sized>bucket|truncate)\(\s*(?P<size>[1-9][0-9]{0,5})\s*,\s*(?P<of_sized>\w+)\s*\)|(?P<column>\w+))"
@@ -35,9 +36,10 @@ class Term:
 
     @property
     def name(self) -> str:
-        """The name of the partition field, as Spark gives it."""
+        """The name of the partition field, as Spark gives it. Manifest files are Avro, so it is one that Avro has."""
         kind = self.transform.partition("[")[0]
-        return self.column if kind == "identity" else f"{self.column}_{'trunc' if kind == 'truncate' else kind}"
+        name = self.column if kind == "identity" else f"{self.column}_{'trunc' if kind == 'truncate' else kind}"
+        return re.sub(r"^(?=\d)", "_", re.sub(r"[^A-Za-z0-9_]", lambda other: f"_x{ord(other[0]):X}", name))
 
     @property
     def is_bucket(self) -> bool:

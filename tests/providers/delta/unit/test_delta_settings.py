@@ -165,6 +165,17 @@ def test_a_file_of_others_is_no_evidence() -> None:
     assert read_evidence(BytesIO(b"no parquet")) is None
 
 
+@pytest.mark.parametrize("first", ["a.b", "a"])
+def test_statistics_of_a_column_are_its_own_also_beside_a_struct_with_such_a_path(first: str) -> None:
+    columns = {"a.b": pa.array([7, 8]), "a": pa.array([{"b": 1}, {"b": None}]), "l": pa.array([[1], None]), "z": [5, 6]}
+    file = BytesIO()
+    pq.write_table(pa.table(dict(sorted(columns.items(), key=lambda item: item[0] != first))), file)
+    told = _statistics(pq.read_metadata(file))
+    assert told["minValues"] == {"a.b": 7, "z": 5}
+    assert told["maxValues"] == {"a.b": 8, "z": 6}
+    assert told["nullCount"] == {"a.b": 0, "z": 0}
+
+
 def test_statistics_bound_what_a_reader_may_skip_by_and_say_nothing_of_the_rest() -> None:
     at = datetime(2024, 3, 1, 12, 0, 0, 1500, tzinfo=UTC)
     rows = pa.table(

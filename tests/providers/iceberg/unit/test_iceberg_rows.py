@@ -1,6 +1,7 @@
 """Rows of a file that others have compacted, read and written again: they stay what they were."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
 
+from tidemark.errors import SinkRefused
 from tidemark.model.digest import row_digest
-from tidemark.providers.iceberg.columns import partitioning, schema_for
+from tidemark.providers.iceberg.columns import partitioning, refuse_misfits, schema_for
 from tidemark.providers.iceberg.files import replaced, rows_of_manifest
 from tidemark.providers.iceberg.partitioning import Term
 
@@ -99,6 +102,23 @@ def test_rows_that_stay_go_to_the_partitions_that_the_table_has_now(catalog: Sql
     files = list(replaced(table, 1).rewritten(table))
     assert rows_in(files) == as_read(2)
     assert sorted(list(file.partition) for file in files) == [["a\x1fb", 0, at] for at in range(1, 10, 2)]
+
+
+@pytest.mark.parametrize("name", ["größe", "1st", "名前"])
+def test_a_partition_of_a_new_table_has_a_name_that_avro_has(name: str) -> None:
+    schema = schema_for(pa.schema([(name, pa.string())]))
+    spec = partitioning(schema, (Term(name, "identity"), Term(name, "truncate[2]")))
+    assert all(re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", field.name) for field in spec.fields)
+    assert {schema.find_column_name(field.source_id) for field in spec.fields} == {name}
+    assert len({field.name for field in spec.fields}) == 2
+
+
+def test_a_partition_of_a_table_with_another_name_is_refused(catalog: SqlCatalog) -> None:
+    schema = schema_for(pa.schema([("größe", pa.string())]))
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "größe"))
+    table = catalog.create_table("lake.t", schema=schema, partition_spec=spec)
+    with pytest.raises(SinkRefused, match="the partition größe of the table has a name that Avro does not have"):
+        refuse_misfits(table, schema, (Term("größe", "identity"),), {})
 
 
 def test_a_file_without_a_newer_field_has_null_there(catalog: SqlCatalog, tmp_path: Path) -> None:
