@@ -51,5 +51,8 @@ def _problem_with(pipeline: Pipeline, decode: RecordSettings) -> str | None:
     except ValidationError as invalid:
         [first, *_] = invalid.errors()
         return f"{'.'.join(map(str, first['loc']))} {first['msg']}"
-    problems = [(sink.name, sink.problem_with_rows(rows)) for sink in pipeline.sinks] if rows is not None else []
+    if rows is None:
+        return None
+    columns = rows.arrow_schema()
+    problems = [(sink.name, sink.problem_with_rows(rows, columns)) for sink in pipeline.sinks]
     return next((f"sink {name} {problem}" for name, problem in problems if problem is not None), None)

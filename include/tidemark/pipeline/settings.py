@@ -301,8 +301,9 @@ class Pipeline(Section):
     @classmethod
     def _columns_that_sinks_hold(cls, sinks: tuple[SinkEntry, ...], info: ValidationInfo) -> tuple[SinkEntry, ...]:
         if rows := _known_rows(info):
+            columns = rows.arrow_schema()
             for index, sink in enumerate(sinks):
-                if problem := sink.problem_with_rows(rows):
+                if problem := sink.problem_with_rows(rows, columns):
                     raise wrong_at(index, problem)
         return sinks
 

@@ -4,6 +4,7 @@ from abc import abstractmethod
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Final, Self
 
+import pyarrow as pa
 from pydantic import Field
 
 from tidemark.config.base import Name, OneKind, Section
@@ -64,9 +65,12 @@ class SinkSettings(Section):
     def order(self) -> dict[str, Any]:
         """What the executors need beside name and kind. No secrets."""
 
-    def problem_with_rows(self, rows: RowSettings) -> str | None:
-        """Return why this sink cannot store the rows, as a sentence that continues its key; None if it can."""
-        return problem_with_names(self.storable_names(), rows.arrow_schema()) or self.problem_with(rows)
+    def problem_with_rows(self, rows: RowSettings, columns: pa.Schema) -> str | None:
+        """Return why this sink cannot store the rows, as a sentence that continues its key; None if it can.
+
+        ``columns`` are those of the rows, which cost time to make.
+        """
+        return problem_with_names(self.storable_names(), columns) or self.problem_with(rows)
 
     def storable_names(self) -> StorableNames:
         """Declare the names of columns, and of fields inside them, that the target can store."""

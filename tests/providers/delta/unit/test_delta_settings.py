@@ -78,7 +78,7 @@ def test_a_wrong_setting_is_named(given: dict[str, Any], message: str) -> None:
 def test_columns_that_delta_cannot_have_are_refused(schema: str, message: str | None) -> None:
     rows = Json.model_validate({"format": "json", "schema": schema}).rows()
     assert rows is not None
-    assert settings(location="prices").problem_with_rows(rows) == message
+    assert settings(location="prices").problem_with_rows(rows, rows.arrow_schema()) == message
 
 
 def test_an_order_names_a_connection_and_holds_no_key_of_it() -> None:

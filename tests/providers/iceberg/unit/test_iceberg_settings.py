@@ -86,7 +86,7 @@ def test_a_partition_must_fit_the_columns(partition: str, message: str | None) -
 )
 def test_a_name_that_the_format_uses_itself_is_refused(schema: str, partitions: list[str], message: str | None) -> None:
     rows = Json.model_validate({"format": "json", "schema": schema})
-    problem = settings(partition_by=partitions).problem_with_rows(rows)
+    problem = settings(partition_by=partitions).problem_with_rows(rows, rows.arrow_schema())
     assert problem is None if message is None else problem.startswith(message)
 
 
