@@ -41,7 +41,7 @@ def encoders(
     def plain(at: int) -> bytes:
         source, stamp = json.dumps(_source(at), separators=(",", ":")).encode(), _stamp(at)
         return (
-            b'{"before":null,"after":%b,"source":%b,"op":"u","ts_ms":%d,"transaction":null}'
+            b'{"before":null,"after":%b,"source":%b,"op":"c","ts_ms":%d,"transaction":null}'
             % (values[at], source, stamp)
         )  # fmt: skip
 
@@ -50,7 +50,7 @@ def encoders(
 
     def avro(at: int) -> bytes:
         written = BytesIO()
-        change = {"before": None, "after": records[at], "source": _source(at), "op": "u", "ts_ms": _stamp(at)}
+        change = {"before": None, "after": records[at], "source": _source(at), "op": "c", "ts_ms": _stamp(at)}
         fastavro.schemaless_writer(written, schema, {**change, "transaction": None})
         return frame + written.getvalue()
 

@@ -395,7 +395,7 @@ SAYS_KAFKA = (
     ("connections/lookup.py", '"conn_type": "kafka"', "an example of a connection, by Airflow's word for its type"),
     ("providers/debezium/units.py", "org.apache.kafka.connect.data.", "names of types in Debezium's records"),
     (
-        "providers/debezium/json.py",
+        "providers/debezium/source_types.py",
         "org.apache.kafka.connect.data.",
         "the name of a type in Debezium's records",
     ),

@@ -87,7 +87,9 @@ def test_a_name_that_only_differs_in_case_or_is_cut_has_no_line() -> None:
 def test_a_field_is_proposed_by_its_values_in_the_row_of_an_envelope(by_topic: bool, with_schema: bool) -> None:
     decode = config("id BIGINT, inner STRUCT<a: BIGINT>", tombstones=["id"], envelope={"kind": "debezium"})
     record = {"op": "c", "after": {"id": 1, "zip": "8000", "inner": {"b": 1}}, "source": {}, "zip": 5}
-    records = batch([json.dumps({"schema": None, "payload": record} if with_schema else record).encode()])
+    records = batch(
+        [json.dumps({"schema": None, "payload": record} if with_schema else record).encode()], [b'{"id": 1}']
+    )
     if by_topic:
         entry = {"topics": records.column("topic").to_pylist(), "topics_regex": None}
         other = {"topics": ["other"], "topics_regex": None, "decode": config("id BIGINT")}

@@ -73,6 +73,13 @@ class UnknownFields:
         return some if len(some.records) else None
 
 
+def unknown_at(places: Mapping[str, pa.Array]) -> UnknownFields | None:
+    """By path the indices of the records, ascending."""
+    ordered = sorted(places.items())
+    paths = [pa.repeat(path, len(records)) for path, records in ordered]
+    return UnknownFields(pa.concat_arrays(paths), pa.concat_arrays([at for _, at in ordered])) if paths else None
+
+
 def together(parts: Iterable[UnknownFields | None]) -> UnknownFields | None:
     """The unknown fields of several parts, whose records have their indices in the whole batch."""
     known = [part for part in parts if part is not None]

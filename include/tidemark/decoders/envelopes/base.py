@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from tidemark.decoders.base import Decoded
-from tidemark.decoders.json.strict import ColumnReader
 from tidemark.decoders.json_shapes.nested import Struct
+from tidemark.decoders.json_shapes.patterns import ColumnReader
 from tidemark.errors import ConfigurationError
 from tidemark.kinds import ENVELOPES
 

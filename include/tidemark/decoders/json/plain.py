@@ -16,27 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from tidemark.decoders.base import UnknownFields
-from tidemark.decoders.json.unknown import unknown_at
+from tidemark.decoders.base import UnknownFields, unknown_at
 from tidemark.decoders.json_shapes.nested import Field, Struct
-from tidemark.decoders.json_shapes.shapes import Boolean, Day, Exact, Instant, Integer, Number, OneOf, Shape, Text
+from tidemark.decoders.json_shapes.patterns import NUMBER, TEXT, is_plain_name, read_as, shaped, value_pattern
 from tidemark.decoders.names import label
 from tidemark.decoders.one_by_one import Misfit
 
 ORDERS = 4  # orders of names that are learned; records with another order are read by Python's parser
 NAMES_LIMIT = 500  # names of a record; each makes the pattern longer
 BYTES_LIMIT = 256 << 20  # of a batch; the parser needs about three times its size
-# Escapes of half a surrogate pair do not match: one alone is not a character, and pairs are rare.
-_ESCAPE = r'\\["\\/bfnrt]|\\u(?:[0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2})'
-TEXT = rf'"(?:[^"\\\x00-\x1f]|{_ESCAPE})*"'
-_FRACTION = r"-?(?:0|[1-9][0-9]{0,14})\.[0-9]{1,17}"
-_WHOLE = r"0|-?[1-9][0-9]{0,14}"  # -0 is 0 to Python's parser and -0.0 to Arrow's
-_EXPONENT = r"[eE][+-]?[0-9]{1,2}"
-_NUMBER = rf"{_WHOLE}|(?:{_FRACTION}|-?[1-9][0-9]{{0,14}})(?:{_EXPONENT})?"
-_DIGITS = {8: 1, 16: 3, 32: 8, 64: 17}  # digits after the first; a number with one more may be too large
-_DATE = r"\d{4}-\d\d-\d\d"
-_TIME = r"\d\d:\d\d:\d\d(?:\.\d{1,9})?"
-_OFFSET = r"(?:Z|[+-]\d\d:\d\d)"
 
 
 class PlainReader:
@@ -120,7 +108,7 @@ class PlainReader:
         return rf"\{{{first}{''.join(members)}\}}"
 
     def _member(self, name: str) -> str:
-        value = self._values.get(name, rf"{TEXT}|{_NUMBER}|true|false|null")
+        value = self._values.get(name, rf"{TEXT}|{NUMBER}|true|false|null")
         return rf"{re.escape(json.dumps(name, ensure_ascii=False))}: ?(?:{value})"
 
 
@@ -139,56 +127,6 @@ def _joined(known: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...] |
     return tuple(joined)
 
 
-def is_plain_name(name: str) -> bool:
-    return json.dumps(name, ensure_ascii=False) == f'"{name}"' and name.isprintable()
-
-
 def _nullable(field: Field) -> str:
     value = value_pattern(field.shape) or ""
     return f"{value}|null" if field.nullable else value
-
-
-def value_pattern(shape: Shape) -> str | None:
-    """The pattern of a value, None without one; both parsers read every text that matches as the same value."""
-    match shape:
-        case Text():
-            return TEXT
-        case Boolean():
-            return "true|false"
-        case Integer():
-            return rf"0|-?[1-9][0-9]{{0,{_DIGITS[shape.bits]}}}"
-        case Number():
-            return _NUMBER if shape.bits == 64 else f"{_WHOLE}|{_FRACTION}"
-        case Exact(precision=precision, scale=scale) if precision > scale:
-            fraction = rf"(?:\.[0-9]{{1,{scale}}})?" if scale else ""
-            return rf"-?(?:0|[1-9][0-9]{{0,{precision - scale - 1}}}){fraction}"
-        case Day():
-            return f'"{_DATE}"'
-        case Instant(zone=None):
-            return f'"{_DATE}T{_TIME}{_OFFSET}"'
-        case Instant():
-            return f'"{_DATE}[T ]{_TIME}{_OFFSET}?"'
-        case OneOf(shape=Text(), allowed=allowed) if all(map(is_plain_name, allowed)):
-            return "|".join(re.escape(f'"{value}"') for value in sorted(allowed))
-        case _:
-            return None
-
-
-def read_as(shape: Shape) -> pa.DataType:
-    match shape:
-        case Day() | Instant():
-            return pa.string()
-        case Number():
-            return pa.float64()
-        case _:
-            return shape.arrow
-
-
-def shaped(shape: Shape, read: pa.Array) -> pa.Array:
-    match shape:
-        case Day() | Instant():
-            return shape.parse_texts(read)
-        case Number():
-            return read.cast(shape.arrow)
-        case _:
-            return read

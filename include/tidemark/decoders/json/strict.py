@@ -8,21 +8,22 @@ cannot have these errors: Arrow reads them instead, with the same result.
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import Decoded, UnknownFields
+from tidemark.decoders.base import Decoded
 from tidemark.decoders.batch_parts import joined
 from tidemark.decoders.json.on_unknown import OnUnknown
 from tidemark.decoders.json.plain import PlainReader
 from tidemark.decoders.json.schema_beside import SchemaBeside
 from tidemark.decoders.json.unknown import bad_records, unknown_fields
 from tidemark.decoders.json_shapes.nested import Struct, shapes_within
+from tidemark.decoders.json_shapes.patterns import ColumnReader
 from tidemark.decoders.json_shapes.shapes import Exact, Whole, json_name
 from tidemark.decoders.list_limit import ListLimit, count_of_lists
 from tidemark.decoders.names import quoted
@@ -36,31 +37,11 @@ _WHITESPACE = " \t\n\r"
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
 
-class ColumnReader(Protocol):
-    """Reads columns of many records at once, for those in which Python's parser finds the same."""
-
-    def learn(self, record: Mapping[str, Any], value: bytes) -> None:
-        """Learn from a good record: as it was opened, and as it was written."""
-        ...
-
-    def fitting(self, values: pa.Array) -> pa.Array | None:
-        """Which of the values it reads, as ``bool``; None when it reads none."""
-        ...
-
-    def columns(self, values: pa.Array) -> list[pa.Array]:
-        """The columns of these values alone, of the last call of ``fitting``; raises ``Misfit`` or ``ArrowInvalid``."""
-        ...
-
-    def unknown(self, values: pa.Array) -> UnknownFields | None:
-        """The fields of these values that the schema has not."""
-        ...
-
-
 class JsonDecoder:
     """Decodes records with the fields of ``struct``: one column for each, in their order.
 
-    ``opened`` gives of what was parsed the part that ``struct`` describes; it may raise ``Undecodable``. Then ``reader``
-    reads the columns of most records.
+    ``opened`` gives of what was parsed the part that ``struct`` describes; it may raise ``Undecodable``. ``reader`` is
+    then what reads the columns of most records.
     """
 
     null_text = b"null"

@@ -16,7 +16,7 @@ from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, Decoder, Er
 from tidemark.decoders.batch_parts import joined, leave_out, values_and_deletions
 from tidemark.decoders.json.strict import JsonDecoder
 
-_OF_STRING_CONVERTER: Final = b"Struct{"  # what Kafka Connect's StringConverter makes of a key with fields
+_OF_STRING_CONVERTER: Final = b"Struct{"  # what a StringConverter makes of a key with fields
 _NULL_KEYS: Final = pa.array([b"null", b'{"schema":null,"payload":null}'], pa.binary())
 _NO_KEY: Final = "it has no key: without one its order among other changes of the row is not known"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemark.decoders.base import REASON_LIMIT, BadRecord, ErrorClass, UnknownFields
+from tidemark.decoders.base import REASON_LIMIT, BadRecord, ErrorClass, UnknownFields, unknown_at
 from tidemark.decoders.json.on_unknown import OnUnknown
 from tidemark.decoders.json_shapes.nested import ListOf, MapOf, Struct
 from tidemark.decoders.json_shapes.shapes import Shape
@@ -20,13 +20,6 @@ def unknown_fields(struct: Struct, records: Sequence[Mapping[str, Any]]) -> Unkn
     for path, record in _walk(struct, "", records, range(len(records))):
         places.setdefault(path, {})[record] = None
     return unknown_at({path: pa.array([*records], pa.int64()) for path, records in places.items()})
-
-
-def unknown_at(places: Mapping[str, pa.Array]) -> UnknownFields | None:
-    """By path the indices of the records, ascending."""
-    ordered = sorted(places.items())
-    paths = [pa.repeat(path, len(records)) for path, records in ordered]
-    return UnknownFields(pa.concat_arrays(paths), pa.concat_arrays([at for _, at in ordered])) if paths else None
 
 
 def _knows(shape: Shape, values: Sequence[Any]) -> bool:

@@ -25,7 +25,7 @@ def row_inside(schema: Any, part: str) -> pa.Schema:
 
 
 def _named(field: pa.Field, schema: Any) -> pa.Field:
-    """The field with what Kafka Connect says of its type, and of the types inside it."""
+    """The field with what a connector says of its type, and of the types inside it."""
     schema, _ = without_null(schema)
     if not isinstance(schema, Mapping):
         return field

@@ -2,8 +2,8 @@
 
 As in ``decoders/json/plain.py`` it reads only records that match a pattern, which is learned from records that were
 read one by one: the names of the envelope, of its source and of its row in their order, each once, each value of the
-right type. The schema beside the records is compiled once, and is cut off as a constant beginning. A record that does not
-match, or that holds a value of which something else must be said, is read one by one: the result is the same.
+right type. The schema beside the records is compiled once, and is cut off as a constant beginning. A record that does
+not match, or that holds a value of which something else must be said, is read one by one: the result is the same.
 """
 
 import json
@@ -12,18 +12,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from tidemark.decoders.base import UnknownFields
-from tidemark.decoders.json.plain import BYTES_LIMIT, TEXT, is_plain_name, read_as, shaped, value_pattern
-from tidemark.decoders.json.unknown import unknown_at
+from tidemark.decoders.base import UnknownFields, unknown_at
 from tidemark.decoders.json_shapes.nested import Field, Struct
+from tidemark.decoders.json_shapes.patterns import TEXT, is_plain_name, read_as, shaped, value_pattern
 from tidemark.decoders.json_shapes.shapes import Boolean, Integer, Number, Shape, Text
 from tidemark.decoders.names import joined_path
 from tidemark.decoders.one_by_one import Misfit
+from tidemark.model.positions import positions
+from tidemark.providers.debezium.base64_decimals import decimals_of_base64
 from tidemark.providers.debezium.encoded import EncodedDay, EncodedExact, EncodedInstant
 from tidemark.providers.debezium.kinds_of_record import STAMPS
 from tidemark.providers.debezium.parts import BEFORE, UNSENT
@@ -32,6 +32,7 @@ from tidemark.providers.debezium.times import of_another_unit, times_of_numbers
 from tidemark.providers.debezium.units import NAMED, Decimals, Unit
 from tidemark.times.event_time import instants
 
+BYTES_LIMIT: Final = 256 << 20  # of a batch
 LAYOUTS: Final = 4  # that are known at once; records of others are read one by one
 NAMES_LIMIT: Final = 300
 _WHOLE: Final = r"(?:0|-?[1-9][0-9]{0,17})"
@@ -41,9 +42,6 @@ _INSTANT: Final = r'"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\
 _NUMBER_TOO: Final = r"(?i)^\+?(?:[0-9]+(?:e\+?[0-9]+)?|inf(?:inity)?|s?nan[0-9]*)$"  # base64 that is a decimal too
 _DATE_DIGITS: Final = 6
 _TRANSACTION: Final = ("id", "total_order", "data_collection_order")
-_LONGEST_BYTES: Final = 8  # of a decimal that is read at once
-_SIX: Final = np.zeros(256, np.int64)
-_SIX[np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)] = np.arange(64)
 
 
 @dataclass(frozen=True)
@@ -182,7 +180,7 @@ class EnvelopeReader:
             columns = [column.filter(right) for column in columns]
             unknown = None if unknown is None else unknown.filter(right)
             places = pc.indices_nonzero(fits).filter(right)
-            fits = pc.is_in(_numbered(len(values)), value_set=places.cast(pa.int64()))
+            fits = pc.is_in(positions(len(values)), value_set=places.cast(pa.int64()))
         return fits, columns, self._unknown_of(layout, unknown)
 
     def _unknown_of(self, layout: _Layout, having: pa.Array | None) -> UnknownFields | None:
@@ -228,7 +226,7 @@ class EnvelopeReader:
             made = times_of_numbers(raw, column.unit)
             wrong = pc.and_(pc.is_null(made), pc.is_valid(raw))
             if column.from_file and (other := of_another_unit(raw, column.unit)):
-                wrong = pc.or_(wrong, pc.is_in(_numbered(len(raw)), value_set=pa.array(other, pa.int64())))
+                wrong = pc.or_(wrong, pc.is_in(positions(len(raw)), value_set=pa.array(other, pa.int64())))
             return made, wrong
         if isinstance(shape, EncodedInstant):
             made = instants(raw, "UTC")
@@ -238,29 +236,24 @@ class EnvelopeReader:
     def _decimals(self, raw: pa.Array, shape: EncodedExact, column: _Column) -> tuple[pa.Array, pa.Array | None]:
         if not column.is_base64:
             return raw.cast(shape.arrow), None
-        numbers, wrong = _of_base64(raw)
-        limit = 10**shape.precision
-        outside = np.zeros(len(raw), bool) if limit > 2**63 - 1 else (numbers >= limit) | (numbers <= -limit)
-        wrong = wrong | outside
-        if len(self._placeholders):
-            wrong |= pc.fill_null(pc.is_in(raw, value_set=self._placeholders), False).to_numpy(zero_copy_only=False)
+        numbers = decimals_of_base64(raw, shape.precision, shape.scale)
+        wrong = pc.and_(pc.is_null(numbers), pc.is_valid(raw))
+        wrong = pc.or_(wrong, pc.fill_null(pc.is_in(raw, value_set=self._placeholders), False))
         if shape.decimals is None:
-            wrong |= pc.fill_null(pc.match_substring_regex(raw, _NUMBER_TOO), False).to_numpy(zero_copy_only=False)
-        halves = np.stack([numbers, numbers >> 63], 1)
-        valid = None if not raw.null_count else pc.is_valid(raw).buffers()[1]
-        return pa.Array.from_buffers(shape.arrow, len(raw), [valid, pa.py_buffer(halves.tobytes())]), pa.array(wrong)
+            wrong = pc.or_(wrong, pc.fill_null(pc.match_substring_regex(raw, _NUMBER_TOO), False))
+        return numbers, wrong
 
     def _unsent(self, op: pa.Array, before: pa.Array | None, after: pa.Array, layout: _Layout) -> pa.Array:
         """The column, in updates without ``before``, whose null may be a value that was not sent."""
-        found = pa.nulls(len(op), pa.string())
+        unsent = pa.nulls(len(op), pa.string())
         named = [name for name in self._large if name in layout.columns]
         blind = pc.and_(pc.equal(op, "u"), pc.is_valid(after))
         blind = blind if before is None else pc.and_(blind, pc.is_null(before))
         if not named or not pc.any(blind).as_py():
-            return found
+            return unsent
         for name in reversed(named):
-            found = pc.if_else(pc.and_(blind, pc.is_null(pc.struct_field(after, name))), name, found)
-        return found
+            unsent = pc.if_else(pc.and_(blind, pc.is_null(pc.struct_field(after, name))), name, unsent)
+        return unsent
 
     def _layout_of(self, text: str) -> _Layout | None:
         """The layout of a good record; None where it is no envelope as connectors write them."""
@@ -373,7 +366,7 @@ def _column(field: Field, beside: Mapping[str, Any] | None) -> _Column | None:
 
 
 def _decimal_column(field: Field, shape: EncodedExact, beside: Mapping[str, Any] | None) -> _Column | None:
-    most = min(_LONGEST_BYTES, (10**shape.precision).bit_length() // 8 + 1)
+    most = (10**shape.precision).bit_length() // 8 + 1
     base64 = (
         rf'"(?:[A-Za-z0-9+/]{{4}}){{0,{most // 3}}}(?:[A-Za-z0-9+/]{{2}}==|[A-Za-z0-9+/]{{3}}=|[A-Za-z0-9+/]{{4}})"'
     )
@@ -420,8 +413,8 @@ def _payloads(values: pa.Array, layout: _Layout) -> pa.Array:
 def _parsed(values: pa.Array, schema: pa.Schema) -> pa.Table:
     """The parts that are read of values that all match, which stand behind one another."""
     start, end = (values.offset, values.offset + len(values))
-    offsets = np.frombuffer(values.buffers()[1], np.int32)[start : end + 1]
-    first, last = int(offsets[0]), int(offsets[-1])
+    offsets = pa.Array.from_buffers(pa.int32(), end + 1, [None, values.buffers()[1]])
+    first, last = offsets[start].as_py(), offsets[end].as_py()
     read = pa_json.read_json(
         pa.BufferReader(values.buffers()[2].slice(first, last - first)),
         read_options=pa_json.ReadOptions(use_threads=False, block_size=max(last - first, 1) + 1),
@@ -430,47 +423,3 @@ def _parsed(values: pa.Array, schema: pa.Schema) -> pa.Table:
     if read.num_rows != len(values):
         raise Misfit
     return read
-
-
-def _of_base64(texts: pa.Array) -> tuple[Any, Any]:
-    """(numbers of up to 8 bytes in base64, as int64; which texts are longer, or not as Java writes a number)."""
-    count = len(texts)
-    numbers, wrong = np.zeros(count, np.int64), np.zeros(count, bool)
-    lengths = pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)
-    starts = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + count + 1]
-    letters = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
-    for length in np.unique(lengths):
-        rows = np.nonzero(lengths == length)[0]
-        if length and (length % 4 or length > 12):
-            wrong[rows] = True
-        elif length:
-            of_length = letters[starts[rows][:, None] + np.arange(length)]
-            padding = (of_length == ord("=")).sum(1)
-            for pads in range(3):
-                chosen = padding == pads
-                if chosen.any():
-                    numbers[rows[chosen]], wrong[rows[chosen]] = _numbers_of(_SIX[of_length[chosen]], length, pads)
-    return numbers, wrong
-
-
-def _numbers_of(six: Any, length: int, pads: int) -> tuple[Any, Any]:
-    """The numbers of letters as groups of six bits, and which of them have bytes that a number does not need."""
-    size = length // 4 * 3 - pads
-    groups = (six[:, 0::4] << 18) | (six[:, 1::4] << 12) | (six[:, 2::4] << 6) | six[:, 3::4]
-    content = np.stack([(groups[:, at // 3] >> (16 - 8 * (at % 3))) & 255 for at in range(size)], 1)
-    numbers = np.where(content[:, 0] > 127, -1, 0).astype(np.int64)
-    if size > _LONGEST_BYTES:
-        return numbers, np.ones(len(six), bool)
-    for at in range(size):
-        numbers = (numbers << 8) | content[:, at]
-    wrong = np.zeros(len(six), bool)
-    if size > 1:
-        wrong = ((content[:, 0] == 0) & (content[:, 1] < 128)) | ((content[:, 0] == 255) & (content[:, 1] > 127))
-    if pads:  # bits that no byte has must be 0
-        spare = (1 << 8 * pads) - 1
-        wrong |= (groups[:, -1] & spare) != 0
-    return numbers, wrong
-
-
-def _numbered(count: int) -> pa.Array:
-    return pa.array(np.arange(count))

@@ -33,10 +33,10 @@ from tidemark.providers.debezium.envelope import SIGNAL_TABLE, can_be_large
 from tidemark.providers.debezium.kinds_of_record import is_envelope, kind_of_other
 from tidemark.providers.debezium.parts import BEFORE, PARTS, PLACEHOLDER, UNSENT
 from tidemark.providers.debezium.placeholder import PlaceholderFinder
+from tidemark.providers.debezium.source_types import DECIMAL
 from tidemark.providers.debezium.times import microseconds
 from tidemark.providers.debezium.units import NAMED, Decimals, Unit
 
-_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _NO_ENVELOPE: Final = (
     "no op: not an envelope of Debezium (flattened: true under decode.envelope is for records that a connector unwraps)"
 )
@@ -241,7 +241,7 @@ def _told(shape: Shape, value: Any, schema: Any) -> Any:
 
 def _decimal(text: str, schema: Mapping[str, Any]) -> Any:
     """The decimal that a text is by its schema; the text itself where that does not say it."""
-    if schema.get("name") == _DECIMAL:
+    if schema.get("name") == DECIMAL:
         scale = _scale(schema.get("parameters"))
         number = None if scale is None else unscaled(text, scale)
     elif schema.get("type") == "string":

@@ -20,7 +20,7 @@ class Truncate(StrEnum):
     SKIP = "skip"
 
 
-class Unavailable(StrEnum):
+class Unsent(StrEnum):
     """What null is in an update that does not tell the row before it: a large value that was not sent may be null."""
 
     DEAD_LETTER = "dead_letter"
@@ -60,8 +60,8 @@ class Settings(EnvelopeSettings):
         min_length=1,
         description="What Debezium writes for a value that the database did not tell it; such a record cannot be used.",
     )
-    unavailable: Unavailable = Field(
-        default=Unavailable.DEAD_LETTER,
+    unavailable: Unsent = Field(
+        default=Unsent.DEAD_LETTER,
         description="What an update without before is that has null in a column that can be large: dead_letter, since "
         "PostgreSQL may not have sent the value; or keep_null, for a table in which null is always null.",
     )

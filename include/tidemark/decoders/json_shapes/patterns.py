@@ -1,0 +1,93 @@
+"""The texts of JSON values that Python's parser and Arrow's read as the same value."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from tidemark.decoders.base import UnknownFields
+from tidemark.decoders.json_shapes.shapes import Boolean, Day, Exact, Instant, Integer, Number, OneOf, Shape, Text
+
+# Escapes of half a surrogate pair do not match: one alone is not a character, and pairs are rare.
+_ESCAPE = r'\\["\\/bfnrt]|\\u(?:[0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2})'
+TEXT = rf'"(?:[^"\\\x00-\x1f]|{_ESCAPE})*"'
+_FRACTION = r"-?(?:0|[1-9][0-9]{0,14})\.[0-9]{1,17}"
+_WHOLE = r"0|-?[1-9][0-9]{0,14}"  # -0 is 0 to Python's parser and -0.0 to Arrow's
+_EXPONENT = r"[eE][+-]?[0-9]{1,2}"
+NUMBER = rf"{_WHOLE}|(?:{_FRACTION}|-?[1-9][0-9]{{0,14}})(?:{_EXPONENT})?"
+_DIGITS = {8: 1, 16: 3, 32: 8, 64: 17}  # digits after the first; a number with one more may be too large
+_DATE = r"\d{4}-\d\d-\d\d"
+_TIME = r"\d\d:\d\d:\d\d(?:\.\d{1,9})?"
+_OFFSET = r"(?:Z|[+-]\d\d:\d\d)"
+
+
+class ColumnReader(Protocol):
+    """Reads columns of many records at once, for those in which Python's parser finds the same."""
+
+    def learn(self, record: Mapping[str, Any], value: bytes) -> None:
+        """Learn from a good record: as it was opened, and as it was written."""
+        ...
+
+    def fitting(self, values: pa.Array) -> pa.Array | None:
+        """Which of the values it reads, as ``bool``; None when it reads none."""
+        ...
+
+    def columns(self, values: pa.Array) -> list[pa.Array]:
+        """The columns of these values alone, of the last call of ``fitting``; raises ``Misfit`` or ``ArrowInvalid``."""
+        ...
+
+    def unknown(self, values: pa.Array) -> UnknownFields | None:
+        """The fields of these values that the schema has not."""
+        ...
+
+
+def is_plain_name(name: str) -> bool:
+    return json.dumps(name, ensure_ascii=False) == f'"{name}"' and name.isprintable()
+
+
+def value_pattern(shape: Shape) -> str | None:
+    """The pattern of a value, None without one; both parsers read every text that matches as the same value."""
+    match shape:
+        case Text():
+            return TEXT
+        case Boolean():
+            return "true|false"
+        case Integer():
+            return rf"0|-?[1-9][0-9]{{0,{_DIGITS[shape.bits]}}}"
+        case Number():
+            return NUMBER if shape.bits == 64 else f"{_WHOLE}|{_FRACTION}"
+        case Exact(precision=precision, scale=scale) if precision > scale:
+            fraction = rf"(?:\.[0-9]{{1,{scale}}})?" if scale else ""
+            return rf"-?(?:0|[1-9][0-9]{{0,{precision - scale - 1}}}){fraction}"
+        case Day():
+            return f'"{_DATE}"'
+        case Instant(zone=None):
+            return f'"{_DATE}T{_TIME}{_OFFSET}"'
+        case Instant():
+            return f'"{_DATE}[T ]{_TIME}{_OFFSET}?"'
+        case OneOf(shape=Text(), allowed=allowed) if all(map(is_plain_name, allowed)):
+            return "|".join(re.escape(f'"{value}"') for value in sorted(allowed))
+        case _:
+            return None
+
+
+def read_as(shape: Shape) -> pa.DataType:
+    match shape:
+        case Day() | Instant():
+            return pa.string()
+        case Number():
+            return pa.float64()
+        case _:
+            return shape.arrow
+
+
+def shaped(shape: Shape, read: pa.Array) -> pa.Array:
+    match shape:
+        case Day() | Instant():
+            return shape.parse_texts(read)
+        case Number():
+            return read.cast(shape.arrow)
+        case _:
+            return read
