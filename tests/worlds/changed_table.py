@@ -2,7 +2,8 @@
 
 A trigger writes down each change in the order in which it happened. From that, records are made as Debezium's connector
 for PostgreSQL writes them, without schemas (source: "Data change events" and "Data type mappings" of its documentation,
-with the defaults ``decimal.handling.mode=precise`` and ``time.precision.mode=adaptive``).
+with the defaults ``decimal.handling.mode=precise`` and ``time.precision.mode=adaptive``). The table has REPLICA IDENTITY
+FULL.
 """
 
 import json
@@ -25,7 +26,7 @@ DECODE: Final[dict[str, Any]] = {
     "schema": "id BIGINT NOT NULL, state STRING NOT NULL, price DECIMAL(10,2), note STRING, created_at TIMESTAMP, "
     "changed_at TIMESTAMP, day DATE, tags ARRAY<STRING>",
     "tombstones": ["id"],
-    "envelope": {"debezium": {"times": {"created_at": "us"}}},
+    "envelope": {"debezium": {"times": {"created_at": "us"}, "decimals": "base64"}},
 }
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TABLES: Final = """
@@ -42,8 +43,9 @@ _TABLES: Final = """
         ELSIF TG_OP = 'DELETE' THEN
             INSERT INTO shop.changes (op, key, old, txid) VALUES ('d', OLD.id, to_jsonb(OLD), txid_current());
         ELSE
-            INSERT INTO shop.changes (op, key, new, txid)
-            VALUES (CASE TG_OP WHEN 'INSERT' THEN 'c' ELSE 'u' END, NEW.id, to_jsonb(NEW), txid_current());
+            INSERT INTO shop.changes (op, key, old, new, txid)
+            VALUES (CASE TG_OP WHEN 'INSERT' THEN 'c' ELSE 'u' END, NEW.id,
+                    CASE TG_OP WHEN 'UPDATE' THEN to_jsonb(OLD) END, to_jsonb(NEW), txid_current());
         END IF;
         RETURN NULL;
     END $$;
@@ -117,6 +119,8 @@ class ChangedTable:
 
     def _values(self) -> list[Any]:
         moment = _EPOCH + timedelta(microseconds=self.random.randrange(-(10**15), 3 * 10**15))
+        if moment.year == 1970:  # such numbers are taken for milliseconds
+            moment = moment.replace(year=1971)
         draw = self.random.random
         return [
             self.random.choice(["new", "paid", "sent", "ünïcode"]),
@@ -147,8 +151,7 @@ class ChangedTable:
             ).fetchall()
         for change in changes:
             self._sent = change["number"]
-            before = None if change["old"] is None else {"id": change["old"]["id"]}
-            yield change["key"], _record(change["op"], before, change["new"], change["number"], change["txid"])
+            yield change["key"], _record(change["op"], change["old"], change["new"], change["number"], change["txid"])
             if change["op"] == "d" and self.random.random() >= self.lost_tombstones:
                 yield change["key"], None
 
@@ -172,9 +175,10 @@ def _record(op: str, before: Any, row: Any, lsn: int | None, txid: int | None) -
     source = {"version": "3.0.0.Final", "connector": "postgresql", "name": "shop", "ts_ms": 1_700_000_000_000,
               "snapshot": "incremental" if op == "r" else "false", "db": "shop", "schema": "shop", "table": "orders",
               "txId": txid, "lsn": lsn}  # fmt: skip
-    after = None if row is None else _encoded(row)
+    before, after = (None if each is None else _encoded(each) for each in (before, row))
     return json.dumps(
-        {"before": before, "after": after, "source": source, "op": op, "ts_ms": 1_700_000_000_001, "transaction": None}
+        {"before": before, "after": after, "source": source, "op": op, "ts_ms": 1_700_000_000_001, "transaction": None},
+        separators=(",", ":"),
     ).encode()
 
 
