@@ -2,8 +2,8 @@
 
 A trigger writes down each change in the order in which it happened. From that, records are made as Debezium's connector
 for PostgreSQL writes them, without schemas (source: "Data change events" and "Data type mappings" of its documentation,
-with the defaults ``decimal.handling.mode=precise`` and ``time.precision.mode=adaptive``). The table has REPLICA IDENTITY
-FULL.
+with the defaults ``decimal.handling.mode=precise`` and ``time.precision.mode=adaptive``). The table has
+REPLICA IDENTITY FULL.
 """
 
 import json
