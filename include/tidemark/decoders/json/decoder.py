@@ -8,8 +8,9 @@ from tidemark.decoders.base import Decoder
 from tidemark.decoders.envelopes.base import open_envelope, open_json
 from tidemark.decoders.envelopes.enveloped import EnvelopeDecoder
 from tidemark.decoders.json.json_schema import struct_of
-from tidemark.decoders.json.marks import MarkedDecoder, has_marks
+from tidemark.decoders.json.marks import WRAPPER, MarkedDecoder, has_marks, payload_of
 from tidemark.decoders.json.on_unknown import on_unknown
+from tidemark.decoders.json.plain import PlainReader
 from tidemark.decoders.json.strict import JsonDecoder
 from tidemark.decoders.json.tombstones import TombstoneDecoder
 
@@ -22,8 +23,9 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
     row, limit = struct_of(config.get("schema")), config.get("max_list_bytes")
     unknown = on_unknown(config)
     tombstones: Sequence[str] = config.get("tombstones", ())
-    values: Decoder = JsonDecoder(row, limit, unknown)
-    keys = JsonDecoder(row)
+    opened = payload_of if tombstones and not row.names & WRAPPER else None
+    values: Decoder = JsonDecoder(row, limit, unknown, opened, PlainReader.of(row))
+    keys = JsonDecoder(row, opened=opened)
     has_envelope = "envelope" in config
     if has_marks(row) and not has_envelope:
         values = MarkedDecoder(values, deletes=bool(tombstones))

@@ -1,12 +1,12 @@
 """Reads fields that a connector adds to a flattened row: their names begin with ``__``, and no column's name may.
 
 The column of ``__op`` is ``op``. With ``tombstones`` the field ``__deleted`` (true, or the text "true") is no column:
-it makes its record a deletion.
+it makes its record a deletion. Where a connector writes the schema of a record beside it, the record is the payload.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +16,15 @@ from tidemark.decoders.json_shapes.nested import Struct
 from tidemark.decoders.names import column_of_field
 
 MARK: Final = "__deleted"
+WRAPPER: Final = frozenset({"schema", "payload"})
+
+
+def payload_of(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the record itself, without the schema beside it."""
+    if record.keys() != WRAPPER or type(record["payload"]) is not dict:
+        return record
+    payload: dict[str, Any] = record["payload"]
+    return payload
 
 
 def has_marks(struct: Struct) -> bool:

@@ -444,6 +444,17 @@ def test_what_is_no_flattened_row_is_an_error(record: dict[str, Any], reason: st
     assert reason in bad.reason
 
 
+def test_a_plain_row_and_its_key_may_have_a_schema_beside_them() -> None:
+    settings = {"format": "json", "schema": "id BIGINT NOT NULL, name STRING, __deleted STRING", "tombstones": ["id"]}
+    beside_it = {"schema": {"type": "struct", "fields": []}}
+    records: list[tuple[Any, Any]] = [
+        ({**beside_it, "payload": {"id": 1}}, {**beside_it, "payload": {"id": 1, "name": "a", "__deleted": mark}})
+        for mark in ("false", "true")
+    ]
+    made = decoded(settings, *records, (records[0][0], None))
+    assert (made.deleted.to_pylist(), made.rows.column("id").to_pylist()) == ([False, True, True], [1, 1, 1])
+
+
 @pytest.mark.parametrize("kind", ["STRING", "BOOLEAN"])
 def test_a_plain_row_with_the_mark_of_a_deletion_is_one(kind: str) -> None:
     settings = {"format": "json", "schema": f"id BIGINT NOT NULL, name STRING, __deleted {kind}, __op STRING",
