@@ -127,16 +127,18 @@ class Kinds(dict[str, str]):
         return import_for(kind, f"{self[kind]}.{name}", PROVIDERS.provider_of(self.seam, kind).install)
 
     def modules(self, name: str) -> dict[str, ModuleType]:
-        """Return a module of every kind. A kind of an installed package is left out when that cannot be imported."""
-        modules = {}
-        for kind in [*self]:
-            try:
-                modules[kind] = self.module(kind, name)
-            except Exception as error:
-                if PROVIDERS.provider_of(self.seam, kind).name not in PROVIDERS.distributions:
-                    raise
-                self.leave_out(kind, f"its module {name} cannot be imported: {type(error).__name__}: {error}")
-        return modules
+        """Return a module of every kind, without those that ``usable`` leaves out."""
+        return {kind: module for kind in [*self] if (module := self.usable(kind, name))}
+
+    def usable(self, kind: str, name: str) -> ModuleType | None:
+        """Return a module of a kind. A kind of an installed package is left out when that cannot be imported."""
+        try:
+            return self.module(kind, name)
+        except Exception as error:
+            if PROVIDERS.provider_of(self.seam, kind).name not in PROVIDERS.distributions:
+                raise
+            self.leave_out(kind, f"its module {name} cannot be imported: {type(error).__name__}: {error}")
+            return None
 
     def leave_out(self, kind: str, reason: str) -> None:
         """Take away a kind of an installed package, which cannot be used."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tidemark.doctor.checks import Check
 from tidemark.environment import Environment
-from tidemark.kinds import KINDS, PROVIDERS, Kinds
+from tidemark.kinds import KINDS, PROVIDERS
 from tidemark.model.findings import Finding, disk_space, failed, ok, warning
 from tidemark.sources.registry import connectors
 
@@ -45,22 +45,15 @@ def providers() -> Iterator[Finding]:
     for name, distribution in PROVIDERS.distributions.items():
         provider = PROVIDERS.by_name[name]
         for seam, kind in provider.kinds():
-            for module in KINDS[seam].names if kind in KINDS[seam] else ():
-                _import(KINDS[seam], kind, module)
+            for module in KINDS[seam].names:
+                if kind in KINDS[seam]:
+                    KINDS[seam].usable(kind, module)
         if distribution.name not in PROVIDERS.broken:
             brought = ", ".join(f"{KINDS[seam].word} {kind}" for seam, kind in provider.kinds())
             yield ok("providers", f"{distribution.name} {distribution.version} brings: {brought}")
     for package, reason in PROVIDERS.broken.items():
         step = f"pipelines that do not use it go on; correct or update the package, or: pip uninstall {package}"
         yield failed("providers", f"{package} cannot be used: {reason}", step)
-
-
-def _import(kinds: Kinds, kind: str, module: str) -> None:
-    try:
-        kinds.module(kind, module)
-    except Exception as error:
-        if kind in kinds:
-            kinds.leave_out(kind, f"its module {module} cannot be imported: {type(error).__name__}: {error}")
 
 
 def java() -> Iterator[Finding]:
