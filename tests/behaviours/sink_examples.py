@@ -29,7 +29,6 @@ from tidemark.config.base import LoadContext
 from tidemark.connections.lookup import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Fenced
-from tidemark.kafka.cluster import KafkaCluster
 from tidemark.lifecycle.ownership import claim
 from tidemark.model.manifest import RangeKind, RunKind
 from tidemark.model.offsets import Range, TopicPartition
@@ -40,6 +39,7 @@ from tidemark.paths import ObjectName
 from tidemark.processing.processor import BatchProcessor
 from tidemark.providers.delta.settings import Settings as DeltaSettings
 from tidemark.providers.iceberg.settings import Settings as IcebergSettings
+from tidemark.providers.topic.cluster import TopicCluster
 from tidemark.providers.topic.settings import Settings as TopicSettings
 from tidemark.sinks.base import Sink
 from tidemark.sinks.files.settings import Settings as FilesSettings
@@ -274,7 +274,7 @@ class TopicExample(Example):
     def settings(self) -> SinkSettings:
         self.topic = f"out{uuid4().hex[:12]}"
         self.servers: str = json.loads(self.warehouse)["extra"]["bootstrap.servers"]
-        KafkaCluster(self.servers, {}).create_topic(self.topic, 2, {"retention.ms": "-1"})
+        TopicCluster(self.servers, {}).create_topic(self.topic, 2, {"retention.ms": "-1"})
         return TopicSettings.model_validate(
             {"connection": CONNECTION, "topic": self.topic}, context=LoadContext(self.folder, self.folder)
         )

@@ -1,4 +1,4 @@
-"""All requests to Kafka go through this module: topics, partitions, offsets and records, at ``read_committed``."""
+"""All that a source asks Kafka goes through this module: topics, partitions, offsets, records at ``read_committed``."""
 
 import json
 import logging
@@ -20,14 +20,13 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
-    Producer,
     TopicCollection,
 )
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, OffsetSpec, ResourceType
 
 from tidemark.connections.lookup import Secret, masked, revealed
-from tidemark.errors import ConfigurationError, SinkRefused, TidemarkError, Unavailable
+from tidemark.errors import ConfigurationError, TidemarkError, Unavailable
 from tidemark.kafka.options import AT_THE_END_MS
 from tidemark.kafka.refusals import REFUSALS, denied
 from tidemark.model.offsets import Range, TopicPartition
@@ -50,9 +49,9 @@ LEADER_HAS_CHANGED = (
 )
 LAST_MOMENT = datetime.max.replace(tzinfo=UTC)
 T = TypeVar("T")
-_SILENT = logging.getLogger("tidemark.kafka.client")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
+SILENT = logging.getLogger("tidemark.kafka.client")
+SILENT.addHandler(logging.NullHandler())
+SILENT.propagate = False
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ class KafkaCluster:
     def _admin(self) -> AdminClient:
         """Made with the first request: a client starts threads and connects, and not every process asks anything."""
         try:
-            return AdminClient(self._options, logger=_SILENT)
+            return AdminClient(self._options, logger=SILENT)
         except KafkaException as failed:
             raise ConfigurationError(
                 f"Kafka's client does not take the connection's options: {self._text(failed.args[0])}",
@@ -166,10 +165,6 @@ class KafkaCluster:
         if self._refusal is not None and time.monotonic() - self._refusal[1] > REFUSED_S:
             raise self.translated(self._refusal[0])
 
-    def producer(self, settings: Mapping[str, Any]) -> Producer:
-        """A producer with these settings; they replace those of the connection."""
-        return Producer({**self._options, **settings}, logger=_SILENT)
-
     def topics(self) -> list[str]:
         return sorted(self._metadata().topics)
 
@@ -215,16 +210,6 @@ class KafkaCluster:
         configs = self._configs(ResourceType.TOPIC, topics, KafkaError.TOPIC_AUTHORIZATION_FAILED)
         return sorted(topic for topic, options in configs.items() if "compact" in options["cleanup.policy"])
 
-    def options_of(self, topic: str) -> Mapping[str, str]:
-        """The configuration of a topic; empty without the right to see it, and for a topic that does not exist."""
-        return self._configs(ResourceType.TOPIC, [topic], KafkaError.TOPIC_AUTHORIZATION_FAILED).get(topic, {})
-
-    def longest_transaction_s(self) -> float | None:
-        """How long the brokers let a transaction take; None without the right to see their configuration."""
-        broker = str(min(self._metadata().brokers))
-        options = self._configs(ResourceType.BROKER, [broker], KafkaError.CLUSTER_AUTHORIZATION_FAILED).get(broker)
-        return int(options["transaction.max.timeout.ms"]) / 1000 if options else None
-
     def _configs(self, kind: ResourceType, names: Sequence[str], without_right: int) -> dict[str, Mapping[str, str]]:
         """By name; without what does not exist, and what this user has no right to see."""
         resources = [ConfigResource(kind, name) for name in names]
@@ -234,47 +219,6 @@ class KafkaCluster:
             for resource, options in results.items()
             if not isinstance(options, KafkaError)
         }
-
-    def create_topic(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
-        """Create a topic with the cluster's own number of replicas; nothing happens when it exists.
-
-        Returns when its partitions answer. Raises ``SinkRefused`` when the cluster does not create it.
-        """
-        new = NewTopic(topic, num_partitions=partitions, config=dict(config))
-        [future] = self._admin.create_topics([new], request_timeout=TIMEOUT_S).values()
-        self._answered([future])
-        try:
-            future.result()
-        except KafkaException as failed:
-            error = failed.args[0]
-            if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise self._not_created(error, topic, partitions, config) from failed
-        deadline = time.monotonic() + TIMEOUT_S
-        while not self._answers_for(topic):
-            if time.monotonic() > deadline:
-                raise Unavailable(f"topic {topic} was created and does not answer yet", next_step="repeat the command")
-            time.sleep(0.05)
-
-    def _answers_for(self, topic: str) -> bool:
-        """Whether a topic that was just created can be asked for its offsets."""
-        try:
-            self.topics()  # else this client goes on without the leaders of the topic for over 10 s
-            places, _ = self.partitions([topic])
-            return bool(places and self.bounds(places))
-        except Unavailable:
-            return False
-
-    def _not_created(self, error: KafkaError, topic: str, partitions: int, config: Mapping[str, str]) -> TidemarkError:
-        if error.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT):
-            return self.translated(error)
-        options = " ".join(f"--config {name}={value}" for name, value in config.items())
-        return SinkRefused(
-            f"topic {topic} does not exist, and cannot be created: {self._text(error)}",
-            next_step="create it: kafka-topics.sh --bootstrap-server "
-            f"{self.bootstrap_servers} --create --topic {topic} --partitions {partitions} {options}; "
-            "then repeat the command",
-            bootstrap_servers=self.bootstrap_servers,
-        )
 
     def _offsets(
         self, places: Iterable[TopicPartition], spec: Callable[[], OffsetSpec], isolation: IsolationLevel
@@ -498,7 +442,7 @@ class KafkaCluster:
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": AT_THE_END_MS,
         }
-        return Consumer(options, logger=_SILENT)
+        return Consumer(options, logger=SILENT)
 
 
 def _record(message: Message, offset: int) -> Record:

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemark.errors import SinkRefused, Unavailable
-from tidemark.kafka.cluster import KafkaCluster
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.receipt import MALFORMED
+from tidemark.providers.topic.cluster import TopicCluster
 from tidemark.providers.topic.transaction import Interrupted, Transaction, uninterrupted
 from tidemark.sinks.base import Owner
 
@@ -42,7 +42,7 @@ class Markers:
     ``await_all`` waits for its end.
     """
 
-    def __init__(self, cluster: KafkaCluster, name: str, topic: str) -> None:
+    def __init__(self, cluster: TopicCluster, name: str, topic: str) -> None:
         self.name = name
         self._cluster = cluster
         self._topic = topic

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark.kafka.cluster import KafkaCluster
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.partitions import Record
+from tidemark.providers.topic.cluster import TopicCluster
 from tidemark.providers.topic.headers import From, source_of
 from tidemark.providers.topic.markers import Markers
 
@@ -15,7 +15,7 @@ from tidemark.providers.topic.markers import Markers
 class SinkTopics:
     """The topics of a sink, and their cluster."""
 
-    cluster: KafkaCluster
+    cluster: TopicCluster
     data: str
     dead_letters: str
     markers: Markers
@@ -26,7 +26,7 @@ class SinkTopics:
 
 
 def messages_of(
-    cluster: KafkaCluster, marker: Mapping[str, Any], manifest_id: int, topics: Sequence[str]
+    cluster: TopicCluster, marker: Mapping[str, Any], manifest_id: int, topics: Sequence[str]
 ) -> Iterator[tuple[Record, From]]:
     """The messages of a manifest in these topics, from where its marker says that they are."""
     for topic, partition, _, first, last in marker.get("delivered", ()):
@@ -38,7 +38,7 @@ def messages_of(
                 yield message, source
 
 
-def messages_between(cluster: KafkaCluster, topic: str, partition: int, start: int, end: int) -> Iterator[Record]:
+def messages_between(cluster: TopicCluster, topic: str, partition: int, start: int, end: int) -> Iterator[Record]:
     """The committed messages of ``[start, end)`` that the partition still has."""
     for place in cluster.partitions([topic])[0]:
         if place.partition == partition:

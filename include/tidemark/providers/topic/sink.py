@@ -14,7 +14,6 @@ from tidemark.connections.lookup import Lookup
 from tidemark.errors import AccessDenied, Fenced, LakeConflict, SinkRefused, Unavailable
 from tidemark.failpoints import failpoint
 from tidemark.kafka.address import dataset_of_topic
-from tidemark.kafka.cluster import KafkaCluster
 from tidemark.kafka.connection import KafkaConnection, named_connection
 from tidemark.model.dataset import Dataset
 from tidemark.model.findings import Finding, ok
@@ -28,6 +27,7 @@ from tidemark.paths import RecordName, staging_folder
 from tidemark.providers.topic.append import append
 from tidemark.providers.topic.appended import sent_before, sent_now
 from tidemark.providers.topic.audit import differences_of_topic
+from tidemark.providers.topic.cluster import TopicCluster
 from tidemark.providers.topic.headers import dead_letter_of
 from tidemark.providers.topic.markers import Marker, Markers, transactional_id
 from tidemark.providers.topic.messages import SinkTopics, messages_of
@@ -378,7 +378,7 @@ def sink_connection(pipeline_name: str, settings: Settings, lookup: Lookup) -> K
 
 def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:
     connection = sink_connection(pipeline_name, settings, lookup)
-    cluster = KafkaCluster(connection.bootstrap_servers, connection.config)
+    cluster = TopicCluster(connection.bootstrap_servers, connection.config)
     markers = Markers(cluster, settings.markers_topic, settings.topic)
     topics = SinkTopics(cluster, settings.topic, settings.dead_letter_topic, markers)
     ledger = TopicLedger(pipeline_name, settings, topics)

@@ -9,8 +9,8 @@ from typing import Any, Self, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable, WorkFailed
-from tidemark.kafka.cluster import KafkaCluster
 from tidemark.kafka.refusals import AUTHORIZATION
+from tidemark.providers.topic.cluster import TopicCluster
 
 WAIT_S = 30.0  # for the coordinator to begin or end a transaction
 AGAIN_S = 0.05  # before the same is asked again, when the answer came at once
@@ -63,7 +63,7 @@ class Transaction:
     """
 
     def __init__(
-        self, cluster: KafkaCluster, transactional_id: str, timeout_s: float, options: Mapping[str, Any]
+        self, cluster: TopicCluster, transactional_id: str, timeout_s: float, options: Mapping[str, Any]
     ) -> None:
         self._cluster = cluster
         self._timeout_s = timeout_s

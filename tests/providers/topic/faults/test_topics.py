@@ -25,8 +25,8 @@ from tests.worlds.world import wait_ended, wait_stopped, wake
 from tidemark.errors import SinkRefused, Unavailable
 from tidemark.failpoints import FAILPOINTS
 from tidemark.kafka import cluster
-from tidemark.kafka.cluster import KafkaCluster
 from tidemark.providers.topic import markers, transaction
+from tidemark.providers.topic.cluster import TopicCluster
 from tidemark.providers.topic.sink import TopicLedger
 
 Make = Callable[..., TopicWorld]
@@ -161,7 +161,7 @@ def test_K6_a_marker_that_a_transaction_of_somebody_else_hides_is_waited_for(
 
 def test_a_transaction_that_takes_longer_than_it_may_is_refused_and_nothing_of_it_is_seen(broker: Broker) -> None:
     topic = new_topic(broker, 1)
-    with transaction.Transaction(KafkaCluster(broker.bootstrap_servers, {}), f"slow-{topic}", 1.0, {}) as slow:
+    with transaction.Transaction(TopicCluster(broker.bootstrap_servers, {}), f"slow-{topic}", 1.0, {}) as slow:
         slow.fence()
         slow.begin()
         slow.send(topic, None, b"early", [])
@@ -311,7 +311,7 @@ def test_a_topic_of_markers_that_one_answer_of_kafka_lacks_is_not_taken_for_empt
     markers = sink.ledger.markers
     [marker] = markers.all().values()
     with monkeypatch.context() as patched:
-        patched.setattr(KafkaCluster, "partitions", lambda *_: ([], [markers.name]))
+        patched.setattr(TopicCluster, "partitions", lambda *_: ([], [markers.name]))
         with pytest.raises(Unavailable, match="was there a moment ago"):
             markers.all()
     assert [*markers.all().values()] == [marker]

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tidemark.errors import SinkRefused
-from tidemark.kafka.cluster import KafkaCluster
+from tidemark.providers.topic.cluster import TopicCluster
 from tidemark.providers.topic.transaction import Transaction
 
 
@@ -22,7 +22,7 @@ class Refused(Producer):
         raise KafkaException(KafkaError(self.code, "as the broker says"))
 
 
-class Cluster(KafkaCluster):
+class Cluster(TopicCluster):
     def __init__(self, code: int) -> None:
         super().__init__("127.0.0.1:1", {"log_level": "0"})
         self.code = code
