@@ -34,17 +34,17 @@ from tidemark.providers.delta.files import (
 from tidemark.providers.delta.published_rows import Action, PublishedRows, TableChanges
 from tidemark.providers.delta.settings import Settings
 from tidemark.providers.delta.writer import bucket_of
+from tidemark.providers.lake_tables.audit import differences_of_current_rows
 from tidemark.providers.lake_tables.evidence import CountedMerge
+from tidemark.providers.lake_tables.merge import KeyedRows, Merge, Merged
 from tidemark.providers.lake_tables.properties import KEY
 from tidemark.providers.lake_tables.staged_parquet import StagedParquet
+from tidemark.providers.lake_tables.standing_rows import StandingRows
 from tidemark.providers.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.column_names import IS_DELETED, MANIFEST_ID, TOPIC_PARTITION
-from tidemark.sinks.current_rows.audit import differences_of_current_rows
 from tidemark.sinks.current_rows.columns import ATTEMPT
 from tidemark.sinks.current_rows.located import newest_row
-from tidemark.sinks.current_rows.merge import KeyedRows, Merge, Merged
-from tidemark.sinks.current_rows.standing_rows import StandingRows
 from tidemark.sinks.located import Located
 from tidemark.sinks.staging.held_rows import GROUP_ROWS, TASK_BYTES
 from tidemark.storage.base import ObjectStore

@@ -34,17 +34,17 @@ from tidemark.providers.iceberg.position_deletes import (
 )
 from tidemark.providers.iceberg.reading import batches_of
 from tidemark.providers.iceberg.staged import data_folder
+from tidemark.providers.lake_tables.audit import differences_of_current_rows
 from tidemark.providers.lake_tables.evidence import CountedMerge
+from tidemark.providers.lake_tables.merge import KeyedRows, Merge
 from tidemark.providers.lake_tables.properties import KEY
+from tidemark.providers.lake_tables.standing_rows import StandingRows
 from tidemark.providers.lake_tables.table_rows import StagedAttempt, TableRows
 from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.capabilities import NamedFile
 from tidemark.sinks.column_names import IS_DELETED, MANIFEST_ID
-from tidemark.sinks.current_rows.audit import differences_of_current_rows
 from tidemark.sinks.current_rows.columns import ATTEMPT
 from tidemark.sinks.current_rows.located import newest_row
-from tidemark.sinks.current_rows.merge import KeyedRows, Merge
-from tidemark.sinks.current_rows.standing_rows import StandingRows
 from tidemark.sinks.located import Located
 
 R = TypeVar("R")

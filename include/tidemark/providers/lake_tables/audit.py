@@ -7,8 +7,10 @@ import pyarrow.compute as pc
 
 from tidemark.model.manifest import Manifest, Publication
 from tidemark.model.problem import Problem
+from tidemark.providers.lake_tables.standing_rows import StandingRows
 from tidemark.sinks.base import Expected, Ledger, mended_by_replay
 from tidemark.sinks.column_names import NUMBER, TOPIC_PARTITION
+from tidemark.sinks.current_rows.audit import differences_of_manifest, too_few_rows
 
 PLACES = pa.schema([("_topic", pa.string()), (TOPIC_PARTITION, pa.int32()), ("_offset", pa.int64())])
 
@@ -57,3 +59,18 @@ def unvouched_rows(ledger: Ledger, unvouched: Iterable[int]) -> Iterator[Problem
     for manifest_id in unvouched:
         what = f"{ledger.target} has rows of manifest {manifest_id}, which this database does not know, and no evidence"
         yield Problem(None, what, f"tidemark db adopt {ledger.pipeline_name} --why TEXT")
+
+
+def differences_of_current_rows(expected: Expected, ledger: Ledger, standing: StandingRows) -> Iterator[Problem]:
+    """Compares all rows of a table with a key with all publications; what a person has given up is not missed."""
+    for manifest, publication in expected.published():
+        yield from differences_of_manifest(manifest, publication, standing.origins.get(manifest.id, []))
+        keys = publication.counts.written - publication.counts.superseded
+        if standing.rows < keys and not expected.given_up(manifest.id, publication.attempt):
+            yield too_few_rows(manifest, standing.rows, keys)
+    if standing.keys < standing.rows:
+        yield Problem(
+            None,
+            f"{ledger.target} has {standing.rows:,} rows of {standing.keys:,} keys: another program has added rows",
+            "delete all but one row of each key",
+        )

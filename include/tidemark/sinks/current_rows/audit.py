@@ -9,25 +9,9 @@ from typing import Any
 
 from tidemark.model.manifest import Manifest, Publication
 from tidemark.model.problem import Problem
-from tidemark.sinks.base import Expected, Ledger, mended_by_replay
-from tidemark.sinks.current_rows.standing_rows import StandingRows
+from tidemark.sinks.base import mended_by_replay
 
 _BY_HAND = "no replay takes rows away, so first delete those that were put there by hand"
-
-
-def differences_of_current_rows(expected: Expected, ledger: Ledger, standing: StandingRows) -> Iterator[Problem]:
-    """Compares all rows of a lake's table with all publications; what a person has given up is not missed."""
-    for manifest, publication in expected.published():
-        yield from differences_of_manifest(manifest, publication, standing.origins.get(manifest.id, []))
-        keys = publication.counts.written - publication.counts.superseded
-        if standing.rows < keys and not expected.given_up(manifest.id, publication.attempt):
-            yield too_few_rows(manifest, standing.rows, keys)
-    if standing.keys < standing.rows:
-        yield Problem(
-            None,
-            f"{ledger.target} has {standing.rows:,} rows of {standing.keys:,} keys: another program has added rows",
-            "delete all but one row of each key",
-        )
 
 
 def too_few_rows(manifest: Manifest, rows: int, keys: int) -> Problem:

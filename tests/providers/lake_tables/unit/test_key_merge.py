@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.draws import draws
-from tidemark.sinks.current_rows.merge import KeyedRows, Merge
+from tidemark.providers.lake_tables.merge import KeyedRows, Merge
 
 COLUMNS = pa.schema(
     {

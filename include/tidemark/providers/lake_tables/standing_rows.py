@@ -6,10 +6,10 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from tidemark.providers.lake_tables.merge import key_type, keys_of
+from tidemark.providers.lake_tables.workspace import Workspace
 from tidemark.sinks.column_names import TOPIC_PARTITION
 from tidemark.sinks.current_rows.columns import ATTEMPT
-from tidemark.sinks.current_rows.merge import key_type, keys_of
-from tidemark.sinks.current_rows.workspace import Workspace
 
 _ORIGIN = ("_manifest_id", "_topic", TOPIC_PARTITION, "_offset", ATTEMPT)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tidemark.errors import WorkFailed
 from tidemark.text import named_queries
 
-QUERIES: Final = named_queries("tidemark.sinks.current_rows", "queries.sql")
+QUERIES: Final = named_queries("tidemark.providers.lake_tables", "queries.sql")
 MEMORY: Final = "1GB"  # what does not fit goes to the folder
 
 
