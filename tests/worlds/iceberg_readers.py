@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.bootstrap.apart import packages_of
-from sandbox.bootstrap.checkout import STATE
-from sandbox.bootstrap.jars import fetch_for_tests
 from sandbox.services.iceberg_catalog import jdbc_options
+from tests.worlds.asked_spark import AskedSpark
 from tests.worlds.world import Place
 
 SCRIPT = """
@@ -38,39 +37,14 @@ def read_by_duckdb(metadata: str) -> list[Place]:
     return [(topic, partition, offset) for topic, partition, offset in json.loads(done.stdout)]
 
 
-SPARK = """
-import json, sys
-from pyspark.sql import SparkSession
-conf, statements = json.load(sys.stdin)
-builder = SparkSession.builder.master("local[2]")
-for name, value in conf.items():
-    builder = builder.config(name, value)
-session = builder.getOrCreate()
-print(json.dumps([[list(row) for row in session.sql(statement).collect()] for statement in statements], default=str))
-session.stop()
-"""
+def spark_with_iceberg() -> AskedSpark:
+    extensions = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+    return AskedSpark("iceberg", {"spark.sql.extensions": extensions})
 
 
-def by_spark(dsn: str, warehouse: Path, *statements: str) -> list[list[list[Any]]]:
+def by_spark(spark: AskedSpark, dsn: str, warehouse: Path, *statements: str) -> list[list[list[Any]]]:
     """The rows that Spark answers to each SQL statement; its catalog ``tidemark`` is the SQL catalog in a database."""
-    jars = fetch_for_tests("iceberg", STATE)
     catalog = {"type": "jdbc", "warehouse": str(warehouse), **jdbc_options(dsn)}
-    conf = {
-        "spark.driver.extraClassPath": f"{jars}/*",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.tidemark": "org.apache.iceberg.spark.SparkCatalog",
-        **{f"spark.sql.catalog.tidemark.{key}": value for key, value in catalog.items()},
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", SPARK],
-        input=json.dumps([conf, statements]),
-        stdout=subprocess.PIPE,
-        cwd=warehouse.parent,  # Spark leaves a folder there
-        text=True,
-        check=True,
-    )
-    answers: list[list[list[Any]]] = json.loads(done.stdout.splitlines()[-1])
-    return answers
+    conf = {"spark.sql.catalog.tidemark": "org.apache.iceberg.spark.SparkCatalog"}
+    conf |= {f"spark.sql.catalog.tidemark.{key}": value for key, value in catalog.items()}
+    return spark.rows([*statements], conf)
