@@ -16,7 +16,6 @@ from tidemark.model.record_schema import HEADERS
 
 HUGE = 30_000_000
 DEEP = 100_000
-TEXT = b"x" * HUGE
 
 
 def avro(*fields: dict[str, Any], name: str = "R") -> dict[str, Any]:
@@ -50,19 +49,26 @@ def varint(number: int) -> bytes:
 
 TEXT_FIELD = {"name": "t", "type": "string"}
 FRAME = b"\0\0\0\0\7"
-# For each decoder: a config; a record of 30 MB that is good; one that is not, and its reason.
-LARGE: dict[str, tuple[dict[str, Any], bytes, bytes, str]] = {
-    "avro": (of_avro(avro(TEXT_FIELD)), varint(2 * HUGE) + TEXT, varint(2 * HUGE + 2) + TEXT, "ends before the record"),
-    "json": ({"format": "json", "schema": "t STRING"}, b'{"t":"' + TEXT + b'"}', b'{"t":"' + TEXT, "not JSON"),
-    "json_schema": (
-        of_json_schema(t={"type": "string"}), FRAME + b'{"t":"' + TEXT + b'"}', FRAME + TEXT, "not JSON",
-    ),
-    "protobuf": (
-        of_protobuf(M=["string t = 1"]), b"\x0a" + varint(HUGE) + TEXT, b"\x0a" + varint(HUGE + 1) + TEXT, "not a t.M",
-    ),
-    "raw": ({"format": "raw"}, TEXT, b"", ""),
-    "string": ({"format": "string"}, TEXT, TEXT + b"\xff", f"not UTF-8 at byte {HUGE}"),
-}  # fmt: skip
+
+
+def large() -> dict[str, tuple[dict[str, Any], bytes, bytes, str]]:
+    """For each decoder: a config; a record of 30 MB that is good; one that is not, and its reason."""
+    text = b"x" * HUGE
+    return {
+        "avro": (
+            of_avro(avro(TEXT_FIELD)), varint(2 * HUGE) + text, varint(2 * HUGE + 2) + text, "ends before the record",
+        ),
+        "json": ({"format": "json", "schema": "t STRING"}, b'{"t":"' + text + b'"}', b'{"t":"' + text, "not JSON"),
+        "json_schema": (
+            of_json_schema(t={"type": "string"}), FRAME + b'{"t":"' + text + b'"}', FRAME + text, "not JSON",
+        ),
+        "protobuf": (
+            of_protobuf(M=["string t = 1"]),
+            b"\x0a" + varint(HUGE) + text, b"\x0a" + varint(HUGE + 1) + text, "not a t.M",
+        ),
+        "raw": ({"format": "raw"}, text, b"", ""),
+        "string": ({"format": "string"}, text, text + b"\xff", f"not UTF-8 at byte {HUGE}"),
+    }  # fmt: skip
 
 
 def decoded(config: dict[str, Any], *values: bytes) -> Decoded:
@@ -77,7 +83,7 @@ def decoded(config: dict[str, Any], *values: bytes) -> Decoded:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", DECODERS)
 def test_records_of_30_mb_are_rows_or_dead_letters_and_harm_no_other(kind: str) -> None:
-    config, good, bad, reason = LARGE[kind]
+    config, good, bad, reason = large()[kind]
     values = [good, bad, good] if reason else [good, good]
     result = decoded(config, *values)
     column = "t" if "t" in result.rows.schema.names else "value"
