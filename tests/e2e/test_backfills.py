@@ -24,9 +24,9 @@ pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200)]
 
 
 def test_the_commands_of_the_page_fill_in_and_replay_days_that_one_manifest_holds(
-    airflow_world: AirflowWorld, postgres: Postgres, broker: Broker, tmp_path: Path
+    served_world: AirflowWorld, postgres: Postgres, broker: Broker, tmp_path: Path
 ) -> None:
-    demo, airflow = airflow_world, airflow_world.airflow
+    demo, airflow = served_world, served_world.airflow
     today = last_hour().replace(hour=0)
     first, second = today - 2 * DAY, today - DAY
     variables = {name: airflow.env[name] for name in TIDEMARK}

@@ -95,8 +95,8 @@ def test_a_dag_run_publishes_what_was_planned_survives_a_kill_and_replays_what_i
 
 
 @pytest.mark.thorough
-def test_the_page_is_for_who_is_logged_in_and_starts_a_run_in_their_name(airflow_world: AirflowWorld) -> None:
-    demo, airflow = airflow_world, airflow_world.airflow
+def test_the_page_is_for_who_is_logged_in_and_starts_a_run_in_their_name(served_world: AirflowWorld) -> None:
+    demo, airflow = served_world, served_world.airflow
     demo.world.produce(40)
     demo.world.ok("plan", DAG)
     demo.deploy()
@@ -308,9 +308,9 @@ def test_a_backfill_over_a_covered_interval_processes_nothing_and_before_the_anc
 
 @pytest.mark.thorough
 def test_the_form_plans_until_a_moment_retries_what_is_unfinished_and_replays_what_is_named(
-    airflow_world: AirflowWorld,
+    served_world: AirflowWorld,
 ) -> None:
-    demo, hour = airflow_world, last_hour()
+    demo, hour = served_world, last_hour()
     produce_hours(demo.world, hour, 2)
     demo.deploy()
 
@@ -344,8 +344,8 @@ def test_a_form_that_cannot_be_followed_fails_at_once_and_says_why_once(airflow_
 
 
 @pytest.mark.thorough
-def test_the_form_foretells_in_a_dry_run_and_fills_a_sink_that_was_added(airflow_world: AirflowWorld) -> None:
-    demo, world = airflow_world, airflow_world.world
+def test_the_form_foretells_in_a_dry_run_and_fills_a_sink_that_was_added(served_world: AirflowWorld) -> None:
+    demo, world = served_world, served_world.world
     world.produce(20)
     world.ok("run", DAG)
     clean = f"{world.topic}-clean"
@@ -392,9 +392,9 @@ def test_a_blocked_manifest_is_not_tried_again_and_says_what_a_person_must_decid
 
 @pytest.mark.thorough
 def test_a_task_group_in_a_larger_dag_is_on_the_page_from_its_first_failed_plan_on_and_publishes_before_what_follows(
-    airflow_world: AirflowWorld, browser: httpx.Client
+    served_world: AirflowWorld, browser: httpx.Client
 ) -> None:
-    demo, world, airflow = airflow_world, airflow_world.world, airflow_world.airflow
+    demo, world, airflow = served_world, served_world.world, served_world.airflow
     world.settings |= {"airflow": {"own_dag": True}, "kafka": {"slice": {"max_records": 40}}}
     world.write_pipeline()
     world.broker.delete_topic(world.topic)

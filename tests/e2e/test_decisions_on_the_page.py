@@ -67,9 +67,9 @@ def decided(demo: AirflowWorld, browser: httpx.Client, action: str, why: str, to
 
 
 def test_a_cut_a_recreated_topic_and_a_loss_are_accepted_on_the_page_and_the_run_reads_on(
-    airflow_world: AirflowWorld, browser: httpx.Client, mortal: Broker
+    served_world: AirflowWorld, browser: httpx.Client, mortal: Broker
 ) -> None:
-    demo, world = airflow_world, airflow_world.world
+    demo, world = served_world, served_world.world
     world.broker = mortal
     world.create_topic()
     world.write_pipeline()

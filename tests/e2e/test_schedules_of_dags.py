@@ -68,9 +68,9 @@ def assert_complete_until(demo: AirflowWorld, *times: datetime) -> None:
 
 
 def test_catchup_makes_a_run_of_each_past_interval_in_order_and_names_what_is_covered(
-    airflow_world: AirflowWorld,
+    served_world: AirflowWorld,
 ) -> None:
-    demo, today = airflow_world, midnight()
+    demo, today = served_world, midnight()
     tasks = {"pool": "catching_up", "priority_weight": 7, "queue": "spark"}
     start_date = (today - 4 * DAY).date()
     demo.world.settings |= {"schedule": "@daily", "start_date": start_date, "catchup": True, "airflow": tasks}
@@ -102,8 +102,8 @@ def test_catchup_makes_a_run_of_each_past_interval_in_order_and_names_what_is_co
     assert_complete_until(demo, *ticks)
 
 
-def test_a_changed_schedule_goes_on_where_the_chain_ended(airflow_world: AirflowWorld) -> None:
-    demo, today = airflow_world, midnight()
+def test_a_changed_schedule_goes_on_where_the_chain_ended(served_world: AirflowWorld) -> None:
+    demo, today = served_world, midnight()
     world, airflow, before = demo.world, demo.airflow, midnight() - 2 * DAY
 
     def change(schedule: str) -> None:
@@ -140,8 +140,8 @@ def test_a_changed_schedule_goes_on_where_the_chain_ended(airflow_world: Airflow
     assert revisions == [2, 2, 2, 1, 2], "of each hour but one two runs had rows"
 
 
-def test_a_later_start_date_with_catchup_has_the_runs_from_that_date_on(airflow_world: AirflowWorld) -> None:
-    demo, world, today = airflow_world, airflow_world.world, midnight()
+def test_a_later_start_date_with_catchup_has_the_runs_from_that_date_on(served_world: AirflowWorld) -> None:
+    demo, world, today = served_world, served_world.world, midnight()
     before = today - 3 * DAY
     world.settings["schedule"] = f"0 0 {before.day} {before.month} *"
     world.write_pipeline()
@@ -165,9 +165,9 @@ def test_a_later_start_date_with_catchup_has_the_runs_from_that_date_on(airflow_
 
 
 def test_a_backfill_over_what_nobody_has_read_plans_it_in_order_and_reprocesses_only_what_it_is_told_to(
-    airflow_world: AirflowWorld,
+    served_world: AirflowWorld,
 ) -> None:
-    demo, today = airflow_world, midnight()
+    demo, today = served_world, midnight()
     demo.world.settings["schedule"] = "@daily"
     demo.world.write_pipeline()
     demo.deploy()
@@ -203,9 +203,9 @@ def told_at(airflow: Airflow, address: str) -> Iterator[None]:
 
 
 def test_a_run_past_its_deadline_is_told_once_and_one_in_time_can_be_cleared(
-    airflow_world: AirflowWorld, inbox: Inbox
+    served_world: AirflowWorld, inbox: Inbox
 ) -> None:
-    demo, airflow = airflow_world, airflow_world.airflow
+    demo, airflow = served_world, served_world.airflow
     demo.world.settings["airflow"] = {"deadline": "1h"}
     demo.world.write_pipeline()
     demo.deploy()
