@@ -121,7 +121,9 @@ def ended(mover: Mover) -> str:
 
 
 @pytest.mark.thorough
-def test_the_pipeline_goes_on_exactly_where_the_checkpoint_ended(mover: Mover) -> None:
+def test_the_pipeline_goes_on_exactly_where_the_checkpoint_ended_and_a_new_job_where_the_pipeline_ended(
+    mover: Mover,
+) -> None:
     assert json.loads(ended(mover)) == {"orders": {"0": 45, "1": 45}}
     mover.produce(40)
     dry_run = mover.type(DRY_RUN)
@@ -133,6 +135,21 @@ def test_the_pipeline_goes_on_exactly_where_the_checkpoint_ended(mover: Mover) -
     assert re.findall(r"│ +(\d) │ +(\d+) │ +(\d+) │ +(\d+) │", checked) == [
         (str(partition), *["65"] * 3) for partition in (0, 1)
     ]
+
+    starting: dict[str, Any] = json.loads(mover.type(WAY_BACK).splitlines()[-1])
+    assert starting == {"orders": {"0": 65, "1": 65}}
+    mover.produce(10)
+    mover.edit("orders_stream.py", '"startingOffsets", "earliest"', f'"startingOffsets", """{json.dumps(starting)}"""')
+    mover.edit("orders_stream.py", "old/checkpoint", "new/checkpoint")
+    mover.type(JOB)
+    lost = Counter((partition, offset) for partition in (0, 1) for offset in range(65, 70))
+    assert mover.of_job("old/orders") + mover.of_pipeline() == mover.everything() - lost, (
+        "with the output folder of before the first batch is left out, since its number is known there"
+    )
+    mover.edit("orders_stream.py", "new/checkpoint", "newer/checkpoint")
+    mover.edit("orders_stream.py", "old/orders", "new/orders")
+    mover.type(JOB)
+    assert mover.of_job("old/orders") + mover.of_pipeline() + mover.of_job("new/orders") == mover.everything()
 
 
 @pytest.mark.thorough
@@ -161,27 +178,6 @@ def test_a_batch_without_a_commit_is_ended_by_another_start_and_changes_no_offse
     assert sorted(file.name for file in (checkpoint / "commits").glob("[0-9]*")) == ["0", "1", "2"]
     assert mover.of_job("old/orders") == mover.everything()
     assert json.loads(mover.type(ENDS)) == {"orders": {"0": 50, "1": 50}}
-
-
-@pytest.mark.thorough
-def test_a_new_job_goes_on_where_the_pipeline_ended(mover: Mover) -> None:
-    ended(mover)
-    mover.produce(40)
-    mover.type(RUN)
-    starting: dict[str, Any] = json.loads(mover.type(WAY_BACK).splitlines()[-1])
-    assert starting == {"orders": {"0": 65, "1": 65}}
-    mover.produce(10)
-    mover.edit("orders_stream.py", '"startingOffsets", "earliest"', f'"startingOffsets", """{json.dumps(starting)}"""')
-    mover.edit("orders_stream.py", "old/checkpoint", "new/checkpoint")
-    mover.type(JOB)
-    lost = Counter((partition, offset) for partition in (0, 1) for offset in range(65, 70))
-    assert mover.of_job("old/orders") + mover.of_pipeline() == mover.everything() - lost, (
-        "with the output folder of before the first batch is left out, since its number is known there"
-    )
-    mover.edit("orders_stream.py", "new/checkpoint", "newer/checkpoint")
-    mover.edit("orders_stream.py", "old/orders", "new/orders")
-    mover.type(JOB)
-    assert mover.of_job("old/orders") + mover.of_pipeline() + mover.of_job("new/orders") == mover.everything()
 
 
 @pytest.mark.thorough
