@@ -64,11 +64,18 @@ def warehouse(postgres: Postgres) -> Iterator[str]:
         yield dsn
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster(services: Path, warehouse: str) -> Iterator[SparkCluster]:
     with SparkCluster(services, environment={"AIRFLOW_CONN_WAREHOUSE": warehouse}) as started:
         yield started
     shutil.rmtree(started.state)
+
+
+@pytest.fixture
+def mortal(tmp_path: Path, warehouse: str) -> Iterator[SparkCluster]:
+    """Of which a worker may die."""
+    with SparkCluster(tmp_path, environment={"AIRFLOW_CONN_WAREHOUSE": warehouse}) as started:
+        yield started
 
 
 @pytest.fixture
@@ -107,20 +114,20 @@ def end(process: "subprocess.Popen[str]") -> tuple[str, str]:
 
 
 def test_a_worker_that_dies_in_the_middle_costs_nothing_and_the_package_came_by_itself(
-    make_world: Callable[..., TableWorld], cluster: SparkCluster
+    make_world: Callable[..., TableWorld], mortal: SparkCluster
 ) -> None:
     world = make_world()
-    process = start(world, cluster.master, "run", "demo", failpoint="stage.mid:stop")
+    process = start(world, mortal.master, "run", "demo", failpoint="stage.mid:stop")
     wait_stopped(process, timeout=START)
-    assert len(list(cluster.state.glob("work*/app-*/*/tidemark-*.zip"))) == 2, "each executor was sent the package"
-    cluster.kill_worker(0)
+    assert len(packages(mortal)) == 2, "each executor was sent the package"
+    mortal.kill_worker(0)
     os.killpg(process.pid, signal.SIGCONT)
     _, printed = end(process)
     assert process.returncode == 0, printed
     [manifest] = world.json("manifests", "demo")
     assert manifest["published_attempt"] == 1, "Spark did the tasks again; the attempt is one"
     world.assert_complete()
-    assert_not_told(world, cluster)
+    assert_not_told(world, mortal)
 
 
 def test_logic_and_decoders_of_two_formats_work_on_executors_that_have_none_of_their_files(
@@ -156,6 +163,11 @@ def send_avro(world: TableWorld, topic: str, numbers: range) -> None:
         fastavro.schemaless_writer(written, AVRO, {"n": n, "at": EPOCH, "name": f"r{n}", "k": n % KEYS})
         producer.produce(topic, written.getvalue())
     assert producer.flush(30) == 0
+
+
+def packages(cluster: SparkCluster) -> set[Path]:
+    """The zips of our package that executors of all applications were sent."""
+    return set(cluster.state.glob("work*/app-*/*/tidemark-*.zip"))
 
 
 def assert_not_told(world: TableWorld, cluster: SparkCluster) -> None:
@@ -213,9 +225,10 @@ def test_the_spark_connection_of_airflow_decides_and_may_name_a_cluster(
     airflow.create_connection("spark_default", "spark", host, port=int(port))
     try:
         demo.deploy()
+        before = packages(cluster)
         demo.succeed(demo.trigger())
         world.assert_complete()
-        assert len(list(cluster.state.glob("work*/app-*/*/tidemark-*.zip"))) == 2
+        assert len(packages(cluster) - before) == 2
         assert_not_told(world, cluster)
     finally:
         airflow.delete_connection("warehouse")
