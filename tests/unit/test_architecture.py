@@ -92,7 +92,12 @@ MAY_IMPORT = {
         "providers/topic/transaction.py",
     ),
     "boto3": ("storage/s3.py", "storage/s3_client.py", "providers/dynamodb/client.py"),
-    "botocore": ("storage/s3.py", "storage/s3_client.py", "providers/dynamodb/client.py"),
+    "botocore": (
+        "storage/s3.py",
+        "storage/s3_client.py",
+        "providers/delta/bucket_options.py",
+        "providers/dynamodb/client.py",
+    ),
     "psycopg": ("database/", "sinks/postgres/"),
     "pyiceberg": ("providers/iceberg/",),
     "deltalake": ("providers/delta/",),

@@ -127,7 +127,7 @@ def client(access: Access) -> Any:
 @lru_cache(maxsize=8)
 def _client(access: Access, pid: int) -> Any:
     del pid  # a fork must not use the sockets of its parent
-    session = _session(access)
+    session = session_of(access)
     settings = Config(
         connect_timeout=5,
         read_timeout=60,
@@ -138,41 +138,11 @@ def _client(access: Access, pid: int) -> Any:
         response_checksum_validation="when_required",
         s3={"addressing_style": "path" if access.path_style else "auto"},
     )
-    return session.client("s3", region_name=_region(access, session), endpoint_url=access.endpoint_url, config=settings)
+    region = region_of(access, session)
+    return session.client("s3", region_name=region, endpoint_url=access.endpoint_url, config=settings)
 
 
-def options_of_delta(settings: Mapping[str, Any], lookup: Lookup) -> dict[str, str | Secret]:
-    """The same access for the client of deltalake, with the keys that boto3 finds now; they may expire.
-
-    Raises what ``access`` raises, and ``AccessDenied`` when there are no keys.
-    """
-    given = access(settings, lookup)
-    options: dict[str, str | Secret] = {
-        "conditional_put": "etag",  # a commit is put only when there is none of its version
-        "aws_s3_allow_unsafe_rename": "false",  # which a variable of the environment may say otherwise
-        "aws_virtual_hosted_style_request": str(not given.path_style).lower(),
-    }
-    with translated("open", str(given.endpoint_url or "S3")):
-        session = _session(given)
-        credentials = session.get_credentials()
-        if credentials is None:
-            raise NoCredentialsError
-        keys = credentials.get_frozen_credentials()
-    options |= {"aws_access_key_id": Secret(keys.access_key), "aws_secret_access_key": Secret(keys.secret_key)}
-    options["aws_region"] = _region(given, session)
-    if keys.token:
-        options["aws_session_token"] = Secret(keys.token)
-    if given.endpoint_url:
-        options["aws_endpoint_url"] = given.endpoint_url
-        options["aws_allow_http"] = str(given.endpoint_url.startswith("http://")).lower()
-    if settings.get("server_side_encryption"):
-        options["aws_server_side_encryption"] = str(settings["server_side_encryption"])
-    if settings.get("kms_key_id"):
-        options["aws_sse_kms_key_id"] = str(settings["kms_key_id"])
-    return options
-
-
-def _session(access: Access) -> Any:
+def session_of(access: Access) -> Any:
     return boto3.Session(
         aws_access_key_id=reveal(access.key_id),
         aws_secret_access_key=reveal(access.secret),
@@ -181,7 +151,7 @@ def _session(access: Access) -> Any:
     )
 
 
-def _region(access: Access, session: Any) -> str:
+def region_of(access: Access, session: Any) -> str:
     return str(access.region or session.region_name or "us-east-1")
 
 

@@ -58,7 +58,7 @@ class DeltaClient:
         if not is_s3(self.location):
             return {}
         # Imported late: it needs boto3, which a table in a folder does without.
-        from tidemark.storage.s3_client import options_of_delta
+        from tidemark.providers.delta.bucket_options import options_of_delta
 
         return options_of_delta(self._settings.store_settings(), self._lookup)
 

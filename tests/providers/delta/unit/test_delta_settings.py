@@ -18,6 +18,7 @@ from tidemark.config.base import LoadContext
 from tidemark.connections.lookup import Secret
 from tidemark.decoders.json.settings import Settings as Json
 from tidemark.errors import ConfigurationError, SinkRefused
+from tidemark.providers.delta.bucket_options import options_of_delta
 from tidemark.providers.delta.buckets import buckets_of
 from tidemark.providers.delta.columns import missing_columns, refuse_misfits, refuse_other_partitioning, schema_for
 from tidemark.providers.delta.evidence import read_evidence, write_evidence
@@ -25,7 +26,6 @@ from tidemark.providers.delta.files import _statistics
 from tidemark.providers.delta.refusals import refuse_unfit
 from tidemark.providers.delta.settings import Settings
 from tidemark.providers.lake_tables.evidence import CountedMerge, TableEvidence
-from tidemark.storage.s3_client import options_of_delta
 
 CANARY = "canary-of-a-bucket"
 
