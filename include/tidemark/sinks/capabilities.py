@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from tidemark.model.manifest import Publication, WithoutRows
-from tidemark.model.offsets import TopicPartition
+from tidemark.model.manifest import WithoutRows
 from tidemark.model.receipt import ObjectKind, Receipt
 from tidemark.paths import RecordName
 from tidemark.sinks.base import Expected, Output, Record, WriteMode
 from tidemark.sinks.dead_letters import DeadLetter
-from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.object_store.leftovers import Leftover
-from tidemark.sinks.object_store.published_files import dead_letters_in, holds
+from tidemark.sinks.object_store.published_files import dead_letters_in
 from tidemark.storage.base import ObjectStore
 
 
@@ -72,18 +70,6 @@ class KeepsDeadLetterFiles(Output):
 
     def dead_letters(self, receipt: Receipt, *, values: bool) -> Iterator[DeadLetter]:
         yield from dead_letters_in(self.dead_letter_store(), self.parts(receipt, ObjectKind.DEAD_LETTER), values=values)
-
-    def located_dead_letter(
-        self, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
-    ) -> Located | None:
-        """The file that holds a record as a dead letter; None when none does."""
-        store = self.dead_letter_store()
-        files = self.parts(receipt, ObjectKind.DEAD_LETTER)
-        file = next((file for file in files if holds(store, file, at, offset)), None)
-        if file is None:
-            return None
-        place = f"{store.root}/{file.path}"
-        return Located(self.name, published.attempt, RecordStatus.HELD, "a dead letter", ObjectKind.DEAD_LETTER, place)
 
 
 class DerivesTotals(Output):

@@ -13,7 +13,7 @@ from tidemark.model.manifest import Counts, Manifest, Publication
 from tidemark.model.offsets import Range, TopicPartition, range_from
 from tidemark.model.order import TransformOrder
 from tidemark.model.receipt import ObjectKind, Receipt
-from tidemark.paths import RecordName, manifest_staging, staging_folder
+from tidemark.paths import RECORDS, RecordName, manifest_staging, staging_folder
 from tidemark.providers.lake_tables.evidence import CountedMerge
 from tidemark.providers.lake_tables.ledger import LakeTableLedger
 from tidemark.providers.lake_tables.refusals import fenced_by_its_number, no_table
@@ -23,8 +23,8 @@ from tidemark.sinks.base import Expected, Fence, Mark, Record, Work, WriteMode
 from tidemark.sinks.capabilities import KeepsDeadLetterFiles, MayBeRolledBack, NamedFile, NamesFiles
 from tidemark.sinks.current_rows.located import replaced_row
 from tidemark.sinks.located import Located, RecordStatus
-from tidemark.sinks.object_store.published_files import changed
-from tidemark.sinks.object_store.record_files import newest_record_in, record_in
+from tidemark.sinks.object_store.published_files import changed, holds
+from tidemark.sinks.object_store.record_files import record_in
 from tidemark.storage.base import Move, ObjectStore
 
 DIGEST: Final = "tidemark.digest"
@@ -148,7 +148,7 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         if table is None:
             return {}
         store, ids = self.table.store_of(table), sorted(expected.not_own(self.table.manifests_without_evidence(table)))
-        return {manifest_id: newest_record_in(store, self.pipeline_name, manifest_id) for manifest_id in ids}
+        return {manifest_id: _newest_record(store, self.pipeline_name, manifest_id) for manifest_id in ids}
 
     def discard(self, receipt: Receipt) -> None:
         """Removes the dead letters of an attempt that is not in the table. Its record stays, since the rows may return
@@ -163,7 +163,7 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
     ) -> Located:
         with self.table.reading(manifest=manifest.id) as table:
             row = self.table.rows.located(table, self._ledger, manifest, published, at, offset)
-        located = row or self.located_dead_letter(published, receipt, at, offset)
+        located = row or self._located_dead_letter(published, receipt, at, offset)
         if located is not None:
             return located
         if any(partition.gap_count > len(partition.gaps) for partition in receipt.partitions):
@@ -173,6 +173,18 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
             return replaced_row(self._ledger, published)
         what = f"the table does not hold it; next: tidemark audit {self.pipeline_name} --deep"
         return Located(self.name, published.attempt, RecordStatus.MISSING, what)
+
+    def _located_dead_letter(
+        self, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
+    ) -> Located | None:
+        """The file that holds a record as a dead letter; None when none does."""
+        store = self.dead_letter_store()
+        files = self.parts(receipt, ObjectKind.DEAD_LETTER)
+        file = next((file for file in files if holds(store, file, at, offset)), None)
+        if file is None:
+            return None
+        place = f"{store.root}/{file.path}"
+        return Located(self.name, published.attempt, RecordStatus.HELD, "a dead letter", ObjectKind.DEAD_LETTER, place)
 
     def about(self, record: Record) -> dict[str, str]:
         """What the commit says of a record to people and programs that have no manifest database."""
@@ -185,3 +197,11 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
             "tidemark.ranges": " ".join(places),
             "tidemark.counts": json.dumps(record["counts"]),
         }
+
+
+def _newest_record(store: ObjectStore, pipeline_name: str, manifest_id: int) -> dict[str, Any] | None:
+    """The record of the highest attempt at a manifest, whether it is published or not."""
+    folder = f"{RECORDS}/{pipeline_name}"
+    names = [RecordName.parse(key) for key in store.names(folder, beginning=f"{manifest_id:010d}.")]
+    newest = max((name for name in names if name), key=lambda name: name.attempt, default=None)
+    return record_in(store, newest) if newest else None

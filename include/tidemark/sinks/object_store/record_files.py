@@ -19,14 +19,6 @@ def record_in(store: ObjectStore, name: RecordName) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def newest_record_in(store: ObjectStore, pipeline_name: str, manifest_id: int) -> dict[str, Any] | None:
-    """The record of the highest attempt at a manifest, whether it is published or not."""
-    folder = f"{RECORDS}/{pipeline_name}"
-    names = [RecordName.parse(key) for key in store.names(folder, beginning=f"{manifest_id:010d}.")]
-    newest = max((name for name in names if name), key=lambda name: name.attempt, default=None)
-    return record_in(store, newest) if newest else None
-
-
 def rename_records(store: ObjectStore, old: str, new: str) -> None:
     """Move the records of a pipeline to its new name, one after the other; their content stays as it was written."""
 
