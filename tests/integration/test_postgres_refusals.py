@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Callable
-from secrets import token_hex
 from unittest import mock
 
 import psycopg
 import pytest
 from psycopg import sql
 
-from tests.worlds.table_world import TABLE_SCHEMA, TableWorld, table_sink
+from tests.worlds.table_world import TableWorld, table_sink
 from tidemark.lifecycle.attempt import order_of
 from tidemark.sinks.postgres import session
 
@@ -165,14 +164,6 @@ def test_a_column_of_the_table_that_differs_by_case_only_is_named(world: TableWo
     refused = world.here("run", "demo")
     assert refused.exit_code == 1
     assert "the table cannot have a column name as the rows do: it differs from Name by case only" in refused.stderr
-
-
-def test_a_key_that_no_index_takes_is_named_and_nothing_is_applied(make_table_world: MakeTableWorld) -> None:
-    world = make_table_world(settings={"sinks": [table_sink(key=["name"])]}, partitions=1)
-    world.settings["decode"]["schema"] = TABLE_SCHEMA.replace("name STRING", "name STRING NOT NULL")
-    world.write_pipeline()
-    world.send(json.dumps({"n": 1, "at": "2024-03-01T00:00:00Z", "name": token_hex(4000), "k": 1}))
-    assert "the table does not take the rows: index row size" in refused(world)
 
 
 def test_a_row_that_breaks_a_constraint_is_shown_nowhere(world: TableWorld) -> None:

@@ -104,7 +104,7 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
         lines += _accept_targets(context, back, dry_run=dry_run)
         if dry_run or not lines:
             return Decision(tuple(lines), adopted, dry_run)
-        staged = _keep_ids_free(context)
+        staged = _keep_ids_free(context, adopted)
         if unknown:
             lines += _enter(context, unknown, known, why)
         for manifest in database.manifests.find(ids=sorted(staged)):
@@ -116,15 +116,18 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
     return decision
 
 
-def _keep_ids_free(context: Context) -> dict[int, int]:
-    """Give no id to a manifest that the targets have. Returns the highest attempt of each that has something staged: an
-    attempt of the database before may sleep there, and has put no record yet."""
+def _keep_ids_free(context: Context, adopted: Sequence[int]) -> dict[int, int]:
+    """Give no id to a manifest that the targets have, or that is adopted.
+
+    Returns the highest attempt of each that has something staged: an attempt of the database before may sleep there,
+    and has put no record yet.
+    """
     recorded = {name.manifest_id for sink in context.sinks for name in sink.ledger.records(own=False)}
     staged: dict[int, int] = {}
     for sink in context.sinks:
         for manifest_id in sink.staging.manifests():
             staged[manifest_id] = max(staged.get(manifest_id, 0), *sink.staging.attempts(manifest_id), 0)
-    context.database.manifests.keep_ids_above(max(recorded | staged.keys(), default=0))
+    context.database.manifests.keep_ids_above(max((*recorded, *staged, *adopted), default=0))
     return staged
 
 
