@@ -1,5 +1,6 @@
 """The driver on a local master: where it listens, what it leaves in the current folder, what it tells meanwhile."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -37,12 +38,13 @@ def test_a_driver_on_a_local_master_listens_on_loopback_only_and_leaves_nothing_
 
 
 @pytest.mark.thorough
-def test_a_session_opens_without_pysparks_tools_for_tests() -> None:
+def test_a_session_opens_without_pysparks_tools_for_tests_and_whatever_spark_home_says(tmp_path: Path) -> None:
     program = (
         "import sys; from tidemark.spark.session import open_session; open_session('local[1]', None).range(1).count();"
         "print(sorted({'pandas', 'grpc', 'unittest', 'pyspark.testing'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True)
+    environment = {**os.environ, "SPARK_HOME": str(tmp_path / "another-spark")}
+    done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, env=environment)
     assert done.stdout == "[]\n", done.stderr
 
 

@@ -99,7 +99,8 @@ def test_commands_use_the_server_that_the_environment_names_and_start_no_spark(
     assert done.returncode == 0, done.stderr
     world.assert_complete()
     assert not (world.folder / "home" / "_logs" / "spark.log").exists()
-    again = world.tidemark("replay", "demo", "--manifest", "1", spark=True, env=remote(spark_server))
+    beside_a_proxy = {**remote(spark_server), "http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
+    again = world.tidemark("replay", "demo", "--manifest", "1", spark=True, env=beside_a_proxy)
     assert "unchanged" in again.stderr, again.stderr
 
 

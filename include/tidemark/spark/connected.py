@@ -6,6 +6,7 @@ the jobs that older ones left; that only saves work: what an older attempt may d
 """
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -38,6 +39,7 @@ CLOSED = "INVALID_HANDLE.SESSION_CLOSED"
 RETRIES = DefaultPolicy(max_retries=5)  # 17 s in all; Spark's own default is ten minutes
 SESSIONS_OF_A_DAY = 1_000  # a server closes one that nobody has used for an hour, unless it is told otherwise
 WHERE = "the log of the Spark Connect server says more"
+WITHOUT_PROXY = ("no_grpc_proxy", "no_proxy")  # variables that gRPC reads, the first that is set
 ERRORS = (PySparkException, RpcError)
 _running: dict[str, SparkSession] = {}  # the sessions of this process's jobs, by their tags
 _sending = Lock()  # one of the slices that work at once sends the package, and the others find it there
@@ -111,6 +113,9 @@ def _session(remote: Remote, database_id: str, conf: Mapping[str, str]) -> Itera
 
     A server closes a session that nobody has used for an hour, and does not open it again: then the next number is it.
     """
+    if remote.is_here:  # gRPC would ask the proxy of http_proxy for a server of this machine
+        direct = next((os.environ[name] for name in WITHOUT_PROXY if os.environ.get(name)), "")
+        os.environ[WITHOUT_PROXY[0]] = ",".join(dict.fromkeys([*filter(None, direct.split(",")), remote.host]))
     day = datetime.now(UTC).date()
     for number in range(SESSIONS_OF_A_DAY):
         name = json.dumps([package_hash(), sorted(conf.items()), str(day), number])

@@ -3,13 +3,11 @@
 import os
 import sys
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 
 from tidemark.environment import Environment
-from tidemark.errors import ConfigurationError
 from tidemark.spark.connected import PACKAGE
-from tidemark.spark.session import driver_configuration, spark_configuration
+from tidemark.spark.session import driver_configuration, own_spark, spark_configuration
 from tidemark.spark.shipped import is_local, package_hash, package_zip
 from tidemark.version import PACKAGE as FOLDER
 
@@ -42,10 +40,7 @@ def server_command(
     ``conf`` wins over our properties. Executors of a cluster get our package from the server; Python workers of a local
     master find the one of this process.
     """
-    spec = find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise ConfigurationError("PySpark is not installed", next_step="pip install pyspark==4.0.0")
-    home = Path(spec.origin).parent
+    home = own_spark()
     properties = {
         **server_properties(environment, host, port),
         **driver_configuration(master, folder, conf, None, environment.spark_jars),

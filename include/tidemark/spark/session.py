@@ -14,6 +14,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 
@@ -84,6 +85,14 @@ def python_of_executors(conf: Mapping[str, str]) -> str:
     return conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
 
 
+def own_spark() -> Path:
+    """The folder of the PySpark that is installed here, whatever SPARK_HOME says: another Spark does not fit it."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ConfigurationError("PySpark is not installed", next_step="pip install pyspark==4.0.0")
+    return Path(spec.origin).parent
+
+
 def open_session(
     master: str,
     jars: Path | None,
@@ -101,7 +110,7 @@ def open_session(
 
     Raises ``Unavailable`` when no master answers.
     """
-    os.environ["PYSPARK_PYTHON"] = python_of_executors(conf)
+    os.environ |= {"PYSPARK_PYTHON": python_of_executors(conf), "SPARK_HOME": str(own_spark())}
     check_master(master)
     for name in LOGGERS_OF_PY4J:  # a filter sees only what is logged to its own logger
         logging.getLogger(name).addFilter(_no_traceback_of_py4j)
