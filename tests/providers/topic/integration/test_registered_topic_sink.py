@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import SchemaRegistryClient, topic_subject_name_strategy
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import timestamp_pb2
@@ -28,8 +28,10 @@ def avro_sink(world: TopicWorld, registry: SchemaRegistry, **options: Any) -> No
 
 def rows(world: TopicWorld, registry: SchemaRegistry) -> list[Any]:
     context = SerializationContext(world.out, MessageField.VALUE)
+    # By default it would ask the registry for each record which subject its topic has.
+    conf = {"subject.name.strategy": topic_subject_name_strategy}
     with SchemaRegistryClient({"url": registry.url}) as client:
-        read = AvroDeserializer(client)
+        read = AvroDeserializer(client, conf=conf)
         return [read(message.value(), context) for message in world.sent() if message.topic() == world.out]
 
 
