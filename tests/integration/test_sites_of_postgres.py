@@ -1,12 +1,16 @@
 """PostgreSQL as a site has it: odd defaults of databases, idle limits, a read-only server, publications, triggers."""
 
 from collections.abc import Callable
+from threading import Timer
 
 import psycopg
 import pytest
 from psycopg import sql
 
 from tests.worlds.table_world import TableWorld
+from tidemark.database import watch
+from tidemark.database.client import ManifestDatabase
+from tidemark.database.migrate import migrate
 
 MakeTableWorld = Callable[..., TableWorld]
 DEFAULTS = {
@@ -89,6 +93,22 @@ def test_a_publication_of_all_tables_keeps_nothing_from_being_changed(make_table
     world.write_pipeline()
     world.ok("rename", "pipeline", "demo", "orders", "--why", "a better word")
     world.assert_complete()
+
+
+def test_a_statement_that_the_server_lets_wait_is_told_with_what_it_waits_for(
+    database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    migrate(database)
+    monkeypatch.setattr(watch, "BEAT_S", 0.1)
+    monkeypatch.setattr(watch, "PATIENCE_S", 0.3)
+    with psycopg.connect(database) as holder, ManifestDatabase(database, "a test") as waiting:
+        holder.execute("SELECT pg_advisory_xact_lock(7)")
+        release = Timer(2, holder.rollback)
+        release.start()
+        waiting.session.execute("SELECT pg_advisory_lock(7)")
+        release.join()
+    told = [record.getMessage() for record in caplog.records]
+    assert any("the manifest database (" in line and "s for Lock: advisory" in line for line in told), told
 
 
 TAKES_AWAY = "IF NEW.k = 3 THEN RETURN NULL; END IF; RETURN NEW;"
