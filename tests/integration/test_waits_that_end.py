@@ -86,7 +86,7 @@ def test_a_server_that_closes_every_session_is_named(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(connected, "_is_open", lambda _: False)
     sessions = mock.Mock(name="there is no server that closes at once")
     monkeypatch.setattr(connected, "_Session", sessions)
-    remote = mock.create_autospec(Remote, instance=True, address="sc://here:1")
+    remote = mock.create_autospec(Remote, instance=True, address="sc://here:1", is_here=False)
     with (
         pytest.raises(Unavailable, match="the Spark Connect server has closed 3 sessions of these settings today"),
         connected._session(remote, "00000000-0000-0000-0000-000000000000", {}),

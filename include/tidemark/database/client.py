@@ -1,6 +1,7 @@
 """The manifest database: one session, and a part for each subject."""
 
-from datetime import UTC, datetime
+import time
+from datetime import UTC, datetime, timedelta
 from typing import Self
 
 from tidemark.database.adoption import Adoption
@@ -36,6 +37,7 @@ class ManifestDatabase(NamedStatements):
         super().__init__(connect_to_tables(dsn), actor)
         self._dsn = dsn
         self._watch: SessionWatch | None = None
+        self._clock: tuple[datetime, float] | None = None  # the server's time, and ours when it was told
         self.pipelines = Pipelines(self)
         self.sinks = Sinks(self)
         self.targets = Targets(self)
@@ -69,9 +71,15 @@ class ManifestDatabase(NamedStatements):
         return str(self.rows("database_id")[0]["id"])
 
     def now(self) -> datetime:
-        """The time by the server's clock, aware and in UTC: the clock of a worker may be wrong by hours."""
-        moment: datetime = self.rows("now")[0]["now"]
-        return moment.astimezone(UTC)
+        """The time by the server's clock, aware and in UTC: the clock of a worker may be wrong by hours.
+
+        It is asked once a session. Meanwhile a machine that sleeps stands still in it, which is never too late.
+        """
+        if self._clock is None:
+            moment: datetime = self.rows("now")[0]["now"]
+            self._clock = moment.astimezone(UTC), time.monotonic()
+        asked, at = self._clock
+        return asked + timedelta(seconds=time.monotonic() - at)
 
     def user(self) -> str:
         """The PostgreSQL user of this session."""
