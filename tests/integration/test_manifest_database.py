@@ -332,6 +332,7 @@ def together(world: World, keys: list[str], produce: bool) -> list[tuple[int, ..
         planning = [pool.submit(plan_up_to, key) for key in keys]
         while produce and not all(future.done() for future in planning):
             world.produce(20)
+            time.sleep(0.05)  # else the planners, which are threads of this process, hardly come to run
         return [future.result() for future in planning]
 
 
