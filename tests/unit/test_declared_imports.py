@@ -42,7 +42,7 @@ ROOMS_OF_EXTRAS = {
     "sinks/formats/avro.py": "avro",
     "spark/connected.py": "connect",
     "spark/python_daemon.py": "connect",  # of the server
-    "spark/server.py": "connect",
+    "spark/session.py": "connect",
     "spark/server_doctor.py": "connect",
 }
 
@@ -88,7 +88,7 @@ BY_TEXT: Mapping[str, tuple[str, ...]] = {
     "spark/classes.py": ("pyspark",),
     "spark/probe.py": ("pyarrow", "pyspark", "psycopg"),
     "spark/python_daemon.py": ("pandas", "pyarrow.parquet", "pyarrow.compute", "pyspark.worker"),
-    "spark/server.py": ("pyspark",),
+    "spark/session.py": ("pyspark",),
     "spark/shipped.py": (),  # the packages that bring kinds
     "storage/open.py": (),
     "transforms/python/transform.py": (),  # the modules of a pipeline's own code
