@@ -42,7 +42,7 @@ ROOMS_OF_EXTRAS = {
     "sinks/formats/avro.py": "avro",
     "spark/connected.py": "connect",
     "spark/python_daemon.py": "connect",  # of the server
-    "spark/session.py": "connect",
+    "spark/server.py": "connect",
     "spark/server_doctor.py": "connect",
 }
 
