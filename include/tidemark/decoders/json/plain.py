@@ -14,17 +14,23 @@ from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as pa_json
 
 from tidemark.decoders.base import UnknownFields, unknown_at
 from tidemark.decoders.json_shapes.nested import Field, Struct
-from tidemark.decoders.json_shapes.patterns import NUMBER, TEXT, is_plain_name, read_as, shaped, value_pattern
+from tidemark.decoders.json_shapes.patterns import (
+    BYTES_LIMIT,
+    NUMBER,
+    TEXT,
+    is_plain_name,
+    parsed,
+    read_as,
+    shaped,
+    value_pattern,
+)
 from tidemark.decoders.names import label
-from tidemark.decoders.one_by_one import Misfit
 
 ORDERS = 4  # orders of names that are learned; records with another order are read by Python's parser
 NAMES_LIMIT = 500  # names of a record; each makes the pattern longer
-BYTES_LIMIT = 256 << 20  # of a batch; the parser needs about three times its size
 
 
 class PlainReader:
@@ -77,16 +83,7 @@ class PlainReader:
 
         Raises ``Misfit`` or ``pa.ArrowInvalid`` for a date or time that does not exist.
         """
-        start, end = (values.offset, values.offset + len(values))
-        offsets = pa.Array.from_buffers(pa.int32(), end + 1, [None, values.buffers()[1]])
-        first, last = offsets[start].as_py(), offsets[end].as_py()
-        read = pa_json.read_json(
-            pa.BufferReader(values.buffers()[2].slice(first, last - first)),
-            read_options=pa_json.ReadOptions(use_threads=False, block_size=max(last - first, 1) + 1),
-            parse_options=pa_json.ParseOptions(explicit_schema=self._read_as, unexpected_field_behavior="ignore"),
-        )
-        if read.num_rows != len(values):
-            raise Misfit
+        read = parsed(values, self._read_as)
         return [shaped(field.shape, read.column(name).combine_chunks()) for name, field in self._fields.items()]
 
     def unknown(self, values: pa.Array) -> UnknownFields | None:

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.json as pa_json
 
 from tidemark.decoders.base import UnknownFields
 from tidemark.decoders.json_shapes.shapes import Boolean, Day, Exact, Instant, Integer, Number, OneOf, Shape, Text
+from tidemark.decoders.one_by_one import Misfit
 
+BYTES_LIMIT = 256 << 20  # of a batch; the parser needs about three times its size
 # Escapes of half a surrogate pair do not match: one alone is not a character, and pairs are rare.
 _ESCAPE = r'\\["\\/bfnrt]|\\u(?:[0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2})'
 TEXT = rf'"(?:[^"\\\x00-\x1f]|{_ESCAPE})*"'
@@ -21,6 +24,7 @@ _DIGITS = {8: 1, 16: 3, 32: 8, 64: 17}  # digits after the first; a number with 
 _DATE = r"\d{4}-\d\d-\d\d"
 _TIME = r"\d\d:\d\d:\d\d(?:\.\d{1,9})?"
 _OFFSET = r"(?:Z|[+-]\d\d:\d\d)"
+INSTANT = f'"{_DATE}[T ]{_TIME}{_OFFSET}?"'  # without an offset the zone is one that a setting says
 
 
 class ColumnReader(Protocol):
@@ -59,18 +63,23 @@ def value_pattern(shape: Shape) -> str | None:
         case Number():
             return NUMBER if shape.bits == 64 else f"{_WHOLE}|{_FRACTION}"
         case Exact(precision=precision, scale=scale) if precision > scale:
-            fraction = rf"(?:\.[0-9]{{1,{scale}}})?" if scale else ""
-            return rf"-?(?:0|[1-9][0-9]{{0,{precision - scale - 1}}}){fraction}"
+            return exact_pattern(precision, scale)
         case Day():
             return f'"{_DATE}"'
         case Instant(zone=None):
             return f'"{_DATE}T{_TIME}{_OFFSET}"'
         case Instant():
-            return f'"{_DATE}[T ]{_TIME}{_OFFSET}?"'
+            return INSTANT
         case OneOf(shape=Text(), allowed=allowed) if all(map(is_plain_name, allowed)):
             return "|".join(re.escape(f'"{value}"') for value in sorted(allowed))
         case _:
             return None
+
+
+def exact_pattern(precision: int, scale: int) -> str:
+    """The pattern of a decimal whose type has digits before the point, which is there only before others."""
+    fraction = rf"(?:\.[0-9]{{1,{scale}}})?" if scale else ""
+    return rf"-?(?:0|[1-9][0-9]{{0,{precision - scale - 1}}}){fraction}"
 
 
 def read_as(shape: Shape) -> pa.DataType:
@@ -81,6 +90,24 @@ def read_as(shape: Shape) -> pa.DataType:
             return pa.float64()
         case _:
             return shape.arrow
+
+
+def parsed(values: pa.Array, schema: pa.Schema) -> pa.Table:
+    """The fields of ``schema`` in JSON objects (binary), which stand behind one another in memory.
+
+    Raises ``Misfit`` or ``pa.ArrowInvalid`` when Arrow does not read a row of each.
+    """
+    start, end = values.offset, values.offset + len(values)
+    offsets = pa.Array.from_buffers(pa.int32(), end + 1, [None, values.buffers()[1]])
+    first, last = offsets[start].as_py(), offsets[end].as_py()
+    read = pa_json.read_json(
+        pa.BufferReader(values.buffers()[2].slice(first, last - first)),
+        read_options=pa_json.ReadOptions(use_threads=False, block_size=max(last - first, 1) + 1),
+        parse_options=pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+    )
+    if read.num_rows != len(values):
+        raise Misfit
+    return read
 
 
 def shaped(shape: Shape, read: pa.Array) -> pa.Array:

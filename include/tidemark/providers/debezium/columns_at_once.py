@@ -14,11 +14,20 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as pa_json
 
 from tidemark.decoders.base import UnknownFields, unknown_at
 from tidemark.decoders.json_shapes.nested import Field, Struct
-from tidemark.decoders.json_shapes.patterns import TEXT, is_plain_name, read_as, shaped, value_pattern
+from tidemark.decoders.json_shapes.patterns import (
+    BYTES_LIMIT,
+    INSTANT,
+    TEXT,
+    exact_pattern,
+    is_plain_name,
+    parsed,
+    read_as,
+    shaped,
+    value_pattern,
+)
 from tidemark.decoders.json_shapes.shapes import Boolean, Integer, Number, Shape, Text
 from tidemark.decoders.names import joined_path
 from tidemark.decoders.one_by_one import Misfit
@@ -32,13 +41,11 @@ from tidemark.providers.debezium.times import of_another_unit, times_of_numbers
 from tidemark.providers.debezium.units import NAMED, Decimals, Unit
 from tidemark.times.event_time import instants
 
-BYTES_LIMIT: Final = 256 << 20  # of a batch
 LAYOUTS: Final = 4  # that are known at once; records of others are read one by one
 NAMES_LIMIT: Final = 300
 _WHOLE: Final = r"(?:0|-?[1-9][0-9]{0,17})"
 _LONG: Final = r"-?(?:0|[1-9][0-9]{0,30})(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,2})?"
 _ANY: Final = rf"(?:{TEXT}|{_LONG}|true|false|null)"  # of a value that is not read
-_INSTANT: Final = r'"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)?"'
 _NUMBER_TOO: Final = r"(?i)^\+?(?:[0-9]+(?:e\+?[0-9]+)?|inf(?:inity)?|s?nan[0-9]*)$"  # base64 that is a decimal too
 _DATE_DIGITS: Final = 6
 _TRANSACTION: Final = ("id", "total_order", "data_collection_order")
@@ -157,7 +164,7 @@ class EnvelopeReader:
         if layout.beginning:
             fitting = _payloads(fitting, layout)
         try:
-            read = _parsed(fitting, layout.read)
+            read = parsed(fitting, layout.read)
         except (Misfit, pa.ArrowInvalid):
             return None
         op = read.column("op").combine_chunks()
@@ -358,7 +365,7 @@ def _column(field: Field, beside: Mapping[str, Any] | None) -> _Column | None:
             if unit is Unit.DAYS or (unit is None and name not in (None, ZONED)):
                 return None
             if unit is None:
-                return _nullable(field, _INSTANT, pa.string())
+                return _nullable(field, INSTANT, pa.string())
             return _nullable(field, _WHOLE, pa.int64(), unit, from_file=name is None)
         case _:
             pattern = value_pattern(shape)
@@ -370,11 +377,9 @@ def _decimal_column(field: Field, shape: EncodedExact, beside: Mapping[str, Any]
     base64 = (
         rf'"(?:[A-Za-z0-9+/]{{4}}){{0,{most // 3}}}(?:[A-Za-z0-9+/]{{2}}==|[A-Za-z0-9+/]{{3}}=|[A-Za-z0-9+/]{{4}})"'
     )
-    whole = shape.precision - shape.scale
-    if not whole:
+    if shape.precision == shape.scale:
         return None
-    fraction = rf"(?:\.[0-9]{{1,{shape.scale}}})?" if shape.scale else ""
-    text = rf'"-?(?:0|[1-9][0-9]{{0,{whole - 1}}}){fraction}"'
+    text = f'"{exact_pattern(shape.precision, shape.scale)}"'
     if beside is None:
         if shape.decimals is Decimals.TEXT:
             return _nullable(field, text, pa.string())
@@ -408,18 +413,3 @@ def _object(members: Mapping[str, str]) -> str:
 def _payloads(values: pa.Array, layout: _Layout) -> pa.Array:
     """What stands between the beginning and the last bracket. Without an end ``binary_slice`` of pyarrow 25 fails."""
     return pc.binary_slice(values, len(layout.beginning), -1)
-
-
-def _parsed(values: pa.Array, schema: pa.Schema) -> pa.Table:
-    """The parts that are read of values that all match, which stand behind one another."""
-    start, end = (values.offset, values.offset + len(values))
-    offsets = pa.Array.from_buffers(pa.int32(), end + 1, [None, values.buffers()[1]])
-    first, last = offsets[start].as_py(), offsets[end].as_py()
-    read = pa_json.read_json(
-        pa.BufferReader(values.buffers()[2].slice(first, last - first)),
-        read_options=pa_json.ReadOptions(use_threads=False, block_size=max(last - first, 1) + 1),
-        parse_options=pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
-    )
-    if read.num_rows != len(values):
-        raise Misfit
-    return read
