@@ -60,12 +60,9 @@ _READ_ONLY = UnusableServer(
 def of_several(dsn: str) -> str:
     """The connection string; of several hosts the one that takes changes is wanted, unless it says otherwise."""
     parts = conninfo_to_dict(dsn)
-    several = "," in str(parts.get("host") or parts.get("hostaddr") or "")
-    return (
-        make_conninfo(dsn, target_session_attrs="read-write")
-        if several and "target_session_attrs" not in parts
-        else dsn
-    )
+    if "target_session_attrs" in parts or "," not in str(parts.get("host") or parts.get("hostaddr") or ""):
+        return dsn
+    return make_conninfo(dsn, target_session_attrs="read-write")
 
 
 def make_usable(

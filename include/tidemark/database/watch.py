@@ -59,7 +59,5 @@ class SessionWatch:
             log.warning("the manifest database (%s) has not answered for %.0f s: %s", self._place, seconds, error)
             return
         if row and row["event"]:
-            hint = ", a synchronous standby server that does not answer" if row["event"] == "IPC: SyncRep" else ""
-            log.warning(
-                "the manifest database (%s) waits since %.0f s for %s%s", self._place, seconds, row["event"], hint
-            )
+            event = "a synchronous standby server (IPC: SyncRep)" if row["event"] == "IPC: SyncRep" else row["event"]
+            log.warning("the manifest database (%s) has waited for %.0f s for %s", self._place, seconds, event)

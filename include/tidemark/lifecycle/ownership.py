@@ -14,9 +14,7 @@ def claim(sink: Sink, database_id: str) -> None:
 
 def refuse_foreign(sink: Sink, database_id: str) -> None:
     """Raise ``ForeignLake`` unless the database owns the target, and nobody else the place for staging."""
-    owner = sink.ledger.owner()
-    if owner is None or owner.database != database_id:
-        raise not_owned(sink, owner, database_id)
+    sink.ledger.refuse_foreign(database_id)
     sink.staging.refuse_foreign(database_id)
 
 
@@ -47,21 +45,3 @@ def take_over(sink: Sink, pipeline_name: str, sink_name: str) -> None:
         sink.ledger.rename_pipeline(pipeline_name)
     else:
         sink.ledger.rename(sink_name)
-
-
-def not_owned(sink: Sink, owner: Owner | None, database_id: str) -> ForeignLake:
-    """The error of a database that does not own the target."""
-    if owner is not None and database_id in owner.before:
-        return ForeignLake(
-            f"{sink.target} was adopted by the manifest database {owner.database}; this one, {database_id}, owned "
-            "it before",
-            next_step="nothing was written; work with the database that adopted it (TIDEMARK_DB), and stop all "
-            "that still uses this one",
-            sink=sink.name,
-        )
-    return ForeignLake(
-        f"{sink.target} belongs to another manifest database ({owner and owner.database}), this one is {database_id}",
-        next_step="check TIDEMARK_DB and where the sink writes; two databases in one target would mix. "
-        f"To bring the records into an empty database: tidemark db adopt {sink.pipeline_name} --why TEXT",
-        sink=sink.name,
-    )

@@ -15,7 +15,7 @@ from tidemark.lifecycle.folders import claim_folders
 from tidemark.lifecycle.in_target import is_whole
 from tidemark.lifecycle.known_sinks import remember_sinks
 from tidemark.lifecycle.logs.divergence import first_difference_now
-from tidemark.lifecycle.ownership import hand_over, not_owned
+from tidemark.lifecycle.ownership import hand_over
 from tidemark.lifecycle.preflight import unvouched_of, vanished, went_back
 from tidemark.lifecycle.publish import Publisher
 from tidemark.lifecycle.reconcile import judgement, step_without_evidence
@@ -356,7 +356,7 @@ def _foreign(context: Context, *, dry_run: bool) -> list[tuple[Sink, Owner]]:
         owner = sink.ledger.owner()
         if owner is not None and owner.database != database_id:
             if not dry_run and not context.database.adoption.succeed(owner.database):
-                raise not_owned(sink, owner, database_id)
+                raise sink.ledger.not_owned(owner, database_id)
             foreign.append((sink, owner))
     return foreign
 

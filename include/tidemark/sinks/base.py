@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Protocol
 
 from tidemark.database.session import Session
+from tidemark.errors import ForeignLake
 from tidemark.model.dataset import Dataset
 from tidemark.model.findings import Finding
 from tidemark.model.manifest import Counts, Manifest, Publication
@@ -76,6 +77,30 @@ class Ledger(ABC):
     @abstractmethod
     def owner(self) -> Owner | None:
         """Who owns the target; None when it has no owner."""
+
+    def refuse_foreign(self, database_id: str) -> None:
+        """Raise ``ForeignLake`` unless this manifest database owns the target."""
+        owner = self.owner()
+        if owner is None or owner.database != database_id:
+            raise self.not_owned(owner, database_id)
+
+    def not_owned(self, owner: Owner | None, database_id: str) -> ForeignLake:
+        """Return the error of a manifest database that does not own the target."""
+        if owner is not None and database_id in owner.before:
+            return ForeignLake(
+                f"{self.target} was adopted by the manifest database {owner.database}; this one, {database_id}, owned "
+                "it before",
+                next_step="nothing was written; work with the database that adopted it (TIDEMARK_DB), and stop all "
+                "that still uses this one",
+                sink=self.name,
+            )
+        return ForeignLake(
+            f"{self.target} belongs to another manifest database ({owner and owner.database}), this one is "
+            f"{database_id}",
+            next_step="check TIDEMARK_DB and where the sink writes; two databases in one target would mix. "
+            f"To bring the records into an empty database: tidemark db adopt {self.pipeline_name} --why TEXT",
+            sink=self.name,
+        )
 
     @abstractmethod
     def claim(self, database_id: str) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from tidemark.errors import ForeignLake
 from tidemark.failpoints import failpoint
 from tidemark.model.dataset import Dataset
 from tidemark.model.digest import Digest
@@ -57,22 +56,10 @@ class ObjectsOutput(TakesBack):
         self.place(receipt, fence)
         failpoint("publish.before_record")
         fence()
-        self._refuse_other_owner(record)
+        self.ledger.refuse_foreign(record["database"])  # it may have been adopted since the attempt began
         self.write_record(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt), record)
         failpoint("publish.before_mark")
         mark()
-
-    def _refuse_other_owner(self, record: Record) -> None:
-        """Raise ``ForeignLake`` when another database has adopted the place since the attempt began."""
-        owner = self.ledger.owner()
-        if owner is None or owner.database != record["database"]:
-            raise ForeignLake(
-                f"{self.ledger.target} was adopted by the manifest database {owner and owner.database} while this "
-                f"attempt, of {record['database']}, was at work",
-                next_step="what the attempt had put is taken back; work with the database that adopted it "
-                "(TIDEMARK_DB), and stop all that still uses this one",
-                sink=self.name,
-            )
 
     def write_record(self, name: RecordName, record: Record) -> None:
         self.store.put(str(name), json.dumps(record, indent=1, sort_keys=True).encode())
