@@ -130,7 +130,8 @@ def finished(views: Sequence[ManifestView], *, nothing: str) -> None:
         for sink in view.unfilled:
             lacking.setdefault((view.pipeline_name, sink), []).append(view.id)
     for (pipeline_name, sink), manifests in sorted(lacking.items()):
-        open_console().print(is_not_filled(pipeline_name, sink, sorted(manifests)), markup=False)
+        what, next_step = is_not_filled(pipeline_name, sink, sorted(manifests))
+        open_console().print(f"{what}; next: {next_step}", markup=False)
 
 
 def _ranges(ranges: Sequence[Range]) -> str:

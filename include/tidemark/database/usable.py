@@ -94,7 +94,7 @@ def make_usable(
 
 
 def _shares_sessions(session: psycopg.Connection[Any], open_another: Callable[[], psycopg.Connection[Any]]) -> bool:
-    """Whether other clients get this session too while it is idle.
+    """Return whether other clients get this session too while it is idle.
 
     The handshake names the process of the session. Only a pooler makes up another one; whether it keeps the session for
     its client is then tried with transactions of further clients. No setting is changed.

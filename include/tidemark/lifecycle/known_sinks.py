@@ -41,11 +41,11 @@ def not_in_file(pipeline: Pipeline, database: ManifestDatabase) -> list[str]:
     ]
 
 
-def is_not_filled(pipeline_name: str, sink_name: str, manifests: Sequence[int]) -> str:
-    """What to say of a sink that lacks these done manifests."""
+def is_not_filled(pipeline_name: str, sink_name: str, manifests: Sequence[int]) -> tuple[str, str]:
+    """Return what to say of a sink that lacks these done manifests, and the next step."""
     return (
-        f"sink {sink_name} is not filled: it lacks {count_of(len(manifests), 'done manifest')} ({listed(manifests)}); "
-        f"next: {command(NextStep.FILL, pipeline_name, None, sink_name)}"
+        f"sink {sink_name} is not filled: it lacks {count_of(len(manifests), 'done manifest')} ({listed(manifests)})",
+        command(NextStep.FILL, pipeline_name, None, sink_name),
     )
 
 

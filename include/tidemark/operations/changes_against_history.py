@@ -96,8 +96,7 @@ def _sinks(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
         if sink.name not in known and not lacking:
             changes.append(Change(f"sink {sink.name} is new: it gets what is published from the next run on"))
         elif lacking:
-            what, _, next_step = is_not_filled(pipeline.name, sink.name, lacking).partition("; next: ")
-            changes.append(Change(what, next_step))
+            changes.append(Change(*is_not_filled(pipeline.name, sink.name, lacking)))
     return changes + [Change(*line.split("; ", 1)) for line in not_in_file(pipeline, database)]
 
 

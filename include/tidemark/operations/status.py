@@ -418,8 +418,8 @@ def _left_out_problems(database: ManifestDatabase, pipeline: Pipeline) -> list[P
     problems = []
     for sink, manifests in database.publications.left_out(pipeline.name).items():
         if sink in names:
-            what, _, next_step = is_not_filled(pipeline.name, sink, manifests).partition("; next: ")
-            problems.append(PipelineProblem(None, what, next_step, kind=State.DAMAGED, cause=f"left out {sink}"))
+            lacks = is_not_filled(pipeline.name, sink, manifests)
+            problems.append(PipelineProblem(None, *lacks, kind=State.DAMAGED, cause=f"left out {sink}"))
     return problems
 
 

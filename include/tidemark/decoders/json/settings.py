@@ -37,7 +37,7 @@ def check_schema(schema: str | dict[str, Any]) -> None:
 
 
 def fields_of(struct: Struct) -> dict[str, tuple[str, bool]]:
-    """Of each field: (Arrow type as text, whether it may be null)."""
+    """Return by field: (Arrow type as text, whether it may be null)."""
     return {field.name: (str(field.arrow.type), field.arrow.nullable) for field in struct.fields}
 
 

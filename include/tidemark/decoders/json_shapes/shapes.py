@@ -291,7 +291,7 @@ class Rule:
     limit: Any
 
     def holds(self, value: Any) -> bool:
-        """Whether a value of the right type keeps to the bound."""
+        """Return whether a value of the right type keeps to the bound."""
         return bool(_HOLDS[self.word](value, self.limit))
 
 

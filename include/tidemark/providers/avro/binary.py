@@ -127,7 +127,7 @@ READS: Final[dict[str, Read]] = {
 
 
 def _extent(data: bytes, at: int) -> tuple[int, int]:
-    """Where bytes with their length before them begin and end."""
+    """Return where bytes with their length before them begin and end."""
     byte = data[at]
     if byte & 129:  # not one byte, or below zero
         size, at = read_long(data, at)

@@ -53,7 +53,7 @@ class AvroDecoder(FramedDecoder):
         yield group.indices, replace(decoded, errors=tuple(errors))
 
     def _reader_of(self, name: str) -> RecordReader | FastReader | NotDecoded | OtherRecords:
-        """What reads the records of a writer, or why nothing does."""
+        """Return what reads the records of a writer, or why nothing does."""
         try:
             writer = self._readers_schema if self._schemas is None else self._writer(name)
         except ConfigurationError as problem:

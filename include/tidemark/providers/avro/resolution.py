@@ -184,7 +184,7 @@ def _part_of_default(field: Mapping[str, Any], default: Mapping[str, Any], path:
 
 
 def _is_scalar(schema: Any, kind: str, default: Any) -> bool:
-    """Whether a default is a value of a type without parts, as JSON writes it."""
+    """Return whether a default is a value of a type without parts, as JSON writes it."""
     match kind:
         case "null":
             return default is None
@@ -260,7 +260,7 @@ def _refuse(reason: str, _: bytes, __: int) -> tuple[Any, int]:
 
 
 def _symbols(writer: Mapping[str, Any], reader: Mapping[str, Any]) -> list[tuple[str, str | None]]:
-    """Of each symbol: (its name, the reader's symbol)."""
+    """Return for each symbol: (its name, the reader's symbol)."""
     known = set(reader["symbols"])
     default = reader.get("default")
     return [(name, name if name in known else default) for name in writer["symbols"]]

@@ -65,7 +65,7 @@ def parts_of(schema: Any) -> list[Any]:
 
 
 def takes_no_bytes(schema: Any, known: dict[int, bool] | None = None) -> bool:
-    """Whether every value is written as nothing at all."""
+    """Return whether every value is written as nothing at all."""
     known = {} if known is None else known
     match kind_of(schema):
         case "null":

@@ -398,7 +398,7 @@ def _nullable(field: Field, pattern: str, raw: pa.DataType, unit: Unit | None = 
 
 
 def _fields_beside(schema: object) -> dict[str, Mapping[str, Any]]:
-    """What the schema beside a record says of the columns of ``after``."""
+    """Return what the schema beside a record says of the columns of ``after``."""
     fields = schema.get("fields") if isinstance(schema, dict) else None
     after = next((each for each in fields or () if isinstance(each, dict) and each.get("field") == "after"), {})
     inner = after.get("fields")

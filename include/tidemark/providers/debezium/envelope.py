@@ -188,7 +188,7 @@ def _units(row: pa.Schema, given: Mapping[str, str]) -> dict[str, Unit]:
 
 
 def can_be_large(kind: pa.DataType) -> bool:
-    """Whether a column can have a value that PostgreSQL stores apart (TOAST): all but those of a fixed size."""
+    """Return whether a column can have a value that PostgreSQL stores apart (TOAST): all but those of a fixed size."""
     return not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
                 or pa.types.is_temporal(kind))  # fmt: skip
 

@@ -141,7 +141,7 @@ def _differences_of_types(
 
 
 def _fits(actual: pa.DataType, needed: pa.DataType) -> bool:
-    """Whether values of the type ``needed`` can be stored, because it is the same or a narrower one."""
+    """Return whether values of the type ``needed`` can be stored, because it is the same or a narrower one."""
     if actual in _WHOLE and needed in _WHOLE:
         return _WHOLE.index(actual) >= _WHOLE.index(needed)
     if pa.types.is_decimal(actual) and pa.types.is_decimal(needed):

@@ -46,7 +46,7 @@ def conformed(column: A, kind: pa.DataType) -> A:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether values are lists of any length; PyIceberg has those with wide offsets."""
+    """Return whether values are lists of any length; PyIceberg has those with wide offsets."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 

@@ -53,7 +53,7 @@ class FramedSettings(DecodeSettings):
 
     @abstractmethod
     def fields_of(self, reader: RegisteredSchema) -> dict[str, tuple[str, bool]]:
-        """Of each column of a reader's schema: (Arrow type as text, whether it may be null).
+        """Return by column of a reader's schema: (Arrow type as text, whether it may be null).
 
         Raises ``ConfigurationError`` for a schema that has no columns.
         """

@@ -21,7 +21,7 @@ class TopicCluster(KafkaCluster):
         return self._configs(ResourceType.TOPIC, [topic], KafkaError.TOPIC_AUTHORIZATION_FAILED).get(topic, {})
 
     def longest_transaction_s(self) -> float | None:
-        """How long the brokers let a transaction take; None without the right to see their configuration."""
+        """Return how long the brokers let a transaction take; None without the right to see their configuration."""
         broker = str(min(self._metadata().brokers))
         options = self._configs(ResourceType.BROKER, [broker], KafkaError.CLUSTER_AUTHORIZATION_FAILED).get(broker)
         return int(options["transaction.max.timeout.ms"]) / 1000 if options else None
@@ -47,7 +47,7 @@ class TopicCluster(KafkaCluster):
             time.sleep(0.05)
 
     def _answers_for(self, topic: str) -> bool:
-        """Whether a topic that was just created can be asked for its offsets."""
+        """Return whether a topic that was just created can be asked for its offsets."""
         try:
             self.topics()  # else this client goes on without the leaders of the topic for over 10 s
             places, _ = self.partitions([topic])
