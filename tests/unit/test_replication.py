@@ -8,22 +8,23 @@ from tidemark.model.findings import Severity
 
 
 @pytest.mark.parametrize(
-    ("names", "commit", "standbys", "severity", "message"),
+    ("names", "commit", "standbys", "confirming", "severity", "message"),
     [
-        ("", "on", 0, Severity.OK, "no standby server is connected"),
-        ("", "on", 2, Severity.WARNING, "not synchronous (2 standby servers)"),
-        ("any 1 (a, b)", "on", 2, Severity.OK, "replication is synchronous"),
-        ("any 1 (a, b)", "remote_apply", 1, Severity.OK, "replication is synchronous"),
-        ("any 1 (a, b)", "remote_apply", 0, Severity.FAILED, "each COMMIT waits"),
-        ("any 1 (a, b)", "local", 2, Severity.WARNING, "not synchronous"),
-        ("any 1 (a, b)", "off", 2, Severity.WARNING, "not synchronous"),
+        ("", "on", 0, 0, Severity.OK, "no standby server is connected"),
+        ("", "on", 2, 2, Severity.WARNING, "not synchronous (2 standby servers)"),
+        ("any 1 (a, b)", "on", 2, 2, Severity.OK, "replication is synchronous"),
+        ("any 1 (a, b)", "remote_apply", 1, 1, Severity.OK, "replication is synchronous"),
+        ("any 1 (a, b)", "remote_apply", 0, 0, Severity.FAILED, "each COMMIT waits"),
+        ("a", "on", 1, 0, Severity.FAILED, "each COMMIT waits"),
+        ("any 1 (a, b)", "local", 2, 2, Severity.WARNING, "not synchronous"),
+        ("any 1 (a, b)", "off", 2, 2, Severity.WARNING, "not synchronous"),
     ],
 )
 def test_doctor_says_whether_a_failover_may_lose_transactions(
-    names: str, commit: str, standbys: int, severity: Severity, message: str
+    names: str, commit: str, standbys: int, confirming: int, severity: Severity, message: str
 ) -> None:
     settings = {"synchronous_standby_names": names, "synchronous_commit": commit}
-    status = Health("here", "18", 1, "an id", None, False, False, settings, standbys, 0.0)
+    status = Health("here", "18", 1, "an id", None, False, False, settings, standbys, confirming, 0.0)
     finding = replication(status)
     assert finding.severity is severity
     assert message in str(finding)

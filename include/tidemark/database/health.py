@@ -20,7 +20,8 @@ QUERIES = named_queries("tidemark.database", "health.sql")
 class Health:
     """``version`` and ``id`` are None without our tables; ``wrong``: why tables that are there cannot be used.
 
-    ``standbys``: how many servers receive its changes now. ``clock_ahead``: seconds that the server is ahead of us.
+    ``standbys``: how many servers receive its changes now; ``confirming``: how many of them may confirm a COMMIT that
+    waits for one. ``clock_ahead``: seconds that the server is ahead of us.
     """
 
     place: str
@@ -32,6 +33,7 @@ class Health:
     read_only: bool
     settings: Mapping[str, str]
     standbys: int
+    confirming: int
     clock_ahead: float
 
 
@@ -56,6 +58,7 @@ def health(dsn: str) -> Health:
         read_only=server["is_standby"] or server["is_read_only"],
         settings={name: row[name] for name in SETTINGS},
         standbys=server["standbys"],
+        confirming=server["confirming"],
         clock_ahead=row["now"] - (before + after) / 2,
     )
 

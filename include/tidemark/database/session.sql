@@ -8,13 +8,15 @@ WHERE current_setting(name, true) IS NOT NULL;
 SELECT pg_backend_pid() AS process;
 
 -- name: server
--- Logical slots, as Debezium has one, are no standby servers.
+-- Logical slots, as Debezium has one, are no standby servers. A user who may not see the state of the others is told of
+-- all of them that they may confirm a COMMIT.
 SELECT pg_is_in_recovery() AS is_standby, current_setting('transaction_read_only')::boolean AS is_read_only,
     CASE WHEN current_setting('synchronous_commit') NOT IN ('off', 'local')
          THEN current_setting('synchronous_standby_names') ELSE '' END AS awaited,
-    (SELECT count(*) FROM pg_stat_replication r
-     WHERE NOT EXISTS (SELECT FROM pg_replication_slots s WHERE s.active_pid = r.pid AND s.slot_type = 'logical'))
-    AS standbys;
+    count(*) FILTER (WHERE pid IS NOT NULL) AS standbys,
+    count(*) FILTER (WHERE pid IS NOT NULL AND coalesce(sync_state, 'sync') IN ('sync', 'quorum')) AS confirming
+FROM (SELECT) AS once LEFT JOIN pg_stat_replication r
+    ON NOT EXISTS (SELECT FROM pg_replication_slots s WHERE s.active_pid = r.pid AND s.slot_type = 'logical');
 
 -- name: waits_for
 SELECT wait_event_type || ': ' || wait_event AS event FROM pg_stat_activity WHERE pid = %(process)s AND state = 'active';

@@ -83,10 +83,10 @@ def make_usable(
         return _STANDBY
     if server["is_read_only"]:
         return _READ_ONLY
-    if server["awaited"] and not server["standbys"]:
+    if server["awaited"] and not server["confirming"]:
         return UnusableServer(
-            f'each COMMIT would wait: synchronous_standby_names is "{server["awaited"]}", and no standby server is '
-            "connected",
+            f'each COMMIT would wait: synchronous_standby_names is "{server["awaited"]}", and no such standby '
+            "server is connected",
             "start the standby server, or take it out of synchronous_standby_names on the primary server",
             passes=True,
         )

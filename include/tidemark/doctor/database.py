@@ -63,11 +63,11 @@ def replication(status: Health) -> Finding:
     if not status.standbys and not status.settings["synchronous_standby_names"]:
         return ok(NAME, "no standby server is connected, so there is nothing to fail over to")
     waits = status.settings["synchronous_commit"] not in ("off", "local")
-    if status.settings["synchronous_standby_names"] and waits and not status.standbys:
+    if status.settings["synchronous_standby_names"] and waits and not status.confirming:
         return failed(
             NAME,
             f'each COMMIT waits: synchronous_standby_names is "{status.settings["synchronous_standby_names"]}", and no '
-            "standby server is connected",
+            "such standby server is connected",
             "start the standby server, or take it out of synchronous_standby_names",
         )
     if status.settings["synchronous_standby_names"] and waits:
