@@ -12,8 +12,8 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from sandbox.bootstrap.jars import java
 from sandbox.errors import SandboxFailed
@@ -40,6 +40,11 @@ logger.server.level = INFO
 logger.config.name = org.apache.kafka.common.config
 logger.config.level = ERROR
 """
+
+
+def _stored(error: KafkaError | None, record: Message) -> None:
+    if error:
+        raise SandboxFailed(f"a record of {record.topic()}-{record.partition()} was not stored: {error}")
 
 
 class Broker(Service):
@@ -91,6 +96,13 @@ class Broker(Service):
             lambda: _answer(admin, partitions_of), f"topics to answer: {', '.join(names)}", timeout=30, interval=0.01
         )
 
+    def add_partitions(self, topic: str, to: int) -> None:
+        """Give a topic ``to`` partitions and wait as ``create_topic`` does: the broker hears of them a moment later."""
+        admin = self.admin()
+        admin.create_partitions([NewPartitions(topic, to)])[topic].result(timeout=30)
+        partitions = [TopicPartition(topic, partition) for partition in range(to)]
+        wait_until(lambda: _answer(admin, partitions), f"{topic} to have {to} partitions", timeout=30, interval=0.01)
+
     def delete_topic(self, *names: str) -> None:
         """Delete topics and wait until the broker knows it; no error when there is none of that name."""
         admin = self.admin()
@@ -114,12 +126,16 @@ class Broker(Service):
 
         For large ones, and for once in any case, ``enable_idempotence=True``: its first batch waits for half a second.
         Write options with underscores: ``transactional_id="t"`` is ``transactional.id``.
+
+        Outside a transaction, its ``flush`` raises when a record was not stored: else a partition that it does not know
+        yet would lose records silently.
         """
         defaults: dict[str, str | int | float | bool] = {"bootstrap.servers": self.bootstrap_servers, "linger.ms": 5}
         if not {"enable_idempotence", "transactional_id"} & config.keys():
             defaults["max.in.flight.requests.per.connection"] = 1  # a batch that is sent again overtakes none
         options = {name.replace("_", "."): value for name, value in config.items()}
-        return Producer({**QUIET, **defaults, **options})
+        told = {} if "transactional_id" in config else {"on_delivery": _stored}
+        return Producer({**QUIET, **defaults, **options, **told})
 
     def log_end(self, topic: str, partition: int) -> int:
         """The offset after the last one of a partition, markers of transactions included."""

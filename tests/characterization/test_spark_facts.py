@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import NewPartitions
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -166,8 +165,7 @@ def test_a_partition_that_was_added_fails_subscribe_and_not_assign(
 ) -> None:
     name = topic()
     send(broker, name, 5)
-    admin = broker.admin()
-    admin.create_partitions([NewPartitions(name, 2)])[name].result(30)
+    broker.add_partitions(name, 2)
     assert offsets(read(name, 0, 5)) == [0, 1, 2, 3, 4]
     subscribed = (
         session.read.format("kafka")

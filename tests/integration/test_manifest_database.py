@@ -15,7 +15,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from confluent_kafka.admin import NewPartitions
 
 from sandbox.services.postgres import Postgres
 from tests.worlds.stored_dump import pg_dump
@@ -370,7 +369,7 @@ def test_a_planner_that_asked_kafka_before_another_went_on_does_not_take_its_ans
             time.sleep(0.01)
         world.produce(20)
         if meanwhile == "records and a partition":
-            world.administer("create_partitions", [NewPartitions(world.topic, 3)])
+            world.broker.add_partitions(world.topic, 3)
         assert plan(fast, Tick("fast", RunKind.MANUAL, None)).manifests
         fast.database.session.execute(lock.format("pg_advisory_unlock"))
         assert planning.result(30).manifests == ()

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 import yaml
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from sandbox.services.processes import free_port, wait_until
 from tests.worlds.arrow_stage import messages
@@ -243,7 +243,7 @@ def test_a_partition_added_later_is_covered_from_its_first_record(make_world: Ma
     world = make_world(partitions=1, settings={"kafka": {"starting_offsets": "latest"}})
     world.send(record(0))
     world.ok("run", "demo")
-    world.administer("create_partitions", [NewPartitions(world.topic, 3)])
+    world.broker.add_partitions(world.topic, 3)
     world.send(record(1), record(2), partition=1)
     assert planned(world) == [(1, 0, 2)]
     assert world.chain() == [(0, "anchor", None, 1), (1, "anchor", None, 0), (1, "data", 0, 2), (2, "anchor", None, 0)]
@@ -253,7 +253,7 @@ def test_a_partition_added_later_is_covered_from_its_first_record(make_world: Ma
 def test_what_retention_took_of_a_later_partition_is_a_lost_range(make_world: MakeWorld) -> None:
     world = make_world(partitions=1)
     world.ok("run", "demo")
-    world.administer("create_partitions", [NewPartitions(world.topic, 2)])
+    world.broker.add_partitions(world.topic, 2)
     world.send(*map(record, range(5)), partition=1)
     world.administer("delete_records", [TopicPartition(world.topic, 1, 3)])
     done = world.json("plan", "demo")

@@ -13,7 +13,6 @@ from uuid import uuid4
 import pytest
 import yaml
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import NewPartitions
 
 from sandbox.bootstrap.checkout import CHECKOUT
 from tests.worlds.world import Place, World
@@ -272,7 +271,7 @@ def test_explicit_offsets_are_where_each_partition_starts_and_later_partitions_s
     start_at(world, {"offsets": {world.topic: {0: 10, 1: 7}}})
     world.ok("run", "demo")
     assert world.exact() == Counter((world.topic, 1, offset) for offset in (7, 8, 9))
-    world.administer("create_partitions", [NewPartitions(world.topic, 3)])
+    world.broker.add_partitions(world.topic, 3)
     world.send(record(0), partition=2)
     world.ok("run", "demo")
     assert world.chain()[-2:] == [(2, "anchor", None, 0), (2, "data", 0, 1)]

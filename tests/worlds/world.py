@@ -333,7 +333,7 @@ class World:
             )
 
     def administer(self, call: str, *arguments: Any) -> None:
-        """Call Kafka's admin client and wait: ``world.administer("create_partitions", [..])``."""
+        """Call Kafka's admin client and wait: ``world.administer("delete_records", [..])``."""
         admin = self.broker.admin()
         for answer in getattr(admin, call)(*arguments).values():
             answer.result(timeout=30)

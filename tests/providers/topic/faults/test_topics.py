@@ -13,7 +13,6 @@ from unittest import mock
 
 import pytest
 from confluent_kafka import Consumer, KafkaError
-from confluent_kafka.admin import NewPartitions
 
 from sandbox.services.broker import Broker
 from sandbox.services.processes import wait_until
@@ -148,7 +147,7 @@ def test_K6_a_marker_that_a_transaction_of_somebody_else_hides_is_waited_for(
     wait_ended(paused)
     if added:
         more = next(number for number in range(9, 99) if zlib.crc32(key) % number != zlib.crc32(key) % 8)
-        world.administer("create_partitions", [NewPartitions(topic, more)])
+        world.broker.add_partitions(topic, more)
     monkeypatch.setattr(markers, "WAIT_S", 1.0)
     refused = world.here("retry", "demo")
     assert refused.exit_code == 1

@@ -12,7 +12,6 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    NewPartitions,
     ResourceType,
 )
 
@@ -251,7 +250,7 @@ def test_bad_targets_are_refused_by_name_and_nothing_is_half_done(make_topic_wor
     refused = refusal(world.out)
     assert f"the topic of markers {markers} has 3 partitions, and markers need 8" in refused
     assert f"--alter --topic {markers} --partitions 8" in refused
-    world.administer("create_partitions", [NewPartitions(markers, 8)])
+    world.broker.add_partitions(markers, 8)
     assert f"{markers} has cleanup.policy=delete" in refusal(world.out)
 
 
