@@ -13,7 +13,7 @@ import yaml
 
 from sandbox.services.postgres import Postgres
 from sandbox.services.processes import free_port
-from tests.worlds.world import World
+from tests.worlds.world import EPOCH, World
 
 MakeWorld = Callable[..., World]
 PASSWORD = "sesame-open"
@@ -49,6 +49,35 @@ def finished(world: World) -> None:
     world.ok("retry", "demo")
     world.ok("run", "demo")
     world.assert_complete()
+
+
+# records
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
+
+
+def test_no_command_lets_an_escape_sequence_of_a_record_reach_the_terminal(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1, settings={"max_dead_letters": None})
+    world.produce(2)
+    spoken = json.dumps({"n": 5, "at": EPOCH.isoformat(), "name": EVIL, f"more{EVIL}": EVIL}, ensure_ascii=False)
+    named = json.dumps({"n": EVIL, "at": EPOCH.isoformat()})
+    for value in (spoken, named, EVIL, f'{{"n": {EVIL}'):
+        world.send(value, key=EVIL.encode(), headers=[(EVIL, EVIL.encode())])
+    commands = [
+        ("peek", "demo"), ("peek", "demo", "--drift"), ("peek", "demo", "--json"), ("run", "demo"), ("status",),
+        ("show", "1"), ("show", "1", "--compare"), ("dead-letters", "demo", "--show"), ("dead-letters", "demo"),
+        ("dead-letters", "demo", "--show", "--json"), ("objects", "demo"), ("hours", "demo"), ("audit", "demo"),
+        ("monitor", "metrics"), ("manifests", "demo"), ("history", "demo"),
+    ]  # fmt: skip
+    world.settings["on_error"] = "fail"
+    for words in [*commands, ("replay", "demo", "--manifest", "1")]:
+        if words[0] == "replay":
+            world.write_pipeline()  # the reason, which is an error of the command now, holds what the record holds
+        done = world.here(*words, color=True)  # else click takes the sequences away
+        assert not set(done.output) & set("\x1b\x07\x9b\u202e"), f"{words}: {done.output!r}"
+        assert done.exit_code == (1 if words[0] in ("status", "replay") else 0), done.output
+        if words in (("peek", "demo"), ("dead-letters", "demo", "--show")):
+            assert "owned" in done.output
 
 
 # Kafka

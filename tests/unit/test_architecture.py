@@ -316,6 +316,12 @@ def test_a_shared_folder_of_a_seam_imports_from_no_other_than_the_table_says(fol
     assert used == SHARED[folder]
 
 
+def test_what_a_command_prints_goes_through_the_module_that_lets_no_escape_sequence_through() -> None:
+    past_it = re.compile(r"click\.s?echo|click\.style|(?<![.\w])print\(|rich import|rich\.(table|console)")
+    wrong = [path.name for path in (PACKAGE / "cli").glob("*.py") if past_it.search(path.read_text())]
+    assert wrong == ["terminal.py"]
+
+
 @pytest.mark.parametrize("driver", MAY_IMPORT)
 def test_a_driver_is_imported_only_where_the_design_says(driver: str) -> None:
     wrong = [

@@ -266,10 +266,10 @@ class World:
     def remove_targets(self) -> None:
         """Remove what lies neither in the folder nor in a database of the test."""
 
-    def here(self, *words: str) -> Result:
+    def here(self, *words: str, color: bool = False) -> Result:
         """The command line in this process, with ``arrow_stage``: faster, but a failpoint must not kill it."""
         with mock.patch.object(engines, "stage_in", without_spark):
-            return CliRunner().invoke(main.main, words, env=self.environment(), catch_exceptions=False)
+            return CliRunner().invoke(main.main, words, env=self.environment(), catch_exceptions=False, color=color)
 
     def ok(self, *words: str) -> str:
         done = self.here(*words)

@@ -1,6 +1,5 @@
 """``tidemark doctor``: every check runs, whatever the others found; exit status 1 when one failed."""
 
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -8,11 +7,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
+from rich.text import Text
 
 from tidemark.airflow import shell
 from tidemark.cli import log
 from tidemark.cli.opened import connections_of
 from tidemark.cli.options import Commands, common_options, master_option, pipeline_argument
+from tidemark.cli.output import print_json
+from tidemark.cli.terminal import echo, open_console, printable
 from tidemark.connections.lookup import Lookup, from_environment
 from tidemark.doctor import database, machine, registry, source, targets
 from tidemark.doctor.checks import TIMEOUT_S, Check, examine
@@ -62,7 +64,7 @@ def doctor(
             _show(finding, as_json)
             findings.append(finding)
     if as_json:
-        click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+        print_json([asdict(finding) for finding in findings])
     counts = {severity: sum(finding.severity is severity for finding in findings) for severity in Severity}
     log.note(", ".join(f"{count} {severity}" for severity, count in counts.items()))
     command.exit(1 if counts[Severity.FAILED] else 0)
@@ -139,8 +141,7 @@ def _announce(check: Check) -> None:
 def _show(finding: Finding, as_json: bool) -> None:
     if as_json:
         return
-    click.echo(
-        f"{click.style(f'{finding.severity:8}', fg=STYLES[finding.severity])} {finding.check}: {finding.message}"
-    )
+    severity = (f"{finding.severity:8}", STYLES[finding.severity])
+    open_console().print(Text.assemble(severity, printable(f" {finding.check}: {finding.message}")))
     if finding.next_step:
-        click.echo(f"         next: {finding.next_step}")
+        echo(f"         next: {finding.next_step}")

@@ -1,14 +1,11 @@
 """The log of a command, on standard error: what happens, in words for people, or as one JSON object per line."""
 
-import json
 import logging
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-import click
-from rich.console import Console
-
 from tidemark.cli.log_format import LogFormat, chosen_format
+from tidemark.cli.terminal import echo, json_text, open_console
 from tidemark.errors import TidemarkError
 from tidemark.lifecycle import events
 from tidemark.lifecycle.events import Event, LogLine
@@ -17,20 +14,12 @@ from tidemark.lifecycle.work import Progress
 from tidemark.model.manifest import Manifest, count_of
 
 
-def open_console(stderr: bool = False) -> Console:
-    """Colour only on a terminal; elsewhere wide enough that no cell is cut."""
-    console = Console(stderr=stderr, highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = 200
-    return console
-
-
 def emit(line: LogLine) -> None:
     """Write a line for programs; a log for people has none."""
     if chosen_format() is LogFormat.JSON:
         level = "error" if line.event is Event.FAILED else "info"
         entry = {"timestamp": datetime.now(UTC).isoformat(), "level": level, "event": line.event, **line.values}
-        click.echo(json.dumps(entry, ensure_ascii=False), err=True)
+        echo(json_text(entry), err=True)
 
 
 class _Warnings(logging.Handler):

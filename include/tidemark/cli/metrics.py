@@ -13,6 +13,7 @@ from tidemark.cli import log
 from tidemark.cli.opened import connections_of, database_of
 from tidemark.cli.options import Commands, common_options, pipeline_argument
 from tidemark.cli.output import print_json
+from tidemark.cli.terminal import echo
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, TidemarkError
@@ -74,7 +75,7 @@ def metrics(
     elif as_json:
         print_json(pipelines())
     else:
-        click.echo(text(pipelines()), nl=False)
+        echo(text(pipelines()), nl=False)
 
 
 def _serve(address: tuple[str, int], measure: Callable[[], str]) -> None:

@@ -1,6 +1,5 @@
 """The command for people who are not looking: tell them what needs them."""
 
-import json
 import os
 from datetime import timedelta
 
@@ -11,6 +10,8 @@ from tidemark.cli import log
 from tidemark.cli.durations import DurationType
 from tidemark.cli.opened import connections_of, database_of
 from tidemark.cli.options import Commands, common_options, pipeline_argument
+from tidemark.cli.output import print_json
+from tidemark.cli.terminal import echo
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError
 from tidemark.operations import notify as operation
@@ -73,9 +74,9 @@ def notify(
 
     told = operation.notify(look, environment.home / MEMORY, deliver, after=after, is_gone=is_gone, dry_run=dry_run)
     if as_json:
-        click.echo(json.dumps([notice.message() for notice in told], indent=2))
+        print_json([notice.message() for notice in told])
         return
     for notice in told:
-        click.echo(notice.text())
+        echo(notice.text())
     if not told:
         log.note("nothing is new")

@@ -3,7 +3,6 @@
 JSON is the values as they are (``json_value``); a table is made from the same values.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -11,11 +10,10 @@ from functools import wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-import click
-from rich.table import Table
 from rich.text import Text
 
-from tidemark.cli.log import error, note, open_console
+from tidemark.cli.log import error, note
+from tidemark.cli.terminal import Table, echo, json_text, open_console, printable
 from tidemark.errors import TidemarkError
 from tidemark.lifecycle.close import Closing
 from tidemark.lifecycle.known_sinks import is_not_filled
@@ -60,7 +58,7 @@ def as_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) 
     """Rows of text, none of it taken for rich's markup; a path is folded on a terminal only."""
     table = Table(*columns, title=title)
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*map(Text, map(printable, row)))
     console = open_console()
     if not console.is_terminal:
         console.width = 1_000
@@ -68,7 +66,7 @@ def as_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) 
 
 
 def print_json(value: object) -> None:
-    click.echo(json.dumps(value, indent=2, default=json_value))
+    echo(json_text(value, indent=2))
 
 
 def or_json(show: Callable[Concatenate[Value, Others], None]) -> Callable[Concatenate[Value, bool, Others], None]:
@@ -147,11 +145,11 @@ def _spans(ranges: Sequence[Range]) -> str:
 @or_json
 def filled(view: Filled) -> None:
     for manifest_id in view.filled:
-        click.echo(f"manifest {manifest_id}: {'would be published' if view.dry_run else 'published'} to {view.sink}")
+        echo(f"manifest {manifest_id}: {'would be published' if view.dry_run else 'published'} to {view.sink}")
     for lacking in view.not_filled:
-        click.echo(f"manifest {lacking.manifest_id}: not filled: {lacking.what}; next: {lacking.next_step}")
+        echo(f"manifest {lacking.manifest_id}: not filled: {lacking.what}; next: {lacking.next_step}")
     if view.left:
-        click.echo(f"not tried: manifests {', '.join(map(str, view.left))}")
+        echo(f"not tried: manifests {', '.join(map(str, view.left))}")
     if not view.filled and not view.not_filled:
         note(f"sink {view.sink} lacks no manifest that is done")
     elif view.dry_run:
@@ -243,7 +241,7 @@ def _unknown_fields(fields: Sequence[UnknownField]) -> Table:
     table = Table("field", "records", "first", title="fields that the schema does not have")
     for field in fields:
         first = f"{field.topic}-{field.partition} offset {field.offset}"
-        table.add_row(Text(field.name), f"{field.count:,}", Text(first))
+        table.add_row(Text(printable(field.name)), f"{field.count:,}", Text(first))
     return table
 
 
@@ -277,13 +275,13 @@ def hours(views: Sequence[Hour]) -> None:
 @or_json
 def objects(views: Sequence[ObjectView]) -> None:
     for view in views:
-        click.echo(view.path)
+        echo(view.path)
 
 
 @or_json
 def decided(decision: Decision, pipeline_name: str) -> None:
     for line in decision.lines:
-        click.echo(line)
+        echo(line)
     if not decision.lines:
         note("there is nothing to do")
     elif decision.dry_run:
@@ -323,9 +321,9 @@ def status(views: Sequence[Status]) -> None:
         facts += [count_of(view.dead_lettered, "dead letter")] if view.dead_lettered else []
         if view.newest.read > view.newest.written or view.newest.stale or view.newest.unknown_fields:
             facts.append(f"of the newest {count_of(view.newest.read, 'record')}: {view.newest.described()}")
-        click.echo(f"{view.pipeline_name}: {'; '.join(facts)}")
+        echo(f"{view.pipeline_name}: {'; '.join(facts)}")
         for problem in view.problems:
-            click.echo(f"  {problem.kind}: {problem.what}\n    next: {problem.next_step}")
+            echo(f"  {problem.kind}: {problem.what}\n    next: {problem.next_step}")
 
 
 @or_json
@@ -333,17 +331,17 @@ def completeness(view: Completeness, pipeline_name: str) -> None:
     until = view.until.isoformat()
     if view.run_key is None:
         furthest = f": the furthest planned up to {view.planned_up_to.isoformat()}" if view.planned_up_to else ""
-        click.echo(f"no run has planned up to {until} yet{furthest}")
+        echo(f"no run has planned up to {until} yet{furthest}")
     elif view.complete:
-        click.echo(f"everything before {until} is published (run {view.run_key} says so)")
+        echo(f"everything before {until} is published (run {view.run_key} says so)")
         counted = view.without_rows.described()
         since = f" of what came since {view.since.isoformat()}" if view.since else ""
         if counted:
-            click.echo(f"not as rows{since}: {counted}")
+            echo(f"not as rows{since}: {counted}")
         if view.given_up:
-            click.echo(f"given up{since}: what {', '.join(view.given_up)} lacked")
+            echo(f"given up{since}: what {', '.join(view.given_up)} lacked")
     else:
-        click.echo(f"not everything before {until} is published (run {view.run_key} says so)")
+        echo(f"not everything before {until} is published (run {view.run_key} says so)")
     parts: dict[tuple[int, str, str], list[Range]] = {}
     for part in view.missing:
         parts.setdefault((part.manifest_id, part.state, part.sink), []).append(part.covered)
@@ -351,7 +349,7 @@ def completeness(view: Completeness, pipeline_name: str) -> None:
         rows = [(str(number), state, sink, _spans(covered)) for (number, state, sink), covered in parts.items()]
         as_table("not published", ("manifest", "state", "sink", "offsets"), rows)
     for covered in view.lost:
-        click.echo(f"lost: {covered}")
+        echo(f"lost: {covered}")
     if any(part.state is not ManifestState.DONE for part in view.missing):
         note(f"next: tidemark retry {pipeline_name}")
     for manifest_id in sorted({part.manifest_id for part in view.missing if part.state is ManifestState.BLOCKED}):
@@ -361,7 +359,7 @@ def completeness(view: Completeness, pipeline_name: str) -> None:
 @or_json
 def audited(differences: Sequence[Problem], manifests: Sequence[Manifest]) -> None:
     for difference in differences:
-        click.echo(str(difference))
+        echo(str(difference))
     done = [manifest for manifest in manifests if manifest.state is ManifestState.DONE]
     rows = sum(manifest.publications[0].counts.written for manifest in done if manifest.publications)
     wrong = count_of(len(differences), "difference")
@@ -390,9 +388,9 @@ def validated(
         return
     for file, pipeline in loaded:
         if isinstance(pipeline, Pipeline):
-            click.echo(f"{file}: ok" + (", as it was run last" if changes is not None and not changes[file] else ""))
+            echo(f"{file}: ok" + (", as it was run last" if changes is not None and not changes[file] else ""))
             for change in changes[file] if changes is not None else ():
-                click.echo(f"  {change.what}" + (f"; next: {change.next_step}" if change.next_step else ""))
+                echo(f"  {change.what}" + (f"; next: {change.next_step}" if change.next_step else ""))
         else:
             error(pipeline)
         for warning in warnings.get(file, ()):
@@ -402,9 +400,9 @@ def validated(
 @or_json
 def project_made(project: NewProject) -> None:
     for name in project.made:
-        click.echo(f"{'would make' if project.dry_run else 'made'} {project.folder / name}")
+        echo(f"{'would make' if project.dry_run else 'made'} {project.folder / name}")
     if not project.made:
-        click.echo(f"nothing to do: all of the project is in {project.folder}")
+        echo(f"nothing to do: all of the project is in {project.folder}")
     if project.dry_run:
         note("nothing was written (dry run)")
     else:
@@ -421,6 +419,6 @@ def migrated(versions: Sequence[int], database: str | None, dry_run: bool, as_js
         done = "nothing to do"
     else:
         done = ("would be " if dry_run else "") + ("created" if created else f"upgraded to version {versions[-1]}")
-    click.echo(f"{done}: manifest database {database or ''}".rstrip())
+    echo(f"{done}: manifest database {database or ''}".rstrip())
     if dry_run and versions:
         note("nothing was changed (dry run)")

@@ -5,11 +5,9 @@ from base64 import b64decode
 from collections.abc import Sequence
 from typing import Any
 
-import click
-
 from tidemark.cli.log import note
 from tidemark.cli.output import as_table, or_json
-from tidemark.model.json_values import json_value
+from tidemark.cli.terminal import echo, json_text
 from tidemark.model.manifest import count_of
 from tidemark.operations.bring_back import BroughtBack
 from tidemark.operations.dead_letters import DeadLetters, LetterPlace, PublishedDeadLetter
@@ -25,9 +23,9 @@ def located(chains: Sequence[ChainOffset]) -> None:
     for chain in chains:
         generation = f", log generation {chain.generation}, which has ended" if chain.retired else ""
         place = f"{chain.at.topic}-{chain.at.partition} offset {chain.offset}"
-        click.echo(f"{place} in pipeline {chain.pipeline_name}{generation}: {_what(chain)}")
+        echo(f"{place} in pipeline {chain.pipeline_name}{generation}: {_what(chain)}")
         for sink in chain.sinks:
-            click.echo(f"  {_sink_line(sink)}")
+            echo(f"  {_sink_line(sink)}")
 
 
 def _what(chain: ChainOffset) -> str:
@@ -47,7 +45,7 @@ def peeked(records: Peeked, as_json: bool) -> None:
     """Rows and dead letters, as JSON one to a line; what would fail a manifest stands on standard error."""
     if as_json:
         for row in (*records.rows, *({**row, "taken_away": True} for row in records.taken_away), *records.dead_letters):
-            click.echo(json.dumps(row, ensure_ascii=False, default=json_value))
+            echo(json_text(row))
     else:
         _tables(records)
     taken = f", {len(records.taken_away):,} taken away by the transforms" if records.taken_away else ""
@@ -163,13 +161,13 @@ def _letter(view: PublishedDeadLetter) -> tuple[str, ...]:
 def brought_back(view: BroughtBack) -> None:
     for part in view.returned:
         if part.brought_back is None:
-            click.echo(f"manifest {part.manifest_id}: would be replayed, for {count_of(part.before, 'dead letter')}")
+            echo(f"manifest {part.manifest_id}: would be replayed, for {count_of(part.before, 'dead letter')}")
         else:
-            click.echo(f"manifest {part.manifest_id}: {part.brought_back:,} brought back, {part.remain:,} remain")
+            echo(f"manifest {part.manifest_id}: {part.brought_back:,} brought back, {part.remain:,} remain")
     for failed in view.failed:
-        click.echo(f"manifest {failed.manifest_id}: not replayed: {failed.what}; next: {failed.next_step}")
+        echo(f"manifest {failed.manifest_id}: not replayed: {failed.what}; next: {failed.next_step}")
     if view.left:
-        click.echo(f"not tried: manifests {', '.join(map(str, view.left))}")
+        echo(f"not tried: manifests {', '.join(map(str, view.left))}")
     if not view.returned and not view.failed:
         note("there are no such dead letters")
     elif view.dry_run:

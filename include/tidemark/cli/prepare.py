@@ -1,6 +1,5 @@
 """Commands for the time before a pipeline runs: a project, its file, the database's tables, the shell."""
 
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from click.shell_completion import get_completion_class
 from tidemark.cli import log, output
 from tidemark.cli.opened import database_of
 from tidemark.cli.options import COMPLETE, Commands, common_options, master_option
+from tidemark.cli.terminal import echo, json_text
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.health import health
 from tidemark.database.migrate import migrate as make_tables
@@ -145,7 +145,7 @@ def _warnings(loaded: Sequence[tuple[Path, Pipeline | InvalidPipelines]]) -> dic
 def schema(as_json: bool) -> None:
     """Print the JSON Schema of pipeline files."""
     del as_json  # it is JSON either way
-    click.echo(json.dumps(json_schema(), indent=2))
+    echo(json_text(json_schema(), indent=2))
 
 
 @commands.command()
@@ -191,7 +191,7 @@ def completion(command: click.Context, shell: str, as_json: bool) -> None:
     kind = get_completion_class(shell)
     assert kind is not None, "click knows the three shells"
     script = kind(command.find_root().command, {}, "tidemark", COMPLETE).source()
-    click.echo(json.dumps({"shell": shell, "script": script}) if as_json else script)
+    echo(json_text({"shell": shell, "script": script}) if as_json else script)
 
 
 @commands.command("spark serve")
@@ -225,7 +225,7 @@ def spark_server(
     folder.mkdir(parents=True, exist_ok=True)
     arguments, variables = server_command(environment, where, host, port, folder, properties)
     if as_json:
-        click.echo(json.dumps({"remote": remote, "master": where}))
+        echo(json_text({"remote": remote, "master": where}))
     log.note(f"a Spark Connect server on {where}, in about 10 s; Ctrl-C stops it. For commands and Airflow's tasks:")
     log.note(f"export TIDEMARK_SPARK_REMOTE={remote}")
     sys.stdout.flush()
@@ -255,4 +255,4 @@ def spark_classes(environment: Environment, as_json: bool) -> None:
         path = make_class_archive(
             jars, lambda options: open_session("local[2]", jars, spark_log, conf={JAVA_OPTIONS: options})
         )
-    click.echo(json.dumps({"archive": str(path)}) if as_json else path)
+    echo(json_text({"archive": str(path)}) if as_json else path)

@@ -1,0 +1,57 @@
+"""Writes to a terminal: what records, files and servers bring along is text there, and never moves the cursor.
+
+Everything that a command prints goes through ``echo``, ``Console`` or ``Table`` of this module.
+"""
+
+import json
+import re
+from typing import Any
+
+import click
+from rich import console, table
+from rich.console import RenderableType
+from rich.text import Text
+
+from tidemark.model.json_values import json_value
+
+# Control characters but tab and line feed, and those that turn the direction of the text after them.
+_MOVES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """Write each character that a terminal would obey as Python writes it: ``\\x1b`` for ESC."""
+    return _MOVES.sub(lambda character: ascii(character[0])[1:-1], text)
+
+
+def json_text(value: object, indent: int | None = None) -> str:
+    """Return a value as JSON in ASCII, which every terminal and pipe takes; DEL is the one that ``json`` leaves."""
+    return json.dumps(value, indent=indent, default=json_value).replace("\x7f", "\\u007f")
+
+
+def echo(text: object, *, err: bool = False, nl: bool = True) -> None:
+    click.echo(printable(str(text)), err=err, nl=nl)
+
+
+class Console(console.Console):
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*map(_printed, objects), **options)
+
+
+class Table(table.Table):
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        super().add_row(*map(_printed, cells), **options)
+
+
+def _printed(shown: Any) -> Any:
+    if isinstance(shown, Text):
+        shown.plain = printable(shown.plain)
+        return shown
+    return printable(shown) if isinstance(shown, str) else shown
+
+
+def open_console(stderr: bool = False) -> Console:
+    """Colour only on a terminal; elsewhere wide enough that no cell is cut."""
+    opened = Console(stderr=stderr, highlight=False, soft_wrap=True)
+    if not opened.is_terminal:
+        opened.width = 200
+    return opened
