@@ -1,5 +1,10 @@
 """PostgreSQL as a site has it: odd defaults of databases, idle limits, a read-only server, publications, triggers."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from threading import Timer
 
@@ -109,6 +114,40 @@ def test_a_statement_that_the_server_lets_wait_is_told_with_what_it_waits_for(
         release.join()
     told = [record.getMessage() for record in caplog.records]
     assert any("the manifest database (" in line and "s for Lock: advisory" in line for line in told), told
+
+
+CLOSED_AT_ONCE = """
+import sys, time
+from tidemark.database import watch
+from tidemark.database.client import ManifestDatabase
+watch.BEAT_S = 0.0
+for number in range(60):
+    with ManifestDatabase(sys.argv[1], "a test"):
+        time.sleep(number / 10_000)
+"""
+
+
+def test_a_session_is_closed_only_when_the_thread_that_keeps_it_in_use_has_let_it_go(database: str) -> None:
+    migrate(database)
+    done = subprocess.run([sys.executable, "-c", CLOSED_AT_ONCE, database], text=True, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), "in a process of its own: it would crash"
+
+
+def test_a_command_ends_although_the_server_has_gone_silent_meanwhile(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    migrate(database)
+    monkeypatch.setattr(watch, "BEAT_S", 0.1)
+    with ManifestDatabase(database, "a test") as left:
+        server = left.session.info.backend_pid
+        os.kill(server, signal.SIGSTOP)
+        try:
+            time.sleep(0.5)
+            begun = time.monotonic()
+            left.close()
+        finally:
+            os.kill(server, signal.SIGCONT)
+    assert time.monotonic() - begun < 5
 
 
 TAKES_AWAY = "IF NEW.k = 3 THEN RETURN NULL; END IF; RETURN NEW;"

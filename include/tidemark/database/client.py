@@ -63,9 +63,12 @@ class ManifestDatabase(NamedStatements):
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         if self._watch is not None:
             self._watch.end()
-        self.close()
+        super().close()
 
     def id(self) -> str:
         return str(self.rows("database_id")[0]["id"])

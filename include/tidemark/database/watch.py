@@ -5,9 +5,12 @@ that shows an attempt to be alive. Spark and targets may work for hours.
 """
 
 import logging
+import os
+import socket
 import time
 from collections.abc import Callable
-from threading import Event, Thread
+from contextlib import suppress
+from threading import Event, Lock, Thread
 from typing import Final
 
 import psycopg
@@ -27,14 +30,25 @@ class SessionWatch:
 
     def __init__(self, session: Session, place: str, open_another: Callable[[], Session]) -> None:
         self._session = session
+        self._process = session.info.backend_pid
         self._place = place
         self._open_another = open_another
         self._ended = Event()
+        self._beat = Lock()  # held while this thread uses the session
         self._thread = Thread(target=self._run, name="session watch", daemon=True)
         self._thread.start()
 
     def end(self) -> None:
+        """Return when this thread will not use the session any more: to close one in use would crash the process.
+
+        A statement that a silent server does not answer is cut off with the connection.
+        """
         self._ended.set()
+        if not self._beat.acquire(timeout=BEAT_S):
+            with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._session.fileno())) as connection:
+                connection.shutdown(socket.SHUT_RDWR)
+            self._beat.acquire()
+        self._beat.release()
 
     def _run(self) -> None:
         while not self._ended.wait(BEAT_S):
@@ -44,17 +58,20 @@ class SessionWatch:
                     return
                 self._tell(time.monotonic() - begun)
             self._session.lock.release()
-            if self._session.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
-                continue  # a transaction has a time limit, which must not be put off
-            try:
-                self._session.execute(QUERIES["process"])
-            except psycopg.Error:
-                return  # the next statement of the command tells it
+            with self._beat:
+                if self._ended.is_set():
+                    return
+                if self._session.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
+                    continue  # a transaction has a time limit, which must not be put off
+                try:
+                    self._session.execute(QUERIES["process"])
+                except psycopg.Error:
+                    return  # the next statement of the command tells it
 
     def _tell(self, seconds: float) -> None:
         try:
             with self._open_another() as other:
-                row = other.execute(QUERIES["waits_for"], {"process": self._session.info.backend_pid}).fetchone()
+                row = other.execute(QUERIES["waits_for"], {"process": self._process}).fetchone()
         except (psycopg.Error, TidemarkError) as error:
             log.warning("the manifest database (%s) has not answered for %.0f s: %s", self._place, seconds, error)
             return
