@@ -203,13 +203,15 @@ class Broker(Service):
             "num.io.threads": 4,
         }
 
+    def _cluster_id(self) -> str:
+        return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
     def _format_storage(self) -> None:
         if (self.state / "data" / "meta.properties").exists():
             return
         shutil.rmtree(self.state / "data", ignore_errors=True)
-        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         # One word, because an id may begin with "-" and would look like an option.
-        arguments = ["format", f"--cluster-id={cluster}", "--config", "server.properties"]
+        arguments = ["format", f"--cluster-id={self._cluster_id()}", "--config", "server.properties"]
         command = [*self._java(), "kafka.tools.StorageTool", *arguments]
         done = subprocess.run(command, cwd=self.state, text=True, capture_output=True)
         if done.returncode != 0:

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -33,6 +34,8 @@ from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.partitions import Bounds, OpenTransaction, Record, bounded_timestamp, moment_of
 
 TIMEOUT_S = 10.0
+ASKED_AGAIN_S = 3.0
+NONE = -1  # the offset of an answer that there is none; librdkafka has a lower one where nobody has answered
 NO_TOPIC_ID = "A" * 22  # zeros, in the base64 of topic ids
 REFUSED_S = 2.0  # another broker may still accept us; librdkafka itself would try again without end
 SINGLE_RECORDS_S = 5.0  # a plan does not wait longer for single records
@@ -152,12 +155,46 @@ class KafkaCluster:
         context = {"bootstrap_servers": self.bootstrap_servers, "topic": topic}
         if refused.code() in REFUSALS:
             return denied(refused.code(), self._text(refused), **context)
-        detail = f"{self._text(error)}; {self._last_error}" if self._last_error else self._text(error)
+        return self._unavailable(self._text(error), topic)
+
+    def _unavailable(self, detail: str, topic: str | None, **context: object) -> Unavailable:
+        """For a request that is not answered; the brokers that still answer say more of it, and of this topic.
+
+        The first broker gives out the addresses of all: behind a NAT or in a container they may be for others only.
+        A new client asks it: ours knows the others by now, and may turn to these.
+        """
+        context |= {"bootstrap_servers": self.bootstrap_servers, "topic": topic}
+        told = ClusterMetadata()
+        with suppress(KafkaException):
+            told = AdminClient(self._options, logger=SILENT).list_topics(timeout=ASKED_AGAIN_S)
+        for broker in told.brokers.values():
+            address = f"{broker.host}:{broker.port}"
+            if address in self._last_error and address not in self.bootstrap_servers.split(","):
+                return Unavailable(
+                    f"Kafka answers at {self.bootstrap_servers}, and advertises its broker {broker.id} at {address}, "
+                    f"with which no connection comes about ({self._last_error})",
+                    next_step="start that broker, or correct its advertised.listeners; each of the addresses must be "
+                    "reachable from here and from Spark's executors; where brokers have a listener for each network, "
+                    "bootstrap_servers must name the one for this network",
+                    **context,
+                )
+        described = told.topics.get(topic or "")
+        for number, partition in sorted(described.partitions.items()) if described else ():
+            if partition.leader not in told.brokers:
+                replicas = ", ".join(map(str, sorted(partition.replicas)))
+                return Unavailable(
+                    f"partition {topic}-{number} has no leader: of its replicas, on the brokers with the ids "
+                    f"{replicas}, none is there and in sync",
+                    next_step=f"start these brokers (kafka-topics.sh --describe --topic {topic} shows them), then try "
+                    "again",
+                    **{**context, "partition": number},
+                )
+        reasons = "; ".join(filter(None, [detail, self._last_error]))
         return Unavailable(
-            f"Kafka does not answer within {TIMEOUT_S:.0f} s ({detail})",
+            f"Kafka does not answer within {TIMEOUT_S:.0f} s ({reasons})",
             next_step="check that the broker runs, that bootstrap_servers (or the Airflow connection) names it, and "
             "that security.protocol and the client's certificate are those that this port wants",
-            bootstrap_servers=self.bootstrap_servers,
+            **context,
         )
 
     def raise_if_refused(self) -> None:
@@ -233,16 +270,20 @@ class KafkaCluster:
                 {partition: spec() for partition in requested}, isolation_level=isolation, request_timeout=TIMEOUT_S
             )
             answers: dict[TopicPartition, tuple[int, int]] = {}
-            refused: KafkaError | None = None
+            unanswered: dict[TopicPartition, KafkaError] = {}
             for partition, answer in self._results(futures, *LEADER_HAS_CHANGED).items():
+                place = requested[partition]
                 if isinstance(answer, KafkaError):
-                    refused = answer
+                    unanswered[place] = answer
+                elif answer.offset < NONE:
+                    unanswered[place] = KafkaError(KafkaError._TIMED_OUT, "the partition's leader has not answered")
                 else:
-                    answers[requested[partition]] = (answer.offset, answer.timestamp)
-            if refused is None:
+                    answers[place] = (answer.offset, answer.timestamp)
+            if not unanswered:
                 return answers
-            if refused.code() not in LEADER_HAS_CHANGED or time.monotonic() > deadline:
-                raise self.translated(refused)
+            error = next(iter(unanswered.values()))
+            if error.code() not in LEADER_HAS_CHANGED or time.monotonic() > deadline:
+                raise self.translated(error, next(iter(unanswered)).topic)
             self.topics()  # asks for the leaders again
             time.sleep(0.1)
 
@@ -407,12 +448,9 @@ class KafkaCluster:
             while True:
                 message = consumer.poll(TIMEOUT_S)
                 if message is None:
-                    raise Unavailable(
-                        f"no answer within {TIMEOUT_S:.0f} s when reading records",
-                        next_step="check that the broker runs; then: tidemark retry {pipeline}",
-                        topic=place.topic,
-                        partition=place.partition,
-                        offsets=f"[{covered.start},{covered.end})",
+                    offsets = f"[{covered.start},{covered.end})"
+                    raise self._unavailable(
+                        "no record has come", place.topic, partition=place.partition, offsets=offsets
                     )
                 error, offset = message.error(), message.offset()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
@@ -441,6 +479,7 @@ class KafkaCluster:
             "isolation.level": isolation,
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": AT_THE_END_MS,
+            "error_cb": self._remember,
         }
         return Consumer(options, logger=SILENT)
 
