@@ -1,6 +1,7 @@
 """Commands for what a person must decide. Each takes ``--why``, which stands in the history, and ``--dry-run``."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import wraps
 from typing import Any
@@ -16,6 +17,7 @@ from tidemark.lifecycle.context import Context, Renaming
 from tidemark.model.manifest import Decision
 from tidemark.operations import damage, decisions, sinks
 from tidemark.operations.adopt import adopt as adopt_lake
+from tidemark.operations.another_log import Begin
 from tidemark.operations.rename import refuse_files, rename_pipeline
 from tidemark.operations.repair import repair as repair_lake
 from tidemark.operations.retire import bring_back_pipeline, retire_pipeline
@@ -72,15 +74,41 @@ def accept_loss(context: Context, *, why: str, dry_run: bool) -> Decision:
     return decisions.accept_loss(context, why, dry_run=dry_run)
 
 
+class _BeginType(click.ParamType[Begin]):
+    """An offset, the offset of one partition, or a time in UTC."""
+
+    name = "OFFSET|PARTITION:OFFSET|TIME"
+    _OFFSET = re.compile(r"(?:(\d+):)?(\d+)")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Begin:
+        if offset := self._OFFSET.fullmatch(value):
+            return Begin(int(offset[2]), int(offset[1]) if offset[1] else None)
+        try:
+            return Begin(with_zone(datetime.fromisoformat(value)))
+        except ValueError:
+            self.fail(
+                f"{value!r} is no offset, no PARTITION:OFFSET and no time such as 2026-11-28T14:00:00", param, ctx
+            )
+
+
 @_deciding("accept topic")
 @topic_option
-def accept_topic(context: Context, *, why: str, dry_run: bool, topic: str) -> Decision:
-    """Go on with a topic that was recreated, or vanished.
+@click.option(
+    "--from",
+    "begin",
+    type=_BeginType(),
+    multiple=True,
+    help="Where to begin in the new topic, for all partitions or, repeated, for each (default: behind the last "
+    "published record where the new topic has it at its offset; at 0 where it has only newer ones).",
+)
+def accept_topic(context: Context, *, why: str, dry_run: bool, topic: str, begin: Sequence[Begin]) -> Decision:
+    """Go on with a topic that was recreated, moved or vanished.
 
-    The next plan reads the new topic from offset 0; one that is gone must leave the pipeline file too. When the same
-    topic is back, its chain goes on.
+    A copy, as in another cluster, with the old offsets goes on behind the last published record. One with other offsets is refused without
+    --from; --dry-run says how much of it is older than what is published. A topic that is gone must leave the pipeline
+    file too. When the same topic is back, its chain goes on.
     """
-    return decisions.accept_topic(context, topic, why, dry_run=dry_run)
+    return decisions.accept_topic(context, topic, why, dry_run=dry_run, begin=begin)
 
 
 @_deciding("accept truncation")

@@ -51,7 +51,7 @@ COMMANDS = {
     },
     "Decide, with a reason": {
         "accept loss": ("decide", "Give up offsets that retention took unread."),
-        "accept topic": ("decide", "Go on with a topic that was recreated, or vanished."),
+        "accept topic": ("decide", "Go on with a topic that was recreated, moved or vanished."),
         "accept truncation": ("decide", "Go on with a partition whose log was cut."),
         "accept damage": ("decide", "Give up published output that is gone for good."),
         "rename pipeline": ("decide", "Go on with a pipeline under its NEW name."),

@@ -20,6 +20,7 @@ from tidemark.model.manifest import Decision, Manifest, RangeKind, RunKind, coun
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.partitions import Bounds
 from tidemark.model.verdict import Verdict
+from tidemark.operations.another_log import Begin, Beginning, beginnings
 from tidemark.planner import Chain, sliced
 
 
@@ -167,14 +168,17 @@ def _half_published(context: Context, manifest: Manifest) -> IllegalTransition:
     )
 
 
-def accept_topic(context: Context, topic: str, why: str, *, dry_run: bool) -> Decision:
-    """Accept that the topic under this name is a new one: its old chains end, the next plan reads it from offset 0.
+def accept_topic(context: Context, topic: str, why: str, *, dry_run: bool, begin: Sequence[Begin] = ()) -> Decision:
+    """Accept that the topic under this name is a new one: its old chains end, and the new ones begin where the last
+    published records are found in it, or where a person says.
 
     Also of a topic that has left the pipeline file, so that no plan refuses it. When the old topic is back with its id,
-    its chains go on. Raises ``NotFound`` when nothing of the topic has changed.
+    its chains go on. Raises ``NotFound`` when nothing of the topic has changed, and ``PlanRefused`` when the new one
+    may be a copy at other offsets and ``begin`` does not say where to begin.
     """
     before_asking = {chain.id for chain in context.database.chains.of_pipeline(context.pipeline_name)}
     places, _ = context.source.partitions([topic])
+    selected = topic in context.source.selected()
     with _deciding_if_complete(context, why, dry_run=dry_run):
         of_topic = [
             chain for chain in context.database.chains.of_pipeline(context.pipeline_name) if chain.at.topic == topic
@@ -183,11 +187,23 @@ def accept_topic(context: Context, topic: str, why: str, *, dry_run: bool) -> De
         chains = gone or [chain for chain in _refused(context, topic) if chain.blocked_end is None]
         back = [chain for chain in chains if chain.at in places]
         if not back:
-            return _noted(context, "accept-topic", _retire(context, chains, dry_run=dry_run))
+            new = [at for at in places if at not in {chain.at for chain in of_topic}] if selected else []
+            found = beginnings(context, gone, new, begin) if new else []
+            return _noted(context, "accept-topic", _begin_in_another(context, chains, found, dry_run=dry_run))
         if not dry_run:
             context.database.chains.unblock([chain.id for chain in back])
         lines = tuple(f"{chain.at.name}: the same topic is back, its chain goes on at {chain.end}" for chain in back)
         return _noted(context, "accept-topic", Decision(lines, (), dry_run))
+
+
+def _begin_in_another(context: Context, chains: list[Chain], found: Sequence[Beginning], *, dry_run: bool) -> Decision:
+    """End the chains of a topic, and begin those of another one under its name."""
+    decision = _retire(context, chains, dry_run=dry_run)
+    if found and not dry_run:
+        started = context.database.chains.insert(context.pipeline_name, [each.at for each in found])
+        anchors = [(started[each.at], None, each.offset, None) for each in found]
+        context.database.ranges.insert(RangeKind.ANCHOR, anchors)
+    return replace(decision, lines=(*decision.lines, *(each.line for each in found)))
 
 
 def accept_truncation(
@@ -329,11 +345,11 @@ def _retire(
                 database.ranges.insert(RangeKind.LOST, rows)
     lines = [_is_lost(covered) for _, covered in lost]
     for chain in chains:
-        where = "0 of the new topic" if anchor is None else str(anchor)
-        if anchor is not None and skipped:
-            where += f", and its offsets [{anchor}, {anchor + skipped}) are lost"
-        lines.append(f"{chain.at.name}: log generation {chain.generation} ends at {chain.end}, "
-                     f"the next starts at {where}")  # fmt: skip
+        ends = f"{chain.at.name}: log generation {chain.generation} ends at {chain.end}"
+        if anchor is not None:
+            ends += f", the next starts at {anchor}"
+            ends += f", and its offsets [{anchor}, {anchor + skipped}) are lost" if skipped else ""
+        lines.append(ends)
     return Decision((*lines, *_stay(context, planned)), tuple(sorted(set(changed))), dry_run)
 
 

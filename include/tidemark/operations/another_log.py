@@ -1,0 +1,140 @@
+"""Finds where to begin in a topic that has the name of another one: it may be empty, or a copy of that one.
+
+A copy, by a mirror or from a backup, holds published records again, at their old offsets or at others. So the last
+published record of each partition is looked for: where the new log has it at the same offset, reading goes on behind
+it. Else the new log must hold nothing but newer records, or a person names the offsets.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from tidemark.errors import PlanRefused
+from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.logs.divergence import Answers, Published, differs
+from tidemark.model.manifest import PublishedRange, count_of
+from tidemark.model.offsets import TopicPartition
+from tidemark.model.partitions import Bounds, moment_of
+from tidemark.planner import Chain
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_A_MILLISECOND = timedelta(milliseconds=1)  # the unit of Kafka's timestamps
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Where a person lets reading begin: at an offset, or at the first record from a time on.
+
+    ``partition`` is None for all that no other one names.
+    """
+
+    at: int | datetime
+    partition: int | None = None
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """Where reading begins in a partition of the new topic, and why, as a line for the person."""
+
+    at: TopicPartition
+    offset: int
+    line: str
+
+
+def beginnings(
+    context: Context, chains: Sequence[Chain], places: Sequence[TopicPartition], named: Sequence[Begin]
+) -> list[Beginning]:
+    """Return where to begin in each of the ``places``, all partitions of the new topic; ``chains`` are the old ones.
+
+    Raises ``PlanRefused`` when nobody has named an offset and the new log holds records that are not newer than what is
+    published, or when a named offset lies outside the log.
+    """
+    source, logs = context.source, context.source.bounds(places)
+    known, _ = Published(context.database, chains).newest_and_empty()
+    of_partition = {at.partition: part for at, part in known.items()}
+    older = _older(context, logs, of_partition)
+    answers = source.records_from(
+        [
+            (at, of_partition[at.partition].last.offset)
+            for at, log in logs.items()
+            if at.partition in of_partition and log.log_start <= of_partition[at.partition].last.offset < log.log_end
+        ]
+    )
+    found: list[Beginning] = []
+    wrong: list[str] = []
+    for at, log in sorted(logs.items()):
+        part = of_partition.get(at.partition)
+        begin = _named(context, at, log, named)
+        if begin is not None:
+            found.append(Beginning(at, begin, _told(at, begin, f"as you say; {_counted(older[at], log)}")))
+        elif part is not None and _is_the_same(part, at, answers):
+            found.append(
+                Beginning(at, part.end, _told(at, part.end, "behind the last published record, which the new log has"))
+            )
+        elif not older[at]:
+            found.append(Beginning(at, 0, _told(at, 0, "no record of the new log is older than what is published")))
+        else:
+            wrong.append(f"{at.name} {_counted(older[at], log)}")
+    if wrong:
+        newest = _newest(of_partition)
+        raise PlanRefused(
+            f"the new topic may hold published records again, at other offsets: {'; '.join(wrong)}",
+            next_step=f"nothing was decided; say where reading begins: --from {newest.isoformat()} for what is newer "
+            "than the last published record, --from PARTITION:OFFSET for each partition, or --from 0 to read all; "
+            "--dry-run shows what that means",
+            topic=places[0].topic,
+        )
+    return found
+
+
+def _told(at: TopicPartition, offset: int, why: str) -> str:
+    return f"{at.name}: reading begins at offset {offset} of the new topic: {why}"
+
+
+def _counted(older: int, log: Bounds) -> str:
+    return (
+        f"{count_of(older, 'offset')} of the {log.log_end - log.log_start:,} in the new log are not newer than what is "
+        "published"
+    )
+
+
+def _is_the_same(part: PublishedRange, at: TopicPartition, answers: Answers) -> bool:
+    """Whether the new log has the last published record at its offset; the leaders of another log say nothing."""
+    record = answers.get((at, part.last.offset))
+    return record is not None and not differs(replace(part.last, leader_epoch=None), record, may_vanish=False)
+
+
+def _newest(known: Mapping[int, PublishedRange]) -> datetime:
+    """The time of the newest of the last published records, exclusive."""
+    moments = (moment_of(part.last.timestamp_ms) for part in known.values())
+    return max((moment for moment in moments if moment is not None), default=_EPOCH) + _A_MILLISECOND
+
+
+def _older(
+    context: Context, logs: Mapping[TopicPartition, Bounds], known: Mapping[int, PublishedRange]
+) -> dict[TopicPartition, int]:
+    """How many offsets of each log lie before the first record that is newer than what is published."""
+    if not known:
+        return dict.fromkeys(logs, 0)
+    first = context.source.offsets_at(sorted(logs), _newest(known))
+    return {
+        at: (log.log_end if (answer := first.get(at)) is None else max(answer[0], log.log_start)) - log.log_start
+        for at, log in logs.items()
+    }
+
+
+def _named(context: Context, at: TopicPartition, log: Bounds, named: Sequence[Begin]) -> int | None:
+    """The offset that a person has named for a partition; what is for it alone comes before what is for all."""
+    own = [begin.at for begin in named if begin.partition == at.partition]
+    for begin in [*own, *(begin.at for begin in named if begin.partition is None)]:
+        if isinstance(begin, datetime):
+            answer = context.source.offsets_at([at], begin).get(at)
+            return log.log_end if answer is None else max(answer[0], log.log_start)
+        if begin and not log.log_start <= begin <= log.log_end:
+            raise PlanRefused(
+                f"{at.name} holds offsets from {log.log_start} to {log.log_end}, and not {begin}",
+                next_step="nothing was decided; give --from an offset that it holds, or a time",
+                **at.context,
+            )
+        return begin
+    return None
