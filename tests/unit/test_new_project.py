@@ -11,7 +11,9 @@ from click.testing import CliRunner, Result
 from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.bootstrap.jars import locked
 from tidemark.cli.main import main
-from tidemark.operations.new_project import FILES
+from tidemark.operations.new_project import FILES, files_of, providers_with_projects
+
+PROVIDERS = [None, *providers_with_projects()]
 
 
 def init(folder: Path, *words: str) -> Result:
@@ -29,6 +31,15 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture(params=PROVIDERS, ids=str)
+def each_project(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """The project of a first run, and that of each provider that brings one."""
+    folder = tmp_path / "each"
+    assert init(folder, *(("--from", request.param) if request.param else ())).exit_code == 0
+    assert set(contents(folder)) == set(files_of(request.param))
+    return folder
+
+
 def test_it_makes_every_file_and_says_what_is_next(tmp_path: Path) -> None:
     done = init(tmp_path / "shop")
     assert done.exit_code == 0
@@ -37,36 +48,36 @@ def test_it_makes_every_file_and_says_what_is_next(tmp_path: Path) -> None:
     assert set(contents(tmp_path / "shop")) == set(FILES)
 
 
-def test_its_pipeline_is_valid_and_needs_nothing_else(project: Path) -> None:
-    done = CliRunner().invoke(main, ["validate", "--pipelines", str(project / "pipelines"), "--json"])
+def test_its_pipeline_is_valid_and_needs_nothing_else(each_project: Path) -> None:
+    done = CliRunner().invoke(main, ["validate", "--pipelines", str(each_project / "pipelines"), "--json"])
     assert done.exit_code == 0, done.stderr
     [file] = json.loads(done.stdout)
     assert (file["error"], file["warnings"]) == (None, [])
 
 
-def test_its_dag_files_are_those_of_the_checkout(project: Path) -> None:
+def test_its_dag_files_are_those_of_the_checkout(each_project: Path) -> None:
     dags = {path.name: path.read_bytes() for path in (CHECKOUT / "dags").glob("*.py")}
-    assert contents(project / "dags") == dags
+    assert contents(each_project / "dags") == dags
 
 
-def test_its_readme_names_the_files_and_the_jars_that_there_are(project: Path) -> None:
-    text = (project / "README.md").read_text()
+def test_its_readme_names_the_files_and_the_jars_that_there_are(each_project: Path) -> None:
+    text = (each_project / "README.md").read_text()
     named = re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
-    assert sorted([*named, "README.md", ".gitignore"]) == sorted(FILES)
+    assert sorted([*named, "README.md", ".gitignore"]) == sorted(contents(each_project))
     jars = {(jar.organisation, jar.name, jar.revision) for jar in locked() if jar.set == "spark"}
     assert {tuple(words.split()) for words in re.findall(r'"(org\.[^"]+)"', text)} == jars
 
 
-def test_its_settings_are_kept_out_of_git_and_name_the_folders_of_the_project(project: Path) -> None:
-    assert ".env" in (project / ".gitignore").read_text().splitlines()
-    exported = re.findall(r"^export (\w+)=", (project / "env.example").read_text(), re.MULTILINE)
-    assert exported == [
+def test_its_settings_are_kept_out_of_git_and_name_the_folders_of_the_project(each_project: Path) -> None:
+    assert ".env" in (each_project / ".gitignore").read_text().splitlines()
+    exported = re.findall(r"^export (\w+)=", (each_project / "env.example").read_text(), re.MULTILINE)
+    assert {
         "TIDEMARK_DB",
         "AIRFLOW_CONN_KAFKA_DEFAULT",
         "TIDEMARK_PIPELINES",
         "TIDEMARK_HOME",
         "TIDEMARK_SPARK_JARS",
-    ]
+    } <= set(exported)
 
 
 def test_a_second_time_does_nothing_and_says_so(project: Path) -> None:

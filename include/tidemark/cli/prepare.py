@@ -23,7 +23,7 @@ from tidemark.lifecycle.known_sinks import refuse_unlike
 from tidemark.operations.change import Change
 from tidemark.operations.changes_against_history import against_history as changes_of
 from tidemark.operations.changes_against_history import forgotten
-from tidemark.operations.new_project import make_project
+from tidemark.operations.new_project import make_project, providers_with_projects
 from tidemark.pipeline.circles import circle_warnings
 from tidemark.pipeline.folders import meetings, remedy, stream_folders, what_is_wrong
 from tidemark.pipeline.loader import InvalidPipelines, find, load_each, load_or_error, name_in
@@ -150,15 +150,21 @@ def schema(as_json: bool) -> None:
 
 @commands.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--from",
+    "provider",
+    type=click.Choice(providers_with_projects()),
+    help="What records come from; debezium: a copy of a table, with the file of its connector.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be made; write nothing.")
 @common_options
-def init(folder: Path, dry_run: bool, as_json: bool) -> None:
+def init(folder: Path, provider: str | None, dry_run: bool, as_json: bool) -> None:
     """Make a small project: a pipeline, its DAG, a first run.
 
     Its README.md says which commands are next, in which order. No file is overwritten: when FOLDER has one of them with
     another content, nothing is written, exit 2. Safe to repeat.
     """
-    output.project_made(make_project(folder, dry_run=dry_run), as_json)
+    output.project_made(make_project(folder, provider=provider, dry_run=dry_run), as_json)
 
 
 @commands.command("db migrate")

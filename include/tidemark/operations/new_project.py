@@ -5,6 +5,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from tidemark.errors import ConfigurationError
+from tidemark.kinds import PROVIDERS
 
 FILES = (
     "README.md",
@@ -27,13 +28,24 @@ class NewProject:
     dry_run: bool
 
 
-def make_project(folder: Path, *, dry_run: bool = False) -> NewProject:
-    """Write the files that the folder lacks, and none over another.
+def providers_with_projects() -> list[str]:
+    """Return the names of providers of ours that bring a project of their own."""
+    return sorted(name for name, provider in PROVIDERS.by_name.items() if provider.project)
+
+
+def files_of(provider: str | None) -> tuple[str, ...]:
+    """Return the names of the files of a project: that of a provider, else that of a first run."""
+    return FILES if provider is None else PROVIDERS.by_name[provider].project
+
+
+def make_project(folder: Path, *, provider: str | None = None, dry_run: bool = False) -> NewProject:
+    """Write the files that the folder lacks, and none over another. ``provider``: one that brings a project.
 
     ``ConfigurationError`` names every file that is there with another content; then nothing is written.
     """
-    texts = {name: _text(name) for name in FILES}
-    contents = {name: _content(folder / name) for name in FILES}
+    names = files_of(provider)
+    texts = {name: _text(name, provider) for name in names}
+    contents = {name: _content(folder / name) for name in names}
     other = [name for name, content in contents.items() if content not in (None, texts[name])]
     if other:
         raise ConfigurationError(
@@ -44,12 +56,14 @@ def make_project(folder: Path, *, dry_run: bool = False) -> NewProject:
     if not dry_run:
         for name in made:
             _write(folder / name, texts[name])
-    return NewProject(folder, made, [name for name in FILES if name not in made], dry_run)
+    return NewProject(folder, made, [name for name in names if name not in made], dry_run)
 
 
-def _text(name: str) -> bytes:
+def _text(name: str, provider: str | None) -> bytes:
     """The package has it as NAME.txt without a leading dot: no tool takes it for a module or a page of the package."""
-    return files(__package__).joinpath("project", f"{name.removeprefix('.')}.txt").read_bytes()
+    file = f"{name.removeprefix('.')}.txt"
+    own = None if provider is None else files(f"tidemark.providers.{provider}").joinpath("project", file)
+    return (own if own is not None and own.is_file() else files(__package__).joinpath("project", file)).read_bytes()
 
 
 def _content(path: Path) -> bytes | None:

@@ -13,13 +13,15 @@ class Provider:
     """The kinds of one provider, each with the package that holds its modules.
 
     ``libraries``: modules that its code imports and a plain install of Tidemark does not bring. ``install``: the words
-    that a shell installs them with. ``needs``: the names of other providers that its code imports from.
+    that a shell installs them with. ``needs``: the names of other providers that its code imports from. ``project``:
+    the files that ``tidemark init --from NAME`` makes; its folder ``project`` has those that differ from the core's.
     """
 
     name: str
     libraries: tuple[str, ...] = ()
     install: str = ""
     needs: tuple[str, ...] = ()
+    project: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     decoders: Mapping[str, str] = field(default_factory=dict)
     envelopes: Mapping[str, str] = field(default_factory=dict)

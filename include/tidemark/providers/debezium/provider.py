@@ -1,4 +1,4 @@
-"""Names what this provider brings: changes of a table, as Debezium writes them."""
+"""Names what this provider brings: changes of a table, as Debezium writes them, and a project that copies one."""
 
 from typing import Final
 
@@ -7,4 +7,16 @@ from tidemark.providers import Provider
 PROVIDER: Final = Provider(
     "debezium",
     envelopes={"debezium": "tidemark.providers.debezium"},
+    project=(
+        "README.md",
+        ".gitignore",
+        "env.example",
+        "source.sql",
+        "connect/orders.json",
+        "pipelines/orders.yaml",
+        "copy.sql",
+        "compare.sql",
+        "dags/tidemark_dags.py",
+        "dags/tidemark_pipeline_files.py",
+    ),
 )
