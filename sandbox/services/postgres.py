@@ -16,7 +16,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import LiteralString
@@ -47,6 +47,10 @@ class Postgres(Service):
     ``scratch`` is a folder, such as one in memory, for a temporary folder with the data.
     """
 
+    options: Sequence[str] = ()  # of the server, beside those of all
+    # More iterations protect short passwords; this one is long and random, and they take 3 ms per connection.
+    initial: Sequence[str] = ("--set", "scram_iterations=1")  # of initdb
+
     def __init__(self, state: Path, *, durable: bool = False, scratch: Path | None = None) -> None:
         self.scratch = scratch
         self.state = state.resolve() / "postgres"
@@ -74,9 +78,10 @@ class Postgres(Service):
                 *("-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "max_connections=200"),
                 *("-c", "shared_buffers=128MB", "-c", "TimeZone=UTC", "-c", "log_line_prefix=%t [%p] %d "),
                 *durability,
+                *self.options,
             ],
             self.log,
-            env={"LC_ALL": "C.UTF-8", "PATH": os.environ.get("PATH", "")},
+            env=self._environment(home),
             cwd=home,
             user=self.user,
             stop_signal=signal.SIGINT,  # a fast shutdown; after SIGTERM it waits until every client has disconnected
@@ -139,19 +144,29 @@ class Postgres(Service):
         home = self.state
         if self.user is not None or self.scratch is not None:
             home = Path(tempfile.mkdtemp(prefix="tidemark-postgres-", dir=self.scratch))
-        if self.user is None:
-            (home / "pg").unlink(missing_ok=True)
-            (home / "pg").symlink_to(wheel_folder() / VERSION)
-        else:
-            wheel = wheel_folder()
-            # The binaries find their libraries by a relative path, in the folder next to their own.
-            for part in (Path(wheel.name, VERSION), Path(f"{wheel.name}.libs")):
-                shutil.copytree(wheel.parent / part, home / part, symlinks=True)
-            (home / "pg").symlink_to(home / wheel.name / VERSION)
+        self._install(home)
+        if self.user is not None:
             shutil.chown(home, self.user)
             home.chmod(0o700)
         pointer.write_text(str(home))
         return home
+
+    def _install(self, home: Path) -> None:
+        """Make ``pg`` in the folder: the server's programs, which its user can read."""
+        if self.user is None:
+            (home / "pg").unlink(missing_ok=True)
+            (home / "pg").symlink_to(wheel_folder() / VERSION)
+            return
+        wheel = wheel_folder()
+        # The binaries find their libraries by a relative path, in the folder next to their own.
+        for part in (Path(wheel.name, VERSION), Path(f"{wheel.name}.libs")):
+            shutil.copytree(wheel.parent / part, home / part, symlinks=True)
+        (home / "pg").symlink_to(home / wheel.name / VERSION)
+
+    def _environment(self, home: Path) -> dict[str, str]:
+        """The environment of the server's programs."""
+        del home
+        return {"LC_ALL": "C.UTF-8", "PATH": os.environ.get("PATH", "")}
 
     def _password(self) -> str:
         path = self.state / "password"
@@ -171,8 +186,7 @@ class Postgres(Service):
             *(str(home / "pg" / "bin" / "initdb"), "--pgdata", str(home / "data"), "--username", SUPERUSER),
             *("--auth=scram-sha-256", f"--pwfile={password_file}", "--encoding=UTF8", "--locale=C.UTF-8"),
             *("--no-sync", "--no-instructions"),
-            # More iterations protect short passwords; this one is long and random, and they take 3 ms per connection.
-            *("--set", "scram_iterations=1"),
+            *self.initial,
         ]
         account = None if self.user is None else pwd.getpwnam(self.user)
         done = subprocess.run(
@@ -181,6 +195,7 @@ class Postgres(Service):
             group=account and account.pw_gid,
             extra_groups=account and [],
             cwd=home,
+            env=self._environment(home),
             text=True,
             capture_output=True,
         )
