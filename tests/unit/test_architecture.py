@@ -41,7 +41,7 @@ ROOMS: Mapping[str, set[str]] = {
     "lifecycle": {"words", "connections", "model", "times", "logic", "database", "sources", "sinks", "pipeline"},
     "operations": {"words", "connections", "model", "times", "logic", "database", "sources", "sinks", "processing",
                    "pipeline", "lifecycle"},
-    "doctor": {"words", "connections", "model", "database", "sources", "sinks", "pipeline", "lifecycle"},
+    "doctor": {"words", "connections", "model", "database", "sources", "sinks", "processing", "pipeline", "lifecycle"},
     "spark": {"words", "connections", "model", "storage", "sources", "sinks", "processing", "pipeline", "lifecycle",
               "doctor"},
     "views": {"words", "connections", "model", "database", "sinks", "pipeline", "operations"},

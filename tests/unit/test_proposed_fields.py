@@ -116,6 +116,39 @@ def test_fields_of_the_row_inside_an_envelope_are_proposed() -> None:
         assert (field.ddl, field.field.count) == ("zip STRING", 2)
 
 
+def test_the_schema_beside_a_record_says_the_type_of_an_unknown_field() -> None:
+    def of(field: str, kind: str, **more: Any) -> dict[str, Any]:
+        return {"field": field, "type": kind, "optional": True, **more}
+
+    decimal = {
+        "name": "org.apache.kafka.connect.data.Decimal",
+        "parameters": {"scale": "2", "connect.decimal.precision": "9"},
+    }
+    moment = {"name": "io.debezium.time.MicroTimestamp"}
+    fields = {
+        "at": (of("at", "int64", **moment), 1_700_000_000_000_000, "TIMESTAMP"),
+        "day": (of("day", "int32", name="io.debezium.time.Date"), 19_000, "DATE"),
+        "zoned": (of("zoned", "string", name="io.debezium.time.ZonedTimestamp"), "2024-01-01T00:00:00Z", "TIMESTAMP"),
+        "price": (of("price", "bytes", **decimal), "BNI=", "DECIMAL(9,2)"),
+        "few": (of("few", "int16"), 3, "SMALLINT"),
+        "times": (of("times", "array", items={"type": "int64", **moment}), [1], "ARRAY<TIMESTAMP>"),
+        "nothing": (of("nothing", "boolean"), None, "BOOLEAN"),
+        "year": (of("year", "int32", name="io.debezium.time.Year"), 2024, "INT"),
+    }
+    schema = {
+        "type": "struct",
+        "fields": [of("after", "struct", fields=[of("id", "int64"), *(each[0] for each in fields.values())])],
+    }
+    after = {"id": 1, **{name: value for name, (_, value, _) in fields.items()}}
+    record = {"schema": schema, "payload": {"op": "c", "before": None, "after": after, "source": {"table": "t"}}}
+    decode = {**config("id BIGINT"), "tombstones": ["id"], "envelope": {"kind": "debezium"}}
+    proposed = proposed_fields(decode, batch([json.dumps(record).encode()], [b'{"id": 1}']))
+    assert {field.field.path: field.ddl for field in proposed} == {
+        name: f"{name} {ddl}" for name, (_, _, ddl) in fields.items()
+    }
+    assert all(field.problem is None for field in proposed)
+
+
 def test_signals_in_an_envelope_have_no_unknown_fields() -> None:
     signal = {"op": "c", "after": {"id": 1, "type": "log"}, "source": {"table": "debezium_signal"}}
     decode = {**config("id BIGINT"), "tombstones": ["id"], "envelope": {"kind": "debezium"}}

@@ -324,6 +324,9 @@ def status(views: Sequence[Status]) -> None:
         echo(f"{view.pipeline_name}: {'; '.join(facts)}")
         for problem in view.problems:
             echo(f"  {problem.kind}: {problem.what}\n    next: {problem.next_step}")
+        if view.warning:
+            look = f"look whether that is meant so: tidemark peek {view.pipeline_name}"
+            echo(f"  warning: {view.warning}\n    next: {look}")
 
 
 @or_json

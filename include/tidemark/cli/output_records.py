@@ -51,6 +51,8 @@ def peeked(records: Peeked, as_json: bool) -> None:
     taken = f", {len(records.taken_away):,} taken away by the transforms" if records.taken_away else ""
     count = f"{count_of(len(records.rows), 'row')}, {count_of(len(records.dead_letters), 'dead letter')}{taken}"
     note(f"{count}; nothing was written")
+    for early in records.early:
+        note(f"warning: {early}\n  next: {early.next_step}")
     if records.refusal:
         note(f"a manifest with these records fails: {records.refusal}")
 

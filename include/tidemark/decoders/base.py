@@ -43,6 +43,10 @@ class BadRecord:
         """The same in a larger batch."""
         return replace(self, index=index)
 
+    def read_with(self, schemas: str) -> Self:
+        """The same, with the schemas behind the reason."""
+        return replace(self, reason=f"{self.reason} ({schemas})"[:REASON_LIMIT], schemas=schemas) if schemas else self
+
 
 @dataclass(frozen=True)
 class UnknownFields:
@@ -138,6 +142,15 @@ class Decoded:
             deletions=indices.take(self.deletions),
             named=self.named and self.named.at(indices.take(self.named.records)),
         )
+
+
+@runtime_checkable
+class WithNamedSchemas(Protocol):
+    """A decoder of records that name the schema they were written with."""
+
+    def named_schemas(self, batch: pa.RecordBatch) -> list[str]:
+        """Return for each record the schemas that it is read with, as errors name them; empty for one without."""
+        ...
 
 
 @runtime_checkable

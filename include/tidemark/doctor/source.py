@@ -3,17 +3,24 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
+import pyarrow as pa
+
 from tidemark.connections.lookup import Lookup
 from tidemark.doctor.checks import TIMEOUT_S, Check
 from tidemark.model.findings import Finding, failed, ok, warning
 from tidemark.model.manifest import count_of
-from tidemark.model.offsets import TopicPartition
+from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.partitions import Bounds
+from tidemark.model.record_schema import READ, input_row
 from tidemark.pipeline.decoded_topics import next_step
+from tidemark.pipeline.pinned import pinned
 from tidemark.pipeline.settings import Pipeline
+from tidemark.processing.early_moments import early_moments
 from tidemark.sources.base import Source
 from tidemark.sources.registry import open_source
 from tidemark.sources.settings import Gaps
+
+LOOKED_AT = 20  # of the newest records of each topic, whose times may have another unit than the file says
 
 
 def checks(pipeline: Pipeline, lookup: Lookup) -> list[Check]:
@@ -41,6 +48,9 @@ def source_findings(name: str, pipeline: Pipeline, lookup: Lookup) -> Iterator[F
     yield ok(name, f"{', '.join(count_of(number, what) for number, what in counts)} to read")
     yield from _compacted(name, pipeline, source, sorted({place.topic for place in places}))
     yield from _readable(name, source, bounds)
+    if (newest := _newest(source, bounds)).num_rows:
+        for early in early_moments(pinned(pipeline, lookup, {}).decode.record_order(), newest):
+            yield warning(name, str(early), early.next_step)
     for transaction in source.open_transactions(bounds).values():
         message = transaction.described(datetime.now(UTC))
         yield warning(name, message, "find the producer and end its transaction: nothing after it can be read")
@@ -67,3 +77,17 @@ def _readable(name: str, source: Source, bounds: Mapping[TopicPartition, Bounds]
         source.first_record_in(place, [(bounds[place].log_start, bounds[place].last_stable)])
     if first:
         yield ok(name, f"records can be read ({', '.join(sorted(first))})")
+
+
+def _newest(source: Source, bounds: Mapping[TopicPartition, Bounds]) -> pa.RecordBatch:
+    """The last records of one partition of each topic, as Spark gives them."""
+    last: dict[str, TopicPartition] = {}
+    for place, bound in bounds.items():
+        if bound.log_start < bound.last_stable:
+            last.setdefault(place.topic, place)
+    ranges = [
+        Range(place, max(bounds[place].log_start, bounds[place].last_stable - LOOKED_AT), bounds[place].last_stable)
+        for place in last.values()
+    ]
+    rows = [input_row(record) for range_ in ranges for record in source.records(range_)]
+    return pa.RecordBatch.from_pylist(rows, schema=READ)

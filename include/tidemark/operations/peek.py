@@ -26,6 +26,7 @@ from tidemark.pipeline.event_time import EventTimeSettings
 from tidemark.pipeline.pinned import pinned
 from tidemark.pipeline.settings import Pipeline
 from tidemark.processing.drift import ProposedField, proposed_fields, with_unknown_fields
+from tidemark.processing.early_moments import EarlyMoments, early_moments
 from tidemark.processing.processor import BatchProcessor
 from tidemark.sinks.encoding.json_text import json_lines
 from tidemark.sinks.writer import RowTaker, StagedPart
@@ -52,12 +53,13 @@ class Peeked:
     Each is like a line of a JSON lines file, with ``targets``: the folders and tables it would go to. A row also has
     ``event_time`` and ``late``, which is false when the pipeline allows no lateness: then nearly every row is late.
     When the pipeline transforms rows, a row has the decoded data ``before`` that, and ``taken_away`` has the rows that
-    were filtered or deduplicated.
+    were filtered or deduplicated. ``early``: columns of the decoded rows with a unit that seems wrong.
     """
 
     rows: list[dict[str, Any]]
     dead_letters: list[dict[str, Any]]
     refusal: str | None
+    early: list[EarlyMoments] = field(default_factory=list)
     taken_away: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -78,15 +80,16 @@ def peek(pipeline: Pipeline, source: Source, selection: RecordSelection) -> Peek
     lenient_order = replace(order, decode=decode, on_error=OnError.DEAD_LETTER.value, event_time=lenient)
     BatchProcessor(lenient_order).process("peek", [batch], [collected])
     rows, letters = _sorted(collected.rows), _sorted(collected.letters)
+    early = early_moments(order.decode, batch)
     if not order.transforms:
-        return Peeked(rows, letters, refusal)
+        return Peeked(rows, letters, refusal, early)
     decoded = _Collected(pipeline)
     BatchProcessor(_without_transforms(lenient_order)).process("peek", [batch], [decoded])
     before = {_place(row): row for row in _sorted(decoded.rows)}
     rows = [{**row, "before": before[_place(row)]["data"]} for row in rows]
     remaining = {_place(row) for row in (*rows, *letters)}
     taken_away = [{**row, "targets": []} for place, row in before.items() if place not in remaining]
-    return Peeked(rows, letters, refusal, taken_away)
+    return Peeked(rows, letters, refusal, early, taken_away)
 
 
 @dataclass(frozen=True)

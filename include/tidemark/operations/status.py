@@ -135,6 +135,14 @@ class Status:
 
     @property
     @in_json
+    def warning(self) -> str | None:
+        """What may be meant so, and is no problem then: the newest manifests have filtered all that they read."""
+        if not self.newest.read or self.newest.filtered < self.newest.read:
+            return None
+        return f"all of the newest {count_of(self.newest.read, 'record')} were filtered, so no row was written"
+
+    @property
+    @in_json
     def healthy(self) -> bool:
         return not self.problems
 

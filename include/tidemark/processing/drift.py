@@ -6,14 +6,14 @@ Only decoders of JSON find such fields, so records are read as JSON here, with o
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.by_topic.topic_filter import TopicFilter
-from tidemark.decoders.envelopes.base import json_row
+from tidemark.decoders.envelopes.base import json_row, json_types
 from tidemark.decoders.json_shapes.shapes import json_name
 from tidemark.decoders.names import ELEMENT, check_names, key_column, label
 from tidemark.decoders.registry import open_decoder
@@ -64,16 +64,40 @@ def proposed_fields(decode: Mapping[str, Any], batch: pa.RecordBatch) -> tuple[P
         places = (records.column(name).to_pylist() for name in ("topic", "partition", "offset"))
         field = UnknownField(path, records.num_rows, *min(zip(*places, strict=True)))
         members = [member for record in records.to_pylist() for member in _members_of(decode, record, path)]
-        proposed.append(_proposed(field, members, decoder.schema.names))
+        newest = _types_beside(decode, records.to_pylist()[-1])
+        proposed.append(_with_type(_proposed(field, members, decoder.schema.names), newest, members))
     return tuple(proposed)
+
+
+def _types_beside(decode: Mapping[str, Any], record: Mapping[str, Any]) -> Mapping[str, str]:
+    """The types of columns that a record says itself."""
+    decode = _decode_of(decode, record)
+    return json_types(decode["envelope"], _parsed(record["value"])) if "envelope" in decode else {}
+
+
+def _with_type(proposed: ProposedField, types: Mapping[str, str], members: Sequence[tuple[str, Any]]) -> ProposedField:
+    """The field with the type that its records say; a number may stand for a moment there."""
+    names = {name for name, _ in members}
+    name = names.pop() if len(names) == 1 else None
+    if name is None or name not in types or proposed.field.path != label(name):
+        return proposed
+    if proposed.problem is not None and not all(value is None for _, value in members):
+        return proposed
+    return replace(proposed, ddl=f"{_ddl_name(name)} {types[name]}", problem=None)
+
+
+def _decode_of(decode: Mapping[str, Any], record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part of ``decode`` for the topic of a record."""
+    for entry in decode.get("by_topic", ()):
+        if TopicFilter.of_order(entry).has(record["topic"]):
+            return entry["decode"]  # type: ignore[no-any-return]
+    return decode
 
 
 def _members_of(decode: Mapping[str, Any], record: Mapping[str, Any], path: str) -> list[tuple[str, Any]]:
     """(name, value) of a field of the value, of the row inside it, or of the key."""
     value = _parsed(record["value"])
-    for entry in decode.get("by_topic", ()):
-        if TopicFilter.of_order(entry).has(record["topic"]):
-            decode = entry["decode"]
+    decode = _decode_of(decode, record)
     of_value = [*_members_at(json_row(decode["envelope"], value) if "envelope" in decode else value, path)]
     prefix = key_column("")
     if of_value or not path.startswith(prefix):

@@ -36,3 +36,8 @@ def open_json(config: Mapping[str, Any], row: Struct, key: Sequence[str]) -> Toy
 def row_inside(config: Mapping[str, Any], record: object) -> object:
     del config
     return record.get("data") if isinstance(record, dict) else None
+
+
+def types_inside(config: Mapping[str, Any], record: object) -> Mapping[str, str]:
+    del config, record
+    return {}

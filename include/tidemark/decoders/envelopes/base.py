@@ -39,7 +39,8 @@ class Envelope(Protocol):
 
     def unwrap(self, records: pa.RecordBatch) -> Decoded:
         """``records`` has a column per part of the envelope, as the format has decoded it. Each of them is in exactly
-        one of ``good``, ``deletions``, ``filtered`` and ``errors``."""
+        one of ``good``, ``deletions``, ``filtered`` and ``errors``. ``unknown`` has what the envelope itself counts
+        beside the unknown fields of the format, by the paths in the row."""
         ...
 
 
@@ -97,6 +98,12 @@ def json_row(config: Mapping[str, Any], record: object) -> object:
     """The row inside a record of JSON, as it was parsed; None where there is none."""
     row: object = _module(config, "json").row_inside(config, record)
     return row
+
+
+def json_types(config: Mapping[str, Any], record: object) -> Mapping[str, str]:
+    """The types of columns of the row in Spark DDL, as far as a record of JSON says them beside itself."""
+    types: Mapping[str, str] = _module(config, "json").types_inside(config, record)
+    return types
 
 
 def no_row_inside(schema: str, part: str) -> ConfigurationError:

@@ -1,12 +1,12 @@
 """Decodes records with an envelope: the format's decoder reads them as they are, the envelope makes rows of them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from tidemark.decoders.base import Decoded, Decoder, WithNullText, schemas_of
+from tidemark.decoders.base import BadRecord, Decoded, Decoder, WithNamedSchemas, WithNullText, schemas_of, together
 from tidemark.decoders.batch_parts import sorted_indices
 from tidemark.decoders.envelopes.base import Envelope
 
@@ -34,7 +34,16 @@ class EnvelopeDecoder:
         return replace(
             unwrapped,
             rows=pa.RecordBatch.from_arrays(unwrapped.rows.columns, schema=self.schema),
-            errors=tuple(sorted((*read.errors, *unwrapped.errors))),
-            unknown=unknown and unknown.inside(self._envelope.row_name),
+            errors=tuple(sorted((*read.errors, *self._with_schemas(unwrapped.errors, batch)))),
+            unknown=together([unknown and unknown.inside(self._envelope.row_name), unwrapped.unknown]),
             filtered=sorted_indices(pa.concat_arrays([read.filtered, unwrapped.filtered])),
         )
+
+    def _with_schemas(self, errors: tuple[BadRecord, ...], batch: pa.RecordBatch) -> Iterator[BadRecord]:
+        """The envelope's own errors with the schemas of their records, as the format's errors have them."""
+        if not errors or not isinstance(self._records, WithNamedSchemas):
+            yield from errors
+            return
+        names = self._records.named_schemas(batch.take(pa.array([bad.index for bad in errors], pa.int64())))
+        for bad, schemas in zip(errors, names, strict=True):
+            yield bad.read_with(schemas)

@@ -35,7 +35,7 @@ from tidemark.model.positions import positions
 from tidemark.providers.debezium.base64_decimals import decimals_of_base64
 from tidemark.providers.debezium.encoded import EncodedDay, EncodedExact, EncodedInstant
 from tidemark.providers.debezium.kinds_of_record import STAMPS
-from tidemark.providers.debezium.parts import BEFORE, UNSENT
+from tidemark.providers.debezium.parts import BEFORE, LACKS, UNSENT
 from tidemark.providers.debezium.source_types import DECIMAL, ZONED
 from tidemark.providers.debezium.times import of_another_unit, times_of_numbers
 from tidemark.providers.debezium.units import NAMED, Decimals, Unit
@@ -72,6 +72,7 @@ class _Layout:
     read: pa.Schema
     columns: Mapping[str, _Column]
     unknown: tuple[str, ...]  # names of the row that the schema has not
+    absent: str | None  # columns of the schema that the row has not, as JSON
 
 
 class EnvelopeReader:
@@ -177,6 +178,7 @@ class EnvelopeReader:
             right = pc.and_(right, pc.or_(of_before, pc.invert(only_deletions)))
             made[BEFORE] = pc.if_else(only_deletions, of_key, None)
         made[UNSENT] = self._unsent(op, before, after, layout)
+        made[LACKS] = pc.if_else(pc.is_valid(after), pa.scalar(layout.absent, pa.string()), None)
         for name, part in self._parts.items():
             if name not in made:
                 has_part = name in layout.read.names
@@ -292,7 +294,15 @@ class EnvelopeReader:
             return None
         pattern = f"^{_object({name: patterns[name] for name in payload})}$"
         read = self._read_schema(payload, columns)
-        return _Layout(beginning.encode(), pattern, read, columns, tuple(name for name in after if name not in columns))
+        unknown = tuple(name for name in after if name not in columns)
+        return _Layout(beginning.encode(), pattern, read, columns, unknown, self._absent_in(after))
+
+    def _absent_in(self, after: Mapping[str, Any]) -> str | None:
+        """The columns of the schema that a row has not, as JSON."""
+        shape = self._parts["after"].shape
+        assert isinstance(shape, Struct), "a row has fields"
+        absent = [field.name for field in shape.fields if field.nullable and field.name not in after]
+        return json.dumps(absent) if absent else None
 
     def _columns(self, after: Mapping[str, Any], schema: object) -> dict[str, _Column] | None:
         shape = self._parts["after"].shape
@@ -320,7 +330,7 @@ class EnvelopeReader:
         fields = (
             {field.name: field for field in wanted.shape.fields} if wanted and isinstance(wanted.shape, Struct) else {}
         )
-        return f"(?:null|{value_pattern(fields[name].shape)})" if name in fields else _ANY
+        return f"(?:null|{value_pattern(fields[name].shape) or TEXT})" if name in fields else _ANY
 
     def _stamp(self, name: str) -> str:
         return f"(?:null|{_WHOLE})" if name in self._parts else _ANY

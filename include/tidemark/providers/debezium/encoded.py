@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.json_shapes.shapes import Day, Exact, Instant, Number
+from tidemark.decoders.json_shapes.shapes import Day, Exact, Instant, Number, Scalar, Text
 from tidemark.decoders.one_by_one import Misfit
 from tidemark.providers.debezium.placeholder import UNTOLD
 from tidemark.providers.debezium.times import BEYOND, is_of_another_unit, is_within_years, microseconds
@@ -61,6 +61,19 @@ def unscaled(text: str, scale: int) -> Decimal | None:
     if len(content) != (number if number >= 0 else ~number).bit_length() // 8 + 1:
         return None
     return _EXACT.scaleb(Decimal(number), -scale)
+
+
+@dataclass(frozen=True)
+class AnyId(Scalar):
+    """A text, or a whole number as the text of it: one database numbers what another names."""
+
+    expected = "a string or an integer"
+    types = frozenset({str, int})
+    beyond = Text.beyond
+    arrow = pa.string()
+
+    def _built(self, values: list[Any]) -> pa.Array:
+        return pa.array([str(value) if type(value) is int else value for value in values], self.arrow)
 
 
 @dataclass(frozen=True)

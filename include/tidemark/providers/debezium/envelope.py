@@ -9,18 +9,19 @@ PostgreSQL does not send a large value that an update left alone. Debezium write
 for others. So null in an update that does not tell the row before it may be a value that was not sent.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, NamedRows
-from tidemark.decoders.names import check_names
+from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, NamedRows, UnknownFields, unknown_at
+from tidemark.decoders.names import check_names, label
 from tidemark.errors import ConfigurationError
 from tidemark.model.positions import positions
 from tidemark.providers.debezium.kinds_of_record import OTHERS
-from tidemark.providers.debezium.parts import BEFORE, PARTS, PLACEHOLDER, UNSENT
+from tidemark.providers.debezium.parts import BEFORE, LACKS, PARTS, PLACEHOLDER, UNSENT
 from tidemark.providers.debezium.placeholder import UNTOLD, PlaceholderFinder
 from tidemark.providers.debezium.source_types import column_of, column_type, unit_of
 from tidemark.providers.debezium.times import BEYOND, times_of_numbers
@@ -86,6 +87,7 @@ class DebeziumEnvelope:
             named=self._named(records, deletion),
             filtered=pc.indices_nonzero(filtered).cast(pa.int64()),
             errors=tuple(BadRecord(position, errors[position]) for position in sorted(errors)),
+            unknown=_absent(records, at),
         )
 
     def _rows(self, records: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
@@ -137,6 +139,20 @@ class DebeziumEnvelope:
     def _is_signal(self, records: pa.RecordBatch) -> pa.Array:
         table = _typed(_part(records, "source.table"), "source.table")
         return pc.fill_null(pc.equal(table, self._signal_table), False)
+
+
+def _absent(records: pa.RecordBatch, good: pa.Array) -> UnknownFields | None:
+    """The columns of the schema that rows do not have, such as a dropped one: they would be null without a word."""
+    if LACKS not in records.schema.names:
+        return None
+    lacking = records.column(LACKS).take(good)
+    places: dict[str, list[pa.Array]] = {}
+    for text in pc.unique(lacking.drop_null()).to_pylist():
+        having = good.filter(pc.fill_null(pc.equal(lacking, text), False))
+        for name in json.loads(text):
+            places.setdefault(f"{label(name)} {LACKS}", []).append(having)
+    joined = {path: pa.concat_arrays(parts) for path, parts in places.items()}
+    return unknown_at({path: at.take(pc.sort_indices(at)) for path, at in joined.items()})
 
 
 def _typed(part: pa.Array, path: str) -> pa.Array:

@@ -4,6 +4,7 @@ JSON has no dates, times and decimals. A schema beside the record says what a nu
 the column's type and the settings say it.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from tidemark.errors import ConfigurationError
 from tidemark.providers.debezium import flat
 from tidemark.providers.debezium.columns_at_once import EnvelopeReader
 from tidemark.providers.debezium.encoded import (
+    AnyId,
     Days,
     EncodedDay,
     EncodedExact,
@@ -31,8 +33,9 @@ from tidemark.providers.debezium.encoded import (
 )
 from tidemark.providers.debezium.envelope import SIGNAL_TABLE, can_be_large
 from tidemark.providers.debezium.kinds_of_record import is_envelope, kind_of_other
-from tidemark.providers.debezium.parts import BEFORE, PARTS, PLACEHOLDER, UNSENT
+from tidemark.providers.debezium.parts import BEFORE, LACKS, PARTS, PLACEHOLDER, UNSENT
 from tidemark.providers.debezium.placeholder import PlaceholderFinder
+from tidemark.providers.debezium.proposed import type_by
 from tidemark.providers.debezium.source_types import DECIMAL
 from tidemark.providers.debezium.times import microseconds
 from tidemark.providers.debezium.units import NAMED, Decimals, Unit
@@ -66,6 +69,7 @@ class DebeziumJson:
         fields = [replace(field, shape=encoding.of(field.shape, times.get(field.name))) for field in row.fields]
         self.key = replace(row, fields=tuple(fields))
         self.row = pa.schema([field.arrow for field in fields])
+        self._columns = {field.name: None for field in fields if field.nullable}
         self._large = tuple(field.name for field in fields if can_be_large(field.shape.arrow))
         if config.get("unavailable") == "keep_null":
             self._large = ()
@@ -79,10 +83,17 @@ class DebeziumJson:
         self._signal_table = config.get("signal_table", SIGNAL_TABLE)
         self.struct = Struct((*parts, Field("after", self.key, required=False, nullable=True)))
         self.reader = None if self._flattened else EnvelopeReader.of(self.struct, self._large, texts)
-        self._parts = tuple(field.name for field in self.struct.fields if field.name != UNSENT)
+        self._parts = tuple(field.name for field in self.struct.fields if field.name not in (UNSENT, LACKS))
 
     def opened(self, record: dict[str, Any]) -> dict[str, Any]:
         """The envelope of a record; what has another content is named by its ``op``. Raises ``Undecodable``."""
+        opened = self._opened(record)
+        after = opened.get("after")
+        if type(after) is dict and not self._columns.keys() <= after.keys():
+            opened[LACKS] = json.dumps([name for name in self._columns if name not in after])
+        return opened
+
+    def _opened(self, record: dict[str, Any]) -> dict[str, Any]:
         schema = None
         if record.keys() == {"schema", "payload"}:
             payload, schema = record["payload"], record["schema"]
@@ -130,10 +141,12 @@ class DebeziumJson:
 
     def opened_key(self, key: dict[str, Any], single: str | None) -> dict[str, Any]:
         """The fields of a key, which may have a schema beside it as records have."""
+        if key.keys() == {"scale", "value"} and single is not None:  # the number itself, not a row
+            return {single: key}
         if key.keys() != {"schema", "payload"}:
             return key
         payload, schema = key["payload"], key["schema"]
-        if type(payload) is not dict:
+        if type(payload) is not dict or (single is not None and payload.keys() == {"scale", "value"}):
             if single is None or type(schema) is not dict:
                 return key
             payload, schema = {single: payload}, {"fields": [{**schema, "field": single}]}
@@ -192,7 +205,7 @@ def _scalars(shape: Shape) -> Iterator[Shape]:
 
 def _parts(config: Mapping[str, Any]) -> list[Field]:
     """The other parts that are read: for columns, and the table, which tells a signal."""
-    parts = [Field(UNSENT, Text(), required=False, nullable=True)]
+    parts = [Field(name, Text(), required=False, nullable=True) for name in (UNSENT, LACKS)]
     paths = {"op", "source.table", *config.get("columns", {}).values()}
     for first in dict.fromkeys(path.partition(".")[0] for path in sorted(paths)):
         if first in PARTS:
@@ -205,6 +218,8 @@ def _parts(config: Mapping[str, Any]) -> list[Field]:
 
 
 def _scalar(path: str) -> Shape:
+    if path == "source.txId":
+        return AnyId()
     return Text() if PARTS[path] == "text" else Integer()
 
 
@@ -280,3 +295,14 @@ def row_inside(config: Mapping[str, Any], record: object) -> object:
     if not isinstance(record, dict):
         return None
     return flat.row_of(record) if config.get("flattened", False) else record.get("after")
+
+
+def types_inside(config: Mapping[str, Any], record: object) -> Mapping[str, str]:
+    """Return the types of columns in DDL, as the schema beside the record says them."""
+    if not isinstance(record, dict) or record.keys() != {"schema", "payload"}:
+        return {}
+    row = record["schema"]
+    if not config.get("flattened", False):
+        row = next((field for field in _fields_of(row) if field.get("field") == "after"), None)
+    types = {field["field"]: type_by(field) for field in _fields_of(row) if type(field.get("field")) is str}
+    return {name: kind for name, kind in types.items() if kind is not None}

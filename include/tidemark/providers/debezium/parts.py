@@ -5,6 +5,7 @@ from typing import Final
 PLACEHOLDER: Final = "__debezium_unavailable_value"  # for a value that the database did not tell
 UNSENT: Final = "(unsent)"  # the column whose null may be a value that was not sent; the reader of JSON finds it
 BEFORE: Final = "before"
+LACKS: Final = "(absent)"  # the columns of the schema that a row lacks, as JSON; the reader of JSON finds them
 PARTS: Final = {  # of each path its type; ``source`` has those of one database
     "op": "text",
     "ts_ms": "milliseconds",
@@ -18,7 +19,7 @@ PARTS: Final = {  # of each path its type; ``source`` has those of one database
     "source.collection": "text",
     "source.snapshot": "text",
     "source.sequence": "text",
-    "source.txId": "number",
+    "source.txId": "text",  # a number in PostgreSQL, digits in hexadecimal in Oracle
     "source.lsn": "number",
     "source.xmin": "number",
     "source.gtid": "text",

@@ -49,7 +49,7 @@ class FramedDecoder(ABC):
         parts: list[Decoded] = []
         filtered: list[pa.Array] = [NONE]
         for group in unframed.groups:
-            named = f"writer {group.writer}, reader {self._reader.name}" if group.writer else ""
+            named = self._named(group)
             for indices, read in self._read(group, named):
                 if isinstance(read, OtherRecords):
                     filtered.append(indices)
@@ -58,6 +58,17 @@ class FramedDecoder(ABC):
                 else:
                     parts.append(read.at(indices))
         return joined(self.schema, parts, errors, pa.concat_arrays(filtered))
+
+    def named_schemas(self, batch: pa.RecordBatch) -> list[str]:
+        names = [""] * batch.num_rows
+        if self._schemas is not None:
+            for group in unframe(batch, self._part).groups:
+                for index in group.indices.to_pylist():
+                    names[index] = self._named(group)
+        return names
+
+    def _named(self, group: WriterGroup) -> str:
+        return f"writer {group.writer}, reader {self._reader.name}" if group.writer else ""
 
     @abstractmethod
     def _read(self, group: WriterGroup, named: str) -> Iterator[tuple[pa.Array, Decoded | NotDecoded | OtherRecords]]:

@@ -68,6 +68,31 @@ def test_what_tells_nothing_about_a_row_is_filtered_and_a_deletion_without_a_key
     assert world.status()[0]["newest"]["filtered"] == 3
 
 
+def test_a_unit_that_seems_wrong_and_manifests_that_filter_everything_are_told(
+    make_table_world: Callable[..., TableWorld],
+) -> None:
+    orders = {"connection": "warehouse", "table": "copied.orders", "key": ["id"], "auto_create": True}
+    decode = {"format": "json", "schema": "id BIGINT NOT NULL, at TIMESTAMP", "tombstones": ["id"],
+              "envelope": {"debezium": {"times": {"at": "ms"}}}}  # fmt: skip
+    settings = {"decode": decode, "sinks": [{"postgres": orders}], "event_time": {}, "on_error": "dead_letter"}
+    world = make_table_world(partitions=1, settings=settings)
+    world.send(json.dumps({"op": "c", "after": {"id": 1, "at": 1_777_000_000}}), key=b'{"id": 1}')  # seconds
+    told = "column at: the only moment lies in January 1970"
+    assert told in world.here("peek", "demo").stderr
+    findings = json.loads(world.here("doctor", "demo", "--json").stdout)
+    assert [finding["severity"] for finding in findings if finding["message"] == told] == ["warning"]
+    world.ok("run", "demo")
+    assert world.status()[0]["warning"] is None
+    for number in range(2):
+        world.send(json.dumps({"ts_ms": number}))
+        world.ok("run", "demo")
+    [status] = world.status()
+    assert (status["state"], status["warning"]) == (
+        "ok", "all of the newest 2 records were filtered, so no row was written"
+    )  # fmt: skip
+    assert f"  warning: {status['warning']}\n" in world.here("status", "demo").stdout
+
+
 def test_a_deletion_is_a_message_without_a_value_in_a_topic_and_a_marked_row_in_files(
     make_topic_world: Callable[..., TopicWorld],
 ) -> None:

@@ -407,7 +407,8 @@ def test_a_flattened_row_is_a_row_or_a_deletion(deleted: Any, with_schema: bool)
     assert (first["name"], first["price"], first["at"]) == ("ada", Decimal("12.34"), NOON)
     assert (first["op"], first["at_source"], first["lsn"]) == ("u", datetime_of(1_600_000_000_000), 5)
     assert (bare["name"], bare["op"]) == ("bare", "r")
-    assert made.unknown is None
+    assert made.unknown is not None
+    assert {path.partition(" ")[2] for path in made.unknown.paths.to_pylist()} == {"(absent)"}
 
 
 def datetime_of(milliseconds: int) -> Any:
