@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from sandbox.bootstrap.postgresql import LIBRARIES_BELOW, PROGRAMS, unpacked
-from sandbox.services.postgres import Postgres
+from sandbox.services.postgres import Postgres, remove_home
 
 
 class SourceDatabase(Postgres):
@@ -19,6 +19,10 @@ class SourceDatabase(Postgres):
     def __init__(self, state: Path, programs_home: Path, *, scratch: Path | None = None) -> None:
         super().__init__(state / "source", scratch=scratch)
         self._programs_home = programs_home.resolve()
+
+    def remove(self) -> None:
+        """Delete its programs and data outside the state folder. It must be stopped."""
+        remove_home(self.state.parent)
 
     def _install(self, home: Path) -> None:
         packages = unpacked(self._programs_home)

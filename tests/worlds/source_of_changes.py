@@ -42,17 +42,20 @@ class SourceOfChanges:
         cls, state: Path, broker: Broker, registry: SchemaRegistry, definitions: str
     ) -> Iterator["SourceOfChanges"]:
         """The database with its tables; no connector runs yet."""
-        with SourceDatabase(state, STATE) as database:
-            database.create_database(DATABASE)
-            source = cls(database, broker, registry, state)
-            source.execute(_MARKER)
-            source.execute(definitions)
-            try:
-                yield source
-            finally:
-                if source.connect is not None:
-                    source.connect.stop()
-                delete_later(broker, *source.topics())
+        source = cls(SourceDatabase(state, STATE), broker, registry, state)
+        try:
+            with source.database:
+                source.database.create_database(DATABASE)
+                source.execute(_MARKER)
+                source.execute(definitions)
+                try:
+                    yield source
+                finally:
+                    if source.connect is not None:
+                        source.connect.stop()
+                    delete_later(broker, *source.topics())
+        finally:
+            source.database.remove()
 
     @property
     def dsn(self) -> str:
