@@ -19,7 +19,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, NotFound, TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
-from tidemark.lifecycle.failed_tasks import Task, watched
+from tidemark.lifecycle.failed_tasks import Task, Watch, watched
 from tidemark.lifecycle.known_sinks import not_in_file
 from tidemark.lifecycle.older import older_unfinished, unfinished_lines
 from tidemark.lifecycle.plan import PlannedRun, Tick
@@ -149,11 +149,8 @@ def plan(
     a person must decide first.
     """
     environment, tick = _environment(dsn, pipelines), Tick.by_hand(until, run_key)
-    note = tick.is_like_the_next and not dry_run
-    with (
-        watched(lambda: _database(environment), pipeline_name, Task.PLAN, note=note) as watch,
-        _opened(environment, pipeline_name) as context,
-    ):
+    watching = watched(lambda: _database(environment), pipeline_name, Task.PLAN, like_the_next=tick.is_like_the_next)
+    with nullcontext(Watch()) if dry_run else watching as watch, _opened(environment, pipeline_name) as context:
         run = plan_ranges(context, tick, dry_run=dry_run)
         watch.end()
         older = older_unfinished(context, run.manifests)

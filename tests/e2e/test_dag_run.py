@@ -8,6 +8,7 @@ from datetime import timedelta
 from urllib.parse import unquote
 
 import httpx
+import psycopg
 import pytest
 
 from sandbox.bootstrap.checkout import CHECKOUT
@@ -78,7 +79,7 @@ def test_a_dag_run_publishes_what_was_planned_survives_a_kill_and_replays_what_i
     spark = demo.hold_spark(1, manifest=3, staged=True)
     [note] = [run["note"] for run in airflow.runs(DAG) if run["dag_run_id"] == run_id]
     assert f"manifest 3: {page}/manifests/3" in note.split("\n")
-    assert re.findall(r"unfinished: manifest (\d) .*; this run takes it along", note) == ["3", "4"], note
+    assert re.findall(r"not done: manifest (\d) .*; this run takes it along", note) == ["3", "4"], note
     os.killpg(spark[0].leader.pid, signal.SIGKILL)
     demo.succeed(run_id)
     world.assert_complete()
@@ -229,7 +230,7 @@ def test_the_run_after_a_failed_one_names_what_that_left_and_takes_it_along(airf
     world.produce(20)
     mended = demo.trigger()
     demo.succeed(mended)
-    assert f"unfinished: manifest 1 of run {failed}" in demo.logs(mended, ("success",))
+    assert f"not done: manifest 1 of run {failed}" in demo.logs(mended, ("success",))
     [told] = [event["extra"] for event in demo.airflow.asset_events(mended)]
     assert (told["manifests"], told["read"]) == ([1, 2], 40)
     assert demo.attempts(1) == [(1, "failed"), (2, "published")]
@@ -423,7 +424,7 @@ def test_a_task_group_in_a_larger_dag_is_on_the_page_from_its_first_failed_plan_
         failed = airflow.trigger("nightly")
         assert airflow.wait_run("nightly", failed, lambda _: None, timeout=240) == "failed"
         row = listed()
-        assert "failing" in row
+        assert "failed" in row
         assert '<span class="soft">in DAG nightly</span>' in row
         [(run, number)] = re.findall(r'href="/dags/nightly/runs/([^"/]+)/tasks/copy\.plan\?try_number=(\d+)"', row)
         [tried] = [each for each in airflow.task_instances("nightly", failed) if each["task_id"] == "copy.plan"]
@@ -540,3 +541,24 @@ def test_a_daily_dag_starts_when_its_24_hours_are_complete_and_once_more_for_lat
     finally:
         file.unlink()
         airflow.delete_dag(f"{DAG}_daily")
+
+
+def test_tasks_that_are_cleared_when_airflow_has_removed_its_xcoms_find_their_manifests(
+    airflow_world: AirflowWorld,
+) -> None:
+    """As `airflow db clean` does with what is older than a date."""
+    demo, world, airflow = airflow_world, airflow_world.world, airflow_world.airflow
+    world.settings["kafka"] = {"slice": {"max_records": 40}}
+    world.write_pipeline()
+    world.produce(60)
+    demo.deploy()
+    run_id = demo.trigger()
+    demo.succeed(run_id)
+    with psycopg.connect(airflow._metadata_dsn) as metadata:
+        assert metadata.execute("DELETE FROM xcom").rowcount > 0
+    airflow.clear(DAG, run_id, [("process", 1), ("close", -1)])
+    demo.succeed(run_id)
+    assert [manifest["attempt"] for manifest in world.manifests()] == [1, 2]
+    [*_, told] = [event["extra"] for event in airflow.asset_events(run_id)]
+    assert told["manifests"] == [1, 2]
+    world.assert_complete()

@@ -70,7 +70,7 @@ def broker_stopped(struck: Nightly) -> Fault:
     struck.produce()
     struck.broker.kill()
     struck.fails()
-    problem = yield State.FAILING, "Kafka does not answer"
+    problem = yield State.FAILED, "Kafka does not answer"
     assert "broker" in problem["next_step"]
     struck.broker.restart()
 
@@ -81,7 +81,7 @@ def broker_stopped_in_the_middle(struck: Nightly) -> Fault:
     struck.broker.kill()
     struck.night.server.cont_signal()
     assert struck.ended(run_id) == "failed"
-    problem = yield State.UNFINISHED, "Kafka"
+    problem = yield State.FAILED, "Kafka"
     assert "broker" in problem["next_step"]
     struck.broker.restart()
     struck.type(problem["next_step"], "retry")
@@ -92,7 +92,7 @@ def broker_frozen(struck: Nightly) -> Fault:
     struck.produce()
     struck.broker.stop_signal()
     struck.fails()
-    problem = yield State.FAILING, "Kafka does not answer"
+    problem = yield State.FAILED, "Kafka does not answer"
     assert "broker" in problem["next_step"]
     struck.broker.wake()
 
@@ -107,7 +107,7 @@ def file_broken(struck: Nightly) -> Fault:
     struck.write(text)
     if struck.night.dice.random() < 0.5:
         assert cause in struck.fails()
-    problem = yield State.FAILING, cause
+    problem = yield State.FAILED, cause
     assert "correct" in problem["next_step"]
     struck.write(right)
 
@@ -118,7 +118,7 @@ def pipeline_file_deleted(struck: Nightly) -> Fault:
     struck.file.unlink()
     if struck.night.dice.random() < 0.5:
         assert "put it back" in struck.fails()
-    problem = yield State.FAILING, "does not exist any more"
+    problem = yield State.FAILED, "does not exist any more"
     assert "put it back" in problem["what"] + problem["next_step"]
     struck.write(right)
 
@@ -139,7 +139,7 @@ def published_file_deleted(struck: Nightly) -> Fault:
 def garbage(struck: Nightly) -> Fault:
     struck.produce(10, *["{not json"] * 30)
     assert "too-many-dead-letters" in struck.fails()
-    problem = yield State.UNFINISHED, "max_dead_letters is 50%"
+    problem = yield State.FAILED, "max_dead_letters is 50%"
     assert "not json" in struck.type(problem["next_step"], "peek")
     struck.write(max_dead_letters=None)
     struck.type(problem["next_step"], "retry")
@@ -175,7 +175,7 @@ def wrong_password(struck: Nightly) -> Fault:
     struck.produce()
     struck.night.new_password()
     assert "access-denied" in struck.fails()
-    problem = yield State.FAILING, "refuses this client"
+    problem = yield State.FAILED, "refuses this client"
     assert "password" in problem["next_step"]
     struck.night.tell_airflow()
 
@@ -198,7 +198,7 @@ def marked(struck: Nightly, state: str) -> Fault:
     run_id = at_work(struck)
     struck.night.airflow.set_task_state(struck.name, run_id, ("process", 0), state)
     assert struck.ended(run_id) == "failed", "close asks the database"
-    problem = yield State.UNFINISHED, "manifest "
+    problem = yield State.FAILED, "manifest "
     struck.night.server.cont_signal()
     struck.type(problem["next_step"], "retry")
 
@@ -262,7 +262,7 @@ def table_changed(struck: Nightly) -> Fault:
     struck.night.execute(f"ALTER TABLE public.payments {change}")
     struck.produce()
     assert "sink-refused" in struck.fails()
-    problem = yield State.UNFINISHED, cause
+    problem = yield State.FAILED, cause
     statement = re.search(r"ALTER TABLE [^;]*", problem["next_step"])
     struck.night.execute(statement[0] if statement else f"ALTER TABLE public.payments {mend}")
     struck.type(problem["next_step"], "retry")
@@ -283,7 +283,7 @@ def disk_full(struck: Nightly) -> Fault:
     struck.produce()
     ballast = fill(struck.night.disk)
     struck.fails()
-    problem = yield State.UNFINISHED, "the disk is full"
+    problem = yield State.FAILED, "the disk is full"
     assert "free" in problem["next_step"]
     ballast.unlink()
     struck.type(problem["next_step"], "retry")
@@ -295,7 +295,7 @@ def lake_read_only(struck: Nightly) -> Fault:
     struck.produce()
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     struck.fails()
-    problem = yield State.UNFINISHED, "Read-only file system"
+    problem = yield State.FAILED, "Read-only file system"
     assert "written" in problem["next_step"]
     subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
     struck.type(problem["next_step"], "retry")
@@ -309,13 +309,13 @@ def spark_server_killed(struck: Nightly) -> Fault:
         struck.produce()
         server.kill()
         struck.fails()
-        problem = yield State.UNFINISHED, "the Spark Connect server cannot be reached"
+        problem = yield State.FAILED, "the Spark Connect server cannot be reached"
         assert f"tidemark spark serve --port {server.port}" in problem["next_step"]
     else:
         run_id = at_work(struck)
         server.kill()
         assert struck.ended(run_id) == "failed"
-        problem = yield State.UNFINISHED, "Spark"
+        problem = yield State.FAILED, "Spark"
         assert f"tidemark spark serve --port {server.port}" in problem["next_step"], problem
     server.restart()
     struck.type(problem["next_step"], "retry")

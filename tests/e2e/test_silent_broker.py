@@ -43,5 +43,5 @@ def test_a_broker_that_is_silent_for_minutes_is_one_failed_run_with_its_cause_an
     demo.world.produce(20)
     mended = demo.trigger()
     demo.succeed(mended)
-    assert f"unfinished: manifest 1 of run {run_id}" in demo.logs(mended, ("success",))
+    assert f"not done: manifest 1 of run {run_id}" in demo.logs(mended, ("success",))
     demo.world.assert_complete()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tidemark.airflow import shell
-from tidemark.cli.opened import connections_of
+from tidemark.cli.opened import connections_of, connections_of_sources
 from tidemark.connections.lookup import from_environment
 from tidemark.errors import Unavailable
 from tidemark.pipeline.loader import load
@@ -119,3 +119,15 @@ def test_the_commands_go_on_and_the_error_stands_after_the_note(pipeline: Pipeli
     assert "this shell is set up for no Airflow" in note
     assert "connection events" in error
     assert json.dumps(done.stdout) == '""'
+
+
+def test_a_command_that_asks_sources_looks_up_no_connection_of_a_sink(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(shell, "configuration", lambda: Path("airflow.cfg"))
+    monkeypatch.setattr(shell, "connections", lambda _, ids, **_limit: asked.extend(ids) or {})
+    with connections_of_sources(pipeline):
+        pass
+    assert asked == ["events"]
+    assert "warehouse" not in capsys.readouterr().err

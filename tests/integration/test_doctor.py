@@ -137,3 +137,48 @@ def test_a_folder_without_pipelines_is_a_failure(world: World) -> None:
     assert "there are no pipeline files" in failures(doctor(world, exit_code=1))["pipelines"]
     file.write_text(yaml.safe_dump({**pipeline, "sinks": "none"}))
     assert "has an error" in failures(doctor(world, exit_code=1))["pipelines"]
+
+
+def test_a_broker_that_is_down_is_told_once_with_its_address_and_who_waits_for_it(world: World) -> None:
+    right = (world.pipelines / "demo.yaml").read_text()
+    nobody = f"127.0.0.1:{free_port()}"
+    for name in ("first", "second", "third"):
+        text = right.replace("pipeline: demo", f"pipeline: {name}").replace("/lake", f"/{name}")
+        (world.pipelines / f"{name}.yaml").write_text(text.replace(world.broker.bootstrap_servers, nobody))
+    findings = doctor(world, exit_code=1)
+    silent = [finding["message"] for finding in findings if finding["severity"] == "failed"]
+    assert len([message for message in silent if nobody in message]) == 1, silent
+    assert "3 pipelines wait for it: first, second, third" in " ".join(silent)
+    assert "records can be read" in messages(findings, "demo: kafka") or "to read" in messages(findings, "demo: kafka")
+
+
+def test_two_pipelines_that_write_one_folder_are_refused_as_a_run_refuses_the_second(world: World) -> None:
+    again = yaml.safe_load((world.pipelines / "demo.yaml").read_text()) | {"pipeline": "again"}
+    again["sinks"][0]["files"]["name"] = "other"  # else it looks like a pipeline that was renamed
+    file = world.pipelines / "again.yaml"
+    file.write_text(yaml.safe_dump(again))
+    refused = failures(doctor(world, exit_code=1))
+    assert {"again: folders", "demo: folders"} <= set(refused)
+    world.produce(5)
+    world.ok("run", "demo")
+    refused = failures(doctor(world, exit_code=1))
+    assert "demo: folders" not in refused, "the first that is planned keeps its folders"
+    told = refused["again: folders"]
+    assert f"writes topic {world.topic} into " in told
+    run = world.here("run", "again")
+    assert run.exit_code == 1
+    assert told in run.stderr
+    assert "again: folders" in failures(doctor(world, "again", exit_code=1))
+    again["sinks"][0]["files"]["root"] = str(world.folder / "another")
+    file.write_text(yaml.safe_dump(again))
+    assert not [check for check in failures(doctor(world)) if "folders" in check]
+
+
+def test_a_pipeline_that_looks_renamed_is_refused_as_a_run_refuses_it(world: World) -> None:
+    world.produce(5)
+    world.ok("run", "demo")
+    text = (world.pipelines / "demo.yaml").read_text()
+    (world.pipelines / "again.yaml").write_text(text.replace("pipeline: demo", "pipeline: again"))
+    findings = [finding for finding in doctor(world, exit_code=1) if finding["check"] == "again: folders"]
+    assert "tidemark rename pipeline demo again" in findings[0]["next_step"]
+    assert findings[0]["message"] in world.here("run", "again").stderr

@@ -153,7 +153,7 @@ def test_history_tells_who_did_what_in_order(database: str, chain: int) -> None:
 
 LEGAL = {
     ("planned", "running"), ("running", "done"), ("running", "failed"), ("running", "blocked"),
-    ("failed", "running"), ("blocked", "planned"),
+    ("failed", "running"), ("blocked", "planned"), ("planned", "failed"),
 }  # fmt: skip
 
 
@@ -490,7 +490,7 @@ def test_a_killed_worker_is_not_alive_and_a_stopped_one_is(world: World) -> None
         busy = world.here("retry", "demo", "--manifest", str(manifest))
         assert busy.exit_code == 1
         assert "attempt 1 is alive and at work" in busy.stderr
-        assert "nothing is unfinished" in world.here("retry", "demo").stderr
+        assert "there is nothing to retry" in world.here("retry", "demo").stderr
         os.killpg(worker.pid, signal.SIGKILL)
         wait_dead(reader, manifest)
     world.ok("retry", "demo")

@@ -36,9 +36,9 @@ def test_a_failed_manifest_is_told_once_and_once_when_it_is_over(world: World, i
     assert inbox.texts() == [], "Airflow may be about to try again"
     world.ok("monitor", "notify", "--after", "0s")
     [told] = inbox.got
-    assert told["text"].startswith("demo: unfinished: manifest 2 of run ")
+    assert told["text"].startswith("demo: failed: manifest 2 of run ")
     assert told["text"].endswith("in the pipeline file; then: tidemark retry demo")
-    assert (told["pipeline"], told["kind"], told["manifest_id"], told["over"]) == ("demo", "unfinished", 2, False)
+    assert (told["pipeline"], told["kind"], told["manifest_id"], told["over"]) == ("demo", "failed", 2, False)
     inbox.got.clear()
     for _ in range(2):
         world.ok("monitor", "notify", "--after", "0s")
@@ -49,7 +49,7 @@ def test_a_failed_manifest_is_told_once_and_once_when_it_is_over(world: World, i
     for expected in (1, 0):
         world.ok("monitor", "notify", "--after", "0s")
         texts = inbox.texts()
-        assert [text.partition(": manifest 2")[0] for text in texts] == ["demo: no longer unfinished"] * expected
+        assert [text.partition(": manifest 2")[0] for text in texts] == ["demo: no longer failed"] * expected
 
 
 def test_a_problem_that_lasts_is_told_when_it_has_lasted_and_a_loss_at_once(world: World, inbox: Inbox) -> None:
@@ -123,7 +123,7 @@ def test_without_anybody_to_tell_it_is_wrong_use_and_a_dry_run_tells_nobody(worl
     assert refused.exit_code == 2
     assert "export TIDEMARK_WEBHOOK=" in refused.stderr
     for _ in range(2):
-        assert "demo: unfinished: manifest 1" in world.ok("monitor", "notify", "--dry-run", "--after", "0s")
+        assert "demo: failed: manifest 1" in world.ok("monitor", "notify", "--dry-run", "--after", "0s")
     assert not (world.folder / "_notified.json").exists()
     (world.folder / "_notified.json").write_text("{")
     damaged = world.here("monitor", "notify", "--dry-run")
@@ -141,10 +141,10 @@ def test_a_problem_that_nobody_could_look_for_is_not_over(world: World, inbox: I
     right = file.read_text()
     file.write_text(right + "sinkz: 1\n")
     world.ok("monitor", "notify", "--after", "0s")
-    assert [text.split(": ")[1] for text in inbox.texts()] == ["failing"]
+    assert [text.split(": ")[1] for text in inbox.texts()] == ["failed"]
     file.write_text(right)
     world.ok("monitor", "notify", "--after", "0s")
-    assert [text.split(": ")[1] for text in inbox.texts()] == ["no longer failing"]
+    assert [text.split(": ")[1] for text in inbox.texts()] == ["no longer failed"]
     world.ok("run", "demo")
     world.ok("monitor", "notify", "--after", "0s")
     assert [text.split(": ")[1] for text in inbox.texts()] == ["no longer late"]

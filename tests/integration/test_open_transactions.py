@@ -66,7 +66,7 @@ def stored_notes(world: World) -> list[list[str]]:
 
 def notes_of_transactions(world: World) -> list[str]:
     """The notes of a further plan; those about manifests that earlier plans left are of another kind."""
-    return [note for note in world.json("plan", "demo")["notes"] if not note.startswith(("unfinished: ", "next: "))]
+    return [note for note in world.json("plan", "demo")["notes"] if not note.startswith(("not done: ", "next: "))]
 
 
 def test_a_plan_says_which_transaction_holds_it_back_and_since_when_and_stores_it(make_world: MakeWorld) -> None:

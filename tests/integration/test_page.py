@@ -324,10 +324,10 @@ def test_the_pages_say_what_is_wrong_where_and_what_to_do(ask: Callable[..., Tes
     assert 'href="/pipelines/demo"' in overview
     assert "there is no Spark" in overview
     pipeline = client.get("/pipelines/demo").text
-    assert "Retry what is unfinished" in pipeline
-    assert re.search(r"<dt>oldest unfinished</dt><dd><a [^>]+>manifest 2</a>, planned \d+ s ago:<br>", pipeline)
+    assert "Retry what is not done" in pipeline
+    assert re.search(r"<dt>oldest not done</dt><dd><a [^>]+>manifest 2</a>, planned \d+ s ago:<br>", pipeline)
     assert "<dt>given up</dt><dd>0 offsets</dd>" in pipeline
-    oldest = pipeline.partition("<dt>oldest unfinished</dt>")[2].partition("</dd>")[0]
+    oldest = pipeline.partition("<dt>oldest not done</dt>")[2].partition("</dd>")[0]
     assert "a-0 [5, 10)<br>a-1 [5, 10)" in oldest
     assert pipeline.count("the last published record is of") == 2
     assert re.search(r'<rect [^>]*fill="url\(#p-failed\)"><title>failed \[10, 15\), manifest 3</title>', pipeline)
@@ -1054,9 +1054,32 @@ def test_of_sixty_pipelines_those_that_need_a_person_are_counted_in_the_title_an
     assert set(rows[:2]) == {"demo", "of41"}
     [at] = [hit.start() for hit in re.finditer('<th scope="row">of41', body)]
     row, reason, *_ = body[at:].split("<tr>", 2)
-    assert "failing" in row
+    assert "failed" in row
     assert "task plan of DAG run manual__1 is failed" in reason.partition("</tr>")[0]
-    assert re.findall(r'<th scope="row">(\w+)', client.get("/?state=failing").text) == ["of41"]
+    assert re.findall(r'<th scope="row">(\w+)', client.get("/?state=failed").text) == ["of41"]
+
+
+def test_a_broker_that_is_down_is_told_once_above_the_pipelines_that_wait_for_it(
+    ask: Callable[..., TestClient], world: ModelWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Rights, "is_authorized_dag", lambda *_, **__: True)
+    client = ask()
+    monkeypatch.setattr(content, "lags", Lags(limit=1.0))
+    text = (world.folder / "pipelines" / "demo.yaml").read_text()
+    for name in ("first", "second"):
+        deployed_in(name, name, "close")
+        (world.folder / "pipelines" / f"{name}.yaml").write_text(text.replace("pipeline: demo", f"pipeline: {name}"))
+    page = client.get("/").text
+    told = "Kafka at 127.0.0.1:1 does not answer"
+    title, _, body = page.partition("</title>")
+    assert told in title
+    assert body.count(told) == 1
+    assert "3 pipelines wait for it: demo, first, second" in body
+    assert "the lag is not known" not in body
+    assert body.count('<span class="state unknown">unknown</span>') == 2, "demo has worse problems of its own"
+    assert "1 of 3 needs a person" in body
+    views = client.get("/api/pipelines").json()
+    assert {view["problems"][-1]["shared_cause"] for view in views} == {told}
 
 
 def test_a_pipeline_whose_first_plan_failed_is_listed_with_the_log_of_that_task(
@@ -1072,13 +1095,13 @@ def test_a_pipeline_whose_first_plan_failed_is_listed_with_the_log_of_that_task(
     ran("first", "manual__2", "plan", "failed")
     overview = client.get("/").text
     assert "1 of 1 needs a person" in overview
-    assert '<span class="state failed">failing</span>' in overview
+    assert '<span class="state failed">failed</span>' in overview
     assert "task plan of DAG run manual__2 is failed" in overview
     assert '<a data-airflow href="/dags/first/runs/manual__2/tasks/plan?try_number=2">first plan: failed' in overview
     assert "/dags/first" not in ask("stranger").get("/").text
     [view] = client.get("/api/pipelines").json()
-    assert (view["pipeline"], view["state"], view["problems"][0]["kind"]) == ("first", "failing", "failing")
-    assert 'tidemark_state{pipeline="first",state="failing"} 1' in client.get("/api/metrics").text
+    assert (view["pipeline"], view["state"], view["problems"][0]["kind"]) == ("first", "failed", "failed")
+    assert 'tidemark_state{pipeline="first",state="failed"} 1' in client.get("/api/metrics").text
     path = "/dags/first/runs/manual__2/tasks/plan?try_number=2"
     assert client.get("/api/unplanned").json() == [
         {"pipeline": "first", "dag_id": "first", "state": "failed", "path": path}

@@ -370,7 +370,7 @@ def test_gaps_none_blocks_with_the_gaps_and_transactions_lets_the_same_manifest_
     [manifest] = world.json("manifests", "demo")
     assert (manifest["state"], manifest["published_attempt"]) == ("blocked", None)
     assert not list(world.lake.rglob("*.parquet"))
-    assert "nothing is unfinished" in world.here("retry", "demo").stderr, "a person has to name a blocked one"
+    assert "there is nothing to retry" in world.here("retry", "demo").stderr, "a person has to name a blocked one"
     world.write_pipeline(gaps="transactions")
     retry = ("retry", "demo", "--manifest", str(manifest["id"]))
     with mock.patch(

@@ -136,7 +136,7 @@ def test_most_records_of_a_manifest_may_not_be_dead_letters_unless_the_file_says
     world.ok("run", "demo")
     world.produce(10, bad_every=1)
     assert world.here("run", "demo").exit_code == 1
-    assert state(world) == "unfinished"
+    assert state(world) == "failed"
     assert "and max_dead_letters is 50%: " in reason(world)[0]
 
 
@@ -146,7 +146,7 @@ def test_plans_that_fail_are_told_until_one_succeeds(world: World) -> None:
         assert world.here("run", "demo").exit_code == 2
     world.write_pipeline()
     what, next_step = reason(world)
-    assert state(world) == "failing"
+    assert state(world) == "failed"
     assert what.startswith("plan has failed 2 times since ")
     assert "no-such-topic" in what + next_step
     world.ok("run", "demo")
@@ -165,7 +165,7 @@ def test_a_plan_that_was_killed_is_told_when_it_should_have_ended_unless_it_had_
         assert state(world) == "ok"
         return
     what, next_step = reason(world)
-    assert (state(world), next_step) == ("failing", "tidemark run demo")
+    assert (state(world), next_step) == ("failed", "tidemark run demo")
     assert what.startswith("plan began ")
     assert what.endswith(" and has not ended: it was killed, or it hangs")
     world.ok(*next_step.removeprefix("tidemark ").split())
@@ -184,7 +184,7 @@ def test_a_closing_that_was_killed_is_told_too(world: World) -> None:
     assert world.tidemark("run", "demo", failpoint="hours.before_commit:kill9").returncode == -signal.SIGKILL
     with psycopg.connect(world.dsn) as connection:
         connection.execute("UPDATE tidemark.failed_task SET since = since - interval '11 minutes'")
-    assert state(world) == "failing"
+    assert state(world) == "failed"
     assert reason(world)[0].startswith("close began ")
     world.ok("run", "demo")
     assert state(world) == "ok"
@@ -196,7 +196,7 @@ def test_closings_that_are_killed_one_after_the_other_are_told_too(world: World)
         assert world.tidemark("run", "demo", failpoint=f"{point}:kill9").returncode == -signal.SIGKILL
         with psycopg.connect(world.dsn) as connection:
             connection.execute("UPDATE tidemark.failed_task SET since = since - interval '6 minutes'")
-    assert state(world) == "failing"
+    assert state(world) == "failed"
     world.ok("run", "demo")
     assert state(world) == "ok"
 
@@ -227,7 +227,7 @@ def test_hours_that_no_closing_closes_since_it_dies_before_it_begins_are_told(
     world.ok("retry", "demo")
     assert state(world) == "ok", "its closing may be about to begin"
     hours_older(world, 3)
-    assert state(world) == "failing"
+    assert state(world) == "failed"
     what, next_step = reason(world)
     assert what.startswith("2 event hours could be complete since ")
     assert next_step == "look at the task close of the DAG, or: tidemark run demo"
@@ -251,7 +251,7 @@ def test_hours_that_stay_open_since_a_manifest_fails_again_and_again_are_told_as
         world.produce(count)
         assert world.here("run", "demo").exit_code == 1
     hours_older(world, 1)
-    assert state(world) == "unfinished"
+    assert state(world) == "failed"
     next_step = reason(world)[1]
     assert next_step.endswith("or write dead_letter in the pipeline file; then: tidemark retry demo")
     world.settings |= {"on_error": "dead_letter", "max_dead_letters": None}
@@ -284,7 +284,7 @@ def test_hours_that_a_shorter_lateness_makes_due_at_once_wait_for_the_next_run(
     world.settings["event_time"] = {"field": "at", "allowed_lateness": "1h"}
     world.write_pipeline()
     if not closed_before:
-        assert state(world) == "failing", "nobody knows since when the file says so"
+        assert state(world) == "failed", "nobody knows since when the file says so"
         deployed(world.pipelines, world.environment())  # as Airflow reads it
     assert world.ok("status").startswith("demo: ok")
     world.ok("run", "demo")
@@ -309,13 +309,13 @@ def test_what_no_attempt_has_started_waits_behind_its_run_and_earlier_ones_and_n
     world.produce(10)
     world.ok("plan", "demo")
     hour_ago(world, 1, 2)
-    assert state(world) == "unfinished"
+    assert state(world) == "failed"
     world.ok("retry", "demo", "--manifest", "2")
     assert state(world) == "waiting", "it is of the run that is worked on"
     hour_ago(world, 2)
     world.produce(5)
     world.ok("run", "demo")
-    assert state(world) == "unfinished", "a later run has overtaken it"
+    assert state(world) == "failed", "a later run has overtaken it"
     assert reason(world)[1] == "tidemark retry demo"
     world.ok("retry", "demo")
     assert state(world) == "ok"
@@ -354,7 +354,7 @@ def test_a_log_that_ends_before_what_is_planned_is_not_ok() -> None:
 def failing_plan(world: World, run_key: str) -> None:
     with mock.patch.object(planning, "check_for_plan", side_effect=Unavailable("the lake is read-only", next_step="-")):
         assert world.here("run", "demo", "--run-key", run_key).exit_code == 1
-    assert state(world) == "failing"
+    assert state(world) == "failed"
 
 
 def test_a_plan_that_fails_before_it_begins_is_told_also_after_one_that_was_killed_when_it_had_planned(
@@ -363,7 +363,7 @@ def test_a_plan_that_fails_before_it_begins_is_told_also_after_one_that_was_kill
     assert world.tidemark("plan", "demo", failpoint="plan.after_commit:kill9").returncode == -signal.SIGKILL
     with mock.patch("tidemark.cli.run.opened", side_effect=Unavailable("no way to the broker", next_step="-")):
         assert world.here("run", "demo").exit_code == 1
-    assert state(world) == "failing"
+    assert state(world) == "failed"
     assert reason(world)[0].endswith("no way to the broker")
     world.ok("run", "demo")
     assert state(world) == "ok"
@@ -373,7 +373,7 @@ def test_an_older_run_that_is_done_again_says_nothing_about_a_newer_plan_that_fa
     world.ok("run", "demo", "--run-key", "one")
     failing_plan(world, "two")
     world.ok("run", "demo", "--run-key", "one")
-    assert state(world) == "failing"
+    assert state(world) == "failed"
     world.ok("run", "demo", "--run-key", "two")
     assert state(world) == "ok"
 
@@ -385,10 +385,10 @@ def test_a_decision_answers_the_refusal_and_no_other_failure(world: World) -> No
     assert "the lake is read-only" in world.ok(*told)
     world.administer("delete_records", [TopicPartition(world.topic, 0, 15)])
     [view] = world.status()
-    assert [problem["kind"] for problem in view["problems"]] == ["lost", "failing"]
+    assert [problem["kind"] for problem in view["problems"]] == ["lost", "failed"]
     assert "no longer" not in world.ok(*told)
     world.ok("accept", "loss", "demo", "--why", "a test")
-    assert (state(world), reason(world)[0].endswith("the lake is read-only")) == ("failing", True)
+    assert (state(world), reason(world)[0].endswith("the lake is read-only")) == ("failed", True)
     world.ok("run", "demo")
     assert state(world) == "ok"
 
@@ -422,7 +422,7 @@ def test_a_plan_of_a_key_or_time_that_a_person_gave_wrong_says_nothing_about_the
 def test_a_pipeline_whose_first_plan_failed_is_told_too(make_world: MakeWorld) -> None:
     world = make_world(partitions=1, settings={"kafka": {"topics": ["no-such-topic"]}})
     assert world.here("run", "demo").exit_code == 2
-    assert world.here("status").stdout.startswith("demo: failing")
+    assert world.here("status").stdout.startswith("demo: failed")
     with ManifestDatabase(world.dsn, "test") as database:
         assert [failed["task"] for failed in database.tasks.failed("demo")] == ["plan"]
 
@@ -432,7 +432,7 @@ def test_a_file_that_is_wrong_now_is_the_pipelines_and_no_other(world: World) ->
     right = file.read_text()
     file.write_text(right + "sinkz: 1\n")
     printed = world.here("status")
-    assert printed.stdout.startswith("demo: failing")
+    assert printed.stdout.startswith("demo: failed")
     assert "sinkz" in printed.stdout
     assert "demo.yaml: " not in printed.stdout.replace("/demo.yaml: ", "")
     file.write_text(right)
@@ -491,7 +491,7 @@ def test_a_comparison_of_what_is_unfinished_says_nothing_about_damage(world: Wor
     world.produce(10)
     assert world.tidemark("run", "demo", failpoint="publish.mid:kill9").returncode == -signal.SIGKILL
     world.here("show", "2", "--compare")
-    assert [problem["kind"] for problem in world.status()[0]["problems"]] == ["unfinished"]
+    assert [problem["kind"] for problem in world.status()[0]["problems"]] == ["failed"]
     world.ok("retry", "demo")
     assert state(world) == "ok"
 
@@ -511,7 +511,7 @@ def test_the_next_step_is_that_of_the_error(make_world: MakeWorld) -> None:
     world = make_world(partitions=1, settings={"on_error": "fail"})
     world.produce(10, bad_every=10)
     assert world.here("run", "demo").exit_code == 1
-    assert state(world) == "unfinished"
+    assert state(world) == "failed"
     next_step = reason(world)[1]
     assert "correct the schema or the producer, or " in next_step
     assert next_step.endswith("tidemark retry demo")
@@ -527,8 +527,15 @@ def test_silent_sources_are_asked_side_by_side_and_are_never_ok(world: World, si
     printed = world.here("status")
     assert time.monotonic() - began < 20
     assert printed.stdout.startswith("demo: ok")
-    assert printed.stdout.count(": unknown\n  unknown: the lag is not known: ") == 5, printed.stdout
+    told = f"Kafka at {silent} does not answer; 5 pipelines wait for it: silent0, silent1, silent2, silent3, silent4\n"
+    assert printed.stdout.count(told) == printed.stdout.count(silent) == 1, printed.stdout
+    assert "unknown" not in printed.stdout
     assert printed.exit_code == 1
+    alone = world.here("status", "silent0")
+    assert alone.stdout.startswith("silent0: unknown\n  unknown: the lag is not known: Kafka")
+    assert " s at " in alone.stdout or " within 8 s" in alone.stdout
+    assert silent in alone.stdout
+    assert {problem["shared_cause"] for problem in world.status("silent0")[0]["problems"]} == {told.partition(";")[0]}
     assert "unknown" not in world.here("status", "--no-source").stdout
 
 
@@ -591,7 +598,7 @@ def test_without_its_file_a_pipeline_is_not_ok_and_a_file_is_charged_to_no_other
     wrong = right.replace("pipeline: demo", "pipeline: b") + "sinkz: 1\n"
     (world.pipelines / "other.yaml").write_text(f"# made from pipeline: demo\n{wrong}")
     assert "demo: ok" in world.here("status").stdout
-    assert "other.yaml: failing" in world.here("status").stdout
+    assert "other.yaml: failed" in world.here("status").stdout
     (world.pipelines / "other.yaml").unlink()
     file.rename(world.folder / "away.yaml")
     assert world.here("status").stdout.startswith("demo: unknown")
@@ -681,19 +688,19 @@ def test_what_only_a_retired_sink_showed_and_the_source_has_lost_is_given_up_as_
     assert state(world) == "ok"
 
 
-def test_what_only_a_retired_sink_showed_is_unfinished_until_another_sink_is_filled(world: World) -> None:
+def test_what_only_a_retired_sink_showed_is_damaged_until_another_sink_is_filled(world: World) -> None:
     entry = world.lake_entry()["files"]
     world.settings["sinks"] = [{"files": {**entry, "name": "second", "root": f"{world.lake}2"}}]
     world.write_pipeline()
     world.ok("retire", "sink", "demo", "files", "--why", "a test")
-    assert state(world) == "unfinished"
+    assert state(world) == "damaged"
     assert reason(world) == (
         "no sink shows these manifests, which are done; those that did are retired: 1",
         "tidemark fill demo second --why TEXT",
     )
     world.produce(10)
     world.ok("run", "demo")
-    assert state(world) == "unfinished", "the new sink is known and lacks it"
+    assert state(world) == "damaged", "the new sink is known and lacks it"
     world.ok("fill", "demo", "second", "--why", "a test")
     assert state(world) == "ok"
 
@@ -710,16 +717,16 @@ def test_of_two_files_with_one_name_the_second_is_told_with_the_pipeline_too(
         printed = world.here("status", *words)
         assert printed.exit_code == 1
         assert "demo: ok" in printed.stdout
-        assert "demo2.yaml: failing" in printed.stdout
+        assert "demo2.yaml: failed" in printed.stdout
         assert 'is "demo", as in ' in printed.stdout
-        assert "demo2.yaml: failing" in world.ok("monitor", "notify", *words, "--dry-run", "--after", "0s")
+        assert "demo2.yaml: failed" in world.ok("monitor", "notify", *words, "--dry-run", "--after", "0s")
         told = ("monitor", "notify", *words, "--after", "0s", "--command", "true")
         for _ in range(2):  # it is over in between
             copy.write_text((world.pipelines / "demo.yaml").read_text())
-            assert "demo2.yaml: failing" in world.ok(*told)
+            assert "demo2.yaml: failed" in world.ok(*told)
             assert world.ok(*told) == ""
             copy.unlink()
-            assert "demo2.yaml: no longer failing" in world.ok(*told)
+            assert "demo2.yaml: no longer failed" in world.ok(*told)
         copy.write_text((world.pipelines / "demo.yaml").read_text())
     copy.unlink()
     assert state(world) == "ok"
@@ -734,14 +741,14 @@ def test_a_file_that_is_wrong_before_the_first_plan_is_told_by_its_name_too(make
         for words in ((), ("demo",)):
             printed = world.here("status", *words)
             assert printed.exit_code == 1
-            assert printed.stdout.startswith(f"{name}: failing")
+            assert printed.stdout.startswith(f"{name}: failed")
             assert "sinkz: unknown key" in printed.stdout
             told = world.ok("monitor", "notify", *words, "--dry-run", "--after", "0s")
-            assert f"{name}: failing" in told
+            assert f"{name}: failed" in told
         file.write_text(right)
         deployed(world.pipelines, world.environment())
     file.unlink()
-    assert "demo: failing" in world.here("status", "demo").stdout
+    assert "demo: failed" in world.here("status", "demo").stdout
     assert world.here("status", "other").exit_code == 2
 
 
@@ -759,8 +766,8 @@ def test_a_file_that_airflow_has_read_and_that_is_gone_or_emptied_is_why_plans_f
             file.write_text(text)
         printed = world.here("status").stdout
         assert printed.startswith("demo: lost")
-        assert f"  failing: {file}: {why}" in printed
-        assert "demo.yaml: failing" not in printed.replace(str(file), "")
+        assert f"  failed: {file}: {why}" in printed
+        assert "demo.yaml: failed" not in printed.replace(str(file), "")
     file.write_text(right)
     world.ok("accept", "loss", "demo", "--why", "a test")
     assert state(world) == "ok"
@@ -771,7 +778,7 @@ def test_a_close_that_fails_is_told_until_one_succeeds(world: World, monkeypatch
         full = WorkFailed("the disk is full", next_step="free some space")
         patched.setattr(closing, "close_hours", mock.Mock(side_effect=full))
         assert world.here("run", "demo").exit_code == 1
-    assert state(world) == "failing"
+    assert state(world) == "failed"
     assert reason(world)[0].startswith("close has failed since ")
     world.ok("run", "demo")
     assert state(world) == "ok"
@@ -785,7 +792,7 @@ def test_what_failed_after_the_plan_was_stored_is_over_when_it_is_planned_again(
         gone = Unavailable("the database is gone", next_step="wait")
         patched.setattr(planning, "failpoint", mock.Mock(side_effect=[None, gone]))
         assert world.here("plan", "demo", "--run-key", "one").exit_code == 1
-    assert state(world) == "failing"
+    assert state(world) == "failed"
     world.ok("plan", "demo", "--run-key", "one")
     assert state(world) == "waiting"
 

@@ -4,6 +4,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,8 @@ from sandbox.services.postgres import Postgres
 from tests.faults.lakes import FolderLake
 from tests.faults.model_world import EPOCH, ModelWorld, ScheduleSettings
 from tidemark.airflow import dag, run_conf
+from tidemark.airflow import planned as airflow_planned
+from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Blocked, WorkFailed
 from tidemark.lifecycle import attempt
 from tidemark.lifecycle.older import TAKEN_ALONG
@@ -68,6 +71,10 @@ def task(world: ModelWorld) -> Task:
         )  # fmt: skip
         instance = SimpleNamespace(
             dag_id="demo",
+            run_id=run_id,
+            task_id="close",
+            try_number=1,
+            max_tries=0,
             xcom_push=left.__setitem__,
             get_dr_count=lambda _, run_ids, states: len(
                 {*run_ids} & {*(succeeded if states == ["success"] else at_work)}
@@ -141,9 +148,9 @@ def test_more_manifests_than_airflow_maps_are_retried_in_turns_and_planned_or_re
     with task(retry_unfinished=True):
         first = dag.plan_run(pipeline)
         assert first == [1, 2]
-        assert "3 manifests are unfinished; this run does the 2 oldest" in caplog.text
+        assert "3 manifests are not done; this run does the 2 oldest" in caplog.text
         publish(world, first)
-        with pytest.raises(AirflowFailException, match="1 more are unfinished") as left:
+        with pytest.raises(AirflowFailException, match="1 more are not done") as left:
             dag.close_run(pipeline, first)
         assert "trigger the retry again until nothing is left, or: tidemark retry demo" in str(left.value)
         last = dag.plan_run(pipeline)
@@ -276,7 +283,7 @@ def test_the_next_run_takes_along_what_a_failed_run_left_and_its_event_names_it(
             dag.close_run(pipeline, [3, 1, 2])
         publish(world, [2])
         event: Any = dag.close_run(pipeline, [3, 1, 2]).event
-    assert "unfinished: manifest 1 of run a failed run, a-0 [0, 10) (failed): the disk is full" in told
+    assert "not done: manifest 1 of run a failed run, a-0 [0, 10) (failed): the disk is full" in told
     assert "manifest=1]; this run takes it along" in told
     assert "next:" not in told
     assert (event["manifests"], event["read"]) == ([1, 2, 3], 30)
@@ -297,7 +304,7 @@ def test_a_run_leaves_to_another_dag_run_that_has_not_ended_what_that_one_is_to_
     caplog.clear()
     with task(run_id="next run", at_work=["busy run"]):
         assert dag.plan_run(pipeline) == [3]
-        assert "unfinished" not in caplog.text
+        assert "not done" not in caplog.text
     with task(run_id="the run after that", at_work=["next run"]):
         assert dag.plan_run(pipeline) == [1, 2], "the next run has 3"
         with pytest.raises(AirflowException, match="wait until the other DAG run that has these") as waiting:
@@ -315,7 +322,7 @@ def test_a_run_takes_along_few_of_many_and_first_those_that_were_tried_the_least
     with task(run_id="next run"):
         assert dag.plan_run(world.pipeline()) == list(range(3, 3 + TAKEN_ALONG))
     told = caplog.text
-    assert f"unfinished: {TAKEN_ALONG + 2 - 10} more; next: tidemark status demo" in told
+    assert f"not done: {TAKEN_ALONG + 2 - 10} more; next: tidemark status demo" in told
     assert "next: tidemark retry demo" in told
 
 
@@ -334,9 +341,9 @@ def test_a_run_that_takes_nothing_along_names_what_is_unfinished_and_fails_when_
         with failed or contextlib.nullcontext() as refused:
             event: Any = dag.close_run(pipeline, [3]).event
             assert event["manifests"] == [3]
-    assert "unfinished: manifest 2 of run a failed run" in told
+    assert "not done: manifest 2 of run a failed run" in told
     assert "next: tidemark retry demo" in told
-    assert refused is None or "earlier runs left 2 manifests unfinished" in str(refused.value)
+    assert refused is None or "earlier runs left 2 manifests not done" in str(refused.value)
 
 
 def test_a_blocked_manifest_is_named_by_every_run_and_taken_along_by_none(
@@ -364,7 +371,10 @@ def test_a_failed_close_names_cause_attempt_and_the_forms_way_and_is_not_tried_a
     assert "2 of 2 manifests are not published: manifest 1 of run a failed run, a-0 [0, 10) (failed): " in text
     assert "the disk is full" in text
     assert "attempt 1 by onlooker" in text
-    assert 'next: trigger the DAG demo with "Retry unfinished manifests", or: tidemark retry demo; then clear' in text
+    assert (
+        'next: trigger the DAG demo with "Retry manifests that are not done", or: tidemark retry demo; then clear'
+        in text
+    )
 
 
 def test_complete_hours_are_told_by_one_run_and_by_the_next_when_that_failed(
@@ -502,3 +512,40 @@ def test_a_run_fills_a_sink_that_was_added_and_fails_while_it_lacks_some(
     assert world.database.publications.lacking("demo", "second") == []
     shown = world.database.manifests.get(1).publications
     assert {(publication.sink, publication.attempt) for publication in shown} == {("lake", 1), ("second", 2)}
+
+
+def test_tasks_find_their_manifests_when_airflow_has_removed_the_list_of_plan(world: ModelWorld, task: Task) -> None:
+    pipeline: Any = world.pipeline()
+    world.produce(20)
+    planned = plan(world.onlooker(), Tick("a run", RunKind.MANUAL, None)).manifests
+    assert len(planned) == 2
+    mapped = dag.build_dag(pipeline).task_dict["process"].expand_input
+    for index, manifest_id in enumerate(planned):
+        given: Any = {"ti": mapped_instance(index)}
+        with mock.patch.object(airflow_planned, "database_of", side_effect=lambda _: database_as(world, "someone")):
+            with pytest.raises(AirflowFailException, match="clear the task plan of this run too") as refused:
+                mapped.resolve(given)
+            assert "tidemark retry demo" in str(refused.value)
+            with database_as(world, f"airflow demo a run process[{index}] try 1") as database:
+                attempt.process(replace(world.onlooker(), database=database), manifest_id, world.stage)
+            assert mapped.resolve(given) == ({"manifest_id": manifest_id}, set())
+    with task(run_id="a run"):
+        closed = dag.close_run(pipeline, None)
+    assert closed.event is not None
+    assert closed.event["manifests"] == list(planned)
+
+
+def database_as(world: ModelWorld, actor: str) -> ManifestDatabase:
+    return ManifestDatabase(world.onlooker().database._dsn, actor)
+
+
+def mapped_instance(index: int) -> SimpleNamespace:
+    """A mapped task of a run whose XComs are gone."""
+
+    def no_xcom(**asked: Any) -> Any:
+        return asked["default"]
+
+    return SimpleNamespace(
+        dag_id="demo", run_id="a run", task_id="process", map_index=index, xcom_pull=no_xcom,
+        get_relevant_upstream_map_indexes=lambda **_: None,
+    )  # fmt: skip

@@ -45,13 +45,13 @@ def test_the_next_run_names_and_takes_along_what_failed_and_status_is_red_until_
     fail_a_run(world)
     red = world.here("status")
     assert red.exit_code == 1
-    assert f"unfinished: manifest 1 of run first, {world.topic}-0 [0, 10) (failed): " in red.stdout
+    assert f"failed: manifest 1 of run first, {world.topic}-0 [0, 10) (failed): " in red.stdout
     assert "write dead_letter in the pipeline file; then: tidemark retry demo" in red.stdout
     mend(world)
     world.produce(10)
     planned = world.json("plan", "demo", "--dry-run")
-    assert planned["unfinished"] == [1]
-    assert "unfinished: manifest 1 of run first" in planned["notes"][0]
+    assert planned["not_done"] == [1]
+    assert "not done: manifest 1 of run first" in planned["notes"][0]
     done = world.here("run", "demo", "--json")
     assert done.exit_code == 0, done.stderr
     assert "this run takes it along" in done.stderr
@@ -69,8 +69,8 @@ def test_a_run_is_green_or_fails_beside_an_unfinished_manifest_as_the_pipeline_f
         world.send('{"n": 1, "at": "2024-03-01T00:00:00"}')
         done = world.here("run", "demo")
         assert done.exit_code == status, done.stderr
-        assert "unfinished: manifest 1 of run first" in done.stderr
-    assert "earlier runs left 1 manifest unfinished (unfinished: fail)" in done.stderr
+        assert "not done: manifest 1 of run first" in done.stderr
+    assert "earlier runs left 1 manifest not done (unfinished: fail)" in done.stderr
     assert [manifest["state"] for manifest in world.manifests()] == ["failed", "done", "done", "done"]
 
 

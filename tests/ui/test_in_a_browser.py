@@ -60,7 +60,7 @@ def test_a_failed_manifest_is_seen_opened_retried_and_becomes_done(
     ours = page.frame_locator("iframe")
     rows = ours.get_by_role("row").filter(has_text=DAG)
     row, reason = rows.first, rows.last
-    assert "unfinished" in row.inner_text()
+    assert "failed" in row.inner_text()
     assert "(failed)" in reason.inner_text()
     picture(page, "tutorial-pipelines-wide-light", clip=UPPER_PART)
     for width, scheme in (("phone", "light"), ("phone", "dark"), ("wide", "light")):
@@ -77,7 +77,7 @@ def test_a_failed_manifest_is_seen_opened_retried_and_becomes_done(
     picture(page, "tutorial-failed-wide-light")
     terminal("status", "status")
     terminal("show", "show", "2")
-    follow(page, ours.get_by_role("link", name="Retry what is unfinished"))
+    follow(page, ours.get_by_role("link", name="Retry what is not done"))
     ours.get_by_text("1 manifest, 60 offsets.").wait_for()
     ours.get_by_role("button", name="Retry 1 manifest").click()
     assert page.frames[-1].url.endswith("/start/retry"), "without a reason nothing is sent"
@@ -226,7 +226,7 @@ def test_the_trigger_form_of_airflow_retries_what_is_unfinished(
     page.goto(f"/dags/{DAG}")
     page.get_by_role("button", name="Trigger").first.click()
     form = page.get_by_role("dialog")
-    for title in ("Plan until", "Replay these manifests", "Retry unfinished manifests"):
+    for title in ("Plan until", "Replay these manifests", "Retry manifests that are not done"):
         form.get_by_text(title).wait_for()
     form.locator("label", has=page.locator("[name=element_retry_unfinished]")).click()
     for width in WIDTHS:

@@ -36,6 +36,7 @@ def labels() -> dict[str, set[str]]:
         "pipeline_name": "demo",
         "manifests": {"done": 1},
         "problems": [],
+        "retries": (),
         "dead_lettered": 0,
         "lost": 0,
         "newest": Counts(),

@@ -6,7 +6,7 @@ asks the database whether every manifest of the run is published. Retries, clear
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,13 +24,14 @@ from tidemark.airflow.list_limit import longest_list, refuse_over_limit
 from tidemark.airflow.log_lines import label
 from tidemark.airflow.lookup import database_of, opened, spark_master
 from tidemark.airflow.other_runs import LONGEST_WAIT, wait_for_others
+from tidemark.airflow.planned import PlannedManifests, manifests_of_run
 from tidemark.airflow.process import ProcessManifestOperator
 from tidemark.airflow.run_notes import push_labels
-from tidemark.airflow.verdict import airflow_verdict
+from tidemark.airflow.verdict import airflow_verdict, next_try
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, NotPublished, TidemarkError, WorkFailed, about
 from tidemark.lifecycle import events
-from tidemark.lifecycle.close import published_sums, ranges_of_hours, require_run_done
+from tidemark.lifecycle.close import forget_failed, published_sums, ranges_of_hours, require_run_done
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.covering import manifests_between
 from tidemark.lifecycle.failed_tasks import Task, begun, watched
@@ -165,7 +166,7 @@ def _tasks(pipeline: Pipeline, problem: TidemarkError | None, process: Mapping[s
         return plan_run(pipeline, problem)
 
     @task(trigger_rule="none_failed", outlets=[asset, hours_asset])
-    def close(planned: list[int], *, outlet_events: Any = None) -> None:
+    def close(planned: list[int] | None, *, outlet_events: Any = None) -> None:
         closed = close_run(pipeline, planned)
         if closed.event is not None:
             outlet_events[asset].extra = closed.event
@@ -184,9 +185,10 @@ def _tasks(pipeline: Pipeline, problem: TidemarkError | None, process: Mapping[s
         **pipeline.airflow.process_arguments(),
         **process,
     }
-    processed = ProcessManifestOperator.partial(task_id="process", pipeline=pipeline, **process_arguments).expand(
+    processed: Any = ProcessManifestOperator.partial(task_id="process", pipeline=pipeline, **process_arguments).expand(
         manifest_id=planned
     )
+    processed.expand_input = PlannedManifests(processed.expand_input.value, pipeline.name)
     processed >> close(planned)
 
 
@@ -235,11 +237,16 @@ def plan_run(pipeline: Pipeline, problem: TidemarkError | None = None) -> list[i
     too is kept for whoever looks at the pipeline.
     """
     task_context: Any = get_current_context()
-    note = not run_conf.is_special(task_context["params"]) and tick_of(task_context).kind is not RunKind.BACKFILL
+    special = run_conf.is_special(task_context["params"])
+    like_the_next = not special and tick_of(task_context).kind is not RunKind.BACKFILL
     if not pipeline.airflow.own_dag:
         with airflow_verdict(), about(pipeline=pipeline.name):
             run_conf.refuse_unknown(task_context["dag_run"].conf or {})
-    with airflow_verdict(), watched(lambda: database_of(task_context), pipeline.name, Task.PLAN, note=note):
+    watching = watched(
+        lambda: database_of(task_context), pipeline.name, Task.PLAN,
+        like_the_next=like_the_next, next_try=next_try(task_context),
+    )  # fmt: skip
+    with airflow_verdict(), nullcontext() if task_context["params"].get("dry_run") else watching:
         if problem:
             with about(pipeline=pipeline.name):
                 raise problem
@@ -374,20 +381,25 @@ class Closed(NamedTuple):
     hours: list[str]
 
 
-def close_run(pipeline: Pipeline, planned: list[int]) -> Closed:
-    """Fail unless every manifest of the run is published, then close the event hours that are complete."""
+def close_run(pipeline: Pipeline, planned: list[int] | None) -> Closed:
+    """Fail unless every manifest of the run is published, then close the event hours that are complete.
+
+    ``planned`` is None when Airflow has removed the list, as ``airflow db clean`` does.
+    """
     task_context: Any = get_current_context()
     if task_context["params"].get("dry_run"):
         return Closed(None, [])
     held = held_elsewhere(task_context)
-    watching = watched(lambda: database_of(task_context), pipeline.name, Task.CLOSE)
+    watching = watched(lambda: database_of(task_context), pipeline.name, Task.CLOSE, next_try=next_try(task_context))
     with airflow_verdict(), watching, opened(pipeline, task_context) as context:
+        if planned is None:
+            planned = manifests_of_run(context.database, pipeline.name, task_context["ti"])
         with form_named(context, held):
             require_published(context, task_context, planned, held)
         event = event_of(context, tick_of(task_context), planned)
         with begun(context.database, pipeline.name, Task.CLOSE):
             closed = Closed(event, close_hours_of_run(context, task_context))
-        context.database.tasks.forget_failed(pipeline.name, Task.CLOSE)
+        forget_failed(context)
         return closed
 
 

@@ -32,7 +32,7 @@ def first_that_fit(ids: Sequence[int]) -> list[int]:
     """As many of the unfinished manifests as one run can do; ``refuse_rest`` must follow when they are done."""
     most = longest_list()
     if len(ids) > most:
-        log.warning("%d manifests are unfinished; this run does the %d oldest", len(ids), most)
+        log.warning("%d manifests are not done; this run does the %d oldest", len(ids), most)
     return list(ids[:most])
 
 
@@ -41,7 +41,7 @@ def refuse_rest(context: Context, processed: Sequence[int]) -> None:
     remaining = unfinished(context) if len(processed) >= longest_list() else []
     if remaining:
         raise NotDone(
-            f"the {len(processed)} manifests of this run are published, and {len(remaining)} more are unfinished: "
+            f"the {len(processed)} manifests of this run are published, and {len(remaining)} more are not done: "
             "Airflow makes no more tasks of one list",
             next_step=f"trigger the retry again until nothing is left, or: tidemark retry {context.pipeline_name}",
         )

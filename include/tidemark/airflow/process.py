@@ -15,10 +15,10 @@ from airflow.sdk.exceptions import AirflowException
 
 from tidemark.airflow import addresses, event_log, log_lines
 from tidemark.airflow.lineage import Lineage, facets, lineage_if_asked
-from tidemark.airflow.lookup import opened, put_in_environment, spark_master
+from tidemark.airflow.lookup import database_of, opened, put_in_environment, spark_master
 from tidemark.airflow.other_runs import LONGEST_WAIT, replayed_since, wait_for_others
 from tidemark.airflow.run_conf import sinks_of
-from tidemark.airflow.verdict import airflow_verdict
+from tidemark.airflow.verdict import airflow_verdict, next_try
 from tidemark.connections.lookup import Lookup
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
@@ -27,6 +27,7 @@ from tidemark.lifecycle import events
 from tidemark.lifecycle.attempt import Stage
 from tidemark.lifecycle.attempt import process as process_manifest
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.failed_tasks import watched_process
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
 from tidemark.pipeline.settings import Engine, Pipeline
@@ -67,7 +68,10 @@ class ProcessManifestOperator(SparkSubmitOperator):
         return None if self.lineage is None else facets(self.lineage)
 
     def execute(self, context: Any) -> None:
-        with airflow_verdict(), opened(self.pipeline, context) as whole_context:
+        watching = watched_process(
+            lambda: database_of(context), self.pipeline.name, int(self.manifest_id), next_try=next_try(context)
+        )
+        with airflow_verdict(), watching, opened(self.pipeline, context) as whole_context:
             pipeline_context = sinks_of(whole_context, context["params"])
             if self._was_replayed_by_another(context, pipeline_context):
                 return

@@ -30,7 +30,7 @@ PARAMS = {
         "published one. In a backfill's conf, true means all manifests that cover its interval.",
     ),
     "retry_unfinished": Param(
-        False, type=["null", "boolean"], title="Retry unfinished manifests",
+        False, type=["null", "boolean"], title="Retry manifests that are not done",
         description="Plan nothing new; process the manifests that are planned, failed or abandoned.",
     ),
     "retry": Param(

@@ -65,9 +65,10 @@ def connections(configured: Path, ids: Sequence[str], *, limit: float = TIMEOUT_
                 timeout=limit,
             )
         connections: dict[str, Mapping[str, Any]] = json.loads(answer.stdout)
-    except (subprocess.TimeoutExpired, ValueError):
+    except (subprocess.TimeoutExpired, ValueError) as error:
+        silent = f": no answer within {limit:g} s" if isinstance(error, subprocess.TimeoutExpired) else ""
         raise Unavailable(
-            f"Airflow ({named(configured)}) cannot be asked for connections {', '.join(ids)}",
+            f"Airflow ({named(configured)}) cannot be asked for connections {', '.join(ids)}{silent}",
             next_step="airflow db check",
         ) from None
     return connections

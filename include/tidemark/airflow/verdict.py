@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog  # Airflow's tasks log through it
@@ -19,6 +20,9 @@ from tidemark.errors import (
     WorkFailed,
 )
 from tidemark.lifecycle import events
+from tidemark.lifecycle.failed_tasks import NextTry
+
+LONGEST_DELAY_S = 86400.0  # Airflow waits no longer, whatever the number of the try
 
 
 def may_help(error: TidemarkError) -> bool:
@@ -26,6 +30,30 @@ def may_help(error: TidemarkError) -> bool:
     return isinstance(error, Unavailable | WorkFailed) and not isinstance(
         error, Fenced | NotPublished | UndecodableRecord
     )
+
+
+def next_try(task_context: Any) -> NextTry:
+    """When Airflow tries a task again after an error, at the latest; ``task_context`` is Airflow's.
+
+    With exponential backoff Airflow waits the delay of this try, or up to twice as long.
+    """
+
+    def at(error: BaseException) -> datetime | None:
+        instance = task_context["ti"]
+        gives_up = isinstance(error, AirflowFailException) or (isinstance(error, TidemarkError) and not may_help(error))
+        if gives_up or instance.try_number > instance.max_tries:
+            return None
+        task = instance.task
+        delay: timedelta = task.retry_delay
+        if task.retry_exponential_backoff:
+            factor = float(task.retry_exponential_backoff)
+            seconds = max(1.0, delay.total_seconds()) * (factor if factor > 1 else 2.0) ** (instance.try_number - 1) * 2
+            delay = timedelta(seconds=min(seconds, LONGEST_DELAY_S))
+        if task.max_retry_delay:
+            delay = min(delay, task.max_retry_delay)
+        return datetime.now(UTC) + delay
+
+    return at
 
 
 class TriedAgain(AirflowException):

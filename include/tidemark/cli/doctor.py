@@ -16,7 +16,7 @@ from tidemark.cli.options import Commands, common_options, master_option, pipeli
 from tidemark.cli.output import print_json
 from tidemark.cli.terminal import echo, open_console, printable
 from tidemark.connections.lookup import Lookup, from_environment
-from tidemark.doctor import database, machine, registry, source, targets
+from tidemark.doctor import database, folders, machine, registry, source, targets
 from tidemark.doctor.checks import TIMEOUT_S, Check, examine
 from tidemark.environment import Environment, set_variables
 from tidemark.errors import TidemarkError
@@ -113,8 +113,9 @@ def _checks(
     yield from machine.checks(environment)
     yield from database.checks(environment)
     yield from of_airflow
+    yield from source.checks(pipelines, lookup)
+    yield from folders.checks(environment, pipelines)
     for pipeline in pipelines:
-        yield from source.checks(pipeline, lookup)
         yield from registry.checks(pipeline, lookup)
         yield from targets.checks(environment, pipeline, lookup)
     from tidemark.spark import doctor as spark  # takes 1 s to import

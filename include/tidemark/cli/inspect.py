@@ -9,7 +9,7 @@ import click
 from tidemark.api import check_pipeline, statuses
 from tidemark.cli import log, output
 from tidemark.cli.durations import DurationType
-from tidemark.cli.opened import connections_of, database_of, opened
+from tidemark.cli.opened import connections_of, connections_of_sources, database_of, opened
 from tidemark.cli.options import TIMES, Commands, common_options, pipeline_argument
 from tidemark.environment import Environment
 from tidemark.lifecycle.known_sinks import not_in_file
@@ -20,7 +20,6 @@ from tidemark.operations.audit import audit_between, compared_and_kept
 from tidemark.operations.complete import completeness
 from tidemark.operations.hours import hours as hours_of
 from tidemark.operations.lag import lag as measure_lag
-from tidemark.operations.lags import LOOK_UP
 from tidemark.pipeline.loader import find
 from tidemark.pipeline.settings import Pipeline
 from tidemark.times.moments import with_zone
@@ -158,11 +157,11 @@ def status(
 ) -> None:
     """Say which pipelines need a person; exit 1 when one does.
 
-    One word for each pipeline, the worst first: blocked, lost, failing (no plan or close succeeds), damaged (an audit
-    found it), unfinished (no attempt is at work), dead letters (half of what came last, or more), stale (all rows of
+    One word for each pipeline, the worst first: blocked, lost, failed (the last try of a plan, a manifest or a close),
+    damaged (a plan, an adopt or an audit found it), dead letters (half of what came last, or more), stale (all rows of
     what came last were older than the table's), late, unknown (a source does not answer, a file is gone); with reason
-    and next step. The others are working, waiting, never planned or ok. Offsets that were given up are counted, and
-    change nothing. Without PIPELINE: all of the database and the folder.
+    and next step. The others are retrying (Airflow makes the next try), working, waiting, never planned or ok. Offsets
+    that were given up are counted, and change nothing. Without PIPELINE: all of the database and the folder.
     """
     if max_lag is not None and not source:
         raise click.UsageError("--max-lag needs the sources: leave out --no-source")
@@ -170,7 +169,7 @@ def status(
     with database_of(environment) as database:
         known = statuses(
             environment, database, pipeline_name, max_lag=max_lag, max_age=max_age, source=source,
-            connections=lambda pipelines: connections_of(*pipelines, limit=LOOK_UP),
+            connections=lambda pipelines: connections_of_sources(*pipelines),
         )  # fmt: skip
     output.status(known, as_json)
     command.exit(0 if all(each.healthy for each in known) else 1)

@@ -10,14 +10,14 @@ import click
 
 from tidemark.api import answers_of_sources, known_pipelines
 from tidemark.cli import log
-from tidemark.cli.opened import connections_of, database_of
+from tidemark.cli.opened import connections_of_sources, database_of
 from tidemark.cli.options import Commands, common_options, pipeline_argument
 from tidemark.cli.output import print_json
 from tidemark.cli.terminal import echo
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, TidemarkError
-from tidemark.operations.lags import LOOK_UP, Answer
+from tidemark.operations.lags import Answer
 from tidemark.operations.status import status
 from tidemark.pipeline.deployed import Deployed
 from tidemark.views.open_metrics import CONTENT_TYPE, Measured, measured, text
@@ -64,7 +64,7 @@ def metrics(
             known = known_pipelines(environment, database, pipeline_name)
             heard = dict.fromkeys(known, NOT_ASKED)
             if lag:
-                heard |= answers_of_sources(database, known, lambda named: connections_of(*named, limit=LOOK_UP))
+                heard |= answers_of_sources(database, known, lambda named: connections_of_sources(*named))
             with database.reading_ahead(known):
                 return [_measured(database, name, deployed, heard[name]) for name, deployed in known.items()]
 

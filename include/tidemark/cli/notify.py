@@ -8,14 +8,13 @@ import click
 from tidemark.api import statuses
 from tidemark.cli import log
 from tidemark.cli.durations import DurationType
-from tidemark.cli.opened import connections_of, database_of
+from tidemark.cli.opened import connections_of_sources, database_of
 from tidemark.cli.options import Commands, common_options, pipeline_argument
 from tidemark.cli.output import print_json
 from tidemark.cli.terminal import echo
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError
 from tidemark.operations import notify as operation
-from tidemark.operations.lags import LOOK_UP
 from tidemark.operations.notify import WEBHOOK, Notice
 from tidemark.operations.status import Status
 from tidemark.pipeline.deployed import known_files
@@ -62,7 +61,7 @@ def notify(
         with database_of(environment) as database:
             return statuses(
                 environment, database, pipeline_name, source=asks,
-                connections=lambda pipelines: connections_of(*pipelines, limit=LOOK_UP),
+                connections=lambda pipelines: connections_of_sources(*pipelines),
             )  # fmt: skip
 
     def is_gone(notice: Notice) -> bool:

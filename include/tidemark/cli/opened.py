@@ -1,7 +1,7 @@
 """Opens what a command works with, for as long as it works."""
 
 import getpass
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
@@ -15,6 +15,7 @@ from tidemark.lifecycle import events
 from tidemark.lifecycle.context import Context, Renaming, open_context
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
+from tidemark.operations.lags import LOOK_UP
 from tidemark.pipeline.loader import find
 from tidemark.pipeline.settings import Pipeline
 from tidemark.spark import engines
@@ -59,14 +60,21 @@ def _is_planned(environment: Environment, pipeline_name: str) -> bool:
     return False
 
 
-def connections_of(*pipelines: Pipeline, limit: float = shell.TIMEOUT_S) -> AbstractContextManager[None]:
-    """Put the connections that the pipelines name and this shell lacks into the environment, as Airflow has them.
+def connections_of_sources(*pipelines: Pipeline) -> AbstractContextManager[None]:
+    """``connections_of`` the sources of these pipelines, for a command that asks them how far each pipeline is."""
+    return _connections({conn_id for each in pipelines for conn_id in each.source.connections()}, LOOK_UP)
 
-    Airflow is asked only when this shell is set up for it, for ``limit`` seconds at most. Notes say which Airflow
+
+def connections_of(*pipelines: Pipeline) -> AbstractContextManager[None]:
+    """Put the connections that the pipelines name and this shell lacks into the environment, as Airflow has them."""
+    return _connections({conn_id for each in pipelines for conn_id in each.connections()}, shell.TIMEOUT_S)
+
+
+def _connections(named: Collection[str], limit: float) -> AbstractContextManager[None]:
+    """Airflow is asked only when this shell is set up for it, for ``limit`` seconds at most. Notes say which Airflow
     answered, and what is still missing.
     """
-    ids = sorted({conn_id for pipeline in pipelines for conn_id in pipeline.connections()})
-    lacking = [conn_id for conn_id in ids if _is_missing(conn_id)]
+    lacking = [conn_id for conn_id in sorted(named) if _is_missing(conn_id)]
     if not lacking:
         return put_in_environment({})
     configured = shell.configuration()

@@ -30,7 +30,7 @@ from tidemark.operations.fill import Filled
 from tidemark.operations.hours import Hour
 from tidemark.operations.lag import Lag
 from tidemark.operations.new_project import NewProject
-from tidemark.operations.status import Status
+from tidemark.operations.status import Status, own_problems, shared_causes
 from tidemark.pipeline.settings import Pipeline
 from tidemark.views.manifests import ManifestHistoryView, ManifestView
 from tidemark.views.objects import ObjectView
@@ -310,7 +310,11 @@ def lag(views: Sequence[Lag]) -> None:
 def status(views: Sequence[Status]) -> None:
     if not views:
         note("there are no pipelines")
+    shared = shared_causes(views)
     for view in views:
+        problems = own_problems(view, shared)
+        if view.problems and not problems:
+            continue  # what is wrong with it is told once, below
         facts: list[str] = [view.state]
         if view.published_up_to:
             facts.append(f"published up to {_time(view.published_up_to)} UTC")
@@ -322,11 +326,16 @@ def status(views: Sequence[Status]) -> None:
         if view.newest.read > view.newest.written or view.newest.stale or view.newest.unknown_fields:
             facts.append(f"of the newest {count_of(view.newest.read, 'record')}: {view.newest.described()}")
         echo(f"{view.pipeline_name}: {'; '.join(facts)}")
-        for problem in view.problems:
+        for problem in problems:
             echo(f"  {problem.kind}: {problem.what}\n    next: {problem.next_step}")
         if view.warning:
             look = f"look whether that is meant so: tidemark peek {view.pipeline_name}"
             echo(f"  warning: {view.warning}\n    next: {look}")
+        for retry in view.retries:
+            echo(f"  retrying: {retry.what}; Airflow tries again by {retry.at:%Y-%m-%d %H:%M:%S} UTC")
+    for cause in shared:
+        waiting = f"{len(cause.pipelines)} pipelines wait for it: {', '.join(cause.pipelines)}"
+        echo(f"{cause.what}; {waiting}\n    next: {cause.next_step or 'tidemark doctor'}")
 
 
 @or_json

@@ -1,6 +1,6 @@
 """Commands that do a run's work without Airflow: plan, run, retry, replay, fill."""
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 
 import click
@@ -13,7 +13,7 @@ from tidemark.lifecycle import events
 from tidemark.lifecycle.attempt import Allowed
 from tidemark.lifecycle.close import close
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.failed_tasks import Task, Watch, watched
+from tidemark.lifecycle.failed_tasks import Task, Watch, watched, watched_work
 from tidemark.lifecycle.older import choose_to_take_along, older_unfinished, unfinished_lines
 from tidemark.lifecycle.plan import Tick
 from tidemark.lifecycle.plan import plan as plan_ranges
@@ -36,9 +36,9 @@ run_key_option = click.option("--run-key", help="Name of the run; planning a nam
 
 
 def _watched(
-    environment: Environment, pipeline_name: str, task: Task, *, note: bool = True
+    environment: Environment, pipeline_name: str, task: Task, *, like_the_next: bool = True
 ) -> AbstractContextManager[Watch]:
-    return watched(lambda: database_of(environment), pipeline_name, task, note=note)
+    return watched(lambda: database_of(environment), pipeline_name, task, like_the_next=like_the_next)
 
 
 @commands.command()
@@ -58,8 +58,8 @@ def plan(
 ) -> None:
     """Record the next ranges of a pipeline as manifests."""
     tick = Tick.by_hand(until, run_key)
-    watching = _watched(environment, pipeline_name, Task.PLAN, note=tick.is_like_the_next and not dry_run)
-    with watching as watch, opened(environment, pipeline_name) as context:
+    watching = _watched(environment, pipeline_name, Task.PLAN, like_the_next=tick.is_like_the_next)
+    with nullcontext(Watch()) if dry_run else watching as watch, opened(environment, pipeline_name) as context:
         planned = plan_ranges(context, tick, dry_run=dry_run)
         watch.end()
         if not dry_run:
@@ -86,18 +86,19 @@ def run(
     """Plan, process and close one run without Airflow."""
     tick = Tick.by_hand(until, run_key)
     with (
-        _watched(environment, pipeline_name, Task.PLAN, note=tick.is_like_the_next) as watch,
+        _watched(environment, pipeline_name, Task.PLAN, like_the_next=tick.is_like_the_next) as watch,
         opened(environment, pipeline_name) as context,
     ):
         planned = plan_ranges(context, tick)
         watch.end()
-        log.emit(events.planned(pipeline_name, planned))
-        older = older_unfinished(context, planned.manifests)
-        taken = choose_to_take_along(context, older)
-        taken_ids = [manifest.id for manifest in taken]
-        output.notes(planned.with_unfinished(older, unfinished_lines(context, older, taken_ids)))
-        own = context.database.manifests.find(ids=planned.manifests)
-        _work(environment, context, sort_by_turn(context, own, taken), master)
+        with watched_work(lambda: database_of(environment), planned.manifests):
+            log.emit(events.planned(pipeline_name, planned))
+            older = older_unfinished(context, planned.manifests)
+            taken = choose_to_take_along(context, older)
+            taken_ids = [manifest.id for manifest in taken]
+            output.notes(planned.with_unfinished(older, unfinished_lines(context, older, taken_ids)))
+            own = context.database.manifests.find(ids=planned.manifests)
+            _work(environment, context, sort_by_turn(context, own, taken), master)
         with _watched(environment, pipeline_name, Task.CLOSE):
             closing = close(context, planned.run_key, processed=taken_ids)
         if closing.closed_hours:
@@ -125,8 +126,9 @@ def retry(
         todo = unfinished(context, manifest_id)
         for manifest in [] if manifest_id else at_work(context):
             log.left_out(manifest)
-        left_out = _work(environment, context, todo, master)
-        output.finished(_views(context, todo, left_out), as_json, nothing="nothing is unfinished")
+        with watched_work(lambda: database_of(environment), [manifest.id for manifest in todo]):
+            left_out = _work(environment, context, todo, master)
+        output.finished(_views(context, todo, left_out), as_json, nothing="there is nothing to retry")
 
 
 @commands.command()

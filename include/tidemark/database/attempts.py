@@ -32,6 +32,10 @@ class Attempts(Part):
     def of_manifest(self, manifest_id: int) -> list[Row]:
         return self._sql.rows("attempts", manifest_id=manifest_id)
 
+    def by(self, pipeline_name: str, prefix: str) -> list[Row]:
+        """manifest_id and actor of the attempts whose actor begins so, oldest first."""
+        return self._sql.rows("attempts_by", pipeline_name=pipeline_name, prefix=prefix)
+
     def store_receipt(
         self, receipt: Receipt, raw: Row, sinks: Sequence[str], takes_back: Sequence[str], note: str | None = None
     ) -> bool:

@@ -1,4 +1,4 @@
-"""Stores what audits have found, and checks the tables themselves."""
+"""Stores what audits, plans and adoptions have found, and checks the tables themselves."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -17,6 +17,26 @@ class Audits(Part):
     def last(self, pipeline_name: str) -> list[Row]:
         """The last audit and the last ``deep`` one, newest first: at, actor, deep, differences, first_differences."""
         return self._sql.rows("last_audits", pipeline_name=pipeline_name)
+
+    def note_missing(
+        self, manifests: Sequence[int], sink: str, what: str, next_step: str, *, only_evidence: bool
+    ) -> None:
+        """Keep that a sink does not show what is published of these manifests, until it does."""
+        values = {"what": what, "next_step": next_step, "only_evidence": only_evidence}
+        self._sql.rows("note_missing", manifests=list(manifests), sink=sink, **values)
+
+    def forget_missing_evidence(self, pipeline_name: str, sink: str, above: int, missing: Sequence[int]) -> None:
+        """The evidence of all manifests above an id was looked at, and is there but of those that are ``missing``."""
+        values = {"above": above, "missing": list(missing)}
+        self._sql.rows("forget_missing_evidence", pipeline_name=pipeline_name, sink=sink, **values)
+
+    def forget_missing(self, pipeline_name: str, manifest_id: int | None = None) -> None:
+        """Nothing is missing of a manifest, or of any."""
+        self._sql.rows("forget_missing", pipeline_name=pipeline_name, manifest_id=manifest_id)
+
+    def missing(self, pipeline_name: str) -> list[Row]:
+        """What is missing of what is published now: manifest_id, sink, found_at, what, next_step."""
+        return self._sql.rows("missing_outputs", pipeline_name=pipeline_name)
 
     def broken_chains(self, pipeline_name: str) -> list[Row]:
         return self._sql.rows("broken_chains", pipeline_name=pipeline_name)

@@ -647,11 +647,13 @@ WHERE last_audit.at <= excluded.at;
 SELECT at, actor, deep, differences, first_differences FROM last_audit WHERE pipeline = %(pipeline_name)s ORDER BY at DESC;
 
 -- name: note_failed_task
-INSERT INTO failed_task (pipeline, task, actor, what, next_step, refused, run_key)
-VALUES (%(pipeline_name)s, %(task)s, %(actor)s, %(what)s, %(next_step)s, %(refused)s, '')
+-- Once a last try has failed, the first try of the next run does not hide it.
+INSERT INTO failed_task (pipeline, task, actor, what, next_step, refused, run_key, retry_at)
+VALUES (%(pipeline_name)s, %(task)s, %(actor)s, %(what)s, %(next_step)s, %(refused)s, '', %(retry_at)s)
 ON CONFLICT (pipeline, task) DO UPDATE
 SET at = now(), times = failed_task.times + 1, actor = excluded.actor, what = excluded.what,
-    next_step = excluded.next_step, refused = excluded.refused;
+    next_step = excluded.next_step, refused = excluded.refused,
+    retry_at = CASE WHEN failed_task.times = 0 OR failed_task.retry_at IS NOT NULL THEN excluded.retry_at END;
 
 -- name: note_begun_task
 -- Since when none has succeeded stays: each may be killed.
@@ -674,7 +676,7 @@ DELETE FROM failed_task WHERE pipeline = %(pipeline_name)s AND task = 'plan' AND
 DELETE FROM failed_task WHERE pipeline = %(pipeline_name)s AND task = %(task)s;
 
 -- name: failed_tasks
-SELECT task, since, at, times, actor, what, next_step, refused FROM failed_task WHERE pipeline = %(pipeline_name)s
+SELECT task, since, at, times, actor, what, next_step, refused, retry_at FROM failed_task WHERE pipeline = %(pipeline_name)s
 ORDER BY task DESC;
 
 -- name: of_each
@@ -924,12 +926,17 @@ SELECT pg_advisory_unlock(attempt_lock(%(manifest_id)s, %(attempt)s));
 -- name: start
 WITH started AS (
     UPDATE manifest
-    SET attempt = attempt + 1, reason = NULL, state = CASE state WHEN 'done' THEN state ELSE 'running' END
+    SET attempt = attempt + 1, reason = NULL, retry_at = NULL,
+        state = CASE state WHEN 'done' THEN state ELSE 'running' END
     WHERE id = %(manifest_id)s AND state IN ('planned', 'running', 'failed', 'done')
     RETURNING id, attempt)
 INSERT INTO attempt (manifest_id, attempt, fingerprint, actor)
 SELECT id, attempt, %(fingerprint)s, %(actor)s FROM started
 RETURNING attempt;
+
+-- name: attempts_by
+SELECT a.manifest_id, a.actor FROM attempt a JOIN manifest m ON m.id = a.manifest_id
+WHERE m.pipeline = %(pipeline_name)s AND starts_with(a.actor, %(prefix)s) ORDER BY a.started_at;
 
 -- name: fence_lower_attempts
 UPDATE attempt SET state = 'fenced', ended_at = now(), error = 'attempt ' || %(attempt)s || ' took over'
@@ -1293,8 +1300,12 @@ UPDATE attempt SET state = %(state)s, ended_at = now(), error = %(error)s
 WHERE manifest_id = %(manifest_id)s AND attempt = %(attempt)s AND state = 'running' RETURNING attempt;
 
 -- name: fail
-UPDATE manifest SET state = 'failed', reason = %(reason)s
+UPDATE manifest SET state = 'failed', reason = %(reason)s, retry_at = NULL
 WHERE id = %(manifest_id)s AND attempt = %(attempt)s AND state = 'running' RETURNING id;
+
+-- name: note_failed_manifests
+UPDATE manifest SET state = 'failed', reason = %(reason)s, retry_at = %(retry_at)s
+WHERE id = ANY (%(ids)s) AND state = ANY (%(states)s::manifest_state[]) AND NOT is_alive(id, attempt) RETURNING id;
 
 -- name: block
 UPDATE manifest SET state = 'blocked', reason = %(reason)s
@@ -1342,6 +1353,33 @@ WHERE EXISTS (SELECT FROM manifest m WHERE m.id = a.manifest_id AND m.pipeline =
   AND NOT EXISTS (SELECT FROM accepted_damage d WHERE d.manifest_id = a.manifest_id AND d.sink = %(sink)s
                   AND d.attempt = a.published AND d.path = '')
 ORDER BY a.manifest_id;
+
+-- name: note_missing
+INSERT INTO missing_output (manifest_id, sink, settled, only_evidence, what, next_step)
+SELECT p.manifest_id, p.sink, p.settled, %(only_evidence)s, %(what)s, %(next_step)s
+FROM publication p WHERE p.manifest_id = ANY (%(manifests)s) AND p.sink = %(sink)s
+ON CONFLICT (manifest_id, sink) DO UPDATE
+SET settled = excluded.settled, what = excluded.what, next_step = excluded.next_step,
+    only_evidence = excluded.only_evidence AND (missing_output.only_evidence OR missing_output.settled <> excluded.settled),
+    found_at = CASE missing_output.settled WHEN excluded.settled THEN missing_output.found_at ELSE now() END;
+
+-- name: forget_missing_evidence
+-- Whoever has looked at all newer manifests has found that of the others.
+DELETE FROM missing_output o USING manifest m
+WHERE m.id = o.manifest_id AND m.pipeline = %(pipeline_name)s AND o.sink = %(sink)s AND o.only_evidence
+  AND o.manifest_id > %(above)s AND NOT o.manifest_id = ANY (%(missing)s);
+
+-- name: forget_missing
+-- An audit has found all of it, or a person gave it up.
+DELETE FROM missing_output o USING manifest m
+WHERE m.id = o.manifest_id AND m.pipeline = %(pipeline_name)s
+  AND (%(manifest_id)s::bigint IS NULL OR m.id = %(manifest_id)s);
+
+-- name: missing_outputs
+SELECT o.manifest_id, o.sink, o.found_at, o.what, o.next_step
+FROM missing_output o
+JOIN standing_publication p ON p.manifest_id = o.manifest_id AND p.sink = o.sink AND p.settled = o.settled
+WHERE p.pipeline = %(pipeline_name)s ORDER BY o.manifest_id, o.sink;
 
 -- name: target
 SELECT identity, position FROM target WHERE target = %(target)s;

@@ -1,4 +1,6 @@
-"""Notes each ``plan`` and ``close`` that has begun or failed."""
+"""Notes each ``plan``, ``process`` and ``close`` that has begun or failed."""
+
+from datetime import datetime
 
 from tidemark.database.statements import Part, Row
 
@@ -13,14 +15,25 @@ class Tasks(Part):
         """It has ended, and not failed."""
         self._sql.rows("forget_begun_task", pipeline_name=pipeline_name, task=task)
 
-    def note_failed(self, pipeline_name: str, task: str, what: str, next_step: str, *, refused: bool) -> None:
-        """Keep why the newest ``plan`` or ``close`` of a pipeline failed, until one succeeds; ``refused``: or until a
-        person decides."""
+    def note_failed(
+        self,
+        pipeline_name: str,
+        task: str,
+        what: str,
+        next_step: str,
+        *,
+        refused: bool,
+        retry_at: datetime | None = None,
+    ) -> None:
+        """Keep why the newest task of this kind failed, until one succeeds; ``refused``: or until a person decides.
+
+        ``retry_at``: when it is tried again, at the latest. It is not kept beside a last try that has failed.
+        """
         values = {"task": task, "actor": self._sql.actor, "what": what, "next_step": next_step, "refused": refused}
-        self._sql.rows("note_failed_task", pipeline_name=pipeline_name, **values)
+        self._sql.rows("note_failed_task", pipeline_name=pipeline_name, retry_at=retry_at, **values)
 
     def forget_failed(self, pipeline_name: str, task: str) -> None:
-        """A ``plan`` or ``close`` has succeeded."""
+        """A task of this kind has succeeded."""
         self._sql.rows("forget_failed_task", pipeline_name=pipeline_name, task=task)
 
     def forget_failed_plan_of(self, pipeline_name: str, run_key: str) -> None:
@@ -32,7 +45,8 @@ class Tasks(Part):
         self._sql.rows("forget_refused_plan", pipeline_name=pipeline_name)
 
     def failed(self, pipeline_name: str) -> list[Row]:
-        """Why no plan, or no close, succeeds: task, since, at (the newest), times, actor, what, next_step, refused.
+        """Why no plan, process or close succeeds: task, since, at (the newest), times, actor, what, next_step, refused,
+        retry_at.
 
         With 0 ``times``, one has begun at ``since`` and has not ended.
         """

@@ -1,12 +1,15 @@
 """The source of a pipeline: the connection, the topics, the right to read them."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 
 import pyarrow as pa
 
 from tidemark.connections.lookup import Lookup
 from tidemark.doctor.checks import TIMEOUT_S, Check
+from tidemark.errors import TidemarkError, Unavailable
 from tidemark.model.findings import Finding, failed, ok, warning
 from tidemark.model.manifest import count_of
 from tidemark.model.offsets import Range, TopicPartition
@@ -23,16 +26,29 @@ from tidemark.sources.settings import Gaps
 LOOKED_AT = 20  # of the newest records of each topic, whose times may have another unit than the file says
 
 
-def checks(pipeline: Pipeline, lookup: Lookup) -> list[Check]:
-    name = f"{pipeline.name}: {pipeline.source.kind}"
-    # Four questions (topics, offsets, clean-up policies, one record), each with 10 s for the answer.
-    return [Check(name, lambda: source_findings(name, pipeline, lookup), 3 * TIMEOUT_S)]
+def checks(pipelines: Sequence[Pipeline], lookup: Lookup) -> Iterator[Check]:
+    """Of each pipeline; an address that does not answer is asked, and told, once."""
+    silent: dict[str, list[str]] = {}
+    for pipeline in pipelines:
+        name = f"{pipeline.name}: {pipeline.source.kind}"
+        # Four questions (topics, offsets, clean-up policies, one record), each with 10 s for the answer.
+        yield Check(name, partial(source_findings, name, pipeline, pipelines, lookup, silent), 3 * TIMEOUT_S)
 
 
-def source_findings(name: str, pipeline: Pipeline, lookup: Lookup) -> Iterator[Finding]:
+def source_findings(
+    name: str, pipeline: Pipeline, pipelines: Sequence[Pipeline], lookup: Lookup, silent: dict[str, list[str]]
+) -> Iterator[Finding]:
     source = open_source(pipeline.name, pipeline.source, lookup)
-    topics = source.selected()
-    places, missing = source.partitions(topics)
+    if pipeline.name in silent.get(source.address, ()):
+        return
+    try:
+        topics = source.selected()
+        places, missing = source.partitions(topics)
+    except Unavailable as gone:
+        names = silent[source.address] = _at_the_same_address(source, pipelines, lookup)
+        waiting = f"; {len(names)} pipelines wait for it: {', '.join(names)}" if len(names) > 1 else ""
+        yield failed(name, f"{gone.what}{waiting}", gone.next_step)
+        return
     yield ok(name, f"{source.address} answers")
     for topic in topics:
         if problem := pipeline.decode.problem_with_topic(topic):
@@ -54,6 +70,17 @@ def source_findings(name: str, pipeline: Pipeline, lookup: Lookup) -> Iterator[F
     for transaction in source.open_transactions(bounds).values():
         message = transaction.described(datetime.now(UTC))
         yield warning(name, message, "find the producer and end its transaction: nothing after it can be read")
+
+
+def _at_the_same_address(source: Source, pipelines: Sequence[Pipeline], lookup: Lookup) -> list[str]:
+    """The names of the pipelines with this source; one whose connection is wrong has a finding of its own."""
+    names = []
+    for pipeline in pipelines:
+        with suppress(TidemarkError):
+            other = open_source(pipeline.name, pipeline.source, lookup)
+            if (other.title, other.address) == (source.title, source.address):
+                names.append(pipeline.name)
+    return names
 
 
 def _compacted(name: str, pipeline: Pipeline, source: Source, topics: Sequence[str]) -> Iterator[Finding]:

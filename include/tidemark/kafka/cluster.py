@@ -191,7 +191,7 @@ class KafkaCluster:
                 )
         reasons = "; ".join(filter(None, [detail, self._last_error]))
         return Unavailable(
-            f"Kafka does not answer within {TIMEOUT_S:.0f} s ({reasons})",
+            f"Kafka does not answer within {TIMEOUT_S:.0f} s at {self.bootstrap_servers} ({reasons})",
             next_step="check that the broker runs, that bootstrap_servers (or the Airflow connection) names it, and "
             "that security.protocol and the client's certificate are those that this port wants",
             **context,

@@ -23,6 +23,7 @@ from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context, refuse_out_of_use
 from tidemark.lifecycle.counting import check_dead_letters, check_equations
 from tidemark.lifecycle.expected import work_of
+from tidemark.lifecycle.failed_tasks import Task, reason_of
 from tidemark.lifecycle.known_sinks import know_sinks
 from tidemark.lifecycle.look_back import looked_back
 from tidemark.lifecycle.ownership import belongs_to
@@ -77,7 +78,9 @@ def process(
     manifest = own_manifest(context, manifest_id)
     if manifest.state is ManifestState.DONE and not replay and not context.sinks_to_finish(manifest):
         done = Outcome(manifest_id, manifest.attempt, Ending.ALREADY_DONE, manifest.published_counts)
-        return done.noting(report_progress(context))
+        noted = done.noting(report_progress(context))
+        context.database.tasks.forget_failed(context.pipeline_name, Task.PROCESS)
+        return noted
     if manifest.retired:
         _refuse_done_before(manifest)
         replay = False
@@ -86,7 +89,9 @@ def process(
         context, pipeline=pinned(context.pipeline, context.lookup, _schemas(context, manifest_id), register=True)
     )
     outcome = _Attempt(context, manifest, stage, replay=replay, allowed=allowed).run()
-    return outcome.noting(report_progress(context))
+    noted = outcome.noting(report_progress(context))
+    context.database.tasks.forget_failed(context.pipeline_name, Task.PROCESS)
+    return noted
 
 
 def _schemas(context: Context, manifest_id: int) -> dict[str, Any]:
@@ -155,7 +160,7 @@ def _storable(context: Context) -> tuple[Storable, ...]:
 
 def fail(context: Context, manifest_id: int, attempt: int, error: BaseException) -> None:
     """Record why an attempt failed; what is published stays."""
-    reason = str(error) or type(error).__name__
+    reason = reason_of(error)
     blocked = isinstance(error, Blocked)
     with context.database.transaction():
         if blocked:  # first the manifest's row, then the attempt's: a new attempt locks them in the same order

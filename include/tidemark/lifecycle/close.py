@@ -56,11 +56,17 @@ def close(
     counts, hours = published_sums(context, manifests)
     with begun(context.database, context.pipeline_name, Task.CLOSE):
         closed_hours = tuple(close_hours(context))
-    context.database.tasks.forget_failed(context.pipeline_name, Task.CLOSE)
+    forget_failed(context)
     return Closing(
         run_key, run["reached"], tuple(run["manifests"]), tuple(run["covered_by"]), taken_along, counts, hours,
         closed_hours,
     )  # fmt: skip
+
+
+def forget_failed(context: Context) -> None:
+    """A run has ended well: its manifests are published, whatever failed after the end of one, and it is closed."""
+    for task in (Task.PROCESS, Task.CLOSE):
+        context.database.tasks.forget_failed(context.pipeline_name, task)
 
 
 def require_run_done(

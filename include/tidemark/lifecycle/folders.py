@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from tidemark.database.client import ManifestDatabase
 from tidemark.errors import PlanRefused
 from tidemark.lifecycle.context import Context
 from tidemark.pipeline.folders import StreamFolders, meetings, remedy, stream_folders, what_is_wrong
@@ -23,10 +24,10 @@ def claim_folders(context: Context, topics: Sequence[str], *, dry_run: bool) -> 
                     topic=topic,
                 )
     database, own = context.database, stream_folders(context.pipeline, topics)
-    new = [folders for folders in own if folders not in _stored(context, topics)]
+    new = [folders for folders in own if folders not in stored_folders(context.database, topics)]
     if new and not dry_run:
         database.sinks.lock_folders()  # of two pipelines that come at once the second sees the first
-    for mine, other in meetings(own, _stored(context, topics)):
+    for mine, other in meetings(own, stored_folders(context.database, topics)):
         raise PlanRefused(
             what_is_wrong(mine, other),
             next_step=f"nothing was planned; {remedy(mine, other)}",
@@ -37,6 +38,7 @@ def claim_folders(context: Context, topics: Sequence[str], *, dry_run: bool) -> 
         database.sinks.remember_folders([vars(folders) for folders in new])
 
 
-def _stored(context: Context, topics: Sequence[str]) -> list[StreamFolders]:
-    rows = context.database.sinks.folders(topics)
+def stored_folders(database: ManifestDatabase, topics: Sequence[str]) -> list[StreamFolders]:
+    """Where pipelines that were planned write these topics."""
+    rows = database.sinks.folders(topics)
     return [StreamFolders(**{**row, "shared_with": tuple(row["shared_with"])}) for row in rows]

@@ -1,4 +1,4 @@
-"""Finds what earlier runs left unfinished: a run names it, and processes it unless the pipeline file says otherwise."""
+"""Finds what earlier runs left: a run names it, and processes it unless the pipeline file says otherwise."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -50,11 +50,11 @@ def choose_to_take_along(context: Context, older: Sequence[Manifest]) -> list[Ma
 def unfinished_lines(context: Context, older: Sequence[Manifest], taken: Collection[int] = ()) -> list[str]:
     """A line for each, and what to do: for the log of a run."""
     lines = [
-        f"unfinished: {described(manifest)}" + ("; this run takes it along" if manifest.id in taken else "")
+        f"not done: {described(manifest)}" + ("; this run takes it along" if manifest.id in taken else "")
         for manifest in older[:NAMED]
     ]
     if len(older) > NAMED:
-        lines.append(f"unfinished: {len(older) - NAMED:,} more; next: tidemark status {context.pipeline_name}")
+        lines.append(f"not done: {len(older) - NAMED:,} more; next: tidemark status {context.pipeline_name}")
     not_taken = [manifest for manifest in older if manifest.id not in taken]
     return [*lines, f"next: {' and '.join(commands(not_taken))}"] if not_taken else lines
 
@@ -92,7 +92,7 @@ def refuse_older(older: Sequence[Manifest]) -> None:
     """Raise ``NotPublished`` when older manifests are unfinished; for pipelines with ``unfinished: fail``."""
     if older:
         raise NotPublished(
-            f"this run is published; it fails, since earlier runs left {count_of(len(older), 'manifest')} unfinished "
+            f"this run is published; it fails, since earlier runs left {count_of(len(older), 'manifest')} not done "
             f"(unfinished: fail): {'; '.join(map(described, older[:NAMED]))}",
             manifests=[manifest.id for manifest in older],
             next_step=" and ".join(commands(older)),

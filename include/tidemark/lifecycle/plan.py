@@ -81,7 +81,7 @@ class PlannedRun:
     ``manifests`` are new; ``covered_by`` are older ones that hold another part of what the run stands for: a run is
     done when all of them are published.
     ``reached``: the plan goes up to its cut. ``repeated``: the run key was planned before, and ``slices`` is empty.
-    ``unfinished`` are manifests of earlier runs that nobody is at work on; ``notes`` say more of them.
+    ``not_done`` are manifests of earlier runs that nobody is at work on; ``notes`` say more of them.
     """
 
     run_key: str
@@ -93,11 +93,11 @@ class PlannedRun:
     dry_run: bool = False
     slices: tuple[tuple[Range, ...], ...] = ()
     ends: tuple[End, ...] = ()
-    unfinished: tuple[int, ...] = ()
+    not_done: tuple[int, ...] = ()
 
     def with_unfinished(self, older: Sequence[Manifest], lines: Sequence[str]) -> "PlannedRun":
-        """The run with what is unfinished of earlier runs; ``lines`` say more of them, and follow its own notes."""
-        return replace(self, notes=(*self.notes, *lines), unfinished=tuple(manifest.id for manifest in older))
+        """The run with what is not done of earlier runs; ``lines`` say more of them, and follow its own notes."""
+        return replace(self, notes=(*self.notes, *lines), not_done=tuple(manifest.id for manifest in older))
 
 
 class _Overtaken(Exception):

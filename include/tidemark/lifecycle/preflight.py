@@ -66,7 +66,7 @@ def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
         _refuse_records_beyond(sink, last_own, own.values())
         evidence = {manifest_id: name.attempt for manifest_id, name in own.items()}
         refuse_unknown(database, sink, evidence)
-        notes += _without_evidence(database, sink, evidence, recent)
+        notes += _without_evidence(database, sink, evidence, recent, dry_run=dry_run)
     return notes
 
 
@@ -75,14 +75,34 @@ def recent_manifests(database: ManifestDatabase) -> int:
     return max(0, database.manifests.highest_id() - RECENT)
 
 
-def _without_evidence(database: ManifestDatabase, sink: Sink, evidence: Mapping[int, int], above: int) -> list[str]:
-    out_of_step = database.publications.out_of_step(sink.pipeline_name, sink.name, evidence, above)
-    missing = [manifest_id for manifest_id, is_missing in out_of_step.items() if is_missing]
+def _without_evidence(
+    database: ManifestDatabase, sink: Sink, evidence: Mapping[int, int], above: int, *, dry_run: bool
+) -> list[str]:
+    missing = missing_evidence(database, sink, evidence, above)
+    if not dry_run:
+        keep_missing_evidence(database, sink, missing, above)
     if not missing:
         return []
     next_step = step_without_evidence(database, missing[0], sink)
     what = f"{sink.target} shows no record of the published manifests {listed(missing)}"
     return [f"sink {sink.name}: {what}; next: {next_step}"]
+
+
+def missing_evidence(database: ManifestDatabase, sink: Sink, evidence: Mapping[int, int], above: int = 0) -> list[int]:
+    """The published manifests above an id without evidence in a sink, which shows ``evidence``."""
+    out_of_step = database.publications.out_of_step(sink.pipeline_name, sink.name, evidence, above)
+    return [manifest_id for manifest_id, is_missing in out_of_step.items() if is_missing]
+
+
+def keep_missing_evidence(database: ManifestDatabase, sink: Sink, missing: Sequence[int], above: int = 0) -> None:
+    """Store what was found missing above an id in a sink, and forget what was found before and is there now."""
+    database.audits.forget_missing_evidence(sink.pipeline_name, sink.name, above, missing)
+    steps: dict[str, list[int]] = {}
+    for manifest_id in missing:
+        steps.setdefault(step_without_evidence(database, manifest_id, sink), []).append(manifest_id)
+    for next_step, manifests in steps.items():
+        what = f"it is published and not in {sink.target}"
+        database.audits.note_missing(manifests, sink.name, what, next_step, only_evidence=True)
 
 
 def check_for_attempt(database: ManifestDatabase, sink: Sink, manifest_id: int) -> None:

@@ -26,7 +26,14 @@ from tidemark.lifecycle.determinism import note_of
 from tidemark.lifecycle.in_target import discard, record_of
 from tidemark.lifecycle.logs.divergence import confirmed
 from tidemark.lifecycle.ownership import belongs_to, refuse_foreign
-from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_beyond_generation, refuse_went_back, went_back
+from tidemark.lifecycle.preflight import (
+    OF_ONE_SINK,
+    keep_missing_evidence,
+    missing_evidence,
+    refuse_beyond_generation,
+    refuse_went_back,
+    went_back,
+)
 from tidemark.lifecycle.reconcile import Judgement, judgement
 from tidemark.lifecycle.turns import wait_for_turn
 from tidemark.model.manifest import AttemptState, Counts, Manifest, ManifestState
@@ -286,6 +293,8 @@ class Publisher:
                 dead = [manifest for manifest in done if not manifest.alive]
                 if not dry_run:
                     self._sweep(sink, forgotten, dead)
+                    missing = missing_evidence(self.database, sink, sink.ledger.evidence(above), above)
+                    keep_missing_evidence(self.database, sink, missing, above)
                 swept |= {manifest.id for manifest in dead} & set(staged)
         return sorted(swept)
 

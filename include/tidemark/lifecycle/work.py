@@ -14,6 +14,7 @@ from typing import Protocol
 from tidemark.errors import NotDone, TidemarkError, Unavailable, about
 from tidemark.lifecycle.attempt import NOTHING, Allowed, process
 from tidemark.lifecycle.context import Context, open_context
+from tidemark.lifecycle.failed_tasks import watched_process
 from tidemark.lifecycle.publish import Outcome
 from tidemark.model.manifest import Manifest
 from tidemark.model.order import Order
@@ -132,7 +133,8 @@ class _Work:
             return
         with self._lock:
             self.progress.begins(manifest, number, len(self.manifests))
-        outcome = process(context, manifest.id, self._staged, replay=self.replay, allowed=self.allowed)
+        with watched_process(context.database.reopened, context.pipeline_name, manifest.id):
+            outcome = process(context, manifest.id, self._staged, replay=self.replay, allowed=self.allowed)
         with self._lock:
             self.progress.ended(outcome)
 

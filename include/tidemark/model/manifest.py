@@ -229,7 +229,8 @@ class Manifest:
     """A manifest as the database knows it; ``attempt`` is the number of the newest attempt (0 = never started).
 
     ``alive`` says whether the process of that attempt is running. ``unfilled`` names the known sinks that have no
-    publication of it though it is done: they were added later, or are not in the pipeline file.
+    publication of it though it is done: they were added later, or are not in the pipeline file. ``retry_at``: when
+    Airflow tries a failed one again, at the latest; None: nobody does by himself.
     """
 
     id: int
@@ -249,6 +250,7 @@ class Manifest:
     # Sinks of which a person has accepted that they lack it, and the run of Airflow that was to process it last.
     given_up: tuple[str, ...] = field(default=(), metadata=NOT_IN_JSON)
     dag_run: str | None = field(default=None, metadata=NOT_IN_JSON)
+    retry_at: datetime | None = None
 
     def published(self, sink: str) -> Publication | None:
         return next((publication for publication in self.publications if publication.sink == sink), None)

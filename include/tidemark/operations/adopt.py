@@ -16,8 +16,13 @@ from tidemark.lifecycle.in_target import is_whole
 from tidemark.lifecycle.known_sinks import remember_sinks
 from tidemark.lifecycle.logs.divergence import first_difference_now
 from tidemark.lifecycle.ownership import hand_over
-from tidemark.lifecycle.preflight import unvouched_of, vanished, went_back
-from tidemark.lifecycle.publish import Publisher
+from tidemark.lifecycle.preflight import (
+    keep_missing_evidence,
+    missing_evidence,
+    unvouched_of,
+    vanished,
+    went_back,
+)
 from tidemark.lifecycle.reconcile import judgement, step_without_evidence
 from tidemark.lifecycle.select import at_work, refuse_at_work
 from tidemark.model.manifest import Decision, Manifest, RangeKind, RunKind
@@ -384,17 +389,18 @@ def _accept_targets(context: Context, back: Sequence[tuple[Sink, str]], *, dry_r
         position = sink.ledger.position()
         if not dry_run and position is not None:
             context.database.targets.accept(sink.target, position.identity, position.number)
-        lines += [why, *_without_evidence(context, sink)]
+        lines += [why, *_without_evidence(context, sink, dry_run=dry_run)]
     return lines
 
 
-def _without_evidence(context: Context, sink: Sink) -> list[str]:
-    out_of_step = Publisher(context).out_of_step(sink)
+def _without_evidence(context: Context, sink: Sink, *, dry_run: bool) -> list[str]:
+    missing = missing_evidence(context.database, sink, sink.ledger.evidence())
+    if not dry_run:
+        keep_missing_evidence(context.database, sink, missing)
     return [
         f"manifest {manifest_id} is published and not in {sink.target}; "
         f"next: {step_without_evidence(context.database, manifest_id, sink)}"
-        for manifest_id, is_missing in out_of_step.items()
-        if is_missing
+        for manifest_id in missing
     ]
 
 
@@ -565,5 +571,9 @@ def _publish(context: Context, entry: _Entry) -> None:
             database.publications.publish(
                 entry.manifest_id, newest_attempt, sink.name, receipt.attempt, receipt.digest(sink.name), counts
             )
+    for sink_name in entry.damaged:
+        what = f"some of what is published of it is missing in sink {sink_name}"
+        replay = command(NextStep.REPLAY, context.pipeline_name, entry.manifest_id, sink_name)
+        database.audits.note_missing([entry.manifest_id], sink_name, what, replay, only_evidence=False)
     if not database.attempts.finish(entry.manifest_id, newest_attempt, [sink.name for sink in context.sinks]):
         database.attempts.fail(entry.manifest_id, newest_attempt, "adopted; not every sink has a record of it")

@@ -35,6 +35,8 @@ def audit(context: Context, *, deep: bool = False) -> list[Problem]:
     began = datetime.now(UTC)
     differences = list(_that_stay(context, deep=deep))
     _keep(context, began, differences, deep=deep)
+    if not differences:
+        context.database.audits.forget_missing(context.pipeline_name)
     return [difference.with_example() for difference in differences]
 
 

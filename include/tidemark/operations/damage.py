@@ -45,6 +45,7 @@ def accept_damage(context: Context, manifest_id: int, why: str, *, dry_run: bool
         lines = tuple(line for judgement in damaged for line in _give_up(context, judgement, dry_run=dry_run))
         decision = Decision(lines, (manifest_id,), dry_run)
         if not dry_run:
+            context.database.audits.forget_missing(context.pipeline_name, manifest_id)
             context.database.decisions.note(context.pipeline_name, "accept-damage", decision)
         return decision
 

@@ -5,12 +5,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 from tidemark.connections.lookup import Lookup
 from tidemark.database.client import ManifestDatabase
-from tidemark.errors import TidemarkError, about
+from tidemark.errors import TidemarkError, Unavailable, about
 from tidemark.lifecycle.context import refuse_out_of_use
 from tidemark.lifecycle.known_sinks import refuse_unlike
 from tidemark.operations.lag import Lag, Planned, behind, planned
@@ -26,16 +26,22 @@ STUCK = 0.5  # seconds without any answer, after which as many threads are added
 
 Ask = Callable[[], tuple[Lag, ...]]
 _Answering = Future[tuple[Lag, ...]]
+SOURCE = "the source"
 ANY_SOURCE: Mapping[str, object] = {}
 
 
 @dataclass(frozen=True)
 class Answer:
-    """``parts`` by partition, or None; then ``why`` says why the lag is not known, and ``next_step`` what to do."""
+    """``parts`` by partition, or None; then ``why`` says why the lag is not known, and ``next_step`` what to do.
+
+    ``system`` names the source with its address, when that is known; ``silent``: it does not answer.
+    """
 
     parts: tuple[Lag, ...] | None
     why: str | None = None
     next_step: str = ""
+    system: str | None = field(default=None, compare=False)
+    silent: bool = field(default=False, compare=False)
 
 
 class Lags:
@@ -47,6 +53,7 @@ class Lags:
         self._answering: dict[str, tuple[object, float, _Answering]] = {}
         self._heard: dict[str, tuple[object, float, tuple[Lag, ...]]] = {}
         self._waiting: deque[tuple[str, object, Ask, _Answering]] = deque()
+        self.systems: dict[str, str] = {}  # the name and the address of each source that was opened
 
     def of(self, asks: Mapping[str, Ask], sources: Mapping[str, object] = ANY_SOURCE) -> dict[str, Answer]:
         """The answers that are there within ``limit`` seconds, or were a minute ago; the others say they are not.
@@ -67,13 +74,15 @@ class Lags:
             of_source, heard_at, parts = self._heard[name]
             if of_source == source and time.monotonic() - heard_at < OLD:
                 return Answer(parts)
-        return _answer(future, self._limit)
+        return _answer(future, self._limit, self.systems.get(name))
 
     def _begun(self, name: str, source: object, ask: Ask) -> _Answering:
         with self._lock:
             of_source, began, future = self._answering.get(name, (None, 0.0, None))
             is_old = future is not None and future.done() and time.monotonic() - began > FRESH
             if future is None or is_old or of_source != source:
+                if of_source != source:
+                    self.systems.pop(name, None)
                 future = Future()
                 self._answering[name] = source, time.monotonic(), future
                 self._waiting.append((name, source, ask, future))
@@ -115,26 +124,28 @@ def ask_sources(
                 with about(pipeline=name):
                     refuse_out_of_use(name, database)
                     refuse_unlike(pipeline, database.sinks.known(name))
-                    asks[name] = _ask(pipeline, connection_of, planned(database, pipeline))
+                    asks[name] = _ask(pipeline, connection_of, planned(database, pipeline), lags.systems)
             except TidemarkError as error:
                 refused[name] = Answer(None, error.what, error.next_step)
     return refused | lags.of(asks, {name: pipelines[name].source for name in asks})
 
 
-def _ask(pipeline: Pipeline, lookup: Lookup, known: Planned) -> Ask:
+def _ask(pipeline: Pipeline, lookup: Lookup, known: Planned, systems: dict[str, str]) -> Ask:
     def ask() -> tuple[Lag, ...]:
         with about(pipeline=pipeline.name):
-            return tuple(behind(open_source(pipeline.name, pipeline.source, lookup), known))
+            source = open_source(pipeline.name, pipeline.source, lookup)
+            systems[pipeline.name] = f"{source.title} at {source.address}"
+            return tuple(behind(source, known))
 
     return ask
 
 
-def _answer(future: _Answering, limit: float) -> Answer:
+def _answer(future: _Answering, limit: float, system: str | None) -> Answer:
     if not future.done():
-        return Answer(None, f"the source has not answered within {round(limit, 2):g} s")
+        return Answer(None, f"{SOURCE} has not answered within {round(limit, 2):g} s", system=system, silent=True)
     error = future.exception()
     if error is None:
-        return Answer(future.result())
+        return Answer(future.result(), system=system)
     if isinstance(error, TidemarkError):
-        return Answer(None, error.what, error.next_step)
-    return Answer(None, f"{type(error).__name__}: {error}")
+        return Answer(None, error.what, error.next_step, system, isinstance(error, Unavailable))
+    return Answer(None, f"{type(error).__name__}: {error}", system=system)

@@ -27,6 +27,8 @@ WAIT_S = 50.0  # for another process: the next one comes after a minute
 WEBHOOK = "TIDEMARK_WEBHOOK"  # the variable with the address
 AT_ONCE = (State.BLOCKED, State.LOST, State.DAMAGED)  # the others may end by themselves: Airflow tries again
 
+WORDS = {state.value for state in State}  # an older version had others: what it told is told anew by its new word
+
 
 @dataclass(frozen=True, kw_only=True)
 class Notice(PipelineProblem):
@@ -124,7 +126,8 @@ def notify(
         statuses = look()
         now = datetime.now(UTC)
         looked_at = {status.pipeline_name: status for status in statuses}
-        known = {notice.key: notice for notice in map(_notice_from_json, _read(memory))}
+        kept_notices = [kept for kept in _read(memory) if kept["kind"] in WORDS]
+        known = {notice.key: notice for notice in map(_notice_from_json, kept_notices)}
 
         def send(notice: Notice, afterwards: Notice | None) -> None:
             sent.append(notice)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tidemark.errors import TidemarkError, TopicChanged, Unavailable, about
 from tidemark.lifecycle.attempt import Stage, process, reading_again
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.failed_tasks import watched_process
 from tidemark.lifecycle.select import refuse_at_work
 from tidemark.lifecycle.work import Progress
 from tidemark.model.manifest import Manifest
@@ -34,7 +35,9 @@ def replay_each(
                 else:
                     refuse_at_work(context.database.manifests.find(ids=[manifest.id]))
                     progress.begins(manifest, number, len(manifests))
-                    progress.ended(process(context, manifest.id, stage, replay=True))
+                    with watched_process(context.database.reopened, context.pipeline_name, manifest.id):
+                        outcome = process(context, manifest.id, stage, replay=True)
+                    progress.ended(outcome)
                 done(manifest)
         except TidemarkError as error:
             failed[manifest.id] = error

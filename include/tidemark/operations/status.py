@@ -1,12 +1,13 @@
 """Computes the state of a pipeline: the one word that the page, ``status``, the notices and the metrics show."""
 
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, time, timedelta
 from enum import StrEnum
 
 from tidemark.database.client import ManifestDatabase
+from tidemark.database.statements import Row
 from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.lifecycle.context import refuse_out_of_use
 from tidemark.lifecycle.failed_tasks import Task
@@ -18,13 +19,14 @@ from tidemark.model.manifest import Counts, Manifest, ManifestState, count_of, l
 from tidemark.model.offsets import Range
 from tidemark.model.problem import Problem
 from tidemark.operations.lag import Lag
-from tidemark.operations.lags import Answer
+from tidemark.operations.lags import SOURCE, Answer
 from tidemark.pipeline.deployed import Deployed
 from tidemark.pipeline.schedule import Schedule
 from tidemark.pipeline.settings import Pipeline, Unfinished
 from tidemark.planner import OnDataLoss, acceptance_of
 
 START = timedelta(minutes=10)  # that a planned manifest may wait for its first attempt: other tasks are before it
+TRY = timedelta(minutes=10)  # that a next try may begin after its time: other tasks are before it
 LONGEST_PLAN = timedelta(minutes=10)  # half of it may go by until its cut has come
 RUN = timedelta(minutes=15)  # that a run may take, however short the interval of its schedule is
 MOST_DEAD = 0.5  # the share of the records of each that may be dead letters
@@ -36,19 +38,20 @@ class State(StrEnum):
 
     BLOCKED = "blocked"
     LOST = "lost"  # retention took offsets before they were planned, and nobody has decided
-    FAILING = "failing"  # no plan succeeds, so nothing new is read; or no close does, so no hour becomes complete
-    DAMAGED = "damaged"  # the last audit has found that a sink differs
-    UNFINISHED = "unfinished"
+    FAILED = "failed"  # the last try of a plan, a manifest or a close has ended with an error, and nobody repeats it
+    DAMAGED = "damaged"  # a sink differs from what is published, as a plan, an adopt or an audit has found
     DEAD_LETTERS = "dead letters"  # most of what was published last cannot be used
     STALE = "stale"  # the table keeps older rows: what was published last has changed none
     LATE = "late"
     UNKNOWN = "unknown"  # something could not be looked at
+    RETRYING = "retrying"  # a try has failed, and Airflow makes the next one
     WORKING = "working"  # an attempt is alive
     WAITING = "waiting"  # manifests were planned a moment ago
     NEW = "never planned"  # no run has planned anything yet
     OK = "ok"
 
 
+NOT_KNOWN = "the lag is not known: "
 PROBLEMS = tuple(State)[: tuple(State).index(State.UNKNOWN) + 1]
 
 
@@ -57,12 +60,23 @@ class PipelineProblem(Problem):
     """A problem that keeps a pipeline from ``ok``.
 
     ``manifest_id`` is None when it is not about one manifest, ``place`` (``topic-partition``) when not about one
-    partition. ``cause`` tells a problem without either from a later one of its kind.
+    partition. ``cause`` tells a problem without either from a later one of its kind. ``shared_cause`` is that of all
+    pipelines with the same words in it: a source that does not answer keeps each of them from ``ok``.
     """
 
     kind: State
     place: str | None = None
+    shared_cause: str | None = None
     cause: str = field(default="", metadata=NOT_IN_JSON)
+
+
+@dataclass(frozen=True)
+class SharedCause:
+    """One thing that is wrong and keeps several pipelines from ``ok``."""
+
+    what: str
+    next_step: str
+    pipelines: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -89,16 +103,27 @@ class FailedRun:
 
 
 @dataclass(frozen=True)
+class Retry:
+    """A task that Airflow tries again by itself, at ``at`` or before; ``what`` failed. ``manifest_id`` is None for a
+    plan and a close."""
+
+    manifest_id: int | None
+    what: str
+    at: datetime
+
+
+@dataclass(frozen=True)
 class Status:
     """The state of one pipeline; ``healthy`` when nobody needs to look: the ``problems``, the worst first, are none.
 
-    ``state`` is the one word for it: the kind of the first problem, or working, waiting, never planned or ok.
+    ``state`` is the one word for it: the kind of the first problem, or retrying, working, waiting, never planned or ok.
+    ``retries`` are the tasks that have failed and that Airflow tries again.
 
     Everything stamped before ``published_up_to`` is published; None: no run says so. ``max_age`` (in JSON seconds,
     ``max_age_s``) is how long ago that may be, by the caller, the file or its schedule; None when none of them says it.
     ``lag`` counts offsets that are not planned, or planned and not published; None when the source was not heard: then
-    a loss that nobody has decided about is not known either. ``oldest_unfinished`` of all manifests that are not done
-    was planned at ``oldest_unfinished_at``, with these ranges. ``at_work`` manifests have a live attempt, ``waiting``
+    a loss that nobody has decided about is not known either. ``oldest_not_done`` of all manifests that are not done
+    was planned at ``oldest_not_done_at``, with these ranges. ``at_work`` manifests have a live attempt, ``waiting``
     ones were planned a moment ago. ``lost`` offsets and ``dead_lettered`` records were given up by a person or by the
     pipeline file, so they are no problems. ``newest``: what the newest manifests counted, so that the shares of what
     became no rows can be seen. ``audits`` are the last one and the last that read all rows, newest first. Problems of
@@ -109,9 +134,9 @@ class Status:
     published_up_to: datetime | None
     max_age: timedelta | None = field(metadata=NOT_IN_JSON)
     lag: int | None
-    oldest_unfinished: int | None
-    oldest_unfinished_at: datetime | None
-    oldest_unfinished_ranges: tuple[Range, ...]
+    oldest_not_done: int | None
+    oldest_not_done_at: datetime | None
+    oldest_not_done_ranges: tuple[Range, ...]
     at_work: tuple[int, ...]
     waiting: tuple[int, ...]
     lost: int
@@ -119,6 +144,7 @@ class Status:
     newest: Counts
     audits: tuple[LastAudit, ...]
     problems: tuple[PipelineProblem, ...]
+    retries: tuple[Retry, ...]
     unseen: tuple[State, ...] = field(metadata=NOT_IN_JSON)
     planned: bool = field(metadata=NOT_IN_JSON)
 
@@ -127,6 +153,8 @@ class Status:
     def state(self) -> State:
         if self.problems:
             return self.problems[0].kind
+        if self.retries:
+            return State.RETRYING
         if self.at_work:
             return State.WORKING
         if self.waiting:
@@ -187,9 +215,12 @@ def status(
     dead_lettered = database.publications.sums(pipeline_name)["dead_lettered"]
     newest = database.publications.newest_counts(pipeline_name)
     refused = _chain_problems(database, pipeline_name, pipeline)
-    problems = [*_manifest_problems(stopped), *refused]
+    retries = [] if retired else _manifest_retries(stopped, now)
+    retried = {retry.manifest_id for retry in retries}
+    problems = [*_manifest_problems([each for each in stopped if each.id not in retried]), *refused]
     if not retired or deployed is not None:
         problems += _audit_problems(pipeline_name, audits)
+        problems += _missing_output_problems(database, pipeline_name)
     if pipeline is not None:
         problems += _retirement_problems(database, pipeline_name)
         problems += _retired_sink_problems(database, pipeline)
@@ -208,14 +239,16 @@ def status(
     waits_for_decision = any(problem.place is not None and problem.kind is not State.LATE for problem in problems)
     if not retired and wrong_file is not None:
         cause = _cause(wrong_file.what)
-        wrong = PipelineProblem(None, wrong_file.what, wrong_file.next_step, kind=State.FAILING, cause=cause)
+        wrong = PipelineProblem(None, wrong_file.what, wrong_file.next_step, kind=State.FAILED, cause=cause)
         problems.append(wrong)
     elif not retired:
         failed = None if waits_for_decision else failed_run
-        problems += _task_problems(
+        of_tasks, task_retries = _failed_tasks(
             database, pipeline_name, failed, planned_at["last"], now, decided=not waits_for_decision
         )
-        explained = any(problem.kind is State.FAILING for problem in problems) or _keep_runs_open(pipeline, stopped)
+        problems += of_tasks
+        retries += task_retries
+        explained = bool(of_tasks or retries) or _keep_runs_open(pipeline, stopped)
         if pipeline is not None and not explained:
             file_since = deployed.since if isinstance(deployed, Deployed) else None
             problems += _open_hour_problems(
@@ -232,19 +265,56 @@ def status(
         published_up_to=published_up_to,
         max_age=max_age,
         lag=None if heard is None or heard.parts is None else sum(part.lag + part.unpublished for part in heard.parts),
-        oldest_unfinished=undone[0].id if undone else None,
-        oldest_unfinished_at=undone[0].created_at if undone else None,
-        oldest_unfinished_ranges=undone[0].ranges if undone else (),
+        oldest_not_done=undone[0].id if undone else None,
+        oldest_not_done_at=undone[0].created_at if undone else None,
+        oldest_not_done_ranges=undone[0].ranges if undone else (),
         at_work=tuple(manifest.id for manifest in undone if manifest.alive),
         waiting=tuple(manifest.id for manifest in waiting),
         lost=database.ranges.lost_offsets(pipeline_name),
         dead_lettered=dead_lettered,
         newest=sum(newest, Counts()),
         audits=audits,
-        problems=tuple(sorted(problems, key=lambda problem: PROBLEMS.index(problem.kind))),
+        problems=tuple(
+            sorted(
+                (_with_shared_cause(problem, heard) for problem in problems),
+                key=lambda problem: PROBLEMS.index(problem.kind),
+            )
+        ),
+        retries=tuple(sorted(retries, key=lambda retry: retry.at)),
         unseen=_unseen(pipeline, heard, max_age),
         planned=planned_at["last"] is not None,
     )
+
+
+def shared_causes(statuses: Iterable[Status]) -> list[SharedCause]:
+    """What keeps more than one of these pipelines from ``ok``, each thing once."""
+    by_cause: dict[str, dict[str, PipelineProblem]] = {}
+    for each in statuses:
+        for problem in each.problems:
+            if problem.shared_cause is not None:
+                by_cause.setdefault(problem.shared_cause, {}).setdefault(each.pipeline_name, problem)
+    return [
+        SharedCause(what, next(iter(problems.values())).next_step, tuple(problems))
+        for what, problems in by_cause.items()
+        if len(problems) > 1
+    ]
+
+
+def own_problems(status: Status, shared: Collection[SharedCause]) -> list[PipelineProblem]:
+    """The problems of a pipeline without those that several pipelines share."""
+    told = {cause.what for cause in shared}
+    return [problem for problem in status.problems if problem.shared_cause not in told]
+
+
+def _with_shared_cause(problem: PipelineProblem, heard: Answer | None) -> PipelineProblem:
+    """The problem with what its source has to do with it: also a plan has failed because the source was silent."""
+    if heard is None or heard.parts is not None or heard.system is None:
+        return problem
+    is_silent_source = problem.kind is State.UNKNOWN and problem.what.startswith(NOT_KNOWN)
+    names_it = problem.kind is State.FAILED and heard.silent and heard.system.rpartition(" ")[2] in problem.what
+    if not is_silent_source and not (names_it and "does not answer" in problem.what):
+        return problem
+    return replace(problem, shared_cause=f"{heard.system} does not answer" if heard.silent else heard.why)
 
 
 def _unseen(pipeline: Pipeline | None, heard: Answer | None, max_age: timedelta | None) -> tuple[State, ...]:
@@ -283,7 +353,7 @@ def _waiting(
     return [each for each in waiting if now - each.created_at < START or each.run_key in runs or 0 < first < each.id]
 
 
-def _task_problems(
+def _failed_tasks(
     database: ManifestDatabase,
     pipeline_name: str,
     failed_run: FailedRun | None,
@@ -291,10 +361,10 @@ def _task_problems(
     now: datetime,
     *,
     decided: bool,
-) -> list[PipelineProblem]:
+) -> tuple[list[PipelineProblem], list[Retry]]:
     """Why the newest runs have planned nothing, or have not been closed; unless a person has ``decided``, without the
-    refusals, which other problems tell."""
-    problems = []
+    refusals, which other problems tell. What Airflow tries again is no problem."""
+    problems, retries = list[PipelineProblem](), list[Retry]()
     for failed in database.tasks.failed(pipeline_name):
         if failed["refused"] and not decided:
             continue
@@ -303,16 +373,34 @@ def _task_problems(
                 begin = f"{failed['since']:%Y-%m-%d %H:%M} UTC"
                 what = f"{failed['task']} began {begin} and has not ended: it was killed, or it hangs"
                 run = f"tidemark run {pipeline_name}"
-                problems.append(PipelineProblem(None, what, run, kind=State.FAILING, cause=failed["task"]))
+                problems.append(PipelineProblem(None, what, run, kind=State.FAILED, cause=failed["task"]))
             continue
         times = f"has failed {failed['times']:,} times" if failed["times"] > 1 else "has failed"
         what = f"{failed['task']} {times} since {failed['since']:%Y-%m-%d %H:%M} UTC: {failed['what']}"
+        if _is_retried(failed["retry_at"], now):
+            retries.append(Retry(None, what, failed["retry_at"]))
+            continue
         next_step = failed["next_step"] or f"tidemark {Task.PLAN} {pipeline_name} --dry-run"
         cause = _cause(failed["what"])
-        problems.append(PipelineProblem(None, what, next_step, kind=State.FAILING, cause=cause))
-    if not problems and failed_run is not None and (last_planned_at is None or last_planned_at < failed_run.at):
-        return [PipelineProblem(None, failed_run.what, failed_run.next_step, kind=State.FAILING)]
-    return problems
+        problems.append(PipelineProblem(None, what, next_step, kind=State.FAILED, cause=cause))
+    newest_failed = failed_run is not None and (last_planned_at is None or last_planned_at < failed_run.at)
+    if newest_failed and failed_run is not None and not problems and not retries:
+        problems.append(PipelineProblem(None, failed_run.what, failed_run.next_step, kind=State.FAILED))
+    return problems, retries
+
+
+def _manifest_retries(manifests: Sequence[Manifest], now: datetime) -> list[Retry]:
+    """The failed manifests that Airflow tries again by itself."""
+    return [
+        Retry(manifest.id, described(manifest), manifest.retry_at)
+        for manifest in manifests
+        if manifest.state is ManifestState.FAILED and manifest.retry_at and _is_retried(manifest.retry_at, now)
+    ]
+
+
+def _is_retried(retry_at: datetime | None, now: datetime) -> bool:
+    """Whether the next try is still to be expected; one that has not come for ``TRY`` is not."""
+    return retry_at is not None and now - retry_at <= TRY
 
 
 def _open_hour_problems(
@@ -346,7 +434,7 @@ def _open_hour_problems(
         f"closed them: {_ages(now - since, max_age)}"
     )
     run = f"look at the task {Task.CLOSE} of the DAG, or: tidemark run {pipeline.name}"
-    return [PipelineProblem(None, what, run, kind=State.FAILING, cause="open hours")]
+    return [PipelineProblem(None, what, run, kind=State.FAILED, cause="open hours")]
 
 
 def _keep_runs_open(pipeline: Pipeline | None, stopped: Sequence[Manifest]) -> bool:
@@ -365,7 +453,7 @@ def _cause(what: str) -> str:
 def _manifest_problems(manifests: Sequence[Manifest]) -> list[PipelineProblem]:
     problems = []
     for manifest in manifests:
-        kind = State.BLOCKED if manifest.state is ManifestState.BLOCKED else State.UNFINISHED
+        kind = State.BLOCKED if manifest.state is ManifestState.BLOCKED else State.FAILED
         problems.append(PipelineProblem(manifest.id, described(manifest), next_step_of(manifest), kind=kind))
     return problems
 
@@ -410,6 +498,29 @@ def _audit_problems(pipeline_name: str, audits: Sequence[LastAudit]) -> list[Pip
     return problems[:1]
 
 
+def _missing_output_problems(database: ManifestDatabase, pipeline_name: str) -> list[PipelineProblem]:
+    """What a plan, an adopt or a close has found missing of what is published, one for each sink and next step."""
+    by_step: dict[tuple[str, str, str], list[Row]] = {}
+    for row in database.audits.missing(pipeline_name):
+        of_this_step = row["next_step"].replace(str(row["manifest_id"]), "#")
+        by_step.setdefault((row["sink"], row["what"], of_this_step), []).append(row)
+    problems = []
+    for (sink, what, _), rows in by_step.items():
+        first, manifests = rows[0], [row["manifest_id"] for row in rows]
+        since = min(row["found_at"] for row in rows)
+        which = f"manifest {manifests[0]}" if len(rows) == 1 else f"each of the manifests {listed(manifests)}"
+        problems.append(
+            PipelineProblem(
+                first["manifest_id"],
+                f"sink {sink}, of {which}, as was found at {since:%Y-%m-%d %H:%M} UTC: {what}",
+                first["next_step"],
+                kind=State.DAMAGED,
+                cause=f"missing {sink}",
+            )
+        )
+    return problems
+
+
 def _retired_sink_problems(database: ManifestDatabase, pipeline: Pipeline) -> list[PipelineProblem]:
     """Manifests that are done, and that nobody sees any more."""
     nowhere = database.publications.nowhere(pipeline.name)
@@ -417,7 +528,7 @@ def _retired_sink_problems(database: ManifestDatabase, pipeline: Pipeline) -> li
         return []
     what = f"no sink shows these manifests, which are done; those that did are retired: {listed(nowhere)}"
     fill = f"tidemark fill {pipeline.name} {pipeline.sinks[0].name} --why TEXT"
-    return [PipelineProblem(None, what, fill, kind=State.UNFINISHED, cause="retired sinks")]
+    return [PipelineProblem(None, what, fill, kind=State.DAMAGED, cause="retired sinks")]
 
 
 def _left_out_problems(database: ManifestDatabase, pipeline: Pipeline) -> list[PipelineProblem]:
@@ -465,7 +576,7 @@ def _source_problems(
     if heard is None:
         return []
     if heard.parts is None:
-        what = f"the lag is not known: {heard.why}"
+        what = f"{NOT_KNOWN}{(heard.why or '').replace(SOURCE, heard.system or SOURCE)}"
         ask = heard.next_step or f"tidemark lag {pipeline.name}"
         return [PipelineProblem(None, what, ask, kind=State.UNKNOWN)]
     problems = [*_loss_problems(pipeline, heard.parts), *_change_problems(pipeline, heard.parts, refused)]

@@ -177,7 +177,7 @@ class Pipeline(Section):
     )
     unfinished: Unfinished = Field(
         default=Unfinished.RETRY,
-        description="What a run does about manifests that earlier runs left unfinished: process them too, name them "
+        description="What a run does about manifests that earlier runs left: process them too, name them "
         "only, or name them and fail.",
     )
     max_age: Duration | None = Field(

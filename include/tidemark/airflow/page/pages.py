@@ -49,7 +49,7 @@ from tidemark.errors import DataLost, TidemarkError
 from tidemark.model.event_hours import HourSelection
 from tidemark.model.manifest import COUNTED, ManifestSelection, ManifestState
 from tidemark.operations.hours import Hour
-from tidemark.operations.status import State
+from tidemark.operations.status import State, own_problems, shared_causes
 from tidemark.operations.timeline import Step, timeline
 from tidemark.views.lanes import WITH_LETTERS, lane_views
 from tidemark.views.manifests import ManifestHistoryView, manifest_history_view, manifest_views
@@ -82,14 +82,21 @@ def pipelines(
     name: str = "",
     state: State | Empty = "",
 ) -> Response:
-    """Those that need a person first, the worst on top; with a filter, of what it lets through."""
+    """Those that need a person first, the worst on top; with a filter, of what it lets through.
+
+    What keeps several of them from ``ok`` is told once, above all.
+    """
     views = [view for view, _ in content.pipelines_of(database, listed, failed)]
     views.sort(key=lambda view: (WORST_FIRST.index(view.state), view.pipeline_name))
     homes = {name: dag_of(name, tasks) for name in listed}
+    shared = shared_causes(views)
+    problems = {view.pipeline_name: own_problems(view, shared) for view in views}
     values = {
+        "shared": shared,
+        "problems": problems,
         "pipelines": [view for view in views if name in view.pipeline_name and state in ("", view.state)],
         "first_plans": {each.pipeline: each for each in unplanned},
-        "known": len(views), "wrong": sum(not view.healthy for view in views),
+        "known": len(views), "wrong": sum(map(bool, problems.values())),
         "homes": homes, "dags": dag_states([*homes.values()]), "name": name, "state": state, "states": WORST_FIRST,
     }  # fmt: skip
     return page(request, "pipelines.html", values)

@@ -1,4 +1,5 @@
--- No archive of old manifests, no success files in folders that pipelines share, a replica identity of every table.
+-- No archive of old manifests, no success files in folders that pipelines share, a replica identity of every table, why
+-- each step failed, and what is missing in a target.
 
 -- The archive is gone: the ledger is as quick without it (docs/operations.md, "When history grows"). A
 -- database with archived ranges never comes here: migrate.py refuses it before it makes any version, and so does the
@@ -60,11 +61,32 @@ BEGIN
     INSERT INTO former_name (name, pipeline) VALUES (old_name, new_name);
 END $$;
 
+-- When Airflow tries a failed manifest again, at the latest; NULL: nobody does by itself.
+ALTER TABLE manifest ADD COLUMN retry_at timestamptz;
+-- As before; and an attempt may fail before it has a number.
+CREATE OR REPLACE FUNCTION check_edge() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.attempt < OLD.attempt OR (OLD.state = NEW.state AND OLD.state NOT IN ('running', 'done')
+            AND NEW.attempt <> OLD.attempt)
+        OR (OLD.state = 'planned' AND NEW.state = 'failed' AND NEW.attempt <> OLD.attempt)
+        OR (OLD.state <> NEW.state AND (OLD.state, NEW.state) NOT IN (
+            ('planned', 'running'), ('planned', 'failed'), ('running', 'done'), ('running', 'failed'),
+            ('running', 'blocked'), ('failed', 'running'), ('blocked', 'planned')))
+    THEN
+        RAISE EXCEPTION 'manifest %: % (attempt %) -> % (attempt %) is not an edge',
+            OLD.id, OLD.state, OLD.attempt, NEW.state, NEW.attempt USING ERRCODE = 'TM003';
+    END IF;
+    RETURN NEW;
+END $$;
+ALTER TABLE failed_task ADD COLUMN retry_at timestamptz;  -- as for a manifest
+ALTER TABLE failed_task DROP CONSTRAINT failed_task_task_check;
+ALTER TABLE failed_task ADD CONSTRAINT failed_task_task_check CHECK (task IN ('plan', 'process', 'close'));
+
 -- As before, without the column that said who archived it.
 DROP VIEW manifest_view;
 CREATE VIEW manifest_view AS
-SELECT m.id, m.pipeline, r.run_key, m.slice, m.state, m.attempt, m.reason, m.dag_run, m.created_at, m.done_at,
-       is_alive(m.id, m.attempt) AS alive,
+SELECT m.id, m.pipeline, r.run_key, m.slice, m.state, m.attempt, m.reason, m.retry_at, m.dag_run, m.created_at,
+       m.done_at, is_alive(m.id, m.attempt) AS alive,
        coalesce(ranges.retired, false) AS retired,
        coalesce(ranges.list, '[]') AS ranges,
        coalesce(publications.list, '[]') AS publications,
@@ -110,3 +132,17 @@ ALTER TABLE sink ADD COLUMN row_order text;
 -- A publication of all tables, as Debezium makes one, does not keep rows of these from being changed.
 ALTER TABLE manifest_range REPLICA IDENTITY USING INDEX range_one_end;
 ALTER TABLE done_sum REPLICA IDENTITY FULL;
+
+-- What a plan, an adopt or a close has found missing of a publication. It is mended when a newer attempt settles that;
+-- or when whoever looks again finds the evidence (a record, a marker) there, if that was all that was missing.
+CREATE TABLE missing_output (
+    manifest_id   bigint NOT NULL,
+    sink          text NOT NULL,
+    settled       int NOT NULL,               -- that of the publication
+    only_evidence boolean NOT NULL,
+    found_at      timestamptz NOT NULL DEFAULT now(),
+    what          text NOT NULL,
+    next_step     text NOT NULL,
+    PRIMARY KEY (manifest_id, sink),
+    FOREIGN KEY (manifest_id, sink) REFERENCES publication ON UPDATE CASCADE
+);

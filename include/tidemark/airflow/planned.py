@@ -1,0 +1,60 @@
+"""The manifests of a DAG run: the XCom of ``plan`` has them, or the database, after ``airflow db clean``."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+from airflow.sdk.definitions._internal.expandinput import DictOfListsExpandInput
+
+from tidemark.airflow.addresses import TaskTry
+from tidemark.airflow.lookup import database_of
+from tidemark.airflow.verdict import airflow_verdict
+from tidemark.database.client import ManifestDatabase
+from tidemark.errors import NotFound
+
+
+@attrs.define
+class PlannedManifests(DictOfListsExpandInput):
+    """The argument ``manifest_id`` of each mapped task, as ``expand`` makes it from the list of ``plan``.
+
+    A task that is cleared when Airflow has removed that list gets the manifest of its last attempt.
+    """
+
+    pipeline_name: str = ""
+
+    def resolve(self, context: Mapping[str, Any]) -> tuple[Mapping[str, Any], set[int]]:
+        try:
+            return super().resolve(context)
+        except KeyError:  # the XCom is None, which has no length
+            with airflow_verdict(), database_of(context) as database:
+                return {"manifest_id": _of_task(database, self.pipeline_name, context["ti"])}, set()
+
+
+def _of_task(database: ManifestDatabase, pipeline_name: str, instance: Any) -> int:
+    manifests = _by_index(database, pipeline_name, instance.dag_id, instance.run_id, instance.task_id)
+    if instance.map_index not in manifests:
+        raise NotFound(
+            f"Airflow has removed the list of manifests of DAG run {instance.run_id}, as airflow db clean does, and no "
+            "attempt of this task has begun",
+            next_step="nothing was started; clear the task plan of this run too: it answers with the same manifests; "
+            f"or: tidemark retry {pipeline_name}",
+            pipeline=pipeline_name,
+        )
+    return manifests[instance.map_index]
+
+
+def manifests_of_run(database: ManifestDatabase, pipeline_name: str, instance: Any) -> list[int]:
+    """The manifests that the mapped tasks of this run have worked on; ``instance`` is that of its task ``close``."""
+    process = f"{instance.task_id.removesuffix('close')}process"
+    return sorted({*_by_index(database, pipeline_name, instance.dag_id, instance.run_id, process).values()})
+
+
+def _by_index(database: ManifestDatabase, pipeline_name: str, dag_id: str, run_id: str, task_id: str) -> dict[int, int]:
+    """By map index, the manifest of the newest attempt; the history names the tasks."""
+    prefix = f"airflow {dag_id} {run_id} {task_id}["
+    manifests = {}
+    for row in database.attempts.by(pipeline_name, prefix):
+        task = TaskTry.of(row["actor"])
+        if task is not None and task.map_index is not None:
+            manifests[task.map_index] = row["manifest_id"]
+    return manifests
