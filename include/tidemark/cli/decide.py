@@ -104,9 +104,9 @@ class _BeginType(click.ParamType[Begin]):
 def accept_topic(context: Context, *, why: str, dry_run: bool, topic: str, begin: Sequence[Begin]) -> Decision:
     """Go on with a topic that was recreated, moved or vanished.
 
-    A copy, as in another cluster, with the old offsets goes on behind the last published record. One with other offsets is refused without
-    --from; --dry-run says how much of it is older than what is published. A topic that is gone must leave the pipeline
-    file too. When the same topic is back, its chain goes on.
+    A copy with the old offsets, as in another cluster, goes on behind the last published record. One with other offsets
+    is refused without --from; --dry-run says how much of it is older than what is published. A topic that is gone must
+    leave the pipeline file too. When the same topic is back, its chain goes on.
     """
     return decisions.accept_topic(context, topic, why, dry_run=dry_run, begin=begin)
 
