@@ -13,6 +13,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from tidemark.connections.lookup import Lookup, Secret, masked, revealed
 from tidemark.errors import Unavailable
 from tidemark.providers.delta.settings import Settings
+from tidemark.providers.lake_tables.refusals import file_gone
 from tidemark.storage.base import ObjectStore, is_s3
 
 Options = Mapping[str, "str | Secret"]
@@ -68,6 +69,8 @@ class DeltaClient:
         that would tell why."""
         try:
             yield
+        except FileNotFoundError as error:  # of our own client; deltalake names no file
+            raise file_gone(error, context) from error
         except (DeltaError, OSError) as error:
             self._store.get(_LAST_CHECKPOINT)
             text = masked(" ".join(str(error).split()), options)[:300]

@@ -212,12 +212,3 @@ def rows_at(
             chosen = chosen.filter(pc.equal(chosen.column(name), value))
         rows += chosen.to_pylist()
     return rows
-
-
-def missing_file(sizes: Mapping[str, int], files: Iterable[TableFile]) -> str | None:
-    """What is wrong when one of the files that the table names is not there as it was written; ``sizes`` has what is in
-    the store."""
-    for file in files:
-        if sizes.get(file.path) != file.bytes:
-            return f"{file.path}, which the table names, is missing, or has another size"
-    return None

@@ -26,7 +26,6 @@ from tidemark.providers.delta.files import (
     TableFile,
     add_action,
     footer_of,
-    missing_file,
     refuse_changed,
     rows_at,
     rows_of_files,
@@ -36,6 +35,7 @@ from tidemark.providers.delta.settings import Settings
 from tidemark.providers.delta.writer import bucket_of
 from tidemark.providers.lake_tables.audit import differences_of_current_rows
 from tidemark.providers.lake_tables.evidence import CountedMerge
+from tidemark.providers.lake_tables.lost_files import ANY_MANIFEST
 from tidemark.providers.lake_tables.merge import KeyedRows, Merge, Merged
 from tidemark.providers.lake_tables.properties import KEY
 from tidemark.providers.lake_tables.staged_parquet import StagedParquet
@@ -73,6 +73,11 @@ class KeyRows(PublishedRows):
         self._buckets = settings.buckets
         self._max_file_bytes = settings.max_file_bytes
         self._needed = Merge.needed(settings.key, settings.order_by)
+
+    def manifests_of(self, file: TableFile) -> tuple[int, int]:
+        """A merge writes a bucket again, with rows of all that came before."""
+        del file
+        return ANY_MANIFEST
 
     def manifests(self, table: DeltaTable) -> set[int]:
         """Reads one column of all rows."""
@@ -116,7 +121,8 @@ class KeyRows(PublishedRows):
             elif staged.attempt > 1:
                 left += self._left_in(bucket.standing, staged)
         if staged.attempt > 1:
-            left += self._left_in([file for file in self.files(table) if file.value not in buckets], staged)
+            others = [file for file in self.files(table) if file.value not in buckets and file.path not in staged.lost]
+            left += self._left_in(others, staged)
         return TableChanges(actions, written, list(written), CountedMerge(superseded, stale, left))
 
     def _touched(self, table: DeltaTable, staged: StagedAttempt) -> dict[int, _Bucket]:
@@ -127,7 +133,7 @@ class KeyRows(PublishedRows):
             bucket = buckets.setdefault(number, _Bucket(number))
             bucket.staged.append(TableFile(part.staged, part.bytes, part.rows, number))
         for file in self.files(table):
-            if file.value in buckets:
+            if file.value in buckets and file.path not in staged.lost:
                 buckets[file.value].standing.append(file)
         return dict(sorted(buckets.items()))
 
@@ -165,15 +171,11 @@ class KeyRows(PublishedRows):
         return True
 
     def differences(self, table: DeltaTable, expected: Expected, ledger: Ledger, *, deep: bool) -> Iterator[Problem]:
-        files = self.files(table)
-        missing = missing_file(dict(self.store.list()), files)
-        if missing is not None:
-            yield Problem(None, missing, "restore it, or the table; there is no other copy of rows that are current")
-        elif deep:
+        if deep:
             needed = StandingRows.needed(self._key)
             of_table = arrow_columns(table)
             columns = pa.schema([of_table.field(name) for name in needed])
-            rows = rows_of_files(self.store, files, columns, self.partition)
+            rows = rows_of_files(self.store, self.files(table), columns, self.partition)
             yield from differences_of_current_rows(expected, ledger, StandingRows.of(columns, self._key, rows))
 
     def located(

@@ -17,12 +17,12 @@ from tidemark.providers.delta.files import (
     added,
     digest_of_files,
     is_as_written,
-    missing_file,
     rows_at,
     rows_of_files,
 )
 from tidemark.providers.delta.published_rows import PublishedRows, TableChanges
 from tidemark.providers.lake_tables.audit import PLACES, differences_of_count, differences_of_rows, places_of
+from tidemark.providers.lake_tables.lost_files import NO_MANIFEST
 from tidemark.providers.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.base import Expected, Ledger, mended_by_replay
 from tidemark.sinks.column_names import MANIFEST_ID, TOPIC_PARTITION
@@ -37,6 +37,9 @@ class ManifestRows(PublishedRows):
     def manifests(self, table: DeltaTable) -> set[int]:
         """The log says it."""
         return {file.value for file in self.files(table) if file.rows != 0} - {None}
+
+    def manifests_of(self, file: TableFile) -> tuple[int, int]:
+        return NO_MANIFEST if file.value is None else (file.value, file.value)
 
     def moves(self, staged: StagedAttempt) -> list[Move]:
         return [Move(part.staged, part.path, part.bytes) for part in _table_objects(staged)]
@@ -64,7 +67,6 @@ class ManifestRows(PublishedRows):
     def differences(self, table: DeltaTable, expected: Expected, ledger: Ledger, *, deep: bool) -> Iterator[Problem]:
         """The log says how many rows each manifest has; deep, one manifest is in memory at a time."""
         evidence = ledger.evidence()
-        sizes = dict(self.store.list())  # in one go: to ask for each file would take hours in a bucket with many
         files: dict[int, list[TableFile]] = {}
         for file in self.files(table):
             files.setdefault(file.value, []).append(file)
@@ -74,10 +76,7 @@ class ManifestRows(PublishedRows):
             if evidence.get(manifest.id) != publication.attempt:
                 continue  # which is told apart
             of_manifest = files.get(manifest.id, [])
-            missing = missing_file(sizes, of_manifest)
-            if missing is not None:
-                yield mended_by_replay(manifest, missing)
-            elif deep:
+            if deep:
                 receipt = expected.receipt(manifest.id, publication.attempt)
                 objects = receipt.objects_of(ledger.name) if receipt else ()
                 parts = [part for part in objects if part.kind is ObjectKind.DATA]

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from tidemark.providers.delta.files import TableFile, files_of
 from tidemark.providers.lake_tables.evidence import CountedMerge
+from tidemark.providers.lake_tables.lost_files import LostFile, wrong_files
 from tidemark.providers.lake_tables.table_rows import TableRows
 from tidemark.sinks.capabilities import NamedFile
 from tidemark.storage.base import ObjectStore
@@ -50,6 +51,18 @@ class PublishedRows(TableRows[DeltaTable, TableChanges]):
     def named_files(self, table: DeltaTable) -> list[NamedFile]:
         files = sorted(self.files(table), key=lambda file: (file.value or 0, file.path))
         return [NamedFile(f"{self.store.root}/{file.path}", file.rows or 0, file.bytes) for file in files]
+
+    @abstractmethod
+    def manifests_of(self, file: TableFile) -> tuple[int, int]:
+        """The lowest and the highest manifest that may have rows in a file."""
+
+    def lost_files(
+        self, table: DeltaTable, store: ObjectStore, manifest_id: int | None = None
+    ) -> list[LostFile[TableFile]]:
+        files = [LostFile(file, "", self.manifests_of(file)) for file in self.files(table)]
+        chosen = [file for file in files if manifest_id is None or file.may_have_rows_of(manifest_id)]
+        wrong = wrong_files(store, {file.file.path: file.file.bytes for file in chosen}, listed=manifest_id is None)
+        return [replace(file, what=wrong[file.file.path]) for file in chosen if file.file.path in wrong]
 
     @abstractmethod
     def manifests(self, table: DeltaTable) -> set[int]:

@@ -17,7 +17,7 @@ from tidemark.model.dataset import Dataset
 from tidemark.model.findings import Finding, ok
 from tidemark.model.order import TransformOrder
 from tidemark.model.problem import Problem
-from tidemark.model.receipt import MALFORMED, Receipt
+from tidemark.model.receipt import MALFORMED
 from tidemark.paths import RECORDS, STAGING
 from tidemark.providers.delta.columns import arrow_columns
 from tidemark.providers.delta.settings import TARGET, Settings
@@ -25,6 +25,7 @@ from tidemark.providers.delta.table import DeltaTarget
 from tidemark.providers.delta.writer import encoded_schema
 from tidemark.providers.lake_tables.audit import rows_without_evidence, unvouched_rows
 from tidemark.providers.lake_tables.ledger import LakeTableLedger
+from tidemark.providers.lake_tables.lost_files import differences_of_lost_files
 from tidemark.providers.lake_tables.output import LakeTableOutput
 from tidemark.providers.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.base import Contents, Expected, Fence, Position, Sink
@@ -122,19 +123,19 @@ class DeltaOutput(LakeTableOutput):
         if not again:
             self.table.publish(staged, about, fence)
 
-    def has(self, receipt: Receipt) -> bool:
-        return self.exists() and super().has(receipt)
-
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
         """Which manifests have rows a table of all rows says in its log; of one with a key it is read, when the audit
-        is ``deep``."""
+        is ``deep``. No row is read of a table with files that are gone."""
         unvouched = self.unvouched(expected)
         table = self.table.loaded()
+        lost = self.table.rows.lost_files(table, self.table.store)
+        yield from differences_of_lost_files(expected, self._ledger, lost, self._ledger.evidence())
+        deep = deep and not lost
         if deep or not self.table.keyed:
             present = self.table.rows.manifests(table)
             contents["rows"] |= present - unvouched.keys()
             yield from rows_without_evidence(expected, self._ledger, present)
-        yield from self.table.rows.differences(table, expected, self._ledger, deep=deep)
+            yield from self.table.rows.differences(table, expected, self._ledger, deep=deep)
         yield from unvouched_rows(self._ledger, unvouched)
 
 

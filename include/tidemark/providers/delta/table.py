@@ -7,16 +7,16 @@ refused when the next version is there already. Then everything begins again.
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from dataclasses import replace
 from uuid import uuid4
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import DeltaError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 
 from tidemark.connections.lookup import Lookup
-from tidemark.errors import Fenced, SinkRefused, TidemarkError, WorkFailed
+from tidemark.errors import Fenced, SinkRefused, TidemarkError
 from tidemark.failpoints import failpoint
 from tidemark.providers.delta.client import DeltaClient
 from tidemark.providers.delta.columns import (
@@ -37,8 +37,14 @@ from tidemark.providers.delta.published_rows import PublishedRows, TableChanges
 from tidemark.providers.delta.refusals import refuse_unfit
 from tidemark.providers.delta.settings import Settings
 from tidemark.providers.lake_tables.evidence import TableEvidence
+from tidemark.providers.lake_tables.lost_files import evidence_without
 from tidemark.providers.lake_tables.properties import refuse_other_settings
-from tidemark.providers.lake_tables.refusals import fenced_by_its_number, no_columns, restored_meanwhile
+from tidemark.providers.lake_tables.refusals import (
+    fenced_by_its_number,
+    no_columns,
+    refuse_removed,
+    restored_meanwhile,
+)
 from tidemark.providers.lake_tables.table import LakeTable
 from tidemark.providers.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.base import Fence
@@ -94,11 +100,15 @@ class DeltaTarget(LakeTable[DeltaTable]):
         return newest, [files[path] for path in told]
 
     def _evidence_in(self, path: str) -> TableEvidence | None:
-        """Kept, since the next commit writes another file."""
+        """Kept, since the next commit writes another file. One that is gone says nothing; that commit drops it."""
         if self._known and self._known[0] == path:
             return self._known[1]
-        with self._client.used(self.context()), self.store.open(path) as file:
-            evidence = read_evidence(file)
+        with self._client.used(self.context()):
+            try:
+                with self.store.open(path) as file:
+                    evidence = read_evidence(file)
+            except FileNotFoundError:
+                return TableEvidence()
         if evidence is not None:
             self._known = path, evidence
         return evidence
@@ -153,26 +163,24 @@ class DeltaTarget(LakeTable[DeltaTable]):
                 raise Fenced.by_a_higher(attempt, newest, "rows in the table", **self.context(manifest=manifest_id))
             refuse_other_settings(table.metadata().configuration, self.rows.properties(), context)
             with self._client.used(context):
-                changes = self.rows.changes(table, staged, context)
-            return changes, evidence.with_next(table.version() + 1, manifest_id, attempt, changes.merge)
+                lost = self.rows.lost_files(table, self.store) if newest else []
+                paths = frozenset(file.file.path for file in lost)
+                changes = self.rows.changes(table, replace(staged, lost=paths), context)
+            removed = {action.path for action in changes.actions if isinstance(action, RemoveAction)}
+            dropped = [file.file.removed(self.rows.partition) for file in lost if file.file.path not in removed]
+            changes = replace(changes, actions=[*changes.actions, *dropped])
+            vouched = evidence_without(evidence, lost)
+            return changes, vouched.with_next(table.version() + 1, manifest_id, attempt, changes.merge)
 
         transaction = Transaction(f"tidemark/{self.pipeline_name}/{self._settings.name}/{manifest_id}", attempt)
         changes = self._commit(changing, [transaction], about, fence, manifest=manifest_id, attempt=attempt)
-        self._refuse_removed(
-            changes,
+        refuse_removed(
+            self.store,
+            changes.written,
             "the manifest is not published, and readers of the table fail. Take its newest version back: RESTORE TABLE "
             ".. TO VERSION AS OF the one before it; then: tidemark db adopt {pipeline} --why TEXT",
             context,
         )
-
-    def _refuse_removed(self, changes: TableChanges, next_step: str, context: Mapping[str, Any]) -> None:
-        """Raise ``WorkFailed`` when a new file is gone: VACUUM without a retention time takes what no version names."""
-        if not self.store.has(changes.written):
-            raise WorkFailed(
-                "a file was removed right before the table was to name it, as VACUUM without a retention time does",
-                next_step=next_step,
-                **context,
-            )
 
     def fence(self) -> None:
         """Commits the evidence again."""
@@ -205,7 +213,8 @@ class DeltaTarget(LakeTable[DeltaTable]):
             version = table.version() + 1
             fence()
             failpoint("publish.before_record")  # paused here, the commit is refused when others were faster
-            self._refuse_removed(changes, "nothing was published; tidemark retry {pipeline}", context)
+            written = {**changes.written, added.path: added.size}
+            refuse_removed(self.store, written, "nothing was published; tidemark retry {pipeline}", context)
             try:
                 table.create_write_transaction(
                     actions, "append", table.schema(), [self.rows.partition], commit_properties=properties

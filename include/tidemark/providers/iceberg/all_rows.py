@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from tidemark.model.digest import Digest, row_digest
@@ -12,21 +13,34 @@ from tidemark.model.offsets import TopicPartition
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind
 from tidemark.providers.iceberg.change import FileChanges
-from tidemark.providers.iceberg.files import Replaced, named_files, replaced, rows_at, rows_of_manifest, staged_files
+from tidemark.providers.iceberg.files import (
+    Replaced,
+    lost_files,
+    named_files,
+    replaced,
+    rows_at,
+    rows_of_manifest,
+    staged_files,
+)
 from tidemark.providers.lake_tables.audit import differences_of_rows, places_of
+from tidemark.providers.lake_tables.lost_files import LostFile
 from tidemark.providers.lake_tables.nested import conformed_table
 from tidemark.providers.lake_tables.table_rows import StagedAttempt, TableRows
 from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.capabilities import NamedFile
 from tidemark.sinks.column_names import names_of_rows
 from tidemark.sinks.located import Located, RecordStatus
+from tidemark.storage.base import ObjectStore
 
 
 class AllRows(TableRows[Table, FileChanges]):
     def changes(self, table: Table, staged: StagedAttempt, context: Mapping[str, Any]) -> FileChanges:
         del context
-        old = Replaced() if staged.is_first else replaced(table, staged.manifest_id)
+        old = Replaced() if staged.is_first else replaced(table, staged.manifest_id, staged.lost)
         return FileChanges([*staged_files(table, staged.parts), *old.rewritten(table)], old.files)
+
+    def lost_files(self, table: Table, store: ObjectStore, manifest_id: int | None = None) -> list[LostFile[DataFile]]:
+        return lost_files(table, store, manifest_id)
 
     def same(self, table: Table, now: StagedAttempt, columns: pa.Schema) -> bool:
         """Reads all rows of the manifest."""

@@ -29,6 +29,7 @@ from tidemark.database.postgres_errors import is_refused
 from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable
 from tidemark.providers.iceberg.file_io import StoreFileIO
 from tidemark.providers.iceberg.settings import CatalogKind, Settings
+from tidemark.providers.lake_tables.refusals import file_gone
 from tidemark.storage.base import is_s3
 from tidemark.storage.local import disk_error
 
@@ -100,8 +101,9 @@ class OpenCatalog:
         except ProgrammingError as error:
             self._raise(AccessDenied, "refuses a statement", "give its user the right", error, context)
         except OSError as error:
-            if error.filename is not None:  # of a table in a folder; those of a connection name no file
-                problem = disk_error(error)
+            is_gone = isinstance(error, FileNotFoundError)
+            if is_gone or error.filename is not None:  # of the table; those of a connection name no file
+                problem = file_gone(error, context) if is_gone else disk_error(error)
                 problem.within(**context)
                 raise problem from error
             self._raise(Unavailable, "does not answer", _ANSWER, error, context)

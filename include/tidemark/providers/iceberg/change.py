@@ -37,12 +37,16 @@ class FileChanges:
 
 @dataclass
 class SnapshotChange:
-    """One snapshot, with properties of the table; the catalog accepts it only while the table is as it was loaded."""
+    """One snapshot, with properties of the table; the catalog accepts it only while the table is as it was loaded.
+
+    ``written`` has the sizes of the files that it names and no other one does, by their keys in the location.
+    """
 
     table: Table
     summary: dict[str, str]
     properties: Mapping[str, str] = field(default_factory=dict)
     files: FileChanges = field(default_factory=FileChanges)
+    written: Mapping[str, int] = field(default_factory=dict)
     snapshot_id: int = 0
 
     @property

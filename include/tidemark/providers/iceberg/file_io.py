@@ -7,6 +7,7 @@ by its name, and gives it the properties of the catalog with those of the table.
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from errno import ENOENT
 from functools import cache
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -24,9 +25,10 @@ from pyiceberg.io import (
     S3_SSE_KMS_KEY_ID,
     FileIO,
     InputFile,
+    InputStream,
     OutputFile,
 )
-from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
 from tidemark.errors import TidemarkError
 from tidemark.storage.base import S3, ObjectStore, is_s3
@@ -48,7 +50,10 @@ class StoreFileIO(PyArrowFileIO):
         self._store = cache(self._opened)
 
     def new_input(self, location: str) -> InputFile:  # type: ignore[override]
-        return self._object(location) if is_s3(location) else super().new_input(location)
+        if is_s3(location):
+            return self._object(location)
+        scheme, host, path = self.parse_location(location, self.properties)
+        return _LocalFile(location, path, self.fs_by_scheme(scheme, host))
 
     def new_output(self, location: str) -> OutputFile:  # type: ignore[override]
         return self._object(location) if is_s3(location) else super().new_output(location)
@@ -81,6 +86,16 @@ class StoreFileIO(PyArrowFileIO):
         if S3_FORCE_VIRTUAL_ADDRESSING in properties:
             settings["path_style"] = properties[S3_FORCE_VIRTUAL_ADDRESSING].lower() != "true"
         return open_store(f"{S3}{bucket}", {**settings, "connection": _CONNECTION}, lambda _: connection)
+
+
+class _LocalFile(PyArrowFile):
+    """A file of this machine; the error of one that is not there names it."""
+
+    def open(self, seekable: bool = True) -> InputStream:
+        try:
+            return super().open(seekable)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(ENOENT, "no such file", self._path) from error
 
 
 class _Object(InputFile, OutputFile):

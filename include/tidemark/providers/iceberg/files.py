@@ -28,8 +28,10 @@ from tidemark.model.offsets import TopicPartition
 from tidemark.model.receipt import PublishedObject
 from tidemark.providers.iceberg.reading import rows_of_file, write_again
 from tidemark.providers.iceberg.staged import PARTITION, SPEC, root_of
+from tidemark.providers.lake_tables.lost_files import ANY_MANIFEST, NO_MANIFEST, LostFile, wrong_file, wrong_files
 from tidemark.sinks.capabilities import NamedFile
 from tidemark.sinks.column_names import MANIFEST_ID, TOPIC_PARTITION
+from tidemark.storage.base import ObjectStore
 
 
 def staged_files(table: Table, parts: Iterable[PublishedObject]) -> list[DataFile]:
@@ -95,10 +97,13 @@ class Replaced:
                 yield _staged_file(table, path, size)
 
 
-def replaced(table: Table, manifest_id: int) -> Replaced:
-    """What leaves the table when a manifest is published again, wherever others have compacted its rows to."""
+def replaced(table: Table, manifest_id: int, lost: Collection[str] = ()) -> Replaced:
+    """What leaves the table when a manifest is published again, wherever others have compacted its rows to; files whose
+    paths are ``lost`` are dropped by the caller."""
     replacement = Replaced()
     for task in tasks_of_manifest(table, manifest_id):
+        if task.file.file_path in lost:
+            continue
         if bounds(table, task.file) == (manifest_id, manifest_id):
             replacement.files.append(task.file)
             continue
@@ -110,6 +115,41 @@ def replaced(table: Table, manifest_id: int) -> Replaced:
             if kept.num_rows:
                 replacement.kept.append((task.file, kept))
     return replacement
+
+
+def lost_files(table: Table, store: ObjectStore, manifest_id: int | None = None) -> list[LostFile[DataFile]]:
+    """The files of ``TableRows.lost_files``; one that deletes rows makes those files lost whose rows it deletes."""
+    tasks = tasks_of(table) if manifest_id is None else tasks_of_manifest(table, manifest_id)
+    sizes = {file.file_path: file.file_size_in_bytes for task in tasks for file in (task.file, *task.delete_files)}
+    root = f"{root_of(table.location())}/"
+    keys = {root_of(path).removeprefix(root): path for path in sizes if root_of(path).startswith(root)}
+    wrong = wrong_files(store, {key: sizes[path] for key, path in keys.items()}, listed=manifest_id is None)
+    what = {keys[key]: text for key, text in wrong.items()}
+    for path in sizes.keys() - keys.values():
+        actual = _size_of(table, path)
+        if actual != sizes[path]:
+            what[path] = wrong_file(path, sizes[path], actual)
+    return [
+        LostFile(task.file, what[file.file_path], _manifests_of(table, task.file))
+        for task in tasks
+        for file in (task.file, *sorted(task.delete_files, key=lambda file: file.file_path))
+        if file.file_path in what
+    ]
+
+
+def _size_of(table: Table, path: str) -> int | None:
+    try:
+        return len(table.io.new_input(path))
+    except FileNotFoundError:
+        return None
+
+
+def _manifests_of(table: Table, file: DataFile) -> tuple[int, int]:
+    """The lowest and the highest manifest that may have rows in a file."""
+    if MANIFEST_ID not in table.schema().column_names:
+        return NO_MANIFEST
+    nulls = (file.null_value_counts or {}).get(table.schema().find_field(MANIFEST_ID).field_id)
+    return bounds(table, file) or (NO_MANIFEST if nulls == file.record_count else ANY_MANIFEST)
 
 
 def rows_of_manifest(table: Table, manifest_id: int, columns: Sequence[str] | None = None) -> pa.Table:

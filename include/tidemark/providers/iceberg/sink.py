@@ -23,6 +23,7 @@ from tidemark.providers.iceberg.staged import data_folder, root_of
 from tidemark.providers.iceberg.table import IcebergTarget
 from tidemark.providers.lake_tables.audit import rows_without_evidence, unvouched_rows
 from tidemark.providers.lake_tables.ledger import LakeTableLedger
+from tidemark.providers.lake_tables.lost_files import differences_of_lost_files
 from tidemark.providers.lake_tables.output import LakeTableOutput
 from tidemark.providers.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.base import Contents, Expected, Fence, Owner, Position, Sink, Staging
@@ -162,10 +163,12 @@ class IcebergOutput(LakeTableOutput):
         self.table.publish(staged, about, fence)
 
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
-        """``deep`` reads every row, one manifest in memory at a time."""
+        """``deep`` reads every row, one manifest in memory at a time; not those of a table with files that are gone."""
         unvouched = self.unvouched(expected)
-        if deep:
-            with self.table.reading() as table:
+        with self.table.reading() as table:
+            lost = self.table.rows.lost_files(table, self.table.store_of(table))
+            yield from differences_of_lost_files(expected, self._ledger, lost, self._ledger.evidence())
+            if deep and not lost:
                 present = manifests_in(table)
                 contents["rows"] |= present - unvouched.keys()
                 yield from rows_without_evidence(expected, self._ledger, present)

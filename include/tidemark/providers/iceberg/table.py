@@ -55,9 +55,15 @@ from tidemark.providers.iceberg.staged import root_of
 from tidemark.providers.iceberg.upsert import CurrentRows
 from tidemark.providers.lake_tables.evidence import TableEvidence
 from tidemark.providers.lake_tables.evolution import MissingField, missing_fields
+from tidemark.providers.lake_tables.lost_files import evidence_without
 from tidemark.providers.lake_tables.output import DIGEST
 from tidemark.providers.lake_tables.properties import refuse_other_settings
-from tidemark.providers.lake_tables.refusals import fenced_by_its_number, no_columns, restored_meanwhile
+from tidemark.providers.lake_tables.refusals import (
+    fenced_by_its_number,
+    no_columns,
+    refuse_removed,
+    restored_meanwhile,
+)
 from tidemark.providers.lake_tables.table import LakeTable
 from tidemark.providers.lake_tables.table_rows import StagedAttempt, TableRows
 from tidemark.sinks.base import Fence, Owner
@@ -69,6 +75,10 @@ NEW_TABLE: Final = {  # properties of tables that we create
     "commit.manifest-merge.enabled": "true",
     "write.metadata.delete-after-commit.enabled": "true",  # but the newest 100, which have the parents of what expired
 }
+REMOVED_AT_COMMIT: Final = (
+    "the rows are in the table, and its readers fail. tidemark retry {pipeline} marks the manifest as published; then "
+    "drop what is gone, and put the rows there again: tidemark replay {pipeline} --manifest {manifest}"
+)
 
 
 @dataclass(frozen=True)
@@ -355,7 +365,10 @@ class IcebergTarget(LakeTable[Table]):
             change = self._prepared(table, evidence, staged, summary)
             fence()
             failpoint("publish.before_record")  # paused here, the catalog refuses the commit when others were faster
+            context, store = self.context(manifest=manifest_id, attempt=attempt), self.store_of(table)
+            refuse_removed(store, change.written, "nothing was published; tidemark retry {pipeline}", context)
             if self._commit(change, lambda: self._landed(manifest_id, attempt, summary[DIGEST])):
+                refuse_removed(store, change.written, REMOVED_AT_COMMIT, context)
                 self._forget_old_evidence(table)
                 return
             with self._catalog(manifest=manifest_id, attempt=attempt):
@@ -371,14 +384,25 @@ class IcebergTarget(LakeTable[Table]):
         # A later attempt may follow one that the database has lost, so only a first one looks for no rows, and only
         # where the evidence shows that there are none.
         first = attempt == 1 and evidence.number > 0 and manifest_id not in evidence.attempts
+        store = self.store_of(table)
         with self._catalog(manifest=manifest_id, attempt=attempt):
-            files = self.rows.changes(table, replace(staged, is_first=first), context)
-        number, store = table.metadata.next_sequence_number(), self.store_of(table)
-        key, after = new_key(number), evidence.with_next(number, manifest_id, attempt, files.merge)
-        store.put(key, after.text().encode())
+            lost = self.rows.lost_files(table, store) if manifest_id in evidence.attempts else []
+            paths = frozenset(file.file.file_path for file in lost)
+            files = self.rows.changes(table, replace(staged, is_first=first, lost=paths), context)
+        files = replace(files, taken_out=[*files.taken_out, *(file.file for file in lost)])
+        number = table.metadata.next_sequence_number()
+        after = evidence_without(evidence, lost).with_next(number, manifest_id, attempt, files.merge)
+        key, content = new_key(number), after.text().encode()
+        store.put(key, content)
         store.sync([key])
         named = {MANIFEST: str(manifest_id), ATTEMPT: str(attempt), EVIDENCE: key}
-        return SnapshotChange(table, {**summary, **named}, self.rows.properties(), files)
+        root = f"{root_of(table.location())}/"
+        new = {
+            root_of(file.file_path).removeprefix(root): file.file_size_in_bytes
+            for file in (*files.put_in, *files.deletes)
+        }
+        written = {**new, key: len(content)}
+        return SnapshotChange(table, {**summary, **named}, self.rows.properties(), files, written)
 
     def _forget_old_evidence(self, table: Table) -> None:
         store = self.store_of(table)

@@ -24,7 +24,7 @@ from tidemark.model.offsets import TopicPartition
 from tidemark.model.positions import positions
 from tidemark.model.problem import Problem
 from tidemark.providers.iceberg.change import FileChanges
-from tidemark.providers.iceberg.files import rows_at, staged_files, tasks_of, tasks_of_manifest
+from tidemark.providers.iceberg.files import lost_files, rows_at, staged_files, tasks_of, tasks_of_manifest
 from tidemark.providers.iceberg.position_deletes import (
     DeletedRows,
     deleted_positions,
@@ -36,6 +36,7 @@ from tidemark.providers.iceberg.reading import batches_of
 from tidemark.providers.iceberg.staged import data_folder
 from tidemark.providers.lake_tables.audit import differences_of_current_rows
 from tidemark.providers.lake_tables.evidence import CountedMerge
+from tidemark.providers.lake_tables.lost_files import LostFile
 from tidemark.providers.lake_tables.merge import KeyedRows, Merge
 from tidemark.providers.lake_tables.properties import KEY
 from tidemark.providers.lake_tables.standing_rows import StandingRows
@@ -46,6 +47,7 @@ from tidemark.sinks.column_names import IS_DELETED, MANIFEST_ID
 from tidemark.sinks.current_rows.columns import ATTEMPT
 from tidemark.sinks.current_rows.located import newest_row
 from tidemark.sinks.located import Located
+from tidemark.storage.base import ObjectStore
 
 R = TypeVar("R")
 ROWS_AT_ONCE = 1_000_000  # whose keys and versions are in memory, when files are smaller
@@ -76,7 +78,7 @@ class CurrentRows(TableRows[Table, FileChanges]):
         """Reads key and version of all rows in the partitions that the attempt has staged rows of."""
         refuse_equality_deletes(table, context)
         files = staged_files(table, staged.parts)
-        standing = _tasks_beside(table, files)
+        standing = [task for task in _tasks_beside(table, files) if task.file.file_path not in staged.lost]
         with Merge(self._columns(table), self._key, self._order_by) as merge:
             dead = self._read(table, merge, files, standing)
             merged = merge.merged()
@@ -128,6 +130,9 @@ class CurrentRows(TableRows[Table, FileChanges]):
                 number += 1
 
     # what is asked of it
+
+    def lost_files(self, table: Table, store: ObjectStore, manifest_id: int | None = None) -> list[LostFile[DataFile]]:
+        return lost_files(table, store, manifest_id)
 
     def same(self, table: Table, now: StagedAttempt, columns: pa.Schema) -> bool:
         """Whether the table has every key that is staged now, in this version or a newer one."""
@@ -234,6 +239,8 @@ def _left(table: Table, staged: StagedAttempt, replaced: Mapping[str, pa.Array])
     count = 0
     for task in tasks_of_manifest(table, staged.manifest_id):
         path = task.file.file_path
+        if path in staged.lost:
+            continue
         gone = _union(deleted_positions(table, task, task.delete_files), replaced.get(path, NO_POSITIONS))
         for first, batch in batches_of(table, task.file, [MANIFEST_ID, ATTEMPT]):
             of_manifest = pc.equal(batch.column(MANIFEST_ID), staged.manifest_id)

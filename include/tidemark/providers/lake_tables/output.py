@@ -117,10 +117,14 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
             self.table.fence()
 
     def has(self, receipt: Receipt) -> bool:
-        """Whether the table and all dead letters are there: the rows were committed together with the evidence."""
-        store = self.table.store_if_known()
-        dead = self.parts(receipt, ObjectKind.DEAD_LETTER)
-        return store is not None and store.has({part.path: part.bytes for part in dead})
+        """Whether all dead letters are there, and all files that may have rows of the manifest: the rows were committed
+        together with the evidence."""
+        if not self.exists():
+            return False
+        with self.table.reading(manifest=receipt.manifest_id) as table:
+            store, dead = self.table.store_of(table), self.parts(receipt, ObjectKind.DEAD_LETTER)
+            has_dead_letters = store.has({part.path: part.bytes for part in dead})
+            return has_dead_letters and not self.table.rows.lost_files(table, store, receipt.manifest_id)
 
     def same(self, before: Receipt, now: Receipt) -> bool:
         """The dead letters must be as they were written, and the rows those of ``now``."""

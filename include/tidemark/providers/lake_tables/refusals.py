@@ -6,9 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemark.errors import Fenced, LakeConflict, SinkRefused
+from tidemark.errors import Fenced, LakeConflict, SinkRefused, WorkFailed
 from tidemark.model.reasons import without_values
+from tidemark.providers.lake_tables.lost_files import wrong_files
 from tidemark.sinks.staging.staged_file import staging_of
+from tidemark.storage.base import ObjectStore
 
 
 def no_table(context: Mapping[str, Any]) -> SinkRefused:
@@ -26,6 +28,23 @@ def no_columns(names: Sequence[str], described: str, context: Mapping[str, Any])
         next_step=f"write auto_create: true, or add to it: {described}",
         **context,
     )
+
+
+def file_gone(error: OSError, context: Mapping[str, Any]) -> SinkRefused:
+    """A file that the table names was removed by another program."""
+    return SinkRefused(
+        f"file {error.filename or error} of the table is gone",
+        next_step="restore it; or put its rows there again: tidemark audit {pipeline} names the manifests to replay; "
+        "when it is no file of rows, take the table back to a state that is whole. Then: tidemark retry {pipeline}",
+        **context,
+    )
+
+
+def refuse_removed(store: ObjectStore, sizes: Mapping[str, int], next_step: str, context: Mapping[str, Any]) -> None:
+    """Raise ``WorkFailed`` when one of the new files is not there as it was written: programs remove files that no
+    version of the table names."""
+    for what in wrong_files(store, sizes, listed=False).values():
+        raise WorkFailed(f"{what}, right when the table was to name it", next_step=next_step, **context)
 
 
 def fenced_by_its_number(attempt: int, context: Mapping[str, Any]) -> Fenced:

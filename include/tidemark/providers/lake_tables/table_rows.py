@@ -11,11 +11,12 @@ from tidemark.model.manifest import Manifest, Publication
 from tidemark.model.offsets import TopicPartition
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import PublishedObject
+from tidemark.providers.lake_tables.lost_files import LostFile
 from tidemark.providers.lake_tables.properties import KEY
 from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.capabilities import NamedFile
 from tidemark.sinks.located import Located
-from tidemark.storage.base import Move
+from tidemark.storage.base import Move, ObjectStore
 
 T = TypeVar("T")  # a state of the table, as the library of the format has loaded it
 C = TypeVar("C")  # what a commit changes
@@ -24,12 +25,13 @@ C = TypeVar("C")  # what a commit changes
 @dataclass(frozen=True)
 class StagedAttempt:
     """An attempt and its files with rows, as they were staged. ``is_first``: no attempt may have put rows of the
-    manifest yet, as far as the table says."""
+    manifest yet, as far as the table says. ``lost`` are the paths of files that a replay drops from the table."""
 
     manifest_id: int
     attempt: int
     parts: Sequence[PublishedObject]
     is_first: bool = False
+    lost: frozenset[str] = frozenset()
 
 
 class TableRows(ABC, Generic[T, C]):
@@ -50,6 +52,13 @@ class TableRows(ABC, Generic[T, C]):
 
     def withdraw(self, table: T, changes: C) -> None:
         """Remove what ``changes`` has written, when its commit was refused."""
+
+    @abstractmethod
+    def lost_files(self, table: T, store: ObjectStore, manifest_id: int | None = None) -> list[LostFile[Any]]:
+        """The files that the table names and nobody can read: all, or those that may have rows of a manifest.
+
+        ``store`` is the location of the table; it lists all that it has when all files are asked for.
+        """
 
     @abstractmethod
     def same(self, table: T, now: StagedAttempt, columns: pa.Schema) -> bool:

@@ -18,6 +18,7 @@ from tests.worlds.iceberg_others import current, roll_back
 from tests.worlds.iceberg_world import IcebergWorld, KeyedIcebergWorld
 from tests.worlds.world import World, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
+from tidemark.providers.iceberg.change import SnapshotChange
 
 SEEN = table("### An Iceberg table")
 Make = Callable[..., IcebergWorld]
@@ -288,4 +289,58 @@ def test_F5_slices_and_others_that_commit_at_once_wait_for_each_other(
     finally:
         over.set()
         other.join()
+    world.assert_complete()
+
+
+def remove_orphan_files(world: IcebergWorld) -> None:
+    """As Spark's procedure of this name does; it skips folders whose names begin with ``_``."""
+    table = world.table()
+    assert table is not None
+    names = {path.removeprefix("file://") for path in table.inspect.all_files()["file_path"].to_pylist()}
+    for path in (world.location / "data").rglob("*.parquet"):
+        if str(path) not in names:
+            path.unlink()
+
+
+@pytest.mark.parametrize("make", ["make_iceberg_world", "make_keyed_iceberg_world"])
+@pytest.mark.parametrize("point", ["publish.mid", "publish.before_record"])
+def test_staged_files_that_are_removed_before_the_commit_are_missed_and_no_snapshot_names_them(
+    request: pytest.FixtureRequest, make: str, point: str
+) -> None:
+    world: IcebergWorld = request.getfixturevalue(make)(settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.produce(30)
+    world.ok("run", "demo", "--run-key", "one")
+    world.produce(30)
+    before = world.all_rows()
+    paused = world.start("run", "demo", failpoint=f"{point}:stop")
+    wait_stopped(paused)
+    remove_orphan_files(world)
+    woken = wake(paused)
+    assert woken.returncode == 1
+    assert ("of the table is gone" if point == "publish.before_record" else "is not there") in woken.stderr
+    assert world.all_rows() == before
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+@pytest.mark.parametrize("make", ["make_iceberg_world", "make_keyed_iceberg_world"])
+def test_files_that_are_removed_right_at_the_commit_are_told_and_the_next_steps_mend_it(
+    request: pytest.FixtureRequest, make: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world: IcebergWorld = request.getfixturevalue(make)(settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.produce(30)
+    commit = SnapshotChange.commit
+
+    def removed(self: SnapshotChange, keep_snapshots: int | None) -> None:
+        remove_orphan_files(world)
+        commit(self, keep_snapshots)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SnapshotChange, "commit", removed)
+        failed = world.here("run", "demo")
+    assert failed.exit_code == 1
+    assert "of the table is gone, right when the table was to name it" in failed.stderr
+    assert "tidemark retry demo marks the manifest as published" in failed.stderr
+    world.ok("retry", "demo")
+    world.ok("replay", "demo", "--manifest", "1")
     world.assert_complete()

@@ -1,0 +1,87 @@
+"""The files with rows that a table names and that are not there as they were written."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from tidemark.model.problem import Problem
+from tidemark.providers.lake_tables.evidence import TableEvidence
+from tidemark.sinks.base import Expected, Ledger, mended_by_replay
+from tidemark.storage.base import ObjectStore
+
+F = TypeVar("F")  # a file, as the library of the format has it
+NO_MANIFEST: Final = (0, 0)  # ids begin with 1
+ANY_MANIFEST: Final = (1, 2**63)
+
+
+@dataclass(frozen=True)
+class LostFile(Generic[F]):
+    """A file with rows that nobody can read: it, or a file that deletes some of its rows, is not there any more.
+
+    ``manifests`` are the lowest and the highest manifest that may have rows in it.
+    """
+
+    file: F
+    what: str
+    manifests: tuple[int, int] = ANY_MANIFEST
+
+    def may_have_rows_of(self, manifest_id: int) -> bool:
+        return self.manifests[0] <= manifest_id <= self.manifests[1]
+
+
+def wrong_files(store: ObjectStore, sizes: Mapping[str, int], *, listed: bool) -> dict[str, str]:
+    """Return what is wrong with those of some files, by key, that do not have these sizes in a store.
+
+    ``listed``: the store lists all that it has, instead of being asked for each file.
+    """
+    if not listed and store.has(sizes):
+        return {}
+    actual = dict(store.list()) if listed else {key: store.size(key) for key in sizes}
+    return {
+        key: wrong_file(f"{store.root}/{key}", size, actual.get(key))
+        for key, size in sizes.items()
+        if actual.get(key) != size
+    }
+
+
+def wrong_file(path: str, size: int, actual: int | None) -> str:
+    if actual is None:
+        return f"file {path} of the table is gone"
+    return f"file {path} of the table has {actual:,} bytes instead of {size:,}"
+
+
+def evidence_without(evidence: TableEvidence, lost: Iterable[LostFile[F]]) -> TableEvidence:
+    """The evidence of a table from which these files are dropped: it vouches no more for manifests that may have had
+    rows there, so an audit names them until they are replayed."""
+    lost = list(lost)
+    kept = {
+        manifest_id: attempt
+        for manifest_id, attempt in evidence.attempts.items()
+        if not any(file.may_have_rows_of(manifest_id) for file in lost)
+    }
+    return TableEvidence(evidence.number, kept, {id_: evidence.merges[id_] for id_ in kept if id_ in evidence.merges})
+
+
+def differences_of_lost_files(
+    expected: Expected, ledger: Ledger, lost: Iterable[LostFile[F]], shown: Mapping[int, int]
+) -> Iterator[Problem]:
+    """Name each published manifest that may have rows in a lost file, and the lost files that no such manifest has.
+
+    ``shown`` has the attempts that the table shows: where it is another one, that is told apart.
+    """
+    lost = list(lost)
+    published = [
+        manifest
+        for manifest, publication in expected.published()
+        if shown.get(manifest.id) == publication.attempt and not expected.given_up(manifest.id, publication.attempt)
+    ]
+    told: set[str] = set()
+    for manifest in published:
+        of_manifest = sorted({file.what for file in lost if file.may_have_rows_of(manifest.id)})
+        told.update(of_manifest)
+        if of_manifest:
+            more = f", and {len(of_manifest) - 1:,} more" if len(of_manifest) > 1 else ""
+            yield mended_by_replay(manifest, f"{of_manifest[0]}{more}")
+    for what in sorted({file.what for file in lost} - told):
+        next_step = "restore it; or drop it from the table by a replay, of whatever manifest: tidemark replay "
+        yield Problem(None, f"{what}, and its readers fail", f"{next_step}{ledger.pipeline_name} --manifest ID")
