@@ -437,3 +437,17 @@ def test_under_another_name_of_its_pipeline_a_sink_has_what_it_put_before_and_re
     assert sink.staging.manifests() == []
     put(example, example.stage(3))
     assert (example.seen(), example.dead()) == (before, dead)
+
+
+def test_the_position_of_a_target_says_which_table_it_is_unless_its_identity_does(example: Example) -> None:
+    claim(example.sink, example.database.id())
+    put(example, example.stage(1))
+    before, put_again = example.sink.ledger.position(), example.stage(2)
+    if before is None:
+        return
+    assert before.table_id is None or before.table_id
+    if example.sink.write_mode is not WriteMode.APPEND:
+        put(example, put_again)
+    after = example.open().ledger.position()
+    assert after is not None
+    assert after.table_id == before.table_id, "what is published into it leaves it the same"

@@ -213,9 +213,10 @@ OF_A_TABLE = {
     ),
     "the table itself": Case(
         in_table("DROP TABLE public.latest"),
-        "connection warehouse, table public.latest does not exist, and 2 manifests are published there; "
-        "next: restore it; or replay each manifest: tidemark manifests demo",
-        advised=("replay demo --manifest 1", "replay demo --manifest 2"),
+        "connection warehouse, table public.latest does not exist any more; published there: 2 manifests of sink "
+        "postgres of pipeline demo; next: check that it is the right one; if it was restored, or cannot be: "
+        "tidemark db adopt demo --why TEXT",
+        advised=("db adopt demo --why a-test", "replay demo --manifest 1", "replay demo --manifest 2"),
     ),
     "rows of an attempt that died before its mark": Case(
         dying(*MERGED),

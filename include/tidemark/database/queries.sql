@@ -1382,7 +1382,7 @@ JOIN standing_publication p ON p.manifest_id = o.manifest_id AND p.sink = o.sink
 WHERE p.pipeline = %(pipeline_name)s ORDER BY o.manifest_id, o.sink;
 
 -- name: target
-SELECT identity, position FROM target WHERE target = %(target)s;
+SELECT identity, position, table_id FROM target WHERE target = %(target)s;
 
 -- name: other_writers
 SELECT pipeline FROM sink
@@ -1400,13 +1400,22 @@ ORDER BY retired_at NULLS FIRST, pipeline, name;
 SELECT DISTINCT target FROM sink ORDER BY target;
 
 -- name: remember_target
-INSERT INTO target (target, identity, position) VALUES (%(target)s, %(identity)s, %(position)s)
-ON CONFLICT (target) DO UPDATE SET position = greatest(target.position, EXCLUDED.position)
+INSERT INTO target (target, identity, position, table_id)
+VALUES (%(target)s, %(identity)s, %(position)s, %(table_id)s)
+ON CONFLICT (target) DO UPDATE
+SET position = greatest(target.position, EXCLUDED.position), table_id = coalesce(EXCLUDED.table_id, target.table_id)
 WHERE target.identity = EXCLUDED.identity;
 
 -- name: accept_target
-INSERT INTO target (target, identity, position) VALUES (%(target)s, %(identity)s, %(position)s)
-ON CONFLICT (target) DO UPDATE SET identity = EXCLUDED.identity, position = EXCLUDED.position;
+INSERT INTO target (target, identity, position, table_id)
+VALUES (%(target)s, %(identity)s, %(position)s, %(table_id)s)
+ON CONFLICT (target) DO UPDATE
+SET identity = EXCLUDED.identity, position = EXCLUDED.position, table_id = EXCLUDED.table_id;
+
+-- name: published_in_target
+SELECT m.pipeline, p.sink, count(*) AS manifests
+FROM sink s JOIN manifest m ON m.pipeline = s.pipeline JOIN publication p ON p.manifest_id = m.id AND p.sink = s.name
+WHERE s.target = %(target)s AND s.retired_at IS NULL GROUP BY m.pipeline, p.sink ORDER BY m.pipeline, p.sink;
 
 -- name: accept_damage
 INSERT INTO accepted_damage (manifest_id, sink, attempt, path)

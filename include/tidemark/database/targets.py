@@ -7,20 +7,26 @@ from tidemark.database.statements import Part, Row
 
 class Targets(Part):
     def get(self, target: str) -> Row | None:
-        """``identity`` and ``position`` of a target when this database last published there."""
+        """``identity``, ``position`` and ``table_id`` of a target when this database last published there."""
         return self._sql.row("target", target=target)
 
     def known(self) -> list[str]:
         """Those of all sinks that were ever known."""
         return [row["target"] for row in self._sql.rows("targets")]
 
-    def remember(self, target: str, identity: str, position: int) -> None:
-        """Store the position of a target, unless a higher one is known."""
-        self._sql.changed("remember_target", target=target, identity=identity, position=position)
+    def remember(self, target: str, identity: str, position: int, table_id: str | None) -> None:
+        """Store the position of a target, unless a higher one is known, and which table it is."""
+        self._sql.changed("remember_target", target=target, identity=identity, position=position, table_id=table_id)
 
-    def accept(self, target: str, identity: str, position: int) -> None:
+    def accept(self, target: str, identity: str, position: int, table_id: str | None) -> None:
         """Store identity and position of a target that went back, or is another one."""
-        self._sql.changed("accept_target", target=target, identity=identity, position=position)
+        self._sql.changed("accept_target", target=target, identity=identity, position=position, table_id=table_id)
+
+    def published(self, target: str) -> list[tuple[str, str, int]]:
+        """Pipeline and name of each sink with this target, not retired, and the number of manifests that are published
+        there."""
+        rows = self._sql.rows("published_in_target", target=target)
+        return [(row["pipeline"], row["sink"], row["manifests"]) for row in rows]
 
     def writers(self, targets: Collection[str], *, retired: bool) -> list[tuple[str, str, str]]:
         """Pipeline, name and target of the sinks that have one of these targets; with ``retired`` also of retired ones

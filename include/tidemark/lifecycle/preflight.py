@@ -20,7 +20,7 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.expected import ExpectedByDatabase
 from tidemark.lifecycle.ownership import claim, refuse_foreign
 from tidemark.lifecycle.reconcile import step_without_evidence, unknown_evidence
-from tidemark.model.manifest import listed
+from tidemark.model.manifest import count_of, listed
 from tidemark.model.verdict import NextStep, command
 from tidemark.paths import RecordName
 from tidemark.planner import acceptance
@@ -192,12 +192,30 @@ def went_back(database: ManifestDatabase, sink: Sink) -> str | None:
         return f"{sink.target} is not there any more, and this database has published to it"
     if position.identity != stored["identity"]:
         return f"{sink.target} is another one than this database has published to"
-    if position.number < stored["position"]:
+    lost = _lost_table(database, sink, stored["table_id"], position.table_id)
+    if lost is None and position.number < stored["position"]:
         return (
             f"{sink.target} went back: it stands at position {position.number}, and this database has published up to "
             f"position {stored['position']} there{position.hint}"
         )
-    return None
+    return lost
+
+
+def _lost_table(database: ManifestDatabase, sink: Sink, before: str | None, now: str | None) -> str | None:
+    """Return why the table of a target is not the one that this database has published to; None when it is, or nothing
+    is published there, or its loss was accepted."""
+    if now is None or now == before or before == "" or (now and before is None):
+        return None
+    if now and before and now.rpartition("/")[0] != before.rpartition("/")[0]:
+        return None  # restored from a dump, as a whole
+    published = [
+        f"{count_of(manifests, 'manifest')} of sink {name} of pipeline {pipeline}"
+        for pipeline, name, manifests in database.targets.published(sink.target)
+    ]
+    if not published:
+        return None
+    what = "is not the table that it was: it was dropped, and created again" if now else "does not exist any more"
+    return f"{sink.target} {what}; published there: {', '.join(published)}"
 
 
 def refuse_went_back(database: ManifestDatabase, sink: Sink) -> None:
@@ -207,7 +225,8 @@ def refuse_went_back(database: ManifestDatabase, sink: Sink) -> None:
         raise LakeConflict(
             why,
             next_step="nothing was written; check that the connection names the right database. If it was restored "
-            "from an older copy, or failed over to a server that lacks its last transactions, accept it as it is, "
+            "from an older copy, failed over to a server that lacks its last transactions, or was dropped and cannot "
+            "be restored, accept it as it is, "
             f"which lists what must be replayed: {command(NextStep.ADOPT, sink.pipeline_name, None, sink.name)}",
             sink=sink.name,
         )

@@ -40,7 +40,7 @@ from tidemark.model.manifest import AttemptState, Counts, Manifest, ManifestStat
 from tidemark.model.receipt import Receipt
 from tidemark.model.verdict import Verdict
 from tidemark.paths import RecordName
-from tidemark.sinks.base import Sink, WriteMode
+from tidemark.sinks.base import Position, Sink, WriteMode
 from tidemark.sinks.capabilities import ServesCopy, TakesBack
 
 MENDED_AGAIN = 20  # times that a target may be as before after it was mended, since others change it too
@@ -187,7 +187,10 @@ class Publisher:
         """Store which target a sink appends to before the first message: when it is created again before the mark, the
         evidence of this attempt, which may lie elsewhere, does not count for the new one."""
         if sink.write_mode is WriteMode.APPEND and (position := sink.ledger.position()) is not None:
-            self.database.targets.remember(sink.target, position.identity, position.number)
+            self._remember(sink, position)
+
+    def _remember(self, sink: Sink, position: Position) -> None:
+        self.database.targets.remember(sink.target, position.identity, position.number, position.table_id)
 
     def _give_up(self, sink: Sink, receipt: Receipt) -> None:
         """Remove what an attempt put that ends before its mark; with its record it stays, unless it was taken back.
@@ -236,7 +239,7 @@ class Publisher:
             if not self.database.publications.publish(manifest.id, attempt, sink.name, visible.attempt, digest, counts):
                 raise self.overtaken(manifest.id, attempt)
             if position is not None:
-                self.database.targets.remember(sink.target, position.identity, position.number)
+                self._remember(sink, position)
             if state is not None:
                 self._finish(manifest.id, attempt, state)
 

@@ -387,8 +387,17 @@ def _accept_targets(context: Context, back: Sequence[tuple[Sink, str]], *, dry_r
     lines = []
     for sink, why in back:
         position = sink.ledger.position()
+        stored = context.database.targets.get(sink.target)
+        if (
+            position is not None
+            and position.table_id
+            and stored is not None
+            and stored["table_id"] != position.table_id
+        ):
+            why = f"{why}; whether it has all rows: tidemark audit {context.pipeline_name} --deep"
         if not dry_run and position is not None:
-            context.database.targets.accept(sink.target, position.identity, position.number)
+            context.database.targets.accept(sink.target, position.identity, position.number, position.table_id)
+            sink.ledger.forget_lost_rows()
         lines += [why, *_without_evidence(context, sink, dry_run=dry_run)]
     return lines
 

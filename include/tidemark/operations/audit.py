@@ -10,7 +10,7 @@ from tidemark.errors import ForeignLake, LakeConflict
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.expected import ExpectedByDatabase
 from tidemark.lifecycle.ownership import refuse_foreign
-from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_vanished, went_back
+from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_vanished, refuse_went_back, went_back
 from tidemark.lifecycle.reconcile import Judgement, judgement
 from tidemark.model.manifest import Manifest, ManifestSelection, ManifestState
 from tidemark.model.problem import Problem
@@ -129,6 +129,7 @@ def _compared(context: Context, manifest: Manifest, sink: Sink) -> Compared:
     if manifest.alive:
         return Compared(sink.name, sink.target, None, f"attempt {manifest.attempt} is at work", "")
     try:
+        refuse_went_back(context.database, sink)
         judged = judgement(context.database, manifest, sink)
     except (*OF_ONE_SINK, LakeConflict) as error:
         error.within(pipeline=context.pipeline_name, manifest=manifest.id)
@@ -184,7 +185,7 @@ def _target(context: Context, sink: Sink) -> Iterator[Problem]:
             yield Problem(None, foreign.what, foreign.next_step)
     why = went_back(context.database, sink)
     if why is not None:
-        yield Problem(None, why, f"check that it is the right one; if it was restored: {adopt}")
+        yield Problem(None, why, f"check that it is the right one; if it was restored, or cannot be: {adopt}")
 
 
 def differences_of_sink(
@@ -199,7 +200,7 @@ def differences_of_sink(
         if isinstance(sink.output, KeepsDeadLetterFiles):
             store = sink.output.dead_letter_store()
             yield from lost_dead_letters(expected, sink.output, store, evidence, deep=deep)
-    elif published := expected.published():
+    elif sink.write_mode is WriteMode.APPEND and (published := expected.published()):
         yield _missing(sink, len(published))
     yield from _unknown_manifests(expected, sink, contents, evidence)
 
@@ -219,10 +220,8 @@ def _left_in_staging(database: ManifestDatabase, sink: Sink, manifests: Sequence
 
 
 def _missing(sink: Sink, published: int) -> Problem:
-    """The difference of a target that is gone, with so many published manifests."""
-    restore = f"restore it; or replay each manifest: tidemark manifests {sink.pipeline_name}"
-    if sink.write_mode is WriteMode.APPEND:
-        restore = "restore it, or give the sink another target and name, and fill that"
+    """The difference of a target to which output was appended and that is gone, with so many published manifests."""
+    restore = "restore it, or give the sink another target and name, and fill that"
     return Problem(None, f"{sink.target} does not exist, and {published:,} manifests are published there", restore)
 
 

@@ -53,12 +53,15 @@ class Position:
     """Where a target stands that may be restored from a copy by itself, such as a database.
 
     The identity is made with the target; the number grows with each publication. ``hint`` is what to add when the
-    number is too low.
+    number is too low. ``table_id`` is made with the table, so one that was dropped and created again has another; empty
+    while there is no table, and None for a kind whose identity says it. Before a ``/`` in it is who numbers tables: a
+    database that was restored from a dump numbers them anew.
     """
 
     identity: str
     number: int
     hint: str = ""
+    table_id: str | None = None
 
 
 class Ledger(ABC):
@@ -113,6 +116,9 @@ class Ledger(ABC):
     def position(self) -> Position | None:
         """Where the target stands now; None when it keeps no position, or nothing was published yet."""
         return None
+
+    def forget_lost_rows(self) -> None:  # noqa: B027 - what most targets say of manifests is gone with their rows
+        """Forget what the target says of manifests when it has no rows any more; a person has accepted that."""
 
     def noted_targets(self) -> set[str]:
         """The ``target`` of each sink that has noted in the place itself that it writes there.

@@ -146,3 +146,7 @@ CREATE TABLE missing_output (
     PRIMARY KEY (manifest_id, sink),
     FOREIGN KEY (manifest_id, sink) REFERENCES publication ON UPDATE CASCADE
 );
+
+-- The table that this database last published to, which a target of the same name need not be. NULL: not known, or the
+-- identity says it; empty: a person has accepted that it is gone.
+ALTER TABLE target ADD COLUMN table_id text;

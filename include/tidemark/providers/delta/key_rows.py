@@ -33,7 +33,7 @@ from tidemark.providers.delta.files import (
 from tidemark.providers.delta.published_rows import Action, PublishedRows, TableChanges
 from tidemark.providers.delta.settings import Settings
 from tidemark.providers.delta.writer import bucket_of
-from tidemark.providers.lake_tables.audit import differences_of_current_rows
+from tidemark.providers.lake_tables.audit import differences_of_current_rows, too_few_current_rows
 from tidemark.providers.lake_tables.evidence import CountedMerge
 from tidemark.providers.lake_tables.lost_files import ANY_MANIFEST
 from tidemark.providers.lake_tables.merge import KeyedRows, Merge, Merged
@@ -171,12 +171,19 @@ class KeyRows(PublishedRows):
         return True
 
     def differences(self, table: DeltaTable, expected: Expected, ledger: Ledger, *, deep: bool) -> Iterator[Problem]:
+        files = self.files(table)
+        counted = [file.rows for file in files]
+        rows = None if None in counted else sum(count or 0 for count in counted)
         if deep:
             needed = StandingRows.needed(self._key)
             of_table = arrow_columns(table)
             columns = pa.schema([of_table.field(name) for name in needed])
-            rows = rows_of_files(self.store, self.files(table), columns, self.partition)
-            yield from differences_of_current_rows(expected, ledger, StandingRows.of(columns, self._key, rows))
+            batches = rows_of_files(self.store, files, columns, self.partition)
+            standing = StandingRows.of(columns, self._key, batches)
+            rows = standing.rows
+            yield from differences_of_current_rows(expected, ledger, standing)
+        if rows is not None:
+            yield from too_few_current_rows(expected, rows)
 
     def located(
         self, table: DeltaTable, ledger: Ledger, manifest: Manifest, published: Publication, at: TopicPartition,

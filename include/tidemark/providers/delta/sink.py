@@ -23,9 +23,8 @@ from tidemark.providers.delta.columns import arrow_columns
 from tidemark.providers.delta.settings import TARGET, Settings
 from tidemark.providers.delta.table import DeltaTarget
 from tidemark.providers.delta.writer import encoded_schema
-from tidemark.providers.lake_tables.audit import rows_without_evidence, unvouched_rows
+from tidemark.providers.lake_tables.audit import differences_of_lost_files, rows_without_evidence, unvouched_rows
 from tidemark.providers.lake_tables.ledger import LakeTableLedger
-from tidemark.providers.lake_tables.lost_files import differences_of_lost_files
 from tidemark.providers.lake_tables.output import LakeTableOutput
 from tidemark.providers.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.base import Contents, Expected, Fence, Position, Sink
@@ -75,7 +74,14 @@ class DeltaLedger(LakeTableLedger, StoreLedger):
 
     def position(self) -> Position | None:
         claimed = self._claimed()
-        return Position(claimed["identity"], self.table.evidence().number) if claimed else None
+        if claimed is None:
+            return None
+        table = self.table.load()
+        return Position(
+            claimed["identity"],
+            0 if table is None else self.table.evidence_of(table).number,
+            table_id="" if table is None else str(table.metadata().id),
+        )
 
     def rename_pipeline(self, old: str) -> None:
         """Records have the name in their key, and the claim has it; the log keeps the name of its time."""
@@ -135,6 +141,7 @@ class DeltaOutput(LakeTableOutput):
             present = self.table.rows.manifests(table)
             contents["rows"] |= present - unvouched.keys()
             yield from rows_without_evidence(expected, self._ledger, present)
+        if not lost:
             yield from self.table.rows.differences(table, expected, self._ledger, deep=deep)
         yield from unvouched_rows(self._ledger, unvouched)
 

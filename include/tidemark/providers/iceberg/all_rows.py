@@ -16,13 +16,14 @@ from tidemark.providers.iceberg.change import FileChanges
 from tidemark.providers.iceberg.files import (
     Replaced,
     lost_files,
+    manifests_with_files,
     named_files,
     replaced,
     rows_at,
     rows_of_manifest,
     staged_files,
 )
-from tidemark.providers.lake_tables.audit import differences_of_rows, places_of
+from tidemark.providers.lake_tables.audit import differences_of_count, differences_of_rows, places_of
 from tidemark.providers.lake_tables.lost_files import LostFile
 from tidemark.providers.lake_tables.nested import conformed_table
 from tidemark.providers.lake_tables.table_rows import StagedAttempt, TableRows
@@ -56,10 +57,15 @@ class AllRows(TableRows[Table, FileChanges]):
         return named_files(table)
 
     def differences(self, table: Table, expected: Expected, ledger: Ledger, *, deep: bool) -> Iterator[Problem]:
-        """One manifest in memory at a time."""
-        del ledger
-        for manifest, publication in expected.published() if deep else ():
+        """Deep, one manifest is in memory at a time; else a manifest must have a file that may have rows of it."""
+        may_have_rows = manifests_with_files(table)
+        shown = ledger.evidence()
+        for manifest, publication in expected.published():
             if expected.given_up(manifest.id, publication.attempt):
+                continue
+            if not deep:
+                if shown.get(manifest.id) == publication.attempt and not may_have_rows(manifest.id):
+                    yield from differences_of_count(manifest, publication, 0)
                 continue
             rows = rows_of_manifest(table, manifest.id, places_of(publication).names)
             yield from differences_of_rows(manifest, publication, rows)

@@ -1,7 +1,7 @@
 """The data files of a publication: those that come into the table, and those of the same manifest that leave it."""
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -150,6 +150,14 @@ def _manifests_of(table: Table, file: DataFile) -> tuple[int, int]:
         return NO_MANIFEST
     nulls = (file.null_value_counts or {}).get(table.schema().find_field(MANIFEST_ID).field_id)
     return bounds(table, file) or (NO_MANIFEST if nulls == file.record_count else ANY_MANIFEST)
+
+
+def manifests_with_files(table: Table) -> Callable[[int], bool]:
+    """Return a function that says whether a file may have rows of a manifest; reads no file of rows."""
+    spans = {_manifests_of(table, task.file) for task in tasks_of(table)}
+    own = {first for first, last in spans if first == last}
+    joined = [(first, last) for first, last in spans if first != last]
+    return lambda manifest_id: manifest_id in own or any(first <= manifest_id <= last for first, last in joined)
 
 
 def rows_of_manifest(table: Table, manifest_id: int, columns: Sequence[str] | None = None) -> pa.Table:

@@ -21,9 +21,8 @@ from tidemark.providers.iceberg.files import manifests_in
 from tidemark.providers.iceberg.settings import Settings
 from tidemark.providers.iceberg.staged import data_folder, root_of
 from tidemark.providers.iceberg.table import IcebergTarget
-from tidemark.providers.lake_tables.audit import rows_without_evidence, unvouched_rows
+from tidemark.providers.lake_tables.audit import differences_of_lost_files, rows_without_evidence, unvouched_rows
 from tidemark.providers.lake_tables.ledger import LakeTableLedger
-from tidemark.providers.lake_tables.lost_files import differences_of_lost_files
 from tidemark.providers.lake_tables.output import LakeTableOutput
 from tidemark.providers.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.base import Contents, Expected, Fence, Owner, Position, Sink, Staging
@@ -56,7 +55,7 @@ class IcebergLedger(LakeTableLedger):
 
     def position(self) -> Position | None:
         claimed = self.table.claimed()
-        return Position(claimed.identity, *self.table.position()) if claimed else None
+        return Position(claimed.identity, *self.table.position(), self.table.table_id()) if claimed else None
 
     def noted_targets(self) -> set[str]:
         """In the location of the table: another catalog may name it too, or have another table there."""
@@ -168,10 +167,12 @@ class IcebergOutput(LakeTableOutput):
         with self.table.reading() as table:
             lost = self.table.rows.lost_files(table, self.table.store_of(table))
             yield from differences_of_lost_files(expected, self._ledger, lost, self._ledger.evidence())
-            if deep and not lost:
+            deep = deep and not lost
+            if deep:
                 present = manifests_in(table)
                 contents["rows"] |= present - unvouched.keys()
                 yield from rows_without_evidence(expected, self._ledger, present)
+            if not lost:
                 yield from self.table.rows.differences(table, expected, self._ledger, deep=deep)
         yield from unvouched_rows(self._ledger, unvouched)
 

@@ -276,6 +276,11 @@ class IcebergTarget(LakeTable[Table]):
         with self._catalog():
             return manifests_in(table)
 
+    def table_id(self) -> str:
+        """The identity that the catalog gave the table when it was created; empty when there is no table."""
+        table = self.load()
+        return "" if table is None else str(table.metadata.table_uuid)
+
     def position(self) -> tuple[int, str]:
         """The number of the newest publication that the table holds, and what to say when nothing shows any."""
         table = self.load()

@@ -34,7 +34,7 @@ from tidemark.providers.iceberg.position_deletes import (
 )
 from tidemark.providers.iceberg.reading import batches_of
 from tidemark.providers.iceberg.staged import data_folder
-from tidemark.providers.lake_tables.audit import differences_of_current_rows
+from tidemark.providers.lake_tables.audit import differences_of_current_rows, too_few_current_rows
 from tidemark.providers.lake_tables.evidence import CountedMerge
 from tidemark.providers.lake_tables.lost_files import LostFile
 from tidemark.providers.lake_tables.merge import KeyedRows, Merge
@@ -150,12 +150,18 @@ class CurrentRows(TableRows[Table, FileChanges]):
         )
 
     def differences(self, table: Table, expected: Expected, ledger: Ledger, *, deep: bool) -> Iterator[Problem]:
-        if not deep:
-            return
+        standing = None
+        if deep:
+            standing = self._standing(table)
+            yield from differences_of_current_rows(expected, ledger, standing)
+        rows = standing.rows if standing else sum(task.file.record_count for task in tasks_of(table))
+        yield from too_few_current_rows(expected, rows)
+
+    def _standing(self, table: Table) -> StandingRows:
         needed = StandingRows.needed(self._key)
         columns = schema_to_pyarrow(table.schema().select(*needed), include_field_ids=False)
         rows = table.scan(selected_fields=tuple(needed)).to_arrow_batch_reader()
-        yield from differences_of_current_rows(expected, ledger, StandingRows.of(columns, self._key, rows))
+        return StandingRows.of(columns, self._key, rows)
 
     def located(
         self, table: Table, ledger: Ledger, manifest: Manifest, published: Publication, at: TopicPartition, offset: int

@@ -1,12 +1,14 @@
 """Compares the rows of a table in a lake with what was published, whatever the format of the table."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.model.manifest import Manifest, Publication
 from tidemark.model.problem import Problem
+from tidemark.providers.lake_tables.lost_files import LostFile
 from tidemark.providers.lake_tables.standing_rows import StandingRows
 from tidemark.sinks.base import Expected, Ledger, mended_by_replay
 from tidemark.sinks.column_names import NUMBER, TOPIC_PARTITION
@@ -61,16 +63,49 @@ def unvouched_rows(ledger: Ledger, unvouched: Iterable[int]) -> Iterator[Problem
         yield Problem(None, what, f"tidemark db adopt {ledger.pipeline_name} --why TEXT")
 
 
+def too_few_current_rows(expected: Expected, rows: int) -> Iterator[Problem]:
+    """Name each manifest that had more keys than a table has rows, which are at most ``rows``."""
+    for manifest, publication in expected.published():
+        keys = publication.counts.written - publication.counts.superseded
+        if rows < keys and not expected.given_up(manifest.id, publication.attempt):
+            yield too_few_rows(manifest, rows, keys)
+
+
 def differences_of_current_rows(expected: Expected, ledger: Ledger, standing: StandingRows) -> Iterator[Problem]:
-    """Compares all rows of a table with a key with all publications; what a person has given up is not missed."""
+    """Compares all rows of a table with a key with all publications; ``too_few_current_rows`` counts them."""
     for manifest, publication in expected.published():
         yield from differences_of_manifest(manifest, publication, standing.origins.get(manifest.id, []))
-        keys = publication.counts.written - publication.counts.superseded
-        if standing.rows < keys and not expected.given_up(manifest.id, publication.attempt):
-            yield too_few_rows(manifest, standing.rows, keys)
     if standing.keys < standing.rows:
         yield Problem(
             None,
             f"{ledger.target} has {standing.rows:,} rows of {standing.keys:,} keys: another program has added rows",
             "delete all but one row of each key",
         )
+
+
+def differences_of_lost_files(
+    expected: Expected, ledger: Ledger, lost: Iterable[LostFile[Any]], shown: Mapping[int, int]
+) -> Iterator[Problem]:
+    """Name each published manifest that may have rows in a lost file, and the lost files that no such manifest has.
+
+    ``shown`` has the attempts that the table shows: where it is another one, that is told apart.
+    """
+    lost = list(lost)
+    published = [
+        manifest
+        for manifest, publication in expected.published()
+        if shown.get(manifest.id) == publication.attempt and not expected.given_up(manifest.id, publication.attempt)
+    ]
+    told: set[str] = set()
+    for manifest in published:
+        of_manifest = sorted({file.what for file in lost if file.may_have_rows_of(manifest.id)})
+        told.update(of_manifest)
+        if of_manifest:
+            more = f", and {len(of_manifest) - 1:,} more" if len(of_manifest) > 1 else ""
+            yield mended_by_replay(manifest, f"{of_manifest[0]}{more}")
+    any_manifest = max((manifest.id for manifest, _ in expected.published()), default=None)
+    for what in sorted({file.what for file in lost} - told):
+        replay = (
+            f"; or drop it: tidemark replay {ledger.pipeline_name} --manifest {any_manifest}" if any_manifest else ""
+        )
+        yield Problem(None, f"{what}, and its readers fail", f"restore it{replay}")

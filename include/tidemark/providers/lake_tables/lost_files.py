@@ -1,12 +1,10 @@
 """The files with rows that a table names and that are not there as they were written."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from tidemark.model.problem import Problem
 from tidemark.providers.lake_tables.evidence import TableEvidence
-from tidemark.sinks.base import Expected, Ledger, mended_by_replay
 from tidemark.storage.base import ObjectStore
 
 F = TypeVar("F")  # a file, as the library of the format has it
@@ -60,28 +58,3 @@ def evidence_without(evidence: TableEvidence, lost: Iterable[LostFile[F]]) -> Ta
         if not any(file.may_have_rows_of(manifest_id) for file in lost)
     }
     return TableEvidence(evidence.number, kept, {id_: evidence.merges[id_] for id_ in kept if id_ in evidence.merges})
-
-
-def differences_of_lost_files(
-    expected: Expected, ledger: Ledger, lost: Iterable[LostFile[F]], shown: Mapping[int, int]
-) -> Iterator[Problem]:
-    """Name each published manifest that may have rows in a lost file, and the lost files that no such manifest has.
-
-    ``shown`` has the attempts that the table shows: where it is another one, that is told apart.
-    """
-    lost = list(lost)
-    published = [
-        manifest
-        for manifest, publication in expected.published()
-        if shown.get(manifest.id) == publication.attempt and not expected.given_up(manifest.id, publication.attempt)
-    ]
-    told: set[str] = set()
-    for manifest in published:
-        of_manifest = sorted({file.what for file in lost if file.may_have_rows_of(manifest.id)})
-        told.update(of_manifest)
-        if of_manifest:
-            more = f", and {len(of_manifest) - 1:,} more" if len(of_manifest) > 1 else ""
-            yield mended_by_replay(manifest, f"{of_manifest[0]}{more}")
-    for what in sorted({file.what for file in lost} - told):
-        next_step = "restore it; or drop it from the table by a replay, of whatever manifest: tidemark replay "
-        yield Problem(None, f"{what}, and its readers fail", f"{next_step}{ledger.pipeline_name} --manifest ID")

@@ -18,9 +18,24 @@ from tidemark.database.session import Session
 from tidemark.errors import AccessDenied, Fenced, Unavailable, WorkFailed
 from tidemark.failpoints import failpoint
 from tidemark.model.dataset import Dataset
+from tidemark.model.manifest import count_of
+from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.paths import RecordName
-from tidemark.sinks.base import Fence, Ledger, Mark, MarkSession, Output, Owner, Position, Record, Staging, Work
+from tidemark.sinks.base import (
+    Expected,
+    Fence,
+    Ledger,
+    Mark,
+    MarkSession,
+    Output,
+    Owner,
+    Position,
+    Record,
+    Staging,
+    Work,
+    mended_by_replay,
+)
 from tidemark.sinks.dead_letters import DeadLetter, dead_letter
 from tidemark.sinks.postgres.columns import headers_of
 from tidemark.sinks.postgres.session import translated
@@ -52,7 +67,12 @@ class TableLedger(Ledger):
 
     def position(self) -> Position | None:
         rows = self._table.kept("owner")
-        return Position(rows[0]["identity"], rows[0]["position"]) if rows else None
+        return Position(rows[0]["identity"], rows[0]["position"], table_id=self._table.table_id()) if rows else None
+
+    def forget_lost_rows(self) -> None:
+        """Markers are beside the table, and stay when it is dropped."""
+        if not self._table.exists() or self._table.empty_tables():
+            self._table.kept("forget_markers")
 
     def noted_targets(self) -> set[str]:
         return {row["target"] for row in self._table.kept("noted_targets", of=f", table {self._table.table}")}
@@ -140,9 +160,18 @@ class MarkedOutput(Output):
         return self._table.exists()
 
     def has(self, receipt: Receipt) -> bool:
-        """Whether there is a table: what it holds was committed together with the marker."""
-        del receipt
-        return self.exists()
+        """Whether there is a table, with rows if it had some: they were committed together with the marker."""
+        rows = row_count(self.parts(receipt, ObjectKind.DATA))
+        return self.exists() and not (rows and self._table.empty_tables())
+
+    def _differences_when_empty(self, expected: Expected) -> Iterator[Problem]:
+        """Name each published manifest with rows when a table has none any more, as after TRUNCATE."""
+        for table in self._table.empty_tables()[:1]:
+            for manifest, publication in expected.published():
+                rows = publication.counts.written
+                if rows and not expected.given_up(manifest.id, publication.attempt):
+                    what = f"table {table} is empty, and {count_of(rows, 'row')} of it had been published there"
+                    yield mended_by_replay(manifest, what)
 
     def _look_for_shared(self, work: Work) -> None:
         """Find out whether the table lies in the manifest database: then rows and mark are one transaction."""

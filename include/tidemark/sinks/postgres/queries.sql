@@ -95,6 +95,20 @@ UPDATE tidemark_target.owner SET database = %(database)s, before = %(before)s::u
 -- The last statement of a merge: the row is locked until COMMIT, so merges of one table wait here for a moment only.
 UPDATE tidemark_target.owner SET position = position + 1 WHERE target = %(target)s;
 
+-- name: database_id
+-- No other server has this number, and no other database there this oid.
+SELECT format('%%s.%%s', system_identifier, (SELECT oid FROM pg_database WHERE datname = current_database())) AS id
+FROM pg_control_system();
+
+-- name: table_ids
+SELECT to_regclass(name)::oid::text AS id FROM unnest(%(tables)s::text[]) WITH ORDINALITY AS t (name, place) ORDER BY place;
+
+-- name: has_rows
+SELECT EXISTS (SELECT FROM {table}) AS there;
+
+-- name: forget_markers
+DELETE FROM tidemark_target.marker WHERE target = %(target)s AND pipeline = %(pipeline)s AND sink = %(sink)s;
+
 -- name: records
 SELECT pipeline, manifest, attempt FROM tidemark_target.marker
 WHERE target = %(target)s AND (%(pipeline)s::text IS NULL OR (pipeline, sink) = (%(pipeline)s, %(sink)s))

@@ -149,7 +149,9 @@ class PostgresOutput(MarkedOutput):
         return lacking == 0 and self._table.dead_letters(now.manifest_id) == dead
 
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
-        if deep:
+        emptied = list(self._differences_when_empty(expected))
+        yield from emptied
+        if deep and not emptied:
             yield from differences_of_table(expected, contents, self._table)
 
     def locate(

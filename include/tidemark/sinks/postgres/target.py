@@ -224,8 +224,26 @@ class PostgresTarget:
 
     # reading
 
+    def tables(self) -> tuple[str, ...]:
+        """The tables that hold the rows."""
+        return (self.table,)
+
+    def table_id(self) -> str:
+        """The ids of these tables, behind that of their database; empty when one is not there. TRUNCATE keeps them."""
+        ids = [row["id"] for row in self.rows("table_ids", tables=[*self.tables()])]
+        return f"{self.rows('database_id')[0]['id']}/{' '.join(ids)}" if all(ids) else ""
+
     def exists(self) -> bool:
-        return bool(self.columns())
+        return bool(self.table_id())
+
+    def empty_tables(self) -> list[str]:
+        """Those of the tables that are there and have no row."""
+        return [table for table in self.tables() if self.columns(table) and not self._has_rows(table)]
+
+    def _has_rows(self, table: str) -> bool:
+        parts: Parts = {"table": sql.Identifier(*table.split("."))}
+        with translated(**self.context(table=table)):
+            return bool(self.execute(self.connected(), "has_rows", parts)[0]["there"])
 
     def rows_at(
         self, key: Sequence[str], manifest_id: int, topic: str, partition: int, offset: int

@@ -10,9 +10,6 @@ INSERT INTO tidemark_target.aggregate (target, pipeline, definition) VALUES ({ta
 -- name: definition
 SELECT pipeline, definition FROM tidemark_target.aggregate WHERE target = %(target)s;
 
--- name: has_rows
-SELECT EXISTS (SELECT FROM {table}) AS there;
-
 -- name: rename_pipeline
 UPDATE tidemark_target.aggregate SET pipeline = %(pipeline)s WHERE target = %(target)s AND pipeline = %(old)s;
 

@@ -214,7 +214,9 @@ class TotalsOutput(MarkedOutput, DerivesTotals, ServesCopy):
 
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
         del contents  # contributions of unknown manifests have a next step of their own
-        if deep:
+        emptied = list(self._differences_when_empty(expected))
+        yield from emptied
+        if deep and not emptied:
             yield from differences_of_totals(expected, self._ledger, self._table)
             if self._served is not None and self.exists() and self._table.are_numbered():
                 yield from self._served.differences()

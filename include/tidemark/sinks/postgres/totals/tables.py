@@ -77,18 +77,12 @@ class Totals(PostgresTarget):
     queries: ClassVar[Mapping[str, LiteralString]] = {**PostgresTarget.queries, **QUERIES, **COPIES}
     config: Settings
 
-    def exists(self) -> bool:
-        """Whether both tables do."""
-        return all(self.columns(table) for table in self.config.tables())
+    def tables(self) -> tuple[str, ...]:
+        return tuple(sorted(self.config.tables()))
 
     def are_empty(self) -> bool:
         """Whether neither table has a row; one that does not exist has none."""
-        return not any(self._has_rows(table) for table in self.config.tables() if self.columns(table))
-
-    def _has_rows(self, table: str) -> bool:
-        parts: Parts = {"table": sql.Identifier(*table.split("."))}
-        with translated(**self.context(table=table)):
-            return bool(self.execute(self.connected(), "has_rows", parts)[0]["there"])
+        return not any(self._has_rows(table) for table in self.tables() if self.columns(table))
 
     def ask(self, query: str, manifest_id: int | None = None) -> list[dict[str, Any]]:
         """A statement about the contributions and totals of one manifest, or of all."""
