@@ -46,6 +46,7 @@ from tidemark.paths import RecordName
 from tidemark.sinks.base import Owner, WriteMode
 from tidemark.sinks.capabilities import TakesBack
 from tidemark.sinks.dead_letters import DeadLetter
+from tidemark.sinks.object_store.owner_file import claimed_inside
 from tidemark.sinks.registry import open_sink
 from tidemark.storage.s3 import S3Store
 
@@ -451,3 +452,11 @@ def test_the_position_of_a_target_says_which_table_it_is_unless_its_identity_doe
     after = example.open().ledger.position()
     assert after is not None
     assert after.table_id == before.table_id, "what is published into it leaves it the same"
+
+
+def test_a_folder_of_a_sink_is_known_to_a_root_that_it_lies_in(example: Example) -> None:
+    put(example, example.stage(1))
+    example.sink.ledger.note_target()
+    example.stage(2)
+    for store in example.sink.staging.places():
+        assert claimed_inside(f"inner/{key}" for key, _ in store.list()) == {"inner"}

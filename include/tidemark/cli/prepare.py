@@ -25,7 +25,7 @@ from tidemark.operations.changes_against_history import against_history as chang
 from tidemark.operations.changes_against_history import forgotten
 from tidemark.operations.new_project import make_project, providers_with_projects
 from tidemark.pipeline.circles import circle_warnings
-from tidemark.pipeline.folders import meetings, remedy, stream_folders, what_is_wrong
+from tidemark.pipeline.folders import meetings, nested_places, remedy, stream_folders, what_is_wrong
 from tidemark.pipeline.loader import InvalidPipelines, find, load_each, load_or_error, name_in
 from tidemark.pipeline.settings import Pipeline, json_schema
 
@@ -118,8 +118,8 @@ def _changes(
 
 
 def _warnings(loaded: Sequence[tuple[Path, Pipeline | InvalidPipelines]]) -> dict[Path, list[str]]:
-    """By file: which other pipeline would write its topics into the same folders, and through which ones its output
-    comes back to it."""
+    """By file: which other pipeline would write its topics into the same folders, or has a folder in one of them, and
+    through which ones its output comes back to it."""
     pipelines = {file: pipeline for file, pipeline in loaded if isinstance(pipeline, Pipeline)}
     named = sorted({topic for pipeline in pipelines.values() for topic in pipeline.source.topics})
     folders = {
@@ -134,6 +134,7 @@ def _warnings(loaded: Sequence[tuple[Path, Pipeline | InvalidPipelines]]) -> dic
                 for others in folders.values()
                 for mine, other in meetings(own, others)
             ),
+            *nested_places(pipelines[file], everybody),
             *circle_warnings(pipelines[file], everybody),
         ]
         for file, own in folders.items()

@@ -11,7 +11,7 @@ from tidemark.environment import Environment
 from tidemark.errors import TidemarkError, about
 from tidemark.lifecycle.known_sinks import refuse_unlike
 from tidemark.lifecycle.ownership import refuse_foreign
-from tidemark.lifecycle.preflight import refuse_other_name, refuse_vanished, refuse_went_back
+from tidemark.lifecycle.preflight import refuse_nested, refuse_other_name, refuse_vanished, refuse_went_back
 from tidemark.model.findings import Finding, ok, warning
 from tidemark.pipeline.pinned import pinned
 from tidemark.pipeline.settings import Pipeline
@@ -49,6 +49,7 @@ def target(
         with database:
             refuse_unlike(pipeline.model_copy(update={"sinks": (settings,)}), database.sinks.known(pipeline.name))
             refuse_vanished(database, sink)
+            refuse_nested(database, sink)
             if owner is not None:
                 refuse_foreign(sink, database.id())
                 refuse_other_name(database, sink, dry_run=True)

@@ -22,10 +22,11 @@ from tidemark.lifecycle.ownership import claim, refuse_foreign
 from tidemark.lifecycle.reconcile import step_without_evidence, unknown_evidence
 from tidemark.model.manifest import count_of, listed
 from tidemark.model.verdict import NextStep, command
-from tidemark.paths import RecordName
+from tidemark.paths import OWNER, TARGET, RecordName
 from tidemark.planner import acceptance
 from tidemark.sinks.base import Sink, WriteMode, newest
 from tidemark.sinks.capabilities import MayBeRolledBack, TakesBack
+from tidemark.sinks.object_store.owner_file import claimed_around, claimed_inside, owner_in
 
 # So many newest manifests are compared with their records at each plan, so a plan takes the same time after years; an
 # attempt compares its own manifest.
@@ -46,6 +47,7 @@ def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
         try:
             refuse_vanished(database, sink)
             _refuse_shared(database, sink)
+            refuse_nested(database, sink)
             if not dry_run:
                 claim(sink, database.id())
             elif sink.ledger.owner() is not None:
@@ -259,6 +261,28 @@ def _refuse_shared(database: ManifestDatabase, sink: Sink) -> None:
         raise SinkRefused(
             f"{sink.target} is written by pipeline {others[0]}: the output of two would mix",
             next_step="nothing was written; give this sink a target of its own",
+            sink=sink.name,
+        )
+
+
+def refuse_nested(database: ManifestDatabase, sink: Sink) -> None:
+    """Raise ``SinkRefused`` when a folder of the sink lies in one that another sink has claimed, or such a one in it.
+
+    Where the sink has published already, nobody moves it: audits know whose folders lie in which.
+    """
+    if database.publications.any_in(sink.pipeline_name, sink.name):
+        return
+    for store in sink.staging.places():
+        outer = claimed_around(store)
+        # One that came there later was refused because of this one.
+        inner = claimed_inside(key for key, _ in store.list()) if owner_in(store) is None else set()
+        if outer is None and not inner:
+            continue
+        where = f"lies in {outer}" if outer else f"has the folder {min(inner)} in it"
+        raise SinkRefused(
+            f"{store.root} {where}, where another sink writes: the one would take files of the other for leftovers",
+            next_step="nothing was written; give this sink a folder of its own, beside that one, then: "
+            f"tidemark plan {sink.pipeline_name}; where nobody writes there any more, remove its {OWNER} and {TARGET}",
             sink=sink.name,
         )
 

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from tidemark.paths import may_meet
 from tidemark.pipeline.settings import Pipeline
+from tidemark.sinks.settings import nested_folders
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,17 @@ def meetings(
             may = mine.permits(other) and not (mine.success_files or other.success_files)
             if alike and not may and may_meet(mine.folders, other.folders):
                 yield mine, other
+
+
+def nested_places(pipeline: Pipeline, others: Iterable[Pipeline]) -> Iterator[str]:
+    """A line for each sink of another pipeline in whose folder one of this pipeline lies, or the other way round."""
+    for other in others:
+        for sink, beside in product(pipeline.sinks, other.sinks if other.name != pipeline.name else ()):
+            if nested := nested_folders(sink, pipeline.name, beside, other.name):
+                yield (
+                    f"sink {sink.name} writes to {nested[0]}, and sink {beside.name} of pipeline {other.name} to "
+                    f"{nested[1]}: one lies in the other, and the later one is refused; give each a folder of its own"
+                )
 
 
 def what_is_wrong(mine: StreamFolders, other: StreamFolders) -> str:

@@ -44,13 +44,12 @@ from tidemark.extras import problem_with_extra
 from tidemark.kinds import DECODERS
 from tidemark.model.order import OnError, TransformOrder
 from tidemark.model.storable import Storable
-from tidemark.paths import one_lies_in_the_other
 from tidemark.pipeline.airflow_tasks import AirflowTasks
 from tidemark.pipeline.code import CodeFolder
 from tidemark.pipeline.event_time import EventTimeSettings, check_field
 from tidemark.pipeline.own_output import topic_between
 from tidemark.pipeline.rows import check_transforms, rows_for_sinks
-from tidemark.sinks.settings import SinkEntry
+from tidemark.sinks.settings import SinkEntry, nested_folders
 from tidemark.sources.settings import SourceEntry, SourceSettings
 from tidemark.text import with_nearest
 from tidemark.transforms.settings import TransformEntry
@@ -272,19 +271,18 @@ class Pipeline(Section):
     def _separate_sinks(cls, sinks: tuple[SinkEntry, ...], info: ValidationInfo) -> tuple[SinkEntry, ...]:
         if not sinks:
             raise wrong("must have at least one entry")
-        folders = [sink.own_folder(info.data.get("name", "")) for sink in sinks]
+        name = info.data.get("name", "")
         for index, sink in enumerate(sinks):
-            for at, other in enumerate(sinks[:index]):
+            for other in sinks[:index]:
                 if sink.name == other.name:
                     raise wrong_at(index, f'is the second sink called "{sink.name}": give it a name of its own')
                 if sink.meets(other):
                     raise wrong_at(
                         index, f'shares its target with the sink "{other.name}": give each a target of its own'
                     )
-                own, others = folders[index], folders[at]
-                if own is not None and others is not None and one_lies_in_the_other(own, others):
-                    raise wrong_at(index, f'writes to {own}, and the sink "{other.name}" to {others}: one lies in the '
-                        "other; give each a folder of its own")  # fmt: skip
+                if nested := nested_folders(sink, name, other, name):
+                    raise wrong_at(index, f'writes to {nested[0]}, and the sink "{other.name}" to {nested[1]}: one '
+                        "lies in the other; give each a folder of its own")  # fmt: skip
         return sinks
 
     @field_validator("sinks")

@@ -26,6 +26,7 @@ from tidemark.model.storable import Storable
 from tidemark.paths import RecordName
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.located import Located
+from tidemark.storage.base import ObjectStore
 
 Fence = Callable[[], None]
 Mark = Callable[[], None]  # sets the mark: readers of the database see the output of the caller's attempt
@@ -189,6 +190,10 @@ class Staging(ABC):
     @abstractmethod
     def clear(self, manifest_id: int, attempt: int) -> None:
         """Remove the staged output of an attempt; may be repeated."""
+
+    def places(self) -> list[ObjectStore]:
+        """The folders that belong to the sink, or to the lake that it writes with others; none for most kinds."""
+        return []
 
     def claim(self, database_id: str) -> None:  # noqa: B027 - staging in the target belongs to who owns that
         """Make a database the owner of the place, or raise ``ForeignLake``; may be repeated."""

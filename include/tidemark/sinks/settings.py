@@ -13,6 +13,7 @@ from tidemark.decoders.settings import RowSettings
 from tidemark.kinds import SINKS
 from tidemark.model.address import Address
 from tidemark.model.storable import Storable
+from tidemark.paths import one_lies_in_the_other
 from tidemark.sinks.storable_names import StorableNames, problem_with_names
 
 MAX_FILE_BYTES: Any = Field(
@@ -128,9 +129,23 @@ class SinkSettings(Section):
         del pipeline_name
         return None
 
+    def claimed_folder(self, pipeline_name: str) -> str | None:
+        """The folder in which no sink of another place may write, nor around it; None without one."""
+        return self.own_folder(pipeline_name)
+
     def folders(self) -> set[str]:
         """The folders that executors and this process must share."""
         return set()
+
+
+def nested_folders(
+    sink: SinkSettings, pipeline_name: str, other: SinkSettings, other_pipeline: str
+) -> tuple[str, str] | None:
+    """The folders of two sinks when one lies in the other, or is the same for two kinds; None when that is not so."""
+    own, others = sink.claimed_folder(pipeline_name), other.claimed_folder(other_pipeline)
+    if own is None or others is None or not one_lies_in_the_other(own, others):
+        return None
+    return (own, others) if own != others or sink.kind != other.kind else None
 
 
 # Kinds of former releases, and what to write in their place.

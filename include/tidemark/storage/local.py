@@ -69,6 +69,10 @@ class LocalStore:
     def check(self, *, replaces: bool = False) -> None:
         """Nothing to check: on every local file system a link is created once or not at all."""
 
+    def around(self) -> Iterator["LocalStore"]:
+        """Those of the folders to which links lead."""
+        return (LocalStore(str(folder)) for folder in self._root.resolve().parents)
+
     def _path(self, key: str) -> Path:
         path = self._root / key
         if Path(key).is_absolute() or ".." in Path(key).parts:

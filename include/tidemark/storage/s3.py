@@ -8,6 +8,7 @@ When the answer to a request is lost, the outcome is looked up. Data is compared
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from copy import copy
 from functools import cached_property
 from io import BufferedReader, BytesIO, RawIOBase
 from itertools import islice
@@ -116,6 +117,15 @@ class S3Store:
         """Whether the store keeps an object when it was to be replaced as another one, in both forms of the ETag."""
         with translated("write", self._uri(key)):
             return not any(self._put_where(key, b"fourth", IfMatch=etag) for etag in ("0" * 32, f'"{"0" * 32}"'))
+
+    def around(self) -> Iterator["S3Store"]:
+        """Those of the shorter prefixes, by the same client; the last is that of the bucket."""
+        parts = self._prefix.rstrip("/").split("/")
+        for count in range(len(parts) - 1 if self._prefix else -1, -1, -1):
+            outer = copy(self)
+            outer._prefix = "".join(f"{part}/" for part in parts[:count])
+            outer.root = f"{S3}{self._bucket}/{outer._prefix}".rstrip("/")
+            yield outer
 
     def put_if_absent(self, key: str, content: bytes) -> bool:
         """Create the object, or return False when the key exists; after a lost answer the mark shows the outcome."""

@@ -168,6 +168,13 @@ class Settings(KeyedSettings, SinkSettings):
         through = f"connection {self.connection}, " if self.connection else ""
         return f"{through}{self.catalog} catalog {self.catalog_name}, table {self.table}"
 
+    def claimed_folder(self, pipeline_name: str) -> str | None:
+        """Where a SQL catalog creates the table; other catalogs add to the names, or have a warehouse of their own."""
+        del pipeline_name
+        if self.warehouse is None or self.catalog is CatalogKind.REST:
+            return None
+        return f"{self.warehouse}/{self.table.replace('.', '/')}"
+
     def store_settings(self) -> dict[str, Any]:
         """Access to the store of a table in ``s3://``, without secrets."""
         settings = self.s3.model_dump(mode="json", exclude_none=True)

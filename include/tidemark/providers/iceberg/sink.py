@@ -29,6 +29,7 @@ from tidemark.sinks.base import Contents, Expected, Fence, Owner, Position, Sink
 from tidemark.sinks.object_store.folder_staging import FolderStaging
 from tidemark.sinks.object_store.owner_file import note_target_in, noted_targets_in
 from tidemark.sinks.object_store.record_files import rename_records
+from tidemark.storage.base import ObjectStore
 
 MANY_SNAPSHOTS = 1_000  # from here on a commit takes seconds
 
@@ -80,6 +81,9 @@ class IcebergStaging(Staging):
 
     def __init__(self, table: IcebergTarget) -> None:
         self._table = table
+
+    def places(self) -> list[ObjectStore]:
+        return self._table.places()
 
     def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
         del manifest_id, attempt  # they are in the order

@@ -240,6 +240,14 @@ class IcebergTarget(LakeTable[Table]):
             )
         return open_store(root, self._settings.store_settings(), self._lookup)
 
+    def places(self) -> list[ObjectStore]:
+        """The location of the table, or the one that it will have."""
+        table = self.load()
+        if table is not None:
+            return [self.store_of(table)]
+        folder = self._settings.claimed_folder(self.pipeline_name)
+        return [open_store(folder, self._settings.store_settings(), self._lookup)] if folder else []
+
     @contextmanager
     def reading(self, **more: object) -> Iterator[Table]:
         """The table, with errors of its files translated."""

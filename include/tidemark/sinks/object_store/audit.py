@@ -9,6 +9,7 @@ from tidemark.model.problem import Problem
 from tidemark.model.receipt import PublishedObject, Receipt
 from tidemark.paths import OWNER, RECORDS, STAGING, SUFFIXES, ObjectName, RecordName
 from tidemark.sinks.base import Expected, Output, mended_by_replay
+from tidemark.sinks.object_store.owner_file import claimed_around, claimed_inside
 from tidemark.sinks.object_store.published_files import file_difference, opened
 from tidemark.storage.base import ObjectStore, real_root
 
@@ -45,12 +46,17 @@ def strays(
 ) -> list[tuple[str, int | None]]:
     """(key, id of its manifest in ``own`` or None) of everything that should not be in the lake.
 
-    The caller reads ``own`` first, then the files are listed, then the database is asked: so the output of an attempt
-    that puts or publishes meanwhile is not taken for a stray.
+    What lies in the folder of another sink is none. The caller reads ``own`` first, then the files are listed, then the
+    database is asked: so the output of an attempt that puts or publishes meanwhile is not taken for a stray.
     """
     keys = {key for key, _ in store.list()}
+    inner = tuple(f"{folder}/" for folder in claimed_inside(keys))
     paths = {object_.path for _, object_ in expected.objects()}
-    return _strays(expected, sink_name, keys - paths - _kept(expected, store), own)
+    own_keys = {key for key in keys - paths - _kept(expected, store) if not key.startswith(inner)}
+    strays = _strays(expected, sink_name, own_keys, own)
+    is_inside = any(manifest_id is None for _, manifest_id in strays) and claimed_around(store) is not None
+    # A file of no manifest may be of the sink in whose folder this root lies.
+    return [(key, manifest_id) for key, manifest_id in strays if manifest_id is not None or not is_inside]
 
 
 def _kept(expected: Expected, store: ObjectStore) -> set[str]:

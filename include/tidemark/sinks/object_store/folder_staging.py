@@ -13,6 +13,9 @@ class FolderStaging(Staging):
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
 
+    def places(self) -> list[ObjectStore]:
+        return [self.store]
+
     def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
         del manifest_id, attempt  # they are in the order, and every sink's staging folder is named after them
         return {"root": self.store.root}

@@ -2,7 +2,10 @@
 which name its sinks come there."""
 
 import json
+from collections.abc import Iterable
+from contextlib import suppress
 
+from tidemark.errors import TidemarkError
 from tidemark.model.receipt import MALFORMED
 from tidemark.paths import OWNER, TARGET
 from tidemark.sinks.base import Owner
@@ -51,6 +54,21 @@ def noted_targets_in(store: ObjectStore) -> set[str]:
 def note_target_in(store: ObjectStore, target: str) -> None:
     content = {"target": target, "about": "the sinks that write here know this root by this name"}
     store.put(TARGET, json.dumps(content).encode())
+
+
+def claimed_around(store: ObjectStore) -> str | None:
+    """The nearest folder around a root in which another sink has noted that it writes; None without one."""
+    for outer in store.around():
+        with suppress(TidemarkError):  # who may not read there writes nothing there either
+            if outer.get(OWNER) is not None or outer.get(TARGET) is not None:
+                return outer.root
+    return None
+
+
+def claimed_inside(keys: Iterable[str]) -> set[str]:
+    """The folders, relative to their root, in which other sinks have noted that they write; of all keys of a root."""
+    ends = tuple(f"/{note}" for note in (OWNER, TARGET))
+    return {key.removesuffix(end) for key in keys if key.endswith(ends) for end in ends if key.endswith(end)}
 
 
 def _content_of(owner: Owner, *, replaces: bool = False) -> bytes:
