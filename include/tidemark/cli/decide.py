@@ -10,11 +10,11 @@ import click
 
 from tidemark.cli import log, output
 from tidemark.cli.opened import database_of, opened
-from tidemark.cli.options import Command, Commands, common_options, pipeline_argument
+from tidemark.cli.options import TIMES, Command, Commands, common_options, pipeline_argument
 from tidemark.environment import Environment
 from tidemark.lifecycle import events
 from tidemark.lifecycle.context import Context, Renaming
-from tidemark.model.manifest import Decision
+from tidemark.model.manifest import ALL_MANIFESTS, Decision, ManifestSelection
 from tidemark.operations import damage, decisions, sinks
 from tidemark.operations.adopt import adopt as adopt_lake
 from tidemark.operations.another_log import Begin
@@ -140,12 +140,28 @@ def extend_back(context: Context, *, why: str, dry_run: bool, start: datetime | 
 
 
 @_deciding("accept damage")
-@click.option("--manifest", "manifest_id", type=int, required=True, help="The manifest it is about.")
-def accept_damage(context: Context, *, why: str, dry_run: bool, manifest_id: int) -> Decision:
+@click.option("--manifest", "manifest_id", type=int, help="The manifest it is about.")
+@click.option("--since", type=TIMES, metavar="TIME", help="All of runs that read up to a later time than this.")
+@click.option("--until", type=TIMES, metavar="TIME", help="All of runs that read up to this time or an earlier.")
+def accept_damage(
+    context: Context,
+    *,
+    why: str,
+    dry_run: bool,
+    manifest_id: int | None,
+    since: datetime | None,
+    until: datetime | None,
+) -> Decision:
     """Give up published output that is gone for good.
 
-    Only when the source has lost the records too; else a replay writes them again.
+    Only when the source has lost the records too; else a replay writes them again. With --since or --until it is about
+    all manifests of a time of which an audit misses something, without reading rows. TIME is UTC without a zone.
     """
+    selection = ManifestSelection(since=since, until=until)
+    if (manifest_id is None) == (selection == ALL_MANIFESTS):
+        raise click.UsageError("name either a manifest, or a time with --since or --until")
+    if manifest_id is None:
+        return damage.accept_damage_between(context, selection, why, dry_run=dry_run)
     return damage.accept_damage(context, manifest_id, why, dry_run=dry_run)
 
 

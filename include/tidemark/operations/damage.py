@@ -8,7 +8,7 @@ from tidemark.lifecycle.in_target import record_of
 from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.lifecycle.reconcile import Judgement, judgement
 from tidemark.lifecycle.select import own_manifest, refuse_at_work
-from tidemark.model.manifest import Decision, Manifest, count_of
+from tidemark.model.manifest import Decision, Manifest, ManifestSelection, count_of
 from tidemark.model.receipt import PublishedObject
 from tidemark.model.verdict import NextStep, Verdict, command
 from tidemark.operations.audit import differences_of_sink
@@ -30,24 +30,69 @@ def accept_damage(context: Context, manifest_id: int, why: str, *, dry_run: bool
     """
     check_for_plan(context, dry_run=True)
     manifest = own_manifest(context, manifest_id)
-    _refuse_replayable(context, manifest)
+    if not _is_lost(context, manifest):
+        raise IllegalTransition(
+            f"{context.source.title} still holds its offsets, so nothing of it is gone for good",
+            next_step=f"do it once more: {command(NextStep.REPLAY, context.pipeline_name, manifest.id, '')}",
+            manifest=manifest.id,
+        )
     with deciding(context, why, [manifest_id]):
         manifest = context.database.manifests.get(manifest_id)
         refuse_at_work([manifest])
-        judged = [judgement(context.database, manifest, sink) for sink in context.sinks]
-        damaged = [in_sink for in_sink in judged if in_sink.verdict in LOSSES or _is_changed(context, in_sink)]
-        if not damaged:
+        lines = tuple(_given_up(context, manifest, deep=True, dry_run=dry_run))
+        if not lines:
             raise NotFound(
                 "nothing that is published of it is gone, and no sink lacks what another one has",
                 next_step=f"look with: tidemark audit {context.pipeline_name} --deep",
                 manifest=manifest_id,
             )
-        lines = tuple(line for judgement in damaged for line in _give_up(context, judgement, dry_run=dry_run))
-        decision = Decision(lines, (manifest_id,), dry_run)
-        if not dry_run:
+        return _noted(context, Decision(lines, (manifest_id,), dry_run))
+
+
+def accept_damage_between(context: Context, selection: ManifestSelection, why: str, *, dry_run: bool) -> Decision:
+    """As ``accept_damage``, for all manifests of a selection whose records the source has lost, as after a lifecycle
+    rule of a bucket. Takes what an audit finds without reading rows; the decision has one line for each manifest.
+
+    Raises ``NotFound`` when nothing of them is gone.
+    """
+    check_for_plan(context, dry_run=True)
+    database, pipeline_name = context.database, context.pipeline_name
+    selected = sorted(manifest.id for manifest in database.manifests.page(pipeline_name, selection))
+    lost = [manifest.id for manifest in database.manifests.find(ids=selected) if _is_lost(context, manifest)]
+    given_up: list[int] = []
+    lines: list[str] = []
+    with deciding(context, why, lost):
+        for manifest in database.manifests.find(ids=lost):
+            refuse_at_work([manifest])
+            of_manifest = list(_given_up(context, manifest, deep=False, dry_run=dry_run))
+            if of_manifest:
+                more = f"; and {len(of_manifest) - 1:,} more" if len(of_manifest) > 1 else ""
+                lines.append(f"manifest {manifest.id}: {of_manifest[0]}{more}")
+                given_up.append(manifest.id)
+        if not given_up:
+            raise NotFound(
+                f"of {count_of(len(selected), 'manifest')} in this time {len(lost):,} cannot be read again, and "
+                "nothing that is published of those is gone",
+                next_step=f"what can be read is replayed: tidemark audit {pipeline_name} names it",
+            )
+        return _noted(context, Decision(tuple(lines), tuple(given_up), dry_run))
+
+
+def _noted(context: Context, decision: Decision) -> Decision:
+    if not decision.dry_run:
+        for manifest_id in decision.manifests:
             context.database.audits.forget_missing(context.pipeline_name, manifest_id)
-            context.database.decisions.note(context.pipeline_name, "accept-damage", decision)
-        return decision
+        context.database.decisions.note(context.pipeline_name, "accept-damage", decision)
+    return decision
+
+
+def _given_up(context: Context, manifest: Manifest, *, deep: bool, dry_run: bool) -> Iterator[str]:
+    """Give up what is gone of a manifest in each sink; ``deep`` reads what seems to be there. Yields a line for each
+    object."""
+    judged = [judgement(context.database, manifest, sink) for sink in context.sinks]
+    for in_sink in judged:
+        if in_sink.verdict in LOSSES or (deep and _is_changed(context, in_sink)):
+            yield from _give_up(context, in_sink, dry_run=dry_run)
 
 
 def note_shrunken(context: Context, manifests: Sequence[Manifest], why: str) -> None:
@@ -58,18 +103,15 @@ def note_shrunken(context: Context, manifests: Sequence[Manifest], why: str) -> 
         context.database.decisions.note(context.pipeline_name, "accept-shrunken", decision)
 
 
-def _refuse_replayable(context: Context, manifest: Manifest) -> None:
-    if manifest.retired:  # it is not processed again
-        return
+def _is_lost(context: Context, manifest: Manifest) -> bool:
+    """Whether the records of a manifest cannot be read again."""
+    if manifest.retired:
+        return True
     try:
         context.source.check(manifest.id, manifest.ranges, before_reading=True)
     except (DataLost, TopicChanged):
-        return
-    raise IllegalTransition(
-        f"{context.source.title} still holds its offsets, so nothing of it is gone for good",
-        next_step=f"do it once more: {command(NextStep.REPLAY, context.pipeline_name, manifest.id, '')}",
-        manifest=manifest.id,
-    )
+        return True
+    return False
 
 
 def _is_changed(context: Context, judged: Judgement) -> bool:
