@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import attrs
 from airflow.sdk.definitions._internal.expandinput import DictOfListsExpandInput
 
 from tidemark.airflow.addresses import TaskTry
@@ -13,14 +12,15 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.errors import NotFound
 
 
-@attrs.define
 class PlannedManifests(DictOfListsExpandInput):
     """The argument ``manifest_id`` of each mapped task, as ``expand`` makes it from the list of ``plan``.
 
     A task that is cleared when Airflow has removed that list gets the manifest of its last attempt.
     """
 
-    pipeline_name: str = ""
+    def __init__(self, value: Any, pipeline_name: str) -> None:
+        super().__init__(value)
+        self.pipeline_name = pipeline_name
 
     def resolve(self, context: Mapping[str, Any]) -> tuple[Mapping[str, Any], set[int]]:
         try:

@@ -34,7 +34,7 @@ from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.partitions import Bounds, OpenTransaction, Record, bounded_timestamp, moment_of
 
 TIMEOUT_S = 10.0
-ASKED_AGAIN_S = 3.0
+ASKED_AGAIN_S = 2.0
 NONE = -1  # the offset of an answer that there is none; librdkafka has a lower one where nobody has answered
 NO_TOPIC_ID = "A" * 22  # zeros, in the base64 of topic ids
 REFUSED_S = 2.0  # another broker may still accept us; librdkafka itself would try again without end
@@ -165,8 +165,9 @@ class KafkaCluster:
         """
         context |= {"bootstrap_servers": self.bootstrap_servers, "topic": topic}
         told = ClusterMetadata()
-        with suppress(KafkaException):
-            told = AdminClient(self._options, logger=SILENT).list_topics(timeout=ASKED_AGAIN_S)
+        if f"{self.bootstrap_servers}/bootstrap" not in self._last_error:  # else the only first address is silent
+            with suppress(KafkaException):
+                told = AdminClient(self._options, logger=SILENT).list_topics(timeout=ASKED_AGAIN_S)
         for broker in told.brokers.values():
             address = f"{broker.host}:{broker.port}"
             if address in self._last_error and address not in self.bootstrap_servers.split(","):

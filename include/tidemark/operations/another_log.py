@@ -18,7 +18,7 @@ from tidemark.model.partitions import Bounds, moment_of
 from tidemark.planner import Chain
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
-_A_MILLISECOND = timedelta(milliseconds=1)  # the unit of Kafka's timestamps
+_A_MILLISECOND = timedelta(milliseconds=1)  # the unit of a record's timestamp
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Begin:
 
 
 @dataclass(frozen=True)
-class Beginning:
+class NewStart:
     """Where reading begins in a partition of the new topic, and why, as a line for the person."""
 
     at: TopicPartition
@@ -41,9 +41,9 @@ class Beginning:
     line: str
 
 
-def beginnings(
+def starts_in(
     context: Context, chains: Sequence[Chain], places: Sequence[TopicPartition], named: Sequence[Begin]
-) -> list[Beginning]:
+) -> list[NewStart]:
     """Return where to begin in each of the ``places``, all partitions of the new topic; ``chains`` are the old ones.
 
     Raises ``PlanRefused`` when nobody has named an offset and the new log holds records that are not newer than what is
@@ -60,19 +60,19 @@ def beginnings(
             if at.partition in of_partition and log.log_start <= of_partition[at.partition].last.offset < log.log_end
         ]
     )
-    found: list[Beginning] = []
+    starts: list[NewStart] = []
     wrong: list[str] = []
     for at, log in sorted(logs.items()):
         part = of_partition.get(at.partition)
         begin = _named(context, at, log, named)
         if begin is not None:
-            found.append(Beginning(at, begin, _told(at, begin, f"as you say; {_counted(older[at], log)}")))
+            starts.append(NewStart(at, begin, _told(at, begin, f"as you say; {_counted(older[at], log)}")))
         elif part is not None and _is_the_same(part, at, answers):
-            found.append(
-                Beginning(at, part.end, _told(at, part.end, "behind the last published record, which the new log has"))
+            starts.append(
+                NewStart(at, part.end, _told(at, part.end, "behind the last published record, which the new log has"))
             )
         elif not older[at]:
-            found.append(Beginning(at, 0, _told(at, 0, "no record of the new log is older than what is published")))
+            starts.append(NewStart(at, 0, _told(at, 0, "no record of the new log is older than what is published")))
         else:
             wrong.append(f"{at.name} {_counted(older[at], log)}")
     if wrong:
@@ -84,7 +84,7 @@ def beginnings(
             "--dry-run shows what that means",
             topic=places[0].topic,
         )
-    return found
+    return starts
 
 
 def _told(at: TopicPartition, offset: int, why: str) -> str:

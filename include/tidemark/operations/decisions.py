@@ -20,7 +20,7 @@ from tidemark.model.manifest import Decision, Manifest, RangeKind, RunKind, coun
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.partitions import Bounds
 from tidemark.model.verdict import Verdict
-from tidemark.operations.another_log import Begin, Beginning, beginnings
+from tidemark.operations.another_log import Begin, NewStart, starts_in
 from tidemark.planner import Chain, sliced
 
 
@@ -170,7 +170,7 @@ def _half_published(context: Context, manifest: Manifest) -> IllegalTransition:
 
 def accept_topic(context: Context, topic: str, why: str, *, dry_run: bool, begin: Sequence[Begin] = ()) -> Decision:
     """Accept that the topic under this name is a new one: its old chains end, and the new ones begin where the last
-    published records are found in it, or where a person says.
+    published records are starts in it, or where a person says.
 
     Also of a topic that has left the pipeline file, so that no plan refuses it. When the old topic is back with its id,
     its chains go on. Raises ``NotFound`` when nothing of the topic has changed, and ``PlanRefused`` when the new one
@@ -188,22 +188,22 @@ def accept_topic(context: Context, topic: str, why: str, *, dry_run: bool, begin
         back = [chain for chain in chains if chain.at in places]
         if not back:
             new = [at for at in places if at not in {chain.at for chain in of_topic}] if selected else []
-            found = beginnings(context, gone, new, begin) if new else []
-            return _noted(context, "accept-topic", _begin_in_another(context, chains, found, dry_run=dry_run))
+            starts = starts_in(context, gone, new, begin) if new else []
+            return _noted(context, "accept-topic", _begin_in_another(context, chains, starts, dry_run=dry_run))
         if not dry_run:
             context.database.chains.unblock([chain.id for chain in back])
         lines = tuple(f"{chain.at.name}: the same topic is back, its chain goes on at {chain.end}" for chain in back)
         return _noted(context, "accept-topic", Decision(lines, (), dry_run))
 
 
-def _begin_in_another(context: Context, chains: list[Chain], found: Sequence[Beginning], *, dry_run: bool) -> Decision:
+def _begin_in_another(context: Context, chains: list[Chain], starts: Sequence[NewStart], *, dry_run: bool) -> Decision:
     """End the chains of a topic, and begin those of another one under its name."""
     decision = _retire(context, chains, dry_run=dry_run)
-    if found and not dry_run:
-        started = context.database.chains.insert(context.pipeline_name, [each.at for each in found])
-        anchors = [(started[each.at], None, each.offset, None) for each in found]
+    if starts and not dry_run:
+        started = context.database.chains.insert(context.pipeline_name, [each.at for each in starts])
+        anchors = [(started[each.at], None, each.offset, None) for each in starts]
         context.database.ranges.insert(RangeKind.ANCHOR, anchors)
-    return replace(decision, lines=(*decision.lines, *(each.line for each in found)))
+    return replace(decision, lines=(*decision.lines, *(each.line for each in starts)))
 
 
 def accept_truncation(
