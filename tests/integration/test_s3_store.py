@@ -288,6 +288,26 @@ def test_objects_are_encrypted_as_the_pipeline_says(s3: Bucket, monkeypatch: pyt
         assert (head["ServerSideEncryption"], head["SSEKMSKeyId"]) == ("aws:kms", "alias/lake"), key
 
 
+@ENCRYPTS
+def test_objects_have_checksums_when_the_pipeline_says_so(s3: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    for wanted in (True, False):
+        store = opened(s3, monkeypatch, checksums=wanted)
+        assert store.put_if_absent("_manifests/a", b"1")
+        for key, size in (("small", 10), ("large", 2 * SMALLEST_PART)):
+            store.move_each([stage(store, key, b"x" * size)], nothing, nothing)
+        store.uploads_from = SMALLEST_PART
+        upload = stage(store, "upload", b"x" * (2 * SMALLEST_PART + 1), final=True)
+        if wanted:
+            note = store.get(f"{upload.staged}.upload") or b""
+            assert b"ChecksumCRC32" in note, "the store wants them again with the last request"
+        store.move_each([upload], nothing, nothing)
+        for key in ("_manifests/a", "_staging/1/0001/small", "_staging/1/0001/large"):
+            at = {"Bucket": s3.name, "Key": f"{replace(s3, root=store.root).prefix}/{key}"}
+            head = s3.client().head_object(**at, ChecksumMode="ENABLED")
+            assert any(name.startswith("Checksum") for name in head) is wanted, (key, head)
+        assert store.has({"raw/small": 10, "raw/large": 2 * SMALLEST_PART, "raw/upload": 2 * SMALLEST_PART + 1})
+
+
 def test_an_endpoint_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")

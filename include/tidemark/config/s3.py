@@ -31,6 +31,9 @@ class S3Settings(Section):
         default=None, description="What the store encrypts objects with; else the bucket's default."
     )
     kms_key_id: str | None = Field(default=None, description="Key for aws:kms; else the account's own.")
+    checksums: StrictBool = Field(
+        default=False, description="Whether objects are sent with a checksum, as buckets with Object Lock demand."
+    )
 
     @field_validator("kms_key_id")
     @classmethod

@@ -38,6 +38,7 @@ NO_KEYS = {
 NO_RIGHT = {"AccessDenied", "AccessDeniedException"}
 NO_KEYS_FOUND = (NoCredentialsError, PartialCredentialsError, ProfileNotFound)
 _REGION = {"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "301"}
+_WANTS_CHECKSUM = ("Content-MD5", "x-amz-checksum-", "x-amz-sdk-checksum")
 _LATER = {"SlowDown", "Throttling", "ThrottlingException", "RequestTimeout", "RequestLimitExceeded", "OperationAborted",
           "ConditionalRequestConflict", "429"}  # fmt: skip
 
@@ -65,6 +66,7 @@ class Access:
     region: str | None = None
     endpoint_url: str | None = None
     path_style: bool = False
+    checksums: bool = False
 
 
 def access(settings: Mapping[str, Any], lookup: Lookup) -> Access:
@@ -91,6 +93,7 @@ def access(settings: Mapping[str, Any], lookup: Lookup) -> Access:
         region=settings.get("region") or extra.get("region_name") or None,
         endpoint_url=endpoint,
         path_style=bool(endpoint) if path_style is None else path_style,
+        checksums=bool(settings.get("checksums")),
     )
 
 
@@ -134,7 +137,7 @@ def _client(access: Access, pid: int) -> Any:
         max_pool_connections=2 * COPIES,
         retries={"mode": "standard", "total_max_attempts": 3},
         # Older stores do not know checksums in headers. TLS protects the bytes, and sizes are compared afterwards.
-        request_checksum_calculation="when_required",
+        request_checksum_calculation="when_supported" if access.checksums else "when_required",
         response_checksum_validation="when_required",
         s3={"addressing_style": "path" if access.path_style else "auto"},
     )
@@ -186,7 +189,7 @@ def _translate(error: ClientError | BotoCoreError, what: str, uri: str) -> Tidem
     if isinstance(error, ClientError):
         details = error.response.get("Error", {})
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-        refusal = f"S3 refused to {what} {uri}: {code_of(error)}, {str(details.get('Message', ''))[:200]}"
+        refusal = f"S3 refused to {what} {uri}: {code_of(error)}, {str(details.get('Message', ''))[:400]}"
         return error_of_code(code_of(error), status, refusal)
     if isinstance(error, NO_KEYS_FOUND):
         return AccessDenied(
@@ -217,13 +220,19 @@ def error_of_code(code: str, status: int, what: str) -> TidemarkError:
         )
     if code in _REGION or status == 301:
         return SinkRefused(what, next_step="the bucket is in another region: set region of the sink")
-    if code.startswith("KMS"):
-        return SinkRefused(what, next_step="check kms_key_id of the sink, and the right to use that key")
+    if code.startswith("KMS") or (code in NO_RIGHT and "kms:" in what):
+        return SinkRefused(what, next_step="check kms_key_id of the sink, or the bucket's own key, and the right to "
+                           "use it: kms:GenerateDataKey to write and kms:Decrypt to read; then: "
+                           "tidemark retry {pipeline}")  # fmt: skip
+    if any(word in what for word in _WANTS_CHECKSUM):
+        return SinkRefused(what, next_step="the bucket takes objects with a checksum only, as with Object Lock: set "
+                           "checksums: true in s3 of the sink; then: tidemark retry {pipeline}")  # fmt: skip
     if code in _LATER or (status >= 500 and code != "NotImplemented"):
         return Unavailable(what, next_step="the store is busy or out of order; tidemark retry {pipeline}")
     if status in (401, 403):
         return AccessDenied(what, next_step="give these keys s3:ListBucket and ListBucketMultipartUploads on the "
-                            "bucket, and GetObject, PutObject, DeleteObject, AbortMultipartUpload below the prefix; "
-                            "then: tidemark retry {pipeline}")  # fmt: skip
+                            "bucket, and GetObject, PutObject, DeleteObject, AbortMultipartUpload below the prefix. "
+                            "Where they have them, the bucket's policy may demand encryption: server_side_encryption "
+                            "in s3 of the sink. Then: tidemark retry {pipeline}")  # fmt: skip
     return SinkRefused(what, next_step="the store does not do what a lake needs, or not as asked: check "
                        "s3 of the sink; then: tidemark retry {pipeline}")  # fmt: skip

@@ -64,7 +64,8 @@ def send_parts(
 
     def send(number: int, content: bytes) -> Mapping[str, Any]:
         answer = client.upload_part(**at, UploadId=upload_id, PartNumber=number, Body=content)
-        return {"PartNumber": number, "ETag": answer["ETag"]}
+        checksums = {name: answer[name] for name in answer if name.startswith("Checksum") and name != "ChecksumType"}
+        return {"PartNumber": number, "ETag": answer["ETag"], **checksums}
 
     parts: list[Mapping[str, Any]] = []
     running: deque[Future[Mapping[str, Any]]] = deque()

@@ -37,4 +37,6 @@ def options_of_delta(settings: Mapping[str, Any], lookup: Lookup) -> dict[str, s
         options["aws_server_side_encryption"] = str(settings["server_side_encryption"])
     if settings.get("kms_key_id"):
         options["aws_sse_kms_key_id"] = str(settings["kms_key_id"])
+    if settings.get("checksums"):
+        options["aws_checksum_algorithm"] = "SHA256"
     return options

@@ -27,7 +27,7 @@ from sqlalchemy.exc import OperationalError, ProgrammingError, SQLAlchemyError
 from tidemark.connections.lookup import Lookup, Secret, masked, reveal, revealed, variable_of
 from tidemark.database.postgres_errors import is_refused
 from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable
-from tidemark.providers.iceberg.file_io import StoreFileIO
+from tidemark.providers.iceberg.file_io import CHECKSUMS, StoreFileIO
 from tidemark.providers.iceberg.settings import CatalogKind, Settings
 from tidemark.providers.lake_tables.refusals import file_gone
 from tidemark.storage.base import is_s3
@@ -243,5 +243,6 @@ def _store(settings: Settings, lookup: Lookup) -> Properties:
         "s3.region": keys.region, "s3.endpoint": keys.endpoint_url, "s3.profile-name": keys.profile,
         "s3.force-virtual-addressing": "false" if keys.path_style else "true",
         "s3.server-side-encryption": settings.s3.server_side_encryption, "s3.sse-kms-key-id": settings.s3.kms_key_id,
+        CHECKSUMS: "true" if settings.s3.checksums else None,
     }  # fmt: skip
     return {key: value for key, value in given.items() if value}

@@ -34,9 +34,10 @@ from tidemark.errors import TidemarkError
 from tidemark.storage.base import S3, ObjectStore, is_s3
 from tidemark.storage.open import open_store
 
+CHECKSUMS = "tidemark.s3.checksums"  # PyIceberg has no such property
 _SETTINGS = {
     "endpoint_url": S3_ENDPOINT, "region": S3_REGION, "server_side_encryption": S3_SERVER_SIDE_ENCRYPTION,
-    "kms_key_id": S3_SSE_KMS_KEY_ID,
+    "kms_key_id": S3_SSE_KMS_KEY_ID, "checksums": CHECKSUMS,
 }  # fmt: skip
 _EXTRA = {"aws_session_token": S3_SESSION_TOKEN, "profile_name": S3_PROFILE_NAME}
 _CONNECTION = "of the catalog"
