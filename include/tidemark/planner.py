@@ -254,7 +254,7 @@ def _refuse_changed_topics(pipeline_name: str, partitions: Sequence[PartitionSta
         if now_id is None:
             what = f"topic {chain.at.topic} no longer exists"
         elif now_id != chain.at.topic_id:
-            what = f"topic {chain.at.topic} was recreated: its id was {chain.at.topic_id} and is {now_id} now"
+            what = f"topic {chain.at.topic} was recreated, or is of another cluster: its id was {chain.at.topic_id} and is {now_id} now"
         else:
             what = f"partition {chain.at.partition} of topic {chain.at.topic} no longer exists"
         cause = TopicChanged(

@@ -150,7 +150,7 @@ def test_retention_past_the_chains_end_is_recorded_as_lost_when_the_pipeline_say
 @pytest.mark.parametrize(
     ("partitions", "chains", "words"),
     [
-        ([kafka(topic_id="B")], [chain(40)], "was recreated: its id was A and is B now"),
+        ([kafka(topic_id="B")], [chain(40)], "was recreated, or is of another cluster: its id was A and is B now"),
         ([], [chain(40)], "no longer exists"),
         ([kafka(0)], [chain(40, 0), chain(40, 1)], "partition 1 of topic flights no longer exists"),
         ([kafka(stable=30, end=30)], [chain(40)], "truncated: it ends at 30, the chain at 40"),
