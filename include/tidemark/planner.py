@@ -254,7 +254,7 @@ def _refuse_changed_topics(pipeline_name: str, partitions: Sequence[PartitionSta
         if now_id is None:
             what = f"topic {chain.at.topic} no longer exists"
         elif now_id != chain.at.topic_id:
-            what = f"topic {chain.at.topic} was recreated, or is of another cluster: its id was {chain.at.topic_id} and is {now_id} now"
+            what = another_topic(chain.at.topic, chain.at.topic_id, now_id)
         else:
             what = f"partition {chain.at.partition} of topic {chain.at.topic} no longer exists"
         cause = TopicChanged(
@@ -287,6 +287,11 @@ def _refuse_truncated(pipeline_name: str, state: PartitionState, chain: Chain) -
         generation_end=generation_end,
     )
     raise Refused(cause, [Refusal(chain.id, what, generation_end)])
+
+
+def another_topic(name: str, planned_id: str, now_id: str) -> str:
+    """Say that the topic of a name is another one than was planned."""
+    return f"topic {name} was recreated, or is of another cluster: its id was {planned_id} and is {now_id} now"
 
 
 def acceptance(pipeline_name: str, topic: str, *, cut: int | None) -> str:

@@ -80,7 +80,7 @@ def behind(source: Source, known: Planned) -> list[Lag]:
 
 def _change(place: TopicPartition, planned_id: str, log_end: int, planned_end: int | None) -> str:
     if place.topic_id != planned_id:
-        return f"topic {place.topic} was recreated, or is of another cluster: its id was {planned_id} and is {place.topic_id} now"
+        return another_topic(place.topic, planned_id, place.topic_id)
     if planned_end is not None and log_end < planned_end:
         return f"{place.name} was truncated: it ends at {log_end}, the chain at {planned_end}"
     return ""
