@@ -10,6 +10,7 @@ from tidemark.lifecycle.context import Context
 from tidemark.model.json_values import in_json
 from tidemark.model.offsets import TopicPartition
 from tidemark.pipeline.settings import Pipeline
+from tidemark.planner import another_topic
 from tidemark.sources.base import Source
 
 
