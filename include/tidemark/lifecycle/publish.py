@@ -285,18 +285,18 @@ class Publisher:
                 if not belongs_to(sink, self._database_id) or went_back(self.database, sink):
                     continue
                 staged = sink.staging.manifests()
-                out_of_step = [  # without its marker a row of a table is mended by a replay only
-                    manifest_id
-                    for manifest_id, is_missing in self.out_of_step(sink, above).items()
-                    if isinstance(sink.output, TakesBack) or not is_missing
-                ]
+                found = self.out_of_step(sink, above)
+                missing = [manifest_id for manifest_id, is_missing in found.items() if is_missing]
+                # Without its marker a row of a table is mended by a replay only.
+                out_of_step = [*found] if isinstance(sink.output, TakesBack) else [*(found.keys() - missing)]
                 forgotten = self.database.manifests.unknown(staged)  # after the sink: so it knows newer manifests
                 ids = sorted({*staged, *out_of_step, *also})
                 done = self.database.manifests.find(self.pipeline_name, [ManifestState.DONE], ids) if ids else []
                 dead = [manifest for manifest in done if not manifest.alive]
                 if not dry_run:
                     self._sweep(sink, forgotten, dead)
-                    missing = missing_evidence(self.database, sink, sink.ledger.evidence(above), above)
+                    if missing:  # some of it may have been mended
+                        missing = missing_evidence(self.database, sink, sink.ledger.evidence(above), above)
                     keep_missing_evidence(self.database, sink, missing, above)
                 swept |= {manifest.id for manifest in dead} & set(staged)
         return sorted(swept)
