@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tidemark.operations.hours import Hour
     from tidemark.operations.lag import Lag
     from tidemark.operations.locate import ChainOffset, CoveringManifest, Span
-    from tidemark.operations.status import LastAudit, PipelineProblem, Status
+    from tidemark.operations.status import LastAudit, PipelineProblem, Retry, Status
     from tidemark.operations.timeline import Period, Timeline
     from tidemark.sinks.located import Located
     from tidemark.views.lanes import LaneView, LettersPartView, PartView
@@ -85,6 +85,7 @@ __all__ = [
     "PublishedDeadLetter",
     "Range",
     "ReasonGroup",
+    "Retry",
     "Returned",
     "Span",
     "Status",

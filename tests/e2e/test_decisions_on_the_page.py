@@ -100,7 +100,7 @@ def test_a_cut_a_recreated_topic_and_a_loss_are_accepted_on_the_page_and_the_run
     mortal.delete_topic(world.topic)
     mortal.create_topic(world.topic, 2)
     refused(demo, "topic-changed")
-    decided(demo, browser, "accept-topic", "it was made again", "the next starts at 0 of the new topic")
+    decided(demo, browser, "accept-topic", "it was made again", "reading begins at offset 0 of the new topic")
     world.produce(20)
     succeed(demo, demo.trigger())
     assert {(part["start"], part["end"]) for part in world.manifests()[-1]["ranges"]} == {(0, 10)}

@@ -118,7 +118,7 @@ def test_adopting_what_one_sink_published_forgets_nothing_of_the_other(world: Ta
     assert published == {"files": 2, "postgres": 1}
     world.ok("retry", "demo")
     [line] = world.here("audit", "demo", "--deep").stdout.splitlines()
-    assert line.endswith("rows were taken away; next: tidemark replay demo --manifest 1"), (
+    assert line.endswith("60 rows of it had been published there; next: tidemark replay demo --manifest 1"), (
         "the damage is in the table too"
     )
     world.ok("replay", "demo", "--manifest", "1")

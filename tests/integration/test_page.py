@@ -725,7 +725,7 @@ def test_a_topic_that_was_recreated_is_accepted_with_a_preview_and_a_reason(
         assert client.get(f"{START}/accept-topic").status_code == 409, "without a topic"
     assert "<h1>Accept the topic a: preview</h1>" in shown
     assert "a-0: planned and unread offsets [5, 15) are lost" in shown.replace("[5, 10)", "[5, 15)")
-    assert "the next starts at 0 of the new topic" in shown
+    assert "reading begins at offset 0 of the new topic" in shown
     assert json.loads(printed(world, "history", "demo", "--json")) == [], "a preview decides nothing"
     with mock.patch.object(actions, "trigger_dag") as trigger:
         client.post(f"{START}/accept-topic", data={"token": token_of(shown), "why": "it is meant"})

@@ -78,9 +78,7 @@ def process(
     manifest = own_manifest(context, manifest_id)
     if manifest.state is ManifestState.DONE and not replay and not context.sinks_to_finish(manifest):
         done = Outcome(manifest_id, manifest.attempt, Ending.ALREADY_DONE, manifest.published_counts)
-        noted = done.noting(report_progress(context))
-        context.database.tasks.forget_failed(context.pipeline_name, Task.PROCESS)
-        return noted
+        return _ended_well(context, done)
     if manifest.retired:
         _refuse_done_before(manifest)
         replay = False
@@ -88,9 +86,13 @@ def process(
     context = replace(
         context, pipeline=pinned(context.pipeline, context.lookup, _schemas(context, manifest_id), register=True)
     )
-    outcome = _Attempt(context, manifest, stage, replay=replay, allowed=allowed).run()
+    return _ended_well(context, _Attempt(context, manifest, stage, replay=replay, allowed=allowed).run())
+
+
+def _ended_well(context: Context, outcome: Outcome) -> Outcome:
     noted = outcome.noting(report_progress(context))
-    context.database.tasks.forget_failed(context.pipeline_name, Task.PROCESS)
+    with suppress(Unavailable):  # a session that ended meanwhile changes nothing of what is published
+        context.database.tasks.forget_failed(context.pipeline_name, Task.PROCESS)
     return noted
 
 
