@@ -285,10 +285,10 @@ class Publisher:
                 if not belongs_to(sink, self._database_id) or went_back(self.database, sink):
                     continue
                 staged = sink.staging.manifests()
-                found = self.out_of_step(sink, above)
-                missing = [manifest_id for manifest_id, is_missing in found.items() if is_missing]
+                mismatches = self.out_of_step(sink, above)
+                missing = [manifest_id for manifest_id, is_missing in mismatches.items() if is_missing]
                 # Without its marker a row of a table is mended by a replay only.
-                out_of_step = [*found] if isinstance(sink.output, TakesBack) else [*(found.keys() - missing)]
+                out_of_step = [*mismatches] if isinstance(sink.output, TakesBack) else [*(mismatches.keys() - missing)]
                 forgotten = self.database.manifests.unknown(staged)  # after the sink: so it knows newer manifests
                 ids = sorted({*staged, *out_of_step, *also})
                 done = self.database.manifests.find(self.pipeline_name, [ManifestState.DONE], ids) if ids else []
