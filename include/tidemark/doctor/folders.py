@@ -1,8 +1,8 @@
 """The folders of each topic: a plan refuses a pipeline that would write into those of another one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.doctor.checks import Check
@@ -17,16 +17,19 @@ from tidemark.pipeline.settings import Pipeline
 
 
 def checks(environment: Environment, pipelines: Sequence[Pipeline]) -> list[Check]:
-    """Of each pipeline, beside all others of the folder of pipeline files and of the database."""
+    """Check each pipeline beside all others of the folder of pipeline files, read once, and of the database."""
+    everybody = cache(lambda: [other for _, other in load_each(environment.pipelines) if isinstance(other, Pipeline)])
     return [
-        Check(f"{each.name}: folders", partial(_findings, environment, each))
+        Check(f"{each.name}: folders", partial(_findings, environment, each, everybody))
         for each in pipelines
         if any(sink.folders_of(each.name, "t") for sink in each.sinks)
     ]
 
 
-def _findings(environment: Environment, pipeline: Pipeline) -> Iterator[Finding]:
-    others = [other for _, other in load_each(environment.pipelines) if isinstance(other, Pipeline)]
+def _findings(
+    environment: Environment, pipeline: Pipeline, everybody: Callable[[], list[Pipeline]]
+) -> Iterator[Finding]:
+    others = everybody()
     topics = {topic for other in (pipeline, *others) for topic in other.source.topics}
     stored, renamed = list[StreamFolders](), None
     with suppress(TidemarkError), ManifestDatabase(environment.database(), "doctor") as database:  # has its own check

@@ -472,15 +472,13 @@ class KafkaCluster:
 
     def _consumer(self, isolation: str) -> Consumer:
         options: dict[str, Any] = {
-            **self._config,
-            "bootstrap.servers": self.bootstrap_servers,
+            **self._options,
             "group.id": "tidemark-never-commits",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": isolation,
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": AT_THE_END_MS,
-            "error_cb": self._remember,
         }
         return Consumer(options, logger=SILENT)
 

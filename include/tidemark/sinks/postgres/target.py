@@ -230,11 +230,16 @@ class PostgresTarget:
 
     def table_id(self) -> str:
         """The ids of these tables, behind that of their database; empty when one is not there. TRUNCATE keeps them."""
-        ids = [row["id"] for row in self.rows("table_ids", tables=[*self.tables()])]
-        return f"{self.rows('database_id')[0]['id']}/{' '.join(ids)}" if all(ids) else ""
+        if not self.exists():
+            return ""
+        return f"{self.rows('database_id')[0]['id']}/{' '.join(self._ids())}"
+
+    def _ids(self) -> list[str]:
+        """The id of each table; empty for one that is not there."""
+        return [row["id"] or "" for row in self.rows("table_ids", tables=[*self.tables()])]
 
     def exists(self) -> bool:
-        return bool(self.table_id())
+        return all(self._ids())
 
     def empty_tables(self) -> list[str]:
         """Those of the tables that are there and have no row."""
