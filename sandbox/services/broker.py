@@ -25,13 +25,15 @@ JVM = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-
 # Else librdkafka writes a line to stderr for every failed connection, also when a test has killed the broker.
 QUIET = {"log_level": 2}
 
-LOG4J = """
+LOG4J_TO_STDOUT = """
 appender.out.type = Console
 appender.out.name = out
 appender.out.layout.type = PatternLayout
 appender.out.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSS} %p %c{1} %m%n
 rootLogger.level = WARN
 rootLogger.appenderRef.out.ref = out
+"""
+LOG4J = f"""{LOG4J_TO_STDOUT}
 # After a kill the broker warns twenty times a second that it cannot reach itself, until the controller admits it.
 logger.network.name = org.apache.kafka.clients.NetworkClient
 logger.network.level = ERROR

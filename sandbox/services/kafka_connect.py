@@ -14,20 +14,13 @@ import httpx
 
 from sandbox.bootstrap.jars import fetch_for_tests, java
 from sandbox.errors import SandboxFailed
+from sandbox.services.broker import LOG4J_TO_STDOUT
 from sandbox.services.processes import Child, Service, free_port, port_answers, wait_until
 
 JVM: Final = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 PROGRAM: Final = "org.apache.kafka.connect.cli.ConnectStandalone"
 JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
 AVRO: Final = "io.apicurio.registry.utils.converter.AvroConverter"
-LOG4J: Final = """
-appender.out.type = Console
-appender.out.name = out
-appender.out.layout.type = PatternLayout
-appender.out.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSS} %p %c{1} %m%n
-rootLogger.level = WARN
-rootLogger.appenderRef.out.ref = out
-"""
 
 
 class KafkaConnect(Service):
@@ -55,7 +48,7 @@ class KafkaConnect(Service):
         program, converter = (fetch_for_tests(name, self._home) for name in ("connect", "converter"))
         logger = fetch_for_tests("kafka", self._home)  # the worker's own set has nothing that writes a log
         self._install("debezium", fetch_for_tests("debezium", self._home))
-        (self.state / "log4j2.properties").write_text(LOG4J)
+        (self.state / "log4j2.properties").write_text(LOG4J_TO_STDOUT)
         files = [self._write("worker", self._worker())]
         files += [self._write(name, {"name": name, **settings}) for name, settings in self.connectors.items()]
         classes = os.pathsep.join((f"{program}/*", f"{converter}/*", *(str(jar) for jar in logger.glob("log4j-*.jar"))))
@@ -109,7 +102,7 @@ class KafkaConnect(Service):
         return path
 
     def runs(self) -> bool:
-        """Whether each connector has a task that runs; ``SandboxFailed`` if one has failed."""
+        """Return whether each connector has a task that runs; ``SandboxFailed`` if one has failed."""
         try:
             if not port_answers(self.port):
                 return False

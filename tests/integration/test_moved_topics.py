@@ -46,7 +46,7 @@ def move(world: World, *, left_out: int = 0, added: int = 0, partitions: int | N
 
 
 def numbers(world: World) -> Counter[int]:
-    """How often each record that the world sent is in the lake."""
+    """Count how often each record that the world sent is in the lake."""
     rows = (row for path in world._published() for row in pq.read_table(Path(path), partitioning=None).to_pylist())
     return Counter(row["n"] for row in rows)
 

@@ -51,13 +51,20 @@ def drop(world: World) -> None:
             shutil.rmtree(folder)
 
 
+def replace_each(world: TableWorld, *, with_rows: bool) -> None:
+    """Drop each table, and create it again as it was: empty, or with its rows."""
+    for table in tables(world):
+        world.execute(f"CREATE TABLE {table}_new (LIKE {table} INCLUDING ALL)")
+        if with_rows:
+            world.execute(f"INSERT INTO {table}_new SELECT * FROM {table}")
+        world.execute(f"DROP TABLE {table}")
+        world.execute(f"ALTER TABLE {table}_new RENAME TO {table.rpartition('.')[2]}")
+
+
 def create_again(world: World) -> None:
     """Empty, as somebody does who has dropped it by mistake."""
     if isinstance(world, TableWorld):
-        for table in tables(world):
-            world.execute(f"CREATE TABLE {table}_new (LIKE {table} INCLUDING ALL)")
-            world.execute(f"DROP TABLE {table}")
-            world.execute(f"ALTER TABLE {table}_new RENAME TO {table.rpartition('.')[2]}")
+        replace_each(world, with_rows=False)
     elif isinstance(world, IcebergWorld):
         table = world.table()
         assert table is not None
@@ -82,11 +89,7 @@ def create_again(world: World) -> None:
 def restore(world: World) -> None:
     """Drop it, and bring it back from a copy that has all rows."""
     if isinstance(world, TableWorld):
-        for table in tables(world):
-            world.execute(f"CREATE TABLE {table}_new (LIKE {table} INCLUDING ALL)")
-            world.execute(f"INSERT INTO {table}_new SELECT * FROM {table}")
-            world.execute(f"DROP TABLE {table}")
-            world.execute(f"ALTER TABLE {table}_new RENAME TO {table.rpartition('.')[2]}")
+        replace_each(world, with_rows=True)
     elif isinstance(world, IcebergWorld):
         table = world.table()
         assert table is not None

@@ -38,7 +38,7 @@ def text(value: Any) -> Any:
 
 
 def document(value: Any) -> Any:
-    """What a JSON text holds, or the map itself."""
+    """Return what a JSON text holds, or the map itself."""
     return json.loads(value) if isinstance(value, str) else dict(value)
 
 
@@ -207,7 +207,7 @@ def schema_of(types: Sequence[SourceType]) -> str:
 
 
 def units_of(types: Sequence[SourceType]) -> dict[str, str]:
-    """What ``times`` says of JSON without schemas."""
+    """Return what ``times`` says of JSON without schemas."""
     return {each.name: each.unit for each in types if each.unit is not None}
 
 
@@ -224,6 +224,6 @@ def comparable(types: Sequence[SourceType], row: dict[str, Any]) -> dict[str, An
 
 
 def of_source(document: str) -> dict[str, Any]:
-    """What ``right_values`` gave, with all digits."""
+    """Return what ``right_values`` gave, with all digits."""
     made: dict[str, Any] = json.loads(document, parse_float=Decimal)
     return made

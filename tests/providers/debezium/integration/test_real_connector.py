@@ -105,7 +105,7 @@ class Form:
         return f"`{words(self.schema.field(type_.name).type)}`" if type_.name in self.schema.names else "none"
 
     def outcomes(self, at: int, type_: SourceType, right: dict[int, Any]) -> tuple[str, str]:
-        """What a value became that was read in a snapshot, and that was inserted while the connector ran."""
+        """Return what a value became that was read in a snapshot, and that was inserted while the connector ran."""
         places = ((at, at), (at + len(VALUES), at + STREAMED))
         snapshot, streamed = (self._outcome(offset, type_, right[row]) for offset, row in places)
         return snapshot, streamed
