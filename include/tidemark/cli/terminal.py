@@ -33,11 +33,15 @@ def echo(text: object, *, err: bool = False, nl: bool = True) -> None:
 
 
 class Console(console.Console):
+    """Prints text, also inside rich's markup, with nothing in it that a terminal obeys."""
+
     def print(self, *objects: Any, **options: Any) -> None:
         super().print(*map(_printed, objects), **options)
 
 
 class Table(table.Table):
+    """Has cells as ``Console`` prints text: they are measured as they will stand there."""
+
     def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
         super().add_row(*map(_printed, cells), **options)
 

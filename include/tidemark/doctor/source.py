@@ -27,7 +27,7 @@ LOOKED_AT = 20  # of the newest records of each topic, whose times may have anot
 
 
 def checks(pipelines: Sequence[Pipeline], lookup: Lookup) -> Iterator[Check]:
-    """Of each pipeline; an address that does not answer is asked, and told, once."""
+    """Check the source of each pipeline; an address that does not answer is asked, and told, once."""
     silent: dict[str, list[str]] = {}
     for pipeline in pipelines:
         name = f"{pipeline.name}: {pipeline.source.kind}"

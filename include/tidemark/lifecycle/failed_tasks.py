@@ -122,7 +122,7 @@ def begun(database: ManifestDatabase, pipeline_name: str, task: Task, run_key: s
 
 
 def reason_of(error: BaseException) -> str:
-    """What an error says, as the database keeps it; of one that is not ours with its kind."""
+    """Return what an error says, as the database keeps it; of one that is not ours with its kind."""
     if isinstance(error, TidemarkError):
         return storable(str(error))
     return storable(f"{type(error).__name__}: {error}".removesuffix(": "))
@@ -158,7 +158,7 @@ def _when(next_try: NextTry, error: BaseException) -> datetime | None:
 
 
 def _is_interrupt(error: BaseException) -> bool:
-    """Whether a person, or the end of the program, has stopped the work."""
+    """Return whether a person, or the end of the program, has stopped the work."""
     return isinstance(error, KeyboardInterrupt | GeneratorExit)
 
 
@@ -171,8 +171,8 @@ def _is_told_otherwise(error: BaseException) -> bool:
 
 
 def _is_of_other_manifests(error: BaseException) -> bool:
-    """Whether an error says nothing about a manifest that it keeps from being done: another attempt has it, or a person
-    must release it, or the errors of single manifests are noted."""
+    """Return whether an error says nothing about a manifest that it keeps from being done: another attempt has it, or a
+    person must release it, or the errors of single manifests are noted."""
     return isinstance(error, Fenced | IllegalTransition | NotDone)
 
 

@@ -39,6 +39,6 @@ def claim_folders(context: Context, topics: Sequence[str], *, dry_run: bool) -> 
 
 
 def stored_folders(database: ManifestDatabase, topics: Sequence[str]) -> list[StreamFolders]:
-    """Where pipelines that were planned write these topics."""
+    """Return where pipelines that were planned write these topics."""
     rows = database.sinks.folders(topics)
     return [StreamFolders(**{**row, "shared_with": tuple(row["shared_with"])}) for row in rows]

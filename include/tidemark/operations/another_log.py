@@ -23,7 +23,7 @@ _A_MILLISECOND = timedelta(milliseconds=1)  # the unit of a record's timestamp
 
 @dataclass(frozen=True)
 class Begin:
-    """Where a person lets reading begin: at an offset, or at the first record from a time on.
+    """A place where a person lets reading begin: at an offset, or at the first record from a time on.
 
     ``partition`` is None for all that no other one names.
     """
@@ -34,7 +34,7 @@ class Begin:
 
 @dataclass(frozen=True)
 class NewStart:
-    """Where reading begins in a partition of the new topic, and why, as a line for the person."""
+    """The offset at which reading begins in a partition of the new topic, and why, as a line for the person."""
 
     at: TopicPartition
     offset: int
@@ -99,7 +99,7 @@ def _counted(older: int, log: Bounds) -> str:
 
 
 def _is_the_same(part: PublishedRange, at: TopicPartition, answers: Answers) -> bool:
-    """Whether the new log has the last published record at its offset; the leaders of another log say nothing."""
+    """Return whether the new log has the last published record at its offset; leaders of another log say nothing."""
     record = answers.get((at, part.last.offset))
     return record is not None and not differs(replace(part.last, leader_epoch=None), record, may_vanish=False)
 
@@ -113,7 +113,7 @@ def _newest(known: Mapping[int, PublishedRange]) -> datetime:
 def _older(
     context: Context, logs: Mapping[TopicPartition, Bounds], known: Mapping[int, PublishedRange]
 ) -> dict[TopicPartition, int]:
-    """How many offsets of each log lie before the first record that is newer than what is published."""
+    """Count the offsets of each log that lie before the first record that is newer than what is published."""
     if not known:
         return dict.fromkeys(logs, 0)
     first = context.source.offsets_at(sorted(logs), _newest(known))

@@ -104,7 +104,7 @@ def note_shrunken(context: Context, manifests: Sequence[Manifest], why: str) -> 
 
 
 def _is_lost(context: Context, manifest: Manifest) -> bool:
-    """Whether the records of a manifest cannot be read again."""
+    """Return whether the records of a manifest cannot be read again."""
     if manifest.retired:
         return True
     try:

@@ -170,7 +170,7 @@ def _half_published(context: Context, manifest: Manifest) -> IllegalTransition:
 
 def accept_topic(context: Context, topic: str, why: str, *, dry_run: bool, begin: Sequence[Begin] = ()) -> Decision:
     """Accept that the topic under this name is a new one: its old chains end, and the new ones begin where the last
-    published records are starts in it, or where a person says.
+    published records are found in it, or where a person says.
 
     Also of a topic that has left the pipeline file, so that no plan refuses it. When the old topic is back with its id,
     its chains go on. Raises ``NotFound`` when nothing of the topic has changed, and ``PlanRefused`` when the new one

@@ -164,7 +164,7 @@ class Status:
     @property
     @in_json
     def warning(self) -> str | None:
-        """What may be meant so, and is no problem then: the newest manifests have filtered all that they read."""
+        """Return what may be meant so, and is no problem then: the newest manifests filtered all that they read."""
         if not self.newest.read or self.newest.filtered < self.newest.read:
             return None
         return f"all of the newest {count_of(self.newest.read, 'record')} were filtered, so no row was written"
@@ -287,7 +287,7 @@ def status(
 
 
 def shared_causes(statuses: Iterable[Status]) -> list[SharedCause]:
-    """What keeps more than one of these pipelines from ``ok``, each thing once."""
+    """Return what keeps more than one of these pipelines from ``ok``, each thing once."""
     by_cause: dict[str, dict[str, PipelineProblem]] = {}
     for each in statuses:
         for problem in each.problems:
@@ -383,8 +383,8 @@ def _failed_tasks(
         next_step = failed["next_step"] or f"tidemark {Task.PLAN} {pipeline_name} --dry-run"
         cause = _cause(failed["what"])
         problems.append(PipelineProblem(None, what, next_step, kind=State.FAILED, cause=cause))
-    newest_failed = failed_run is not None and (last_planned_at is None or last_planned_at < failed_run.at)
-    if newest_failed and failed_run is not None and not problems and not retries:
+    told = bool(problems or retries)
+    if not told and failed_run is not None and (last_planned_at is None or last_planned_at < failed_run.at):
         problems.append(PipelineProblem(None, failed_run.what, failed_run.next_step, kind=State.FAILED))
     return problems, retries
 
@@ -399,7 +399,7 @@ def _manifest_retries(manifests: Sequence[Manifest], now: datetime) -> list[Retr
 
 
 def _is_retried(retry_at: datetime | None, now: datetime) -> bool:
-    """Whether the next try is still to be expected; one that has not come for ``TRY`` is not."""
+    """Return whether the next try is still to be expected; one that has not come for ``TRY`` is not."""
     return retry_at is not None and now - retry_at <= TRY
 
 
@@ -499,7 +499,7 @@ def _audit_problems(pipeline_name: str, audits: Sequence[LastAudit]) -> list[Pip
 
 
 def _missing_output_problems(database: ManifestDatabase, pipeline_name: str) -> list[PipelineProblem]:
-    """What a plan, an adopt or a close has found missing of what is published, one for each sink and next step."""
+    """Return what a plan, an adopt or a close has found missing of what is published, for each sink and next step."""
     by_step: dict[tuple[str, str, str], list[Row]] = {}
     for row in database.audits.missing(pipeline_name):
         of_this_step = row["next_step"].replace(str(row["manifest_id"]), "#")

@@ -98,8 +98,8 @@ class Replaced:
 
 
 def replaced(table: Table, manifest_id: int, lost: Collection[str] = ()) -> Replaced:
-    """What leaves the table when a manifest is published again, wherever others have compacted its rows to; files whose
-    paths are ``lost`` are dropped by the caller."""
+    """Find what leaves the table when a manifest is published again, wherever others have compacted its rows to; files
+    whose paths are ``lost`` are dropped by the caller."""
     replacement = Replaced()
     for task in tasks_of_manifest(table, manifest_id):
         if task.file.file_path in lost:

@@ -169,7 +169,7 @@ class Settings(KeyedSettings, SinkSettings):
         return f"{through}{self.catalog} catalog {self.catalog_name}, table {self.table}"
 
     def claimed_folder(self, pipeline_name: str) -> str | None:
-        """Where a SQL catalog creates the table; other catalogs add to the names, or have a warehouse of their own."""
+        """Return where a SQL catalog creates the table; others add to the names, or have a warehouse of their own."""
         del pipeline_name
         if self.warehouse is None or self.catalog is CatalogKind.REST:
             return None

@@ -117,8 +117,8 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
             self.table.fence()
 
     def has(self, receipt: Receipt) -> bool:
-        """Whether all dead letters are there, and all files that may have rows of the manifest: the rows were committed
-        together with the evidence."""
+        """Return whether all dead letters are there, and all files that may have rows of the manifest: the rows were
+        committed together with the evidence."""
         if not self.exists():
             return False
         with self.table.reading(manifest=receipt.manifest_id) as table:

@@ -160,7 +160,7 @@ class MarkedOutput(Output):
         return self._table.exists()
 
     def has(self, receipt: Receipt) -> bool:
-        """Whether there is a table, with rows if it had some: they were committed together with the marker."""
+        """Return whether there is a table, with rows if it had some: they were committed together with the marker."""
         rows = row_count(self.parts(receipt, ObjectKind.DATA))
         return self.exists() and not (rows and self._table.empty_tables())
 
