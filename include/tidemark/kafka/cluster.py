@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from threading import Lock
 from typing import Any, TypeVar, cast
-from weakref import WeakValueDictionary
+from weakref import WeakMethod, WeakValueDictionary
 
 from confluent_kafka import (
     Consumer,
@@ -102,8 +102,18 @@ class KafkaCluster:
 
     @property
     def _options(self) -> dict[str, Any]:
-        """Of every client: those of the connection, the brokers, and where it tells errors."""
-        return {**self._config, "bootstrap.servers": self.bootstrap_servers, "error_cb": self._remember}
+        """Of every client: those of the connection, the brokers, and where it tells errors.
+
+        A client must not keep this cluster alive, else both outlive the command that they were made for, and what comes
+        next in this process asks brokers at addresses that they may have left.
+        """
+        remember = WeakMethod(self._remember)
+
+        def tell(error: KafkaError) -> None:
+            if (heard := remember()) is not None:
+                heard(error)
+
+        return {**self._config, "bootstrap.servers": self.bootstrap_servers, "error_cb": tell}
 
     @cached_property
     def _admin(self) -> AdminClient:
