@@ -13,7 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from sandbox.bootstrap.jars import java
 from sandbox.errors import SandboxFailed
@@ -104,6 +113,20 @@ class Broker(Service):
         admin.create_partitions([NewPartitions(topic, to)])[topic].result(timeout=30)
         partitions = [TopicPartition(topic, partition) for partition in range(to)]
         wait_until(lambda: _answer(admin, partitions), f"{topic} to have {to} partitions", timeout=30, interval=0.01)
+
+    def configure_topic(self, topic: str, option: str, value: str) -> None:
+        """Change an option of a topic and wait until the broker tells it: the controller answers before that."""
+        admin = self.admin()
+        entry = ConfigEntry(option, value, incremental_operation=AlterConfigOpType.SET)
+        changed = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        admin.incremental_alter_configs([changed])[changed].result(timeout=30)
+        asked = ConfigResource(ResourceType.TOPIC, topic)
+        wait_until(
+            lambda: admin.describe_configs([asked])[asked].result(timeout=30)[option].value == value,
+            f"{topic} to have {option}={value}",
+            timeout=30,
+            interval=0.01,
+        )
 
     def delete_topic(self, *names: str) -> None:
         """Delete topics and wait until the broker knows it; no error when there is none of that name."""

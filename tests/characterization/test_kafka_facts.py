@@ -58,7 +58,7 @@ def test_an_open_transaction_separates_the_last_stable_offset_from_the_end(
     assert offset(admin, name, latest(), COMMITTED) == 2
     assert offset(admin, name, latest(), UNCOMMITTED) == 6
     producer.abort_transaction(30)
-    wait_until(lambda: offset(admin, name, latest(), COMMITTED) == 7, "the marker to be written", timeout=10)
+    wait_until(lambda: offset(admin, name, latest(), COMMITTED) == 7, "the marker to be written", timeout=30)
     assert offset(admin, name, latest(), UNCOMMITTED) == 7, "the marker takes an offset"
 
 
@@ -131,6 +131,7 @@ def test_librdkafka_skips_aborted_records_unless_told_otherwise(broker: Broker, 
     name = topic()
     send(broker, name, 1)
     opened(broker, name, 2).abort_transaction(30)
+    wait_until(lambda: broker.log_end(name, 0) == 4, "the marker to be written", timeout=30)
     send(broker, name, 2)
     assert read(broker, name) == read(broker, name, isolation_level="read_committed") == [0, 4]
     assert read(broker, name, isolation_level="read_uncommitted") == [0, 1, 2, 4]
@@ -147,5 +148,5 @@ def test_a_producer_that_returns_under_its_name_ends_the_transaction_it_left(
     left.flush(30)
     assert offset(admin, name, OffsetSpec.latest(), COMMITTED) == 0
     broker.producer(transactional_id=name).init_transactions(30)
-    wait_until(lambda: offset(admin, name, OffsetSpec.latest(), COMMITTED) == 2, "the abort to be written", timeout=10)
+    wait_until(lambda: offset(admin, name, OffsetSpec.latest(), COMMITTED) == 2, "the abort to be written", timeout=30)
     assert read(broker, name) == []

@@ -53,7 +53,7 @@ def test_a_session_lock_outlives_a_rollback_and_ends_with_its_backend(connection
     holder.rollback()
     assert held(connection) == 1
     connection.execute("SELECT pg_terminate_backend(%s)", [holder.info.backend_pid])
-    wait_until(lambda: held(connection) == 0, "the lock to go", timeout=10)
+    wait_until(lambda: held(connection) == 0, "the lock to go", timeout=30)
     holder.close()
 
 
@@ -65,11 +65,11 @@ def test_a_session_lock_ends_with_a_client_that_is_killed(connection: Connection
         assert client.stdin is not None
         client.stdin.write(dsn)
         client.stdin.close()
-        wait_until(lambda: held(connection) == 1, "the client to take the lock", timeout=20)
+        wait_until(lambda: held(connection) == 1, "the client to take the lock", timeout=60)
         client.send_signal(signal.SIGSTOP)
         assert held(connection) == 1, "a client that is paused keeps it"
         client.kill()
-    wait_until(lambda: held(connection) == 0, "the lock to go", timeout=10)
+    wait_until(lambda: held(connection) == 0, "the lock to go", timeout=30)
 
 
 def test_a_deferred_foreign_key_lets_a_chain_grow_in_any_order_and_refuses_a_gap_at_commit(
@@ -97,7 +97,7 @@ def blocked(statement: str, connection: Connection, watcher: Connection) -> tupl
     rows: list[object] = []
     thread = threading.Thread(target=lambda: rows.extend(connection.execute(statement).fetchall()))
     thread.start()
-    wait_until(lambda: waits(watcher), "the statement to wait", timeout=10)
+    wait_until(lambda: waits(watcher), "the statement to wait", timeout=30)
     return thread, rows
 
 
@@ -150,7 +150,7 @@ def test_planners_wait_for_each_other_and_then_see_what_the_first_stored(
 def test_a_connection_whose_backend_was_terminated_says_so_and_stays_broken(connection: Connection, dsn: str) -> None:
     victim = psycopg.connect(dsn, autocommit=True)
     with pytest.raises(psycopg.OperationalError), victim.transaction():  # noqa: PT012
-        connection.execute("SELECT pg_terminate_backend(%s)", [victim.info.backend_pid])
+        connection.execute("SELECT pg_terminate_backend(%s, 30000)", [victim.info.backend_pid])
         victim.execute("SELECT 1")
     assert victim.broken
     with pytest.raises(psycopg.OperationalError):

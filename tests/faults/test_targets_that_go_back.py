@@ -180,7 +180,7 @@ def test_T6_a_replay_swept_between_its_last_question_and_its_record_leaves_no_re
         monkeypatch.undo()
         with psycopg.connect(world.dsn, autocommit=True) as sql:
             sql.execute(
-                "SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
+                "SELECT pg_terminate_backend(l.pid, 30000) FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
                 "WHERE l.locktype = 'advisory' AND d.datname = current_database() AND l.objsubid = 1"
             )
         world.ok("retry", "demo")

@@ -136,7 +136,7 @@ def test_a_merge_whose_process_lost_its_session_does_not_commit_after_a_decision
     wait_stopped(paused)
     with psycopg.connect(world.dsn, autocommit=True) as connection:
         connection.execute(
-            "SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
+            "SELECT pg_terminate_backend(l.pid, 30000) FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
             "WHERE l.locktype = 'advisory' AND d.datname = current_database() AND l.objsubid = 1"
         )
     drop_records(world)

@@ -171,7 +171,7 @@ def test_a_topic_that_was_recreated_and_one_that_is_gone_are_no_hindrance(make_w
     world.write_pipeline(progress_group=group)
     world.produce(10)
     world.ok("run", "demo")
-    world.administer("delete_topics", [world.topic])
+    world.broker.delete_topic(world.topic)
     world.create_topic()
     world.produce(4)
     world.ok("accept", "topic", "demo", "--topic", world.topic, "--why", "a test")

@@ -262,7 +262,7 @@ def test_an_attempt_at_work_refuses_and_one_that_died_is_fenced_and_done_under_t
     assert (refused.exit_code, "at work" in refused.stderr) == (1, True), refused.stderr
     with psycopg.connect(world.dsn, autocommit=True) as connection:
         connection.execute(
-            "SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
+            "SELECT pg_terminate_backend(l.pid, 30000) FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
             "WHERE l.locktype = 'advisory' AND d.datname = current_database() AND l.objsubid = 1"
         )
     while "alive" in world.here(*RENAME, "--dry-run").stderr:

@@ -133,7 +133,7 @@ def test_a_renaming_killed_between_database_and_target_is_repeated_and_nothing_e
             time.sleep(0.05)
         killed.kill()
         killed.wait()
-        world.query("SELECT pg_terminate_backend(%s)", waiting[0]["pid"])
+        world.query("SELECT pg_terminate_backend(%s, 30000)", waiting[0]["pid"])
     end = "end it: tidemark rename sink demo postgres ledger --why TEXT"
     for verb, *words in (*REFUSED, ("validate",)):
         assert end in world.here(*verb.split(), *([] if verb == "validate" else ["demo"]), *words).stderr, verb
@@ -174,7 +174,7 @@ def test_an_attempt_without_its_session_publishes_nothing_under_the_old_name(
     assert "attempt 1 is alive and at work" in world.here(*rename).stderr
     with psycopg.connect(world.dsn, autocommit=True) as connection:
         connection.execute(
-            "SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
+            "SELECT pg_terminate_backend(l.pid, 30000) FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
             "WHERE l.locktype = 'advisory' AND d.datname = current_database() AND l.objsubid = 1"
         )
     while "alive" in world.here(*rename, "--dry-run").stderr:

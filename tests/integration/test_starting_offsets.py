@@ -15,7 +15,9 @@ import yaml
 from confluent_kafka import Consumer, TopicPartition
 
 from sandbox.bootstrap.checkout import CHECKOUT
+from sandbox.services.processes import wait_until
 from tests.worlds.world import Place, World
+from tidemark.kafka.cluster import KafkaCluster
 
 MakeWorld = Callable[..., World]
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
@@ -206,6 +208,9 @@ def test_a_commit_in_a_transaction_that_has_not_ended_is_refused(make_world: Mak
     producer.send_offsets_to_transaction([TopicPartition(world.topic, 0, 8)], metadata, 30)
     assert f"a transaction that commits offsets of consumer group {group} has not ended" in refused(world)
     producer.commit_transaction(30)
+    cluster = KafkaCluster(world.broker.bootstrap_servers, {})
+    places, _ = cluster.partitions([world.topic])  # Kafka answers before the group has the end of the transaction
+    wait_until(lambda: not cluster.group(group, places).unsettled, "the end of the transaction", timeout=30)
     world.ok("plan", "demo")
     assert world.chain() == [(0, "anchor", None, 8), (0, "data", 8, 10)]
 
@@ -228,6 +233,7 @@ def test_an_offset_inside_an_open_transaction_is_refused_until_it_ends(make_worl
     assert f"points to offset 6 of {world.topic}-0, past the last stable offset 4 (it ends at 6)" in message
     assert "plan again when it has ended" in message
     producer.commit_transaction(30)
+    wait_until(lambda: world.broker.log_end(world.topic, 0) == 7, "the end of the transaction", timeout=30)
     world.send(record(7))
     world.ok("plan", "demo")
     assert world.chain()[0] == (0, "anchor", None, 6)

@@ -31,15 +31,15 @@ def test_a_check_that_fails_or_hangs_hides_neither_its_own_findings_nor_other_ch
 
     started = time.monotonic()
     findings_of_checks = run(
-        Check("one", refused), Check("two", hangs, 0.2), Check("three", lambda: [ok("three", "well")])
+        Check("one", refused), Check("two", hangs, 2.0), Check("three", lambda: [ok("three", "well")])
     )
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
     assert [(finding.check, finding.severity) for finding in findings_of_checks] == [
         ("one", Severity.OK), ("one", Severity.FAILED), ("two", Severity.OK), ("two", Severity.FAILED),
         ("three", Severity.OK),
     ]  # fmt: skip
     assert (findings_of_checks[1].message, findings_of_checks[1].next_step) == ("nobody answers", "knock")
-    assert "no answer within 0 s" in findings_of_checks[3].message
+    assert "no answer within 2 s" in findings_of_checks[3].message
 
 
 def test_a_check_that_is_late_says_what_to_do_of_its_own() -> None:

@@ -7,13 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import (
-    AclOperation,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation
 
 from tests.worlds.secret_search import Canaries
 from tests.worlds.secured_world import CONNECTION, USER, Secured
@@ -24,13 +18,6 @@ from tidemark.providers.topic import sink
 Make = Callable[..., TopicWorld]
 WHY = ("--why", "the schedule says so")
 FEWER_COLUMNS = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, k BIGINT"}
-
-
-def configure(world: TopicWorld, name: str, value: str) -> None:
-    """Change an option of the topic that the sink writes to."""
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, world.out, incremental_configs=[entry])
-    world.administer("incremental_alter_configs", [resource])
 
 
 def test_messages_have_key_value_headers_and_order_and_dead_letters_their_own_topic(make_topic_world: Make) -> None:
@@ -275,7 +262,7 @@ def test_a_manifest_with_more_messages_than_a_transaction_takes_is_refused_and_s
 
 def test_a_compacted_topic_takes_no_message_without_a_key(make_topic_world: Make) -> None:
     world = make_topic_world(settings={"on_error": "fail"})
-    configure(world, "cleanup.policy", "compact")
+    world.broker.configure_topic(world.out, "cleanup.policy", "compact")
     world.settings["sinks"][0]["topic"]["key"] = ["name"]
     world.write_pipeline()
     world.send(json.dumps({"n": 1, "at": "2024-03-01T00:00:00Z", "name": None, "k": 1}))
@@ -296,7 +283,7 @@ LARGE = json.dumps({"n": 1, "at": "2024-03-01T00:00:00Z", "name": random.Random(
 
 def test_a_message_that_the_topic_does_not_take_is_a_dead_letter_in_all_sinks(make_topic_world: Make) -> None:
     world = make_topic_world(has_lake=True, settings={"kafka": {"slice": {"max_records": 1000}}})
-    configure(world, "max.message.bytes", "4000")
+    world.broker.configure_topic(world.out, "max.message.bytes", "4000")
     world.produce(200)
     world.send(LARGE, json.dumps({"n": 2, "at": "2024-03-01T00:00:00Z", "name": "x" * 40_000, "k": 1}))
     world.ok("run", "demo")
@@ -313,7 +300,7 @@ def test_a_message_that_is_too_large_is_named_and_the_manifest_is_sent_when_the_
     make_topic_world: Make,
 ) -> None:
     world = make_topic_world(settings={"on_error": "fail", "kafka": {"slice": {"max_records": 1000}}})
-    configure(world, "max.message.bytes", "4000")
+    world.broker.configure_topic(world.out, "max.message.bytes", "4000")
     world.produce(200)
     world.send(LARGE)
     refused = world.here("run", "demo")
@@ -321,7 +308,7 @@ def test_a_message_that_is_too_large_is_named_and_the_manifest_is_sent_when_the_
     assert "its message has more bytes than the" in refused.stderr
     assert f"topic={world.topic} partition=0 offset=100" in refused.stderr, refused.stderr
     assert world.seen() == Counter()
-    configure(world, "max.message.bytes", "200000")
+    world.broker.configure_topic(world.out, "max.message.bytes", "200000")
     world.ok("retry", "demo")
     assert sum(world.seen().values()) == 201
     assert world.ok("audit", "demo", "--deep") == ""
