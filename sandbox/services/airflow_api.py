@@ -39,7 +39,7 @@ class AirflowApi:
         parts = answer.json() if answer.status_code == 200 else {}
         return all((parts.get(name) or {}).get("status") == "healthy" for name in HEALTHY_PARTS)
 
-    def wait_dag(self, dag_id: str, timeout: float = 60) -> None:
+    def wait_dag(self, dag_id: str, timeout: float = 180) -> None:
         """Return when Airflow knows the DAG; raises, with the traceback, when a DAG file cannot be imported now."""
         began = datetime.now(UTC)
         wait_until(lambda: self._knows(dag_id, began), f"DAG {dag_id} to appear", timeout=timeout, interval=0.2)

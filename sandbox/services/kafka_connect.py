@@ -54,9 +54,9 @@ class KafkaConnect(Service):
         classes = os.pathsep.join((f"{program}/*", f"{converter}/*", *(str(jar) for jar in logger.glob("log4j-*.jar"))))
         command = [java(), *JVM, f"-Dlog4j2.configurationFile={self.state}/log4j2.properties", "-cp", classes, PROGRAM]
         self._child = Child("Kafka Connect", [*command, *map(str, files)], self.log, env=dict(os.environ))
-        self._child.wait_ready(self.runs, timeout=120)
+        self._child.wait_ready(self.runs, timeout=240)
 
-    def wait_for_offset(self, name: str, reached: Any, *, timeout: float = 60) -> None:
+    def wait_for_offset(self, name: str, reached: Any, *, timeout: float = 240) -> None:
         """Return when the connector has stored an offset for which ``reached(offset)`` is true.
 
         ``SandboxFailed`` if a connector fails meanwhile.

@@ -86,7 +86,7 @@ class Postgres(Service):
             user=self.user,
             stop_signal=signal.SIGINT,  # a fast shutdown; after SIGTERM it waits until every client has disconnected
         )
-        self._child.wait_ready(self._answers, timeout=30)
+        self._child.wait_ready(self._answers, timeout=120)
 
     def dsn(self, database: str = "postgres") -> str:
         """A libpq URL with the password: pass it in environment variables, never as an argument."""

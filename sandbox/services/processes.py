@@ -143,7 +143,7 @@ class Child:
         for child in children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(child), signal.SIGKILL)
-        wait_until(lambda: not self.running, f"{self.name} to die", timeout=10)
+        wait_until(lambda: not self.running, f"{self.name} to die", timeout=60)
 
     def begin_stop(self) -> None:
         """Start the stop without waiting for it, so that several children can stop at the same time."""

@@ -66,7 +66,7 @@ class RabbitMQ(Service):
         if self._epmd is None:
             command = [self._program("epmd"), "-address", "127.0.0.1"]
             self._epmd = Child("epmd", command, self.log, env=self.environment, cwd=self.state)
-            self._epmd.wait_ready(lambda: port_answers(self._epmd_port), timeout=30)
+            self._epmd.wait_ready(lambda: port_answers(self._epmd_port), timeout=60)
         command = [
             *(self._program("erlexec"), *ERLANG, "-noinput", "-boot", "start_sasl", "-s", "rabbit", "boot"),
             *("-syslog", "logger", "[]", "-syslog", "syslog_error_logger", "false"),

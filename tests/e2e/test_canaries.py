@@ -15,6 +15,7 @@ from confluent_kafka.admin import AclOperation
 from psycopg.conninfo import conninfo_to_dict
 
 from sandbox.services.postgres import Postgres
+from sandbox.services.processes import wait_until
 from sandbox.services.spark_server import SparkServer
 from tests.worlds.airflow_world import DAG, AirflowWorld, postgres_connection
 from tests.worlds.all_sinks_world import AllSinksWorld
@@ -119,9 +120,16 @@ def test_a_search_finds_what_is_planted(tmp_path: Path, database: str) -> None:
     canaries.look_at_files(tmp_path)
     world_table = "tidemark.event"
     assert world_table in canaries.look_at_database(database)
-    with Watch(canaries, tmp_path):
+    with Watch(canaries, tmp_path) as watch:
         (tmp_path / "order.json").write_text(planted)
-        subprocess.run([sys.executable, "-c", "import time; time.sleep(0.5)", planted], check=True)
+        with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", planted]) as process:
+            try:
+                wait_until(
+                    lambda: any(planted in line for line in [*watch.commands]), "its line to be seen", timeout=60
+                )
+                wait_until(lambda: planted in watch.orders, "the order to be seen", timeout=60)
+            finally:
+                process.kill()
     assert f"it in {tmp_path / 'deep' / 'file'}" in canaries.leaks
     assert sum(leak.startswith("it in while it ran: ") for leak in canaries.leaks) == 2
 

@@ -39,7 +39,7 @@ def test_supervisor_killed_spark_lives_on_and_the_retry_overlaps_it(planned: Air
     planned.spark(2)
     wake(spark)
     wait_until(lambda: not task.alive, "the task to notice that nobody reads its log", timeout=60)
-    wait_until(lambda: not any(process.alive for process in spark), "its Spark to end with it", timeout=2)
+    wait_until(lambda: not any(process.alive for process in spark), "its Spark to end with it", timeout=30)
     planned.succeed(run_id)
     assert_done_by_attempt_2(planned, task, "fenced")
 

@@ -61,6 +61,11 @@ def alive(world: World) -> int:
     return sum(each["alive"] for each in world.manifests())
 
 
+def has_staged(world: World) -> int:
+    """The number of manifests that have a staged file."""
+    return len({path.parents[2] for path in world.lake.glob("_staging/*/*/files/[!.]*.parquet")})
+
+
 def test_two_attempts_are_alive_at_once_and_both_are_taken_for_dead_when_their_process_is(
     make_world: Callable[..., World],
 ) -> None:
@@ -83,8 +88,8 @@ def test_a_paused_process_with_two_slices_changes_nothing_when_it_wakes_after_bo
 ) -> None:
     world = make_world(settings=AT_ONCE)
     world.produce(160)
-    paused = world.start("run", "demo", "--run-key", "one", failpoint="stage.done:hang:8@always")
-    wait_until(lambda: alive(world) == 2, "two attempts", timeout=60)
+    paused = world.start("run", "demo", "--run-key", "one", failpoint="stage.done:hang:15@always")
+    wait_until(lambda: alive(world) == 2 and has_staged(world) == 2, "two attempts that have staged", timeout=60)
     time.sleep(3)  # then both are at the failpoint, and none is inside a transaction whose locks others wait for
     os.kill(paused.pid, signal.SIGSTOP)
     world.ok("replay", "demo", "--run-key", "one", "--take-over")

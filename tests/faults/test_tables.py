@@ -61,7 +61,7 @@ def test_G8_a_merge_that_postgresql_breaks_off_to_end_a_deadlock_is_done_again(
     ended = wait_ended(merging)
     assert ended.returncode == 0, ended.stderr
     # the next try of the merge may be faster than the other session, and be broken off once more
-    wait_until(lambda: deadlocks(world) >= 1, "PostgreSQL to count its deadlocks", timeout=10)
+    wait_until(lambda: deadlocks(world) >= 1, "PostgreSQL to count its deadlocks", timeout=60)
     world.assert_complete()
 
 

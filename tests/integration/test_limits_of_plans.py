@@ -4,10 +4,11 @@ Real PostgreSQL and real files; the broker is the model of ``tests/faults``.
 """
 
 import contextlib
+import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from threading import Timer
+from unittest import mock
 
 import pytest
 
@@ -15,6 +16,7 @@ from sandbox.services.postgres import Postgres
 from tests.faults.model_world import WHY, ModelWorld, ScheduleSettings
 from tidemark.errors import DataLost, NotFound, TopicChanged
 from tidemark.lifecycle import attempt
+from tidemark.lifecycle import plan as planning
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.model.manifest import ManifestState, RunKind
 from tidemark.operations import decisions
@@ -32,14 +34,22 @@ def now_by_hand(key: str) -> Tick:
     return Tick(key, RunKind.MANUAL, None)
 
 
-def test_a_cut_that_has_not_come_is_waited_for_and_what_comes_until_then_is_read(world: ModelWorld) -> None:
+def test_a_cut_that_has_not_come_is_waited_for_and_what_comes_until_then_is_read(
+    world: ModelWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     context = world.onlooker()
     plan(context, now_by_hand("anchors"))
-    cut = datetime.now(UTC) + timedelta(seconds=1)
-    producer = Timer(0.3, lambda: world.broker.produce(world.log("a", 0), datetime.now(UTC)))
-    producer.start()
+    cut = datetime.now(UTC) + timedelta(seconds=3)
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        if not waits:
+            world.broker.produce(world.log("a", 0), datetime.now(UTC))
+        waits.append(seconds)
+        time.sleep(seconds)
+
+    monkeypatch.setattr(planning, "time", mock.Mock(sleep=wait))
     run = plan(context, Tick.by_hand(cut, None))
-    producer.join()
     assert datetime.now(UTC) >= cut
     assert (run.reached, [covered.end for part in run.slices for covered in part]) == (True, [1])
     assert completeness(context, cut).run_key == run.run_key

@@ -451,7 +451,7 @@ def test_every_command_refuses_tables_of_another_version_and_changes_nothing(wor
         connection.execute("DELETE FROM tidemark.database")
         assert "never released (version unknown, schema unknown)" in world.here("manifests").stderr
         sessions = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'tidemark'"
-        deadline = time.monotonic() + 10  # a session ends a moment after its client has closed it
+        deadline = time.monotonic() + 60  # a session ends a moment after its client has closed it
         while left := connection.execute(sessions).fetchall():
             assert time.monotonic() < deadline, f"whoever is refused leaves no session behind: {left}"
             time.sleep(0.05)
@@ -474,9 +474,9 @@ def test_an_attempt_is_alive_while_its_session_is(database: str, chain: int) -> 
 
 
 def wait_dead(reader: ManifestDatabase, manifest: int) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while reader.manifests.get(manifest).alive:
-        assert time.monotonic() < deadline, "still alive 10 s after its end"
+        assert time.monotonic() < deadline, "still alive a minute after its end"
         time.sleep(0.02)
 
 
@@ -554,7 +554,7 @@ def test_the_history_is_divided_by_time_as_the_docs_say_and_old_parts_can_go(
 ) -> None:
     page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
     [divide] = re.findall(r"```sql\n(BEGIN;.*?COMMIT;)\n```", page, re.DOTALL)
-    soon = datetime.now(UTC) + timedelta(seconds=4)
+    soon = datetime.now(UTC) + timedelta(seconds=10)
     with psycopg.connect(database, autocommit=True, options="-c search_path=tidemark") as sql:
         [[before]] = sql.execute("SELECT max(id) FROM event").fetchall()
         sql.execute(divide.replace("2027-01-01Z", soon.isoformat()))

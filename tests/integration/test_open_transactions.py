@@ -85,7 +85,7 @@ def test_a_plan_says_which_transaction_holds_it_back_and_since_when_and_stores_i
         assert world.chain()[1] == (0, "data", 0, 2), "never up to the high watermark"
         printed = world.here("plan", "demo", "--run-key", "again").stderr
         assert "an open transaction holds back 3 offsets" in " ".join(printed.split())
-    wait_until(lambda: settled(world), "the abort is visible", timeout=20)
+    wait_until(lambda: settled(world), "the abort is visible", timeout=60)
     assert notes_of_transactions(world) == []
     world.ok("retry", "demo")
     assert sorted(world.exact()) == [(world.topic, 0, offset) for offset in (0, 1, 3, 4)] + [(world.topic, 1, 0)]
@@ -125,7 +125,7 @@ def test_each_partition_of_a_transaction_has_its_own_place_and_age(make_world: M
         transactions = observed(world)
         assert [pending.at.partition for pending in transactions] == list(range(0, 40, 2))
         assert {(pending.first_offset, pending.held_back, pending.since) for pending in transactions} == {(1, 1, since)}
-    wait_until(lambda: settled(world), "the abort is visible", timeout=20)
+    wait_until(lambda: settled(world), "the abort is visible", timeout=60)
 
 
 def test_the_older_of_two_open_transactions_gives_the_age(make_world: MakeWorld) -> None:
@@ -134,7 +134,7 @@ def test_the_older_of_two_open_transactions_gives_the_age(make_world: MakeWorld)
     with transaction(world, 0, since=since - LONG_AGO), transaction(world, 0, since=since):
         [pending] = observed(world)
         assert (pending.first_offset, pending.held_back, pending.since) == (0, 2, since - LONG_AGO)
-    wait_until(lambda: settled(world), "the aborts are visible", timeout=20)
+    wait_until(lambda: settled(world), "the aborts are visible", timeout=60)
 
 
 def test_a_transaction_whose_first_record_was_deleted_is_still_reported(make_world: MakeWorld) -> None:
@@ -157,7 +157,7 @@ def test_a_producer_stopped_inside_its_transaction_is_reported_until_its_timeout
         "import os, signal, sys\n"
         "from confluent_kafka import Producer\n"
         "servers, topic, name = sys.argv[1:]\n"
-        "timeout = {'transaction.timeout.ms': 5000}\n"
+        "timeout = {'transaction.timeout.ms': 15000}\n"
         "producer = Producer({'bootstrap.servers': servers, 'transactional.id': name, **timeout})\n"
         "producer.init_transactions(30)\n"
         "producer.begin_transaction()\n"
@@ -171,7 +171,7 @@ def test_a_producer_stopped_inside_its_transaction_is_reported_until_its_timeout
         wait_until(lambda: not settled(world), "the transaction is open", timeout=30)
         world.send(record(2))
         assert "an open transaction holds back 2 offsets from offset 1 on" in world.json("plan", "demo")["notes"][0]
-        wait_until(lambda: settled(world), "the broker ended the transaction", timeout=60)
+        wait_until(lambda: settled(world), "the broker ended the transaction", timeout=120)
         assert notes_of_transactions(world) == []
     finally:
         hanging.send_signal(signal.SIGKILL)
@@ -232,7 +232,7 @@ def test_a_transaction_that_ends_at_any_question_of_a_plan_leaves_no_time_that_i
     def commit() -> None:
         ended.append(1)
         producer.commit_transaction(30)
-        wait_until(lambda: not observer.open_transactions(observer.bounds(places)), "the commit is visible", timeout=20)
+        wait_until(lambda: not observer.open_transactions(observer.bounds(places)), "the commit is visible", timeout=60)
 
     with pytest.MonkeyPatch.context() as patch:
         before_question(patch, question, commit)
@@ -292,8 +292,10 @@ def test_beside_a_producer_that_commits_all_the_time_no_time_is_false(make_world
     thread = threading.Thread(target=produce)
     thread.start()
     try:
-        for number in range(30):
+        for number in range(300):
             world.ok("plan", "demo", "--run-key", str(number))
+            if number >= 30 and any(planned_up_to(world)):  # on a busy machine one is open at nearly every look
+                break
     finally:
         ended.set()
         thread.join()

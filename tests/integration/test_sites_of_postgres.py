@@ -6,12 +6,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from threading import Timer
+from threading import Thread
 
 import psycopg
 import pytest
 from psycopg import sql
 
+from sandbox.services.processes import wait_until
 from tests.worlds.table_world import TableWorld
 from tidemark.database import watch
 from tidemark.database.client import ManifestDatabase
@@ -106,14 +107,27 @@ def test_a_statement_that_the_server_lets_wait_is_told_with_what_it_waits_for(
     migrate(database)
     monkeypatch.setattr(watch, "BEAT_S", 0.1)
     monkeypatch.setattr(watch, "PATIENCE_S", 0.3)
+    told: list[str] = []
+
+    def release_when_told() -> None:
+        try:
+            wait_until(
+                lambda: any(is_wait(line.getMessage()) for line in [*caplog.records]), "it to be told", timeout=50
+            )
+        finally:
+            told.extend(record.getMessage() for record in caplog.records)
+            holder.rollback()
+
+    def is_wait(line: str) -> bool:
+        return "the manifest database (" in line and "s for Lock: advisory" in line
+
     with psycopg.connect(database) as holder, ManifestDatabase(database, "a test") as waiting:
         holder.execute("SELECT pg_advisory_xact_lock(7)")
-        release = Timer(2, holder.rollback)
+        release = Thread(target=release_when_told)
         release.start()
         waiting.session.execute("SELECT pg_advisory_lock(7)")
         release.join()
-    told = [record.getMessage() for record in caplog.records]
-    assert any("the manifest database (" in line and "s for Lock: advisory" in line for line in told), told
+    assert any(map(is_wait, told)), told
 
 
 CLOSED_AT_ONCE = """

@@ -525,7 +525,7 @@ def test_silent_sources_are_asked_side_by_side_and_are_never_ok(world: World, si
         (world.pipelines / f"silent{number}.yaml").write_text(text)
     began = time.monotonic()
     printed = world.here("status")
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 30
     assert printed.stdout.startswith("demo: ok")
     told = f"Kafka at {silent} does not answer; 5 pipelines wait for it: silent0, silent1, silent2, silent3, silent4\n"
     assert printed.stdout.count(told) == printed.stdout.count(silent) == 1, printed.stdout
@@ -550,7 +550,7 @@ def test_an_airflow_whose_database_is_silent_holds_nobody_up_and_is_never_ok(
     monkeypatch.setenv(shell.DATABASE, f"postgresql+psycopg2://airflow:canary@{silent}/airflow")
     began = time.monotonic()
     printed = world.here("status")
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 30
     assert printed.stdout.startswith("demo: ok")
     assert "other: unknown" in printed.stdout
     assert "next: " in printed.stdout.partition("other: unknown")[2]

@@ -21,7 +21,7 @@ from sandbox.services.postgres import remove_home
 from sandbox.services.processes import port_answers, wait_until
 
 PORTS = ("postgres/port.json", "broker/ports.json", "airflow/ports.json")
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def up(checkout: Path, output: Path) -> Iterator[subprocess.Popen[bytes]]:
         process = subprocess.Popen(command, cwd=checkout, stdout=file, stderr=file, start_new_session=True)
         try:
             yield process
-            process.wait(60)
+            process.wait(180)
         finally:
             process.terminate()
             process.wait()
@@ -115,10 +115,10 @@ def test_a_run_that_was_killed_at_work_is_finished_by_the_next_one(checkout: Pat
         finally:
             killed.kill()
     assert killed.returncode == -signal.SIGKILL, output.read_text()
-    wait_until(lambda: not any(map(port_answers, ports(checkout))), "its services to end", timeout=30)
+    wait_until(lambda: not any(map(port_answers, ports(checkout))), "its services to end", timeout=120)
 
     # Airflow by its own settings would leave the tasks of the killed one as they are for 300 s.
-    done = subprocess.run(command, cwd=checkout, text=True, capture_output=True, timeout=240)
+    done = subprocess.run(command, cwd=checkout, text=True, capture_output=True, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "was interrupted; it is finished first" in done.stdout
     assert "336,776 records in" in done.stdout

@@ -163,7 +163,7 @@ def test_offsets_that_are_gone_fail_the_job_at_once_and_are_named(session: Spark
     started = time.monotonic()
     with pytest.raises(WorkFailed, match="Spark failed: ") as failed:
         job.stage(session, order)
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 60
     assert world.topic in failed.value.what
     assert "out of range" in failed.value.what
     assert "\n" not in failed.value.what
@@ -200,7 +200,7 @@ def test_a_range_that_ends_in_aborted_records_is_read_promptly(session: SparkSes
     assert (order.ranges[0].start, order.ranges[0].end) == (0, 7)
     started = time.monotonic()
     assert [row.offset for row in open_reader(order).read(session).select("offset").collect()] == [0, 1, 2]
-    assert time.monotonic() - started < 15, "the poll time-out is 120 s"
+    assert time.monotonic() - started < 60, "the poll time-out is 120 s"
 
 
 def test_headers_are_null_when_there_are_none_and_values_keep_null_apart_from_empty(

@@ -56,7 +56,7 @@ class Pooler:
 
     def settings(self, name: str) -> set[str]:
         """The values that a setting has in the sessions, when all clients have given them back."""
-        wait_until(lambda: len(self.sessions) == len(self._opened), "clients to leave", timeout=10, interval=0.01)
+        wait_until(lambda: len(self.sessions) == len(self._opened), "clients to leave", timeout=60, interval=0.01)
         return {str(session.execute(f"SHOW {name}").fetchone()) for session in self.sessions}  # type: ignore[arg-type]
 
     def _accept(self) -> None:

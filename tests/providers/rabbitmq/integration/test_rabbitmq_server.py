@@ -32,6 +32,7 @@ def test_a_killed_server_has_all_that_it_confirmed_when_it_is_back(mortal_rabbit
     streams.store_offset("kept", "reader", 7)
     killer = threading.Timer(0.3, mortal_rabbit.kill)
     with streams.publisher("kept", name="publisher") as publisher:
+        publisher.send([bytes(100)] * 100)
         killer.start()
         with suppress(ConnectionError):
             while True:
