@@ -122,8 +122,7 @@ class AirflowApi:
 
     def asset_events(self, run_id: str) -> list[dict[str, Any]]:
         """The asset events of a run, oldest first: extra, timestamp, .."""
-        answer = self._request("GET", "/assets/events", params={"limit": 100, "order_by": "timestamp"})
-        return [event for event in answer.json()["asset_events"] if event["source_run_id"] == run_id]
+        return self._all_pages("/assets/events", "asset_events", {"source_run_id": run_id, "order_by": "timestamp"})
 
     def task_instances(self, dag_id: str, run_id: str) -> list[TaskInstance]:
         """The run's task instances: task_id, map_index, state, try_number, start_date, end_date, .."""

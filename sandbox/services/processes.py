@@ -23,6 +23,7 @@ from sandbox.errors import SandboxFailed
 
 _GUARD = Path(__file__).with_name("guard.py")
 LOWEST_PORT = 10_000  # below are those that programs have by name
+PROCESSES = 16  # that look for ports at the same time
 DEFAULT_OF_CONNECTIONS = 32_768
 _given_ports: set[int] = set()
 _ports_lock = threading.Lock()
@@ -31,10 +32,12 @@ _ports_lock = threading.Lock()
 def free_port() -> int:
     """A TCP port of 127.0.0.1 that is free now; this process never gets the same port twice.
 
-    It is below those that the kernel gives to connections: one of these may be taken before a server comes to it.
+    It is below those that the kernel gives to connections: one of these may be taken before a server comes to it. For
+    the same reason processes that start side by side, such as those of pytest, have different ones.
     """
     while True:
-        port = LOWEST_PORT + secrets.randbelow(_lowest_of_connections() - LOWEST_PORT)
+        shares = (_lowest_of_connections() - LOWEST_PORT) // PROCESSES
+        port = LOWEST_PORT + secrets.randbelow(shares) * PROCESSES + os.getpid() % PROCESSES
         with _ports_lock:
             if port not in _given_ports and _is_free(port):
                 _given_ports.add(port)

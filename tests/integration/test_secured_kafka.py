@@ -17,8 +17,8 @@ from tidemark.errors import AccessDenied, ConfigurationError, TidemarkError, Una
 from tidemark.pipeline.loader import find
 
 MakeWorld = Callable[..., World]
-AT_ONCE = 6  # seconds on a busy machine: a refusal comes 2 s after the first no
-PROMPTLY = 16  # a port that says nothing is given up after 10 s
+AT_ONCE = 9  # seconds on a busy machine: a refusal comes 2 s after the first no, and silence is given up after 10
+PROMPTLY = 19  # a port that says nothing is given up after 10 s, and is not asked for so long twice
 
 
 @pytest.fixture

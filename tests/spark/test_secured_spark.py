@@ -62,7 +62,7 @@ def test_a_right_that_only_reading_needs_is_named_when_spark_lacks_it(
     started = time.monotonic()
     with environment(world), pytest.raises(AccessDenied) as caught:
         process(context, manifest, partial(job.stage, session))
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 60
     assert world.topic in caught.value.what
     assert "reading needs READ" in caught.value.next_step
     assert not any(secret in str(caught.value) for secret in secrets_of(secured))

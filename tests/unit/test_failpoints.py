@@ -70,6 +70,6 @@ def test_a_wrong_failpoint_says_what_is_allowed(text: str, monkeypatch: pytest.M
 
 def test_no_thread_watches_when_not_armed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TIDEMARK_FAILPOINT", raising=False)
-    before = threading.active_count()
+    before = {*threading.enumerate()}  # those of earlier tests may end meanwhile
     with watching("stage.mid", lambda: True):
-        assert threading.active_count() == before
+        assert {*threading.enumerate()} <= before

@@ -134,7 +134,11 @@ class SourceOfChanges:
     def wait_for(self, connector: str, position: int) -> None:
         """Return when a connector has written a change that is at the position of the log, or behind it."""
         assert self.connect is not None, "not started"
-        self.connect.wait_for_offset(connector, lambda offset: offset.get("lsn", 0) >= position)
+        self.connect.wait_for_offset(
+            # In the middle of a snapshot, which may have begun behind the position, not all of it is written.
+            connector,
+            lambda offset: offset.get("lsn", 0) >= position and offset.get("last_snapshot_record", True),
+        )
 
 
 def rows_of(dsn: str, script: str) -> list[tuple[Any, ...]]:

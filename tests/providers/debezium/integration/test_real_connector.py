@@ -68,6 +68,7 @@ def source(
     with SourceOfChanges.opened(tmp_path_factory.mktemp("source"), broker, registry, tables) as opened:
         insert_each_value(opened, 0)
         opened.start_connect()
+        opened.settle()  # a connector that runs may not have begun its snapshot
         yield opened
 
 
