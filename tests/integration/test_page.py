@@ -48,6 +48,7 @@ from tidemark.airflow.page.actions import Action, Wish
 from tidemark.airflow.page.app import build_app
 from tidemark.airflow.run_conf import PARAMS
 from tidemark.cli import main
+from tidemark.database import watch
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import TopicChanged, WorkFailed
 from tidemark.lifecycle.attempt import process
@@ -983,6 +984,7 @@ def test_more_pipelines_are_no_more_statements(ask: Callable[..., TestClient], m
         return execute(session, statement, *rest, **more)
 
     monkeypatch.setattr(psycopg.Connection, "execute", counted)
+    monkeypatch.setattr(watch, "BEAT_S", 600)  # a session that is idle for long, on a busy machine, asks by itself
 
     def asked() -> dict[str, int]:
         numbers = {}

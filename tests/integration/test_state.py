@@ -19,6 +19,7 @@ import tidemark
 from sandbox.services.processes import wait_until
 from tests.worlds.world import World
 from tidemark.airflow import shell
+from tidemark.database import watch
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Unavailable, WorkFailed
 from tidemark.lifecycle import close as closing
@@ -580,6 +581,7 @@ def test_many_pipelines_are_as_known_as_each_alone_and_no_more_statements_are_ne
         return execute(session, statement, *rest, **more)
 
     monkeypatch.setattr(psycopg.Connection, "execute", counted)
+    monkeypatch.setattr(watch, "BEAT_S", 600)  # a session that is idle for long, on a busy machine, asks by itself
 
     def asked(name: str | None) -> list[tidemark.Status]:
         statements.clear()
