@@ -9,7 +9,7 @@ import pytest
 
 from sandbox.services.processes import wait_until
 from tests.faults.kinds_of_worlds import world_of
-from tests.worlds.world import World, wait_stopped
+from tests.worlds.world import World
 from tidemark.failpoints import FAILPOINTS
 
 AT_ONCE = {"spark": {"parallel_slices": 2}}
@@ -71,8 +71,8 @@ def test_two_attempts_are_alive_at_once_and_both_are_taken_for_dead_when_their_p
 ) -> None:
     world = make_world(settings=AT_ONCE)
     world.produce(160)
-    stopped = world.start("run", "demo", failpoint="read.before:stop@2")
-    wait_stopped(stopped)
+    stopped = world.start("run", "demo", failpoint="read.before:hang:240@always")
+    wait_until(lambda: alive(world) == 2, "two attempts", timeout=60)
     running = [each for each in world.manifests() if each["state"] == "running"]
     assert [each["alive"] for each in running] == [True, True]
     assert {each["id"] for each in running} == {each["id"] for each in world.manifests()[:2]}

@@ -309,6 +309,7 @@ def test_the_job_of_a_dead_client_is_ended_by_the_next_attempt(
     world.produce(40)
     killed = run_slowly(world, spark_server)
     os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
     slow(world, 0)
     started = time.monotonic()
     done = world.tidemark("retry", "demo", on=spark_server.remote)

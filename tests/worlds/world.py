@@ -28,6 +28,7 @@ from sandbox.services.broker import Broker
 from sandbox.services.processes import wait_until
 from tests.faults import counts
 from tests.worlds.arrow_stage import without_spark
+from tests.worlds.dead_sessions import wait_without_the_dead
 from tests.worlds.forked_command import ForkedCommand, fork_server
 from tests.worlds.new_topics import new_topic
 from tests.worlds.used_topics import delete_later
@@ -79,6 +80,7 @@ class World:
     bad: set[int] = field(default_factory=set)  # the numbers of records that cannot be decoded
     started: list[Command] = field(default_factory=list)
     opened: list[ManifestDatabase] = field(default_factory=list)
+    buried: int = 0  # how many of the started were killed, and have no session any more
 
     def __post_init__(self) -> None:
         self.pipelines.mkdir(parents=True, exist_ok=True)
@@ -221,6 +223,7 @@ class World:
     ) -> Command:
         """Start a command; with no Spark of its own and without options for ``Popen`` it is forked, and begins at
         once."""
+        self.bury_the_dead()
         armed = {"TIDEMARK_FAILPOINT": failpoint} if failpoint else {}
         armed |= {"TIDEMARK_SPARK_REMOTE": on} if on else {}
         environment = self.environment(**armed, **(env or {}))
@@ -240,6 +243,14 @@ class World:
         )
         self.started.append(process)
         return process
+
+    def bury_the_dead(self) -> None:
+        """Wait until the server has noticed that processes were killed, so that none of their attempts looks alive."""
+        dead = sum(process.returncode == -signal.SIGKILL for process in self.started)
+        if dead > self.buried:
+            with suppress(psycopg.Error):  # it is down, or refuses us, and has no session then
+                wait_without_the_dead(self.dsn)
+            self.buried = dead
 
     def __enter__(self) -> Self:
         return self
@@ -268,6 +279,7 @@ class World:
 
     def here(self, *words: str, color: bool = False) -> Result:
         """The command line in this process, with ``arrow_stage``: faster, but a failpoint must not kill it."""
+        self.bury_the_dead()
         with mock.patch.object(engines, "stage_in", without_spark):
             return CliRunner().invoke(main.main, words, env=self.environment(), catch_exceptions=False, color=color)
 
@@ -316,6 +328,7 @@ class World:
 
     def context(self) -> Context:
         """A context in this process, closed when the test ends."""
+        self.bury_the_dead()
         pipeline = find(self.pipelines, self.name)
         self.opened.append(ManifestDatabase(self.dsn, "test"))
         with mock.patch.dict(os.environ, self.environment()):
