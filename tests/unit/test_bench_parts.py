@@ -50,7 +50,7 @@ def test_every_record_fits_the_schema_and_lies_in_the_hours_that_the_tables_name
 def test_workers_that_take_turns_never_work_at_once_and_all_work_in_the_end() -> None:
     programs = [subprocess.Popen(["sh", "-c", "sleep 60 & wait"]) for _ in range(2)]
     processes = [psutil.Process(program.pid) for program in programs]
-    wait_until(lambda: all(process.children() for process in processes), "a child of each", timeout=20)
+    wait_until(lambda: all(process.children() for process in processes), "a child of each", timeout=60)
     children = [process.children()[0] for process in processes]
     seen: set[tuple[bool, ...]] = set()
 
@@ -64,8 +64,8 @@ def test_workers_that_take_turns_never_work_at_once_and_all_work_in_the_end() ->
 
     try:
         with wide.half_of_the_time([process.pid for process in processes]):
-            wait_until(lambda: not all(at_work()), "a turn to begin", timeout=20)
-            wait_until(both_have_worked, "both to work", timeout=20, interval=0.01)
+            wait_until(lambda: not all(at_work()), "a turn to begin", timeout=60)
+            wait_until(both_have_worked, "both to work", timeout=60, interval=0.01)
         assert (True, True) not in seen
         assert all(each.status() != psutil.STATUS_STOPPED for each in (*children, *processes))
     finally:
