@@ -80,7 +80,8 @@ def pytest_collection_finish() -> None:
 
 BY_FUNCTION = ("/test_traces.py", "/test_lost_answers_of_tables.py", "/test_dynamodb.py")
 OTHER_AIRFLOW = ("/test_night_of_faults.py", "/test_own_topic.py")
-SAME_NAMES = ("/test_from_structured_streaming.py",)  # both pages have a topic `orders`, and there is one broker
+# The pages of all of them and of test_own_topic.py have a topic `orders`, and there is one broker.
+SAME_NAMES = ("/test_first_run.py", "/test_from_structured_streaming.py")
 ONE_BY_ONE = (
     "/test_all_sinks.py",
     "/test_changes_killed.py",
@@ -97,7 +98,7 @@ ONE_BY_ONE = (
 class ByModule(LoadScopeScheduling):
     """A module's tests run in one worker, all that need Airflow in the same one, and all with a Spark session too. The
     night on call is as long as half of the others that need Airflow, and shares one of its own with the how-to of one's
-    own topic and with another page; canaries on the command line need none.
+    own topic and with other pages; canaries on the command line need none.
 
     Hundreds of kills and traces go to the workers by function, and other long tests of one module one by one: a worker
     with all of them would be the last to end.

@@ -255,7 +255,7 @@ def test_the_note_of_a_run_and_the_log_of_a_task_lead_to_the_page_and_it_leads_b
     assert page.locator(f"a[href$='{PIPELINE}']").first.get_attribute("href") == f"{demo.airflow.url}{PIPELINE}"
     page.goto(f"{run}/tasks/process/mapped/0")
     in_log = page.get_by_role("link", name=f"{PIPELINE}/manifests/1")
-    in_log.first.wait_for()
+    in_log.nth(1).wait_for()
     assert in_log.count() == 2, "the log begins and ends with it"
     page.goto(in_log.first.get_attribute("href"))
     page.get_by_role("heading", name=re.compile(r"^Manifest 1 .*done$")).wait_for()
