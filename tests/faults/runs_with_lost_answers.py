@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from tests.faults.postgres_proxy import Armed, Fault, Proxy
+from tests.worlds.dead_sessions import wait_without_the_dead
 from tests.worlds.world import World
 
 Fresh = Callable[[], AbstractContextManager[World]]
@@ -20,6 +21,7 @@ def fails(world: World, *words: str) -> str:
     assert done.exit_code == 1, done.stderr
     assert "the manifest database failed" in done.stderr
     assert "the next try finds out whether it succeeded" in done.stderr
+    wait_without_the_dead(world.dsn)  # the server ends a session a moment after its connection
     world.assert_whole()
     return done.stderr
 
@@ -45,6 +47,7 @@ def lose(world: World, proxy: Proxy, armed: Armed) -> str:
     proxy.arm(armed)
     done = world.here("run", "demo", "--run-key", "one")
     proxy.disarm()
+    wait_without_the_dead(world.dsn)
     assert done.exit_code in ((0, 1) if armed.struck else (0,)), done.stderr
     world.finish()
     return armed.struck

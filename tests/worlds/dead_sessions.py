@@ -1,7 +1,7 @@
 """Waits for the ends of sessions whose processes are dead.
 
 PostgreSQL notices it a moment later, on a busy machine after tens of milliseconds. Until then an attempt of the dead
-looks alive.
+looks alive, by its lock.
 """
 
 from pathlib import Path
@@ -11,24 +11,27 @@ import psycopg
 from sandbox.services.processes import wait_until
 
 ESTABLISHED = "01"
-PORTS = "SELECT client_port FROM pg_stat_activity WHERE datname = current_database() AND client_port > 0"
+HOLDERS = (
+    "SELECT client_port, inet_server_port() FROM pg_stat_activity WHERE datname = current_database() "
+    "AND client_port > 0 AND pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory')"
+)
 
 
 def wait_without_the_dead(dsn: str) -> None:
-    """Return when each session of the database has a client that lives."""
+    """Return when each session of the database that holds such a lock has a client that lives, or is a proxy's."""
     with psycopg.connect(dsn, autocommit=True) as connection:
-        wait_until(
-            lambda: {port for (port,) in connection.execute(PORTS)} <= _clients_of(connection.info.port),
-            "the sessions of dead processes to end",
-            timeout=60,
-            interval=0.005,
-        )
+
+        def none_is_dead() -> bool:
+            holders = {*connection.execute(HOLDERS).fetchall()}
+            return not holders or holders <= _connections()
+
+        wait_until(none_is_dead, "the sessions of dead processes to end", timeout=60, interval=0.01)
 
 
-def _clients_of(server: int) -> set[int]:
-    """The ports of this machine's open connections to a server."""
-    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return {_port(local) for _, local, remote, state, *_ in lines if state == ESTABLISHED and _port(remote) == server}
+def _connections() -> set[tuple[int, int]]:
+    """The ports of both ends of this machine's open connections."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines() if f" {ESTABLISHED} " in line]
+    return {(_port(local), _port(remote)) for _, local, remote, state, *_ in lines if state == ESTABLISHED}
 
 
 def _port(address: str) -> int:

@@ -246,7 +246,7 @@ class World:
 
     def bury_the_dead(self) -> None:
         """Wait until the server has noticed that processes were killed, so that none of their attempts looks alive."""
-        dead = sum(process.returncode == -signal.SIGKILL for process in self.started)
+        dead = sum((process.returncode or 0) < 0 for process in self.started)
         if dead > self.buried:
             with suppress(psycopg.Error):  # it is down, or refuses us, and has no session then
                 wait_without_the_dead(self.dsn)
