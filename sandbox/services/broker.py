@@ -98,33 +98,33 @@ class Broker(Service):
         topics = [NewTopic(name, partitions, replication_factor=1, config=dict(config or {})) for name in names]
         for name, created in admin.create_topics(topics).items():
             try:
-                created.result(timeout=30)
+                created.result(timeout=120)
             except KafkaException as error:
                 message = f"topic {name} was not created: {error}"
                 raise SandboxFailed(message, next_step="choose another name") from error
         partitions_of = [TopicPartition(name, partition) for name in names for partition in range(partitions)]
         wait_until(
-            lambda: _answer(admin, partitions_of), f"topics to answer: {', '.join(names)}", timeout=30, interval=0.01
+            lambda: _answer(admin, partitions_of), f"topics to answer: {', '.join(names)}", timeout=120, interval=0.01
         )
 
     def add_partitions(self, topic: str, to: int) -> None:
         """Give a topic ``to`` partitions and wait as ``create_topic`` does: the broker hears of them a moment later."""
         admin = self.admin()
-        admin.create_partitions([NewPartitions(topic, to)])[topic].result(timeout=30)
+        admin.create_partitions([NewPartitions(topic, to)])[topic].result(timeout=120)
         partitions = [TopicPartition(topic, partition) for partition in range(to)]
-        wait_until(lambda: _answer(admin, partitions), f"{topic} to have {to} partitions", timeout=30, interval=0.01)
+        wait_until(lambda: _answer(admin, partitions), f"{topic} to have {to} partitions", timeout=120, interval=0.01)
 
     def configure_topic(self, topic: str, option: str, value: str) -> None:
         """Change an option of a topic and wait until the broker tells it: the controller answers before that."""
         admin = self.admin()
         entry = ConfigEntry(option, value, incremental_operation=AlterConfigOpType.SET)
         changed = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-        admin.incremental_alter_configs([changed])[changed].result(timeout=30)
+        admin.incremental_alter_configs([changed])[changed].result(timeout=120)
         asked = ConfigResource(ResourceType.TOPIC, topic)
         wait_until(
-            lambda: admin.describe_configs([asked])[asked].result(timeout=30)[option].value == value,
+            lambda: admin.describe_configs([asked])[asked].result(timeout=120)[option].value == value,
             f"{topic} to have {option}={value}",
-            timeout=30,
+            timeout=120,
             interval=0.01,
         )
 
@@ -133,7 +133,7 @@ class Broker(Service):
         admin = self.admin()
         for deleted in admin.delete_topics(list(names)).values():
             try:
-                deleted.result(timeout=30)
+                deleted.result(timeout=120)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
@@ -142,7 +142,7 @@ class Broker(Service):
         wait_until(
             lambda: not any(_is_told(admin, name) for name in names),
             f"topics to be gone: {', '.join(names)}",
-            timeout=30,
+            timeout=120,
             interval=0.01,
         )
 
@@ -253,7 +253,7 @@ def _answer(admin: AdminClient, partitions: Sequence[TopicPartition]) -> bool:
         admin.list_topics(timeout=5)  # else this client goes on without the leaders of new topics for over 10 s
         newest: Callable[[], OffsetSpec] = OffsetSpec.latest
         for answer in admin.list_offsets({partition: newest() for partition in partitions}, request_timeout=5).values():
-            answer.result(timeout=30)
+            answer.result(timeout=120)
     except KafkaException:
         return False
     return True
@@ -262,7 +262,7 @@ def _answer(admin: AdminClient, partitions: Sequence[TopicPartition]) -> bool:
 def _is_told(admin: AdminClient, topic: str) -> bool:
     """Whether the broker still tells of the topic."""
     try:
-        admin.describe_topics(TopicCollection([topic]))[topic].result(timeout=30)
+        admin.describe_topics(TopicCollection([topic]))[topic].result(timeout=120)
     except KafkaException as error:
         if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return False

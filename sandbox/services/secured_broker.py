@@ -63,7 +63,7 @@ class SecuredBroker(Broker):
                 for name, password in self.users.items()
             ]
             for future in admin.alter_user_scram_credentials(credentials).values():
-                future.result(timeout=30)
+                future.result(timeout=120)
 
     def allow(self, topic: str, user: str, operation: AclOperation) -> None:
         """Allow one user one operation on a topic. The broker then refuses all other requests for this topic."""
@@ -73,9 +73,9 @@ class SecuredBroker(Broker):
             AclPermissionType.ALLOW,
         )  # fmt: skip
         for future in admin.create_acls([AclBinding(*right)]).values():
-            future.result(timeout=30)
+            future.result(timeout=120)
         asked = AclBindingFilter(*right)  # the controller answers before the broker knows it
-        wait_until(lambda: bool(admin.describe_acls(asked).result(timeout=30)), "a right of the broker", timeout=30)
+        wait_until(lambda: bool(admin.describe_acls(asked).result(timeout=120)), "a right of the broker", timeout=120)
 
     def _java(self) -> list[str]:
         command, *rest = super()._java()
