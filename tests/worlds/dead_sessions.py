@@ -19,7 +19,7 @@ HOLDERS = (
 
 def wait_without_the_dead(dsn: str) -> None:
     """Return when each session of the database that holds such a lock has a client that lives, or is a proxy's."""
-    with psycopg.connect(dsn, autocommit=True) as connection:
+    with psycopg.connect(dsn, autocommit=True, connect_timeout=10) as connection:
 
         def none_is_dead() -> bool:
             holders = {*connection.execute(HOLDERS).fetchall()}
