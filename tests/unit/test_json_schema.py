@@ -136,6 +136,13 @@ TEXT = {"type": "string"}
         (object_of(a={**TEXT, "enum": ["x", None]}), "/properties/a/enum holds None"),
         (object_of(a={**TEXT, "enum": [{}]}), "/properties/a/enum holds {}"),
         (object_of(a={**TEXT, "enum": ["x"], "const": "x"}), "/properties/a/const is set beside enum"),
+        (object_of(a={"enum": [10**400], "type": "number"}), "/properties/a/enum holds 1000"),
+        *(
+            (object_of(a={"type": kind, word: limit}), f"/properties/a/{word} is {limit!r}")
+            for kind, word in (("number", "minimum"), ("integer", "multipleOf"), ("string", "maxLength"))
+            for limit in (float("nan"), float("inf"))
+        ),
+        (object_of(a={**TEXT, "required": True}), "/properties/a/required is not a list"),
         (object_of(a=TEXT) | {"required": ["b"]}, "/required/0 is 'b'"),
         (object_of(a=TEXT) | {"required": True}, "/required is not a list"),
         (object_of(a=TEXT) | {"additionalProperties": TEXT}, "/additionalProperties is not true or false"),

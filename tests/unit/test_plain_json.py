@@ -112,6 +112,15 @@ def test_whatever_is_in_a_record_both_ways_say_the_same(schema: Any, data: st.Da
     assert_same(fast.decode(batch(values)), read_slowly(schema, values))
 
 
+@pytest.mark.parametrize("empty", [b"{}", b'{"other":1}'])
+def test_a_record_without_any_field_of_the_schema_is_a_row_of_nulls(empty: bytes) -> None:
+    values = [empty, b'{"a":1}', b"{}"]
+    fast = JsonDecoder(struct_of("a INT, b STRING"))
+    for _ in range(3):
+        assert_same(fast.decode(batch(values)), read_slowly("a INT, b STRING", values))
+        assert fast.decode(batch([empty] * 3)).good.to_pylist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize("word", WORDS)
 @pytest.mark.parametrize("schema", [DDL, SCHEMA], ids=["ddl", "json-schema"])
 def test_every_word_in_every_field_is_read_alike(schema: Any, word: str) -> None:

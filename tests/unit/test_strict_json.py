@@ -225,6 +225,7 @@ RULED = {
         ('{"list": []}', "field list: minItems of the schema is 1"),
         ('{"list": [1, 2, 3]}', "field list: maxItems of the schema is 2"),
         ('{"list": [1, 1.0]}', "field list: uniqueItems of the schema is True"),
+        ('{"list": [0, -0.0]}', "field list: uniqueItems of the schema is True"),
         ('{"list": [1e5, 100000]}', "field list: uniqueItems of the schema is True"),
         ('{"map": {}}', "field map: minProperties of the schema is 1"),
         ('{"inner": {"x": 1, "y": 2}}', "field inner: maxProperties of the schema is 1"),
@@ -253,10 +254,12 @@ def test_a_number_without_a_fraction_is_an_integer_of_json_schema() -> None:
         "12.5e1",
         "1E+2",
         "100e-2",
+        "0e50",
+        "0e999999999",
     ]
     rows, reasons = decode(schema, *(f'{{"id": {text}, "of": [{text}, {text}]}}' for text in texts))
     assert reasons == []
-    assert [row["id"] for row in rows] == [1, 1, 3, 0, 0, 2**53 + 1, 2**63 - 1, 125, 100, 1]
+    assert [row["id"] for row in rows] == [1, 1, 3, 0, 0, 2**53 + 1, 2**63 - 1, 125, 100, 1, 0, 0]
     assert all(row["of"] == [row["id"]] * 2 for row in rows)
     flat = {**schema, "properties": {"id": {"type": "integer"}}}
     assert decode(flat, '{"id":1}', '{"id":2}', '{"id":3.0}', '{"id":3.1}') == (
@@ -264,6 +267,15 @@ def test_a_number_without_a_fraction_is_an_integer_of_json_schema() -> None:
     )  # fmt: skip
     old = {**flat, "$schema": "http://json-schema.org/draft-04/schema#"}
     assert decode(old, '{"id": 1.0}')[1] == ["field id: expected integer, found number"]
+
+
+@pytest.mark.parametrize(("draft", "holds"), [("draft-07/schema#", False), ("draft/2020-12/schema", True)])
+def test_what_stands_beside_a_reference_holds_as_the_draft_says(draft: str, holds: bool) -> None:
+    schema = {
+        "$schema": f"http://json-schema.org/{draft}", "type": "object", "definitions": {"t": {"type": "string"}},
+        "properties": {"a": {"$ref": "#/definitions/t", "maxLength": 1}},
+    }  # fmt: skip
+    assert decode(schema, '{"a": "xyz"}')[1] == (["field a: maxLength of the schema is 1"] if holds else [])
 
 
 scalars = st.one_of(

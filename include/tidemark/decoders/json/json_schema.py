@@ -8,6 +8,7 @@ have (``connect.index``, ``javaType``), describe. A word that could forbid a rec
 to ignore it would accept that record.
 """
 
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, Final
@@ -59,7 +60,8 @@ _FORMATS: Final[Mapping[str, Scalar]] = {"date-time": Instant(), "date": Day()}
 _SCALARS: Final[Mapping[str, Scalar]] = {
     "string": Text(), "integer": Whole(), "number": Number(), "boolean": Boolean()
 }  # fmt: skip
-_OLD_DRAFTS: Final = ("draft-03", "draft-04")  # there 1.0 is no integer
+_INTEGERS_ALONE: Final = re.compile(r"draft-0[34]")  # there 1.0 is no integer
+_REFERENCES_ALONE: Final = re.compile(r"draft-0[3-7]")  # there what stands beside a $ref says nothing
 _DEPTH_LIMIT = 32
 _MOST_TYPES = 10_000  # a small schema can stand for millions
 _A_TYPO = 0.8  # how alike two words are: itmes and items, and not javaType and type
@@ -109,9 +111,10 @@ class _Reading:
 
     def __init__(self, documents: Mapping[str, Any]) -> None:
         self._documents = documents
-        draft = documents[""].get("$schema")
-        is_old = isinstance(draft, str) and any(old in draft for old in _OLD_DRAFTS)
-        self._scalars: Mapping[str, Scalar] = {**_SCALARS, "integer": Integer()} if is_old else _SCALARS
+        draft = str(documents[""].get("$schema"))
+        integers_alone = _INTEGERS_ALONE.search(draft) is not None
+        self._scalars: Mapping[str, Scalar] = {**_SCALARS, "integer": Integer()} if integers_alone else _SCALARS
+        self._references_alone = _REFERENCES_ALONE.search(draft) is not None
         self._types = 0
 
     def shape(self, schema: object, place: _Place) -> tuple[Shape, bool]:
@@ -146,7 +149,7 @@ class _Reading:
                 raise place.wrong("", "is not a schema", "write an object with a type")
             if "$ref" in schema:
                 inner, place = self._referred(schema["$ref"], place)
-                schema = _joined(schema, "$ref", inner, place)
+                schema = _joined({} if self._references_alone else schema, "$ref", inner, place)
                 continue
             word = next((word for word in _CHOICES if word in schema), None)
             if word is None:
@@ -207,6 +210,8 @@ class _Reading:
 
     def _refuse_others(self, schema: Mapping[str, Any], kind: str, place: _Place) -> None:
         rules = _OF_KINDS[kind]
+        if isinstance(schema.get("required"), bool):
+            raise place.wrong("required", "is not a list", "name the required properties beside properties")
         for word in sorted(map(str, schema.keys() - _DESCRIBING - rules - {"type"})):
             if word in _FORBIDDING:
                 raise place.wrong(word, f"is not supported for {kind}", f"supported: {', '.join(sorted(rules))}")
@@ -233,7 +238,7 @@ class _Reading:
             allowed = [int(value) if type(value) is float and value.is_integer() else value for value in allowed]
         for value in allowed:
             if problem := _problem_with(shape, value, nullable):
-                raise place.wrong(word, f"holds {value!r}, {problem}", "give values of the type above")
+                raise place.wrong(word, f"holds {repr(value)[:60]}, {problem}", "give values of the type above")
         return OneOf(shape, frozenset(allowed) - {None}), nullable and None in allowed
 
     def _object(self, schema: Mapping[str, Any], place: _Place, rules: tuple[Rule, ...]) -> Shape:

@@ -54,7 +54,7 @@ class PlainReader:
         """Add the names of a good record to an order that is known, or as a new order."""
         del value
         names = tuple(record)
-        if len(names) > NAMES_LIMIT or not all(map(is_plain_name, names)):
+        if not 0 < len(names) <= NAMES_LIMIT or not all(map(is_plain_name, names)):
             return
         for index, known in enumerate(self._orders):
             joined = _joined(known, names)

@@ -1,5 +1,6 @@
 """The bounds of a JSON Schema: which values of the right type are too small, too long, too many or of a wrong form."""
 
+import math
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
@@ -25,6 +26,8 @@ def rules_of(schema: Mapping[str, Any], kind: str) -> tuple[Rule, ...]:
 
 
 def _rule(word: str, limit: Any, schema: Mapping[str, Any]) -> Rule | None:
+    if isinstance(limit, float) and not math.isfinite(limit):  # 1e999 in a file
+        raise ValueError(word, f"is {limit!r}")
     match word:
         case "minimum" | "maximum" if isinstance(limit, int | float) and not isinstance(limit, bool):
             exclusive = schema.get(f"exclusive{word.capitalize()}") is True  # as draft 4 has it

@@ -141,9 +141,9 @@ class Whole(Integer):
     def compared(self, value: Any) -> Any:
         if type(value) is not Decimal:
             return value
-        if not _is_whole(value) or value.adjusted() > _LONGEST_WHOLE:
+        if not _is_whole(value) or (value and value.adjusted() > _LONGEST_WHOLE):
             raise Misfit
-        return int(value)
+        return int(value) if value else 0  # 0e999999999 has as many digits to write
 
 
 def _is_whole(value: Decimal) -> bool:
@@ -311,7 +311,7 @@ def _comparable(value: Any) -> Any:
         case list():
             return [_comparable(item) for item in value]
         case Decimal() | float() | int() if not isinstance(value, bool):
-            return _WIDE.normalize(_exact(value))
+            return _WIDE.normalize(_exact(value)) or 0  # -0.0 is 0
         case _:
             return value
 
