@@ -52,6 +52,7 @@ class FastReader:
     def __init__(self, writer: Any, rows: AvroRows, origins: list[_Origin], slow: RecordReader) -> None:
         self._writer, self._rows, self._origins, self._slow = writer, rows, origins, slow
         self._text = json.dumps(_bare_record(writer))
+        self._ints = [at for at, field in enumerate(writer["fields"]) if _is_of_ints(field["type"])]
 
     @classmethod
     def of(cls, writer: Any, rows: AvroRows, slow: RecordReader) -> "FastReader | None":
@@ -90,11 +91,19 @@ class FastReader:
             if batch.num_rows != len(records):
                 return None
             batch.validate(full=True)
+            return self._with_ints(batch)
         except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
             raise
         except BaseException:  # a panic of Rust
             return None
-        return batch
+
+    def _with_ints(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Numbers of 32 bits, which pyruhvro reads as longer ones; raises ``pa.ArrowInvalid`` when one is longer."""
+        columns = batch.columns
+        for at in self._ints:
+            kind = columns[at].type
+            columns[at] = columns[at].cast(pa.list_(pa.int32()) if pa.types.is_list(kind) else pa.int32())
+        return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
     def _checked(self, written: pa.RecordBatch, records: list[bytes], data: pa.Array) -> Decoded:
         """The rows; records that are longer than their values are read again, one by one."""
@@ -170,14 +179,24 @@ def _bare_record(writer: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "record", "name": "r", "fields": bare}
 
 
+def _is_of_ints(schema: Any) -> bool:
+    inner, _ = without_null(schema)
+    return kind_of(inner["items"] if kind_of(inner) == "array" else inner) == "int"
+
+
 def _bare(schema: Any, name: str = "") -> Any:
-    """A type of the list without logical types, names and what else does not say how long its values are."""
+    """A type of the list without logical types, names and what else does not say how long its values are.
+
+    An int is a long: pyruhvro cuts a number that is too long for an int, and writers of some languages write such.
+    """
     if isinstance(schema, list):
         return [_bare(branch, name) for branch in schema]
     kind = kind_of(schema)
     if kind == "array":
         return {"type": "array", "items": _bare(schema["items"])}
-    return {"type": "enum", "name": name, "symbols": schema["symbols"]} if kind == "enum" else kind
+    if kind == "enum":
+        return {"type": "enum", "name": name, "symbols": schema["symbols"]}
+    return "long" if kind == "int" else kind
 
 
 def _size(array: pa.Array, schema: Any) -> pa.Array:

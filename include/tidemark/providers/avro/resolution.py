@@ -24,6 +24,7 @@ from tidemark.providers.avro.binary import (
 )
 from tidemark.providers.avro.schema import aliases_of, kind_of, takes_no_bytes
 from tidemark.providers.avro.types import logical_of
+from tidemark.text import is_text
 
 PROMOTED: Final[Mapping[str, tuple[str, ...]]] = {
     "int": ("long", "float", "double"),
@@ -195,12 +196,12 @@ def _is_scalar(schema: Any, kind: str, default: Any) -> bool:
         case "float" | "double":
             return type(default) in (int, float)
         case "string":
-            return isinstance(default, str)
+            return isinstance(default, str) and is_text(default)
         case "enum":
             return default in schema["symbols"]
         case "bytes" | "fixed":
-            is_text = isinstance(default, str) and all(character <= "\xff" for character in default)
-            return is_text and (kind == "bytes" or len(default) == schema["size"])
+            is_latin = isinstance(default, str) and all(character <= "\xff" for character in default)
+            return is_latin and (kind == "bytes" or len(default) == schema["size"])
         case _:
             return False
 
@@ -262,7 +263,7 @@ def _refuse(reason: str, _: bytes, __: int) -> tuple[Any, int]:
 def _symbols(writer: Mapping[str, Any], reader: Mapping[str, Any]) -> list[tuple[str, str | None]]:
     """Return for each symbol: (its name, the reader's symbol)."""
     known = set(reader["symbols"])
-    default = reader.get("default")
+    default = reader.get("default") if reader.get("default") in known else None
     return [(name, name if name in known else default) for name in writer["symbols"]]
 
 

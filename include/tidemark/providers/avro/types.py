@@ -36,6 +36,7 @@ from tidemark.providers.avro.schema import PARTS, kind_of, parts_of, takes_no_by
 
 Convert = Callable[[Any], Any]
 LONGEST_DECIMAL = 38
+LONGEST_TEXT: Final = 10_000  # digits of a decimal that becomes text
 EXACT: Final = Context(prec=MAX_PREC)  # of decimals: nothing is rounded
 DEEPEST = 32
 MOST_TYPES = 10_000
@@ -137,6 +138,8 @@ def logical_of(schema: Any) -> tuple[str, int] | None:
     precision, scale = schema.get("precision"), schema.get("scale", 0)
     if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision or not precision:
         return None
+    if scale > LONGEST_TEXT:
+        return None
     most = math.floor(math.log10(2) * (8 * schema["size"] - 1)) if kind == "fixed" else precision
     return (name, scale) if precision <= most else None
 
@@ -190,8 +193,8 @@ def _logical(schema: Any) -> tuple[pa.DataType, Convert | None] | None:
             return pa.string(), partial(_time, unit=1)
         case ("decimal", scale):
             if schema["precision"] > LONGEST_DECIMAL:
-                return pa.string(), partial(_decimal_text, scale=scale)
-            return pa.decimal128(schema["precision"], scale), partial(_decimal, scale=scale)
+                return pa.string(), partial(_decimal_text, 10**LONGEST_TEXT, scale=scale)
+            return pa.decimal128(schema["precision"], scale), partial(_decimal, 10 ** schema["precision"], scale=scale)
         case ("uuid", _):
             return pa.string(), _uuid
         case _:
@@ -227,12 +230,16 @@ def _time(value: int, unit: int) -> str:
     return (_EPOCH + timedelta(microseconds=value * unit)).time().isoformat(timespec="microseconds")
 
 
-def _decimal(value: Any, scale: int) -> Decimal:
-    return EXACT.scaleb(Decimal(int.from_bytes(value, "big", signed=True)), -scale)
+def _decimal(most: int, value: Any, scale: int) -> Decimal:
+    """A decimal whose digits, as a whole number, are below ``most``: making one takes the square of its length."""
+    number = int.from_bytes(value, "big", signed=True)
+    if abs(number) >= most:
+        raise ValueError("a decimal has more digits than its type")
+    return EXACT.scaleb(Decimal(number), -scale)
 
 
-def _decimal_text(value: Any, scale: int) -> str:
-    return f"{_decimal(value, scale):f}"
+def _decimal_text(most: int, value: Any, scale: int) -> str:
+    return f"{_decimal(most, value, scale):f}"
 
 
 def _uuid(value: Any) -> str:
@@ -248,7 +255,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}
     return [_plain(inner) for inner in value] if isinstance(value, list) else value

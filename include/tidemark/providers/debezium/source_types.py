@@ -27,6 +27,7 @@ DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _PRECISION: Final = "connect.decimal.precision"
 _DIGITS: Final = 38
 _SCALE_LIMIT: Final = 1_000
+_LONGEST: Final = 4_096  # bytes of a number: its text takes the square of their count
 _EXACT: Final = Context(prec=MAX_PREC)
 
 
@@ -142,6 +143,8 @@ def _scale_of_text(field: pa.Field) -> int | None:
 
 def _text_of_number(value: Any) -> str | None:
     if value is None or value["scale"] is None or value["value"] is None or abs(value["scale"]) > _SCALE_LIMIT:
+        return None
+    if len(value["value"]) > _LONGEST:
         return None
     digits = int.from_bytes(value["value"], "big", signed=True)
     return f"{_EXACT.scaleb(Decimal(digits), -value['scale']):f}"

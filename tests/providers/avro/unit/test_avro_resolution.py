@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from itertools import count
 from struct import pack
+from time import monotonic
 from typing import Any
 
 import pyarrow as pa
@@ -254,7 +256,8 @@ def test_a_default_has_the_defaults_within_it(kind: Any, default: Any, expected:
     [
         (ADDRESS, {}), (ADDRESS, "s"), ("int", "1"), ("int", 2**31), ("int", True), ("string", None), ("boolean", 0),
         ({"type": "fixed", "name": "F", "size": 2}, "abc"), ("bytes", "\u0100"), (COLOR, "GREEN"), ("int", 1.0),
-        (["null", "int"], "x"), ({"type": "array", "items": "int"}, {}), ({"type": "map", "values": "int"}, [1]),
+        ("string", "\ud800"), (["null", "int"], "x"), ({"type": "array", "items": "int"}, {}),
+        ({"type": "map", "values": "int"}, [1]),
     ],
 )  # fmt: skip
 def test_a_wrong_default_matters_only_where_it_is_needed(kind: Any, default: Any) -> None:
@@ -278,6 +281,31 @@ def test_an_index_that_no_symbol_and_no_branch_has_is_an_error(kind: Any, value:
     writer = record(("f", kind), ID)
     [reason] = reasons(writer, writer if is_read else record(ID), value + b"\x0e")
     assert "of an enum or a union" in reason
+
+
+def test_a_default_that_is_no_symbol_of_the_enum_is_none() -> None:
+    writer, reader = ({"type": "enum", "name": "E", "symbols": symbols} for symbols in (["A", "B"], ["A"]))
+    wrong = {**reader, "default": "Z"}
+    assert rows(record(("f", writer)), record(("f", {**reader, "default": "A"})), b"\x02") == [{"f": "A"}]
+    assert reasons(record(("f", writer)), record(("f", wrong)), b"\x02") == [
+        "does not resolve: the reader's enum has no symbol B, and no default"
+    ]
+
+
+def test_numbers_that_json_lacks_are_the_texts_that_sinks_have() -> None:
+    choice = record(("f", ["null", "double", "string"]))
+    values = [b"\x02" + pack("<d", float(text)) for text in ("nan", "inf", "-inf")]
+    assert [row["f"] for row in rows(choice, choice, *values)] == ['"NaN"', '"Infinity"', '"-Infinity"']
+
+
+@pytest.mark.parametrize("precision", [38, 60])
+def test_a_decimal_of_many_bytes_costs_its_record_and_no_time(precision: int) -> None:
+    kind = record(("f", {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": 2}))
+    long = sized(b"\x7f" * 2_000_000)
+    before = monotonic()
+    assert reasons(kind, kind, long) == ["it cannot be read: ValueError: a decimal has more digits than its type"]
+    assert monotonic() - before < 10
+    assert rows(kind, kind, sized(b"\0" * 2_000_000 + b"\x7b"))[0]["f"] in (Decimal("1.23"), "1.23")
 
 
 @pytest.mark.parametrize("strange", STRANGE)

@@ -144,6 +144,27 @@ def test_many_bad_records_among_many_good_ones() -> None:
     assert same(data, SMALL, SMALL).rows.num_rows >= 2_500
 
 
+@pytest.mark.parametrize("kind", ["int", ["null", "int"], {"type": "array", "items": "int"}])
+@pytest.mark.parametrize("wanted", ["int", "long"])
+def test_an_int_that_is_too_long_for_one_is_never_another_number(kind: Any, wanted: str) -> None:
+    """As fastavro writes it."""
+    numbers = [0, 2**31 - 1, -(2**31), 2**31, -(2**31) - 1, 2**32, 2**63 - 1, -(2**63)]
+    head, end = b"" if kind == "int" else b"\2", b"\0" if isinstance(kind, dict) else b""
+    writer, reader = (
+        parsed(json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": each}]}))
+        for each in (kind, json.loads(json.dumps(kind).replace("int", wanted)))
+    )
+    plain = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}]}
+    decoded = same([head + written(plain, {"a": number}) + end for number in numbers], writer, reader)
+    assert decoded.good.to_pylist() == [0, 1, 2]
+    unread = {"type": "record", "name": "R", "fields": [{"name": "b", "type": "int"}]}
+    both = {"type": "record", "name": "R", "fields": [*writer["fields"], *unread["fields"]]}
+    data = [head + written(plain, {"a": number}) + end + b"\x0e" for number in numbers]
+    assert same(data, parsed(json.dumps(both)), parsed(json.dumps(unread))).rows.to_pylist() == [{"b": 7}] * len(
+        numbers
+    )
+
+
 def test_a_record_of_an_older_schema_gets_defaults_and_wider_numbers() -> None:
     old = parsed(json.dumps({"type": "record", "name": "R", "fields": [
         {"name": "i", "type": "int"}, {"name": "f", "type": "float"}, {"name": "old", "type": "string"},
