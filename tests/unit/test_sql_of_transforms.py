@@ -13,6 +13,8 @@ import pytest
 
 from tidemark.decoders.base import ErrorClass
 from tidemark.errors import ConfigurationError, WorkFailed
+from tidemark.model.storable import Storable
+from tidemark.processing.storable import rows_not_storable
 from tidemark.transforms import halving
 from tidemark.transforms.base import Transformed
 from tidemark.transforms.functions import is_allowed
@@ -276,6 +278,45 @@ def test_types_are_those_that_sinks_store(expression: str, expected: pa.DataType
     made = run(f"SELECT {expression} AS made FROM batch")
     assert expected is None or made.rows.schema.field("made").type == expected
     assert made.rows.column("made")[0].as_py() == first
+
+
+@pytest.mark.parametrize("sign", ["", "-"])
+@pytest.mark.parametrize("unit", ["TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP", "TIMESTAMP_NS", "TIMESTAMPTZ", "DATE"])
+@pytest.mark.parametrize("place", ["{}", "[{}]", "[NULL, [{}]]", "{{'a': {}}}", "MAP {{'k': {}}}", "[{}]::{unit}[1]"])
+def test_a_time_without_an_end_is_a_dead_letter_in_every_unit_and_place(sign: str, unit: str, place: str) -> None:
+    def stored(text: str) -> list[int]:
+        value = place.format(f"{unit} '{text}'", unit=unit)
+        made = run(f"SELECT {value} AS made FROM batch")
+        assert made.errors == ()
+        return [bad.index for bad in rows_not_storable(made.rows, (Storable(),))]
+
+    assert stored(f"{sign}infinity") == list(range(batch().num_rows))
+    assert stored("2024-03-01") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("TIMESTAMP_NS '1969-12-31 23:59:59.999999999'", "1970-01-01 00:00:00"),
+        ("[TIMESTAMP_NS '2024-03-01 12:00:00.123456789']", ["2024-03-01 12:00:00.123456"]),
+        ("{'a': [TIMESTAMP_NS '2024-03-01 12:00:00.123456789', NULL]}", {"a": ["2024-03-01 12:00:00.123456", None]}),
+        ("MAP {'k': TIMESTAMP_S '1582-10-10'}", [("k", "1582-10-10 00:00:00")]),
+        ("[TIMESTAMP_MS '9999-12-31 23:59:59.999', NULL]::TIMESTAMP_MS[2]", ["9999-12-31 23:59:59.999000", None]),
+        ("CASE WHEN id < 0 THEN [TIMESTAMP_NS '2024-03-01'] END", None),
+    ],
+)
+def test_times_of_other_units_are_microseconds_at_any_depth(text: str, expected: object) -> None:
+    made = run(f"SELECT {text} AS made FROM batch")
+    assert made.errors == ()
+    assert str(made.rows.column("made").to_pylist()) == str([as_times(expected)] * batch().num_rows)
+
+
+def as_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: as_times(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(inner if inner == "k" else as_times(inner) for inner in value)
+    return None if value is None else datetime.fromisoformat(value)
 
 
 def samples() -> dict[str, list[str]]:

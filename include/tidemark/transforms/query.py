@@ -14,7 +14,7 @@ from tidemark.model.reasons import without_values
 from tidemark.transforms.base import Transformed
 from tidemark.transforms.halving import Halving, LogicFailed
 from tidemark.transforms.statement import METADATA, ORDINAL, VIEW, Statement, connect, prepared
-from tidemark.transforms.types import refuse_altered, stored_type
+from tidemark.transforms.types import refuse_altered, stored_type, stored_values
 
 # Raised for what is in a row. Memory counts, too: halves of a batch need less.
 _OF_ROWS: Final = (duckdb.DataError, duckdb.InvalidInputException, duckdb.OutOfMemoryException)
@@ -115,7 +115,5 @@ class Query:
 
 
 def _joined(parts: list[pa.Array], kind: pa.DataType) -> pa.Array:
-    """Arrays of DuckDB as one array of our type; digits of a time beyond the microsecond are cut off."""
-    plain = [part.storage if isinstance(part, pa.ExtensionArray) else part for part in parts]
-    cast = [part.cast(kind, safe=not pa.types.is_timestamp(kind)) for part in plain]
-    return pa.concat_arrays([pa.array([], kind), *cast])
+    """Arrays of DuckDB as one array of our type."""
+    return pa.concat_arrays([pa.array([], kind), *(stored_values(part, kind) for part in parts)])

@@ -5,6 +5,7 @@ from typing import Final
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 from duckdb.sqltypes import DuckDBPyType
 
 from tidemark.errors import ConfigurationError
@@ -16,6 +17,8 @@ _AS_THEY_ARE: Final = (
     pa.types.is_binary, pa.types.is_date32, pa.types.is_decimal128,
 )  # fmt: skip
 _NOT_NULL: Final = " not null"
+_MICROSECONDS: Final = {"s": 1_000_000, "ms": 1_000}
+_LAST: Final = 2**63 - 1
 
 
 def refuse_altered(kind: DuckDBPyType, column: str) -> None:
@@ -51,6 +54,46 @@ def stored_type(kind: pa.DataType, column: str) -> pa.DataType:
         f"column {column} would be {kind}, which sinks cannot store",
         next_step=f"cast it: CAST(.. AS VARCHAR) AS {column}, or BIGINT, DOUBLE, DECIMAL(18, 2), TIMESTAMPTZ",
     )
+
+
+def stored_values(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Values of DuckDB with the type that sinks get. Digits of a time beyond the microsecond are cut off; a time that
+    has no number of microseconds, such as infinity, is the first or last number, which no sink can store."""
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    if pa.types.is_timestamp(kind):
+        return _in_microseconds(values, kind)
+    if not _has_times(kind):
+        return values.cast(kind)
+    mask = values.is_null()
+    if pa.types.is_struct(kind):
+        parts = [stored_values(values.field(at), field.type) for at, field in enumerate(kind)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=mask)
+    if pa.types.is_fixed_size_list(values.type):
+        values = values.cast(pa.list_(values.type.value_field))
+    offsets = pc.add(values.offsets, pa.scalar(0, values.offsets.type)).cast(pa.int32())  # none that begin at another
+    if pa.types.is_map(kind):
+        keys, items = stored_values(values.keys, kind.key_type), stored_values(values.items, kind.item_type)
+        return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=mask)
+    return pa.ListArray.from_arrays(offsets, stored_values(values.values, kind.value_type), type=kind, mask=mask)
+
+
+def _has_times(kind: pa.DataType) -> bool:
+    nested = any(_has_times(kind.field(at).type) for at in range(kind.num_fields))
+    return bool(pa.types.is_timestamp(kind)) or nested
+
+
+def _in_microseconds(times: pa.Array, kind: pa.DataType) -> pa.Array:
+    unit = times.type.unit
+    if unit == "us":
+        return times.cast(kind)
+    counts = times.view(pa.int64())
+    factor = _MICROSECONDS.get(unit, 1)
+    most = _LAST // factor if factor > 1 else _LAST - 1  # DuckDB's infinity is the last number
+    far = pc.or_(pc.greater(counts, most), pc.less(counts, -most))
+    near = pc.if_else(far, 0, counts)
+    micros = pc.divide(near, 1_000) if unit == "ns" else pc.multiply(near, factor)
+    return pc.if_else(far, pc.if_else(pc.greater(counts, 0), _LAST, -_LAST), micros).cast(kind)
 
 
 def schema_of_sql_types(columns: Mapping[str, str]) -> pa.Schema:
