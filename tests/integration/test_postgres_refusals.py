@@ -128,6 +128,21 @@ def test_a_table_of_another_shape_is_refused_with_the_statement_that_mends_it(
     world.assert_complete()
 
 
+def test_null_in_a_column_that_takes_none_costs_its_record_in_every_sink(make_table_world: MakeTableWorld) -> None:
+    world = make_table_world(partitions=1, has_lake=True, settings={"on_error": "dead_letter"})
+    world.execute(CREATE.format(columns=COLUMNS.replace("name text", "name text NOT NULL")))
+    row = {"k": 1, "n": 1, "at": "2024-03-01T00:00:00Z", "name": "a"}
+    world.send(*(json.dumps({**row, "k": k, "name": None if k == 1 else "a"}) for k in range(3)))
+    world.ok("run", "demo")
+    for sink in ("files", "postgres"):
+        [letter] = world.json("dead-letters", "demo", "--sink", sink, "--show")["records"]
+        assert (letter["offset"], letter["reason"]) == (
+            1, "field name: is null, which the table of sink postgres does not take"
+        )  # fmt: skip
+    assert [row["k"] for row in world.query("SELECT k FROM public.latest ORDER BY k")] == [0, 2]
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
 @pytest.mark.parametrize(
     "columns",
     ["n numeric, at timestamptz, name varchar", f"{COLUMNS}, id bigint GENERATED ALWAYS AS IDENTITY, more text"],

@@ -19,20 +19,42 @@ class KeyLimit:
     bytes: int
 
 
+NO_LIMIT: Final = 2**31  # bytes; no message has so many
+
+
+@dataclass(frozen=True)
+class ValueForm:
+    """What makes the values of messages: a module with ``values_of(schema)``, as a writer of the sink uses it, and the
+    schema as JSON."""
+
+    module: str
+    schema: str
+
+
 @dataclass(frozen=True)
 class MessageLimit:
     """The most bytes that the message of a row may have after compression.
 
     ``key``: the columns that make the key, none for the record's own. ``value``: the column that is the value, None for
-    a JSON object of all columns. ``keyed``: a message must have a key.
+    all columns, as ``values`` writes them, or as a JSON object. ``keyed``: a message must have a key.
     """
 
     topic: str
     key: tuple[str, ...]
     value: str | None
     compression: str
-    bytes: int
-    keyed: bool
+    bytes: int = NO_LIMIT
+    keyed: bool = False
+    values: ValueForm | None = None
+
+
+@dataclass(frozen=True)
+class RequiredColumns:
+    """The columns that the table of a sink does not take null in, and the fields inside columns: ``lines.element.sku``
+    is a field of the structs in the list ``lines``."""
+
+    sink: str
+    paths: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -41,18 +63,27 @@ class Storable:
     each key once.
 
     ``sink``: the words for the sink in a reason, such as "PostgreSQL". ``nul``: text may hold the character NUL.
-    ``key``: how long the key of a row may be. ``message``: how long its message may be.
+    ``key``: how long the key of a row may be. ``message``: how long its message may be. ``required``: what may not be
+    null.
     """
 
     sink: str = "Tidemark"
     nul: bool = True
     key: KeyLimit | None = None
     message: MessageLimit | None = None
+    required: RequiredColumns | None = None
 
 
 def storable_from(content: dict[str, Any]) -> Storable:
     """Return the declaration that an order has as values for JSON."""
-    key, message = content["key"], content["message"]
+    key, message, required = content["key"], content["message"], content["required"]
     key_limit = None if key is None else KeyLimit(**{**key, "columns": tuple(key["columns"])})
-    message_limit = None if message is None else MessageLimit(**{**message, "key": tuple(message["key"])})
-    return Storable(**{**content, "key": key_limit, "message": message_limit})
+    message_limit = None if message is None else _message_from(message)
+    never_null = None if required is None else RequiredColumns(required["sink"], tuple(map(tuple, required["paths"])))
+    return Storable(**{**content, "key": key_limit, "message": message_limit, "required": never_null})
+
+
+def _message_from(content: dict[str, Any]) -> MessageLimit:
+    values = content["values"]
+    made = None if values is None else ValueForm(**values)
+    return MessageLimit(**{**content, "key": tuple(content["key"]), "values": made})

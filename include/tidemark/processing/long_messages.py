@@ -1,13 +1,16 @@
 """Messages that are too long for a topic, or have no key where it needs one."""
 
+import json
 from collections.abc import Iterator
-from typing import Final
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import DELETED, BadRecord
-from tidemark.model.storable import MessageLimit
+from tidemark.model.storable import MessageLimit, ValueForm
 from tidemark.sinks.encoding.json_text import json_object, json_texts
 
 HEAD: Final = 512  # bytes of a batch with one message: its own head, and the headers that say where the message is from
@@ -40,12 +43,20 @@ def _large_rows(rows: pa.RecordBatch, first: int, size: int) -> Iterator[int]:
 
 
 def _message(rows: pa.RecordBatch, limit: MessageLimit) -> tuple[pa.Array, pa.Array]:
-    """Key and value; several columns of a key are longer as JSON, which counts little."""
+    """Key and value of one row; several columns of a key are longer as JSON, which counts little."""
+    key = _json(rows.select(limit.key)) if limit.key else rows.column("_key")
+    if DELETED.name in rows.schema.names and rows.column(DELETED.name)[0].as_py():
+        return key, pa.nulls(rows.num_rows)
     names = [name for name in rows.schema.names if not name.startswith("_")]
-    value = rows.column(limit.value) if limit.value else _json(rows.select(names))
-    if DELETED.name in rows.schema.names:
-        value = pc.if_else(rows.column(DELETED.name), pa.scalar(None, value.type), value)
-    return _json(rows.select(limit.key)) if limit.key else rows.column("_key"), value
+    if limit.values is not None:
+        return key, _encoder(limit.values).of(rows.select(names))
+    return key, rows.column(limit.value) if limit.value else _json(rows.select(names))
+
+
+@lru_cache(maxsize=16)
+def _encoder(values: ValueForm) -> Any:
+    """Of a provider, which alone knows its formats."""
+    return import_module(values.module).values_of(json.loads(values.schema))
 
 
 def _json(rows: pa.RecordBatch) -> pa.Array:

@@ -14,6 +14,7 @@ from tidemark.model.positions import positions, rows_holding
 from tidemark.model.storable import YEAR_1, YEAR_10000, Storable
 from tidemark.processing.long_keys import rows_with_long_key
 from tidemark.processing.long_messages import rows_with_long_message
+from tidemark.processing.required import rows_without_required
 
 Test = Callable[[pa.Array], pa.Array | None]
 _DAY: Final = 86_400_000_000
@@ -26,6 +27,8 @@ def rows_not_storable(rows: pa.RecordBatch, limits: Sequence[Storable]) -> list[
     reasons: dict[int, str] = {}
     for limit in limits:
         for bad in () if limit.key is None else rows_with_long_key(rows, limit.key):
+            reasons.setdefault(bad.index, bad.reason)
+        for bad in () if limit.required is None else rows_without_required(rows, limit.required):
             reasons.setdefault(bad.index, bad.reason)
         for bad in () if limit.message is None else rows_with_long_message(rows, limit.message):
             reasons.setdefault(bad.index, bad.reason)

@@ -55,6 +55,3 @@ def _unfit(table: DeltaTable) -> Iterator[tuple[str, str]]:
         rules = [key for key in column["metadata"] if key.startswith("delta.")]
         if rules:
             yield f"column {column['name']} of the table has the rule {rules[0]}, which nobody keeps here", _NEW_TABLE
-        if not column["nullable"]:
-            step = f"ALTER TABLE .. ALTER COLUMN {column['name']} DROP NOT NULL"
-            yield f"column {column['name']} of the table may not be null, which nobody checks here", step

@@ -78,6 +78,9 @@ class DeltaTarget(LakeTable[DeltaTable]):
         del table
         return self.store
 
+    def columns_of(self, table: DeltaTable) -> pa.Schema:
+        return arrow_columns(table)
+
     def store_if_known(self) -> ObjectStore:
         return self.store
 

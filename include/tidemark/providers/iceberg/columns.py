@@ -21,7 +21,8 @@ from tidemark.providers.lake_tables.evolution import nullable
 _SMALL = {pa.int8(): pa.int32(), pa.int16(): pa.int32()}
 _NEXT_STEPS: Final = {
     "type": "change its type with another engine, or rename it and let auto_create add the right one; "
-    "then: tidemark retry {pipeline}",
+    "then: tidemark retry {pipeline}. With auto_create: true int becomes long, float double, and a decimal gets more "
+    "digits before its point",
     "null": "let it be null: ALTER COLUMN {name} DROP NOT NULL; then: tidemark retry {pipeline}",
 }
 
@@ -74,10 +75,13 @@ def refuse_other_version(table: Table, context: Mapping[str, Any]) -> None:
         )
 
 
-def refuse_misfits(table: Table, wanted: Schema, terms: Sequence[Term], context: Mapping[str, Any]) -> None:
+def refuse_misfits(
+    table: Table, wanted: Schema, terms: Sequence[Term], context: Mapping[str, Any], *, widens: bool
+) -> None:
     """Raise ``SinkRefused`` for a column of another type, one that may not be null and that rows do not have, and for
-    another partitioning than ``terms``."""
-    evolution.refuse_misfits(arrow_columns(table.schema()), arrow_columns(wanted), described, _NEXT_STEPS, context)
+    another partitioning than ``terms``. ``widens``: a column may get a wider type."""
+    actual_columns, needed = arrow_columns(table.schema()), arrow_columns(wanted)
+    evolution.refuse_misfits(actual_columns, needed, described, _NEXT_STEPS, context, widens=widens)
     actual = [(table.schema().find_column_name(field.source_id), str(field.transform)) for field in table.spec().fields]
     if actual != [(term.column, term.transform) for term in terms]:
         written = ", ".join(str(Term(str(column), transform)) for column, transform in actual) or "nothing"

@@ -54,7 +54,7 @@ from tidemark.providers.iceberg.settings import Settings
 from tidemark.providers.iceberg.staged import root_of
 from tidemark.providers.iceberg.upsert import CurrentRows
 from tidemark.providers.lake_tables.evidence import TableEvidence
-from tidemark.providers.lake_tables.evolution import MissingField, missing_fields
+from tidemark.providers.lake_tables.evolution import MissingField, NarrowField, missing_fields, narrow_fields
 from tidemark.providers.lake_tables.lost_files import evidence_without
 from tidemark.providers.lake_tables.output import DIGEST
 from tidemark.providers.lake_tables.properties import refuse_other_settings
@@ -240,6 +240,9 @@ class IcebergTarget(LakeTable[Table]):
             )
         return open_store(root, self._settings.store_settings(), self._lookup)
 
+    def columns_of(self, table: Table) -> pa.Schema:
+        return arrow_columns(table.schema())
+
     def places(self) -> list[ObjectStore]:
         """The location of the table, or the one that it will have."""
         table = self.load()
@@ -321,17 +324,21 @@ class IcebergTarget(LakeTable[Table]):
                 **self.context(),
             )
         refuse_other_version(table, self.context())
-        refuse_misfits(table, wanted, self._settings.terms, self.context())
+        refuse_misfits(table, wanted, self._settings.terms, self.context(), widens=self._settings.auto_create)
         refuse_other_settings(table.metadata.properties, self.rows.properties(), self.context())
         missing = self._missing(table, wanted)
         if missing and not self._settings.auto_create:
             listed = ", ".join(f"{part.name} {described(part.type)}" for part in missing)
             raise no_columns([part.name for part in missing], listed, self.context())
-        return self._extended(table, wanted) if missing and change else table
+        return self._extended(table, wanted) if change else table
 
     @staticmethod
     def _missing(table: Table, wanted: Schema) -> list[MissingField]:
         return missing_fields(arrow_columns(table.schema()), arrow_columns(wanted))
+
+    @staticmethod
+    def _narrow(table: Table, wanted: Schema) -> list[NarrowField]:
+        return narrow_fields(arrow_columns(table.schema()), arrow_columns(wanted))
 
     def _create(self, wanted: Schema) -> Table:
         with self._catalog() as opened, suppress(TableAlreadyExistsError):  # another slice of a first run was faster
@@ -344,14 +351,17 @@ class IcebergTarget(LakeTable[Table]):
         return self.loaded()
 
     def _extended(self, table: Table, wanted: Schema) -> Table:
-        """Add columns, and fields inside them; when another slice did it at the same time, what it left out."""
+        """Add columns, and fields inside them, and make narrow ones wider; when another slice did it at the same time,
+        what it left out."""
         for _ in self.tries():
-            missing = self._missing(table, wanted)
-            if not missing:
+            missing, narrow = self._missing(table, wanted), self._narrow(table, wanted)
+            if not missing and not narrow:
                 break
             with self._catalog(), suppress(CommitFailedException), table.update_schema() as update:
                 for part in missing:
                     update.add_column(part.path, type_of(part.type))
+                for field in narrow:
+                    update.update_column(field.path, field_type=type_of(field.needed))
             table = self.loaded()
         return table
 

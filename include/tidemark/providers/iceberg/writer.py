@@ -29,10 +29,7 @@ class Writer(LakeTableWriter):
     """Collects rows per (topic, partition, partition of the table)."""
 
     fewer_files = "partition by day instead of by hour, or into fewer buckets, or raise sinks.iceberg.max_objects"
-    unfit_row = (
-        "write NOT NULL for the column in decode.schema, so that a record without a value costs itself alone, or let "
-        "it be null: ALTER COLUMN .. DROP NOT NULL; if the table has changed since the attempt began"
-    )
+    unfit_row = "the table has changed since the attempt began"
 
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
         self._schema = Schema.model_validate_json(sink.options["schema"])

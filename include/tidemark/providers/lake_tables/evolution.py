@@ -4,8 +4,8 @@ Both are columns of Arrow, as the library of the format has them. A path is writ
 is a field of the structs in the list ``lines``, and ``prices.value`` the values of the map ``prices``.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -34,12 +34,19 @@ class MissingField:
 
 
 @dataclass(frozen=True)
-class _Other:
-    """A column, or a part of one, whose type in the table cannot hold the values of the rows."""
+class NarrowField:
+    """A column, or a part of one, whose type in the table cannot hold the values of the rows. ``is_key``: it is the key
+    of a map, or a part of one."""
 
     path: Path
     actual: pa.DataType
     needed: pa.DataType
+    is_key: bool = False
+
+    @property
+    def can_be_widened(self) -> bool:
+        """Whether the type of the rows takes all values of the table, so that its files need no change."""
+        return not self.is_key and _fits(self.needed, self.actual)
 
 
 @dataclass(frozen=True)
@@ -54,21 +61,32 @@ def missing_fields(actual: pa.Schema, needed: pa.Schema) -> list[MissingField]:
     return [part for part in _differences(list(actual), list(needed), ()) if isinstance(part, MissingField)]
 
 
+def narrow_fields(actual: pa.Schema, needed: pa.Schema) -> list[NarrowField]:
+    """Return what rows have with a wider type that the table can have too."""
+    parts = _differences(list(actual), list(needed), ())
+    return [part for part in parts if isinstance(part, NarrowField) and part.can_be_widened]
+
+
 def refuse_misfits(
     actual: pa.Schema,
     needed: pa.Schema,
     described: Described,
     next_steps: Mapping[str, str],
     context: Mapping[str, Any],
+    *,
+    widens: bool = False,
 ) -> None:
     """Raise ``SinkRefused`` for a column, or a field inside one, that rows with ``needed`` do not fit.
 
-    ``next_steps``: of ``type`` and ``null``, what to do about such a column, where {name} is its path.
+    ``next_steps``: of ``type`` and ``null``, what to do about such a column, where {name} is its path. ``widens``: the
+    table gets a wider type where it can have one.
     """
     for part in _differences(list(actual), list(needed), ()):
         if isinstance(part, MissingField):
             refuse_clash(pa.field(part.path[-1], part.type), part.beside, part.path[:-1], context)
-        elif isinstance(part, _Other):
+        elif isinstance(part, NarrowField):
+            if widens and part.can_be_widened:
+                continue
             raise SinkRefused(
                 f"column {'.'.join(part.path)} of the table is {described(part.actual)}, the rows have "
                 f"{described(part.needed)}",
@@ -101,6 +119,26 @@ def extended(actual: pa.DataType, needed: pa.DataType) -> pa.DataType:
     return actual
 
 
+def required_paths(columns: Iterable[pa.Field], within: Path = ()) -> Iterator[Path]:
+    """The paths of the columns, and of the fields inside them, that may not be null; those of Tidemark are left out."""
+    for field in columns:
+        path = (*within, field.name)
+        if not within and field.name.startswith("_"):
+            continue
+        if not field.nullable:
+            yield path
+        yield from _required_inside(field.type, path)
+
+
+def _required_inside(kind: pa.DataType, path: Path) -> Iterator[Path]:
+    if pa.types.is_struct(kind):
+        yield from required_paths(kind, path)
+    elif pa.types.is_map(kind):
+        yield from required_paths([kind.item_field.with_name("value")], path)
+    elif is_list(kind):
+        yield from required_paths([kind.value_field.with_name("element")], path)
+
+
 def nullable(kind: pa.DataType) -> pa.DataType:
     """Return the type with every field inside it one that may be null, so that others can be added."""
     if pa.types.is_struct(kind):
@@ -114,7 +152,7 @@ def nullable(kind: pa.DataType) -> pa.DataType:
 
 def _differences(
     actual: Sequence[pa.Field], needed: Sequence[pa.Field], within: Path
-) -> Iterator[MissingField | _Other | _Required]:
+) -> Iterator[MissingField | NarrowField | _Required]:
     wanted = {field.name: field for field in needed}
     for field in actual:
         other = wanted.pop(field.name, None)
@@ -128,16 +166,17 @@ def _differences(
 
 def _differences_of_types(
     actual: pa.DataType, needed: pa.DataType, path: Path
-) -> Iterator[MissingField | _Other | _Required]:
+) -> Iterator[MissingField | NarrowField | _Required]:
     if pa.types.is_struct(actual) and pa.types.is_struct(needed):
         yield from _differences(list(actual), list(needed), path)
     elif pa.types.is_map(actual) and pa.types.is_map(needed):
-        yield from _differences_of_types(actual.key_type, needed.key_type, (*path, "key"))
+        for part in _differences_of_types(actual.key_type, needed.key_type, (*path, "key")):
+            yield replace(part, is_key=True) if isinstance(part, NarrowField) else part
         yield from _differences_of_types(actual.item_type, needed.item_type, (*path, "value"))
     elif is_list(actual) and is_list(needed):
         yield from _differences_of_types(actual.value_type, needed.value_type, (*path, "element"))
     elif not _fits(actual, needed):
-        yield _Other(path, actual, needed)
+        yield NarrowField(path, actual, needed)
 
 
 def _fits(actual: pa.DataType, needed: pa.DataType) -> bool:

@@ -3,9 +3,12 @@
 Arrow casts neither a struct to one with other fields, nor, below a list, does PyIceberg keep which lists are null.
 """
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.model.positions import positions
 
 A = TypeVar("A", pa.Array, pa.ChunkedArray)
 
@@ -35,6 +38,10 @@ def conformed(column: A, kind: pa.DataType) -> A:
             else pa.nulls(len(column), field.type)
             for field in kind
         ]
+        fields = [
+            part if field.nullable else _never_null(part, column, field.name)
+            for part, field in zip(fields, kind, strict=True)
+        ]
         return pa.StructArray.from_arrays(fields, fields=list(kind), mask=column.is_null())
     if pa.types.is_map(kind) and pa.types.is_map(column.type):
         return with_entries(
@@ -43,6 +50,26 @@ def conformed(column: A, kind: pa.DataType) -> A:
     if is_list(kind) and is_list(column.type):
         return with_elements(column, conformed(column.values, kind.value_type), kind)
     return column.cast(kind)
+
+
+def _never_null(part: pa.Array, structs: pa.Array, name: str) -> pa.Array:
+    """Return a field of structs that may not be null: where a struct is null, it has any value, which nobody sees."""
+    if not part.null_count:
+        return part
+    if pc.any(pc.and_(part.is_null(), structs.is_valid())).as_py():
+        raise pa.ArrowInvalid(f"field {name} of the table may not be null, and a row has no value for it")
+    other = pa.array([_any_value(part.type)], part.type)
+    places = pc.if_else(part.is_valid(), positions(len(part)), len(part))
+    return pa.concat_arrays([part, other]).take(places)
+
+
+def _any_value(kind: pa.DataType) -> Any:
+    if pa.types.is_struct(kind):
+        return {field.name: _any_value(field.type) for field in kind}
+    if pa.types.is_map(kind) or is_list(kind):
+        return []
+    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return "" if any(test(kind) for test in texts[:2]) else b"" if any(test(kind) for test in texts) else 0
 
 
 def is_list(kind: pa.DataType) -> bool:

@@ -8,13 +8,16 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from tidemark.errors import AccessDenied, SinkRefused, Unavailable
 from tidemark.failpoints import failpoint
 from tidemark.model.manifest import Counts, Manifest, Publication
 from tidemark.model.offsets import Range, TopicPartition, range_from
 from tidemark.model.order import TransformOrder
 from tidemark.model.receipt import ObjectKind, Receipt
+from tidemark.model.storable import RequiredColumns, Storable
 from tidemark.paths import RECORDS, RecordName, manifest_staging, staging_folder
 from tidemark.providers.lake_tables.evidence import CountedMerge
+from tidemark.providers.lake_tables.evolution import required_paths
 from tidemark.providers.lake_tables.ledger import LakeTableLedger
 from tidemark.providers.lake_tables.refusals import fenced_by_its_number, no_table
 from tidemark.providers.lake_tables.table_columns import stored_columns
@@ -26,6 +29,7 @@ from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.object_store.published_files import changed, holds
 from tidemark.sinks.object_store.record_files import record_in
 from tidemark.storage.base import Move, ObjectStore
+from tidemark.transforms.sequence import columns_after
 
 DIGEST: Final = "tidemark.digest"
 
@@ -44,6 +48,16 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
     def exists(self) -> bool:
         return self.table.load() is not None
 
+    def storable(self, declared: Storable) -> Storable:
+        """Null only where the table takes it. While its catalog does not answer, other sinks are published without this
+        limit."""
+        try:
+            table = self.table.load()
+        except (Unavailable, AccessDenied):
+            table = None
+        paths = () if table is None else tuple(required_paths(self.table.columns_of(table)))
+        return replace(declared, required=RequiredColumns(self.name, paths)) if paths else declared
+
     def dead_letter_store(self) -> ObjectStore:
         store = self.table.store_if_known()
         if store is None:
@@ -54,8 +68,23 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         """Checks, or creates, the table and its columns, and notes that the attempt stages."""
         self._columns = self._stored_columns(work.decode, work.transforms)
         self.table.generations = work.generations() if self.table.keyed else []
-        store = self.table.store_of(self.table.check(self._columns))
+        table = self.table.check(self._columns)
+        self._refuse_null_of_deletions(table, work)
+        store = self.table.store_of(table)
         store.put(f"{staging_folder(work.manifest_id, work.attempt)}/open", b"")
+
+    def _refuse_null_of_deletions(self, table: Any, work: Work) -> None:
+        """A deletion tells the columns of its key alone."""
+        columns = columns_after(work.decode, work.transforms)
+        emptied = {*columns.schema.names} - {*columns.of_tombstones} if columns.of_tombstones else set()
+        for path in required_paths(self.table.columns_of(table)):
+            if len(path) == 1 and path[0] in emptied:
+                raise SinkRefused(
+                    f"column {path[0]} of the table may not be null, and a tombstone has no value for it",
+                    next_step=f"let it be null: ALTER TABLE .. ALTER COLUMN {path[0]} DROP NOT NULL; then: tidemark "
+                    "retry {pipeline}",
+                    **self.table.context(),
+                )
 
     def _stored_columns(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> pa.Schema:
         return stored_columns(decode, transforms, keyed=self.table.keyed)

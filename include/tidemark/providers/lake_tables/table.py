@@ -58,6 +58,10 @@ class LakeTable(ABC, Generic[T]):
         table = self.load()
         return None if table is None else self.store_of(table)
 
+    @abstractmethod
+    def columns_of(self, table: T) -> pa.Schema:
+        """The columns of the table as Arrow has them."""
+
     def evidence(self) -> TableEvidence:
         table = self.load()
         return TableEvidence() if table is None else self.evidence_of(table)

@@ -1,6 +1,8 @@
 """``sinks: [{topic: ..}]``."""
 
+import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Self
@@ -15,6 +17,7 @@ from tidemark.decoders.settings import RowSettings
 from tidemark.errors import ConfigurationError
 from tidemark.kafka.address import one_address
 from tidemark.model.address import Address
+from tidemark.model.storable import MessageLimit, Storable, ValueForm
 from tidemark.providers.registry.registered_schema import RegisteredSchema
 from tidemark.providers.registry.registry_settings import RegistrySettings
 from tidemark.providers.topic.staging_settings import StagingSettings
@@ -198,6 +201,14 @@ class Settings(StagingSettings):
         if self._schema is not None:
             order |= {"schema": self._schema.as_dict(), "schemas": self._schemas}
         return order
+
+    def storable(self) -> Storable:
+        """How its messages are made; how long they may be, the topic says."""
+        values = None
+        if self._schema is not None:
+            values = ValueForm("tidemark.providers.topic.schema", json.dumps(self._schema.as_dict()))
+        limit = MessageLimit(self.topic, self.key, self.value, self.compression.value, values=values)
+        return replace(super().storable(), message=limit)
 
     def uses_registry(self) -> bool:
         return self.registry is not None

@@ -22,7 +22,7 @@ from tidemark.model.offsets import TopicPartition
 from tidemark.model.order import TransformOrder
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind, Receipt
-from tidemark.model.storable import MessageLimit, Storable
+from tidemark.model.storable import Storable
 from tidemark.paths import RecordName, staging_folder
 from tidemark.providers.topic.append import append
 from tidemark.providers.topic.appended import sent_before, sent_now
@@ -145,21 +145,18 @@ class TopicOutput(WritesTopics):
         self._store = store  # of its staging
 
     def storable(self, declared: Storable) -> Storable:
-        """As long as the topic takes it. The length of Avro and Protobuf is known when it is written: Kafka refuses a
-        longer message, and the manifest fails with its place. While Kafka does not answer, other sinks are published
-        without this limit."""
-        settings = self.settings
+        """As long as the topic takes it. While Kafka does not answer, other sinks are published without this limit."""
+        limit = declared.message
+        if limit is None or (self.settings.format.registered and limit.values is None):
+            return declared
         try:
-            options = {} if settings.format.registered else self._options()
+            options = self._options()
         except (Unavailable, AccessDenied):
             options = {}
         if "max.message.bytes" not in options:
             return declared
-        limit = MessageLimit(
-            settings.topic, settings.key, settings.value, settings.compression.value,
-            int(options["max.message.bytes"]), "compact" in options.get("cleanup.policy", ""),
-        )  # fmt: skip
-        return replace(declared, message=limit)
+        is_keyed = "compact" in options.get("cleanup.policy", "")
+        return replace(declared, message=replace(limit, bytes=int(options["max.message.bytes"]), keyed=is_keyed))
 
     def dataset(self) -> Dataset:
         return dataset_of_topic(self.cluster.bootstrap_servers, self.settings.topic)

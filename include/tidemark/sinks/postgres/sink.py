@@ -14,13 +14,14 @@ from psycopg import sql
 
 from tidemark.connections.lookup import Lookup
 from tidemark.database.session import Session
-from tidemark.errors import SinkRefused
+from tidemark.errors import AccessDenied, SinkRefused, Unavailable
 from tidemark.model.findings import Finding, ok
 from tidemark.model.manifest import Counts, Manifest, Publication
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.order import TransformOrder
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind, Receipt
+from tidemark.model.storable import RequiredColumns, Storable
 from tidemark.sinks.base import Contents, Expected, Sink, Work, WriteMode
 from tidemark.sinks.current_rows.located import newest_row, replaced_row
 from tidemark.sinks.located import Located, RecordStatus
@@ -46,6 +47,16 @@ class PostgresOutput(MarkedOutput):
         self.config = config
         self._data = pa.schema([])
         self._generations: list[tuple[str, int, int]] = []
+
+    def storable(self, declared: Storable) -> Storable:
+        """Null only where the table takes it. While its database does not answer, other sinks are published without
+        this limit."""
+        try:
+            columns = self._table.columns()
+        except (Unavailable, AccessDenied):
+            columns = []
+        paths = tuple((column.name,) for column in columns if column.not_null and not column.name.startswith("_"))
+        return replace(declared, required=RequiredColumns(self.name, paths)) if paths else declared
 
     def counts(self, receipt: Receipt, ranges: Sequence[Range]) -> Counts:
         counts = super().counts(receipt, ranges)

@@ -4,7 +4,14 @@ import pyarrow as pa
 import pytest
 
 from tidemark.errors import SinkRefused
-from tidemark.providers.lake_tables.evolution import extended, missing_fields, nullable, refuse_misfits
+from tidemark.providers.lake_tables.evolution import (
+    extended,
+    missing_fields,
+    narrow_fields,
+    nullable,
+    refuse_misfits,
+    required_paths,
+)
 
 STEPS = {"type": "change {name}", "null": "drop NOT NULL of {name}"}
 
@@ -56,6 +63,45 @@ def test_a_type_that_does_not_fit_is_named_by_its_path(actual: pa.DataType, need
             continue
         with pytest.raises(SinkRefused, match=rf"column {path}(\.key)? of the table is .*, the rows have "):
             refuse_misfits(table, rows, str, STEPS, {})
+
+
+@pytest.mark.parametrize(
+    ("actual", "needed", "widened"),
+    [
+        (pa.int32(), pa.int64(), True), (pa.float32(), pa.float64(), True),
+        (pa.decimal128(10, 2), pa.decimal128(12, 2), True), (pa.decimal128(10, 2), pa.decimal128(12, 3), False),
+        (pa.decimal128(10, 2), pa.decimal128(10, 3), False), (pa.int64(), pa.int32(), False),
+        (pa.int32(), pa.float64(), False), (pa.date32(), pa.timestamp("us", "UTC"), False),
+        (pa.int32(), pa.string(), False), (pa.int64(), pa.decimal128(20, 0), False),
+        (pa.map_(pa.int32(), pa.int32()), pa.map_(pa.int64(), pa.int32()), False),
+    ],
+)  # fmt: skip
+def test_a_type_that_can_be_wider_is_found_at_any_depth(
+    actual: pa.DataType, needed: pa.DataType, widened: bool
+) -> None:
+    for (path, of_table), (_, of_rows) in zip(nested(actual), nested(needed), strict=True):
+        table, rows = pa.schema([("c", of_table)]), pa.schema([("c", of_rows)])
+        narrow = narrow_fields(table, rows)
+        assert [(".".join(part.path), part.needed) for part in narrow] == ([(path, needed)] if widened else [])
+        if widened:
+            refuse_misfits(table, rows, str, STEPS, {}, widens=True)
+            assert narrow_fields(rows, table) == []
+
+
+def test_what_may_not_be_null_has_its_path_and_what_is_tidemarks_has_none() -> None:
+    strict = pa.field("x", pa.int64(), nullable=False)
+    columns = pa.schema(
+        [
+            pa.field("_manifest_id", pa.int64(), nullable=False), pa.field("n", pa.int64(), nullable=False),
+            pa.field("s", pa.struct([strict, pa.field("y", pa.struct([strict]), nullable=False)])),
+            pa.field("l", pa.list_(pa.field("item", pa.list_(pa.field("item", pa.int8(), nullable=False))))),
+            pa.field("m", pa.map_(pa.string(), pa.field("v", pa.struct([strict]), nullable=False))),
+            pa.field("free", pa.int8()),
+        ]
+    )  # fmt: skip
+    assert [".".join(path) for path in required_paths(columns)] == [
+        "n", "s.x", "s.y", "s.y.x", "l.element.element", "m.value", "m.value.x"
+    ]  # fmt: skip
 
 
 def test_a_field_that_may_not_be_null_and_that_rows_do_not_have_is_named() -> None:

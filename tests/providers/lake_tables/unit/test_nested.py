@@ -1,9 +1,11 @@
 """Values of structs, lists and maps keep what is null when they get the type that a table has."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,6 +81,29 @@ def test_a_null_in_a_column_that_may_not_be_null_is_named() -> None:
     rows = pa.table({"n": pa.array([1, None], pa.int32())})
     with pytest.raises(pa.ArrowInvalid, match="column n of the table may not be null, and a row has no value for it"):
         conformed_table(rows, pa.schema([pa.field("n", pa.int64(), nullable=False)]))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.int8(), pa.float64(), pa.bool_(), pa.string(), pa.large_string(), pa.binary(), pa.decimal128(38, 10),
+        pa.date32(), pa.timestamp("us", "UTC"), pa.list_(pa.field("element", pa.int8(), nullable=False)),
+        pa.map_(pa.string(), pa.int8()), pa.struct([pa.field("z", pa.large_binary(), nullable=False)]),
+    ],
+)  # fmt: skip
+def test_a_struct_that_is_null_may_have_a_field_that_is_never_null(kind: pa.DataType, tmp_path: Path) -> None:
+    strict = pa.schema([("s", pa.list_(pa.field("element", pa.struct([pa.field("a", kind, nullable=False)]))))])
+    given = pa.list_(pa.struct([("a", kind)]))
+    stored = conformed_table(pa.table({"s": pa.array([None, [None], [], [None, None]], given)}), strict)
+    pq.write_table(stored, tmp_path / "rows.parquet")
+    assert pq.read_table(tmp_path / "rows.parquet").cast(strict).column("s").to_pylist() == [
+        None,
+        [None],
+        [],
+        [None] * 2,
+    ]
+    with pytest.raises(pa.ArrowInvalid, match="field a of the table may not be null, and a row has no value for it"):
+        conformed_table(pa.table({"s": pa.array([[None, {"a": None}]], given)}), strict)
 
 
 def test_a_value_that_does_not_fit_is_an_error() -> None:

@@ -1,8 +1,11 @@
 """Avro and Protobuf into a topic by a real registry, read back by libraries that are not ours."""
 
+import json
+import random
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient, topic_subject_name_strategy
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -13,7 +16,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message_factory import GetMessageClass
 
 from sandbox.services.registry import SchemaRegistry
-from tests.worlds.topic_world import TopicWorld, topic_sink
+from tests.worlds.topic_world import TopicWorld, committed, topic_sink
 from tests.worlds.world import happened
 
 Make = Callable[..., TopicWorld]
@@ -152,3 +155,24 @@ def test_a_protobuf_schema_that_does_not_fit_is_named_with_one_that_does(
     assert refused.exit_code == 2
     assert f"of {subject} does not fit the columns: it has no field for column at" in refused.stderr
     assert "google.protobuf.Timestamp at = 2;" in refused.stderr
+
+
+@pytest.mark.parametrize("form", ["avro", "protobuf"])
+def test_a_value_that_is_too_long_for_the_topic_costs_its_record_in_all_sinks(
+    make_topic_world: Make, registry: SchemaRegistry, form: str
+) -> None:
+    world = make_topic_world(has_lake=True, settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.broker.configure_topic(world.out, "max.message.bytes", "4000")
+    sink = {"format": form, "registry": {"url": registry.url}, "key": ["k"], "auto_register": True}
+    world.settings["sinks"] = [topic_sink(world.servers, world.out, **sink), world.lake_entry()]
+    world.write_pipeline()
+    world.produce(40)
+    large = {"n": 1, "at": "2024-03-01T00:00:00Z", "name": random.Random(1).randbytes(40_000).hex(), "k": 1}
+    world.send(json.dumps(large), json.dumps({"n": 2, "at": "2024-03-01T00:00:00Z", "name": "x" * 40_000, "k": 1}))
+    world.ok("run", "demo")
+    for name in ("topic", "files"):
+        [letter] = world.json("dead-letters", "demo", "--sink", name, "--show")["records"]
+        assert letter["offset"] == 20
+        assert letter["reason"] == f"its message has more bytes than the 4000 of topic {world.out}"
+    assert len(committed(world.broker.bootstrap_servers, world.out)) == 41, "what is short after compression is sent"
+    assert world.ok("audit", "demo", "--deep") == ""

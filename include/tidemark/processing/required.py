@@ -1,0 +1,40 @@
+"""Rows without a value in a column, or a field inside one, that the table of a sink does not take null in."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.decoders.base import BadRecord
+from tidemark.model.positions import positions
+from tidemark.model.storable import RequiredColumns
+
+
+def rows_without_required(rows: pa.RecordBatch, required: RequiredColumns) -> list[BadRecord]:
+    """The rows that hold null where the table takes none, ascending; each with the first place."""
+    reasons: dict[int, str] = {}
+    for name, *within in required.paths:
+        if name in rows.schema.names:
+            place = ".".join((name, *within))
+            reason = f"field {place}: is null, which the table of sink {required.sink} does not take"
+            for row in _null_at(rows.column(name), within).to_pylist():
+                reasons.setdefault(row, reason)
+    return [BadRecord(row, reason) for row, reason in sorted(reasons.items())]
+
+
+def _null_at(column: pa.Array, path: list[str]) -> pa.Array:
+    """The positions of the values that are null at a path, or hold such a one. A value on the way that is null lacks
+    nothing inside it."""
+    if not path:
+        return pc.indices_nonzero(column.is_null()).cast(pa.int64())
+    kind = column.type
+    if pa.types.is_struct(kind):
+        at = kind.get_field_index(path[0])
+        if at < 0:
+            return positions(0)
+        owners = pc.indices_nonzero(column.is_valid())
+        inside = column.field(at).take(owners)
+    else:
+        if pa.types.is_map(kind):
+            column = column.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
+        owners = pc.list_parent_indices(column)
+        inside = column.flatten().field(1) if pa.types.is_map(kind) else column.flatten()
+    return pc.unique(owners.take(_null_at(inside, path[1:]))).cast(pa.int64())
