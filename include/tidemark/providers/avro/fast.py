@@ -91,19 +91,20 @@ class FastReader:
             if batch.num_rows != len(records):
                 return None
             batch.validate(full=True)
-            return self._with_ints(batch)
         except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
             raise
         except BaseException:  # a panic of Rust
             return None
+        return None if self._has_long_int(batch) else batch
 
-    def _with_ints(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Numbers of 32 bits, which pyruhvro reads as longer ones; raises ``pa.ArrowInvalid`` when one is longer."""
-        columns = batch.columns
+    def _has_long_int(self, batch: pa.RecordBatch) -> bool:
+        """Whether a number of a field of ints, which pyruhvro reads as longs, has more than 32 bits."""
         for at in self._ints:
-            kind = columns[at].type
-            columns[at] = columns[at].cast(pa.list_(pa.int32()) if pa.types.is_list(kind) else pa.int32())
-        return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+            column = batch.column(at)
+            ends = pc.min_max(column.flatten() if pa.types.is_list(column.type) else column).as_py()
+            if ends["min"] is not None and not -(2**31) <= ends["min"] <= ends["max"] < 2**31:
+                return True
+        return False
 
     def _checked(self, written: pa.RecordBatch, records: list[bytes], data: pa.Array) -> Decoded:
         """The rows; records that are longer than their values are read again, one by one."""
@@ -131,7 +132,8 @@ class FastReader:
             else:
                 array = written.column(origin.field)
                 array = pc.multiply_checked(array, origin.multiplied) if origin.multiplied != 1 else array
-                array = array.cast(pa.int64()).cast(kind) if kind == TIMESTAMP else array.cast(kind)
+                through = pa.int64() if kind == TIMESTAMP else pa.int32() if kind == pa.date32() else None
+                array = array.cast(kind) if through is None else array.cast(through).cast(kind)
             arrays.append(array)
         return pa.RecordBatch.from_arrays(arrays, schema=self._rows.arrow)
 
