@@ -1,6 +1,7 @@
 """What a row becomes as a message: key, value, headers; and the example pipeline, which writes a topic."""
 
 import json
+import random
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -16,10 +17,14 @@ from tidemark.model.order import Order, SinkOrder, SourceOrder
 from tidemark.model.partitions import Record
 from tidemark.model.receipt import receipt_of_tasks
 from tidemark.model.record_schema import INPUT
+from tidemark.model.storable import MessageLimit, ValueForm
 from tidemark.pipeline.loader import load
+from tidemark.processing.long_messages import HEAD, rows_with_long_message
 from tidemark.processing.processor import BatchProcessor
+from tidemark.providers.registry.registered_schema import RegisteredSchema
 from tidemark.providers.topic.headers import source_of
 from tidemark.providers.topic.markers import transactional_id
+from tidemark.providers.topic.schema import form_of
 from tidemark.providers.topic.settings import Settings
 from tidemark.providers.topic.staged import staged_messages
 from tidemark.providers.topic.writer import Writer
@@ -183,3 +188,22 @@ def test_no_two_purposes_have_one_transactional_id_whatever_their_topics_are_cal
     topics, purposes = ("7", "owner", "doctor", "owner-7", "a-owner", "a"), (7, 77, "owner", "doctor")
     ids = [transactional_id(topic, of) for topic in topics for of in purposes]
     assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("form", ["avro", "protobuf"])
+def test_a_value_with_a_schema_is_measured_by_the_bytes_that_are_sent(form: str) -> None:
+    columns = pa.schema([pa.field("n", pa.int64(), nullable=False), ("name", pa.string())])
+    chosen = form_of(form)
+    schema = RegisteredSchema(7, chosen.KIND, chosen.derived(columns, "Row"))
+    values = ValueForm("tidemark.providers.topic.schema", json.dumps(schema.as_dict()))
+    names = ["short", "x" * 9_000, random.Random(1).randbytes(9_000).hex(), None, "y"]
+    rows = pa.RecordBatch.from_pydict(
+        {"n": range(5), "name": names, "_key": pa.nulls(5, pa.binary()), "_is_deleted": [False] * 4 + [True]}
+    )
+    limit = MessageLimit("copy", (), None, "zstd", 4_000, values=values)
+    assert [bad.index for bad in rows_with_long_message(rows, limit)] == [2]
+    longest = len(chosen.values_of(schema).of(rows.select(["n", "name"]).slice(1, 1))[0].as_py())
+    plain = MessageLimit("copy", (), None, "none", longest + HEAD, values=values)
+    assert [bad.index for bad in rows_with_long_message(rows, plain)] == [2]
+    shorter = MessageLimit("copy", (), None, "none", longest + HEAD - 1, values=values)
+    assert [bad.index for bad in rows_with_long_message(rows, shorter)] == [1, 2]
