@@ -56,6 +56,22 @@ def type_of(kind: pa.DataType) -> str:
     return "jsonb"
 
 
+def problem_with_maps(columns: pa.Schema) -> str | None:
+    """Return why a column cannot be JSON, as a sentence that continues its key; None if all can."""
+    for field in columns:
+        if _has_nested_key(field.type):
+            return (
+                f"may not have a column {field.name}: it holds a map whose keys have parts, and JSON has text for keys"
+            )
+    return None
+
+
+def _has_nested_key(kind: pa.DataType) -> bool:
+    if pa.types.is_map(kind) and pa.types.is_nested(kind.key_type):
+        return True
+    return any(_has_nested_key(kind.field(at).type) for at in range(kind.num_fields))
+
+
 def columns_for(data: pa.Schema, key: Sequence[str]) -> list[Column]:
     """The columns that a table needs for rows of ``data``, in the order for its creation."""
     columns = [Column(field.name, type_of(field.type), not_null=field.name in key) for field in data]

@@ -30,4 +30,7 @@ class Settings(KeyedSettings, TableSettings):
         return self.key
 
     def problem_with(self, rows: RowSettings) -> str | None:
-        return self.problem_with_keyed(rows)
+        # Imported late: it needs pyarrow, which checking the other settings does without.
+        from tidemark.sinks.postgres.columns import problem_with_maps
+
+        return self.problem_with_keyed(rows) or problem_with_maps(rows.arrow_schema())

@@ -177,8 +177,9 @@ def _named(value: Any) -> Any:
 def _key_text(key: Any) -> str:
     if isinstance(key, str):
         return key
-    text = _named(key) if isinstance(key, float) else key
-    return text if isinstance(text, str) else json.dumps(key, default=_json_value).strip('"')
+    if isinstance(key, bool | int | float):
+        return str(_named(key)) if isinstance(key, float) else json.dumps(key)
+    return _json_value(key)
 
 
 def _json_value(value: Any) -> str:
