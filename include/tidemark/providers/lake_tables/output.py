@@ -49,11 +49,11 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         return self.table.load() is not None
 
     def storable(self, declared: Storable) -> Storable:
-        """Null only where the table takes it. While its catalog does not answer, other sinks are published without this
-        limit."""
+        """Null only where the table takes it. While its catalog does not answer, or the table cannot be used, other
+        sinks are published without this limit."""
         try:
             table = self.table.load()
-        except (Unavailable, AccessDenied):
+        except (Unavailable, AccessDenied, SinkRefused):
             table = None
         paths = () if table is None else tuple(required_paths(self.table.columns_of(table)))
         return replace(declared, required=RequiredColumns(self.name, paths)) if paths else declared

@@ -55,6 +55,7 @@ class PostgresOutput(MarkedOutput):
             columns = self._table.columns()
         except (Unavailable, AccessDenied):
             columns = []
+        self._table.forget_session()  # as in ``prepare``
         paths = tuple((column.name,) for column in columns if column.not_null and not column.name.startswith("_"))
         return replace(declared, required=RequiredColumns(self.name, paths)) if paths else declared
 
