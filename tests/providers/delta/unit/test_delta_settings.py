@@ -20,12 +20,19 @@ from tidemark.decoders.json.settings import Settings as Json
 from tidemark.errors import ConfigurationError, SinkRefused
 from tidemark.providers.delta.bucket_options import options_of_delta
 from tidemark.providers.delta.buckets import buckets_of
-from tidemark.providers.delta.columns import missing_columns, refuse_misfits, refuse_other_partitioning, schema_for
+from tidemark.providers.delta.columns import (
+    arrow_columns,
+    missing_columns,
+    refuse_misfits,
+    refuse_other_partitioning,
+    schema_for,
+)
 from tidemark.providers.delta.evidence import read_evidence, write_evidence
 from tidemark.providers.delta.files import _statistics
 from tidemark.providers.delta.refusals import refuse_unfit
 from tidemark.providers.delta.settings import Settings
 from tidemark.providers.lake_tables.evidence import CountedMerge, TableEvidence
+from tidemark.providers.lake_tables.evolution import required_paths
 
 CANARY = "canary-of-a-bucket"
 
@@ -264,11 +271,10 @@ def test_only_properties_that_a_commit_would_not_keep_are_refused(
         ({"minReaderVersion": 2, "minWriterVersion": 5}, {}, "was upgraded to protocol versions reader 2 and writer 5"),
         ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["rowTracking"]}, {},
          "has the features rowTracking, which are not known here"),
-        ({"minReaderVersion": 1, "minWriterVersion": 2}, {"nullable": False}, "column n of the table may not be null"),
         ({"minReaderVersion": 1, "minWriterVersion": 2}, {"metadata": {"delta.invariants": "{}"}},
          "column n of the table has the rule delta.invariants"),
     ],
-    ids=["versions", "feature", "not null", "invariant"],
+    ids=["versions", "feature", "invariant"],
 )  # fmt: skip
 def test_an_upgraded_table_and_rules_of_columns_are_refused(
     tmp_path: Path, protocol: dict[str, Any], metadata: dict[str, Any], message: str
@@ -287,3 +293,10 @@ def test_an_upgraded_table_and_rules_of_columns_are_refused(
     log.write_text("\n".join(map(json.dumps, actions)))
     with pytest.raises(SinkRefused, match=message):
         refuse_unfit(DeltaTable(tmp_path), {})
+
+
+def test_a_column_that_may_not_be_null_is_taken_since_rows_are_checked_before_they_are_staged(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("n", pa.int64(), nullable=False), ("x", pa.int64())])
+    table = DeltaTable.create(str(tmp_path), schema=schema)
+    refuse_unfit(table, {})
+    assert list(required_paths(arrow_columns(table))) == [("n",)]
