@@ -79,7 +79,7 @@ def _publish(target: IcebergTarget, manifest_id: int) -> float:
     when = pa.scalar(datetime(2024, 3, 1, tzinfo=UTC), INSTANT).as_py()
     pq.write_table(pa.Table.from_pylist([{**row, "_timestamp": when, "_event_time": when}], schema=schema), path)
     size = path.stat().st_size
-    part = PublishedObject("iceberg", ObjectKind.DATA, key, "", "t", 0, 1, size, "", manifest_id, manifest_id)
+    part = PublishedObject("iceberg", ObjectKind.DATA, key, "", "t", ((0, manifest_id, manifest_id),), 1, size, "")
     began = time.monotonic()
     staged = StagedAttempt(manifest_id, 1, (part,))
     target.publish(staged, {"tidemark.pipeline": "bench", DIGEST: "0"}, lambda: None)

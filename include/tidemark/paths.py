@@ -29,8 +29,8 @@ SUCCESS_FILE = "_SUCCESS"  # in the folder of a complete hour
 SUFFIXES = ("parquet", "avro", "jsonl", "jsonl.gz", "jsonl.zst")  # of files with rows, without the dot
 
 _NAME = re.compile(
-    r"(?P<manifest_id>\d{10,})-a(?P<attempt>\d{4,})-p(?P<partition>\d{5,})"
-    r"-(?P<start>\d{19})-(?P<end>\d{19})-(?P<part>\d{5,})\."
+    r"(?P<manifest_id>\d{10,})-a(?P<attempt>\d{4,})"
+    r"(?:-p(?P<partition>\d{5,})-(?P<start>\d{19})-(?P<end>\d{19}))?-(?P<part>\d{5,})\."
     rf"(?P<format>{'|'.join(map(re.escape, SUFFIXES))})"
 )
 _RECORD = re.compile(r"_manifests/(?P<pipeline_name>[^/]+)/(?P<manifest_id>\d{10,})\.(?P<attempt>\d{4,})\.json")
@@ -92,21 +92,18 @@ def _undated(segment: str) -> str:
 
 @dataclass(frozen=True)
 class ObjectName:
-    """The name of one object: the attempt that wrote it, and the range of the manifest that its offsets are in."""
+    """The name of one object: the attempt that wrote it, and the range of the manifest that its offsets are in as
+    (partition, start, end); None where it may have rows of several ranges."""
 
     manifest_id: int
     attempt: int
-    partition: int
-    start: int
-    end: int
+    span: tuple[int, int, int] | None
     part: int
     format: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.manifest_id:010d}-a{self.attempt:04d}-p{self.partition:05d}"
-            f"-{self.start:019d}-{self.end:019d}-{self.part:05d}.{self.format}"
-        )
+        span = "" if self.span is None else "-p{:05d}-{:019d}-{:019d}".format(*self.span)
+        return f"{self.manifest_id:010d}-a{self.attempt:04d}{span}-{self.part:05d}.{self.format}"
 
     @classmethod
     def parse(cls, path: str) -> "ObjectName | None":
@@ -114,8 +111,9 @@ class ObjectName:
         match = _NAME.fullmatch(PurePosixPath(path).name)
         if match is None:
             return None
-        numbers = {name: int(text) for name, text in match.groupdict().items() if name != "format"}
-        return cls(**numbers, format=match["format"])
+        texts = match["partition"], match["start"], match["end"]
+        span = None if texts[0] is None else (int(texts[0]), int(texts[1]), int(texts[2]))
+        return cls(int(match["manifest_id"]), int(match["attempt"]), span, int(match["part"]), match["format"])
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def pad(world: World) -> None:
 
 
 def first_object(world: World) -> str:
-    return f"{KEY.format(topic=world.topic)}02/{ObjectName(2, 1, 0, 20, 32, 0, 'parquet')}"
+    return f"{KEY.format(topic=world.topic)}02/{ObjectName(2, 1, (0, 20, 32), 0, 'parquet')}"
 
 
 def rewritten(changed: Callable[[pa.Table], pa.Table]) -> Callable[[World], None]:
@@ -161,11 +161,11 @@ OF_A_LAKE = {
     ),
     "objects that were never published": Case(
         dying(*UNPUBLISHED),
-        f"manifest 3: {KEY}03/{ObjectName(3, 1, 0, 32, 33, 0, 'parquet')} was left by an attempt that is not "
+        f"manifest 3: {KEY}03/{ObjectName(3, 1, (0, 32, 33), 0, 'parquet')} was left by an attempt that is not "
         "published; next: tidemark retry demo",
     ),
     "a file of the same size with fewer rows": Case(
-        pad, f"manifest 2: {KEY}02/{ObjectName(2, 1, 0, 20, 32, 0, 'parquet')} has 1 row instead of 5; {REPLAY}"
+        pad, f"manifest 2: {KEY}02/{ObjectName(2, 1, (0, 20, 32), 0, 'parquet')} has 1 row instead of 5; {REPLAY}"
     ),
     "a record twice": Case(
         rewritten(doubled), f"manifest 2: 1 record twice, first {{topic}}-0 offset 22; {REPLAY}", deep=True

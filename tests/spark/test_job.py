@@ -27,7 +27,6 @@ from tidemark.lifecycle.publish import Ending
 from tidemark.model.manifest import ManifestState, RunKind
 from tidemark.model.order import Order
 from tidemark.model.receipt import PublishedObject, Receipt
-from tidemark.sources.kafka.spark import KafkaReader
 from tidemark.sources.spark import open_reader
 from tidemark.spark import job
 
@@ -90,25 +89,31 @@ def test_spark_makes_of_an_order_what_the_tests_without_spark_make_of_it(
             assert (world.lake / object_.staged).stat().st_size == object_.bytes
 
 
-@pytest.mark.parametrize("parallelism", ["7 tasks for 3 partitions", "1 task for 3 partitions"])
+@pytest.mark.parametrize(
+    "parallelism", ["7 tasks for 3 partitions", "2 tasks for 3 partitions", "1 task for 3 partitions"]
+)
 def test_how_spark_splits_the_work_changes_neither_rows_nor_counts(
-    session: SparkSession, make_world: MakeWorld, tmp_path: Path, parallelism: str, monkeypatch: pytest.MonkeyPatch
+    session: SparkSession, make_world: MakeWorld, tmp_path: Path, parallelism: str
 ) -> None:
     world = make_world(partitions=3, settings={"kafka": {"gaps": "transactions", "slice": {"max_records": 1000}}})
     mixed(world)
-    [order] = orders(world)
+    [order] = [replace(order, task_records=1) for order in orders(world)]
     plain = job.stage(session, order)
+    split: Any = session
+    shared = order
     if parallelism.startswith("7"):
-        split: Any = SimpleNamespace(
+        split = SimpleNamespace(
             read=session.read.option("minPartitions", "7"), conf=session.conf, sparkContext=session.sparkContext
         )
+    elif parallelism.startswith("2"):
+        shared = replace(order, task_records=max(covered.span for covered in order.ranges))
+        assert sorted(len(task) for task in shared.tasks) == [1, 2]
     else:
-        split = session
-        read = KafkaReader.read
-        monkeypatch.setattr(KafkaReader, "read", lambda reader, session: read(reader, session).coalesce(1))
-    other = job.stage(split, elsewhere(order, tmp_path / "other"))
+        shared = replace(order, task_records=1_000_000)
+    other = job.stage(split, elsewhere(shared, tmp_path / "other"))
     tasks = {object_.staged.rpartition("/")[2].split("-")[0] for object_ in other.objects}
-    assert len(tasks) > 3 if parallelism.startswith("7") else len(tasks) == 1  # a task of aborted records has no file
+    # A task of aborted records has no file.
+    assert len(tasks) > 3 if parallelism.startswith("7") else len(tasks) == int(parallelism[0])
     assert other.partitions == plain.partitions
     assert other.hours == plain.hours
     assert other.digest("files") == plain.digest("files")

@@ -13,6 +13,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -127,8 +128,8 @@ def test_records_become_rows_in_files_by_event_hour(tmp_path: Path) -> None:
     assert [(row["_offset"], row["id"], row["_key"]) for row in rows] == [(at, at, b"k%d" % at) for at in range(10)]
     assert rows[5]["_timestamp"] == START + timedelta(hours=4, minutes=30)
     assert {(row["_topic"], row["_partition"], row["_manifest_id"]) for row in rows} == {("t", 0, 7)}
-    assert [(file["folder"], file["rows"], file["first_offset"], file["last_offset"]) for file in report["parts"]] == [
-        (f"raw/t/2013/01/01/{hour}", 2, 2 * at, 2 * at + 1) for at, hour in enumerate(range(10, 15))
+    assert [(file["folder"], file["rows"], file["spans"]) for file in report["parts"]] == [
+        (f"raw/t/2013/01/01/{hour}", 2, ((0, 2 * at, 2 * at + 1),)) for at, hour in enumerate(range(10, 15))
     ]
 
 
@@ -156,7 +157,8 @@ def test_files_are_as_large_and_have_the_rows_and_the_digest_that_the_report_say
         path = tmp_path / "_staging/0000000007/0002" / file["staged"]
         assert path.stat().st_size == file["bytes"]
         counted = duckdb.execute(f"SELECT count(*), min(_offset), max(_offset) FROM '{path}'").fetchall()
-        assert counted == [(file["rows"], file["first_offset"], file["last_offset"])]
+        [(_, first, last)] = file["spans"]
+        assert counted == [(file["rows"], first, last)]
         rows = pq.ParquetFile(path).read()
         assert str(row_digest(rows)) == file["digest"]
         assert pq.ParquetFile(path).metadata.row_group(0).column(0).compression == "ZSTD"
@@ -205,11 +207,14 @@ def test_offsets_that_come_twice_or_out_of_order_show_in_distinct(tmp_path: Path
 def test_rows_of_a_file_keep_the_order_of_their_offsets(tmp_path: Path) -> None:
     records = [("t", at % 2, at, START, value(at, START + timedelta(hours=at % 3))) for at in range(3_000)]
     report = BatchProcessor(order(tmp_path)).process("x", [batch(records[:1_000]), batch(records[1_000:])])
-    assert len(report["parts"]) == 6
+    assert len(report["parts"]) == 3, "one for each hour, whatever partitions its rows are of"
     for file in report["parts"]:
-        offsets = pq.ParquetFile(tmp_path / "_staging/0000000007/0002" / file["staged"]).read()["_offset"].to_pylist()
-        assert offsets == sorted(offsets)
-        assert len(offsets) == 500
+        rows = pq.ParquetFile(tmp_path / "_staging/0000000007/0002" / file["staged"]).read()
+        assert [partition for partition, _, _ in file["spans"]] == [0, 1]
+        for partition, first, last in file["spans"]:
+            offsets = rows.filter(pc.equal(rows["_partition"], partition))["_offset"].to_pylist()
+            assert offsets == sorted(offsets)
+            assert (offsets[0], offsets[-1], len(offsets)) == (first, last, 500)
 
 
 def test_several_partitions_and_topics_in_a_batch_are_kept_apart(tmp_path: Path) -> None:
@@ -223,7 +228,7 @@ def test_several_partitions_and_topics_in_a_batch_are_kept_apart(tmp_path: Path)
     for file in report["parts"]:
         table = pq.ParquetFile(tmp_path / "_staging/0000000007/0002" / file["staged"]).read()
         assert set(table["_topic"].to_pylist()) == {file["topic"]}
-        assert set(table["_partition"].to_pylist()) == {file["partition"]}
+        assert set(table["_partition"].to_pylist()) == {partition for partition, _, _ in file["spans"]}
     assert {file["folder"] for file in report["parts"] if file["topic"] == "_u/v"} == {
         "raw/%5Fu%2Fv/2013/01/01/10", "_dead_letters/%5Fu%2Fv",
     }  # fmt: skip

@@ -15,7 +15,7 @@ STUCK_S = 30.0
 
 
 def part(number: int) -> StagedPart:
-    return StagedPart("files", ObjectKind.DATA, f"{number}", "raw", "parquet", "orders", 0, 1, 1, "0", 0, 0)
+    return StagedPart("files", ObjectKind.DATA, f"{number}", "raw", "parquet", "orders", ((0, 0, 0),), 1, 1, "0")
 
 
 def finishing(number: int, before: Callable[[], Any]) -> Callable[[], StagedPart]:

@@ -169,7 +169,7 @@ def test_the_name_of_a_file_says_its_format() -> None:
     assert suffixes == set(SUFFIXES)
     for name, compression in PAIRS:
         made = open_format(name, compression)
-        key = f"raw/t/{ObjectName(1, 1, 0, 0, 9, 0, made.suffix)}"
+        key = f"raw/t/{ObjectName(1, 1, (0, 0, 9), 0, made.suffix)}"
         assert type(format_of(key)) is type(made)
         content, digest = file_of(table(FULL), name, compression)
         assert format_of(key).digest(io.BytesIO(content)) == digest

@@ -65,20 +65,30 @@ def test_two_streams_never_share_a_folder(stream: str, other_stream: str) -> Non
 def test_a_name_is_parsed_to_what_it_was_built_from(
     manifest: int, attempt: int, partition: int, start: int, part: int
 ) -> None:
-    name = ObjectName(manifest, attempt, partition, start, start + 7, part, "parquet")
-    assert ObjectName.parse(f"raw/x/{name}") == name
+    for span in ((partition, start, start + 7), None):
+        name = ObjectName(manifest, attempt, span, part, "parquet")
+        assert ObjectName.parse(f"raw/x/{name}") == name
     record = RecordName("flights", manifest, attempt)
     assert RecordName.parse(str(record)) == record
 
 
-@pytest.mark.parametrize("path", ["raw/x/part-0.parquet", "0000000001-a1.parquet", "_manifests/_owner.json", ""])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "raw/x/part-0.parquet",
+        "0000000001-a1.parquet",
+        "0000000001-a0001-p00000-00000.parquet",
+        "_manifests/_owner.json",
+        "",
+    ],
+)
 def test_a_name_made_by_others_is_not_ours(path: str) -> None:
     assert ObjectName.parse(path) is None
     assert RecordName.parse(path) is None
 
 
 def test_names_sort_as_numbers() -> None:
-    names = [str(ObjectName(manifest, 1, 0, 5, 10, 0, "parquet")) for manifest in (2, 10, 100)]
+    names = [str(ObjectName(manifest, 1, (0, 5, 10), 0, "parquet")) for manifest in (2, 10, 100)]
     assert names == sorted(names)
 
 

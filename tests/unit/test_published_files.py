@@ -28,7 +28,15 @@ def file(tmp_path: Path) -> PublishedObject:
     path.parent.mkdir(parents=True)
     pq.write_table(pa.Table.from_batches([ROWS]), path)
     return PublishedObject(
-        "toy", ObjectKind.DEAD_LETTER, "", PATH, "orders", 0, 2, path.stat().st_size, str(row_digest(ROWS)), 10, 30
+        "toy",
+        ObjectKind.DEAD_LETTER,
+        "",
+        PATH,
+        "orders",
+        ((0, 10, 30), (2, 5, 9)),
+        2,
+        path.stat().st_size,
+        str(row_digest(ROWS)),
     )
 
 
@@ -58,7 +66,9 @@ def test_a_record_is_held_by_the_file_with_its_offset(
     assert holds(store, file, AT, offset) is expected
 
 
-@pytest.mark.parametrize(("topic", "partition", "offset"), [("other", 0, 10), ("orders", 1, 10), ("orders", 0, 9)])
+@pytest.mark.parametrize(
+    ("topic", "partition", "offset"), [("other", 0, 10), ("orders", 1, 10), ("orders", 2, 10), ("orders", 0, 9)]
+)
 def test_a_file_whose_offsets_do_not_enclose_that_of_a_record_is_not_read(
     store: LocalStore, file: PublishedObject, topic: str, partition: int, offset: int
 ) -> None:

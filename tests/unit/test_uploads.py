@@ -31,5 +31,5 @@ def test_no_two_tasks_or_sinks_and_no_receipt_give_a_file_the_same_number() -> N
     edges = [0, *firsts]
     assert all(after - before >= MOST_FILES for before, after in pairwise(edges))
     for part in firsts:
-        name = ObjectName(1, 1, 0, 0, 9, part, "parquet")
+        name = ObjectName(1, 1, (0, 0, 9), part, "parquet")
         assert ObjectName.parse(f"raw/{name}") == name

@@ -26,15 +26,20 @@ from tidemark.sources.range_reader import RangeReader
 
 
 def arrow_stage(order: Order) -> Receipt:
-    """Do an order, with one task per range."""
+    """Do an order, one task after the other."""
     failpoint("read.before")
     processor = BatchProcessor(order)
     with watching("stage.mid", lambda: any(writer_of(sink.kind).has_staged(order, sink) for sink in order.sinks)):
-        reports = [processor.process(f"{task:05d}-0", _read(order, range_)) for task, range_ in enumerate(order.read)]
+        reports = [processor.process(f"{task:05d}-0", _read(order, ranges)) for task, ranges in enumerate(order.tasks)]
     return receipt_of_tasks(order, reports)
 
 
-def _read(order: Order, range_: Range) -> Iterable[pa.RecordBatch]:
+def _read(order: Order, ranges: Iterable[Range]) -> Iterator[pa.RecordBatch]:
+    for covered in ranges:
+        yield from _read_range(order, covered)
+
+
+def _read_range(order: Order, range_: Range) -> Iterable[pa.RecordBatch]:
     """Of Kafka by a client of our own, since Spark reads it; other sources are read as a task does it."""
     if order.source.kind != "kafka":
         reader = import_module(f"{SOURCES[order.source.kind]}.spark").open_reader(order)

@@ -49,7 +49,7 @@ class Writer(SinkWriter):
 
     def _part(self, file: FormattedFile, kind: ObjectKind, topic: str, partition: int) -> StagedPart:
         staged = f"{self._name}/{file.name}"
-        return file.part(self._name, kind, topic, partition, staged=staged, folder="rows", suffix=self._format.suffix)
+        return file.part(self._name, kind, topic, staged=staged, folder="rows", suffix=self._format.suffix)
 
     def abort(self) -> None:
         for file in self._files.values():

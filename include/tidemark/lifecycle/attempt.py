@@ -146,6 +146,7 @@ def order_of(context: Context, manifest: Manifest, attempt: int, sinks: Sequence
         transforms=pipeline.transforms(),
         record_bytes=context.database.publications.record_bytes(context.pipeline_name),
         storable=_storable(context),
+        task_records=pipeline.spark.records_per_task,
         before=looked_back(context, manifest),
     )
 

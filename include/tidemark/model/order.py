@@ -3,11 +3,14 @@
 import json
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from heapq import heappop, heappush
 from typing import Any
 
 from tidemark.model.offsets import Range, range_content, range_from
 from tidemark.model.storable import Storable, storable_from
 from tidemark.paths import staging_folder
+
+TASK_RANGES = 25  # of one task at most: Spark keeps a consumer for each until the task ends
 
 
 class OnError(StrEnum):
@@ -86,6 +89,7 @@ class Order:
     record_bytes: float | None = None  # of key and value, as measured on earlier manifests; None before the first
     max_dead_letters: int | str | None = None  # of the manifest: a number, or a share such as 0.1%; None: any number
     storable: tuple[Storable, ...] = ()  # the limits of all sinks of the pipeline, also of those not written here
+    task_records: int = 1  # a task of Spark reads whole ranges, with about so many records together; 1: one range
     before: tuple[Range, ...] = ()  # offsets right before some of the ranges: transforms see them, nothing else is made
 
     @property
@@ -98,6 +102,27 @@ class Order:
     def span(self) -> int:
         """How many records are read at most."""
         return sum(covered.span for covered in self.read)
+
+    @property
+    def tasks(self) -> tuple[tuple[Range, ...], ...]:
+        """The ranges that each task of Spark reads: the same for the same order, whatever the cluster is.
+
+        A range of ``task_records`` or more is alone. The others share tasks, at most ``TASK_RANGES`` in one: the
+        largest range goes first, each to the task with the fewest records so far. The task with the most records is
+        the first, since Spark begins with it; if it came last, all other cores would wait for it.
+        """
+        tasks = [[covered] for covered in self.read if covered.span >= self.task_records]
+        small = [covered for covered in self.read if covered.span < self.task_records]
+        number = max(sum(covered.span for covered in small) // self.task_records, -(-len(small) // TASK_RANGES))
+        shared: list[list[Range]] = [[] for _ in range(number)]
+        loads = [(0, task) for task in range(number)]  # of those that take more ranges
+        for covered in sorted(small, key=lambda covered: (-covered.span, covered.at)):
+            records, task = heappop(loads)
+            shared[task].append(covered)
+            if len(shared[task]) < TASK_RANGES:
+                heappush(loads, (records + covered.span, task))
+        ordered = (tuple(sorted(task)) for task in (*tasks, *shared))
+        return tuple(sorted(ordered, key=lambda task: (-sum(covered.span for covered in task), task)))
 
     @property
     def staging(self) -> str:

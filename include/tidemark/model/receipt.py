@@ -63,7 +63,8 @@ class PartitionCount:
 class PublishedObject:
     """One object of an attempt: where it was staged and its final key, both relative to the root of its sink.
 
-    Rows of a table have no key: ``staged`` names the Spark task that staged them, and ``path`` is empty.
+    Rows of a table have no key: ``staged`` names the Spark task that staged them, and ``path`` is empty. ``spans`` has
+    (partition, lowest offset, highest offset) of each partition of the topic, ascending; offsets are inclusive.
     """
 
     sink: str
@@ -71,19 +72,29 @@ class PublishedObject:
     staged: str
     path: str
     topic: str
-    partition: int
+    spans: tuple[tuple[int, int, int], ...]
     rows: int
     bytes: int
     digest: str
-    first_offset: int
-    last_offset: int
+
+    def may_hold(self, topic: str, partition: int, offset: int) -> bool:
+        """Whether the spans enclose a record."""
+        return topic == self.topic and any(
+            partition == number and first <= offset <= last for number, first, last in self.spans
+        )
+
+    @property
+    def places(self) -> str:
+        """The offsets as people read them: ``flights-0 [5, 9], flights-1 [0, 4]``."""
+        return ", ".join(f"{self.topic}-{number} [{first}, {last}]" for number, first, last in self.spans)
 
 
 MALFORMED = (KeyError, TypeError, ValueError)  # raised when JSON of ours is damaged or of another version
 
 
 def object_from(raw: Mapping[str, Any]) -> PublishedObject:
-    return PublishedObject(**{**raw, "kind": ObjectKind(raw["kind"])})
+    spans = tuple((number, first, last) for number, first, last in raw["spans"])
+    return PublishedObject(**{**raw, "kind": ObjectKind(raw["kind"]), "spans": spans})
 
 
 def _count_from(raw: Mapping[str, Any]) -> PartitionCount:
@@ -185,20 +196,22 @@ class StoredReceipt:
 def receipt_of_tasks(order: Order, tasks: Iterable[Mapping[str, Any]]) -> Receipt:
     """Join the reports of the Spark tasks (format: ``processing/processor.py``) into one receipt with final keys.
 
-    Parts are numbered in the order of folder, partition and first offset, so the same files get the same keys; a file
+    Parts are numbered in the order of folder and spans, so the same files get the same keys; a file
     that a task has given its final key keeps it.
     """
     tasks = list(tasks)
     ranges = {(range_.at.topic, range_.at.partition): range_ for range_ in order.ranges}
     parts = sorted(
         (part for task in tasks for part in task["parts"]),
-        key=lambda part: (part["sink"], part["kind"], part["folder"], part["partition"], part["first_offset"]),
+        key=lambda part: (part["sink"], part["kind"], part["folder"], part["topic"], part["spans"]),
     )
     objects = []
     for number, part in enumerate(parts):
         raw = {name: value for name, value in part.items() if name not in ("folder", "format")} | {"path": ""}
         if part["format"] is not None:
-            raw |= _places(order, ranges[part["topic"], part["partition"]], part, number)
+            [first, *others] = part["spans"]
+            covered = None if others else ranges[part["topic"], first[0]]
+            raw |= _places(order, covered, part, number)
         objects.append(object_from(raw))
     if any(transform.whole_partitions for transform in order.transforms):
         _refuse_split(order, tasks)
@@ -242,7 +255,7 @@ def _refuse_split(order: Order, tasks: Sequence[Mapping[str, Any]]) -> None:
             )
 
 
-def _places(order: Order, covered: Range, part: Mapping[str, Any], number: int) -> dict[str, str]:
+def _places(order: Order, covered: Range | None, part: Mapping[str, Any], number: int) -> dict[str, str]:
     """The path of a staged file and its final key."""
     staged = f"{order.staging}/{part['staged']}"
     if part["path"] is not None:
@@ -252,10 +265,10 @@ def _places(order: Order, covered: Range, part: Mapping[str, Any], number: int) 
     return {"staged": staged, "path": final_key(order, covered, folder, number, part["format"])}
 
 
-def final_key(order: Order, covered: Range, folder: str, part: int, suffix: str) -> str:
-    """The key of a file with rows of one range of an order; no other attempt has it."""
-    at = covered.at.partition
-    name = ObjectName(order.manifest_id, order.attempt, at, covered.start, covered.end, part, suffix)
+def final_key(order: Order, covered: Range | None, folder: str, part: int, suffix: str) -> str:
+    """The key of a file with rows of one range of an order, or of several (None); no other attempt has it."""
+    span = None if covered is None else (covered.at.partition, covered.start, covered.end)
+    name = ObjectName(order.manifest_id, order.attempt, span, part, suffix)
     return f"{folder}/{name}"
 
 

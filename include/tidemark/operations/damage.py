@@ -165,7 +165,4 @@ def _ranges(manifest: Manifest) -> str:
 
 def _line(sink_name: str, part: PublishedObject) -> str:
     what = f"{part.path} is" if part.path else "rows are"
-    return (
-        f"sink {sink_name}: {what} lost, with {count_of(part.rows, 'record')} of {part.topic}-{part.partition} at "
-        f"offsets {part.first_offset} to {part.last_offset}"
-    )
+    return f"sink {sink_name}: {what} lost, with {count_of(part.rows, 'record')} of {part.places}"

@@ -130,6 +130,12 @@ class Spark(Section):
         description="Slices that a command works on at once, in one session of Spark. Airflow has a task for each "
         "slice instead.",
     )
+    records_per_task: StrictInt = Field(
+        default=1_000_000,
+        ge=1,
+        description="A task reads whole partitions, until it has about so many records; it makes one file for each "
+        "folder that its rows are in. With more there are fewer files, and fewer tasks at once.",
+    )
     conf: dict[
         Annotated[str, AfterValidator(_conf_key)],
         Annotated[str, BeforeValidator(_conf_value), WithJsonSchema({"type": ["string", "number", "boolean"]})],

@@ -15,12 +15,12 @@ from tidemark.model.receipt import ObjectKind
 
 @dataclass(frozen=True)
 class StagedPart:
-    """Rows of one partition that one task staged, measured from the written data.
+    """Rows of one topic that one task staged, measured from the written data.
 
     A file: ``staged`` is relative to the attempt's staging folder, ``folder``, its final place, to the root;
     ``format`` is the suffix of its name. Rows of a table: ``staged`` is the task, ``folder`` the table, ``format``
-    None. Offsets are the lowest and the highest, both inclusive. ``path`` is the final key of a file that the task has
-    given it; None where the receipt does.
+    None. ``spans`` has (partition, lowest offset, highest offset) of each partition, ascending. ``path`` is the final
+    key of a file that the task has given it; None where the receipt does.
     """
 
     sink: str
@@ -29,12 +29,10 @@ class StagedPart:
     folder: str
     format: str | None
     topic: str
-    partition: int
+    spans: tuple[tuple[int, int, int], ...]
     rows: int
     bytes: int
     digest: str
-    first_offset: int
-    last_offset: int
     path: str | None = None
 
     def as_dict(self) -> dict[str, Any]:

@@ -82,8 +82,8 @@ def task_reports(session: SparkSession, order: Order, reader: Reader, connection
     It has no shuffle, so Spark never runs a finished stage again because its output was lost.
     """
     if isinstance(reader, RangeReader):
-        count = len(order.read)
-        numbers = session.range(0, count, 1, count)  # a task for each range
+        count = len(order.tasks)
+        numbers = session.range(0, count, 1, count)  # each task gets its own
         return numbers.mapInArrow(_task(order, connections, _ranges(order, reader)), "receipt string")
     return reader.read(session).mapInArrow(_task(order, connections, _records), "receipt string")
 
@@ -117,12 +117,13 @@ def _records(batches: Batches) -> Batches:
 
 
 def _ranges(order: Order, reader: RangeReader) -> Callable[[Batches], Batches]:
-    """Of a source that the task reads: Spark gives it the numbers of its ranges."""
+    """Of a source that the task reads: Spark gives it its number among ``order.tasks``."""
 
     def read(numbers: Batches) -> Batches:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield from reader.batches(order.read[number])
+                for covered in order.tasks[number]:
+                    yield from reader.batches(covered)
 
     return read
 

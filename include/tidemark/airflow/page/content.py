@@ -127,10 +127,9 @@ def chain_offsets(
 def _add_files(database: ManifestDatabase, chain: ChainOffset) -> ChainOffset:
     if chain.manifest is None or not chain.sinks:
         return chain
-    place = chain.at.topic, chain.at.partition
     files: dict[str, str] = {}
     for _, root, each in database.publications.objects(ids=[chain.manifest.id]):
-        if (each.topic, each.partition) == place and each.first_offset <= chain.offset <= each.last_offset:
+        if each.may_hold(chain.at.topic, chain.at.partition, chain.offset):
             files[each.sink] = ", ".join(filter(None, [files.get(each.sink), f"{root}/{each.path}"]))
     return replace(chain, sinks=tuple(_point_to_files(sink, files.get(sink.sink)) for sink in chain.sinks))
 

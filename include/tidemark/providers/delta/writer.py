@@ -34,8 +34,8 @@ class Writer(LakeTableWriter):
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
         rows = rows.append_column(EVENT_TIME, event_time)
-        for topic, partition, bucket, piece in grouped(rows, self._buckets_of(rows)):
-            self._hold(Target(ObjectKind.DATA, topic, partition, "" if bucket is None else str(bucket)), piece)
+        for topic, _, bucket, piece in grouped(rows, self._buckets_of(rows)):
+            self._hold(Target(ObjectKind.DATA, topic, "" if bucket is None else str(bucket)), piece)
 
     def _buckets_of(self, rows: pa.RecordBatch) -> pa.Array | None:
         """The bucket of each row; None in a table of all rows."""
@@ -45,8 +45,8 @@ class Writer(LakeTableWriter):
         return buckets_of(named, self._columns, self._key_columns, self._buckets)
 
     def write_dead_letters(self, rows: pa.RecordBatch) -> None:
-        for topic, partition, _, piece in grouped(rows):
-            self._hold(Target(ObjectKind.DEAD_LETTER, topic, partition, dead_letter_folder(topic)), piece)
+        for topic, _, _, piece in grouped(rows):
+            self._hold(Target(ObjectKind.DEAD_LETTER, topic, dead_letter_folder(topic)), piece)
 
     def _folder_of(self, target: Target) -> str:
         is_of_bucket = target.kind is ObjectKind.DATA and target.place != ""

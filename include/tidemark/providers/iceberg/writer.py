@@ -1,4 +1,4 @@
-"""Writes the rows of one Spark task as Parquet files below the location of the table; a file holds one partition.
+"""Writes the rows of one Spark task as Parquet files below the location of the table, each for one partition of it.
 
 No snapshot names these files before they are published, so no reader sees them.
 """
@@ -26,7 +26,7 @@ _EPOCH = date(1970, 1, 1)
 
 
 class Writer(LakeTableWriter):
-    """Collects rows per (topic, partition, partition of the table)."""
+    """Collects rows per (topic, partition of the table)."""
 
     fewer_files = "partition by day instead of by hour, or into fewer buckets, or raise sinks.iceberg.max_objects"
     unfit_row = "the table has changed since the attempt began"
@@ -45,14 +45,14 @@ class Writer(LakeTableWriter):
         rows = rows.append_column(EVENT_TIME, event_time)
         columns = [(part, self._partitioned(part, _as_in_table(rows))) for part in self._spec.fields]
         key = pc.binary_join_element_wise(*(_apart(column) for _, column in columns), "") if columns else None
-        for topic, partition, _, piece in grouped(rows, key):
+        for topic, _, _, piece in grouped(rows, key):
             first = _as_in_table(piece.slice(0, 1).drop_columns(HASH_COLUMNS.names).to_batches()[0])
             values = [plain(self._partitioned(part, first)[0].as_py()) for part in self._spec.fields]
-            self._hold(Target(ObjectKind.DATA, topic, partition, json.dumps(values)), piece)
+            self._hold(Target(ObjectKind.DATA, topic, json.dumps(values)), piece)
 
     def write_dead_letters(self, rows: pa.RecordBatch) -> None:
-        for topic, partition, _, piece in grouped(rows):
-            self._hold(Target(ObjectKind.DEAD_LETTER, topic, partition, ""), piece)
+        for topic, _, _, piece in grouped(rows):
+            self._hold(Target(ObjectKind.DEAD_LETTER, topic, ""), piece)
 
     def _partitioned(self, part: PartitionField, rows: pa.RecordBatch) -> pa.Array:
         source = self._schema.find_field(part.source_id)

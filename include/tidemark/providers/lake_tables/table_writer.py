@@ -10,6 +10,7 @@ from typing import ClassVar
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidemark.errors import SinkRefused
 from tidemark.model.order import Order, SinkOrder
@@ -26,7 +27,7 @@ from tidemark.sinks.writer import StagedPart
 
 
 class LakeTableWriter(PartitionedWriter):
-    """One file for each partition of the source and of the table. ``fewer_files`` and ``unfit_row`` are next steps."""
+    """One file for each partition of the table. ``fewer_files`` and ``unfit_row`` are next steps."""
 
     fewer_files: ClassVar[str]
     unfit_row: ClassVar[str]
@@ -66,22 +67,27 @@ class LakeTableWriter(PartitionedWriter):
             return rows
         stored = rows.rename_columns(stored_names(rows.schema.names))
         if self._generations:
-            stored = self._with_version(stored, self._generations[target.topic, target.partition])
+            stored = self._with_version(stored, self._generations_of(target.topic, rows))
         stored = conformed_table(stored, pa.schema([self._columns.field(name) for name in stored.schema.names]))
         return self._with_footer(stored, rows, target)
 
-    def _with_version(self, rows: pa.Table, generation: int) -> pa.Table:
+    def _generations_of(self, topic: str, rows: pa.Table) -> pa.ChunkedArray:
+        """The generation of the log of each row."""
+        made = {number: generation for (name, number), generation in self._generations.items() if name == topic}
+        at = pc.index_in(rows.column("_partition"), value_set=pa.array(made, pa.int32()))
+        return pa.chunked_array([pa.array(made.values(), pa.int32())]).take(at)
+
+    def _with_version(self, rows: pa.Table, generations: pa.ChunkedArray) -> pa.Table:
         """Rows with what their version has beside their place, and whether they mark their key as deleted."""
         if IS_DELETED not in rows.schema.names:
             rows = rows.append_column(IS_DELETED, pa.repeat(pa.scalar(False), rows.num_rows))
-        for name, number in ((LOG_GENERATION, generation), (ATTEMPT, self._attempt)):
-            rows = rows.append_column(name, pa.repeat(pa.scalar(number, pa.int32()), rows.num_rows))
-        return rows
+        rows = rows.append_column(LOG_GENERATION, generations)
+        return rows.append_column(ATTEMPT, pa.repeat(pa.scalar(self._attempt, pa.int32()), rows.num_rows))
 
     def _part(self, file: StagedFile, target: Target) -> StagedPart:
         dead = target.kind is ObjectKind.DEAD_LETTER
         return file.part(
-            self._name, target.kind, target.topic, target.partition,
+            self._name, target.kind, target.topic,
             staged=f"{self._name}/{file.name}" if dead else file.key, folder=target.place if dead else "",
             suffix="parquet" if dead else None,
         )  # fmt: skip
@@ -91,9 +97,9 @@ class LakeTableWriter(PartitionedWriter):
             f"one task has made {number:,} files, and at most {self._max_objects:,} are allowed (max_objects)",
             next_step=f"nothing was published; {self.fewer_files}; then: tidemark retry {{pipeline}} --manifest "
             "{manifest}",
-            topic=target.topic, partition=target.partition, **self._context,
+            topic=target.topic, **self._context,
         )  # fmt: skip
 
     def _translated(self, target: Target) -> AbstractContextManager[None]:
-        context = {"topic": target.topic, "partition": target.partition, **self._context}
+        context = {"topic": target.topic, **self._context}
         return storing(self._name, f"nothing was published; {self.unfit_row}: tidemark retry {{pipeline}}", context)

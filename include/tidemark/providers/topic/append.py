@@ -41,10 +41,10 @@ def append(
     of_manifest = [(MANIFEST, b"%d" % manifest_id)]
     if again is not None:
         of_manifest.append((ATTEMPT, b"%d" % again))
-    ordered = sorted(parts, key=lambda part: (part.kind, part.topic, part.partition, part.first_offset))
+    ordered = sorted(parts, key=lambda part: (part.kind, part.topic, part.spans))
     try:
         for part in ordered:
-            to = part.partition if same_partition and part.kind is ObjectKind.DATA else None
+            to = _partition(part) if same_partition and part.kind is ObjectKind.DATA else None
             digest = Digest.zero()
             for batch in staged_messages(store, f"{staging}/{part.staged}"):
                 digest += row_digest(batch)
@@ -71,7 +71,7 @@ def _place_of(
             if row >= 0:
                 return {
                     "topic": part.topic,
-                    "partition": part.partition,
+                    "partition": _partition(part),
                     "offset": batch.column("_offset")[row].as_py(),
                 }
     return {}
@@ -85,7 +85,7 @@ def _send(
     of_manifest: Headers,
     to: int | None,
 ) -> None:
-    place = [(TOPIC, part.topic.encode()), (PARTITION, b"%d" % part.partition)]
+    place = [(TOPIC, part.topic.encode()), (PARTITION, b"%d" % _partition(part))]
     columns = (batch.column(name).to_pylist() for name in ("_offset", "row", "key", "value", "about"))
     for number, (offset, row, key, value, about) in enumerate(zip(*columns, strict=True)):
         headers = [*place, (OFFSET, b"%d" % offset), *of_manifest]
@@ -106,7 +106,7 @@ def _other_messages(store: ObjectStore, key: str, part: PublishedObject, manifes
         manifest=manifest_id,
         sink=part.sink,
         topic=part.topic,
-        partition=part.partition,
+        partition=_partition(part),
     )
 
 
@@ -117,6 +117,12 @@ def _without_key(topic: str, part: PublishedObject, batch: pa.RecordBatch) -> Si
         next_step="nothing of the manifest is visible; set key: of the sink to columns that are never null, or send to "
         "a topic that is not compacted; then: tidemark retry {pipeline}",
         topic=part.topic,
-        partition=part.partition,
+        partition=_partition(part),
         offset=offset,
     )
+
+
+def _partition(part: PublishedObject) -> int:
+    """The partition of a part: each is of one."""
+    [(partition, _, _)] = part.spans
+    return partition

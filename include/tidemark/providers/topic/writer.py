@@ -65,8 +65,9 @@ class Writer(SinkWriter):
     def close(self) -> list[StagedPart]:
         parts = []
         for place, file in self._files.items():
+            kind, topic, _ = place
             with self._staging(place):
-                parts.append(file.part(self._name, *place, staged=file.name, folder="", suffix=None))
+                parts.append(file.part(self._name, kind, topic, staged=file.name, folder="", suffix=None))
         return parts
 
     def abort(self) -> None:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.errors import SinkRefused
+from tidemark.model.offsets import Range
 from tidemark.model.order import Order, SinkOrder
 from tidemark.model.receipt import ObjectKind, final_key
 from tidemark.paths import Layout, dead_letter_folder, first_part
@@ -23,7 +24,7 @@ from tidemark.times.event_time import EARLIEST
 
 
 class Writer(PartitionedWriter):
-    """Collects rows per (topic, partition, folder).
+    """Collects rows per (topic, folder).
 
     Each group of rows that goes to a file is sorted by ``sort_by``; a file of a single group is sorted as a whole.
     """
@@ -33,20 +34,22 @@ class Writer(PartitionedWriter):
         super().__init__(order, sink, task, max_rows=sink.options["max_file_rows"])
         self._layout = Layout(sink.options["layout"])
         self._order = order
-        self._ranges = {(covered.at.topic, covered.at.partition): covered for covered in order.ranges}
+        self._ranges: dict[str, list[Range]] = {}
+        for covered in order.ranges:
+            self._ranges.setdefault(covered.at.topic, []).append(covered)
         self._index = [other.name for other in order.sinks].index(sink.name)
         self._sort_by: list[str] = sink.options["sort_by"]
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
         unit = self._layout.finest
         period = None if unit == "none" else pc.floor_temporal(event_time, unit=unit)
-        for topic, partition, when, piece in grouped(rows, period):
+        for topic, _, when, piece in grouped(rows, period):
             folder = self._layout.folder(self._order.pipeline_name, topic, when or EARLIEST)
-            self._hold(Target(ObjectKind.DATA, topic, partition, folder), piece)
+            self._hold(Target(ObjectKind.DATA, topic, folder), piece)
 
     def write_dead_letters(self, rows: pa.RecordBatch) -> None:
-        for topic, partition, _, piece in grouped(rows):
-            self._hold(Target(ObjectKind.DEAD_LETTER, topic, partition, dead_letter_folder(topic)), piece)
+        for topic, _, _, piece in grouped(rows):
+            self._hold(Target(ObjectKind.DEAD_LETTER, topic, dead_letter_folder(topic)), piece)
 
     def _sorted(self, target: Target, rows: pa.Table) -> pa.Table:
         if not self._sort_by or target.kind is not ObjectKind.DATA:
@@ -72,23 +75,24 @@ class Writer(PartitionedWriter):
 
     def _part(self, file: StagedFile, target: Target) -> StagedPart:
         return file.part(
-            self._name, target.kind, target.topic, target.partition,
+            self._name, target.kind, target.topic,
             staged=f"{self._name}/{file.name}", folder=target.place, suffix=self._format.suffix,
         )  # fmt: skip
 
     def _too_many(self, number: int, target: Target) -> SinkRefused:
-        context = {**self._context, "topic": target.topic, "partition": target.partition}
+        context = {**self._context, "topic": target.topic}
         return too_many_objects(f"one task has made {number:,} files", self._max_objects, context)
 
     def _translated(self, target: Target) -> AbstractContextManager[None]:
         file = f"{self._store.root}/{self._folder}"
-        return staging_of(self._name, topic=target.topic, partition=target.partition, file=file)
+        return staging_of(self._name, topic=target.topic, file=file)
 
     def _final(self, target: Target, number: int) -> str | None:
         """The key that a file gets if the store takes large ones there at once: then no receipt numbers it."""
         if self._store.uploads_from == inf:
             return None
-        covered = self._ranges[target.topic, target.partition]
+        [first, *others] = self._ranges[target.topic]
+        covered = None if others else first  # it gets its key before anybody knows which of them its rows are of
         part = first_part(self._index, int(self._task.partition("-")[0])) + number
         return final_key(self._order, covered, target.place, part, self._format.suffix)
 

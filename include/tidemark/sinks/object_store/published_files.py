@@ -65,10 +65,8 @@ def dead_letters_in(store: ObjectStore, files: Iterable[PublishedObject], *, val
 
 
 def holds(store: ObjectStore, file: PublishedObject, at: TopicPartition, offset: int) -> bool:
-    """Whether a file has a record: it is read only when its lowest and highest offset enclose that of the record."""
-    if (file.topic, file.partition) != (at.topic, at.partition):
-        return False
-    if not file.first_offset <= offset <= file.last_offset:
+    """Whether a file has a record: it is read only when its spans enclose it."""
+    if not file.may_hold(at.topic, at.partition, offset):
         return False
     with opened(store, file.path) as (written, content):
         places = written.places(content)

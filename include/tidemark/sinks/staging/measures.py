@@ -28,9 +28,9 @@ class Measures:
         for (topic, partition), pieces in self._pieces.items():
             rows, sizes, digests, lowest, highest = zip(*pieces, strict=True)
             part = StagedPart(
-                sink=sink, kind=kind, staged=staged, folder=folder, format=None, topic=topic, partition=partition,
-                rows=sum(rows), bytes=sum(sizes), digest=str(sum(digests, Digest.zero())), first_offset=min(lowest),
-                last_offset=max(highest),
+                sink=sink, kind=kind, staged=staged, folder=folder, format=None, topic=topic,
+                spans=((partition, min(lowest), max(highest)),), rows=sum(rows), bytes=sum(sizes),
+                digest=str(sum(digests, Digest.zero())),
             )  # fmt: skip
             parts.append(part)
         return parts

@@ -1,4 +1,5 @@
-"""Writes the rows of one Spark task to files, one after the other for each partition of a lake or a table.
+"""Writes the rows of one Spark task to files, one after the other for each partition of a lake or a table, whatever
+partitions of the source they come from.
 
 Rows wait in memory until there are enough of them for a group, or too many in all; then they go to the file of their
 partition, which stays open until it is full. The store gives a file its name when it is complete. ``task`` names the
@@ -31,11 +32,10 @@ ANY_ROWS = 2**62
 
 @dataclass(frozen=True)
 class Target:
-    """The rows of one file: of one partition of the source, and of one of the sink, a folder or its values as JSON."""
+    """The rows of one file: of one topic, and of one partition of the sink, a folder or its values as JSON."""
 
     kind: ObjectKind
     topic: str
-    partition: int
     place: str
 
 

@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import BinaryIO, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidemark.errors import AccessDenied, TidemarkError, Unavailable
 from tidemark.model.digest import Digest
@@ -29,7 +28,7 @@ class _Writer(Protocol):
 
 class StagedFile(ABC):
     """Rows are appended; then it is finished or abandoned, also after an error. ``rows``, ``digest`` and ``offsets``
-    are of what was appended; the offsets are the lowest and the highest of each piece."""
+    are of what was appended; the offsets are the lowest and the highest of each partition."""
 
     _writer: _Writer
 
@@ -40,7 +39,7 @@ class StagedFile(ABC):
         self._uploads_from = store.uploads_from
         self.rows = 0
         self.digest = Digest.zero()
-        self.offsets: list[int] = []
+        self.offsets: dict[int, tuple[int, int]] = {}
         self._stack = ExitStack()
         self._file = self._stack.enter_context(store.create(key, final))
 
@@ -54,10 +53,12 @@ class StagedFile(ABC):
         return self._file.tell()
 
     def _measure(self, rows: pa.Table, digest: Digest) -> None:
-        """Count rows that have the column ``_offset``."""
+        """Count rows that have the columns ``_partition`` and ``_offset``."""
         self.rows += rows.num_rows
         self.digest += digest
-        self.offsets += pc.min_max(rows.column("_offset")).as_py().values()
+        for partition, lowest, highest in spans_of(rows):
+            before = self.offsets.get(partition, (lowest, highest))
+            self.offsets[partition] = min(before[0], lowest), max(before[1], highest)
 
     @abstractmethod
     def _counted(self, file: BinaryIO) -> int:
@@ -72,14 +73,14 @@ class StagedFile(ABC):
             return self._counted(self._file), size
 
     def part(
-        self, sink: str, kind: ObjectKind, topic: str, partition: int, *, staged: str, folder: str, suffix: str | None
+        self, sink: str, kind: ObjectKind, topic: str, *, staged: str, folder: str, suffix: str | None
     ) -> StagedPart:
-        """Finish the file of one partition, and tell what it holds."""
+        """Finish the file, and tell what it holds."""
         rows, size = self.finish()
         return StagedPart(
-            sink=sink, kind=kind, staged=staged, folder=folder, format=suffix, topic=topic, partition=partition,
-            rows=rows, bytes=size, digest=str(self.digest), first_offset=min(self.offsets),
-            last_offset=max(self.offsets), path=self._final if size >= self._uploads_from else None,
+            sink=sink, kind=kind, staged=staged, folder=folder, format=suffix, topic=topic,
+            spans=tuple((partition, *self.offsets[partition]) for partition in sorted(self.offsets)),
+            rows=rows, bytes=size, digest=str(self.digest), path=self._final if size >= self._uploads_from else None,
         )  # fmt: skip
 
     def abandon(self) -> None:
@@ -88,6 +89,13 @@ class StagedFile(ABC):
             self._writer.close()
         with suppress(_Abandoned, OSError, TidemarkError), self._stack:
             raise _Abandoned
+
+
+def spans_of(rows: pa.Table) -> list[tuple[int, int, int]]:
+    """(partition, lowest offset, highest offset) of each partition in rows with both columns."""
+    groups = rows.select(["_partition", "_offset"]).group_by("_partition", use_threads=False)
+    spans = groups.aggregate([("_offset", "min"), ("_offset", "max")]).to_pylist()
+    return [(span["_partition"], span["_offset_min"], span["_offset_max"]) for span in spans]
 
 
 @contextmanager

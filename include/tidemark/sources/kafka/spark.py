@@ -7,6 +7,7 @@ nanoseconds. Then tasks read their ranges by themselves, at half the speed.
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -55,7 +56,12 @@ class KafkaReader:
         consumer has asked for more already. Where the log ends, the broker answers neither until it has waited, so it
         must not wait for long.
         """
-        ranges = self._order.read
+        tasks = self._order.tasks
+        if all(len(ranges) == 1 for ranges in tasks):  # as Spark does by itself
+            return self._frame(session, self._order.read)
+        return reduce(DataFrame.unionAll, [self._frame(session, ranges).coalesce(1) for ranges in tasks])
+
+    def _frame(self, session: SparkSession, ranges: tuple[Range, ...]) -> DataFrame:
         return (
             session.read.format("kafka")
             .option("kafka.fetch.max.wait.ms", AT_THE_END_MS)

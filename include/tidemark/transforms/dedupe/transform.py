@@ -1,4 +1,4 @@
-"""Keeps one row of each key in a partition; the rows of a task come in the order of their offsets.
+"""Keeps one row of each key in a partition; the rows of a partition come in the order of their offsets.
 
 A key is remembered as its 128-bit hash, in DuckDB: about 25 bytes for each, in bounded memory. Rows of which a part of
 the key is null have no key and all stay, and so do the rows of tombstones.
@@ -83,9 +83,10 @@ class Dedupe:
             yield
         except duckdb.OutOfMemoryException:
             raise WorkFailed(
-                f"the keys of a partition do not fit into {MEMORY}",
-                next_step="plan smaller manifests (slice.max_records of the source) from here on; this one can only be "
-                "processed without dedupe, or with a shorter within",
+                f"the keys of the partitions that one task of Spark reads do not fit into {MEMORY}",
+                next_step="lower spark.records_per_task; where one partition has too many keys, this manifest can only "
+                "be processed without dedupe, or with a shorter within: plan smaller ones (slice.max_records of the "
+                "source) from here on",
             ) from None
         finally:
             self._connection.unregister("keys")

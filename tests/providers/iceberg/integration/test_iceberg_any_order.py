@@ -107,7 +107,7 @@ class History:
         content = [self.row(manifest_id, attempt, *row) for row in sorted(rows)]
         pq.write_table(pa.Table.from_pylist(content, schema=schema), path)
         size = path.stat().st_size
-        part = PublishedObject(self.sink.name, ObjectKind.DATA, key, "", "t", 0, len(rows), size, "", 0, 0)
+        part = PublishedObject(self.sink.name, ObjectKind.DATA, key, "", "t", ((0, 0, 0),), len(rows), size, "")
         return StagedAttempt(manifest_id, attempt, (part,))
 
     def row(self, manifest_id: int | None, attempt: int, offset: int, n: int) -> dict[str, Any]:
