@@ -87,7 +87,7 @@ def test_dead_letters_are_counted_and_kept_whole(make_world: MakeWorld) -> None:
     [manifest] = world.json("manifests", "demo")
     assert manifest["counts"] == {
         "read": 10, "invisible": 0, "written": 3, "dead_lettered": 7, "filtered": 0, "deduplicated": 0, "exploded": 0,
-        "superseded": 0, "stale": 0, "unknown_fields": 3,
+        "superseded": 0, "stale": 0, "unknown_fields": 3, "unmet": 0,
     }  # fmt: skip
     [path] = world.data_paths("--dead-letters")
     assert path.is_relative_to(world.lake / "_dead_letters" / world.topic)

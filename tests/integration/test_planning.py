@@ -411,7 +411,7 @@ def test_a_range_of_aborted_records_alone_is_done_with_no_objects(make_world: Ma
     done = world.json("run", "demo")
     assert done["counts"] == {
         "read": 0, "invisible": 3, "written": 0, "dead_lettered": 0, "filtered": 0, "deduplicated": 0, "exploded": 0,
-        "superseded": 0, "stale": 0, "unknown_fields": 0,
+        "superseded": 0, "stale": 0, "unknown_fields": 0, "unmet": 0,
     }  # fmt: skip
     assert done["manifests"][0]["objects"] == []
     assert world.ok("audit", "demo", "--deep") == ""

@@ -345,7 +345,7 @@ def test_importing_a_pure_module_imports_no_driver(name: str) -> None:
 
 # What runs on executors, and what it needs beside the standard library, pyarrow and Tidemark.
 EXECUTED = {
-    "processing/processor.py": set(),
+    "processing/processor.py": {"duckdb"},  # only with expectations
     "providers/avro/decoder.py": {"pyruhvro"},
     "providers/debezium/envelope.py": set(),
     "providers/debezium/json.py": set(),

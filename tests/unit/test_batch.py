@@ -324,8 +324,8 @@ def test_an_event_time_in_a_header_or_a_struct_is_placed_and_a_clock_gone_mad_is
 def test_a_task_without_records_reports_nothing(tmp_path: Path) -> None:
     for batches in ([], [batch([])]):
         report = BatchProcessor(order(tmp_path)).process("x", batches)
-        assert report == {"task": "x", "partitions": [], "parts": [], "reasons": [], "unknown_fields": [], "hours": {},
-                          "schemas": {}}  # fmt: skip
+        assert report == {"task": "x", "partitions": [], "parts": [], "reasons": [], "unknown_fields": [],
+                          "expectations": [], "hours": {}, "schemas": {}}  # fmt: skip
     assert list(tmp_path.iterdir()) == []
 
 

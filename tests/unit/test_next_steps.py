@@ -32,6 +32,10 @@ TAKEN_BY = {
         "faults/test_targets_that_go_back.py",
         "test_T8_damage_that_the_source_cannot_mend_is_accepted_once_and_not_missed_again",
     ),
+    "accept expectation {} --manifest {} --why TEXT": (
+        "integration/test_expectations.py",
+        "test_more_rows_than_allowed_block_the_manifest_until_a_person_accepts_them",
+    ),
     "accept loss {} --why TEXT": (
         "faults/test_broker_dies.py",
         "test_R11_records_deleted_while_spark_reads_fail_the_attempt_and_a_person_gives_them_up",

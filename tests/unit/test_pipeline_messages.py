@@ -18,7 +18,7 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
     ("a typo in a key", "    topics:", "    cutt: latest\n    topics:",
      '5: source.kafka.cutt: unknown key; did you mean "cut"? allowed: bootstrap_servers, connection, cut, gaps, on_data_loss, options, progress_group, slice, starting_offsets, topics, topics_regex'),
     ("a typo at the top", "pipeline: flights", "pipeline: flights\nshedule: '@daily'",
-     '2: shedule: unknown key; did you mean "schedule"? allowed: airflow, catchup, code, decode, description, event_time, hours_window, max_active_runs, max_age, max_dead_letters, on_error, pipeline, retries, retry_delay, schedule, sinks, source, spark, start_date, transform, unfinished'),
+     '2: shedule: unknown key; did you mean "schedule"? allowed: airflow, catchup, code, decode, description, event_time, expect, hours_window, max_active_runs, max_age, max_dead_letters, on_error, pipeline, retries, retry_delay, schedule, sinks, source, spark, start_date, transform, unfinished'),
     ("a dedupe that would have to know the future", 'pipeline: flights', 'pipeline: flights\ntransform: [{dedupe: {keys: [id], keep: last, within: 10m}}]',
      '2: transform[0].dedupe: cannot have within with keep: last: the last row of a key may come in a later manifest'),
     ("a dedupe within no time", 'pipeline: flights', 'pipeline: flights\ntransform: [{dedupe: {keys: [id], within: 0s}}]',

@@ -458,6 +458,7 @@ def event_of(context: Context, tick: Tick, published: list[int]) -> dict[str, An
         "dead_lettered": counts.dead_lettered,
         "filtered": counts.filtered,
         "deduplicated": counts.deduplicated,
+        "unmet": counts.unmet,
         "hours": ranges_of_hours(datetime.fromisoformat(hour).replace(tzinfo=UTC) for hour in hours),
     }
 

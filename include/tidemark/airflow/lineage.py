@@ -14,6 +14,7 @@ from tidemark.errors import TidemarkError
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.publish import Outcome
 from tidemark.model.dataset import Dataset
+from tidemark.model.expectations import ExpectationCount
 from tidemark.model.unknown_fields import UnknownField
 
 PROVIDER: Final = "airflow.providers.openlineage"
@@ -52,6 +53,7 @@ class Lineage:
     inputs: Sequence[Input]
     outputs: Sequence[WrittenDataset]
     unknown_fields: Sequence[UnknownField] = ()
+    expectations: Sequence[ExpectationCount] = ()
 
 
 def lineage_if_asked(context: Context, outcome: Outcome) -> Lineage | None:
@@ -89,7 +91,8 @@ def lineage(context: Context, manifest_id: int, attempt: int) -> Lineage:
         size = sum(part.bytes for part in files) if files else None
         outputs.append(WrittenDataset(sink.output.dataset(), publication.counts.written, size, len(files) or None))
     unknown_fields = receipt.unknown_fields if receipt else ()
-    return Lineage(context.pipeline_name, manifest_id, attempt, inputs, outputs, unknown_fields)
+    expectations = receipt.expectations if receipt else ()
+    return Lineage(context.pipeline_name, manifest_id, attempt, inputs, outputs, unknown_fields, expectations)
 
 
 def facets(lineage: Lineage) -> Any:
@@ -99,6 +102,7 @@ def facets(lineage: Lineage) -> Any:
     from openlineage.client.facet_v2 import (
         InputDatasetFacet,
         RunFacet,
+        data_quality_assertions_dataset,
         input_statistics_input_dataset,
         output_statistics_output_dataset,
     )
@@ -107,6 +111,11 @@ def facets(lineage: Lineage) -> Any:
     of_output = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet
     named = {"pipeline": lineage.pipeline_name, "manifest": lineage.manifest_id, "attempt": lineage.attempt}
     run_facets = {}
+    quality: dict[str, InputDatasetFacet] = {}
+    if lineage.expectations:  # OpenLineage has them on what was read
+        assertion = data_quality_assertions_dataset.Assertion
+        made = [assertion(assertion=count.name, success=count.unmet == 0) for count in lineage.expectations]
+        quality["dataQualityAssertions"] = data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(made)
     if lineage.unknown_fields:
         fields = [asdict(unknown) for unknown in lineage.unknown_fields]
         run_facets[UNKNOWN_FIELDS] = RunFacet().with_additional_properties(**named, fields=fields)
@@ -119,6 +128,7 @@ def facets(lineage: Lineage) -> Any:
                 inputFacets={
                     RANGES: InputDatasetFacet().with_additional_properties(**named, ranges=[*input_.ranges]),
                     "inputStatistics": of_input(rowCount=input_.read, size=input_.bytes),
+                    **quality,
                 },
             )
             for input_ in lineage.inputs

@@ -165,6 +165,17 @@ def accept_damage(
     return damage.accept_damage(context, manifest_id, why, dry_run=dry_run)
 
 
+@_deciding("accept expectation")
+@click.option("--manifest", "manifest_id", type=int, required=True, help="The blocked manifest it is about.")
+def accept_expectation(context: Context, *, why: str, dry_run: bool, manifest_id: int) -> Decision:
+    """Let a manifest be published whose rows do not meet expectations.
+
+    It is about the conditions as the pipeline file has them now. The command retry then publishes the manifest; rows
+    with dead_letter stay dead letters.
+    """
+    return decisions.accept_expectation(context, manifest_id, why, dry_run=dry_run)
+
+
 @_deciding("db adopt", "adopt")
 def adopt(context: Context, *, why: str, dry_run: bool) -> Decision:
     """Read the targets' records back into the database.

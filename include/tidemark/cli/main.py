@@ -54,6 +54,7 @@ COMMANDS = {
         "accept topic": ("decide", "Go on with a topic that was recreated, moved or vanished."),
         "accept truncation": ("decide", "Go on with a partition whose log was cut."),
         "accept damage": ("decide", "Give up published output that is gone for good."),
+        "accept expectation": ("decide", "Let a manifest be published whose rows do not meet expectations."),
         "rename pipeline": ("decide", "Go on with a pipeline under its NEW name."),
         "rename sink": ("decide", "Go on with a sink under its new name."),
         "retire pipeline": ("decide", "Take a pipeline without a file off the lists."),
@@ -73,7 +74,7 @@ COMMANDS = {
     },
 }
 GROUPS = {
-    "accept": "Accept what cannot be mended: loss, topic, truncation, damage.",
+    "accept": "Accept a fact: loss, topic, truncation, damage, expectation.",
     "rename": "Go on under another name: pipeline, sink.",
     "retire": "Give up what the files no longer have: pipeline, sink.",
     "db": "Care for the manifest database: migrate, adopt.",

@@ -18,6 +18,7 @@ from tidemark.errors import TidemarkError
 from tidemark.lifecycle.close import Closing
 from tidemark.lifecycle.known_sinks import is_not_filled
 from tidemark.lifecycle.plan import PlannedRun, nothing_new
+from tidemark.model.expectations import ExpectationCount
 from tidemark.model.json_values import json_value
 from tidemark.model.manifest import AttemptState, Decision, Manifest, ManifestState, count_of
 from tidemark.model.offsets import Range
@@ -186,6 +187,8 @@ def shown(view: ManifestHistoryView, compared: Sequence[Compared] | None, as_jso
     console.print(_publications(view) if view.publications else "published: nothing; readers see nothing of it")
     if view.unknown_fields:
         console.print(_unknown_fields(view.unknown_fields))
+    if view.expectations:
+        console.print(expectations_table(view.expectations))
     entries = Table("at", "by", "what", title="history")
     for event in view.events:
         changes = ", ".join(
@@ -242,6 +245,14 @@ def _unknown_fields(fields: Sequence[UnknownField]) -> Table:
     for field in fields:
         first = f"{field.topic}-{field.partition} offset {field.offset}"
         table.add_row(Text(printable(field.name)), f"{field.count:,}", Text(first))
+    return table
+
+
+def expectations_table(counts: Sequence[ExpectationCount]) -> Table:
+    table = Table("expectation", "rows", "not met", "of these null or failed", "first", title="expectations")
+    for count in counts:
+        numbers = (f"{number:,}" for number in (count.rows, count.unmet, count.unknown))
+        table.add_row(Text(printable(count.name)), *numbers, Text(count.places))
     return table
 
 
@@ -323,7 +334,8 @@ def status(views: Sequence[Status]) -> None:
         facts += [f"{len(view.waiting)} waiting"] if view.waiting else []
         facts += [f"{count_of(view.lost, 'offset')} lost"] if view.lost else []
         facts += [count_of(view.dead_lettered, "dead letter")] if view.dead_lettered else []
-        if view.newest.read > view.newest.written or view.newest.stale or view.newest.unknown_fields:
+        newest = view.newest
+        if newest.read > newest.written or newest.stale or newest.unknown_fields or newest.unmet:
             facts.append(f"of the newest {count_of(view.newest.read, 'record')}: {view.newest.described()}")
         echo(f"{view.pipeline_name}: {'; '.join(facts)}")
         for problem in problems:

@@ -51,6 +51,10 @@ def peeked(records: Peeked, as_json: bool) -> None:
     taken = f", {len(records.taken_away):,} taken away by the transforms" if records.taken_away else ""
     count = f"{count_of(len(records.rows), 'row')}, {count_of(len(records.dead_letters), 'dead letter')}{taken}"
     note(f"{count}; nothing was written")
+    for expected in records.expectations:
+        unknown = f", of these {expected.unknown:,} are null or fail" if expected.unknown else ""
+        first = f"{unknown}: {expected.places}" if expected.unmet else ""
+        note(f"expect {expected.name}: {expected.unmet:,} of {count_of(expected.rows, 'row')} do not meet it{first}")
     for early in records.early:
         note(f"warning: {early}\n  next: {early.next_step}")
     if records.refusal:

@@ -70,6 +70,8 @@ def _unknown(topic: str, partition: int, topics: Sequence[str], pipeline_name: s
 @click.option("--from", "start", type=click.IntRange(min=0), metavar="OFFSET",
               help="From this offset of one partition on, instead of the newest.")  # fmt: skip
 @click.option("--drift", is_flag=True, help="Propose lines for the fields that the schema of JSON does not have.")
+@click.option("--expect", "conditions", multiple=True, metavar="CONDITION",
+              help="Try a condition of expect on these records, beside those of the file; repeatable.")  # fmt: skip
 @common_options
 @click.pass_obj
 def peek(
@@ -80,11 +82,13 @@ def peek(
     partition: int | None,
     start: int | None,
     drift: bool,
+    conditions: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Decode real records and show them; write nothing.
 
-    Shows rows, the folders and tables they would go to, and dead letters with their reasons. Needs no database.
+    Shows rows, the folders and tables they would go to, dead letters with their reasons, and how many rows do not meet
+    what the file expects of them. Needs no database.
     """
     config = find(environment.pipelines, pipeline_name)
     with connections_of(config):
@@ -93,7 +97,7 @@ def peek(
         if drift:
             output_records.drift(propose_fields(config, source, selection), as_json)
         else:
-            output_records.peeked(decode_records(config, source, selection), as_json)
+            output_records.peeked(decode_records(config, source, selection, conditions), as_json)
 
 
 @commands.command("dead-letters")

@@ -32,6 +32,14 @@ class Decisions(Part):
             self._sql.rows("lock_hours_of", manifest_id=manifest_id)
             self._sql.rows("reopen_shown_hours", manifest_id=manifest_id)
 
+    def accept_expectations(self, manifest_id: int, questions: Sequence[str]) -> None:
+        """From here on these expectations (``ExpectationOrder.question``) do not block the manifest."""
+        self._sql.rows("accept_expectations", manifest_id=manifest_id, questions=list(questions))
+
+    def accepted_expectations(self, manifest_id: int) -> frozenset[str]:
+        rows = self._sql.rows("accepted_expectations", manifest_id=manifest_id)
+        return frozenset(row["question"] for row in rows)
+
     def accepted_damage(self, manifest_id: int, sink: str, attempt: int) -> frozenset[str]:
         rows = self._sql.rows("accepted_damage", manifest_id=manifest_id, sink=sink, attempt=attempt)
         return frozenset(row["path"] for row in rows)

@@ -1421,6 +1421,13 @@ WHERE s.target = %(target)s AND s.retired_at IS NULL GROUP BY m.pipeline, p.sink
 INSERT INTO accepted_damage (manifest_id, sink, attempt, path)
 SELECT %(manifest_id)s, %(sink)s, %(attempt)s, path FROM unnest(%(paths)s::text[]) AS path ON CONFLICT DO NOTHING;
 
+-- name: accept_expectations
+INSERT INTO accepted_expectation (manifest_id, question)
+SELECT %(manifest_id)s, question FROM unnest(%(questions)s::text[]) AS question ON CONFLICT DO NOTHING;
+
+-- name: accepted_expectations
+SELECT question FROM accepted_expectation WHERE manifest_id = %(manifest_id)s;
+
 -- name: accepted_damage
 SELECT path FROM accepted_damage
 WHERE manifest_id = %(manifest_id)s AND sink = %(sink)s AND attempt = %(attempt)s;

@@ -24,6 +24,7 @@ class ErrorClass(StrEnum):
     SCHEMA = "schema"  # its schema is not known, or does not fit the reader's
     TRANSFORM = "transform"
     EVENT_TIME = "event_time"
+    EXPECTATION = "expectation"
 
 
 @dataclass(frozen=True, order=True)

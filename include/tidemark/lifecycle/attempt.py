@@ -38,6 +38,7 @@ from tidemark.lifecycle.progress import report_progress
 from tidemark.lifecycle.publish import Ending, Outcome, Publisher
 from tidemark.lifecycle.select import own_manifest
 from tidemark.lifecycle.turns import refuse_before_turn
+from tidemark.model.expectations import check_expectations
 from tidemark.model.manifest import AttemptState, Counts, Manifest, ManifestState
 from tidemark.model.order import Order, SinkOrder, SourceOrder
 from tidemark.model.receipt import Receipt, receipt_of_tasks
@@ -146,6 +147,7 @@ def order_of(context: Context, manifest: Manifest, attempt: int, sinks: Sequence
         transforms=pipeline.transforms(),
         record_bytes=context.database.publications.record_bytes(context.pipeline_name),
         storable=_storable(context),
+        expectations=pipeline.expectations(),
         task_records=pipeline.spark.records_per_task,
         before=looked_back(context, manifest),
     )
@@ -296,6 +298,11 @@ class _Attempt:
         receipt = self._staged(order_of(context, manifest, self.number, sinks))
         failpoint("stage.done")
         check_equations(context.pipeline, context.source, manifest, receipt, [sink.name for sink in sinks])
+        check_expectations(
+            context.pipeline.expectations(),
+            receipt.expectations,
+            context.database.decisions.accepted_expectations(manifest.id),
+        )
         check_dead_letters(context.pipeline, receipt)
         if not self.allowed.shrink:
             refuse_shrunk(manifest, receipt)

@@ -36,6 +36,7 @@ def record_of(
         "hours": receipt.hours,
         "reasons": [asdict(reason) for reason in receipt.reasons],
         "unknown_fields": [asdict(unknown) for unknown in receipt.unknown_fields],
+        "expectations": [asdict(count) for count in receipt.expectations],
         "schemas": receipt.schemas,
         "objects": [object_ for object_ in objects if object_["path"] not in gone],
         "gone": [object_ for object_ in objects if object_["path"] in gone],

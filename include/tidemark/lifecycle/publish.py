@@ -221,7 +221,9 @@ class Publisher:
         before = self.database.attempts.receipt(manifest.id, published.attempt) if published else None
         if before is None or before.digest(sink.name) != receipt.digest(sink.name) or before.hours != receipt.hours:
             return None
-        return before if sink.ledger.has(before) and sink.output.same(before, receipt) else None
+        if not sink.ledger.has(before) or not sink.output.same(before, receipt):
+            return None
+        return replace(before, expectations=receipt.expectations)  # what is expected now may not be what was then
 
     def _mark(
         self, manifest: Manifest, sink: Sink, visible: Receipt, attempt: int, *, state: AttemptState | None

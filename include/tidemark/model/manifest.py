@@ -97,7 +97,8 @@ class Counts:
     ``written`` counts rows. A record may have several: ``exploded`` are those beyond the first of each.
     Of the rows ``written`` to a table, ``superseded`` ones had a later row of the same key in the manifest, and
     ``stale`` ones had a newer row in the table; the others are in the table. ``unknown_fields`` counts the fields of
-    records that the schema does not have; a record with two of them counts twice.
+    records that the schema does not have; a record with two of them counts twice. ``unmet`` counts the rows that do not
+    meet an expectation; a row that does not meet two of them counts twice.
     """
 
     read: int = 0
@@ -110,12 +111,14 @@ class Counts:
     superseded: int = 0
     stale: int = 0
     unknown_fields: int = 0
+    unmet: int = 0
 
     def described(self) -> str:
         """What became of the records read: written and dead-lettered ones always, the others where there are some."""
         rare = {
             "filtered": self.filtered, "deduplicated": self.deduplicated, "exploded": self.exploded,
             "superseded": self.superseded, "stale": self.stale, "fields not in the schema": self.unknown_fields,
+            "expectations not met": self.unmet,
         }  # fmt: skip
         parts = [f"written {self.written:,}", f"dead-lettered {self.dead_lettered:,}"]
         return ", ".join([*parts, *(f"{word} {count:,}" for word, count in rare.items() if count)])

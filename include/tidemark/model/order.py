@@ -6,6 +6,7 @@ from enum import StrEnum
 from heapq import heappop, heappush
 from typing import Any
 
+from tidemark.model.expectations import ExpectationOrder
 from tidemark.model.offsets import Range, range_content, range_from
 from tidemark.model.storable import Storable, storable_from
 from tidemark.paths import staging_folder
@@ -89,6 +90,7 @@ class Order:
     record_bytes: float | None = None  # of key and value, as measured on earlier manifests; None before the first
     max_dead_letters: int | str | None = None  # of the manifest: a number, or a share such as 0.1%; None: any number
     storable: tuple[Storable, ...] = ()  # the limits of all sinks of the pipeline, also of those not written here
+    expectations: tuple[ExpectationOrder, ...] = ()  # asked of the rows that sinks get
     task_records: int = 1  # a task of Spark reads whole ranges, with about so many records together; 1: one range
     before: tuple[Range, ...] = ()  # offsets right before some of the ranges: transforms see them, nothing else is made
 
@@ -142,6 +144,7 @@ class Order:
                 "ranges": tuple(range_from(part) for part in raw["ranges"]),
                 "before": tuple(range_from(part) for part in raw["before"]),
                 "storable": tuple(map(storable_from, raw["storable"])),
+                "expectations": tuple(ExpectationOrder(**each) for each in raw["expectations"]),
                 "source": SourceOrder(**raw["source"]),
                 "sinks": tuple(SinkOrder(**sink) for sink in raw["sinks"]),
                 "transforms": tuple(TransformOrder(**transform) for transform in raw["transforms"]),

@@ -15,6 +15,7 @@ from tidemark.errors import TooManyDeadLetters
 
 COUNTED_REASONS = 100  # of one task or manifest; records with further reasons are counted as OTHER_REASONS
 OTHER_REASONS = "other reasons"
+EXPECT = "expect "  # what follows is the name of an expectation, so of the pipeline file and not of the data
 SHARE_PATTERN = r"^(100(\.0+)?|\d{1,2}(\.\d+)?)%$"
 
 _VARYING = re.compile(
@@ -33,7 +34,9 @@ _FIXED = {"brackets": "[..]", "quoted": '".."', "guid": "N", "number": "N"}
 
 @lru_cache(maxsize=10_000)
 def template(reason: str) -> str:
-    """A reason without quoted names, keys of maps, positions and ids."""
+    """A reason without quoted names, keys of maps, positions and ids; the name of an expectation as it is."""
+    if reason.startswith(EXPECT):
+        return reason
     return _VARYING.sub(lambda match: _FIXED[str(match.lastgroup)], reason)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from tidemark.errors import Blocked
 from tidemark.model.digest import Digest
+from tidemark.model.expectations import ExpectationCount, expectation_from, expectations_together
 from tidemark.model.manifest import Counts
 from tidemark.model.offsets import Range
 from tidemark.model.order import Order
@@ -106,7 +107,8 @@ class Receipt:
     """What one attempt wrote for its ``sinks``: measured counts, and every object with its final key.
 
     ``hours`` maps an event hour (``2013-01-01T10``, UTC) to ``[written, late]``. ``reasons`` count the dead letters,
-    ``unknown_fields`` the fields of other records that the schema has not.
+    ``unknown_fields`` the fields of other records that the schema has not, ``expectations`` the rows that do not meet
+    what is expected of them.
     ``schemas`` are those of a schema registry, by question (``providers/registry/schemas.py``): a replay uses
     them again.
     ``follows``: sinks that append, and the attempt that a person lets this one follow there with other rows.
@@ -122,6 +124,7 @@ class Receipt:
     schemas: dict[str, Any] = field(default_factory=dict)
     follows: dict[str, int] = field(default_factory=dict)
     unknown_fields: tuple[UnknownField, ...] = ()
+    expectations: tuple[ExpectationCount, ...] = ()
 
     def counts(self, sink: str, ranges: Iterable[Range]) -> Counts:
         """The terms of both equations for one sink; ``written`` counts rows of its data objects only."""
@@ -135,6 +138,7 @@ class Receipt:
             deduplicated=sum(count.deduplicated for count in self.partitions),
             exploded=sum(count.exploded for count in self.partitions),
             unknown_fields=sum(unknown.count for unknown in self.unknown_fields),
+            unmet=sum(count.unmet for count in self.expectations),
         )
 
     def with_epochs(self, epochs: Mapping[tuple[str, int], int | None]) -> "Receipt":
@@ -180,6 +184,7 @@ class Receipt:
             unknown_fields=tuple(
                 UnknownField(**unknown) for unknown in raw.get("unknown_fields", ())
             ),  # older ones: none
+            expectations=tuple(expectation_from(count) for count in raw.get("expectations", ())),
         )
 
 
@@ -225,6 +230,7 @@ def receipt_of_tasks(order: Order, tasks: Iterable[Mapping[str, Any]]) -> Receip
         reasons_together(ReasonCount(**count) for task in tasks for count in task["reasons"]),
         _schemas_of(order, tasks),
         unknown_fields=fields_together(UnknownField(**unknown) for task in tasks for unknown in task["unknown_fields"]),
+        expectations=expectations_together(expectation_from(count) for task in tasks for count in task["expectations"]),
     )
 
 

@@ -272,7 +272,7 @@ def _read(sink: Sink, name: RecordName, content: dict[str, Any]) -> _Content:
         raw = {"manifest_id": name.manifest_id, "attempt": name.attempt, "sinks": [sink.name], "objects": objects}
         raw["follows"] = {}  # what a person had decided is done
         measured = {name: content[name] for name in ("partitions", "hours", "reasons", "schemas")}
-        raw["unknown_fields"] = content.get("unknown_fields", ())  # records of older releases have none
+        raw |= {part: content.get(part, ()) for part in ("unknown_fields", "expectations")}  # of older releases: none
         receipt = Receipt.from_raw({**raw, **measured})
         ranges = tuple(range_from(raw_range) for raw_range in content["ranges"])
         return _Content(receipt, ranges, frozenset(part["path"] for part in content["gone"]))

@@ -16,7 +16,8 @@ from tidemark.lifecycle.plan import limits
 from tidemark.lifecycle.preflight import check_for_plan, not_known
 from tidemark.lifecycle.reconcile import judgement
 from tidemark.lifecycle.renamed import refuse_renamed
-from tidemark.model.manifest import Decision, Manifest, RangeKind, RunKind, count_of
+from tidemark.lifecycle.select import own_manifest
+from tidemark.model.manifest import Decision, Manifest, ManifestState, RangeKind, RunKind, count_of
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.partitions import Bounds
 from tidemark.model.verdict import Verdict
@@ -194,6 +195,29 @@ def accept_topic(context: Context, topic: str, why: str, *, dry_run: bool, begin
             context.database.chains.unblock([chain.id for chain in back])
         lines = tuple(f"{chain.at.name}: the same topic is back, its chain goes on at {chain.end}" for chain in back)
         return _noted(context, "accept-topic", Decision(lines, (), dry_run))
+
+
+def accept_expectation(context: Context, manifest_id: int, why: str, *, dry_run: bool) -> Decision:
+    """Let a blocked manifest be published as it is, whatever rows do not meet the expectations that the file has now.
+
+    Raises ``IllegalTransition`` when the manifest is not blocked, or the file has no expectation that can block one.
+    """
+    with deciding(context, why, also=[manifest_id]):
+        manifest = own_manifest(context, manifest_id)
+        expectations = [each for each in context.pipeline.expectations() if each.at_most is not None]
+        if manifest.state is not ManifestState.BLOCKED or not expectations:
+            what = f"it is {manifest.state}" if expectations else "no expectation of the pipeline file has at_most"
+            raise IllegalTransition(
+                f"no expectation keeps the manifest from being published: {what}",
+                next_step=f"look at it: tidemark show {manifest_id}",
+                manifest=manifest_id,
+            )
+        if not dry_run:
+            questions = [each.question for each in expectations]
+            context.database.decisions.accept_expectations(manifest_id, questions)
+        lines = [f"manifest {manifest_id} may have rows that do not meet: {each.name}" for each in expectations]
+        lines.append(f"publish it with: {manifest.retry}")
+        return _noted(context, "accept-expectation", Decision(tuple(lines), (manifest_id,), dry_run))
 
 
 def _begin_in_another(context: Context, chains: list[Chain], starts: Sequence[NewStart], *, dry_run: bool) -> Decision:

@@ -6,7 +6,7 @@ or committed, and no manifest database is asked.
 
 import json
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from tidemark.connections.lookup import from_environment
 from tidemark.errors import ConfigurationError, NotFound, UndecodableRecord
+from tidemark.model.expectations import ExpectationCount, ExpectationOrder
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.order import OnError, OnInvalid, Order, SourceOrder
 from tidemark.model.partitions import Bounds, Record
@@ -54,6 +55,7 @@ class Peeked:
     ``event_time`` and ``late``, which is false when the pipeline allows no lateness: then nearly every row is late.
     When the pipeline transforms rows, a row has the decoded data ``before`` that, and ``taken_away`` has the rows that
     were filtered or deduplicated. ``early``: columns of the decoded rows with a unit that seems wrong.
+    ``expectations`` count the rows, as far as these records have some, that do not meet what is expected of them.
     """
 
     rows: list[dict[str, Any]]
@@ -61,12 +63,18 @@ class Peeked:
     refusal: str | None
     early: list[EarlyMoments] = field(default_factory=list)
     taken_away: list[dict[str, Any]] = field(default_factory=list)
+    expectations: tuple[ExpectationCount, ...] = ()
 
 
-def peek(pipeline: Pipeline, source: Source, selection: RecordSelection) -> Peeked:
-    """Read records and process them; ``NotFound`` for an unknown topic, partition or offset."""
+def peek(pipeline: Pipeline, source: Source, selection: RecordSelection, conditions: Sequence[str] = ()) -> Peeked:
+    """Read records and process them; ``NotFound`` for an unknown topic, partition or offset.
+
+    ``conditions`` are asked beside the expectations of the file; ``ConfigurationError`` when one does not fit.
+    """
     pipeline, batch = _read(pipeline, source, selection)
     order = _order(pipeline, source)
+    tried = tuple(ExpectationOrder(" ".join(each.split()), each) for each in conditions)
+    order = replace(order, expectations=(*order.expectations, *tried))
     try:
         BatchProcessor(order).process("peek", [batch], [])
         refusal = None
@@ -78,18 +86,19 @@ def peek(pipeline: Pipeline, source: Source, selection: RecordSelection) -> Peek
         lenient["on_invalid"] = OnInvalid.DEAD_LETTER.value
     decode = with_unknown_fields(order.decode, OnError.DEAD_LETTER)
     lenient_order = replace(order, decode=decode, on_error=OnError.DEAD_LETTER.value, event_time=lenient)
-    BatchProcessor(lenient_order).process("peek", [batch], [collected])
+    report = BatchProcessor(lenient_order).process("peek", [batch], [collected])
+    expectations = tuple(ExpectationCount(**count) for count in report["expectations"])
     rows, letters = _sorted(collected.rows), _sorted(collected.letters)
     early = early_moments(order.decode, batch)
     if not order.transforms:
-        return Peeked(rows, letters, refusal, early)
+        return Peeked(rows, letters, refusal, early, [], expectations)
     decoded = _Collected(pipeline)
     BatchProcessor(_without_transforms(lenient_order)).process("peek", [batch], [decoded])
     before = {_place(row): row for row in _sorted(decoded.rows)}
     rows = [{**row, "before": before[_place(row)]["data"]} for row in rows]
     remaining = {_place(row) for row in (*rows, *letters)}
     taken_away = [{**row, "targets": []} for place, row in before.items() if place not in remaining]
-    return Peeked(rows, letters, refusal, early, taken_away)
+    return Peeked(rows, letters, refusal, early, taken_away, expectations)
 
 
 @dataclass(frozen=True)
@@ -125,7 +134,7 @@ def _without_transforms(order: Order) -> Order:
     """The same order up to its decoder. The time of a row may only be known after the transforms, so a row gets the
     timestamp of its record."""
     lenient = {**EventTimeSettings().order(), "on_invalid": OnError.DEAD_LETTER.value}
-    return replace(order, transforms=(), event_time=lenient)
+    return replace(order, transforms=(), event_time=lenient, expectations=())
 
 
 def _place(row: Mapping[str, Any]) -> tuple[str, int, int]:
@@ -141,7 +150,7 @@ def _order(pipeline: Pipeline, source: Source) -> Order:
         pipeline_name=pipeline.name, manifest_id=0, attempt=0, ranges=(), sinks=(),
         source=SourceOrder(pipeline.source.kind, source.order()), decode=pipeline.decode.record_order(),
         transforms=pipeline.transforms(), event_time=pipeline.event_time.order(), on_error=pipeline.on_error.value,
-        storable=pipeline.storable(),
+        storable=pipeline.storable(), expectations=pipeline.expectations(),
     )  # fmt: skip
 
 

@@ -42,11 +42,13 @@ from tidemark.decoders.settings import DecodeSettings, RowSettings
 from tidemark.decoders.topic_settings import DecodeByTopic, RecordSettings, TopicSettings
 from tidemark.extras import problem_with_extra
 from tidemark.kinds import DECODERS
+from tidemark.model.expectations import ExpectationOrder
 from tidemark.model.order import OnError, TransformOrder
 from tidemark.model.storable import Storable
 from tidemark.pipeline.airflow_tasks import AirflowTasks
 from tidemark.pipeline.code import CodeFolder
 from tidemark.pipeline.event_time import EventTimeSettings, check_field
+from tidemark.pipeline.expectations import Expectation, Otherwise, check_expectations_of_file
 from tidemark.pipeline.own_output import topic_between
 from tidemark.pipeline.rows import check_transforms, rows_for_sinks
 from tidemark.sinks.settings import SinkEntry, nested_folders
@@ -217,6 +219,11 @@ class Pipeline(Section):
         default="50%",
         description="Dead letters of one manifest, at most: a number, or a share of its records; with more it fails.",
     )
+    expect: tuple[Expectation, ...] = Field(
+        default=(),
+        description="Conditions in SQL on the rows that sinks get; rows that do not meet one are counted.",
+        examples=[["amount >= 0"]],
+    )
     sinks: tuple[SinkEntry, ...] = Field(description="Where the rows go.", json_schema_extra={"minItems": 1})
 
     @model_validator(mode="before")
@@ -271,6 +278,12 @@ class Pipeline(Section):
         if transform and "decode" in info.data and "code" in info.data:
             check_transforms(transform, info.data["decode"], info.data["code"])
         return transform
+
+    @field_validator("expect")
+    @classmethod
+    def _conditions_that_fit(cls, expect: tuple[Expectation, ...], info: ValidationInfo) -> tuple[Expectation, ...]:
+        check_expectations_of_file(expect, _known_rows(info))
+        return expect
 
     @field_validator("sinks")
     @classmethod
@@ -332,6 +345,9 @@ class Pipeline(Section):
         """The transforms as an order has them, with the texts of SQL files and of the pipeline's own code."""
         return tuple(entry.order(self.code) for entry in self.transform)
 
+    def expectations(self) -> tuple[ExpectationOrder, ...]:
+        return tuple(each.order() for each in self.expect)
+
     def connections(self) -> set[str]:
         """The ids of all Airflow connections that the file names, of its source, its registry and its sinks."""
         of_sinks = [sink.connections() for sink in self.sinks]
@@ -356,6 +372,9 @@ class Pipeline(Section):
             "on_error": self.on_error,
             "sinks": sorted([sink.kind, sink.name, sink.decides_output()] for sink in self.sinks),
         }
+        dead = [each.check for each in self.expect if each.otherwise is Otherwise.DEAD_LETTER]
+        if dead:
+            settings["expect"] = dead  # those that only count decide no row
         if self.transform:
             settings["transform"] = [[entry.kind, entry.decides_output(self.code)] for entry in self.transform]
         pinned = self.decode.pinned_output()

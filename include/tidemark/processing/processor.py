@@ -12,6 +12,7 @@ A task ends with one report, a mapping that JSON can hold:
      "parts": [<a StagedPart>, ..],
      "reasons": [<a ReasonCount>, ..],                                                   of the dead letters
      "unknown_fields": [<an UnknownField>, ..],                                          of the records "decoded"
+     "expectations": [<an ExpectationCount>, ..],                                      of the rows that were written
      "hours": {"2013-01-01T10": [written, late], ..},
      "schemas": {"<registry>: writer 7": {<a RegisteredSchema>}, ..}}                        that were used
 
@@ -28,7 +29,7 @@ records before its range were read has an entry, too: all counts are 0.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,9 +38,17 @@ from tidemark.decoders.base import BadRecord, Decoded, ErrorClass, UnknownFields
 from tidemark.decoders.registry import open_decoder
 from tidemark.errors import UndecodableRecord
 from tidemark.model.digest import record_digest
+from tidemark.model.expectations import ExpectationCount, expectations_together
 from tidemark.model.order import OnError, OnInvalid, Order
 from tidemark.model.partitions import NO_TIMESTAMP, bounded_timestamp
-from tidemark.model.reasons import DeadLetterLimit, ReasonCount, reasons_together, template, too_many_dead_letters
+from tidemark.model.reasons import (
+    EXPECT,
+    DeadLetterLimit,
+    ReasonCount,
+    reasons_together,
+    template,
+    too_many_dead_letters,
+)
 from tidemark.model.record_schema import HEADERS, UNREADABLE
 from tidemark.model.unknown_fields import UnknownField, fields_together
 from tidemark.processing.rows import Rows
@@ -50,6 +59,9 @@ from tidemark.sinks.writers import writer_of
 from tidemark.times.event_time import INSTANT, EventTime, Placed
 from tidemark.transforms.base import Memory
 from tidemark.transforms.sequence import Transforms
+
+if TYPE_CHECKING:
+    from tidemark.transforms.expectations import Expectations
 
 GAP_LIMIT = 10_000
 MILLISECONDS = pa.timestamp("ms", "UTC")
@@ -166,6 +178,8 @@ class _Pass:
         self._transforms = Transforms(order.transforms, self._decoder.schema)
         self._event_time = EventTime.of(order.event_time)
         self._event_time.check(self._transforms.schema)
+        self._expectations = _expectations_of(order, self._transforms.schema)
+        self._expected: tuple[ExpectationCount, ...] = ()
         self._storable = order.storable
         self._starts = {(covered.at.topic, covered.at.partition): covered.start for covered in order.ranges}
         self._looks_back = bool(order.before)
@@ -186,7 +200,8 @@ class _Pass:
         unknown_fields = [asdict(unknown) for unknown in self._unknown_fields]
         return {
             "task": self._task, "partitions": partitions, "parts": parts, "reasons": reasons,
-            "unknown_fields": unknown_fields, "hours": hours, "schemas": schemas_of(self._decoder),
+            "unknown_fields": unknown_fields, "expectations": [asdict(count) for count in self._expected],
+            "hours": hours, "schemas": schemas_of(self._decoder),
         }  # fmt: skip
 
     def abort(self) -> None:
@@ -241,8 +256,11 @@ class _Pass:
         unfit = rows.errors(rows_not_storable(rows.batch(), self._storable))
         self._refuse(batch, unfit, fail=on_error)
         when = when.filter(rows.stays(unfit)) if unfit else when
-        self._write(rows.without(unfit), when)
-        self._write_dead_letters(batch, sorted((*decoded.errors, *errors, *misplaced, *unfit)))
+        rows = rows.without(unfit)
+        unmet = self._unmet(rows)
+        when = when.filter(rows.stays(unmet)) if unmet else when
+        self._write(rows.without(unmet), when)
+        self._write_dead_letters(batch, sorted((*decoded.errors, *errors, *misplaced, *unfit, *unmet)))
         self._count("decoded", readable.metadata)
         if decoded.unknown is not None:
             self._count_unknown(batch, decoded.unknown)
@@ -268,6 +286,14 @@ class _Pass:
             self._refuse(batch, stepped.errors, fail=self._on_error is OnError.FAIL)
             rows, errors = stepped.rows, (*errors, *stepped.errors)
         return rows, errors
+
+    def _unmet(self, rows: Rows) -> tuple[BadRecord, ...]:
+        """The records that are dead letters since a row does not meet an expectation; all such rows are counted."""
+        if self._expectations is None:
+            return ()
+        judged = self._expectations.judge(rows.batch())
+        self._expected = expectations_together([*self._expected, *judged.counts])
+        return rows.errors(BadRecord(at, EXPECT + name, ErrorClass.EXPECTATION) for at, name in judged.dead)
 
     def _place(self, rows: Rows, batch: pa.RecordBatch) -> Placed:
         """The event time of each row; for a tombstone, which has no fields, its header or the record's timestamp."""
@@ -370,6 +396,14 @@ class _Pass:
             partition=batch.column("partition")[index].as_py(),
             offset=batch.column("offset")[index].as_py(),
         )
+
+
+def _expectations_of(order: Order, given: pa.Schema) -> "Expectations | None":
+    if not order.expectations:
+        return None
+    from tidemark.transforms.expectations import Expectations  # DuckDB is for those who need it
+
+    return Expectations(order.expectations, given)
 
 
 def _partitions(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int], pa.RecordBatch]]:

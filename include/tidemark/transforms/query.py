@@ -17,7 +17,7 @@ from tidemark.transforms.statement import METADATA, ORDINAL, VIEW, Statement, co
 from tidemark.transforms.types import refuse_altered, stored_type, stored_values
 
 # Raised for what is in a row. Memory counts, too: halves of a batch need less.
-_OF_ROWS: Final = (duckdb.DataError, duckdb.InvalidInputException, duckdb.OutOfMemoryException)
+OF_ROWS: Final = (duckdb.DataError, duckdb.InvalidInputException, duckdb.OutOfMemoryException)
 _METADATA_TYPES: Final = {
     "_topic": pa.string(), "_partition": pa.int32(), "_offset": pa.int64(), "_timestamp": pa.timestamp("us", "UTC"),
     "_key": pa.binary(), "_is_deleted": pa.bool_(),
@@ -31,10 +31,10 @@ class Query:
     on their data, which is null, would lose the deletion.
     """
 
-    def __init__(self, text: str, name: str = "") -> None:
+    def __init__(self, text: str, name: str = "", connection: duckdb.DuckDBPyConnection | None = None) -> None:
         self._text = text
         self._name = f"{name}: " if name else ""
-        self._connection = connect()
+        self._connection = connection or connect()
         self._statement = Statement((), "")
         self._schema = pa.schema([])
 
@@ -78,7 +78,7 @@ class Query:
         """The ordinals and the computed columns of the rows that stay, in the types of the schema."""
         try:
             made = self._run(pa.Table.from_batches([rows])).combine_chunks()
-        except _OF_ROWS as error:
+        except OF_ROWS as error:
             raise LogicFailed(self._name + without_values(str(error))) from None
         except duckdb.Error as error:
             raise WorkFailed(
@@ -91,27 +91,26 @@ class Query:
 
     def _types(self, rows: pa.Table) -> list[DuckDBPyType]:
         """The types that DuckDB gives to the columns that ``_run`` returns."""
-        with self._registered(rows):
+        with as_view(self._connection, rows):
             return list(self._connection.sql(self._statement.text).types)
 
     def _run(self, rows: pa.Table) -> pa.Table:
-        with self._registered(rows):
+        with as_view(self._connection, rows):
             made: pa.Table = self._connection.sql(self._statement.text).to_arrow_table()
             return made
 
-    @contextmanager
-    def _registered(self, rows: pa.Table) -> Iterator[None]:
-        """The rows as the view that the statement reads."""
-        known = set(rows.schema.names)
-        if "_is_deleted" not in known:
-            rows = rows.append_column("_is_deleted", pa.repeat(False, rows.num_rows))
-        names = [*METADATA, *(name for name in rows.schema.names if not name.startswith("_"))]
-        view = rows.select(names).append_column(ORDINAL, positions(rows.num_rows))
-        self._connection.register(VIEW, view)
-        try:
-            yield
-        finally:
-            self._connection.unregister(VIEW)
+
+@contextmanager
+def as_view(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> Iterator[None]:
+    """Inside, rows as sinks get them are the view that a checked statement reads."""
+    if "_is_deleted" not in rows.schema.names:
+        rows = rows.append_column("_is_deleted", pa.repeat(False, rows.num_rows))
+    names = [*METADATA, *(name for name in rows.schema.names if not name.startswith("_"))]
+    connection.register(VIEW, rows.select(names).append_column(ORDINAL, positions(rows.num_rows)))
+    try:
+        yield
+    finally:
+        connection.unregister(VIEW)
 
 
 def _joined(parts: list[pa.Array], kind: pa.DataType) -> pa.Array:

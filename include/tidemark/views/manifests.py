@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from tidemark.database.client import ManifestDatabase
+from tidemark.model.expectations import ExpectationCount
 from tidemark.model.manifest import Manifest
 from tidemark.model.receipt import ObjectKind
 from tidemark.model.unknown_fields import UnknownField
@@ -50,11 +51,13 @@ class EventView:
 @dataclass(frozen=True, kw_only=True)
 class ManifestHistoryView(ManifestView):
     """One manifest with all its attempts and its history, oldest first; ``unknown_fields`` are those that the published
-    attempt has counted."""
+    attempt has counted, ``expectations`` the counts of the newest attempt that has read the records.
+    """
 
     attempts: tuple[AttemptView, ...]
     events: tuple[EventView, ...]
     unknown_fields: tuple[UnknownField, ...]
+    expectations: tuple[ExpectationCount, ...]
 
 
 def manifest_views(
@@ -78,9 +81,11 @@ def manifest_views(
 def manifest_history_view(database: ManifestDatabase, manifest: Manifest) -> ManifestHistoryView:
     [view] = manifest_views(database, [manifest])
     receipt = database.attempts.receipt(manifest.id, manifest.published_attempt or 0)
+    newest = next(iter(database.attempts.receipts(manifest.id)), None)
     return ManifestHistoryView(
         **vars(view),
         attempts=tuple(AttemptView(**row) for row in database.attempts.of_manifest(manifest.id)),
         events=tuple(EventView(**row) for row in database.manifests.events(manifest.id)),
         unknown_fields=receipt.unknown_fields if receipt else (),
+        expectations=newest.receipt.expectations if newest else (),
     )

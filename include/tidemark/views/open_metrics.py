@@ -22,6 +22,7 @@ HELP = {
     "tidemark_rows_written": "Rows of published manifests, in one sink of each.",
     "tidemark_records_dead_lettered": "Records that are published as dead letters.",
     "tidemark_unknown_fields": "Fields that the schema does not have, in records of the newest two manifests.",
+    "tidemark_expectations_unmet": "Rows that do not meet an expectation, in the newest two manifests.",
     "tidemark_rows_stale": "Rows of the newest two manifests that had a newer row of their key in the table.",
     "tidemark_rows_late": "Published rows that came after the allowed lateness.",
     "tidemark_offsets_lost": "Offsets that were given up before they were read.",
@@ -80,6 +81,7 @@ def _samples(pipeline: Measured) -> Iterator[Sample]:
     yield "tidemark_rows_written", own, pipeline.written
     yield "tidemark_records_dead_lettered", own, view.dead_lettered
     yield "tidemark_unknown_fields", own, view.newest.unknown_fields
+    yield "tidemark_expectations_unmet", own, view.newest.unmet
     yield "tidemark_rows_stale", own, view.newest.stale
     yield "tidemark_rows_late", own, pipeline.late
     yield "tidemark_offsets_lost", own, view.lost

@@ -150,3 +150,10 @@ CREATE TABLE missing_output (
 -- The table that this database last published to, which a target of the same name need not be. NULL: not known, or the
 -- identity says it; empty: a person has accepted that it is gone.
 ALTER TABLE target ADD COLUMN table_id text;
+
+-- Expectations that a person has accepted of a manifest: the SHA-256 of name and condition.
+CREATE TABLE accepted_expectation (
+    manifest_id bigint NOT NULL REFERENCES manifest,
+    question    text NOT NULL,
+    PRIMARY KEY (manifest_id, question)
+);

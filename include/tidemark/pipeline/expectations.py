@@ -1,0 +1,90 @@
+"""``expect``: conditions in SQL that the rows of a pipeline should meet."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, model_validator
+
+from tidemark.config.base import DeadLetters, Section, wrong_at
+from tidemark.decoders.settings import RowSettings
+from tidemark.errors import ConfigurationError
+from tidemark.model.expectations import ExpectationOrder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MOST_EXPECTATIONS = 200
+LONGEST_NAME = 100
+
+
+class Otherwise(StrEnum):
+    """What becomes of a row that does not meet a condition."""
+
+    COUNT = "count"
+    DEAD_LETTER = "dead_letter"
+
+
+class Expectation(Section):
+    """A condition that each row should meet; one without other keys may be written as its text alone."""
+
+    check: str = Field(
+        min_length=1,
+        description="A condition in SQL on one row; a row meets it where it is true, and not where it is null.",
+        examples=["amount >= 0"],
+    )
+    name: str = Field(
+        default="",
+        max_length=LONGEST_NAME,
+        description="What it is called in counts and errors. Without it, the condition.",
+    )
+    otherwise: Otherwise = Field(
+        default=Otherwise.COUNT,
+        description="What becomes of a row that does not meet it: it is counted and published, or a dead letter.",
+    )
+    at_most: DeadLetters | None = Field(
+        default=None,
+        description="Rows of one manifest that may not meet it, a number or a share; with more nothing is published, "
+        "and the manifest is blocked.",
+        examples=["0.5%"],
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _text_alone(cls, value: Any) -> Any:
+        return {"check": value} if isinstance(value, str) else value
+
+    @property
+    def shown(self) -> str:
+        return self.name or " ".join(self.check.split())
+
+    def order(self) -> ExpectationOrder:
+        return ExpectationOrder(self.shown, self.check, self.otherwise is Otherwise.DEAD_LETTER, self.at_most)
+
+
+def check_expectations_of_file(expect: Sequence[Expectation], rows: RowSettings | None) -> None:
+    """Raise for the first expectation that is wrong; ``rows`` is None while a schema registry has the columns."""
+    if len(expect) > MOST_EXPECTATIONS:
+        raise wrong_at(MOST_EXPECTATIONS, f"is one too many: there may be {MOST_EXPECTATIONS}")
+    names: set[str] = set()
+    for index, each in enumerate(expect):
+        if not each.name and len(each.shown) > LONGEST_NAME:
+            raise wrong_at(index, f"needs a name, since its condition is longer than {LONGEST_NAME} characters: "
+                           "write {name: .., check: ..}")  # fmt: skip
+        if each.shown in names:
+            raise wrong_at(index, f'is the second expectation called "{each.shown}": give it a name of its own')
+        names.add(each.shown)
+    if rows is not None and expect:
+        _check_conditions(expect, rows.arrow_schema())
+
+
+def _check_conditions(expect: Sequence[Expectation], columns: "pa.Schema") -> None:
+    from tidemark.transforms.expectations import Expectations  # needs DuckDB
+
+    for index, each in enumerate(expect):
+        try:
+            Expectations([each.order()], columns)
+        except ConfigurationError as problem:
+            what = problem.what.removeprefix(f"{each.shown}: ")
+            hint = f"; {problem.next_step}" if problem.next_step else ""
+            raise wrong_at((index, "check"), f"does not fit: {what}{hint}") from None

@@ -1,0 +1,105 @@
+"""What a pipeline expects of its rows: conditions in SQL, all asked of a batch in one query.
+
+A row meets a condition only where that is true. Where it is null, or cannot be evaluated (a cast that fails), the row
+does not meet it, which is counted apart. Rows that mark their key as deleted have no data, so they are not asked.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.errors import ConfigurationError, WorkFailed
+from tidemark.model.expectations import EXAMPLES, ExpectationCount, ExpectationOrder, Place
+from tidemark.model.positions import positions
+from tidemark.model.reasons import without_values
+from tidemark.transforms.query import OF_ROWS, Query, as_view
+from tidemark.transforms.statement import connect
+
+_CONDITION = "write a condition, such as amount >= 0; a column with a name of SQL goes into double quotes"
+_PLACES = ("_topic", "_partition", "_offset")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """``dead`` has (row, name) of the rows that are to be dead letters, with the first condition they do not meet."""
+
+    counts: tuple[ExpectationCount, ...]
+    dead: tuple[tuple[int, str], ...]
+
+
+class Expectations:
+    """Opened once per task, with one database for all conditions: to open one takes tens of milliseconds.
+
+    Raises ``ConfigurationError`` for the first condition that does not fit the data columns ``given``.
+    """
+
+    def __init__(self, orders: Sequence[ExpectationOrder], given: pa.Schema) -> None:
+        self._orders = tuple(orders)
+        self._connection = connect()
+        for order in self._orders:
+            self._check(order, given)
+
+    def _check(self, order: ExpectationOrder, given: pa.Schema) -> None:
+        """Without parentheses around it, a condition must end by itself: ``a) OR (true`` is none."""
+        query = Query(f"SELECT {order.check}\n AS met FROM batch", connection=self._connection)  # noqa: S608 - checked as parsed
+        try:
+            kinds = query.schema(given).types
+        except ConfigurationError as wrong:
+            next_step = _CONDITION if "SELECT" in wrong.next_step else wrong.next_step
+            raise ConfigurationError(f"{order.name}: {wrong.what}", next_step=next_step) from wrong
+        if kinds != [pa.bool_()]:
+            raise ConfigurationError(
+                f"{order.name}: it is {', '.join(map(str, kinds))}, and not true or false",
+                next_step=_CONDITION,
+            )
+
+    def judge(self, rows: pa.RecordBatch) -> Judged:
+        """What rows, as sinks get them, do not meet."""
+        asked, at = rows, positions(rows.num_rows)
+        if "_is_deleted" in rows.schema.names:
+            at = at.filter(pc.invert(rows.column("_is_deleted")))
+            asked = rows.take(at)
+        counts = []
+        dead: dict[int, str] = {}
+        for order, met in zip(self._orders, self._met(asked), strict=True):
+            unmet = pc.indices_nonzero(pc.invert(pc.fill_null(met, False)))
+            counts.append(
+                ExpectationCount(
+                    order.name, order.check, asked.num_rows, len(unmet), met.null_count, _lowest(asked, unmet)
+                )
+            )
+            for row in at.take(unmet).to_pylist() if order.dead_letter else ():
+                dead.setdefault(row, order.name)
+        return Judged(tuple(counts), tuple(sorted(dead.items())))
+
+    def _met(self, rows: pa.RecordBatch) -> list[pa.Array]:
+        """What each condition is in each row: true, false, or null where it is that or cannot be evaluated."""
+        try:
+            return self._answers(rows, "(\n{}\n)")
+        except OF_ROWS:
+            return self._answers(rows, "TRY((\n{}\n))")
+
+    def _answers(self, rows: pa.RecordBatch, form: str) -> list[pa.Array]:
+        columns = ", ".join(f"{form.format(order.check)} AS c{at}" for at, order in enumerate(self._orders))
+        try:
+            with as_view(self._connection, pa.Table.from_batches([rows])):
+                made = self._connection.sql(f"SELECT {columns} FROM batch").to_arrow_table()  # noqa: S608
+        except OF_ROWS:
+            raise
+        except duckdb.Error as error:
+            raise WorkFailed(
+                f"DuckDB failed: expect: {without_values(str(error))}",
+                next_step="nothing is published; then: tidemark retry {pipeline} --manifest {manifest}",
+            ) from error
+        return [pa.concat_arrays([pa.array([], pa.bool_()), *column.chunks]) for column in made.columns]
+
+
+def _lowest(rows: pa.RecordBatch, at: pa.Array) -> tuple[Place, ...]:
+    """The records at the lowest places; a batch may have several partitions, in any order."""
+    places = pa.Table.from_batches([rows.select(_PLACES).take(at)])
+    places = places.group_by(list(_PLACES), use_threads=False).aggregate([])
+    order = pc.sort_indices(places, [(name, "ascending") for name in _PLACES])
+    return tuple(Place(*place.values()) for place in places.take(order[:EXAMPLES]).to_pylist())
