@@ -86,6 +86,33 @@ def test_a_silent_source_is_not_over_while_nobody_asks_it(world: World, inbox: I
     assert inbox.texts()[0].startswith("demo: no longer unknown")
 
 
+def test_a_broker_that_several_pipelines_wait_for_is_told_once_and_once_when_it_is_over(
+    world: World, inbox: Inbox
+) -> None:
+    world.produce(9)
+    world.ok("run", "demo")
+    (world.pipelines / "second.yaml").write_text(world.another("second"))
+    address = world.broker.bootstrap_servers
+    for path in world.pipelines.glob("*.yaml"):
+        path.write_text(path.read_text().replace(address, "127.0.0.1:1"))
+    world.here("run", "demo")
+    for expected in (1, 0):
+        world.ok("monitor", "notify", "--after", "0s")
+        assert [told["pipelines"] for told in inbox.got] == [["demo", "second"]] * expected
+        inbox.got = [told for told in inbox.got if "127.0.0.1:1 does not answer" not in told["text"]]
+        assert inbox.got == []
+    world.ok("monitor", "notify", "second", "--after", "0s")
+    for path in world.pipelines.glob("*.yaml"):
+        path.write_text(path.read_text().replace("127.0.0.1:1", address))
+    world.ok("run", "demo")
+    world.ok("monitor", "notify", "second", "--after", "0s")
+    assert inbox.texts() == [], "nobody has looked at the other one"
+    world.ok("monitor", "notify", "--after", "0s")
+    [over] = inbox.texts()
+    assert over.startswith("demo, second: no longer ")
+    assert over.endswith("127.0.0.1:1 does not answer")
+
+
 def test_what_cannot_be_delivered_is_told_by_the_next_call_and_the_address_is_no_secret_told(
     world: World, inbox: Inbox
 ) -> None:

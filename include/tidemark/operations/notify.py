@@ -11,7 +11,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -32,23 +32,31 @@ WORDS = {state.value for state in State}  # an older version had others: what it
 
 @dataclass(frozen=True, kw_only=True)
 class Notice(PipelineProblem):
-    """A problem of a pipeline that was seen first at ``since``; ``over``: it is no more."""
+    """A problem of a pipeline that was seen first at ``since``; ``over``: it is no more.
+
+    ``pipelines``: all that share its cause, ``pipeline`` is the first of them.
+    """
 
     pipeline: str
+    pipelines: tuple[str, ...] = ()
     since: datetime
     told: bool = field(default=False, metadata=NOT_IN_JSON)
     over: bool = False
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What makes it the same problem later: numbers and ages in its text change."""
+        """What makes it the same problem later: numbers and ages in its text change. A cause that pipelines share is
+        one problem, whoever has it."""
+        if self.shared_cause is not None:
+            return (self.shared_cause,)
         return self.pipeline, self.kind, self.manifest_id, self.place, self.cause
 
     def text(self) -> str:
         """The paragraph that a person reads."""
+        names = ", ".join(self.pipelines or [self.pipeline])
         if self.over:
-            return f"{self.pipeline}: no longer {self.kind}: {self.what}"
-        return f"{self.pipeline}: {self.kind}: {self.what}\nnext: {self.next_step}"
+            return f"{names}: no longer {self.kind}: {self.what}"
+        return f"{names}: {self.kind}: {self.what}\nnext: {self.next_step}"
 
     def message(self) -> dict[str, Any]:
         """As JSON; ``text`` is the key that chat systems show."""
@@ -138,7 +146,7 @@ def notify(
                     known[notice.key] = afterwards
                 _write(memory, known)
 
-        problems = {notice.key: notice for status in statuses for notice in _notices(status, now)}
+        problems = _one_for_each_cause(notice for status in statuses for notice in _notices(status, now))
         known |= {key: notice for key, notice in problems.items() if key not in known}
         if not dry_run:
             _write(memory, known)  # since when each is known, also when a delivery fails
@@ -157,15 +165,29 @@ def notify(
 
 
 def _is_over(notice: Notice, looked_at: Mapping[str, Status], is_gone: Callable[[Notice], bool]) -> bool:
-    """Whether a problem that is not there any more was looked for: the source may not answer, or a file wrong."""
-    status = looked_at.get(notice.pipeline)
-    if status is None:
-        return is_gone(notice)
-    return notice.kind not in status.unseen
+    """Return whether a problem that is not there any more was looked for, in each pipeline that had it: the source may
+    not answer, or a file be wrong."""
+    for name in notice.pipelines or [notice.pipeline]:
+        status = looked_at.get(name)
+        if notice.kind in status.unseen if status is not None else not is_gone(replace(notice, pipeline=name)):
+            return False
+    return True
 
 
 def _notices(status: Status, now: datetime) -> Iterator[Notice]:
-    return (Notice(**vars(problem), pipeline=status.pipeline_name, since=now) for problem in status.problems)
+    name = status.pipeline_name
+    return (Notice(**vars(problem), pipeline=name, pipelines=(name,), since=now) for problem in status.problems)
+
+
+def _one_for_each_cause(notices: Iterable[Notice]) -> KnownNotices:
+    """Return the notices by their keys; one cause of several pipelines is one notice, with all of their names."""
+    by_key: KnownNotices = {}
+    for notice in notices:
+        first = by_key.setdefault(notice.key, notice)
+        if notice.pipeline not in first.pipelines:
+            names = (*first.pipelines, notice.pipeline)
+            by_key[notice.key] = replace(first, what=first.shared_cause or first.what, pipelines=names)
+    return by_key
 
 
 @contextmanager
@@ -210,4 +232,5 @@ def _read(file: Path) -> list[dict[str, Any]]:
 
 def _notice_from_json(kept: dict[str, Any]) -> Notice:
     since = datetime.fromisoformat(kept["since"]).astimezone(UTC)
-    return Notice(**{**kept, "kind": State(kept["kind"]), "since": since})
+    names = tuple(kept.get("pipelines", ()))
+    return Notice(**{**kept, "kind": State(kept["kind"]), "since": since, "pipelines": names})
