@@ -439,7 +439,7 @@ class KafkaCluster:
         Producers may set timestamps in any order: the answer is a place to cut, and says nothing about other records. A
         timestamp that no calendar has, as of a producer that counts in microseconds, is the last one that it has.
         """
-        milliseconds = int(when.timestamp() * 1000)
+        milliseconds = max(0, int(when.timestamp() * 1000))  # below zero are words of the protocol, not times
         answers = self._offsets(places, lambda: OffsetSpec.for_timestamp(milliseconds), IsolationLevel.READ_UNCOMMITTED)
         return {
             place: None if offset < 0 else (offset, moment_of(timestamp) or LAST_MOMENT)
