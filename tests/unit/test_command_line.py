@@ -223,5 +223,16 @@ def test_an_error_of_ours_is_two_lines_and_no_traceback(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_current_folder_that_was_removed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    removed = tmp_path / "removed"
+    removed.mkdir()
+    monkeypatch.chdir(removed)
+    removed.rmdir()
+    refused = CliRunner().invoke(main, ["status"])
+    assert refused.exit_code == 2
+    assert "the current folder was removed" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
 def test_the_schema_is_json_with_and_without_the_option() -> None:
     assert json.loads(called("print", "schema").stdout) == json.loads(called("print", "schema", "--json").stdout)

@@ -5,6 +5,7 @@ output (as JSON with ``--json``), progress and errors to standard error. A comma
 libraries of sources, of PostgreSQL and of Arrow take longer to import than most commands take to work.
 """
 
+import os
 import sys
 from importlib import import_module
 from io import TextIOWrapper
@@ -16,7 +17,7 @@ from click.exceptions import NoSuchCommand
 from tidemark import __version__
 from tidemark.cli.log_format import LogFormat
 from tidemark.cli.options import log_format_option, pipelines_option
-from tidemark.errors import TidemarkError
+from tidemark.errors import ConfigurationError, TidemarkError
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells say it
 
@@ -140,6 +141,7 @@ class _Sections(_Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
+            _refuse_removed_folder()
             return super().invoke(ctx)
         except TidemarkError as error:
             from tidemark.cli import log  # with rich, which only a command needs
@@ -148,6 +150,16 @@ class _Sections(_Group):
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
+
+
+def _refuse_removed_folder() -> None:
+    """Raise ``ConfigurationError`` when somebody has removed the folder in which this process began."""
+    try:
+        os.getcwd()  # noqa: PTH109 - Path.cwd() is the same
+    except FileNotFoundError:
+        raise ConfigurationError(
+            "the current folder was removed", next_step="change to another one, then repeat the command"
+        ) from None
 
 
 def _tree() -> dict[str, click.Command]:
