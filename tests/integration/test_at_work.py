@@ -26,6 +26,8 @@ def test_an_attempt_at_work_is_taken_over_only_when_a_person_says_so(world: Worl
         assert "next:  tidemark retry" not in others.stderr
     wait = f"next:  wait until the attempt at work on manifest {manifest.id} has ended: tidemark show {manifest.id}"
     assert wait in others.stderr, "run cannot close yet, and a retry would leave the manifest out, too"
+    late = world.here("run", "demo", "--run-key", "two")
+    assert wait.replace("next:  ", "next:  another planner was faster, and is at work: ") in late.stderr
     assert world.json("show", str(manifest.id))["attempt"] == 1, "nobody has taken over"
     ended = wake(at_work)
     assert ended.returncode == 0, ended.stderr

@@ -81,7 +81,7 @@ def require_run_done(
     if run is None:
         raise NotFound(f"there is no run {run_key}", next_step="plan it first")
     own = [*run["manifests"], *run["covered_by"]]
-    manifests = require_done(context, sorted({*own, *processed}))
+    manifests = require_done(context, sorted({*own, *processed}), planned=run["manifests"])
     Publisher(context).sweep(above=recent_manifests(context.database))
     context.database.manifests.add_up_sums(context.pipeline_name)
     report_progress(context)  # also of losses that a person accepted, and so that the group's offsets do not expire
@@ -108,8 +108,11 @@ def ranges_of_hours(hours: Iterable[datetime]) -> list[list[str]]:
     return [[f"{moment:%Y-%m-%dT%H:%MZ}" for moment in range_] for range_ in ranges]
 
 
-def require_done(context: Context, ids: Sequence[int]) -> list[Manifest]:
-    """The manifests; raises ``NotPublished`` when some of them are not published, with cause and attempt of each."""
+def require_done(context: Context, ids: Sequence[int], *, planned: Sequence[int] | None = None) -> list[Manifest]:
+    """The manifests; raises ``NotPublished`` when some of them are not published, with cause and attempt of each.
+
+    ``planned``: those of the run itself, of a run that is closed.
+    """
     manifests = context.database.manifests.find(ids=ids)
     undone = [manifest for manifest in manifests if manifest.state is not ManifestState.DONE]
     if undone:
@@ -119,17 +122,18 @@ def require_done(context: Context, ids: Sequence[int]) -> list[Manifest]:
             + "; ".join(_cause(context, manifest) for manifest in undone[:NAMED])
             + more,
             manifests=[manifest.id for manifest in undone],
-            next_step=_next_step(undone),
+            next_step=_next_step(undone, planned),
         )
     return manifests
 
 
-def _next_step(undone: Sequence[Manifest]) -> str:
+def _next_step(undone: Sequence[Manifest], planned: Sequence[int] | None) -> str:
     at_work = [manifest.id for manifest in undone if manifest.alive]
+    faster = "" if planned is None or {*at_work} & {*planned} else "another planner was faster, and is at work: "
     finish = " and ".join(commands([manifest for manifest in undone if not manifest.alive]))
     if not at_work:
         return finish
-    wait = f"wait until the attempt at work on manifest {at_work[0]} has ended: tidemark show {at_work[0]}"
+    wait = f"{faster}wait until the attempt at work on manifest {at_work[0]} has ended: tidemark show {at_work[0]}"
     return f"{wait}; then: {finish}" if finish else wait
 
 
