@@ -9,6 +9,7 @@ from tidemark.database.migrate import QUERIES as OF_TABLES
 from tidemark.database.migrate import check
 from tidemark.database.session import connect, describe, translated
 from tidemark.database.usable import QUERIES as OF_A_SESSION
+from tidemark.database.usable import UnusableServer, without_standby
 from tidemark.errors import ConfigurationError
 from tidemark.text import named_queries
 
@@ -20,8 +21,8 @@ QUERIES = named_queries("tidemark.database", "health.sql")
 class Health:
     """``version`` and ``id`` are None without our tables; ``wrong``: why tables that are there cannot be used.
 
-    ``standbys``: how many servers receive its changes now; ``confirming``: how many of them may confirm a COMMIT that
-    waits for one. ``clock_ahead``: seconds that the server is ahead of us.
+    ``standbys``: how many servers receive its changes now. ``never_commits``: why no COMMIT would end, if so.
+    ``clock_ahead``: seconds that the server is ahead of us.
     """
 
     place: str
@@ -33,7 +34,7 @@ class Health:
     read_only: bool
     settings: Mapping[str, str]
     standbys: int
-    confirming: int
+    never_commits: UnusableServer | None
     clock_ahead: float
 
 
@@ -58,7 +59,7 @@ def health(dsn: str) -> Health:
         read_only=server["is_standby"] or server["is_read_only"],
         settings={name: row[name] for name in SETTINGS},
         standbys=server["standbys"],
-        confirming=server["confirming"],
+        never_commits=without_standby(server["awaited"], server["confirming"]),
         clock_ahead=row["now"] - (before + after) / 2,
     )
 

@@ -19,6 +19,7 @@ from tidemark.text import named_queries
 
 FOLDER: Final = files("tidemark.database")
 QUERIES: Final = named_queries("tidemark.database", "migrate.sql")
+ANY_TEXT: Final = ("UTF8", "SQL_ASCII")  # encodings of databases that keep all characters
 LAST_WITH_ARCHIVE: Final = 4  # the version of the tables that release 0.3 has
 
 
@@ -84,6 +85,12 @@ def _version(session: Session, dsn: str, steps: Sequence[Migration]) -> int:
         raise ConfigurationError(
             "this is Airflow's own metadata database",
             next_step="create a database for Tidemark (the same server will do) and name it in TIDEMARK_DB",
+            database=describe(dsn),
+        )
+    if not row["ours"] and row["encoding"] not in ANY_TEXT:
+        raise ConfigurationError(
+            f"the database has the encoding {row['encoding']}, and messages that are stored have any characters",
+            next_step="create one for Tidemark with: CREATE DATABASE NAME ENCODING 'UTF8' TEMPLATE template0",
             database=describe(dsn),
         )
     if not row["ours"]:

@@ -9,7 +9,8 @@ SELECT pg_advisory_xact_lock(1414089812, 0);
 SELECT set_config('tidemark.actor', 'tidemark db migrate', true);
 
 -- name: databases
-SELECT to_regclass('tidemark.database') AS ours, to_regclass('public.dag_run') AS airflow;
+SELECT to_regclass('tidemark.database') AS ours, to_regclass('public.dag_run') AS airflow,
+    current_setting('server_encoding') AS encoding;
 
 -- name: tables
 -- As JSON, because older tables lack the column "schema".

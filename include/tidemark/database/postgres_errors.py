@@ -41,10 +41,14 @@ _STATES = {"42501": Cause.DENIED, "55P03": Cause.LOCKED, "3F000": Cause.TABLE_MI
 _CLASSES = {"22": Cause.VALUE, "23": Cause.VALUE, "28": Cause.DENIED, "TM": Cause.OURS} | dict.fromkeys(
     ("0A", "21", "3D", "3F", "42", "54", "P0"), Cause.STATEMENT
 )
-_VALUES: Final = re.compile(r'(?<=").*(?=")|\b0x[0-9a-fA-F]+(?: 0x[0-9a-fA-F]+)*', re.DOTALL)
+_BYTES: Final = r"\b0x[0-9a-fA-F]+(?: 0x[0-9a-fA-F]+)*"
+_VALUES: Final = re.compile(rf'(?<=").*(?=")|{_BYTES}', re.DOTALL)
+_OF_ENCODINGS: Final = ("22021", "22P05")  # they quote names of encodings, and the bytes of a value
 _RAISED: Final = "exec_stmt_raise"  # the place in PostgreSQL's sources where RAISE is done
 _PLACE: Final = re.compile(r"PL/pgSQL function .+? line \d+")
 _NO_DATABASE: Final = "3D000"
+LIMITS: Final = {"57014": "statement_timeout", "25P03": "idle_in_transaction_session_timeout",
+                 "25P04": "transaction_timeout", "57P05": "idle_session_timeout"}  # fmt: skip
 _ANSWER_S: Final = 5.0
 # As libpq writes what it has received; the fields before the code are the severity, in the server's language and not.
 _REFUSAL: Final = re.compile(rb'^[^\t]+\tB\t\d+\tErrorResponse\t S "[^"]*" V "[A-Z]+" C "([0-9A-Z]{5})"', re.MULTILINE)
@@ -60,6 +64,12 @@ class PostgresError:
     message: str
     constraint: str | None
     column: str | None
+
+    @property
+    def remedy(self) -> str:
+        """The setting of server, database or user that ended it, as the begin of a next step; empty when none did."""
+        limit = LIMITS.get(self.state)
+        return f"a longer {limit} for the user, or for the database, if this comes back; " if limit else ""
 
 
 @contextmanager
@@ -141,6 +151,8 @@ def _without_values(error: psycopg.Error) -> str:
     if diag.source_function == _RAISED and _cause(state) is not Cause.OURS:
         place = _PLACE.search(diag.context or "")
         return f"{place[0] if place else 'a function'} refuses it, in words that PostgreSQL's log has"
+    if state in _OF_ENCODINGS:
+        return re.sub(_BYTES, "..", message_of(error))
     return _VALUES.sub("..", message_of(error)) if state[:2] == "22" else message_of(error)
 
 

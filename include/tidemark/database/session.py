@@ -71,7 +71,8 @@ def _open(dsn: str) -> Session:
             ) from refused
         raise Unavailable(
             f"the manifest database cannot be reached: {message_of(refused)}",
-            next_step="check that it runs, and host and port of TIDEMARK_DB; nothing was changed",
+            next_step="check that it runs and has connections left, and host and port of TIDEMARK_DB; nothing was "
+            "changed",
             database=describe(dsn),
         ) from refused
 
@@ -131,7 +132,8 @@ def _translate(error: PostgresError, context: dict[str, object]) -> TidemarkErro
         case Cause.STATEMENT | Cause.FAILED:
             return Unavailable(
                 f"the manifest database failed: {error.message} (SQLSTATE {error.state or 'none'})",
-                next_step="try again; if a COMMIT was running, the next try finds out whether it succeeded",
+                next_step=f"{error.remedy}try again; if a COMMIT was running, the next try finds out whether it "
+                "succeeded",
                 **context,
             )
         case other:

@@ -22,6 +22,7 @@ QUERIES = named_queries("tidemark.database", "session.sql")
 
 # What a server does not know is left out; idle_session_timeout came with PostgreSQL 14.
 SETTINGS = {
+    "client_encoding": "UTF8",  # else a database of another encoding takes our bytes for its own
     "default_transaction_isolation": "read committed", "default_transaction_deferrable": "off",
     "TimeZone": "UTC", "DateStyle": "ISO, YMD", "IntervalStyle": "postgres", "bytea_output": "hex",
     "extra_float_digits": "1", "array_nulls": "on", "standard_conforming_strings": "on",
@@ -83,14 +84,18 @@ def make_usable(
         return _STANDBY
     if server["is_read_only"]:
         return _READ_ONLY
-    if server["awaited"] and not server["confirming"]:
-        return UnusableServer(
-            f'each COMMIT would wait: synchronous_standby_names is "{server["awaited"]}", and no such standby '
-            "server is connected",
-            "start the standby server, or take it out of synchronous_standby_names on the primary server",
-            passes=True,
-        )
-    return None
+    return without_standby(server["awaited"], server["confirming"])
+
+
+def without_standby(awaited: str, confirming: int) -> UnusableServer | None:
+    """Return the reason why each COMMIT would wait for ever: nobody of ``awaited`` is there to confirm it."""
+    if not awaited or confirming:
+        return None
+    return UnusableServer(
+        f'each COMMIT would wait: synchronous_standby_names is "{awaited}", and no such standby server is connected',
+        "start the standby server, or take it out of synchronous_standby_names on the primary server",
+        passes=True,
+    )
 
 
 def _shares_sessions(session: psycopg.Connection[Any], open_another: Callable[[], psycopg.Connection[Any]]) -> bool:

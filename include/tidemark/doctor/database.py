@@ -62,14 +62,9 @@ def replication(status: Health) -> Finding:
     """Whether a failover may lose committed transactions: plans then refuse what a target shows and it has not."""
     if not status.standbys and not status.settings["synchronous_standby_names"]:
         return ok(NAME, "no standby server is connected, so there is nothing to fail over to")
+    if status.never_commits is not None:
+        return failed(NAME, status.never_commits.what, status.never_commits.remedy)
     waits = status.settings["synchronous_commit"] not in ("off", "local")
-    if status.settings["synchronous_standby_names"] and waits and not status.confirming:
-        return failed(
-            NAME,
-            f'each COMMIT waits: synchronous_standby_names is "{status.settings["synchronous_standby_names"]}", and no '
-            "such standby server is connected",
-            "start the standby server, or take it out of synchronous_standby_names",
-        )
     if status.settings["synchronous_standby_names"] and waits:
         return ok(NAME, "replication is synchronous: a failover loses no committed transaction")
     return warning(

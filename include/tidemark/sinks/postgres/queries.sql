@@ -236,6 +236,10 @@ FROM {staging_dead} WHERE _task = ANY (%(tasks)s);
 -- name: has_triggers
 SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass(%(table)s) AND NOT tgisinternal) AS there;
 
+-- name: check_constraints
+-- What a deferred trigger or constraint does at COMMIT is done now.
+SET CONSTRAINTS ALL IMMEDIATE;
+
 -- name: count_lacking
 -- Keys of staged rows that the table does not have, or has in an older version than the one staged.
 WITH log (topic, partition, generation) AS (

@@ -102,7 +102,7 @@ def _open(secret: Secret, conn_id: str, context: Mapping[str, object]) -> Sessio
             ) from refused
         raise Unavailable(
             f"the database of connection {conn_id} cannot be reached: {message_of(refused)}",
-            next_step=f"check that it runs, and host and port of the connection {conn_id}; "
+            next_step=f"check that it runs and has connections left, and host and port of the connection {conn_id}; "
             "what other sinks publish meanwhile stays. Then: tidemark retry {pipeline}",
             database=describe(secret),
             **context,
@@ -121,7 +121,8 @@ def _translate(error: PostgresError, context: dict[str, object]) -> TidemarkErro
         case Cause.DENIED:
             return AccessDenied(
                 f"PostgreSQL says: {error.message}",
-                next_step="grant the connection's user the right, then: tidemark retry {pipeline}",
+                next_step="grant the connection's user the right (BYPASSRLS, or a policy, where row level security "
+                "refuses rows), then: tidemark retry {pipeline}",
                 **context,
             )
         case Cause.LOCKED:
@@ -142,8 +143,8 @@ def _translate(error: PostgresError, context: dict[str, object]) -> TidemarkErro
         case Cause.OURS | Cause.FAILED:
             return Unavailable(
                 f"PostgreSQL failed: {error.message} (SQLSTATE {error.state or 'none'})",
-                next_step="nothing was applied, unless a COMMIT was under way: its outcome is looked up. "
-                "Then: tidemark retry {pipeline}",
+                next_step=f"{error.remedy}nothing was applied, unless a COMMIT was under way: its outcome is looked "
+                "up. Then: tidemark retry {pipeline}",
                 **context,
             )
         case other:

@@ -95,6 +95,7 @@ class PostgresOutput(MarkedOutput):
         self._refuse_lost(receipt, merged["staged"], self._write_dead_letters(session, receipt))
         superseded, stale = merged["staged"] - merged["newest"], merged["newest"] - merged["merged"]
         if stale or self._table.execute(session, "has_triggers", table=self.config.table)[0]["there"]:
+            self._table.execute(session, "check_constraints")
             self._refuse_taken_away(session, receipt)
         counts = {"superseded": superseded, "stale": stale}
         self._table.execute(session, "note_merge", manifest=receipt.manifest_id, **counts)

@@ -164,7 +164,7 @@ class PostgresTarget:
             key = ", ".join(spec.key)
             raise SinkRefused(
                 f"the table has no unique key over just ({key}), so there may be several rows of a key",
-                next_step=f"correct the key, or run in its database: ALTER TABLE {spec.table} ADD UNIQUE ({key});",
+                next_step=f"correct the key, or run in its database: ALTER TABLE {spec.table} ADD UNIQUE ({key})",
                 **context,
             )
         for folded in self.rows("folded_keys", table=spec.table, key=sorted(spec.key)):
