@@ -1,11 +1,13 @@
 """PostgreSQL as a site has it: odd defaults of databases, idle limits, a read-only server, publications, triggers."""
 
+import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from threading import Thread
 
 import psycopg
@@ -13,16 +15,18 @@ import pytest
 from psycopg import sql
 
 from sandbox.services.processes import wait_until
+from sandbox.services.postgres import Postgres
 from tests.worlds.table_world import TableWorld
 from tidemark.database import watch
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate
+from tidemark.errors import ConfigurationError
 
 MakeTableWorld = Callable[..., TableWorld]
 DEFAULTS = {
     "default_transaction_isolation": "serializable", "default_transaction_deferrable": "on", "DateStyle": "SQL, DMY",
     "IntervalStyle": "sql_standard", "TimeZone": "America/New_York", "bytea_output": "escape", "search_path": "nowhere",
-    "extra_float_digits": "0", "array_nulls": "off", "row_security": "off", "quote_all_identifiers": "on",
+    "client_encoding": "LATIN1", "extra_float_digits": "0", "array_nulls": "off", "row_security": "off", "quote_all_identifiers": "on",
 }  # fmt: skip
 
 
@@ -162,6 +166,126 @@ def test_a_command_ends_although_the_server_has_gone_silent_meanwhile(
         finally:
             os.kill(server, signal.SIGCONT)
     assert time.monotonic() - begun < 5
+
+
+@pytest.fixture
+def make_encoded(postgres: Postgres) -> Iterator[Callable[[str], str]]:
+    """Creates a database of an encoding."""
+    names = []
+
+    def create(encoding: str) -> str:
+        names.append(f"encoded_{secrets.token_hex(4)}")
+        with psycopg.connect(postgres.dsn(), autocommit=True) as session:
+            statement = sql.SQL("CREATE DATABASE {} ENCODING {} LOCALE 'C' TEMPLATE template0")
+            session.execute(statement.format(sql.Identifier(names[-1]), sql.Literal(encoding)))
+        return postgres.dsn(names[-1])
+
+    yield create
+    for name in names:
+        postgres.drop_database(name)
+
+
+ENCODINGS = {"SQL_ASCII": "Grüße, 日本", "LATIN1": "Grüße", "EUC_JP": "日本"}
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_table_has_the_characters_of_the_records_whatever_its_database_stores_them_in(
+    make_table_world: MakeTableWorld, make_encoded: Callable[[str], str], encoding: str
+) -> None:
+    world = make_table_world(partitions=1, has_lake=True)
+    world.targets["warehouse"] = make_encoded(encoding)
+    world.produce(9)
+    row = {"n": 1000, "at": "2024-03-01T00:00:00", "name": ENCODINGS[encoding], "k": 77}
+    world.send(json.dumps(row), key="ключ".encode())
+    world.ok("run", "demo")
+    utf8 = f"{world.targets['warehouse']}?client_encoding=utf8"
+    with psycopg.connect(utf8) as session:
+        assert session.execute("SELECT name FROM public.latest WHERE k = 77").fetchone() == (ENCODINGS[encoding],)
+    assert world.ok("audit", "demo", "--deep") == ""
+    if encoding == "SQL_ASCII":
+        return  # it has any character
+    world.send(json.dumps({**row, "name": "\N{GRINNING FACE}"}))
+    refused = world.here("run", "demo")
+    assert f'in encoding "UTF8" has no equivalent in encoding "{encoding}"' in refused.stderr
+    assert world.status("demo")[0]["state"] == "failed"
+
+
+def test_a_database_that_cannot_keep_any_message_gets_no_tables(make_encoded: Callable[[str], str]) -> None:
+    dsn = make_encoded("LATIN1")
+    with pytest.raises(ConfigurationError, match="has the encoding LATIN1"):
+        migrate(dsn)
+    migrate(make_encoded("SQL_ASCII"))
+
+
+LIMITS = {"statement_timeout": "1ms", "transaction_timeout": "5ms"}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_limit_of_the_server_that_ends_an_attempt_is_named_and_may_be_lifted(
+    make_table_world: MakeTableWorld, limit: str
+) -> None:
+    world = make_table_world()
+    world.produce(20)
+    world.ok("run", "demo")
+    dsn = world.targets["warehouse"]
+    set_defaults(dsn, **{limit: LIMITS[limit]})
+    world.produce(20)
+    refused = world.here("run", "demo")
+    assert f"next:  a longer {limit} for the user, or for the database" in refused.stderr
+    with psycopg.connect(dsn, autocommit=True, options=f"-c {limit}=0") as session:
+        name = sql.Identifier(session.info.dbname)
+        session.execute(sql.SQL("ALTER DATABASE {} RESET ALL").format(name))
+    world.ok("retry", "demo")
+    world.ok("run", "demo")
+    world.assert_complete()
+
+
+def test_a_published_attempt_that_may_remove_nothing_has_ended_well(make_table_world: MakeTableWorld) -> None:
+    world = make_table_world()
+    world.produce(20)
+    world.ok("run", "demo")
+    world.execute(
+        "CREATE FUNCTION no_drop() RETURNS event_trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'no'; END$$"
+    )
+    world.execute("CREATE EVENT TRIGGER no_drop ON sql_drop EXECUTE FUNCTION no_drop()")
+    world.produce(20)
+    done = world.here("run", "demo")
+    assert done.exit_code == 0, done.stderr
+    assert "the next retry or close removes what it staged in sink postgres" in done.stderr
+    world.execute("DROP EVENT TRIGGER no_drop")
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+def test_a_table_that_an_audit_cannot_read_is_unknown_and_not_damaged(make_table_world: MakeTableWorld) -> None:
+    world = make_table_world()
+    world.produce(20)
+    world.ok("run", "demo")
+    warehouse, world.targets["warehouse"] = world.targets["warehouse"], "postgresql://nobody@127.0.0.1:1/warehouse"
+    assert world.here("audit", "demo").exit_code == 1
+    assert world.status("demo")[0]["state"] == "unknown"
+    world.targets["warehouse"] = warehouse
+    world.execute("DELETE FROM public.latest")
+    assert world.here("audit", "demo").exit_code == 1
+    assert world.status("demo")[0]["state"] == "damaged"
+
+
+def test_rows_that_a_trigger_takes_away_at_commit_refuse_the_manifest(make_table_world: MakeTableWorld) -> None:
+    world = make_table_world(partitions=1)
+    world.produce(20)
+    world.ok("run", "demo")
+    body = "DELETE FROM public.latest WHERE k = 3; RETURN NULL;"
+    world.execute(f"CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} END $$")
+    world.execute(
+        "CREATE CONSTRAINT TRIGGER meddle AFTER INSERT OR UPDATE ON public.latest DEFERRABLE INITIALLY DEFERRED "
+        "FOR EACH ROW EXECUTE FUNCTION meddle()"
+    )
+    world.produce(20)
+    refused = world.here("run", "demo")
+    assert "rows right after they were put: a trigger, a rule or a policy of public.latest" in refused.stderr
+    world.execute("DROP TRIGGER meddle ON public.latest")
+    world.ok("retry", "demo")
+    world.assert_complete()
 
 
 TAKES_AWAY = "IF NEW.k = 3 THEN RETURN NULL; END IF; RETURN NEW;"

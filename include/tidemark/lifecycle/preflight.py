@@ -80,9 +80,7 @@ def recent_manifests(database: ManifestDatabase) -> int:
 def _without_evidence(
     database: ManifestDatabase, sink: Sink, evidence: Mapping[int, int], above: int, *, dry_run: bool
 ) -> list[str]:
-    missing = missing_evidence(database, sink, evidence, above)
-    if not dry_run:
-        keep_missing_evidence(database, sink, missing, above)
+    missing = missing_evidence(database, sink, evidence, above, keep=not dry_run)
     if not missing:
         return []
     next_step = step_without_evidence(database, missing[0], sink)
@@ -90,10 +88,16 @@ def _without_evidence(
     return [f"sink {sink.name}: {what}; next: {next_step}"]
 
 
-def missing_evidence(database: ManifestDatabase, sink: Sink, evidence: Mapping[int, int], above: int = 0) -> list[int]:
-    """The published manifests above an id without evidence in a sink, which shows ``evidence``."""
+def missing_evidence(
+    database: ManifestDatabase, sink: Sink, evidence: Mapping[int, int], above: int = 0, *, keep: bool = True
+) -> list[int]:
+    """Return the published manifests above an id without evidence in a sink, which shows ``evidence``; ``keep``: the
+    database remembers them."""
     out_of_step = database.publications.out_of_step(sink.pipeline_name, sink.name, evidence, above)
-    return [manifest_id for manifest_id, is_missing in out_of_step.items() if is_missing]
+    missing = [manifest_id for manifest_id, is_missing in out_of_step.items() if is_missing]
+    if keep:
+        keep_missing_evidence(database, sink, missing, above)
+    return missing
 
 
 def keep_missing_evidence(database: ManifestDatabase, sink: Sink, missing: Sequence[int], above: int = 0) -> None:
@@ -240,10 +244,25 @@ def refuse_vanished(database: ManifestDatabase, sink: Sink) -> None:
         raise vanished(sink)
 
 
+def holds_output(sink: Sink) -> bool:
+    """Return whether a target without an owner still has records, or a table."""
+    return bool(sink.ledger.records()) or (not isinstance(sink.output, TakesBack) and sink.output.exists())
+
+
 def vanished(sink: Sink) -> LakeConflict:
     """The error of a target without an owner where manifests are published."""
+    lost = "has lost what says which database owns it" if holds_output(sink) else "is empty"
+    what = f"{sink.target} {lost}, and manifests are published there"
+    if holds_output(sink) and sink.write_mode is not WriteMode.APPEND:  # what is replayed there does not come twice
+        return LakeConflict(
+            what,
+            next_step="nothing was written; check that this is the right folder or database, restore what was lost; or "
+            "accept it as it is, which lists what must be replayed: "
+            + command(NextStep.ADOPT, sink.pipeline_name, None, sink.name),
+            sink=sink.name,
+        )
     return LakeConflict(
-        f"{sink.target} is empty, and manifests are published there",
+        what,
         next_step="nothing was written; check that the disk is mounted and that this is the right folder or "
         "database. If the output is lost: restore a copy; or give it up: write another place and another name of "
         f"the sink into the pipeline file, then tidemark retire sink {sink.pipeline_name} {sink.name} --why TEXT and "

@@ -115,12 +115,12 @@ class Publisher:
                 raise
             except TidemarkError as error:
                 failures.append(error)
-        self.clean(manifest.id, attempt, published)
+        left = self._clean_published(manifest.id, attempt, published)
         if failures:
             raise failures[0]
         failpoint("publish.cleaned")
         counts = self.database.manifests.get(manifest.id).published_counts
-        return Outcome(manifest.id, attempt, Ending.PUBLISHED if moved else Ending.UNCHANGED, counts, note)
+        return Outcome(manifest.id, attempt, Ending.PUBLISHED if moved else Ending.UNCHANGED, counts, note).noting(left)
 
     def _refuse_appending_twice(self, manifest: Manifest, receipt: Receipt, sinks: Sequence[Sink]) -> None:
         """Raise ``Blocked`` when other rows than a sink has appended would be appended to it, unless a person
@@ -272,6 +272,18 @@ class Publisher:
             for number in range(1, attempt + 1):
                 sink.staging.clear(manifest_id, number)
 
+    def _clean_published(self, manifest_id: int, attempt: int, sinks: Sequence[Sink]) -> str | None:
+        """Do step 5 for the sinks that show the attempt. Returns what is left there; readers do not see it."""
+        left = []
+        for sink in sinks:
+            try:
+                self.clean(manifest_id, attempt, [sink])
+            except Fenced:
+                raise
+            except OF_ONE_SINK as error:
+                left.append(f"the next retry or close removes what it staged in sink {sink.name}: {error.what}")
+        return "; ".join(left) or None
+
     def sweep(self, *, above: int = 0, also: Sequence[int] = (), dry_run: bool = False) -> list[int]:
         """Clean up done manifests after an attempt that died, and mend what needs no source.
 
@@ -298,8 +310,9 @@ class Publisher:
                 if not dry_run:
                     self._sweep(sink, forgotten, dead)
                     if missing:  # some of it may have been mended
-                        missing = missing_evidence(self.database, sink, sink.ledger.evidence(above), above)
-                    keep_missing_evidence(self.database, sink, missing, above)
+                        missing_evidence(self.database, sink, sink.ledger.evidence(above), above)
+                    else:
+                        keep_missing_evidence(self.database, sink, [], above)
                 swept |= {manifest.id for manifest in dead} & set(staged)
         return sorted(swept)
 

@@ -10,13 +10,15 @@ from tidemark.model.json_values import NOT_IN_JSON
 class Problem:
     """``manifest_id`` is None when it belongs to no manifest.
 
-    ``example`` has values of a row: it is told to whoever looks, and kept nowhere.
+    ``example`` has values of a row: it is told to whoever looks, and kept nowhere. ``unseen``: nobody could look, so
+    nothing is known to be wrong.
     """
 
     manifest_id: int | None
     what: str
     next_step: str
     example: str = field(default="", metadata=NOT_IN_JSON)
+    unseen: bool = field(default=False, metadata=NOT_IN_JSON)
 
     def __str__(self) -> str:
         where = "" if self.manifest_id is None else f"manifest {self.manifest_id}: "

@@ -15,9 +15,9 @@ from tidemark.lifecycle.folders import claim_folders
 from tidemark.lifecycle.in_target import is_whole
 from tidemark.lifecycle.known_sinks import remember_sinks
 from tidemark.lifecycle.logs.divergence import first_difference_now
-from tidemark.lifecycle.ownership import hand_over
+from tidemark.lifecycle.ownership import claim, hand_over
 from tidemark.lifecycle.preflight import (
-    keep_missing_evidence,
+    holds_output,
     missing_evidence,
     unvouched_of,
     vanished,
@@ -32,7 +32,7 @@ from tidemark.model.verdict import NextStep, Verdict, command
 from tidemark.operations.decisions import deciding, give_up_beyond_generations
 from tidemark.paths import RecordName
 from tidemark.planner import Chain
-from tidemark.sinks.base import Owner, Sink
+from tidemark.sinks.base import Owner, Sink, WriteMode
 from tidemark.sinks.capabilities import DerivesTotals
 
 Generation = tuple[TopicPartition, int]  # a partition, and the number of its log generation
@@ -100,6 +100,7 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
             f"{sink.target}: database {owner.database} may not write there any more, this one may"
             for sink, owner in foreign
         ]
+        lines += _claim_again(context, dry_run=dry_run)
         back = _went_back(context)
         if lines or back:
             derived = [sink.output for sink in context.sinks if isinstance(sink.output, DerivesTotals)]
@@ -366,12 +367,28 @@ def _foreign(context: Context, *, dry_run: bool) -> list[tuple[Sink, Owner]]:
     return foreign
 
 
+def _claim_again(context: Context, *, dry_run: bool) -> list[str]:
+    """Claim the targets of this database that have lost what says so; one line for each.
+
+    Raises ``LakeConflict`` for one that has nothing of what is published there, or where a replay would append it.
+    """
+    lines = []
+    for sink in context.sinks:
+        if sink.ledger.owner() is not None or not context.database.publications.any_in(sink.pipeline_name, sink.name):
+            continue
+        if not holds_output(sink) or sink.write_mode is WriteMode.APPEND:
+            raise vanished(sink)
+        if not dry_run:
+            claim(sink, context.database.id())
+        lines.append(f"{sink.target}: this database owns it again")
+    return lines
+
+
 def _went_back(context: Context) -> list[tuple[Sink, str]]:
     """The sinks with a target that went back, and why; ``LakeConflict`` for one that is not there any more."""
-    back = [(sink, why) for sink in context.sinks if (why := went_back(context.database, sink)) is not None]
+    owned = [sink for sink in context.sinks if sink.ledger.owner() is not None]  # in a dry run nothing is claimed again
+    back = [(sink, why) for sink in owned if (why := went_back(context.database, sink)) is not None]
     for sink, why in back:
-        if sink.ledger.owner() is None:
-            raise vanished(sink)
         if sink.ledger.position() is None:
             raise LakeConflict(
                 why,
@@ -403,9 +420,7 @@ def _accept_targets(context: Context, back: Sequence[tuple[Sink, str]], *, dry_r
 
 
 def _without_evidence(context: Context, sink: Sink, *, dry_run: bool) -> list[str]:
-    missing = missing_evidence(context.database, sink, sink.ledger.evidence())
-    if not dry_run:
-        keep_missing_evidence(context.database, sink, missing)
+    missing = missing_evidence(context.database, sink, sink.ledger.evidence(), keep=not dry_run)
     return [
         f"manifest {manifest_id} is published and not in {sink.target}; "
         f"next: {step_without_evidence(context.database, manifest_id, sink)}"

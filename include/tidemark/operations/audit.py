@@ -69,7 +69,7 @@ def _shortened(difference: Problem) -> dict[str, Any]:
     """For the database: a line may name all files of a lake, in any characters that a file system allows."""
     texts = {"what": difference.what, "next_step": difference.next_step}
     kept = {name: storable(text)[:KEPT_CHARACTERS] for name, text in texts.items()}
-    return {"manifest_id": difference.manifest_id, **kept}
+    return {"manifest_id": difference.manifest_id, **kept, "unseen": difference.unseen}
 
 
 def _that_stay(context: Context, *, deep: bool) -> Iterator[Problem]:
@@ -171,7 +171,8 @@ def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> 
             yield from differences_of_sink(context.database, sink, manifests, deep=deep)
         except (*OF_ONE_SINK, LakeConflict) as error:
             error.within(pipeline=context.pipeline_name)
-            yield Problem(None, f"sink {sink.name} cannot be compared: {error.what}", error.next_step)
+            unseen = isinstance(error, OF_ONE_SINK)
+            yield Problem(None, f"sink {sink.name} cannot be compared: {error.what}", error.next_step, unseen=unseen)
 
 
 def _target(context: Context, sink: Sink) -> Iterator[Problem]:
@@ -183,6 +184,8 @@ def _target(context: Context, sink: Sink) -> Iterator[Problem]:
             refuse_foreign(sink, database_id)
         except ForeignLake as foreign:
             yield Problem(None, foreign.what, foreign.next_step)
+    elif context.database.publications.any_in(sink.pipeline_name, sink.name):
+        return  # ``refuse_vanished`` says what is lost
     why = went_back(context.database, sink)
     if why is not None:
         yield Problem(None, why, f"check that it is the right one; if it was restored, or cannot be: {adopt}")

@@ -488,14 +488,17 @@ def _audit_problems(pipeline_name: str, audits: Sequence[LastAudit]) -> list[Pip
         if not audit.differences or any(later.deep >= audit.deep for later in audits[:number]):
             continue
         again = f"tidemark audit {pipeline_name}{' --deep' if audit.deep else ''}"
-        first = next(iter(audit.first_differences), Problem(None, "", again))
+        seen = [difference for difference in audit.first_differences if not difference.unseen]
+        first = next(iter([*seen, *audit.first_differences]), Problem(None, "", again))
+        is_unseen = first.unseen and audit.differences == len(audit.first_differences)
         where = f"manifest {first.manifest_id}: " if first.manifest_id is not None else ""
         differences = count_of(audit.differences, "difference")
         what = f"the audit of {audit.at:%Y-%m-%d %H:%M} UTC found {differences}, first {where}{first.what}"
         next_step = first.next_step if again in first.next_step else f"{first.next_step}; then: {again}"
         cause = _cause(first.what)
-        problems.append(PipelineProblem(first.manifest_id, what, next_step, kind=State.DAMAGED, cause=cause))
-    return problems[:1]
+        kind = State.UNKNOWN if is_unseen else State.DAMAGED
+        problems.append(PipelineProblem(first.manifest_id, what, next_step, kind=kind, cause=cause))
+    return sorted(problems, key=lambda problem: PROBLEMS.index(problem.kind))[:1]
 
 
 def _missing_output_problems(database: ManifestDatabase, pipeline_name: str) -> list[PipelineProblem]:

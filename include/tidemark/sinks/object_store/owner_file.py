@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable
 from contextlib import suppress
 
-from tidemark.errors import TidemarkError
+from tidemark.errors import LakeConflict, TidemarkError
 from tidemark.model.receipt import MALFORMED
 from tidemark.paths import OWNER, TARGET
 from tidemark.sinks.base import Owner
@@ -16,8 +16,15 @@ def owner_in(store: ObjectStore) -> Owner | None:
     content = store.get(OWNER)
     if content is None:
         return None
-    owner = json.loads(content)
-    return Owner(str(owner["database"]), tuple(owner.get("before", ())))
+    try:
+        owner = json.loads(content)
+        return Owner(str(owner["database"]), tuple(owner.get("before", ())))
+    except MALFORMED:
+        raise LakeConflict(
+            f"{store.root}/{OWNER}, which says who writes there, is damaged",
+            next_step="nothing was written; restore it from a copy; or, where no other database writes, remove it, "
+            "then: tidemark db adopt {pipeline} --why TEXT",
+        ) from None
 
 
 def claim_in(store: ObjectStore, database_id: str, *, replaces: bool = False) -> None:
@@ -27,7 +34,7 @@ def claim_in(store: ObjectStore, database_id: str, *, replaces: bool = False) ->
 
 def replaces_in(store: ObjectStore) -> bool | None:
     """Whether the owner's file says that the store was seen to do what ``replace`` needs; None without an owner."""
-    content = store.get(OWNER)
+    content = None if owner_in(store) is None else store.get(OWNER)
     return None if content is None else bool(json.loads(content).get("replaces"))
 
 
