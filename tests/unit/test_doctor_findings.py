@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tidemark.doctor import machine
+from tests.unit.pipeline_text import changed
+from tidemark.doctor import folders, machine
 from tidemark.doctor.checks import Check, examine
+from tidemark.environment import Environment
 from tidemark.errors import Unavailable
 from tidemark.model import findings
 from tidemark.model.findings import Finding, Severity, clock, ok
+from tidemark.pipeline.loader import load
 from tidemark.sources.registry import connectors
 
 
@@ -157,3 +160,15 @@ def test_what_the_system_refuses_is_no_bug_and_says_what_to_do() -> None:
     assert refused.message == "Read-only file system: /lake/.probe"
     assert refused.next_step == "mount the disk so that it can be written, then repeat the command"
     assert bug.next_step == "report this bug"
+
+
+@pytest.mark.parametrize(("topics", "refused"), [("[orders]", False), ("[orders, flights]", True)])
+def test_two_pipelines_may_share_a_lake_for_topics_of_their_own(tmp_path: Path, topics: str, *, refused: bool) -> None:
+    (tmp_path / "flights.yaml").write_text(changed())
+    other = changed(("pipeline: flights", "pipeline: orders"), ("topics: [flights]", f"topics: {topics}"))
+    (tmp_path / "orders.yaml").write_text(other)
+    environment = Environment("postgresql://127.0.0.1:1/nowhere", tmp_path, tmp_path, None)
+    pipelines = [load(tmp_path / f"{name}.yaml") for name in ("flights", "orders")]
+    found = run(*folders.checks(environment, pipelines))
+    assert [finding.severity for finding in found] == [Severity.FAILED] * (2 if refused else 0)
+    assert all("writes topic flights into" in finding.message for finding in found)

@@ -25,7 +25,7 @@ from tidemark.operations.changes_against_history import against_history as chang
 from tidemark.operations.changes_against_history import forgotten
 from tidemark.operations.new_project import make_project, providers_with_projects
 from tidemark.pipeline.circles import circle_warnings
-from tidemark.pipeline.folders import meetings, nested_places, remedy, stream_folders, what_is_wrong
+from tidemark.pipeline.folders import folders_read, meetings, nested_places, remedy, what_is_wrong
 from tidemark.pipeline.loader import InvalidPipelines, find, load_each, load_or_error, name_in
 from tidemark.pipeline.settings import Pipeline, json_schema
 
@@ -122,10 +122,7 @@ def _warnings(loaded: Sequence[tuple[Path, Pipeline | InvalidPipelines]]) -> dic
     through which ones its output comes back to it."""
     pipelines = {file: pipeline for file, pipeline in loaded if isinstance(pipeline, Pipeline)}
     named = sorted({topic for pipeline in pipelines.values() for topic in pipeline.source.topics})
-    folders = {
-        file: stream_folders(pipeline, [topic for topic in named if pipeline.source.reads(topic)])
-        for file, pipeline in pipelines.items()
-    }
+    folders = {file: folders_read(pipeline, named) for file, pipeline in pipelines.items()}
     everybody = list(pipelines.values())
     return {
         file: [

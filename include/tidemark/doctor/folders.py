@@ -11,7 +11,7 @@ from tidemark.errors import TidemarkError
 from tidemark.lifecycle.folders import stored_folders
 from tidemark.lifecycle.renamed import refuse_looks_renamed
 from tidemark.model.findings import Finding, failed
-from tidemark.pipeline.folders import StreamFolders, meetings, remedy, stream_folders, what_is_wrong
+from tidemark.pipeline.folders import StreamFolders, folders_read, meetings, remedy, what_is_wrong
 from tidemark.pipeline.loader import load_each
 from tidemark.pipeline.settings import Pipeline
 
@@ -38,10 +38,9 @@ def _findings(
         renamed = _looks_renamed(pipeline, database)
     if renamed is not None:
         yield failed(f"{pipeline.name}: folders", renamed.what, renamed.next_step)
-    read = sorted(topic for topic in topics if pipeline.source.reads(topic))
-    own = stream_folders(pipeline, read)
+    own = folders_read(pipeline, sorted(topics))
     new = [folders for folders in own if folders not in stored]  # the first one that is planned keeps its folders
-    of_files = [folders for other in others for folders in stream_folders(other, read)]
+    of_files = [folders for other in others for folders in folders_read(other, sorted(topics))]
     for mine, other in dict.fromkeys([*meetings(own, stored), *meetings(new, of_files)]):
         yield failed(f"{pipeline.name}: folders", what_is_wrong(mine, other), remedy(mine, other))
 

@@ -38,6 +38,11 @@ def stream_folders(pipeline: Pipeline, topics: Iterable[str]) -> list[StreamFold
     ]
 
 
+def folders_read(pipeline: Pipeline, topics: Iterable[str]) -> list[StreamFolders]:
+    """Return the folders of those of these topics that the pipeline reads."""
+    return stream_folders(pipeline, [topic for topic in topics if pipeline.source.reads(topic)])
+
+
 def meetings(
     own: Sequence[StreamFolders], others: Iterable[StreamFolders]
 ) -> Iterator[tuple[StreamFolders, StreamFolders]]:
