@@ -26,7 +26,8 @@ MakeTableWorld = Callable[..., TableWorld]
 DEFAULTS = {
     "default_transaction_isolation": "serializable", "default_transaction_deferrable": "on", "DateStyle": "SQL, DMY",
     "IntervalStyle": "sql_standard", "TimeZone": "America/New_York", "bytea_output": "escape", "search_path": "nowhere",
-    "client_encoding": "LATIN1", "extra_float_digits": "0", "array_nulls": "off", "row_security": "off", "quote_all_identifiers": "on",
+    "extra_float_digits": "0", "array_nulls": "off", "row_security": "off", "quote_all_identifiers": "on",
+    "client_encoding": "LATIN1",
 }  # fmt: skip
 
 
@@ -268,6 +269,31 @@ def test_a_table_that_an_audit_cannot_read_is_unknown_and_not_damaged(make_table
     world.execute("DELETE FROM public.latest")
     assert world.here("audit", "demo").exit_code == 1
     assert world.status("demo")[0]["state"] == "damaged"
+
+
+def test_rows_that_row_level_security_hides_are_not_called_gone(make_table_world: MakeTableWorld) -> None:
+    world = make_table_world()
+    world.produce(20)
+    world.ok("run", "demo")
+    owner, role = world.targets["warehouse"], f"reader_{secrets.token_hex(4)}"
+    world.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'reader'")
+    try:
+        for schema in ("public", "tidemark_target"):
+            world.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+            world.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}")
+        world.execute("ALTER TABLE public.latest ENABLE ROW LEVEL SECURITY")
+        parts = psycopg.conninfo.conninfo_to_dict(owner)
+        place = f"{parts['host']}:{parts['port']}/{parts['dbname']}"
+        world.targets["warehouse"] = f"postgresql://{role}:reader@{place}"
+        told = world.here("audit", "demo")
+        assert f"row level security shows no row of public.latest to user {role}" in told.stdout
+        assert world.status("demo")[0]["state"] == "unknown"
+        world.execute("ALTER TABLE public.latest DISABLE ROW LEVEL SECURITY", owner)
+        assert world.ok("audit", "demo", "--deep") == ""
+    finally:
+        world.targets["warehouse"] = owner
+        world.execute(f"DROP OWNED BY {role}")
+        world.execute(f"DROP ROLE {role}")
 
 
 def test_rows_that_a_trigger_takes_away_at_commit_refuse_the_manifest(make_table_world: MakeTableWorld) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, assert_never
 
 from tidemark.database.client import ManifestDatabase
-from tidemark.errors import ForeignLake, LakeConflict
+from tidemark.errors import AccessDenied, ForeignLake, LakeConflict, Unavailable, WorkFailed
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.expected import ExpectedByDatabase
 from tidemark.lifecycle.ownership import refuse_foreign
@@ -23,6 +23,7 @@ from tidemark.text import storable
 
 KEPT = 20  # differences that the database keeps of an audit, for the page; the audit itself tells all
 KEPT_CHARACTERS = 500  # of each line of them
+NOT_SEEN = (Unavailable, AccessDenied, WorkFailed)  # errors of a sink that say nothing of what it holds
 
 
 def audit(context: Context, *, deep: bool = False) -> list[Problem]:
@@ -171,7 +172,7 @@ def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> 
             yield from differences_of_sink(context.database, sink, manifests, deep=deep)
         except (*OF_ONE_SINK, LakeConflict) as error:
             error.within(pipeline=context.pipeline_name)
-            unseen = isinstance(error, OF_ONE_SINK)
+            unseen = isinstance(error, NOT_SEEN)
             yield Problem(None, f"sink {sink.name} cannot be compared: {error.what}", error.next_step, unseen=unseen)
 
 

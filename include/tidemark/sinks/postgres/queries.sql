@@ -104,7 +104,8 @@ FROM pg_control_system();
 SELECT to_regclass(name)::oid::text AS id FROM unnest(%(tables)s::text[]) WITH ORDINALITY AS t (name, place) ORDER BY place;
 
 -- name: has_rows
-SELECT EXISTS (SELECT FROM {table}) AS there;
+SELECT EXISTS (SELECT FROM {table}) AS there, row_security_active(%(name)s::regclass) AS is_filtered,
+    current_user::text AS "user";
 
 -- name: forget_markers
 DELETE FROM tidemark_target.marker WHERE target = %(target)s AND pipeline = %(pipeline)s AND sink = %(sink)s;

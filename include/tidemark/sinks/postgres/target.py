@@ -248,7 +248,15 @@ class PostgresTarget:
     def _has_rows(self, table: str) -> bool:
         parts: Parts = {"table": sql.Identifier(*table.split("."))}
         with translated(**self.context(table=table)):
-            return bool(self.execute(self.connected(), "has_rows", parts)[0]["there"])
+            [rows] = self.execute(self.connected(), "has_rows", parts, name=table)
+        if not rows["there"] and rows["is_filtered"]:
+            raise AccessDenied(
+                f"row level security shows no row of {table} to user {rows['user']}",
+                next_step=f"have its owner run: ALTER ROLE {rows['user']} BYPASSRLS, or add a policy for the user; "
+                "then: tidemark audit {pipeline}",
+                **self.context(table=table),
+            )
+        return bool(rows["there"])
 
     def rows_at(
         self, key: Sequence[str], manifest_id: int, topic: str, partition: int, offset: int
