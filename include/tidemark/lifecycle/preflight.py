@@ -251,9 +251,11 @@ def holds_output(sink: Sink) -> bool:
 
 def vanished(sink: Sink) -> LakeConflict:
     """The error of a target without an owner where manifests are published."""
-    lost = "has lost what says which database owns it" if holds_output(sink) else "is empty"
-    what = f"{sink.target} {lost}, and manifests are published there"
-    if holds_output(sink) and sink.write_mode is not WriteMode.APPEND:  # what is replayed there does not come twice
+    what = f"{sink.target} is empty, and manifests are published there"
+    is_ownerless = holds_output(sink)
+    if is_ownerless:
+        what = f"{sink.target} has lost what says which database owns it, and manifests are published there"
+    if is_ownerless and sink.write_mode is not WriteMode.APPEND:  # what is replayed there does not come twice
         return LakeConflict(
             what,
             next_step="nothing was written; check that this is the right folder or database, restore what was lost; or "
