@@ -211,6 +211,7 @@ def test_a_user_without_rights(world: World, postgres: Postgres) -> None:
         (("run", "demmo"), 'did you mean "demo"?'),
         (("audit", "demmo"), 'did you mean "demo"?'),
         (("show", "77"), "there is no such manifest"),
+        (("show", str(2**63)), "there is no such manifest"),
         (("retry", "demo", "--manifest", "77"), "there is no such manifest"),
         (("replay", "demo", "--run-key", "never"), "there is no run never"),
         (("--pipelines", "nowhere", "plan", "demo"), "there is no folder of pipelines at nowhere"),

@@ -223,6 +223,12 @@ def test_an_error_of_ours_is_two_lines_and_no_traceback(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_word_that_is_no_text_is_wrong_use() -> None:
+    refused = called("accept", "loss", "demo", "--why", "sch\udcf6n")
+    assert refused.exit_code == 2
+    assert "word 5 is not text in UTF-8: 'sch\\udcf6n'" in refused.stderr
+
+
 def test_a_current_folder_that_was_removed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     removed = tmp_path / "removed"
     removed.mkdir()

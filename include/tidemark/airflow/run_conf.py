@@ -101,7 +101,7 @@ def manifests_asked_for(context: Context, params: Mapping[str, Any]) -> list[int
 
 def _named(context: Context, ids: Sequence[int]) -> list[Manifest]:
     """Raises for one of another pipeline, and one that an attempt is at work on."""
-    manifests = [own_manifest(context, manifest_id) for manifest_id in ids]
+    manifests = [own_manifest(context, manifest_id) for manifest_id in dict.fromkeys(ids)]
     refuse_at_work(manifests)
     return manifests
 

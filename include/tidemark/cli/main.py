@@ -123,6 +123,12 @@ class _Group(click.Group):
 class _Sections(_Group):
     """All commands, in sections; prints our errors as the two lines they are, without a traceback."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for number, word in enumerate(args, 1):
+            if word.encode(errors="replace").decode() != word:  # the shell passes bytes on that are no text
+                raise click.UsageError(f"word {number} is not text in UTF-8: {word!a}", ctx)
+        return super().parse_args(ctx, args)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

@@ -17,6 +17,8 @@ from tidemark.model.manifest import (
 from tidemark.model.offsets import range_from
 from tidemark.times.moments import with_zone
 
+HIGHEST_ID = 2**63 - 1  # bigint
+
 
 class Manifests(Part):
     def insert(self, run_id: int, pipeline_name: str, slices: int, *, first: int = 0) -> list[int]:
@@ -33,7 +35,7 @@ class Manifests(Part):
         self._sql.rows("keep_manifest_ids_above", id=max(highest, self.highest_id(), 1))
 
     def get(self, manifest_id: int) -> Manifest:
-        manifests = self.find(ids=[manifest_id])
+        manifests = self.find(ids=[manifest_id]) if manifest_id <= HIGHEST_ID else []
         if not manifests:
             raise no_such_manifest(manifest_id)
         return manifests[0]
