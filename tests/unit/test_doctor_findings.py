@@ -169,6 +169,6 @@ def test_two_pipelines_may_share_a_lake_for_topics_of_their_own(tmp_path: Path, 
     (tmp_path / "orders.yaml").write_text(other)
     environment = Environment("postgresql://127.0.0.1:1/nowhere", tmp_path, tmp_path, None)
     pipelines = [load(tmp_path / f"{name}.yaml") for name in ("flights", "orders")]
-    found = run(*folders.checks(environment, pipelines))
-    assert [finding.severity for finding in found] == [Severity.FAILED] * (2 if refused else 0)
-    assert all("writes topic flights into" in finding.message for finding in found)
+    told = run(*folders.checks(environment, pipelines))
+    assert [finding.severity for finding in told] == [Severity.FAILED] * (2 if refused else 0)
+    assert all("writes topic flights into" in finding.message for finding in told)
