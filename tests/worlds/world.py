@@ -330,10 +330,11 @@ class World:
         """A context in this process, closed when the test ends."""
         self.bury_the_dead()
         pipeline = find(self.pipelines, self.name)
-        self.opened.append(ManifestDatabase(self.dsn, "test"))
+        database = ManifestDatabase(self.dsn, "test")
+        self.opened.append(database)  # of several threads each has its own
         with mock.patch.dict(os.environ, self.environment()):
             connections = {name: from_environment(name) for name in pipeline.connections()}
-        return open_context(pipeline, self.opened[-1], connections.get)
+        return open_context(pipeline, database, connections.get)
 
     def truncated_at(self, end: int, partition: int = 0) -> None:
         """As a plan would have noted it that saw the log hold other records from an offset on; the log stays."""
