@@ -14,8 +14,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from sandbox.services.processes import wait_until
 from sandbox.services.postgres import Postgres
+from sandbox.services.processes import wait_until
 from tests.worlds.table_world import TableWorld
 from tidemark.database import watch
 from tidemark.database.client import ManifestDatabase
