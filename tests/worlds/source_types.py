@@ -43,7 +43,7 @@ def document(value: Any) -> Any:
 
 
 def content(value: Any) -> bytes:
-    """Bytes, which JSON has as base64."""
+    """Bytes, which the source writes as base64."""
     return b64decode(value) if isinstance(value, str) else bytes(value)
 
 
@@ -138,23 +138,23 @@ TYPES: Final[tuple[SourceType, ...]] = (
     SourceType("numeric_5_0", "numeric(5,0)", "DECIMAL(5,0)", ["12", "-99999"], number),
     SourceType("numeric_60_20", "numeric(60,20)", "DECIMAL(38,20)", ["12.3"], number,
                refused=["1234567890123456789012345678901234567890.12345678901234567890"]),
-    SourceType("numeric_", "numeric", "DECIMAL(38,8)", ["12.3", "-0.000001", "123456789012345678901234567890.12345678"],
+    SourceType("numeric_", "numeric", "STRING", ["12.3", "-0.000001", "123456789012345678901234567890.12345678"],
                number, refused=["'NaN'", "'Infinity'", "'-Infinity'"]),
     SourceType("domain_price", "price", "DECIMAL(10,2)", ["12.30"], number),
-    SourceType("money_", "money", "DECIMAL(19,2)", ["12.34", "-92233720368547758.08"], number, "to_jsonb({}::numeric)"),
+    SourceType("money_", "money", "DECIMAL(38,2)", ["12.34", "-92233720368547758.08"], number, "to_jsonb({}::numeric)"),
     SourceType("real_", "real", "FLOAT", ["1.1", "-3.4e38", "1e-40", "'NaN'", "'Infinity'"], single),
     SourceType("double_", "double precision", "DOUBLE",
                ["1.1", "-1.7976931348623157e308", "5e-324", "0.1", "'NaN'", "'Infinity'", "'-Infinity'"], double),
     SourceType("boolean_", "boolean", "BOOLEAN", ["true", "false"]),
     SourceType("bit_1", "bit(1)", "BOOLEAN", ["B'1'", "B'0'"], right="to_jsonb({} = B'1')"),
-    SourceType("bit_12", "bit(12)", "STRING", ["B'100000000001'"], bits, "to_jsonb({}::text)"),
-    SourceType("varbit_", "bit varying", "STRING", ["B'1000000000010'"], bits, "to_jsonb({}::text)"),
+    SourceType("bit_12", "bit(12)", "BINARY", ["B'100000000001'"], bits, "to_jsonb({}::text)"),
+    SourceType("varbit_", "bit varying", "BINARY", ["B'1000000000010'"], bits, "to_jsonb({}::text)"),
     *(SourceType(name, sql, "STRING", values) for name, (sql, values) in _STRINGS.items()),
     SourceType("json_", "json", "STRING", ["'{\"b\": 1, \"a\": [1.50]}'", "'null'", "'\"x\"'"],
                right="to_jsonb({}::text)"),
     SourceType("jsonb_", "jsonb", "STRING", ["'{\"b\": 1, \"a\": [1.50]}'", "'12345678901234567890.10'"],
                right="to_jsonb({}::text)"),
-    SourceType("bytea_", "bytea", "STRING", ["'\\x0102ff'", "'\\x'", "'\\x00'"], content,
+    SourceType("bytea_", "bytea", "BINARY", ["'\\x0102ff'", "'\\x'", "'\\x00'"], content,
                "to_jsonb(encode({}, 'base64'))"),
     SourceType("hstore_", "hstore", "STRING", ["'a=>1, b=>NULL'", "''"], document),
     SourceType("date_", "date", "DATE", ["'2024-02-29'", "'1969-12-31'", "'0001-01-01'", "'9999-12-31'"], day,
@@ -171,7 +171,7 @@ TYPES: Final[tuple[SourceType, ...]] = (
                right="to_jsonb(replace(({} AT TIME ZONE 'UTC')::text, '+00', 'Z'))"),
     SourceType("interval_", "interval", "BIGINT", ["'1 day 02:03:04.5'", "'-3 days'"],
                right="to_jsonb((extract(epoch FROM {}) * 1000000)::bigint)"),
-    SourceType("point_", "point", "STRUCT<x: DOUBLE, y: DOUBLE, wkb: STRING, srid: INT>", ["'(1.5,-2.25)'"], point,
+    SourceType("point_", "point", "STRUCT<x: DOUBLE, y: DOUBLE, wkb: BINARY, srid: INT>", ["'(1.5,-2.25)'"], point,
                "CASE WHEN {0} IS NOT NULL THEN jsonb_build_object('x', {0}[0], 'y', {0}[1]) END"),
     SourceType("int_array", "int[]", "ARRAY<INT>", ["'{1,2,NULL}'", "'{}'"], list_of(number)),
     SourceType("text_array", "text[]", "ARRAY<STRING>", ["'{a,NULL,\"x,y\"}'", "'{}'"], list_of(text)),

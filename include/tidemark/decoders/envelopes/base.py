@@ -80,8 +80,9 @@ def open_envelope(config: Mapping[str, Any], columns_of: Callable[[str], pa.Sche
     """The envelope of an order's ``decode.envelope``.
 
     ``columns_of`` takes the name of a part, and gives the columns that the format has for it, with what may be null
-    there, and as metadata ``connect.name`` the name that a schema gives a field's type. ``ConfigurationError`` when the
-    envelope is not registered, the schema has no such part, or the settings do not fit the row.
+    there, and as metadata what a schema says of a field's source type (``connect.name``, ``connect.type``).
+    ``ConfigurationError`` when the envelope is not registered, the schema has no such part, or the settings do not fit
+    the row.
     """
     envelope: Envelope = _module(config, "envelope").open_envelope(config, columns_of)
     return envelope

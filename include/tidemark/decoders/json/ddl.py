@@ -1,14 +1,14 @@
 """A Spark DDL text - ``id BIGINT NOT NULL, tags ARRAY<STRING>`` - as fields.
 
 A record must have every ``NOT NULL`` field, and not as null; other fields may be null or absent. A TIMESTAMP without
-an offset is UTC. JSON has no BINARY. TIMESTAMP_NTZ is not supported: every time has a zone.
+an offset is UTC. A BINARY is base64, as in Spark. TIMESTAMP_NTZ is not supported: every time has a zone.
 """
 
 import re
 from dataclasses import dataclass
 
 from tidemark.decoders.json_shapes.nested import Field, ListOf, MapOf, Struct
-from tidemark.decoders.json_shapes.shapes import Boolean, Day, Exact, Instant, Integer, Number, Shape, Text
+from tidemark.decoders.json_shapes.shapes import Boolean, Content, Day, Exact, Instant, Integer, Number, Shape, Text
 from tidemark.decoders.names import check_names, column_of_field
 from tidemark.errors import ConfigurationError
 
@@ -18,7 +18,7 @@ _SCALARS: dict[str, Shape] = {
     "BYTE": Integer(8), "TINYINT": Integer(8), "SHORT": Integer(16), "SMALLINT": Integer(16),
     "INT": Integer(32), "INTEGER": Integer(32), "LONG": Integer(64), "BIGINT": Integer(64),
     "FLOAT": Number(32), "REAL": Number(32), "DOUBLE": Number(64),
-    "STRING": Text(), "DATE": Day(), "TIMESTAMP": Instant("UTC"), "TIMESTAMP_LTZ": Instant("UTC"),
+    "STRING": Text(), "BINARY": Content(), "DATE": Day(), "TIMESTAMP": Instant("UTC"), "TIMESTAMP_LTZ": Instant("UTC"),
 }  # fmt: skip
 _DECIMALS = ("DECIMAL", "DEC", "NUMERIC")
 _TYPES = (*_SCALARS, "DECIMAL(p,s)", "ARRAY<..>", "STRUCT<..>", "MAP<STRING,..>")

@@ -9,7 +9,18 @@ import pyarrow as pa
 import pyarrow.json as pa_json
 
 from tidemark.decoders.base import UnknownFields
-from tidemark.decoders.json_shapes.shapes import Boolean, Day, Exact, Instant, Integer, Number, OneOf, Shape, Text
+from tidemark.decoders.json_shapes.shapes import (
+    Boolean,
+    Content,
+    Day,
+    Exact,
+    Instant,
+    Integer,
+    Number,
+    OneOf,
+    Shape,
+    Text,
+)
 from tidemark.decoders.one_by_one import Misfit
 
 BYTES_LIMIT = 256 << 20  # of a batch; the parser needs about three times its size
@@ -21,6 +32,7 @@ _WHOLE = r"0|-?[1-9][0-9]{0,14}"  # -0 is 0 to Python's parser and -0.0 to Arrow
 _EXPONENT = r"[eE][+-]?[0-9]{1,2}"
 NUMBER = rf"{_WHOLE}|(?:{_FRACTION}|-?[1-9][0-9]{{0,14}})(?:{_EXPONENT})?"
 _DIGITS = {8: 1, 16: 3, 32: 8, 64: 17}  # digits after the first; a number with one more may be too large
+_BASE64 = r'"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"'
 _DATE = r"\d{4}-\d\d-\d\d"
 _TIME = r"\d\d:\d\d:\d\d(?:\.\d{1,9})?"
 _OFFSET = r"(?:Z|[+-]\d\d:\d\d)"
@@ -56,6 +68,8 @@ def value_pattern(shape: Shape) -> str | None:
     match shape:
         case Text():
             return TEXT
+        case Content():
+            return _BASE64
         case Boolean():
             return "true|false"
         case Integer():
@@ -84,7 +98,7 @@ def exact_pattern(precision: int, scale: int) -> str:
 
 def read_as(shape: Shape) -> pa.DataType:
     match shape:
-        case Day() | Instant():
+        case Day() | Instant() | Content():
             return pa.string()
         case Number():
             return pa.float64()
@@ -116,5 +130,7 @@ def shaped(shape: Shape, read: pa.Array) -> pa.Array:
             return shape.parse_texts(read)
         case Number():
             return read.cast(shape.arrow)
+        case Content():
+            return shape.column(read.to_pylist())
         case _:
             return read

@@ -9,6 +9,7 @@ number), except in a JSON Schema, where it is ``Whole``.
 """
 
 from abc import ABC, abstractmethod
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
@@ -186,6 +187,22 @@ class Text(Scalar):
     types = frozenset({str})
     beyond = "holds a lone surrogate, which is not a character"
     arrow = pa.string()
+
+
+@dataclass(frozen=True)
+class Content(Scalar):
+    """Bytes, as base64 of RFC 4648 with its padding."""
+
+    expected = "string"
+    types = frozenset({str})
+    beyond = "not base64"
+    arrow = pa.binary()
+
+    def _built(self, values: list[Any]) -> pa.Array:
+        return pa.array([None if value is None else b64decode(value, validate=True) for value in values], self.arrow)
+
+    def compared(self, value: Any) -> Any:
+        return b64decode(value, validate=True)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from tidemark.providers.avro.types import column
 def row_inside(schema: Any, part: str) -> pa.Schema:
     """The columns of the record in a part of the envelope.
 
-    Each of them, and each field, element and value inside, has the metadata ``connect.name`` and ``connect.parameters``
-    (JSON) where its type has them. Raises ``ConfigurationError`` when there is no such record.
+    Each of them, and each field, element and value inside, has the metadata ``connect.name``, ``connect.type`` and
+    ``connect.parameters`` (JSON) where its type has them. Raises ``ConfigurationError`` when there is no such record.
     """
     parts = {field["name"]: field["type"] for field in schema["fields"]} if kind_of(schema) == "record" else {}
     row, _ = without_null(parts.get(part, "null"))
@@ -29,9 +29,7 @@ def _named(field: pa.Field, schema: Any) -> pa.Field:
     schema, _ = without_null(schema)
     if not isinstance(schema, Mapping):
         return field
-    known = {}
-    if "connect.name" in schema:
-        known["connect.name"] = str(schema["connect.name"])
+    known = {name: str(schema[name]) for name in ("connect.name", "connect.type") if name in schema}
     if "connect.parameters" in schema:
         known["connect.parameters"] = json.dumps(schema["connect.parameters"])
     field = field.with_type(_named_inside(field.type, schema))

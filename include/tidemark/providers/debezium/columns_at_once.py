@@ -28,7 +28,7 @@ from tidemark.decoders.json_shapes.patterns import (
     shaped,
     value_pattern,
 )
-from tidemark.decoders.json_shapes.shapes import Boolean, Integer, Number, Shape, Text
+from tidemark.decoders.json_shapes.shapes import Boolean, Content, Integer, Number, Shape, Text
 from tidemark.decoders.names import joined_path
 from tidemark.decoders.one_by_one import Misfit
 from tidemark.model.positions import positions
@@ -353,7 +353,7 @@ class EnvelopeReader:
 
 
 def _is_readable(shape: Shape) -> bool:
-    return isinstance(shape, Text | Boolean | Integer | Number | EncodedDay | EncodedInstant | EncodedExact)
+    return isinstance(shape, Text | Content | Boolean | Integer | Number | EncodedDay | EncodedInstant | EncodedExact)
 
 
 def _column(field: Field, beside: Mapping[str, Any] | None) -> _Column | None:
@@ -377,6 +377,8 @@ def _column(field: Field, beside: Mapping[str, Any] | None) -> _Column | None:
             if unit is None:
                 return _nullable(field, INSTANT, pa.string())
             return _nullable(field, _WHOLE, pa.int64(), unit, from_file=name is None)
+        case Text() if name == DECIMAL:  # the text is that of the number, not its base64
+            return None
         case _:
             pattern = value_pattern(shape)
             return None if pattern is None else _nullable(field, pattern, read_as(shape))

@@ -20,6 +20,7 @@ from tidemark.providers.debezium.units import Decimals, Unit
 
 _EXACT: Final = Context(prec=MAX_PREC)  # nothing is rounded
 _LONGEST: Final = 64  # characters of an encoded decimal: 38 digits need 24, and a conversion of a long one takes time
+_LONGEST_TEXT: Final = 90_000  # of a number that becomes a text: all digits of a ``numeric`` in PostgreSQL
 _DECIMAL_TEXT: Final = 100
 NOT_FINITE: Final = {
     "NaN": float("nan"),
@@ -46,12 +47,12 @@ class NoNumber(str):
     __slots__ = ()
 
 
-def unscaled(text: str, scale: int) -> Decimal | None:
+def unscaled(text: str, scale: int, longest: int = _LONGEST) -> Decimal | None:
     """A decimal of its digits as a whole number: signed, the highest byte first, in base64; None when it is not one.
 
     Java's ``BigInteger.toByteArray`` writes no more bytes than the number needs: other bytes are something else.
     """
-    if not text or len(text) > _LONGEST or text in NOT_FINITE:
+    if not text or len(text) > longest or text in NOT_FINITE:
         return None
     try:
         content = b64decode(text, validate=True)
@@ -61,6 +62,21 @@ def unscaled(text: str, scale: int) -> Decimal | None:
     if len(content) != (number if number >= 0 else ~number).bit_length() // 8 + 1:
         return None
     return _EXACT.scaleb(Decimal(number), -scale)
+
+
+@dataclass(frozen=True)
+class EncodedText(Text):
+    """A text, or ``{scale, value}``: the number that it is, as text."""
+
+    types = frozenset({str, dict})
+
+    def problem_with(self, value: Any, path: str) -> str | None:
+        if type(value) is dict and _with_scale(value, _LONGEST_TEXT) is None:
+            return f"{path}: expected string, found object"
+        return super().problem_with(value, path)
+
+    def _built(self, values: list[Any]) -> pa.Array:
+        return super()._built([_text_of(value) if type(value) is dict else value for value in values])
 
 
 @dataclass(frozen=True)
@@ -188,7 +204,10 @@ class EncodedExact(Exact):
 
     def _number(self, value: Any) -> Any:
         if type(value) is dict:
-            return self._with_scale(value)
+            number = _with_scale(value, _LONGEST)
+            if number is None:
+                raise Misfit
+            return number
         if type(value) is not str:
             return value
         number = None
@@ -204,19 +223,26 @@ class EncodedExact(Exact):
         is_open = self.decimals is None and not isinstance(text, NoNumber)
         return is_open and unscaled(text, self.scale) is not None and decimal_of_text(text) is not None
 
-    def _with_scale(self, value: dict[str, Any]) -> Decimal:
-        scale, digits = value.get("scale"), value.get("value")
-        if (
-            value.keys() != {"scale", "value"}
-            or type(scale) is not int
-            or type(digits) is not str
-            or abs(scale) > 1_000
-        ):
-            raise Misfit
-        number = unscaled(digits, scale)
-        if number is None:
-            raise Misfit
-        return number
+
+def number_as_text(text: str, scale: int) -> str:
+    """The number of digits in base64; a text that is something else stays, such as a placeholder."""
+    number = unscaled(text, scale, _LONGEST_TEXT)
+    return text if number is None else f"{number:f}"
+
+
+def _text_of(value: dict[str, Any]) -> str:
+    number = _with_scale(value, _LONGEST_TEXT)
+    if number is None:
+        raise Misfit
+    return f"{number:f}"
+
+
+def _with_scale(value: dict[str, Any], longest: int) -> Decimal | None:
+    """The number of ``{scale, value}``; None when it is something else."""
+    scale, digits = value.get("scale"), value.get("value")
+    if value.keys() != {"scale", "value"} or type(scale) is not int or type(digits) is not str or abs(scale) > 1_000:
+        return None
+    return unscaled(digits, scale, longest)
 
 
 def decimal_of_text(text: str) -> Decimal | None:

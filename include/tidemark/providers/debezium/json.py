@@ -25,10 +25,12 @@ from tidemark.providers.debezium.encoded import (
     EncodedExact,
     EncodedInstant,
     EncodedNumber,
+    EncodedText,
     Microseconds,
     NoNumber,
     NoTime,
     decimal_of_text,
+    number_as_text,
     unscaled,
 )
 from tidemark.providers.debezium.envelope import SIGNAL_TABLE, can_be_large
@@ -172,6 +174,8 @@ class _Encoding:
                 return EncodedExact(shape.precision, shape.scale, self.decimals, placeholders=self.placeholders)
             case Number():
                 return EncodedNumber(shape.bits)
+            case Text():
+                return EncodedText()
             case Struct():
                 fields = tuple(replace(field, shape=self.of(field.shape, unit)) for field in shape.fields)
                 return replace(shape, fields=fields)
@@ -188,7 +192,7 @@ def _has_times(shape: Shape) -> bool:
 
 
 def _has_encoded(shape: Shape) -> bool:
-    return any(isinstance(part, EncodedInstant | EncodedDay | EncodedExact) for part in _scalars(shape))
+    return any(isinstance(part, EncodedInstant | EncodedDay | EncodedExact | EncodedText) for part in _scalars(shape))
 
 
 def _scalars(shape: Shape) -> Iterator[Shape]:
@@ -248,6 +252,9 @@ def _told(shape: Shape, value: Any, schema: Any) -> Any:
             return {name: _told(part, item, schema.get("values")) for name, item in value.items()}
         case EncodedExact() if type(value) is str and value not in shape.placeholders:
             return _decimal(value, schema)
+        case EncodedText() if type(value) is str and schema.get("name") == DECIMAL:
+            scale = _scale(schema.get("parameters"))
+            return value if scale is None else number_as_text(value, scale)
         case EncodedInstant() | EncodedDay() if type(value) is int:
             return _moment(value, schema)
         case _:

@@ -3,15 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tidemark.providers.debezium.source_types import DECIMAL, VARIABLE_SCALE, ZONED
+from tidemark.providers.debezium.source_types import DECIMAL, VARIABLE_SCALE, ZONED, exact_digits
 from tidemark.providers.debezium.units import NAMED, Unit
 
 _SCALARS: Final = {
     "int8": "SMALLINT", "int16": "SMALLINT", "int32": "INT", "int64": "BIGINT", "float": "FLOAT", "double": "DOUBLE",
-    "float32": "FLOAT", "float64": "DOUBLE", "boolean": "BOOLEAN", "string": "STRING", "bytes": "STRING",
+    "float32": "FLOAT", "float64": "DOUBLE", "boolean": "BOOLEAN", "string": "STRING", "bytes": "BINARY",
 }  # fmt: skip
-_DIGITS: Final = 38
-_OPEN_SCALE: Final = 10  # of a numeric that has none
 
 
 def type_by(schema: object) -> str | None:
@@ -44,14 +42,11 @@ def _named(name: str, schema: Mapping[str, Any]) -> str | None:
     if name == ZONED:
         return "TIMESTAMP"
     if name == VARIABLE_SCALE:
-        return f"DECIMAL({_DIGITS},{_OPEN_SCALE})"
+        return "STRING"
     if name == DECIMAL:
         parameters = schema.get("parameters")
-        given = parameters if isinstance(parameters, Mapping) else {}
-        scale, precision = (_count(given.get(key)) for key in ("scale", "connect.decimal.precision"))
-        if scale is None or scale > _DIGITS:
-            return None
-        return f"DECIMAL({min(precision or _DIGITS, _DIGITS)},{scale})"
+        digits = exact_digits(parameters if isinstance(parameters, Mapping) else {})
+        return "STRING" if digits is None else f"DECIMAL({digits[0]},{digits[1]})"
     return None
 
 
@@ -66,7 +61,3 @@ def _struct(fields: object) -> str | None:
             return None
         parts.append(f"{name}: {inner}")
     return f"STRUCT<{', '.join(parts)}>"
-
-
-def _count(text: object) -> int | None:
-    return int(text) if isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) < 4 else None

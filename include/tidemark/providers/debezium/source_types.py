@@ -4,13 +4,17 @@
     io.debezium.time.Timestamp, MicroTimestamp, NanoTimestamp       TIMESTAMP
     io.debezium.time.ZonedTimestamp                                 TIMESTAMP
     io.debezium.data.VariableScaleDecimal                           text: the number as it was written
-    org.apache.kafka.connect.data.Decimal without a precision       DECIMAL(38, scale)
+    org.apache.kafka.connect.data.Decimal                           DECIMAL, of 38 digits without a precision; with
+                                                                    more digits text
+    org.apache.kafka.connect.data.Time                              INT: milliseconds
+    int8, int16                                                     SMALLINT
 
 They are also found inside lists, maps and structs. A column of another type stays as its format has read it.
 """
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from decimal import MAX_PREC, Context, Decimal
 from typing import Any, Final
 
@@ -24,10 +28,12 @@ from tidemark.times.event_time import INSTANT, instants
 ZONED: Final = "io.debezium.time.ZonedTimestamp"
 VARIABLE_SCALE: Final = "io.debezium.data.VariableScaleDecimal"
 DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+CONNECT_TIME: Final = "org.apache.kafka.connect.data.Time"
 _PRECISION: Final = "connect.decimal.precision"
 _DIGITS: Final = 38
 _SCALE_LIMIT: Final = 1_000
 _LONGEST: Final = 4_096  # bytes of a number: its text takes the square of their count
+_WHOLE: Final = re.compile(r"-?[0-9]{1,4}")
 _EXACT: Final = Context(prec=MAX_PREC)
 
 
@@ -41,8 +47,14 @@ def column_type(field: pa.Field, unit: Unit | None = None) -> pa.DataType:
         return INSTANT
     if _is_variable_scale(field):
         return pa.string()
-    if (scale := _scale_of_text(field)) is not None:
-        return pa.decimal128(_DIGITS, scale)
+    if (digits := _digits(field)) is not None:
+        return pa.decimal128(*digits)
+    if _is_large_number(field):
+        return pa.string()
+    if _is_connect_time(field):
+        return pa.int32()
+    if _is_short(field):
+        return pa.int16()
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(inner.name, column_type(inner)) for inner in kind])
     if pa.types.is_list(kind):
@@ -74,16 +86,25 @@ def column_of(values: pa.Array, field: pa.Field, unit: Unit | None = None) -> tu
     if _is_variable_scale(field):
         made = pa.array([_text_of_number(value) for value in values.to_pylist()], pa.string())
         return made, _lost(values, made)
-    if (scale := _scale_of_text(field)) is not None:
-        made = _decimals(values.to_pylist(), scale)
+    if (digits := _digits(field)) is not None:
+        made = _decimals(_numbers(values, field), *digits)
         return made, _lost(values, made)
+    if _is_large_number(field):
+        texts = [None if number is None else f"{number:f}" for number in _numbers(values, field)]
+        return pa.array(texts, pa.string()), []
+    if _is_connect_time(field):
+        moments = pc.binary_join_element_wise("1970-01-01T", values, "").cast(pa.timestamp("us"))
+        return pc.divide(moments.cast(pa.int64()), 1_000).cast(pa.int32()), []
+    if _is_short(field):
+        made = pc.if_else(pc.and_(pc.greater_equal(values, -(2**15)), pc.less(values, 2**15)), values, None)
+        return made.cast(pa.int16()), _lost(values, made)
     return _column_of_parts(values, field)
 
 
 def _column_of_parts(values: pa.Array, field: pa.Field) -> tuple[pa.Array, list[int]]:
     kind, made_type = field.type, column_type(field)
     if pa.types.is_struct(kind):
-        parts = [column_of(values.field(at).slice(0, len(values)), kind.field(at)) for at in range(kind.num_fields)]
+        parts = [column_of(part, inner) for part, inner in zip(values.flatten(), kind, strict=True)]
         mask = values.is_null()
         made = pa.StructArray.from_arrays([part for part, _ in parts], fields=list(made_type), mask=mask)
         return made, sorted({at for _, wrong in parts for at in wrong if values[at].is_valid})
@@ -131,14 +152,61 @@ def _is_variable_scale(field: pa.Field) -> bool:
     )
 
 
-def _scale_of_text(field: pa.Field) -> int | None:
-    """The scale of a decimal that a format reads as text, since its schema says no precision."""
-    if _name(field) != DECIMAL or not pa.types.is_string(field.type):
+def _is_connect_time(field: pa.Field) -> bool:
+    return _name(field) == CONNECT_TIME and pa.types.is_string(field.type)
+
+
+def _is_short(field: pa.Field) -> bool:
+    kind = (field.metadata or {}).get(b"connect.type")
+    return kind in (b"int8", b"int16") and pa.types.is_int32(field.type)
+
+
+def exact_digits(parameters: Mapping[str, Any]) -> tuple[int, int] | None:
+    """(precision, scale) of the column for a decimal whose schema has these parameters; None if it needs more digits.
+
+    A ``numeric(3,5)`` has more digits behind the point than digits, and a ``numeric(5,-2)`` ends with zeros.
+    """
+    scale = _whole(parameters.get("scale"))
+    if scale is None:
         return None
-    parameters: Any = json.loads((field.metadata or {}).get(b"connect.parameters", b"{}"))
-    scale = parameters.get("scale", "")
-    is_open = _PRECISION not in parameters and scale.isdecimal() and int(scale) <= _DIGITS
-    return int(scale) if is_open else None
+    written = _whole(parameters.get(_PRECISION))
+    precision = _DIGITS if written is None else max(written, scale) - min(scale, 0)
+    return (precision, max(scale, 0)) if max(precision, scale) <= _DIGITS else None
+
+
+def _whole(text: object) -> int | None:
+    return int(text) if isinstance(text, str) and _WHOLE.fullmatch(text) else None
+
+
+def _parameters(field: pa.Field) -> Mapping[str, Any] | None:
+    """The parameters of a decimal that a format reads as a text, or as bytes."""
+    kind = field.type
+    if _name(field) != DECIMAL or not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+        return None
+    parameters: Mapping[str, Any] = json.loads((field.metadata or {}).get(b"connect.parameters", b"{}"))
+    return parameters if _whole(parameters.get("scale")) is not None else None
+
+
+def _digits(field: pa.Field) -> tuple[int, int] | None:
+    parameters = _parameters(field)
+    return None if parameters is None else exact_digits(parameters)
+
+
+def _is_large_number(field: pa.Field) -> bool:
+    """Whether the bytes are a number with more digits than a decimal of Arrow has: Avro's own types do not know it."""
+    parameters = _parameters(field)
+    return parameters is not None and pa.types.is_binary(field.type) and exact_digits(parameters) is None
+
+
+def _numbers(values: pa.Array, field: pa.Field) -> list[Decimal | None]:
+    if pa.types.is_string(field.type):
+        return [None if text is None else Decimal(text) for text in values.to_pylist()]
+    scale = _whole((_parameters(field) or {}).get("scale")) or 0
+    return [None if value is None else _number(value, scale) for value in values.to_pylist()]
+
+
+def _number(content: bytes, scale: int) -> Decimal:
+    return _EXACT.scaleb(Decimal(int.from_bytes(content, "big", signed=True)), -scale)
 
 
 def _text_of_number(value: Any) -> str | None:
@@ -146,13 +214,4 @@ def _text_of_number(value: Any) -> str | None:
         return None
     if len(value["value"]) > _LONGEST:
         return None
-    digits = int.from_bytes(value["value"], "big", signed=True)
-    return f"{_EXACT.scaleb(Decimal(digits), -value['scale']):f}"
-
-
-def _decimals(texts: Sequence[str | None], scale: int) -> pa.Array:
-    kind = pa.decimal128(_DIGITS, scale)
-    most = 10**_DIGITS
-    numbers = [None if text is None else Decimal(text) for text in texts]
-    fit = [None if number is None or abs(_EXACT.scaleb(number, scale)) >= most else number for number in numbers]
-    return pa.array(fit, kind)
+    return f"{_number(value['value'], value['scale']):f}"

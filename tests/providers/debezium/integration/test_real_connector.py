@@ -31,8 +31,10 @@ from tests.worlds.source_types import (
     units_of,
 )
 from tests.worlds.table_world import TableWorld
+from tests.worlds.topic_world import committed
 from tests.worlds.world import World
 from tidemark.cli.main import main
+from tidemark.providers.debezium.json import types_inside
 
 PAGE = CHECKOUT / "docs" / "debezium-types.md"
 TITLES = ("JSON", "JSON with schemas", "Avro")
@@ -89,7 +91,8 @@ class Form:
 
     @classmethod
     def of(cls, form: str, source: SourceOfChanges, make_world: MakeWorld) -> "Form":
-        decode = decode_of(form, f"id INT NOT NULL, {schema_of(TYPES)}", ["id"], units_of(TYPES))
+        lines = proposed(source) if form == "schemas" else schema_of(TYPES)
+        decode = decode_of(form, f"id INT NOT NULL, {lines}", ["id"], units_of(TYPES))
         settings = settings_of(form, source, "types", decode)
         world = make_world(name=form, settings=settings, targets=registry_of(source))
         world.ok("run", form)
@@ -118,6 +121,14 @@ class Form:
         if copied == wanted:
             return "the same"
         return "null" if copied is None else "another value"
+
+
+def proposed(source: SourceOfChanges) -> str:
+    """The lines of ``decode.schema`` that a record proposes by the schema beside it."""
+    newest = committed(source.broker.bootstrap_servers, source.topic("schemas", "types"))[-1].value()
+    assert newest is not None
+    types = types_inside({"kind": "debezium"}, json.loads(newest))
+    return ", ".join(f"{type_.name} {types.get(type_.name, type_.line)}" for type_ in TYPES)
 
 
 def words(kind: pa.DataType) -> str:
