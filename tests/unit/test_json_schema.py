@@ -44,7 +44,6 @@ def test_ddl_types_and_nulls() -> None:
         ("  ", "expected a column name at position 2, found the end"),
         ("a", "expected a type at position 1, found the end"),
         ("a FOO", "expected a type at position 2, found 'FOO'"),
-        ("a BINARY", "expected a type at position 2, found 'BINARY'"),
         ("a TIMESTAMP_NTZ", "expected a type at position 2, found 'TIMESTAMP_NTZ'"),
         ("a INT,", "expected a column name at position 6, found the end"),
         ("a INT b INT", "expected a comma or the end at position 6, found 'b'"),

@@ -55,8 +55,8 @@ def peeked(records: Peeked, as_json: bool) -> None:
         unknown = f", of these {expected.unknown:,} are null or fail" if expected.unknown else ""
         first = f"{unknown}: {expected.places}" if expected.unmet else ""
         note(f"expect {expected.name}: {expected.unmet:,} of {count_of(expected.rows, 'row')} do not meet it{first}")
-    for early in records.early:
-        note(f"warning: {early}\n  next: {early.next_step}")
+    for doubt in records.doubts:
+        note(f"warning: {doubt}\n  next: {doubt.next_step}")
     if records.refusal:
         note(f"a manifest with these records fails: {records.refusal}")
 

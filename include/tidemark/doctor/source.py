@@ -18,7 +18,7 @@ from tidemark.model.record_schema import READ, input_row
 from tidemark.pipeline.decoded_topics import next_step
 from tidemark.pipeline.pinned import pinned
 from tidemark.pipeline.settings import Pipeline
-from tidemark.processing.early_moments import early_moments
+from tidemark.processing.doubts import doubts
 from tidemark.sources.base import Source
 from tidemark.sources.registry import open_source
 from tidemark.sources.settings import Gaps
@@ -65,8 +65,8 @@ def source_findings(
     yield from _compacted(name, pipeline, source, sorted({place.topic for place in places}))
     yield from _readable(name, source, bounds)
     if (newest := _newest(source, bounds)).num_rows:
-        for early in early_moments(pinned(pipeline, lookup, {}).decode.record_order(), newest):
-            yield warning(name, str(early), early.next_step)
+        for doubt in doubts(pinned(pipeline, lookup, {}).decode.record_order(), newest):
+            yield warning(name, str(doubt), doubt.next_step)
     for transaction in source.open_transactions(bounds).values():
         message = transaction.described(datetime.now(UTC))
         yield warning(name, message, "find the producer and end its transaction: nothing after it can be read")

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tidemark.connections.lookup import from_environment
 from tidemark.errors import ConfigurationError, NotFound, UndecodableRecord
-from tidemark.model.expectations import ExpectationCount, ExpectationOrder
+from tidemark.model.expectations import ExpectationCount, ExpectationOrder, expectation_from
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.order import OnError, OnInvalid, Order, SourceOrder
 from tidemark.model.partitions import Bounds, Record
@@ -26,8 +26,8 @@ from tidemark.pipeline.decoded_topics import refuse_undecoded
 from tidemark.pipeline.event_time import EventTimeSettings
 from tidemark.pipeline.pinned import pinned
 from tidemark.pipeline.settings import Pipeline
+from tidemark.processing.doubts import Doubt, doubts
 from tidemark.processing.drift import ProposedField, proposed_fields, with_unknown_fields
-from tidemark.processing.early_moments import EarlyMoments, early_moments
 from tidemark.processing.processor import BatchProcessor
 from tidemark.sinks.encoding.json_text import json_lines
 from tidemark.sinks.writer import RowTaker, StagedPart
@@ -54,14 +54,14 @@ class Peeked:
     Each is like a line of a JSON lines file, with ``targets``: the folders and tables it would go to. A row also has
     ``event_time`` and ``late``, which is false when the pipeline allows no lateness: then nearly every row is late.
     When the pipeline transforms rows, a row has the decoded data ``before`` that, and ``taken_away`` has the rows that
-    were filtered or deduplicated. ``early``: columns of the decoded rows with a unit that seems wrong.
+    were filtered or deduplicated. ``doubts``: columns of which the settings seem wrong, or leave something open.
     ``expectations`` count the rows, as far as these records have some, that do not meet what is expected of them.
     """
 
     rows: list[dict[str, Any]]
     dead_letters: list[dict[str, Any]]
     refusal: str | None
-    early: list[EarlyMoments] = field(default_factory=list)
+    doubts: list[Doubt] = field(default_factory=list)
     taken_away: list[dict[str, Any]] = field(default_factory=list)
     expectations: tuple[ExpectationCount, ...] = ()
 
@@ -73,8 +73,10 @@ def peek(pipeline: Pipeline, source: Source, selection: RecordSelection, conditi
     """
     pipeline, batch = _read(pipeline, source, selection)
     order = _order(pipeline, source)
-    tried = tuple(ExpectationOrder(" ".join(each.split()), each) for each in conditions)
-    order = replace(order, expectations=(*order.expectations, *tried))
+    tried = {each.name: each for each in order.expectations}
+    for condition in conditions:
+        tried.setdefault(name := " ".join(condition.split()), ExpectationOrder(name, condition))
+    order = replace(order, expectations=tuple(tried.values()))
     try:
         BatchProcessor(order).process("peek", [batch], [])
         refusal = None
@@ -87,18 +89,18 @@ def peek(pipeline: Pipeline, source: Source, selection: RecordSelection, conditi
     decode = with_unknown_fields(order.decode, OnError.DEAD_LETTER)
     lenient_order = replace(order, decode=decode, on_error=OnError.DEAD_LETTER.value, event_time=lenient)
     report = BatchProcessor(lenient_order).process("peek", [batch], [collected])
-    expectations = tuple(ExpectationCount(**count) for count in report["expectations"])
+    expectations = tuple(map(expectation_from, report["expectations"]))
     rows, letters = _sorted(collected.rows), _sorted(collected.letters)
-    early = early_moments(order.decode, batch)
+    doubtful = doubts(order.decode, batch)
     if not order.transforms:
-        return Peeked(rows, letters, refusal, early, [], expectations)
+        return Peeked(rows, letters, refusal, doubtful, [], expectations)
     decoded = _Collected(pipeline)
     BatchProcessor(_without_transforms(lenient_order)).process("peek", [batch], [decoded])
     before = {_place(row): row for row in _sorted(decoded.rows)}
     rows = [{**row, "before": before[_place(row)]["data"]} for row in rows]
     remaining = {_place(row) for row in (*rows, *letters)}
     taken_away = [{**row, "targets": []} for place, row in before.items() if place not in remaining]
-    return Peeked(rows, letters, refusal, early, taken_away, expectations)
+    return Peeked(rows, letters, refusal, doubtful, taken_away, expectations)
 
 
 @dataclass(frozen=True)

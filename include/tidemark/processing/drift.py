@@ -71,8 +71,8 @@ def proposed_fields(decode: Mapping[str, Any], batch: pa.RecordBatch) -> tuple[P
 
 def _types_beside(decode: Mapping[str, Any], record: Mapping[str, Any]) -> Mapping[str, str]:
     """The types of columns that a record says itself."""
-    decode = _decode_of(decode, record)
-    return json_types(decode["envelope"], _parsed(record["value"])) if "envelope" in decode else {}
+    decode = decode_of(decode, record)
+    return json_types(decode["envelope"], parsed(record["value"])) if "envelope" in decode else {}
 
 
 def _with_type(proposed: ProposedField, types: Mapping[str, str], members: Sequence[tuple[str, Any]]) -> ProposedField:
@@ -86,7 +86,7 @@ def _with_type(proposed: ProposedField, types: Mapping[str, str], members: Seque
     return replace(proposed, ddl=f"{_ddl_name(name)} {types[name]}", problem=None)
 
 
-def _decode_of(decode: Mapping[str, Any], record: Mapping[str, Any]) -> Mapping[str, Any]:
+def decode_of(decode: Mapping[str, Any], record: Mapping[str, Any]) -> Mapping[str, Any]:
     """The part of ``decode`` for the topic of a record."""
     for entry in decode.get("by_topic", ()):
         if TopicFilter.of_order(entry).has(record["topic"]):
@@ -96,16 +96,16 @@ def _decode_of(decode: Mapping[str, Any], record: Mapping[str, Any]) -> Mapping[
 
 def _members_of(decode: Mapping[str, Any], record: Mapping[str, Any], path: str) -> list[tuple[str, Any]]:
     """(name, value) of a field of the value, of the row inside it, or of the key."""
-    value = _parsed(record["value"])
-    decode = _decode_of(decode, record)
+    value = parsed(record["value"])
+    decode = decode_of(decode, record)
     of_value = [*_members_at(json_row(decode["envelope"], value) if "envelope" in decode else value, path)]
     prefix = key_column("")
     if of_value or not path.startswith(prefix):
         return of_value
-    return [*_members_at(_parsed(record["key"]), path.removeprefix(prefix))]
+    return [*_members_at(parsed(record["key"]), path.removeprefix(prefix))]
 
 
-def _parsed(content: bytes | None) -> Any:
+def parsed(content: bytes | None) -> Any:
     if not content:
         return None
     try:

@@ -38,6 +38,11 @@ def row_inside(config: Mapping[str, Any], record: object) -> object:
     return record.get("data") if isinstance(record, dict) else None
 
 
+def doubts_of(config: Mapping[str, Any], columns: pa.Schema, record: object) -> Sequence[Any]:
+    del config, columns, record
+    return ()
+
+
 def types_inside(config: Mapping[str, Any], record: object) -> Mapping[str, str]:
     del config, record
     return {}

@@ -107,6 +107,19 @@ def json_types(config: Mapping[str, Any], record: object) -> Mapping[str, str]:
     return types
 
 
+class JsonDoubt(Protocol):
+    """A column that a record of JSON leaves open, as text."""
+
+    @property
+    def next_step(self) -> str: ...
+
+
+def json_doubts(config: Mapping[str, Any], columns: pa.Schema, record: object) -> Sequence[JsonDoubt]:
+    """The columns of the row that neither a record of JSON, as it was parsed, nor the file say all of; hashable."""
+    columns_left_open: Sequence[JsonDoubt] = _module(config, "json").doubts_of(config, columns, record)
+    return columns_left_open
+
+
 def no_row_inside(schema: str, part: str) -> ConfigurationError:
     """A schema that a format has for records with an envelope lacks the part with the row."""
     return ConfigurationError(

@@ -69,7 +69,8 @@ class Settings(JsonSettings):
     format: Literal["json"]
     record_schema: Annotated[str | dict[str, Any], BeforeValidator(read_schema), AfterValidator(_parsable)] = Field(
         alias="schema",
-        description="A JSON Schema file (its name ends in .json), a JSON Schema, or columns as Spark DDL (a BINARY is base64).",
+        description="A JSON Schema file (its name ends in .json), a JSON Schema, or columns as Spark DDL. A BINARY "
+        "is base64.",
         examples=["flights.schema.json", "id BIGINT NOT NULL, name STRING"],
     )
 

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
@@ -302,6 +302,38 @@ def row_inside(config: Mapping[str, Any], record: object) -> object:
     if not isinstance(record, dict):
         return None
     return flat.row_of(record) if config.get("flattened", False) else record.get("after")
+
+
+@dataclass(frozen=True)
+class ScaleUnsaid:
+    """A DECIMAL column in base64 without a schema: neither the record nor the file says the scale of its numbers."""
+
+    column: str
+    next_step: ClassVar[str] = (
+        "let the connector write decimal.handling.mode=string, and write decimals: text; or, if the scale never "
+        "changes, decimals: base64"
+    )
+
+    def __str__(self) -> str:
+        return (
+            f"column {self.column}: its numbers are base64 without a schema; if their scale changes in the source, "
+            "other numbers are read, and nothing in a record shows it"
+        )
+
+
+def doubts_of(config: Mapping[str, Any], columns: pa.Schema, record: object) -> Sequence[ScaleUnsaid]:
+    """The columns whose decimals are read as the file does not say."""
+    if "decimals" in config or (isinstance(record, dict) and record.keys() == {"schema", "payload"}):
+        return ()
+    row = row_inside(config, record)
+    values = row if isinstance(row, dict) else {}
+    return [
+        ScaleUnsaid(field.name)
+        for field in columns
+        if pa.types.is_decimal(field.type)
+        and isinstance(text := values.get(field.name), str)
+        and unscaled(text, field.type.scale) is not None
+    ]
 
 
 def types_inside(config: Mapping[str, Any], record: object) -> Mapping[str, str]:
