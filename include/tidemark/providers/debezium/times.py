@@ -10,6 +10,9 @@ from tidemark.times.event_time import INSTANT
 
 EARLIEST_US: Final = -62_135_596_800_000_000  # year 1
 LATEST_US: Final = 253_402_300_799_999_999  # year 9999
+_INFINITE_US: Final = (9_223_372_036_825_200_000, -9_223_372_036_832_400_000)
+# Infinity in nanoseconds has more than 64 bits: connectors wrote what is left of them (debezium/dbz#1833).
+_OVERFLOWED_NS: Final = {(us * 1_000 + 2**63) % 2**64 - 2**63: us for us in _INFINITE_US}
 BEYOND: Final = "outside the years 1 to 9999; Debezium writes infinity so"
 _MS: Final = (631_152_000_000, 2_524_608_000_000)  # the years 1990 to 2049
 _US: Final = (_MS[0] * 1_000, _MS[1] * 1_000)
@@ -19,7 +22,9 @@ _US_OF: Final = {Unit.DAYS: 86_400_000_000, Unit.MILLISECONDS: 1_000, Unit.MICRO
 
 def microseconds(number: int, unit: Unit) -> int:
     """A number of a unit as microseconds, cut like other digits beyond them."""
-    return number // 1_000 if unit is Unit.NANOSECONDS else number * _US_OF[unit]
+    if unit is Unit.NANOSECONDS:
+        return _OVERFLOWED_NS.get(number, number // 1_000)
+    return number * _US_OF[unit]
 
 
 def is_within_years(moment: int) -> bool:
@@ -52,6 +57,7 @@ def times_of_numbers(numbers: pa.Array, unit: Unit) -> pa.Array:
     """Whole numbers as dates or times; null where they are outside the years 1 to 9999."""
     numbers = numbers.cast(pa.int64())
     if unit is Unit.NANOSECONDS:
+        numbers = pc.if_else(pc.is_in(numbers, value_set=pa.array([*_OVERFLOWED_NS], pa.int64())), None, numbers)
         numbers, unit = _floor_divided(numbers, 1_000), Unit.MICROSECONDS
     per_us = _US_OF[unit]
     within = pc.and_(pc.greater_equal(numbers, -(-EARLIEST_US // per_us)), pc.less_equal(numbers, LATEST_US // per_us))

@@ -262,6 +262,17 @@ def test_infinity_is_an_error_of_its_record_alone(infinite: int) -> None:
     assert ([bad.index for bad in made.errors], made.good.to_pylist()) == ([0], [1])
 
 
+@pytest.mark.parametrize("overflowed", [-29_575_808_000, 22_375_808_000])
+@pytest.mark.parametrize("with_schema", [True, False])
+def test_infinity_that_overflowed_in_nanoseconds_is_an_error(overflowed: int, with_schema: bool) -> None:
+    """Connectors wrote 64 bits of it (debezium/dbz#1833)."""
+    record = change("c", at=overflowed)
+    if with_schema:
+        record = beside([{"field": "at", "type": "int64", "name": "io.debezium.time.NanoTimestamp"}], record)
+    made = decoded(config() if with_schema else config(times={"at": "ns"}), *[({"id": 1}, record)] * 3)
+    assert [bad.index for bad in made.errors] == [0, 1, 2]
+
+
 def test_a_date_may_be_a_text_of_iso_8601() -> None:
     made = decoded(config(), *(({"id": 1}, change("c", day=day)) for day in ("2020-09-13", "2020-09-13Z")))
     assert made.rows.column("day").to_pylist() == [date(2020, 9, 13)] * 2
