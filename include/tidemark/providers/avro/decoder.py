@@ -11,6 +11,7 @@ from tidemark.decoders.base import BadRecord, Decoded, Decoder, ErrorClass
 from tidemark.decoders.envelopes.base import open_envelope
 from tidemark.decoders.envelopes.enveloped import EnvelopeDecoder
 from tidemark.errors import ConfigurationError
+from tidemark.providers.avro.columns import NestedReader
 from tidemark.providers.avro.fast import FastReader
 from tidemark.providers.avro.reading import RecordReader
 from tidemark.providers.avro.resolution import NotResolved
@@ -36,13 +37,13 @@ class AvroDecoder(FramedDecoder):
         super().__init__(rows.arrow, config)
         self._rows, self._readers_schema, self._is_other = rows, schema, is_other
         self._any_name = config.get("any_record_name", False)
-        self._readers: dict[str, RecordReader | FastReader | NotDecoded | OtherRecords] = {}
+        self._readers: dict[str, RecordReader | FastReader | NestedReader | NotDecoded | OtherRecords] = {}
 
     def _read(self, group: WriterGroup, named: str) -> Iterator[tuple[pa.Array, Decoded | NotDecoded | OtherRecords]]:
         if group.writer not in self._readers:
             self._readers[group.writer] = self._reader_of(group.writer)
         match self._readers[group.writer]:
-            case FastReader() as fast:
+            case FastReader() | NestedReader() as fast:
                 decoded = fast.read(group.data)
             case RecordReader() as slow:
                 decoded = slow.read(group.data.to_pylist())
@@ -52,7 +53,7 @@ class AvroDecoder(FramedDecoder):
         errors = (self._bad(bad.index, bad.reason, self._class(bad.reason), named) for bad in decoded.errors)
         yield group.indices, replace(decoded, errors=tuple(errors))
 
-    def _reader_of(self, name: str) -> RecordReader | FastReader | NotDecoded | OtherRecords:
+    def _reader_of(self, name: str) -> RecordReader | FastReader | NestedReader | NotDecoded | OtherRecords:
         """Return what reads the records of a writer, or why nothing does."""
         try:
             writer = self._readers_schema if self._schemas is None else self._writer(name)
@@ -66,7 +67,7 @@ class AvroDecoder(FramedDecoder):
             slow = RecordReader(writer, self._rows, any_name=self._any_name)
         except NotResolved as problem:
             return NotDecoded(f"schema {name} does not resolve: {problem}")
-        return FastReader.of(writer, self._rows, slow) or slow
+        return FastReader.of(writer, self._rows, slow) or NestedReader.of(writer, self._rows, slow) or slow
 
     def _writer(self, name: str) -> Any:
         registered = self._written(name, "AVRO")

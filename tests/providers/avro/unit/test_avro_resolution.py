@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from tests.draws import draws
 from tidemark.decoders.base import Decoded
 from tidemark.errors import ConfigurationError
+from tidemark.providers.avro import columns
+from tidemark.providers.avro.columns import NestedReader
 from tidemark.providers.avro.decoder import open_decoder
 from tidemark.providers.avro.fast import FastReader
 from tidemark.providers.avro.reading import RecordReader
@@ -29,13 +31,17 @@ def record(*fields: tuple[str, Any] | dict[str, Any], name: str = "R", **more: A
     return {"type": "record", "name": name, "fields": named, **more}
 
 
+@pytest.fixture(autouse=True)
+def few_records_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "SMALLEST", 1)
+
+
 def read(writer: Any, reader: Any, *values: bytes, any_name: bool = False) -> Decoded:
     """What both readers say, which must be the same."""
     graph, rows = parsed(json.dumps(writer)), rows_of(parsed(json.dumps(reader)))
     slow = RecordReader(graph, rows, any_name=any_name)
     decoded = slow.read(list(values))
-    fast = FastReader.of(graph, rows, slow)
-    if fast is not None:
+    for fast in filter(None, (FastReader.of(graph, rows, slow), NestedReader.of(graph, rows, slow))):
         again = fast.read(pa.array(values, pa.binary()))
         assert (again.good, again.errors, str(again.rows.to_pylist())) == (
             decoded.good, decoded.errors, str(decoded.rows.to_pylist())
