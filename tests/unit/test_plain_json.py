@@ -19,7 +19,7 @@ from tidemark.decoders.registry import open_decoder
 
 DDL = (
     "id BIGINT NOT NULL, small TINYINT, whole INT, text STRING NOT NULL, ok BOOLEAN, number DOUBLE, half FLOAT, "
-    "at TIMESTAMP, day DATE, price DECIMAL(5,2), count DECIMAL(3,0)"
+    "at TIMESTAMP, day DATE, price DECIMAL(5,2), count DECIMAL(3,0), raw BINARY"
 )
 SCHEMA = {
     "type": "object",
@@ -35,7 +35,7 @@ SCHEMA = {
 }
 PLAIN = {
     "id": 7, "small": 3, "whole": 5, "text": "a", "ok": True, "number": 0.5, "half": 0.25, "at": "2024-03-01T10:00:00Z",
-    "day": "2024-03-01", "kind": "b.c", "name": "n", "price": 12.5, "count": 7,
+    "day": "2024-03-01", "kind": "b.c", "name": "n", "price": 12.5, "count": 7, "raw": "AQ==",
 }  # fmt: skip
 WORDS = [
     "0", "-0", "1", "-1", "01", "127", "128", "99", "2147483647", "9999999999", "999999999999999999",
@@ -47,7 +47,7 @@ WORDS = [
     '"\\x"', '"a\nb"', '"\t"', '"\x7f"', "'a'", '"\U0001f600"',
     '"2024-03-01T10:00:00Z"', '"2024-02-30T10:00:00Z"', '"2024-03-01 10:00:00"',
     '"2024-03-01T10:00:00.1234567+01:00"', '"2024-03-01T24:00:00Z"', '"2024-03-01T10:00:60Z"', '"0000-01-01"',
-    '"2024-02-30"', '"2024-3-1"', '"":', '"},{"',
+    '"2024-02-30"', '"2024-3-1"', '":', '"},{"', '"AQ="', '"AQI="', '"AB=="', '"A==="', '"AA==AA=="', '"+\\/8="',
 ]  # fmt: skip
 WRAPPINGS = ["{}", " {} ", "{}\n", "{} junk", "{}{{}}", "{},", "[{}]", "\ufeff{}", "{}\x00", "", "{{}}"]
 

@@ -13,13 +13,16 @@ from tidemark.decoders.base import Decoded
 from tidemark.decoders.registry import open_decoder
 from tidemark.providers.debezium.columns_at_once import EnvelopeReader
 
-SCHEMA = "id BIGINT NOT NULL, name STRING, price DECIMAL(10,2), at TIMESTAMP, day DATE, ok BOOLEAN, n INT, d DOUBLE"
+SCHEMA = (
+    "id BIGINT NOT NULL, name STRING, price DECIMAL(10,2), at TIMESTAMP, day DATE, ok BOOLEAN, n INT, d DOUBLE, "
+    "raw BINARY"
+)
 FIELDS = [
     {"field": "id", "type": "int64"}, {"field": "name", "type": "string"},
     {"field": "price", "type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}},
     {"field": "at", "type": "int64", "name": "io.debezium.time.MicroTimestamp"},
     {"field": "day", "type": "int32", "name": "io.debezium.time.Date"}, {"field": "ok", "type": "boolean"},
-    {"field": "n", "type": "int32"}, {"field": "d", "type": "double"},
+    {"field": "n", "type": "int32"}, {"field": "d", "type": "double"}, {"field": "raw", "type": "bytes"},
 ]  # fmt: skip
 
 
@@ -35,12 +38,19 @@ PRICES = st.one_of(
     st.sampled_from(["1234", "12.34", "NaN", "Infinity", "AAAA", "AAFF", "AB==", "BNJ=", "", 12.34, 5, PLACEHOLDER,
                      {"scale": 3, "value": "MDQ="}]),
 )  # fmt: skip
+CONTENTS = st.one_of(
+    st.binary(max_size=7).map(lambda content: b64encode(content).decode()),
+    st.sampled_from(
+        [b64encode(PLACEHOLDER.encode()).decode(), PLACEHOLDER, "AB", "AB=", "AB==", "A===", "=", "AA==AA==", 5]
+    ),
+)
 ROWS = st.fixed_dictionaries(
     {
         "id": st.one_of(st.integers(-9, 9), st.sampled_from([2**63 - 1, 2**63, "1", None])),
         "name": st.none() | TEXTS, "price": st.none() | PRICES, "at": st.none() | MOMENTS,
         "day": st.none() | st.integers(-800_000, 3_000_000), "ok": st.sampled_from([None, True, False, "x"]),
         "n": st.none() | st.integers(-(2**31) - 1, 2**31), "d": st.none() | st.floats() | st.integers(-5, 5),
+        "raw": st.none() | CONTENTS,
     },
     optional={"more": st.none() | TEXTS | st.integers(), "inner": st.just({"a": [1]})},
 )  # fmt: skip
@@ -50,6 +60,7 @@ GOOD = st.fixed_dictionaries(
         "price": st.none() | st.integers(-(10**10) + 1, 10**10 - 1).map(encoded), "at": st.just(NOON_US),
         "day": st.none() | st.integers(-700_000, 2_900_000), "ok": st.none() | st.booleans(),
         "n": st.none() | st.integers(-9, 9), "d": st.none() | st.floats(-5, 5),
+        "raw": st.none() | st.binary(max_size=7).map(lambda content: b64encode(content).decode()),
     }
 )  # fmt: skip
 SOURCE = st.fixed_dictionaries(
@@ -68,7 +79,7 @@ def envelopes(row: Any) -> st.SearchStrategy[dict[str, Any]]:
 
 LISTS = st.lists(envelopes(GOOD) | envelopes(ROWS) | envelopes(GOOD), min_size=1, max_size=12)
 FIRST = {"before": None, "after": {"id": 1, "name": "a", "price": "BNI=", "at": NOON_US, "day": 1, "ok": True, "n": 1,
-                                   "d": 0.5},
+                                   "d": 0.5, "raw": "AQ=="},
          "source": {"table": "orders", "lsn": 5, "snapshot": "true", "ts_ns": 1}, "transaction": None, "op": "c",
          "ts_ms": 1}  # fmt: skip
 
