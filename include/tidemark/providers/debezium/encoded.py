@@ -72,7 +72,8 @@ class EncodedText(Text):
 
     def problem_with(self, value: Any, path: str) -> str | None:
         if type(value) is dict and _with_scale(value, _LONGEST_TEXT) is None:
-            return f"{path}: expected string, found object"
+            has_scale = value.keys() == {"scale", "value"}
+            return f"{path}: {'no number with a scale' if has_scale else 'expected string, found object'}"
         return super().problem_with(value, path)
 
     def _built(self, values: list[Any]) -> pa.Array:

@@ -219,6 +219,25 @@ def test_a_number_that_is_no_small_one_is_an_error_of_its_record() -> None:
     assert error == "field after.v: it does not fit int16"
 
 
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ({"scale": 1_001, "value": "AQ=="}, "no number with a scale"),
+        ({"scale": "1", "value": "AQ=="}, "no number with a scale"),
+        ({"scale": 1, "value": "x"}, "no number with a scale"),
+        ({"scale": 1}, "expected string, found object"),
+        ({}, "expected string, found object"),
+        (7, "expected string, found integer"),
+    ],
+)
+def test_an_object_in_a_column_of_texts_is_an_error_unless_it_is_a_number(value: Any, reason: str) -> None:
+    record = {"before": None, "after": {"id": 1, "v": value}, "op": "r"}
+    settings = {"format": "json", "schema": "id BIGINT NOT NULL, v STRING", "tombstones": ["id"],
+                "envelope": {"kind": "debezium"}}  # fmt: skip
+    [error] = open_decoder(settings).decode(batch([(b'{"id":1}', json.dumps(record).encode())])).errors
+    assert error.reason == f"field after.v: {reason}"
+
+
 @pytest.mark.parametrize("text", ["AQ", "AQ=", "A*==", "žluť", "AQ==AQ==", "AQ\n=="])
 def test_a_text_that_is_no_base64_is_an_error_of_its_record(text: str) -> None:
     settings = {"format": "json", "schema": "id BIGINT NOT NULL, v BINARY"}
