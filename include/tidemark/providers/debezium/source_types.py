@@ -91,7 +91,8 @@ def column_of(values: pa.Array, field: pa.Field, unit: Unit | None = None) -> tu
         return made, _lost(values, made)
     if _is_large_number(field):
         texts = [None if number is None else f"{number:f}" for number in _numbers(values, field)]
-        return pa.array(texts, pa.string()), []
+        made = pa.array(texts, pa.string())
+        return made, _lost(values, made)
     if _is_connect_time(field):
         moments = pc.binary_join_element_wise("1970-01-01T", values, "").cast(pa.timestamp("us"))
         return pc.divide(moments.cast(pa.int64()), 1_000).cast(pa.int32()), []
@@ -202,7 +203,7 @@ def _numbers(values: pa.Array, field: pa.Field) -> list[Decimal | None]:
     if pa.types.is_string(field.type):
         return [None if text is None else Decimal(text) for text in values.to_pylist()]
     scale = _whole((_parameters(field) or {}).get("scale")) or 0
-    return [None if value is None else _number(value, scale) for value in values.to_pylist()]
+    return [None if value is None or len(value) > _LONGEST else _number(value, scale) for value in values.to_pylist()]
 
 
 def _number(content: bytes, scale: int) -> Decimal:
@@ -215,3 +216,9 @@ def _text_of_number(value: Any) -> str | None:
     if len(value["value"]) > _LONGEST:
         return None
     return f"{_number(value['value'], value['scale']):f}"
+
+
+def _decimals(numbers: Sequence[Decimal | None], precision: int, scale: int) -> pa.Array:
+    most = 10**precision
+    fit = [None if number is None or abs(_EXACT.scaleb(number, scale)) >= most else number for number in numbers]
+    return pa.array(fit, pa.decimal128(precision, scale))
