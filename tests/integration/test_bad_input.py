@@ -314,6 +314,8 @@ def test_a_disk_that_fills_up_while_staging(world: World) -> None:
 
 
 def test_a_disk_that_fills_up_while_the_record_is_written(world: World) -> None:
+    world.settings["spark"] = {"records_per_task": 1}  # so the record names many small files
+    world.write_pipeline()
     world.produce(40)
     world.ok("run", "demo")
     record = max(world.lake.glob("_manifests/demo/*.json"), key=lambda path: path.stat().st_size)

@@ -50,7 +50,9 @@ def file_of(folder: Path, manifest: int, partition: int, kind: str = "data") -> 
     [path] = [
         folder / part["path"]
         for part in objects(folder)
-        if (part["kind"], part["partition"]) == (kind, partition) and f"/{manifest:010d}-" in part["path"]
+        if part["kind"] == kind
+        and [number for number, _, _ in part["spans"]] == [partition]
+        and f"/{manifest:010d}-" in part["path"]
     ]
     return path
 

@@ -174,6 +174,7 @@ class KafkaCluster:
         A new client asks it: ours knows the others by now, and may turn to these.
         """
         context |= {"bootstrap_servers": self.bootstrap_servers, "topic": topic}
+        self.__dict__.pop("_admin", None)  # the next request asks anew where the brokers are
         told = ClusterMetadata()
         if f"{self.bootstrap_servers}/bootstrap" not in self._last_error:  # else the only first address is silent
             with suppress(KafkaException):
