@@ -143,15 +143,17 @@ def plan(
     first_plan: bool,
     ended: Mapping[TopicPartition, int],
     span_starts: SpanStarts = SpanStarts(),
+    clusters: tuple[str | None, str | None] = (None, None),
 ) -> Plan:
     """The next ranges of every chain up to the cut; raises ``PlanRefused`` or one of its kinds.
 
     Only a pipeline's ``first_plan`` looks at ``start_offset``. A partition that appears later is read from offset 0,
     and what retention took of it is recorded as lost, whatever ``on_data_loss`` says. ``ended`` has the ends of
     chains that a person has ended: a topic that comes back with its old id goes on there, or where its log was cut.
+    ``clusters`` are the ids of the cluster that was planned on and of the one that is asked now, as far as known.
     """
     by_place = {chain.at: chain for chain in chains}
-    _refuse_changed_topics(pipeline_name, partitions, chains)
+    _refuse_changed_topics(pipeline_name, partitions, chains, clusters)
     anchors: list[tuple[TopicPartition, int]] = []
     lost: list[Range] = []
     open_ranges: list[Range] = []
@@ -237,7 +239,12 @@ def _end(state: PartitionState, now: datetime) -> tuple[int, str | None]:
     )
 
 
-def _refuse_changed_topics(pipeline_name: str, partitions: Sequence[PartitionState], chains: Sequence[Chain]) -> None:
+def _refuse_changed_topics(
+    pipeline_name: str,
+    partitions: Sequence[PartitionState],
+    chains: Sequence[Chain],
+    clusters: tuple[str | None, str | None],
+) -> None:
     blocked = [chain for chain in chains if chain.blocked]
     if blocked:
         raise TopicChanged(
@@ -254,7 +261,7 @@ def _refuse_changed_topics(pipeline_name: str, partitions: Sequence[PartitionSta
         if now_id is None:
             what = f"topic {chain.at.topic} no longer exists"
         elif now_id != chain.at.topic_id:
-            what = another_topic(chain.at.topic, chain.at.topic_id, now_id)
+            what = another_topic(chain.at.topic, chain.at.topic_id, now_id, clusters)
         else:
             what = f"partition {chain.at.partition} of topic {chain.at.topic} no longer exists"
         cause = TopicChanged(
@@ -289,9 +296,17 @@ def _refuse_truncated(pipeline_name: str, state: PartitionState, chain: Chain) -
     raise Refused(cause, [Refusal(chain.id, what, generation_end)])
 
 
-def another_topic(name: str, planned_id: str, now_id: str) -> str:
-    """Say that the topic of a name is another one than was planned."""
-    return f"topic {name} was recreated, or is of another cluster: its id was {planned_id} and is {now_id} now"
+def another_topic(
+    name: str, planned_id: str, now_id: str, clusters: tuple[str | None, str | None] = (None, None)
+) -> str:
+    """Say that the topic of a name is another one than was planned; ``clusters`` as for ``plan``."""
+    ids = f"its id was {planned_id} and is {now_id} now"
+    planned_on, now_on = clusters
+    if planned_on is None or now_on is None:
+        return f"topic {name} was recreated, or is of another cluster: {ids}"
+    if planned_on == now_on:
+        return f"topic {name} was recreated: {ids}"
+    return f"topic {name} is of another cluster, {now_on} and not {planned_on}: {ids}"
 
 
 def acceptance(pipeline_name: str, topic: str, *, cut: int | None) -> str:

@@ -112,3 +112,27 @@ def test_a_partition_without_a_leader_is_named_and_never_taken_for_an_empty_one(
         world.produce(20)
         world.ok("run", "demo")
         world.assert_complete()
+
+
+def test_a_topic_of_another_cluster_is_told_as_that_and_one_that_is_made_again_as_made_again(
+    world: World, tmp_path: Path
+) -> None:
+    world.produce(20)
+    world.ok("run", "demo")
+    first = world.broker
+    with Broker(tmp_path, JARS) as world.broker:
+        world.create_topic()
+        world.write_pipeline()
+        world.produce(20)  # newer than what is published
+        refused = world.here("plan", "demo").stderr
+        assert f"topic {world.topic} is of another cluster, " in refused
+        accept = ("accept", "topic", "demo", "--topic", world.topic, "--why", "we have moved")
+        world.ok(*accept)
+        world.ok("run", "demo")
+        assert len(world.exact()) == 20, "the offsets of both are the same"
+        assert set(world.exact().values()) == {2}
+        world.broker.delete_topic(world.topic)
+        world.create_topic()
+        refused = world.here("plan", "demo").stderr
+        assert f"topic {world.topic} was recreated: its id was " in refused
+    world.broker = first

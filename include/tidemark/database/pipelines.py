@@ -21,6 +21,14 @@ class Pipelines(Part):
         """Whether the pipeline was ever planned or adopted."""
         return bool(self._sql.rows("is_planned", pipeline_name=pipeline_name)[0]["known"])
 
+    def cluster(self, pipeline_name: str) -> str | None:
+        """The id of the cluster that the pipeline reads, as ``remember_cluster`` stored it."""
+        row = self._sql.row("cluster", pipeline_name=pipeline_name)
+        return None if row is None else row["cluster"]
+
+    def remember_cluster(self, pipeline_name: str, cluster: str | None) -> None:
+        self._sql.rows("remember_cluster", pipeline_name=pipeline_name, cluster=cluster)
+
     def names(self, *, retired: bool = False) -> list[str]:
         """The pipelines that were ever planned; ``retired``: those too."""
         return [row["name"] for row in self._sql.rows("pipelines", retired=retired)]

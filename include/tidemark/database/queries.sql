@@ -40,6 +40,12 @@ ON CONFLICT (pipeline, name) DO NOTHING;
 -- name: is_planned
 SELECT EXISTS (SELECT FROM pipeline WHERE name = %(pipeline_name)s) AS known;
 
+-- name: cluster
+SELECT cluster FROM pipeline WHERE name = %(pipeline_name)s;
+
+-- name: remember_cluster
+UPDATE pipeline SET cluster = %(cluster)s WHERE name = %(pipeline_name)s AND cluster IS DISTINCT FROM %(cluster)s;
+
 -- name: sinks
 SELECT name, target, known_since, renamed_from, retired_at, row_order FROM sink WHERE pipeline = %(pipeline_name)s ORDER BY name;
 

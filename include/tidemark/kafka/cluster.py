@@ -214,6 +214,14 @@ class KafkaCluster:
         if self._refusal is not None and time.monotonic() - self._refusal[1] > REFUSED_S:
             raise self.translated(self._refusal[0])
 
+    def cluster_id(self) -> str | None:
+        described = self._admin.describe_cluster(request_timeout=TIMEOUT_S)
+        self._answered([described])
+        try:
+            return cast("str | None", described.result().cluster_id)
+        except KafkaException as failed:
+            raise self.translated(failed.args[0]) from failed
+
     def topics(self) -> list[str]:
         return sorted(self._metadata().topics)
 

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -137,6 +138,7 @@ def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
         logs = divergence.checked_logs(context, [*before_asking, *ended], logs.states)
     states = logs.states
     seen = {state.at for state in states}
+    clusters = _clusters(context, {chain.at for chain in before_asking}, seen)
     refuse_own_output(context, seen)
     refuse_undecoded(pipeline, sorted({at.topic for at in seen}))
     span_starts = spans.span_starts(context, states, before_asking, first_plan=first_plan)
@@ -158,7 +160,7 @@ def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
                 pipeline.name, states, chains, limits(context),
                 pipeline.source.on_data_loss, database.now(),
                 first_plan=first_plan and not database.pipelines.is_planned(pipeline.name),
-                ended={chain.at: chain.end for chain in ended}, span_starts=span_starts,
+                ended={chain.at: chain.end for chain in ended}, span_starts=span_starts, clusters=clusters,
             )  # fmt: skip
             planned = replace(planned, notes=(*notes, *planned.notes, *logs.notes, *held_back))
             if dry_run:
@@ -166,6 +168,7 @@ def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
             stands_for = tick.cut_at if _ends_by_time(context, tick) else asked_at
             known_up_to = stands_for if planned.reached and planned.seen else None
             run = _store(context, tick, planned, chains, begin=begin, planned_up_to=known_up_to)
+            database.pipelines.remember_cluster(pipeline.name, clusters[1])
             failpoint("plan.before_commit")
     except _Overtaken:  # another planner or a person started or ended chains since the source was asked
         return _plan(context, tick, dry_run=dry_run)
@@ -178,6 +181,15 @@ def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
         raise refused.cause from None
     failpoint("plan.after_commit")
     return run
+
+
+def _clusters(
+    context: Context, planned: AbstractSet[TopicPartition], seen: AbstractSet[TopicPartition]
+) -> tuple[str | None, str | None]:
+    """The ids of the cluster that was planned on and of the one that was asked, which is asked for its id only when
+    that is not stored, or a partition is not there."""
+    planned_on = context.database.pipelines.cluster(context.pipeline_name)
+    return planned_on, planned_on if planned_on is not None and planned <= seen else context.source.cluster_id()
 
 
 def _ended(context: Context, chains: Sequence[Chain]) -> list[Chain]:

@@ -227,6 +227,7 @@ def _begin_in_another(context: Context, chains: list[Chain], starts: Sequence[Ne
         started = context.database.chains.insert(context.pipeline_name, [each.at for each in starts])
         anchors = [(started[each.at], None, each.offset, None) for each in starts]
         context.database.ranges.insert(RangeKind.ANCHOR, anchors)
+        context.database.pipelines.remember_cluster(context.pipeline_name, context.source.cluster_id())
     return replace(decision, lines=(*decision.lines, *(each.line for each in starts)))
 
 

@@ -66,6 +66,10 @@ class Source(ABC):
         ``planned``. Called before a plan, and not by one that only shows what it would do."""
         del planned
 
+    def cluster_id(self) -> str | None:
+        """The id that tells one cluster of the source from another; None where there is none."""
+        return None
+
     @abstractmethod
     def partitions(self, topics: Sequence[str]) -> tuple[list[TopicPartition], list[str]]:
         """(every partition of the topics that exist, with the topic's id; the names of the others); both sorted."""
@@ -170,7 +174,7 @@ class Source(ABC):
         for covered in ranges:
             topic, now_id = covered.at.topic, ids.get(covered.at.topic)
             if now_id != covered.at.topic_id:
-                changed = f"was recreated: planned on id {covered.at.topic_id}, now {now_id}"
+                changed = f"was recreated, or is of another cluster: planned on id {covered.at.topic_id}, now {now_id}"
                 raise TopicChanged(
                     f"topic {topic} {changed if now_id else 'no longer exists'}",
                     next_step=f"nothing of this attempt is published; {self.title} no longer has the old records; if "

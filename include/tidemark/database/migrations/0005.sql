@@ -151,6 +151,9 @@ CREATE TABLE missing_output (
 -- identity says it; empty: a person has accepted that it is gone.
 ALTER TABLE target ADD COLUMN table_id text;
 
+-- The id of the cluster that the pipeline reads, where its source tells one. NULL: not known.
+ALTER TABLE pipeline ADD COLUMN cluster text;
+
 -- Expectations that a person has accepted of a manifest: the SHA-256 of name and condition.
 CREATE TABLE accepted_expectation (
     manifest_id bigint NOT NULL REFERENCES manifest,

@@ -37,6 +37,9 @@ class KafkaSource(Source):
     def topics(self) -> list[str]:
         return self.cluster.topics()
 
+    def cluster_id(self) -> str | None:
+        return self.cluster.cluster_id()
+
     def partitions(self, topics: Sequence[str]) -> tuple[list[TopicPartition], list[str]]:
         return self.cluster.partitions(topics)
 
