@@ -10,6 +10,7 @@ from tidemark.decoders.registry import open_decoder
 from tidemark.processing.drift import decode_of, parsed
 from tidemark.processing.early_moments import early_moments
 
+_LOOKED_AT: Final = ("topic", "value")  # a timestamp may be none that Python has
 _RECORDS: Final = 100  # that are looked at for what an envelope leaves open
 
 
@@ -28,7 +29,7 @@ def doubts(decode: Mapping[str, Any], batch: pa.RecordBatch) -> list[Doubt]:
 def _of_envelopes(decode: Mapping[str, Any], batch: pa.RecordBatch) -> Iterator[Doubt]:
     seen = set()
     columns = open_decoder(decode).schema
-    for record in batch.slice(0, _RECORDS).to_pylist():
+    for record in batch.slice(0, _RECORDS).select(_LOOKED_AT).to_pylist():
         of_topic = decode_of(decode, record)
         if of_topic["format"] == "json" and "envelope" in of_topic:
             for doubt in json_doubts(of_topic["envelope"], columns, parsed(record["value"])):

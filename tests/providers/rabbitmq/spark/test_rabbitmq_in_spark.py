@@ -92,7 +92,9 @@ def test_spark_makes_of_two_streams_what_the_drivers_face_makes_in_a_task_for_ea
 
     def stage(made: Order) -> Receipt:
         assert len(made.read) == 2
-        assert job.task_reports(session, made, open_reader(made)).rdd.getNumPartitions() == 2
+        for records, tasks in ((1, 2), (made.task_records, 1)):
+            split = replace(made, task_records=records)
+            assert job.task_reports(session, split, open_reader(split)).rdd.getNumPartitions() == tasks
         receipt = job.stage(session, made)
         assert (receipt.digest("files"), receipt.partitions) == (expected.digest("files"), expected.partitions)
         assert receipt.hours == expected.hours
