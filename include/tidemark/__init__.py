@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from tidemark.errors import TidemarkError
     from tidemark.lifecycle.plan import End, PlannedRun
+    from tidemark.model.expectations import ExpectationCount, RecordPlace
     from tidemark.model.json_values import json_value
     from tidemark.model.manifest import Counts, ManifestState, Publication, WithoutRows
     from tidemark.model.offsets import Range, TopicPartition
@@ -64,6 +65,7 @@ __all__ = [
     "DecisionView",
     "End",
     "EventView",
+    "ExpectationCount",
     "Hour",
     "Lag",
     "LaneView",
@@ -85,6 +87,7 @@ __all__ = [
     "PublishedDeadLetter",
     "Range",
     "ReasonGroup",
+    "RecordPlace",
     "Retry",
     "Returned",
     "Span",
@@ -116,9 +119,9 @@ __all__ = [
 ]
 # The modules that have these names; after the first they have parts of what the functions return.
 _HOMES = (
-    "api", "model.json_values", "model.manifest", "model.offsets", "lifecycle.plan", "operations.bring_back",
-    "operations.complete", "operations.dead_letters", "operations.locate", "operations.status", "operations.timeline",
-    "sinks.located", "views.lanes", "views.manifests",
+    "api", "model.expectations", "model.json_values", "model.manifest", "model.offsets", "lifecycle.plan",
+    "operations.bring_back", "operations.complete", "operations.dead_letters", "operations.locate",
+    "operations.status", "operations.timeline", "sinks.located", "views.lanes", "views.manifests",
 )  # fmt: skip
 
 

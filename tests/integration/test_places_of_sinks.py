@@ -309,12 +309,15 @@ def lose_namespace(world: IcebergWorld) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("make", "lose"),
-    [("make_topic_world", lose_markers), ("make_iceberg_world", lose_namespace)],
+    ("make", "lose", "what"),
+    [
+        ("make_topic_world", lose_markers, "has lost what says which database owns it"),
+        ("make_iceberg_world", lose_namespace, "is empty"),
+    ],
     ids=["markers", "namespace"],
 )
 def test_a_place_that_is_lost_with_its_owner_is_given_up_as_adopt_says_and_not_adopted_in_a_circle(
-    request: pytest.FixtureRequest, make: str, lose: Callable[[World], dict[str, Any]]
+    request: pytest.FixtureRequest, make: str, lose: Callable[[World], dict[str, Any]], what: str
 ) -> None:
     world: World = request.getfixturevalue(make)()
     world.produce(40)
@@ -323,7 +326,7 @@ def test_a_place_that_is_lost_with_its_owner_is_given_up_as_adopt_says_and_not_a
     for words in (("db", "adopt", "demo", *WHY), ("run", "demo")):
         refused = world.here(*words)
         assert refused.exit_code == 1
-        assert "is empty, and manifests are published there" in refused.stderr
+        assert f"{what}, and manifests are published there" in refused.stderr
         [sink] = (settings.get("name", kind) for entry in world.settings["sinks"] for kind, settings in entry.items())
         assert f"tidemark retire sink demo {sink} --why TEXT and tidemark fill demo NAME" in refused.stderr
     world.settings["sinks"] = [again]

@@ -226,17 +226,31 @@ class Programs:
         return then(self.clean, n)
 
     def clean(self, n: int) -> Phase:
-        """Step 5; an error here is an error of the attempt, which has ended well."""
+        """Step 5. The attempt has ended well. What a target does not let it remove is told, and left to the next one;
+        any other error here is an error of the attempt."""
         try:
-            yield from self._clean(n, n)
+            published, receipts = yield from self._known(n)
+        except STOPPED as error:
+            return then(self.ended, n, type(error))
+        try:
+            yield from self._remove(n, n, published, receipts)
+        except StoreFailed:
+            return then(self.leave, n)
         except STOPPED as error:
             return then(self.ended, n, type(error))
         return then(self.leave, n)
 
     def _clean(self, actor: int, up_to: int) -> Part:
         """Remove what attempts up to this one left, except what is published."""
+        published, receipts = yield from self._known(actor)
+        yield from self._remove(actor, up_to, published, receipts)
+
+    def _known(self, actor: int) -> Generator[Step, Any, tuple[int, Any]]:
+        """(the attempt that is published, the receipts)"""
         _, published = yield Step("manifest", actor)
-        receipts = yield Step("receipts", actor)
+        return published, (yield Step("receipts", actor))
+
+    def _remove(self, actor: int, up_to: int, published: int, receipts: Any) -> Part:
         for k, _, _ in receipts:
             if k <= up_to and k > published and not self.table:
                 yield from self._take_back(actor, k)

@@ -278,7 +278,7 @@ def run_slowly(world: World, server: SparkServer, tasks: int = 1) -> Command:
 def test_doctor_answers_in_time_when_a_server_is_only_busy_and_says_so(
     spark_server: SparkServer, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = make_world(partitions=2)
+    world = make_world(partitions=2, settings={"spark": {"records_per_task": 1}})
     world.produce(40)
     at_work_on_all_cores = run_slowly(world, spark_server, tasks=2)
     monkeypatch.setattr(spark_doctor, "SERVER_S", 15.0)

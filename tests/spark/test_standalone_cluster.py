@@ -87,7 +87,7 @@ def make_world(
 
     def make(**spark: Any) -> TableWorld:
         conf = {**CONF, "spark.pyspark.python": str(python_without_tidemark), **spark}
-        settings = {"kafka": {"slice": {"max_records": 10_000}}, "spark": {"conf": conf}}
+        settings = {"kafka": {"slice": {"max_records": 10_000}}, "spark": {"conf": conf, "records_per_task": 1}}
         world = TableWorld(
             tmp_path / f"world{len(made)}", database, broker, spark_jars,
             targets={"warehouse": warehouse}, has_lake=True, partitions=6, settings=settings,

@@ -12,7 +12,7 @@ from tidemark.errors import Blocked, ConfigurationError
 from tidemark.model.expectations import (
     ExpectationCount,
     ExpectationOrder,
-    Place,
+    RecordPlace,
     check_expectations,
     expectations_together,
 )
@@ -95,7 +95,7 @@ def test_the_lowest_places_are_the_examples_however_the_rows_are_cut() -> None:
     many = rows(*[(-1, True, "") for _ in range(40)])
     expectations = Expectations([ExpectationOrder("a", "amount >= 0")], GIVEN)
     whole = expectations.judge(many).counts
-    assert whole[0].examples == (Place("t", 0, 1), Place("t", 0, 3), Place("t", 0, 5))
+    assert whole[0].examples == (RecordPlace("t", 0, 1), RecordPlace("t", 0, 3), RecordPlace("t", 0, 5))
     for size in (1, 7, 39):
         cut = [count for at in range(0, 40, size) for count in expectations.judge(many.slice(at, size)).counts]
         assert expectations_together(reversed(cut)) == whole
@@ -133,7 +133,7 @@ def test_what_is_no_condition_on_one_row_is_refused_by_its_name(check: str, what
 
 
 def count(name: str, rows: int, unmet: int) -> ExpectationCount:
-    return ExpectationCount(name, f"{name} > 0", rows, unmet, 0, (Place("t", 0, 7),))
+    return ExpectationCount(name, f"{name} > 0", rows, unmet, 0, (RecordPlace("t", 0, 7),))
 
 
 @pytest.mark.parametrize(

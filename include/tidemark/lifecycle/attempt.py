@@ -154,13 +154,20 @@ def order_of(context: Context, manifest: Manifest, attempt: int, sinks: Sequence
 
 
 def _storable(context: Context) -> tuple[Storable, ...]:
-    """The limits of all sinks of the pipeline, also of those that this attempt does not work for."""
+    """The limits of all sinks of the pipeline, also of those that this attempt does not work for.
+
+    A target that cannot be asked does not hinder the others: they are published without the limits of its table.
+    """
     opened = {sink.name: sink for sink in context.sinks}
     name = context.pipeline.name
-    return tuple(
-        (opened.get(settings.name) or open_sink(name, settings, context.lookup)).output.storable(settings.storable())
-        for settings in context.pipeline.sinks
-    )
+    limits = []
+    for settings in context.pipeline.sinks:
+        sink, declared = opened.get(settings.name) or open_sink(name, settings, context.lookup), settings.storable()
+        try:
+            limits.append(sink.output.storable(declared))
+        except OF_ONE_SINK:
+            limits.append(declared)
+    return tuple(limits)
 
 
 def fail(context: Context, manifest_id: int, attempt: int, error: BaseException) -> None:

@@ -27,7 +27,7 @@ class ExpectationOrder:
 
 
 @dataclass(frozen=True, order=True)
-class Place:
+class RecordPlace:
     """A record in its source."""
 
     topic: str
@@ -50,7 +50,7 @@ class ExpectationCount:
     rows: int
     unmet: int
     unknown: int
-    examples: tuple[Place, ...]
+    examples: tuple[RecordPlace, ...]
 
     def plus(self, other: "ExpectationCount") -> "ExpectationCount":
         return replace(
@@ -75,7 +75,7 @@ def expectations_together(counts: Iterable[ExpectationCount]) -> tuple[Expectati
 
 
 def expectation_from(raw: Mapping[str, Any]) -> ExpectationCount:
-    return ExpectationCount(**{**raw, "examples": tuple(Place(**place) for place in raw["examples"])})
+    return ExpectationCount(**{**raw, "examples": tuple(RecordPlace(**place) for place in raw["examples"])})
 
 
 def beyond_limit(order: ExpectationOrder, count: ExpectationCount) -> bool:

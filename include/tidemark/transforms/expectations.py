@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.errors import ConfigurationError, WorkFailed
-from tidemark.model.expectations import EXAMPLES, ExpectationCount, ExpectationOrder, Place
+from tidemark.model.expectations import EXAMPLES, ExpectationCount, ExpectationOrder, RecordPlace
 from tidemark.model.positions import positions
 from tidemark.model.reasons import without_values
 from tidemark.transforms.query import OF_ROWS, Query, as_view
@@ -97,9 +97,9 @@ class Expectations:
         return [pa.concat_arrays([pa.array([], pa.bool_()), *column.chunks]) for column in made.columns]
 
 
-def _lowest(rows: pa.RecordBatch, at: pa.Array) -> tuple[Place, ...]:
+def _lowest(rows: pa.RecordBatch, at: pa.Array) -> tuple[RecordPlace, ...]:
     """The records at the lowest places; a batch may have several partitions, in any order."""
     places = pa.Table.from_batches([rows.select(_PLACES).take(at)])
     places = places.group_by(list(_PLACES), use_threads=False).aggregate([])
     order = pc.sort_indices(places, [(name, "ascending") for name in _PLACES])
-    return tuple(Place(*place.values()) for place in places.take(order[:EXAMPLES]).to_pylist())
+    return tuple(RecordPlace(*place.values()) for place in places.take(order[:EXAMPLES]).to_pylist())

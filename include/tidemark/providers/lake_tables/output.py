@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tidemark.errors import AccessDenied, SinkRefused, Unavailable
+from tidemark.errors import SinkRefused
 from tidemark.failpoints import failpoint
 from tidemark.model.manifest import Counts, Manifest, Publication
 from tidemark.model.offsets import Range, TopicPartition, range_from
@@ -49,12 +49,8 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         return self.table.load() is not None
 
     def storable(self, declared: Storable) -> Storable:
-        """Null only where the table takes it. While its catalog does not answer, or the table cannot be used, other
-        sinks are published without this limit."""
-        try:
-            table = self.table.load()
-        except (Unavailable, AccessDenied, SinkRefused):
-            table = None
+        """Null only where the table takes it."""
+        table = self.table.load()
         paths = () if table is None else tuple(required_paths(self.table.columns_of(table)))
         return replace(declared, required=RequiredColumns(self.name, paths)) if paths else declared
 

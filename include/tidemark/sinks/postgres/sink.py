@@ -14,7 +14,7 @@ from psycopg import sql
 
 from tidemark.connections.lookup import Lookup
 from tidemark.database.session import Session
-from tidemark.errors import AccessDenied, SinkRefused, Unavailable
+from tidemark.errors import SinkRefused
 from tidemark.model.findings import Finding, ok
 from tidemark.model.manifest import Counts, Manifest, Publication
 from tidemark.model.offsets import Range, TopicPartition
@@ -49,13 +49,11 @@ class PostgresOutput(MarkedOutput):
         self._generations: list[tuple[str, int, int]] = []
 
     def storable(self, declared: Storable) -> Storable:
-        """Null only where the table takes it. While its database does not answer, other sinks are published without
-        this limit."""
+        """Null only where the table takes it."""
         try:
             columns = self._table.columns()
-        except (Unavailable, AccessDenied):
-            columns = []
-        self._table.forget_session()  # as in ``prepare``
+        finally:
+            self._table.forget_session()  # as in ``prepare``
         paths = tuple((column.name,) for column in columns if column.not_null and not column.name.startswith("_"))
         return replace(declared, required=RequiredColumns(self.name, paths)) if paths else declared
 

@@ -84,7 +84,8 @@ def test_a_commit_of_others_between_load_and_commit_is_refused_and_begun_again(
     make_delta_world: Make, other: Callable[[DeltaWorld], None]
 ) -> None:
     """With a retry of deltalake's own, files that OPTIMIZE has made of the old rows would stay."""
-    world = make_delta_world(settings={"kafka": {"slice": {"max_records": 1000}}})
+    a_file_for_each_partition = {"records_per_task": 1}  # else OPTIMIZE has nothing to do
+    world = make_delta_world(settings={"kafka": {"slice": {"max_records": 1000}}, "spark": a_file_for_each_partition})
     world.produce(60)
     world.ok("run", "demo")
     strangers = world.rows() if other is append_strangers else None
