@@ -34,7 +34,7 @@ from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.partitions import Bounds, OpenTransaction, Record, bounded_timestamp, moment_of
 
 TIMEOUT_S = 10.0
-ASKED_AGAIN_S = 3.0  # of a new client, on a machine that may be busy
+ASKED_AGAIN_S = 5.0  # of a new client, on a machine that may be busy
 NONE = -1  # the offset of an answer that there is none; librdkafka has a lower one where nobody has answered
 NO_TOPIC_ID = "A" * 22  # zeros, in the base64 of topic ids
 REFUSED_S = 2.0  # another broker may still accept us; librdkafka itself would try again without end
