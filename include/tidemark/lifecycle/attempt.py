@@ -305,11 +305,9 @@ class _Attempt:
         receipt = self._staged(order_of(context, manifest, self.number, sinks))
         failpoint("stage.done")
         check_equations(context.pipeline, context.source, manifest, receipt, [sink.name for sink in sinks])
-        check_expectations(
-            context.pipeline.expectations(),
-            receipt.expectations,
-            context.database.decisions.accepted_expectations(manifest.id),
-        )
+        if expectations := context.pipeline.expectations():
+            accepted = context.database.decisions.accepted_expectations(manifest.id)
+            check_expectations(expectations, receipt.expectations, accepted)
         check_dead_letters(context.pipeline, receipt)
         if not self.allowed.shrink:
             refuse_shrunk(manifest, receipt)

@@ -8,7 +8,6 @@ from pydantic import Field, model_validator
 
 from tidemark.config.base import DeadLetters, Section, wrong_at
 from tidemark.decoders.settings import RowSettings
-from tidemark.errors import ConfigurationError
 from tidemark.model.expectations import ExpectationOrder
 
 if TYPE_CHECKING:
@@ -79,12 +78,10 @@ def check_expectations_of_file(expect: Sequence[Expectation], rows: RowSettings 
 
 
 def _check_conditions(expect: Sequence[Expectation], columns: "pa.Schema") -> None:
-    from tidemark.transforms.expectations import Expectations  # needs DuckDB
+    from tidemark.transforms.expectations import Expectations, WrongExpectation  # needs DuckDB
 
-    for index, each in enumerate(expect):
-        try:
-            Expectations([each.order()], columns)
-        except ConfigurationError as problem:
-            what = problem.what.removeprefix(f"{each.shown}: ")
-            hint = f"; {problem.next_step}" if problem.next_step else ""
-            raise wrong_at((index, "check"), f"does not fit: {what}{hint}") from None
+    try:
+        Expectations([each.order() for each in expect], columns)
+    except WrongExpectation as problem:
+        hint = f"; {problem.next_step}" if problem.next_step else ""
+        raise wrong_at((problem.position, "check"), f"does not fit: {problem.wrong.what}{hint}") from None

@@ -22,6 +22,14 @@ _CONDITION = "write a condition, such as amount >= 0; a column with a name of SQ
 _PLACES = ("_topic", "_partition", "_offset")
 
 
+class WrongExpectation(ConfigurationError):
+    """The condition at ``position`` cannot be asked of the columns; ``wrong`` says why, without its name."""
+
+    def __init__(self, position: int, name: str, wrong: ConfigurationError) -> None:
+        super().__init__(f"{name}: {wrong.what}", next_step=wrong.next_step)
+        self.position, self.wrong = position, wrong
+
+
 @dataclass(frozen=True)
 class Judged:
     """``dead`` has (row, name) of the rows that are to be dead letters, with the first condition they do not meet."""
@@ -33,14 +41,17 @@ class Judged:
 class Expectations:
     """Opened once per task, with one database for all conditions: to open one takes tens of milliseconds.
 
-    Raises ``ConfigurationError`` for the first condition that does not fit the data columns ``given``.
+    Raises ``WrongExpectation`` for the first condition that does not fit the data columns ``given``.
     """
 
     def __init__(self, orders: Sequence[ExpectationOrder], given: pa.Schema) -> None:
         self._orders = tuple(orders)
         self._connection = connect()
-        for order in self._orders:
-            self._check(order, given)
+        for position, order in enumerate(self._orders):
+            try:
+                self._check(order, given)
+            except ConfigurationError as wrong:
+                raise WrongExpectation(position, order.name, wrong) from wrong
 
     def _check(self, order: ExpectationOrder, given: pa.Schema) -> None:
         """Without parentheses around it, a condition must end by itself: ``a) OR (true`` is none."""
@@ -49,10 +60,10 @@ class Expectations:
             kinds = query.schema(given).types
         except ConfigurationError as wrong:
             next_step = _CONDITION if "SELECT" in wrong.next_step else wrong.next_step
-            raise ConfigurationError(f"{order.name}: {wrong.what}", next_step=next_step) from wrong
+            raise ConfigurationError(wrong.what, next_step=next_step) from wrong
         if kinds != [pa.bool_()]:
             raise ConfigurationError(
-                f"{order.name}: it is {', '.join(map(str, kinds))}, and not true or false",
+                f"it is {', '.join(map(str, kinds))}, and not true or false",
                 next_step=_CONDITION,
             )
 
