@@ -1,5 +1,6 @@
 """A published file is read by its name, and a line says once which file it is about."""
 
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,7 +9,7 @@ import pytest
 
 from tidemark.model.digest import row_digest
 from tidemark.model.offsets import TopicPartition
-from tidemark.model.receipt import ObjectKind, PublishedObject
+from tidemark.model.receipt import MALFORMED, ObjectKind, PublishedObject, object_from
 from tidemark.sinks.object_store.published_files import changed, file_difference, holds
 from tidemark.storage.local import LocalStore
 
@@ -76,3 +77,13 @@ def test_a_file_whose_offsets_do_not_enclose_that_of_a_record_is_not_read(
     assert not holds(store, file, TopicPartition(topic, "topic-id", partition), offset)
     with pytest.raises(OSError, match="cannot be read"):
         holds(store, file, AT, 10)
+
+
+def test_an_object_is_read_as_it_was_stored_also_by_release_0_3(file: PublishedObject) -> None:
+    raw = asdict(file)
+    assert object_from(raw) == file
+    of_one = {name: value for name, value in raw.items() if name != "spans"}
+    older = {**of_one, "partition": 0, "first_offset": 10, "last_offset": 30}
+    assert object_from(older) == replace(file, spans=((0, 10, 30),))
+    with pytest.raises(MALFORMED):
+        object_from(of_one)

@@ -94,6 +94,9 @@ MALFORMED = (KeyError, TypeError, ValueError)  # raised when JSON of ours is dam
 
 
 def object_from(raw: Mapping[str, Any]) -> PublishedObject:
+    raw = dict(raw)
+    if "spans" not in raw:  # as release 0.3 wrote it: each object was of one partition
+        raw["spans"] = [[raw.pop(name) for name in ("partition", "first_offset", "last_offset")]]
     spans = tuple((number, first, last) for number, first, last in raw["spans"])
     return PublishedObject(**{**raw, "kind": ObjectKind(raw["kind"]), "spans": spans})
 
