@@ -131,6 +131,14 @@ class SourceOfChanges:
         [(position,)] = self.values("SELECT (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint")
         return int(position)
 
+    def wait_for_snapshot(self, connector: str) -> None:
+        """Return when a connector has written the last row of its snapshot.
+
+        A change that rewrites a table must wait for it: PostgreSQL shows a snapshot that is older than the rewrite an
+        empty table (its manual, "Caveats" of Concurrency Control), and Debezium would read no row.
+        """
+        self.wait_for(connector, 0)
+
     def wait_for(self, connector: str, position: int) -> None:
         """Return when a connector has written a change that is at the position of the log, or behind it."""
         assert self.connect is not None, "not started"

@@ -242,9 +242,12 @@ def test_what_init_makes_copies_a_table(
         "UPDATE orders SET state = 'paid', price = NULL WHERE id % 3 = 0",
         "UPDATE orders SET id = id + 1000 WHERE id % 7 = 0",
         "DELETE FROM orders WHERE id % 5 = 0",
-        "ALTER TABLE orders ALTER price TYPE numeric(12, 4)",  # the numbers are texts, so their scale is known
     )
+    source.wait_for_snapshot(shop)
     position = source.position()
+    source.execute(  # the numbers are texts, so their scale is known
+        "ALTER TABLE orders ALTER price TYPE numeric(12, 4)"
+    )
     source.execute("INSERT INTO orders VALUES (0, 'new', 7.25, NULL)")
     source.wait_for(shop, position)
     world = make_table_world()
