@@ -14,7 +14,7 @@ from sandbox.services.postgres import Postgres
 from sandbox.services.processes import wait_until
 from sandbox.services.stack import shell_text
 from tests.worlds.airflow_world import DAG, AirflowWorld
-from tests.worlds.records_of_hours import last_hour, produce_at
+from tests.worlds.records_of_hours import last_tick, produce_at
 
 PAGE = (CHECKOUT / "docs" / "backfills.md").read_text()
 COMMANDS = re.findall(r"^```sh\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
@@ -27,7 +27,7 @@ def test_the_commands_of_the_page_fill_in_and_replay_days_that_one_manifest_hold
     served_world: AirflowWorld, postgres: Postgres, broker: Broker, tmp_path: Path
 ) -> None:
     demo, airflow = served_world, served_world.airflow
-    today = last_hour().replace(hour=0)
+    today = last_tick(DAY)
     first, second = today - 2 * DAY, today - DAY
     variables = {name: airflow.env[name] for name in TIDEMARK}
     (tmp_path / "env").write_text(shell_text(variables, airflow, postgres, broker))

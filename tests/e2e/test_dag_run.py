@@ -15,7 +15,7 @@ from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.errors import SandboxFailed
 from sandbox.services.processes import wait_until
 from tests.worlds.airflow_world import DAG, AirflowWorld, wake
-from tests.worlds.records_of_hours import last_hour, produce_hours
+from tests.worlds.records_of_hours import last_hour, last_tick, produce_hours
 
 HOUR = timedelta(hours=1)
 OVERVIEW = "/tidemark/"
@@ -278,7 +278,7 @@ def test_a_task_skipped_by_hand_does_not_let_close_pass_until_it_is_done(airflow
 def test_a_backfill_over_a_covered_interval_processes_nothing_and_before_the_anchor_it_fails(
     airflow_world: AirflowWorld,
 ) -> None:
-    demo, hour = airflow_world, last_hour()
+    demo, hour = airflow_world, last_tick(HOUR)
     demo.world.settings["schedule"] = "@hourly"
     demo.world.write_pipeline(starting_offsets=(hour - 3 * HOUR).isoformat())
     produce_hours(demo.world, hour, 4)
@@ -505,7 +505,7 @@ def test_a_daily_dag_starts_when_its_24_hours_are_complete_and_once_more_for_lat
     airflow_world: AirflowWorld,
 ) -> None:
     demo, airflow = airflow_world, airflow_world.airflow
-    first = last_hour().replace(hour=0) - timedelta(days=2)
+    first = last_tick(timedelta(days=1)) - timedelta(days=2)
     days = [f"{first + timedelta(days=number):%Y-%m-%d}" for number in range(2)]
     file = airflow.dags / "daily_roll_up.py"
     example = CHECKOUT / "include" / "pipelines" / "examples" / file.name

@@ -11,15 +11,15 @@ from sandbox.services.airflow_api import FINAL
 from sandbox.services.processes import wait_until
 from tests.worlds.airflow_world import DAG, AirflowWorld
 from tests.worlds.inbox import Inbox
-from tests.worlds.records_of_hours import last_hour, produce_at
+from tests.worlds.records_of_hours import last_tick, produce_at
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]  # Spark takes 20 s a manifest, more on a busy machine
 
 
 def midnight() -> datetime:
-    """When a daily schedule was due last. Days, since it seldom happens that one begins during a test."""
-    return last_hour().replace(hour=0)
+    """When a daily schedule was due last, and is not due again while a test runs."""
+    return last_tick(DAY)
 
 
 def ended(demo: AirflowWorld, number: int, run_type: str = "scheduled") -> list[str]:
@@ -104,7 +104,7 @@ def test_catchup_makes_a_run_of_each_past_interval_in_order_and_names_what_is_co
 
 def test_a_changed_schedule_goes_on_where_the_chain_ended(served_world: AirflowWorld) -> None:
     demo, today = served_world, midnight()
-    world, airflow, before = demo.world, demo.airflow, midnight() - 2 * DAY
+    world, airflow, before = demo.world, demo.airflow, today - 2 * DAY
 
     def change(schedule: str) -> None:
         world.settings["schedule"] = schedule

@@ -7,7 +7,7 @@ import pytest
 
 from sandbox.services.processes import wait_until
 from tests.worlds.airflow_world import DAG, AirflowWorld, wake
-from tests.worlds.records_of_hours import last_hour, produce_hours
+from tests.worlds.records_of_hours import last_tick, produce_hours
 
 HOUR = timedelta(hours=1)
 pytestmark = pytest.mark.timeout(600)  # Spark takes 20 s a manifest, ten times that on a busy machine
@@ -46,7 +46,7 @@ def test_a_cleared_failed_task_does_its_manifest_only_and_a_cleared_run_replays_
 
 @pytest.mark.exhaustive
 def test_a_backfill_told_to_replay_does_the_manifests_of_its_interval_again(airflow_world: AirflowWorld) -> None:
-    demo, hour = airflow_world, last_hour()
+    demo, hour = airflow_world, last_tick(HOUR)
     demo.world.settings |= {"schedule": "@hourly", "kafka": {"slice": {"max_records": 10}}}
     demo.world.write_pipeline()
     produce_hours(demo.world, hour, 3)
@@ -66,7 +66,7 @@ def test_a_backfill_told_to_replay_does_the_manifests_of_its_interval_again(airf
 @pytest.mark.exhaustive
 def test_backfills_beside_a_scheduled_run_wait_for_it_and_everything_is_read_once(airflow_world: AirflowWorld) -> None:
     """I25 any schedule: a scheduled run and backfills beside it end in the same lake as one run would."""
-    demo, hour = airflow_world, last_hour()
+    demo, hour = airflow_world, last_tick(HOUR)
     demo.world.settings |= {"schedule": "@hourly", "retry_delay": "10s"}
     demo.world.write_pipeline()
     produce_hours(demo.world, hour, 3)

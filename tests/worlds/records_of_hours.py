@@ -1,14 +1,32 @@
 """Records of the last full hours, for runs that cut by time."""
 
 import json
+import time
 from datetime import UTC, datetime, timedelta
 
 from tests.worlds.world import EPOCH, World
+
+_LONGEST_S = 240  # a test of a schedule on a busy machine
 
 
 def last_hour() -> datetime:
     """The start of the current hour, when an hourly schedule fires."""
     return datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def last_tick(period: timedelta) -> datetime:
+    """When a schedule of ``period``, an hour or a day, was due last; a time is waited out that would come meanwhile.
+
+    Airflow would start a run at it, which is one more than a test expects.
+    """
+    begun = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    if period > timedelta(hours=1):
+        begun = begun.replace(hour=0)
+    left = (begun + period - datetime.now(UTC)).total_seconds()
+    if left > _LONGEST_S:
+        return begun
+    time.sleep(left)
+    return begun + period
 
 
 def produce_at(world: World, count: int, moment: datetime) -> None:
