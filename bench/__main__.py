@@ -22,7 +22,21 @@ from typing import Any
 
 import yaml
 
-from bench import commits, current_rows, decoding, fleet, flink, ledger, pages, planning, report, sinks, streams, wide
+from bench import (
+    commits,
+    current_rows,
+    decoding,
+    files,
+    fleet,
+    flink,
+    ledger,
+    pages,
+    planning,
+    report,
+    sinks,
+    streams,
+    wide,
+)
 from bench.records import ALLOWED_LATENESS_S, HOURS, PARTITIONS, SCHEMA, SMALL_MESSAGES, messages
 from bench.timed import Timing, timed
 from sandbox.bootstrap.checkout import CHECKOUT, STATE
@@ -36,7 +50,7 @@ MESSAGES, QUICK_MESSAGES = 4_000_000, 200_000
 DECODED_SHARE = 40  # decoders get one record of as many
 SINK_MESSAGES = 1_000_000  # of one manifest
 PARTS = ("decoders", "jobs", "small", "sinks", "streams", "plan", "iceberg", "page", "ledger")
-LONG_PARTS = ("rows", "wide", "fleet")  # only when they are named
+LONG_PARTS = ("rows", "wide", "files", "fleet")  # only when they are named
 NO_SETTINGS: Mapping[str, Any] = {}
 # In the order of their turns; report.NAMES says what they are.
 LARGE = ("tidemark", "warm", "flink", "batch", "streaming", "noop")
@@ -57,14 +71,14 @@ class Bench:
         self._server: SparkServer | None = None
         self._server_dsn: str | None = None
 
-    def fill(self, topic: str, number_of_messages: int) -> None:
+    def fill(self, topic: str, number_of_messages: int, partitions: int = PARTITIONS) -> None:
         """Create a topic and send messages to it."""
-        self.broker.create_topic(topic, PARTITIONS, {"retention.ms": "-1"})
+        self.broker.create_topic(topic, partitions, {"retention.ms": "-1"})
         producer = self.broker.producer(
             enable_idempotence=True, compression_type="lz4", linger_ms=50, queue_buffering_max_messages=1_000_000
         )
         for number, message in enumerate(messages(number_of_messages)):
-            producer.produce(topic, message.value, message.key, message.partition, timestamp=message.stamp_ms)
+            producer.produce(topic, message.value, message.key, number % partitions, timestamp=message.stamp_ms)
             if number % 10_000 == 0:
                 producer.poll(0)
                 while len(producer) > 500_000:
@@ -198,6 +212,8 @@ def _long_parts(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
         figures["rows"] = current_rows.measure(bench.postgres, bench.folder, rows, changed, arguments.runs)
     if "wide" in arguments.only:
         figures["wide"] = wide.measure(bench, arguments.runs)
+    if "files" in arguments.only:
+        figures["files"] = files.measure(bench, arguments.runs)
     if "fleet" in arguments.only:
         figures["fleet"] = fleet.measure(
             bench.postgres, bench.broker, bench.folder, arguments.pipelines, arguments.runs

@@ -330,6 +330,22 @@ def _wide(wide: dict[str, list[dict[str, Any]]]) -> str:
     return "\n".join([*rows, "", *_two_workers(wide)])
 
 
+def _grouped(groupings: dict[str, list[dict[str, Any]]]) -> str:
+    rows = [
+        "**Files and tasks**, `tidemark run` in a process of its own:",
+        "",
+        "| | files | MiB of Parquet | rows of the median file | processor | whole | least to most |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, timings in groupings.items():
+        newest = timings[-1]
+        rows.append(
+            f"| {name} | {newest['files']:,} | {newest['bytes'] / MIB:.1f} | {newest['rows_of_files'][1]:,} "
+            f"| {_median(timings, 'cpu'):.1f} s | {_median(timings, 'whole'):.1f} s | {_spread(timings, 'whole')} |"
+        )
+    return "\n".join(rows)
+
+
 def _two_workers(wide: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
     """How many times as quick two workers are, of each pair of variants that differ in nothing else."""
     for single, timings in wide.items():
@@ -355,6 +371,7 @@ _SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "page": lambda figures: _page(figures["page"]),
     "ledger": lambda figures: _ledger(figures["ledger"]),
     "wide": lambda figures: _wide(figures["wide"]),
+    "files": lambda figures: _grouped(figures["files"]),
     "fleet": lambda figures: fleet_report.text(figures["fleet"]),
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.worlds.table_world import TABLE_SCHEMA, TableWorld, table_sink
 from tests.worlds.world import World
 from tidemark.airflow.verdict import may_help
 from tidemark.errors import Blocked
@@ -115,6 +116,41 @@ def test_killed_anywhere_each_row_is_asked_once_in_what_is_published(make_world:
         assert counts(world, number + 1) == {"no tenth": (20, 2, 0), "n >= 5": (20, 0 if number else 5, 0)}
     assert sum(each["count"] for each in json.loads(world.ok("dead-letters", "demo", "--json"))["groups"]) == 8
     world.assert_readers_complete()
+
+
+def test_twenty_conditions_that_all_fail_are_asked_of_what_dedupe_leaves_and_of_no_deletion(
+    make_table_world: Callable[..., TableWorld],
+) -> None:
+    """All sinks get the same rows: here a table with a key, and files."""
+    world = make_table_world(
+        partitions=1,
+        has_lake=True,
+        settings={
+            "decode": {"format": "json", "schema": TABLE_SCHEMA, "tombstones": ["k"]},
+            "event_time": {"from": "source_timestamp"},
+            "transform": [{"dedupe": {"keys": ["k", "name"]}}],
+            "expect": [
+                *(f"n < {limit}" for limit in range(19)),
+                {"name": "named", "check": "name <> 'bad'", "otherwise": "dead_letter", "at_most": "50%"},
+            ],
+        },
+    )
+    world.settings["sinks"][1] = table_sink(order_by=None)
+    world.write_pipeline()
+    for k, n, name in [(1, 20, "a"), (2, 30, "bad"), (2, 31, "bad"), (3, 40, "a")]:
+        row = {"n": n, "at": "2024-03-01T00:00:00Z", "name": name, "k": k}
+        world.send(json.dumps(row), key=json.dumps({"k": k}).encode())
+    world.send(None, key=b'{"k": 3}')
+    world.ok("run", "demo")
+    assert counts(world, 1) == {f"n < {limit}": (3, 3, 0) for limit in range(19)} | {"named": (3, 1, 0)}
+    assert world.query("SELECT k, n, _is_deleted FROM public.latest ORDER BY k") == [
+        {"k": 1, "n": 20, "_is_deleted": False}, {"k": 3, "n": None, "_is_deleted": True},
+    ]  # fmt: skip
+    [demo] = json.loads(world.ok("objects", "demo", "--json", "--dead-letters", "--sink", "files"))
+    assert demo["rows"] == 1
+    letters = world.query("SELECT _offset, _reason FROM tidemark_target.dead_letter")
+    assert [(row["_offset"], row["_reason"]) for row in letters] == [(1, "expect named")]
+    assert world.ok("audit", "demo", "--deep") == ""
 
 
 def test_peek_tries_conditions_on_real_records(make_world: MakeWorld) -> None:

@@ -100,6 +100,7 @@ def test_the_tables_name_every_contender_and_those_of_a_part_stand_between_its_m
         "timings": {"kafka": [timing | {"job": 10.0, "cpu": 10.0}], "rabbitmq": [slower]},
     }
     figures["wide"] = {variant.name: [timing | {"messages": variant.messages}] for variant in wide.VARIANTS}
+    figures["files"] = {"200,000 messages in 100 partitions": [timing | {"files": 96, "bytes": 3 << 20}]}
     own, others = {"whole": 0.5, "cpu": 0.25}, {"whole": 10.0, "cpu": 20.0}
     turn = {"format": "iceberg", "rows": 5_000_000, "changed": 1_000, "tidemark": own}
     figures["rows"] = [turn | {"spark": others}, turn | {"spark": others | {"cpu": 10.0}}]
@@ -119,6 +120,7 @@ def test_the_tables_name_every_contender_and_those_of_a_part_stand_between_its_m
     assert (
         "- 20,000,000 messages, a cluster of 2 workers of one core each, half of the time: 1.00 times as quick" in text
     )
+    assert "| 200,000 messages in 100 partitions | 96 | 3.0 | 2,500 | 12.5 s | 10.0 s | 10.0 to 10.0 |" in text
     kept = f"{report.BEGIN.format('page')}\nolder\n{report.END.format('page')}\nbelow\n"
     marks = (f"{report.BEGIN.format(name)}\nolder\n{report.END.format(name)}\n" for name in parts)
     (tmp_path / "README.md").write_text(f"above\n{''.join(marks)}{kept}")
