@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
+from tests.road.page import chapters
 from tests.ui.pictures import PICTURES
 from tidemark import __version__
 from tidemark.cli import main
@@ -24,15 +25,6 @@ DOCS = sorted(
     [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")], key=lambda path: path.relative_to(REPOSITORY)
 )
 ADRS = [path for path in DOCS if path.parent.name == "adr"]
-LIFE = [
-    "include/tidemark/airflow/dag.py",
-    "include/tidemark/lifecycle/plan.py",
-    "include/tidemark/planner.py",
-    "include/tidemark/database/queries.sql",
-    "include/tidemark/lifecycle/attempt.py",
-    "include/tidemark/spark/job.py",
-    "include/tidemark/lifecycle/publish.py",
-]
 ALLOWED_HOSTS = {"ant.apache.org", "json-schema.org", "openlineage.io", "yaml.org", "example.com", "example.org"}
 GROUPS = rf"(?:{'|'.join(main.GROUPS)}) [a-z][a-z-]*"  # with one of its commands
 each_document = pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(REPOSITORY)))
@@ -77,12 +69,10 @@ def jar(group: str, name: str) -> str:
     return match[1]
 
 
-def test_the_files_of_the_life_exist_and_are_named_in_order() -> None:
-    listed = re.findall(r"^\d\. \[`([^`]+)`\]", text("docs/life-of-a-manifest.md"), re.MULTILINE)
-    assert listed == LIFE
-    chapters = re.findall(r"^## \d\. [^`\n]*`([^`\n]+)`", text("docs/life-of-a-manifest.md"), re.MULTILINE)
-    assert [Path(name).name for name in chapters] == [Path(name).name for name in LIFE]
-    assert all((REPOSITORY / name).is_file() for name in LIFE)
+def test_the_core_is_read_in_a_morning() -> None:
+    assert 20 <= len(chapters(text("docs/the-core.md"))) <= 30
+    prose = re.sub(r"^\|.*$", "", text("docs/the-core.md"), flags=re.MULTILINE)
+    assert len(prose.split()) <= 2000
 
 
 @each_document
@@ -169,8 +159,8 @@ def test_every_failpoint_stands_in_the_tables_of_the_guarantees_in_order() -> No
     assert rows["Killed while a done manifest is replayed"] == [
         failpoint for failpoint in FAILPOINTS if not failpoint.startswith("plan.")
     ]
-    life = " ".join(text("docs/life-of-a-manifest.md").split())
-    places = [life.index(f"⚡ `{name}`") for name in FAILPOINTS]
+    story = " ".join(text("docs/the-core.md").split("## Kill it")[0].split())
+    places = [story.index(f"⚡ `{name}`") for name in FAILPOINTS]
     assert places == sorted(places)
 
 
