@@ -209,8 +209,10 @@ def test_a_decision_is_short_and_has_its_four_parts(path: Path) -> None:
     assert parts == ["Context", "Decision", "Consequences", "What would change our mind"]
 
 
-def test_decisions_are_numbered_one_after_the_other() -> None:
-    assert [path.stem[:4] for path in ADRS] == [f"{number:04d}" for number in range(1, len(ADRS) + 1)]
+def test_decisions_have_numbers_of_their_own_and_a_history() -> None:
+    """One for each subject: what another decision takes in gives up its number."""
+    assert len({path.stem[:4] for path in ADRS}) == len(ADRS) <= 25
+    assert [path.name for path in ADRS if "\n\n**History.** " not in path.read_text().split("## Decision")[0]] == []
 
 
 def test_the_changelog_begins_with_the_version_of_the_package() -> None:
