@@ -108,7 +108,7 @@ def test_F4_any_request_of_a_run_may_be_lost(
 @pytest.mark.exhaustive
 def test_F12_a_copy_that_fails_half_way_leaves_nothing_half(world: S3World, s3_proxy: S3Proxy) -> None:
     world.produce(60)
-    rule = s3_proxy.arm(Rule(Answer.REFUSED, "PUT", "/raw/", copy=True, times=-1, skip=2))
+    rule = s3_proxy.arm(Rule(Answer.REFUSED, "PUT", "/raw/", copy=True, times=-1, skip=1))
     done = world.here("run", "demo", *KEY)
     assert done.exit_code == 1
     assert f"S3 refused to copy {world.root}/" in done.stderr
