@@ -13,6 +13,7 @@ NOT_EXECUTED = {"airflow/dag.py", "database/queries.sql"}  # Airflow does not st
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(1800)  # every call of a traced process is slower: a busy machine took five minutes
 def test_the_page_lists_every_module_of_the_main_road(world: World, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     environment = {"PYTHONPATH": str(TRACING), "ROAD_TRACE": str(trace)}
