@@ -12,7 +12,6 @@ from typing import Any
 from tidemark.errors import LakeConflict, Unavailable
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.folders import claim_folders
-from tidemark.lifecycle.in_target import is_whole
 from tidemark.lifecycle.known_sinks import remember_sinks
 from tidemark.lifecycle.logs.divergence import first_difference_now
 from tidemark.lifecycle.ownership import claim, hand_over
@@ -260,7 +259,7 @@ def _whole_or_newest(
             unread.append(name)
             continue
         read = _read(sink, name, content)
-        if is_whole(sink, read.receipt, read.gone):
+        if sink.is_whole(read.receipt, read.gone):
             return read, above, True
         above.append(read)
     return (above[0], [], False) if above else None
@@ -338,7 +337,7 @@ def _refuse_changed(context: Context, unknown: Sequence[_Entry]) -> None:
                 continue
             newest_attempt = max(other.attempt for other in (receipt, *entry.others) if sink.name in other.sinks)
             shown = None if sink.name in entry.unvouched else newest_attempt
-            moved = sink.name not in entry.damaged and not is_whole(sink, receipt, entry.gone[sink.name])
+            moved = sink.name not in entry.damaged and not sink.is_whole(receipt, entry.gone[sink.name])
             if sink.ledger.recorded_attempt(entry.manifest_id) != shown or moved:
                 raise Unavailable(
                     f"{sink.target} changed while its records were read",
