@@ -86,6 +86,7 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
     entries, unreadable = _entries(context)
     ids = [entry.manifest_id for entry in entries]
     with deciding(context, why, ids):
+        # Compare the records with the database. Refuse before anything is changed.
         known = {manifest.id: manifest for manifest in database.manifests.find(ids=ids)}
         evidence = {sink.name: sink.ledger.evidence() for sink in context.sinks}
         unknown = [entry for entry in entries if not _is_known(context, entry, known, evidence)]
@@ -93,6 +94,7 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
         adopted = tuple(entry.manifest_id for entry in unknown)
         refuse_at_work([*at_work(context), *(known[manifest_id] for manifest_id in adopted if manifest_id in known)])
         _refuse_changed(context, unknown)
+        # Say what will be done, one line each. Owners, markers, totals and positions of the targets follow the records.
         lines = [entry.line(pipeline_name) for entry in unknown]
         foreign = _foreign(context, dry_run=dry_run)
         lines += [
@@ -109,6 +111,8 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
         lines += _accept_targets(context, back, dry_run=dry_run)
         if dry_run or not lines:
             return Decision(tuple(lines), adopted, dry_run)
+
+        # Store it. New manifests and attempts get numbers above all that the targets know.
         staged = _keep_ids_free(context, adopted)
         if unknown:
             lines += _enter(context, unknown, known, why)
