@@ -30,6 +30,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
+# The end of a next step that is mended by a retry. ``about`` fills in the names.
+THEN_RETRY = "; then: tidemark retry {pipeline}"
+THEN_RETRY_MANIFEST = "; then: tidemark retry {pipeline} --manifest {manifest}"
+
 
 class TidemarkError(Exception):
     """An error for people: what happened, where, and the next step.

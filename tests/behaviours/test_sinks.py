@@ -37,7 +37,7 @@ from tidemark.connections.lookup import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Fenced, ForeignLake, LakeConflict, WorkFailed
 from tidemark.kinds import SINKS
-from tidemark.lifecycle.in_target import discard, record_of
+from tidemark.lifecycle.in_target import record_of
 from tidemark.lifecycle.ownership import claim, hand_over, take_over
 from tidemark.model.offsets import range_from
 from tidemark.model.reasons import ReasonCount
@@ -163,7 +163,7 @@ def test_a_higher_attempt_takes_the_place_of_a_lower_one(example: Example) -> No
         assert example.seen() == dict.fromkeys(GOOD, (1, ""))
         return
     put(example, second)
-    discard(example.sink, first)
+    example.sink.discard(first)
     assert example.seen() == dict.fromkeys(GOOD, (1, "mended"))
     assert example.dead() == BAD
     assert example.sink.ledger.recorded_attempt(1) == 2
@@ -179,7 +179,7 @@ def test_a_fenced_attempt_leaves_what_readers_see_as_it_was(example: Example, qu
     with pytest.raises(Fenced):
         put(example, late, Overtaken(questions))
     assert not example.sink.ledger.has(late)
-    discard(example.sink, late)
+    example.sink.discard(late)
     assert (example.seen(), example.dead()) == before
     assert holds(example.sink, newer)
 
@@ -193,7 +193,7 @@ def test_an_attempt_that_fails_before_its_record_can_be_discarded(
     with pytest.raises(WorkFailed):
         put(example, receipt)
     assert not example.sink.ledger.has(receipt)
-    discard(example.sink, receipt)
+    example.sink.discard(receipt)
     assert example.dead() == set()
     assert example.seen() == {}
 
@@ -215,15 +215,15 @@ def test_published_rows_are_alike_until_some_are_lost(example: Example) -> None:
         return
     assert not same_output(example.sink, first, again)
     put(example, again)
-    discard(example.sink, first)
+    example.sink.discard(first)
     assert example.seen() == dict.fromkeys(GOOD, (1, ""))
 
 
 def test_discard_takes_away_only_its_own(example: Example) -> None:
     kept, other = example.stage(1), example.stage(1, manifest=2)
     put(example, kept)
-    discard(example.sink, other)
-    discard(example.sink, other)
+    example.sink.discard(other)
+    example.sink.discard(other)
     assert holds(example.sink, kept)
     assert example.seen() == dict.fromkeys(GOOD, (1, ""))
 
@@ -269,7 +269,7 @@ def test_dead_letters_are_those_of_the_newest_attempt(example: Example) -> None:
     put(example, first)
     second = example.stage(2)
     put(example, second)
-    discard(example.sink, first)
+    example.sink.discard(first)
     assert [letter.offset for letter in example.sink.output.dead_letters(second, values=False)] == sorted(BAD)
     other = example.stage(1, manifest=2)
     put_into(example.sink, other, RANGES, example.database.id(), agree, agree)

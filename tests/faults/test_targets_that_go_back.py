@@ -18,9 +18,8 @@ from tests.worlds.table_world import TABLE_SCHEMA, TableWorld
 from tests.worlds.world import World
 from tidemark.database.migrate import migrate
 from tidemark.errors import TidemarkError, Unavailable
-from tidemark.lifecycle import publish
 from tidemark.lifecycle.attempt import process
-from tidemark.lifecycle.in_target import discard, record_of
+from tidemark.lifecycle.in_target import record_of
 from tidemark.lifecycle.publish import Publisher
 from tidemark.model.receipt import Receipt
 from tidemark.paths import RecordName
@@ -150,7 +149,7 @@ def test_T4_a_record_that_lands_after_its_attempt_gave_up_is_not_believed(
     world.produce(30)
     given_up: list[tuple[Sink, Receipt]] = []
     s3_proxy.arm(Rule(Answer.CUT_BEFORE, "PUT", "_manifests/demo/", copy=False, times=-1))
-    with mock.patch.object(publish, "discard", lambda sink, receipt: given_up.append((sink, receipt))):
+    with mock.patch.object(Sink, "discard", lambda sink, receipt: given_up.append((sink, receipt))):
         assert "S3 did not answer" in refused(world, "run", "demo", "--run-key", "one")
     s3_proxy.disarm()
     [(sink, receipt)] = given_up
@@ -161,7 +160,7 @@ def test_T4_a_record_that_lands_after_its_attempt_gave_up_is_not_believed(
     assert "which died and is not published" in refused(world, "audit", "demo")
     world.ok("retry", "demo")
     assert world.manifests()[0]["published_attempt"] == 2
-    discard(sink, receipt)
+    sink.discard(receipt)
     world.assert_complete()
 
 

@@ -22,7 +22,6 @@ from tests.sink_faces import holds, put_into, same_output
 from tidemark.connections.lookup import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable
-from tidemark.lifecycle.in_target import discard
 from tidemark.lifecycle.ownership import claim, hand_over
 from tidemark.model.manifest import WithoutRows
 from tidemark.model.receipt import Receipt
@@ -127,7 +126,7 @@ def test_F4_a_copy_or_record_that_never_arrives_is_not_believed_and_all_is_taken
     assert rule.struck >= 3
     proxy.disarm()
     assert not example.sink.ledger.has(receipt)
-    discard(example.sink, receipt)
+    example.sink.discard(receipt)
     assert example.keys("") == [OWNER]
     put(example, example.stage(2))
     assert set(example.seen()) == GOOD
@@ -234,7 +233,7 @@ def test_F12_uploads_that_are_not_completed_leave_nothing_half(make: Callable[[]
     assert rule.struck >= 3
     proxy.disarm()
     assert example.keys("raw/")
-    discard(example.sink, receipt)
+    example.sink.discard(receipt)
     assert example.keys("") == [OWNER]
     with pytest.raises(TidemarkError, match="is not there any more, and was not copied"):
         put(example, receipt)
@@ -280,7 +279,7 @@ def test_F12_copies_that_fail_half_way_leave_nothing_half(make: Callable[[], S3E
     with pytest.raises(Unavailable, match=r"S3 refused to copy .* InternalError"):
         put(example, receipt)
     proxy.disarm()
-    discard(example.sink, receipt)
+    example.sink.discard(receipt)
     assert example.keys("") == [OWNER]
 
 
@@ -335,7 +334,7 @@ def test_what_may_not_be_removed_is_named(make: Callable[[], S3Example], proxy: 
     receipt = example.stage(1)
     proxy.arm(Rule(Answer.REFUSED, "POST", "?delete", times=-1, status=403, code="AccessDenied"))
     with pytest.raises(AccessDenied, match="S3 refused to remove") as caught:
-        discard(example.sink, receipt)
+        example.sink.discard(receipt)
     assert "DeleteObject" in caught.value.next_step
 
 

@@ -12,7 +12,6 @@ from tests.behaviours.sink_examples import RANGES, FilesExample, Overtaken, agre
 from tests.sink_faces import holds, put_into, same_output
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Fenced
-from tidemark.lifecycle.in_target import discard
 from tidemark.model.receipt import ObjectKind, Receipt
 from tidemark.sinks.files.sink import FilesOutput
 from tidemark.sinks.object_store.published_files import READERS
@@ -82,7 +81,7 @@ def test_fenced_before_the_record_what_an_attempt_put_can_be_discarded(example: 
     with pytest.raises(Fenced):
         put(example, late, Overtaken(questions))
     assert not example.sink.ledger.has(late)
-    discard(example.sink, late)
+    example.sink.discard(late)
     assert contents(example) == before
     assert holds(example.sink, newer)
 
@@ -95,9 +94,9 @@ def test_discard_removes_only_its_own(example: LakeExample) -> None:
     unpublished = example.stage(2, also="mended")
     put(example, unpublished)
     still_staged = example.stage(3)
-    discard(example.sink, unpublished)
+    example.sink.discard(unpublished)
     assert contents(example).keys() == before.keys() | {object_.staged for object_ in still_staged.objects}
-    discard(example.sink, still_staged)
+    example.sink.discard(still_staged)
     assert contents(example) == before
     assert example.store.folders("_staging/0000000001") == ["0001"]  # empty, and not of a discarded attempt
 

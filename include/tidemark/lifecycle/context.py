@@ -67,16 +67,31 @@ def open_context(
 ) -> Context:
     """Open source and sinks; ``lookup`` finds the connections they name. Nothing is connected yet.
 
-    Raises ``ConfigurationError`` for a missing or wrong connection, and, unless that is what ``renaming`` says, for a
-    retired or renamed pipeline, and when the database knows the pipeline's sinks by other names or targets.
+    Raises ``ConfigurationError`` for a missing or wrong connection, and as ``refuse_unusable``.
+    """
+    refuse_unusable(pipeline, database, renaming)
+    source = open_source(pipeline.name, pipeline.source, lookup)
+    sinks = tuple(open_sink(pipeline.name, settings, lookup) for settings in pipeline.sinks)
+    return Context(pipeline, database, source, sinks, lookup)
+
+
+def refuse_unusable(pipeline: Pipeline, database: ManifestDatabase, renaming: Renaming | None) -> None:
+    """Raise ``ConfigurationError`` for a pipeline that no command may work with. This is the whole list, in order:
+
+    1. The name is one that a pipeline had before, or not all targets have it yet (``refuse_renamed``).
+    2. The pipeline was retired (``refuse_out_of_use``).
+    3. One of its sinks is being renamed (``refuse_unlike``, as all that follow).
+    4. A sink with a new name writes to the target of another sink, or into it.
+    5. A sink was retired.
+    6. A sink has another target than before, or another order of rows.
+
+    ``renaming`` leaves out what the command itself changes. Who opens a context asks three things before: the pipeline
+    file (``pipeline/loader.py``), the connections that it names, and the manifest database.
     """
     if renaming is not Renaming.PIPELINE:
         refuse_out_of_use(pipeline.name, database)
     if renaming is None:
         refuse_unlike(pipeline, database.sinks.known(pipeline.name))
-    source = open_source(pipeline.name, pipeline.source, lookup)
-    sinks = tuple(open_sink(pipeline.name, settings, lookup) for settings in pipeline.sinks)
-    return Context(pipeline, database, source, sinks, lookup)
 
 
 def refuse_out_of_use(pipeline_name: str, database: ManifestDatabase) -> None:

@@ -1,7 +1,10 @@
-"""Reads what a target shows of a manifest: the record of an attempt, and the objects that it names."""
+"""Makes the record of an attempt, and reads what a target shows of a manifest: that record and the objects it names.
+
+The record is made here and not by the sink: every kind stores the same record, and no sink may choose its content.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from tidemark.model.digest import Digest
@@ -43,18 +46,6 @@ def record_of(
     }
 
 
-def discard(sink: Sink, receipt: Receipt) -> None:
-    """Remove all output of an attempt that is not published, its staging last; may be repeated."""
-    sink.output.discard(receipt)
-    sink.staging.clear(receipt.manifest_id, receipt.attempt)
-
-
-def is_whole(sink: Sink, receipt: Receipt, without: frozenset[str] = frozenset()) -> bool:
-    """Whether all objects of the receipt are in the target, except those at the paths ``without``."""
-    expected = tuple(object_ for object_ in receipt.objects if object_.path not in without)
-    return sink.output.has(replace(receipt, objects=expected) if without else receipt)
-
-
 def shown(
     sink: Sink,
     manifest: Manifest,
@@ -74,11 +65,11 @@ def shown(
     if published is not None and evidence == published.attempt and not objects:
         return Shown(evidence, digest, whole=True, published_whole=True)
     newest_receipt = receipts.get(evidence or 0)
-    whole = newest_receipt is not None and is_whole(sink, newest_receipt)
+    whole = newest_receipt is not None and sink.is_whole(newest_receipt)
     if published is None:
         return Shown(evidence, digest, whole=whole)
     receipt = receipts.get(published.attempt)
-    published_whole = receipt is not None and is_whole(sink, receipt, accepted)
+    published_whole = receipt is not None and sink.is_whole(receipt, accepted)
     return Shown(evidence, digest, whole=whole, published_whole=published_whole)
 
 

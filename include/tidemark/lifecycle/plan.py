@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -122,59 +122,107 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
 
 
 def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
+    """Ask the source and store what follows; ask again when another planner or a person was faster."""
+    while True:
+        _await_cut(context, tick)
+        asked = _ask(context, tick, dry_run=dry_run)
+        with suppress(_Overtaken):
+            return _plan_from(context, tick, asked, dry_run=dry_run)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The answers of the source and the database that one plan is made from, before it locks the planners.
+
+    ``chains`` are those that were known before the source was asked; ``ended`` those that a person has ended.
+    """
+
+    at: datetime
+    first_plan: bool
+    chains: Sequence[Chain]
+    ended: Sequence[Chain]
+    states: Sequence[PartitionState]
+    seen: AbstractSet[TopicPartition]
+    clusters: tuple[str | None, str | None]
+    span_starts: planner.SpanStarts
+    begin: Begins | None
+    notes: tuple[str, ...]
+    last_notes: tuple[str, ...]  # these follow the notes of the planner
+
+
+def _ask(context: Context, tick: Tick, *, dry_run: bool) -> _Asked:
     pipeline, database = context.pipeline, context.database
-    _await_cut(context, tick)
     first_plan = not database.pipelines.is_planned(pipeline.name)
     if first_plan:
         refuse_looks_renamed(pipeline, database)
     notes = [*check_for_plan(context, dry_run=dry_run), *not_in_file(pipeline, database)]
-    before_asking = context.chains()
+    chains = context.chains()
     if not dry_run:
-        context.source.name_topics({chain.at.topic for chain in before_asking})
+        context.source.name_topics({chain.at.topic for chain in chains})
     asked_at = database.now()
-    logs = divergence.CheckedLogs(observe(context, tick, before_asking, first_plan=first_plan))
-    ended = _ended(context, before_asking)
-    if not any(chain.blocked for chain in before_asking):  # else the plan is refused in any case
-        logs = divergence.checked_logs(context, [*before_asking, *ended], logs.states)
+
+    # Where the logs begin and end, and whether they still hold the records that were published.
+    logs = divergence.CheckedLogs(observe(context, tick, chains, first_plan=first_plan))
+    ended = _ended(context, chains)
+    if not any(chain.blocked for chain in chains):  # else the plan is refused in any case
+        logs = divergence.checked_logs(context, [*chains, *ended], logs.states)
     states = logs.states
     seen = {state.at for state in states}
-    clusters = _clusters(context, {chain.at for chain in before_asking}, seen)
+    clusters = _clusters(context, {chain.at for chain in chains}, seen)
+
+    # Topics that this pipeline itself writes, or cannot decode, are refused before anything is stored.
     refuse_own_output(context, seen)
     refuse_undecoded(pipeline, sorted({at.topic for at in seen}))
-    span_starts = spans.span_starts(context, states, before_asking, first_plan=first_plan)
-    begin = covering.begins(context, tick.kind, tick.since, [chain for chain in before_asking if chain.at in seen])
+
+    span_starts = spans.span_starts(context, states, chains, first_plan=first_plan)
+    begin = covering.begins(context, tick.kind, tick.since, [chain for chain in chains if chain.at in seen])
     transactions = _open_transactions(context, states, asked_at)
     held_back = tuple(transaction.described(asked_at) for _, transaction in sorted(transactions.items()))
+    return _Asked(
+        asked_at, first_plan, chains, ended, states, seen, clusters, span_starts, begin, tuple(notes),
+        (*logs.notes, *held_back),
+    )  # fmt: skip
+
+
+def _plan_from(context: Context, tick: Tick, asked: _Asked, *, dry_run: bool) -> PlannedRun:
+    """Make ranges of the answers and store them in one transaction.
+
+    Raises ``_Overtaken`` when the answers are older than the chains: nothing is stored then.
+    """
+    pipeline, database = context.pipeline, context.database
+    chains = asked.chains
     try:
         with database.transaction():
+            # From here on no other planner of this pipeline can change anything. What was asked without the lock is
+            # looked at again: the run key, whether the pipeline is in use, and the chains.
             database.runs.lock_planning(pipeline.name)
             refuse_out_of_use(pipeline.name, database)
             known = _known(context, tick)
             if known is not None:
                 return known
-            claim_folders(context, sorted({at.topic for at in seen}), dry_run=dry_run)
+            claim_folders(context, sorted({at.topic for at in asked.seen}), dry_run=dry_run)
             chains = context.chains()
-            if {chain.id for chain in chains} != {chain.id for chain in before_asking}:
+            if {chain.id for chain in chains} != {chain.id for chain in asked.chains}:
                 raise _Overtaken
+
             planned = planner.plan(
-                pipeline.name, states, chains, limits(context),
+                pipeline.name, asked.states, chains, limits(context),
                 pipeline.source.on_data_loss, database.now(),
-                first_plan=first_plan and not database.pipelines.is_planned(pipeline.name),
-                ended={chain.at: chain.end for chain in ended}, span_starts=span_starts, clusters=clusters,
+                first_plan=asked.first_plan and not database.pipelines.is_planned(pipeline.name),
+                ended={chain.at: chain.end for chain in asked.ended}, span_starts=asked.span_starts,
+                clusters=asked.clusters,
             )  # fmt: skip
-            planned = replace(planned, notes=(*notes, *planned.notes, *logs.notes, *held_back))
+            planned = replace(planned, notes=(*asked.notes, *planned.notes, *asked.last_notes))
             if dry_run:
                 return _planned_run(tick, planned, dry_run=True)
-            stands_for = tick.cut_at if _ends_by_time(context, tick) else asked_at
+            stands_for = tick.cut_at if _ends_by_time(context, tick) else asked.at
             known_up_to = stands_for if planned.reached and planned.seen else None
-            run = _store(context, tick, planned, chains, begin=begin, planned_up_to=known_up_to)
-            database.pipelines.remember_cluster(pipeline.name, clusters[1])
+            run = _store(context, tick, planned, chains, begin=asked.begin, planned_up_to=known_up_to)
+            database.pipelines.remember_cluster(pipeline.name, asked.clusters[1])
             failpoint("plan.before_commit")
-    except _Overtaken:  # another planner or a person started or ended chains since the source was asked
-        return _plan(context, tick, dry_run=dry_run)
     except planner.Refused as refused:
-        if chains != before_asking:  # another planner extended a chain since: the source's answer is older, ask again
-            return _plan(context, tick, dry_run=dry_run)
+        if chains != asked.chains:  # another planner extended a chain since: the source's answer is older
+            raise _Overtaken from None
         if not dry_run:
             for refusal in refused.refusals:
                 database.chains.block([refusal.chain_id], refusal.reason, refusal.generation_end)

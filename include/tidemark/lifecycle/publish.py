@@ -23,7 +23,7 @@ from tidemark.errors import AccessDenied, Blocked, Fenced, TidemarkError, Unavai
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.determinism import note_of
-from tidemark.lifecycle.in_target import discard, record_of
+from tidemark.lifecycle.in_target import record_of
 from tidemark.lifecycle.logs.divergence import confirmed
 from tidemark.lifecycle.ownership import belongs_to, refuse_foreign
 from tidemark.lifecycle.preflight import (
@@ -148,7 +148,7 @@ class Publisher:
         for stored in self.database.attempts.receipts(manifest.id):
             for sink in sinks if stored.receipt.attempt < attempt else ():
                 if not isinstance(sink.output, TakesBack) or sink.name in stored.taken_back:
-                    discard(sink, stored.receipt)
+                    sink.discard(stored.receipt)
 
     def _publish_to(self, sink: Sink, manifest: Manifest, receipt: Receipt, *, moved: bool, last: bool) -> bool:
         """Steps 2 to 4 for one sink; whether anything moved. ``last``: with it the manifest is done."""
@@ -213,7 +213,7 @@ class Publisher:
 
     def _take_back(self, sink: Sink, receipt: Receipt) -> None:
         if self.database.attempts.take_back(receipt.manifest_id, receipt.attempt, sink.name):
-            discard(sink, receipt)
+            sink.discard(receipt)
 
     def _published_alike(self, sink: Sink, manifest: Manifest, receipt: Receipt) -> Receipt | None:
         """The published receipt of a sink, if its rows and hours equal the new ones and are all there; else None."""
@@ -268,7 +268,7 @@ class Publisher:
                 if receipt.attempt > shown_attempt and isinstance(sink.output, TakesBack):
                     self._take_back(sink, receipt)
                 elif receipt.attempt != shown_attempt:
-                    discard(sink, receipt)
+                    sink.discard(receipt)
             for number in range(1, attempt + 1):
                 sink.staging.clear(manifest_id, number)
 
@@ -373,7 +373,7 @@ class Publisher:
             case Verdict.SUPERSEDED if evidence:
                 if not self.database.attempts.take_back(manifest.id, evidence.receipt.attempt, sink.name):
                     return False
-                discard(sink, evidence.receipt)
+                sink.discard(evidence.receipt)
                 return True
             case Verdict.EVIDENCE_MISSING if published:
                 stored = judged.stored(published.attempt)

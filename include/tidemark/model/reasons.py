@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import ceil
 
-from tidemark.errors import TooManyDeadLetters
+from tidemark.errors import THEN_RETRY_MANIFEST, TooManyDeadLetters
 
 COUNTED_REASONS = 100  # of one task or manifest; records with further reasons are counted as OTHER_REASONS
 OTHER_REASONS = "other reasons"
@@ -138,7 +138,7 @@ def too_many_dead_letters(
         f"{what}, and max_dead_letters is {limit}: {reasons_text(reasons)}",
         next_step="nothing of this attempt is published. Look at them: tidemark peek {pipeline} "
         f"--topic {most.topic} --partition {most.partition} --from {most.first}; correct the schema or the producer, "
-        "or raise max_dead_letters; then: tidemark retry {pipeline} --manifest {manifest}",
+        "or raise max_dead_letters" + THEN_RETRY_MANIFEST,
         topic=most.topic,
         partition=most.partition,
         offset=most.first,

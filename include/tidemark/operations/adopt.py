@@ -12,7 +12,6 @@ from typing import Any
 from tidemark.errors import LakeConflict, Unavailable
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.folders import claim_folders
-from tidemark.lifecycle.in_target import is_whole
 from tidemark.lifecycle.known_sinks import remember_sinks
 from tidemark.lifecycle.logs.divergence import first_difference_now
 from tidemark.lifecycle.ownership import claim, hand_over
@@ -87,6 +86,7 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
     entries, unreadable = _entries(context)
     ids = [entry.manifest_id for entry in entries]
     with deciding(context, why, ids):
+        # Compare the records with the database. Refuse before anything is changed.
         known = {manifest.id: manifest for manifest in database.manifests.find(ids=ids)}
         evidence = {sink.name: sink.ledger.evidence() for sink in context.sinks}
         unknown = [entry for entry in entries if not _is_known(context, entry, known, evidence)]
@@ -94,6 +94,7 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
         adopted = tuple(entry.manifest_id for entry in unknown)
         refuse_at_work([*at_work(context), *(known[manifest_id] for manifest_id in adopted if manifest_id in known)])
         _refuse_changed(context, unknown)
+        # Say what will be done, one line each. Owners, markers, totals and positions of the targets follow the records.
         lines = [entry.line(pipeline_name) for entry in unknown]
         foreign = _foreign(context, dry_run=dry_run)
         lines += [
@@ -110,6 +111,8 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
         lines += _accept_targets(context, back, dry_run=dry_run)
         if dry_run or not lines:
             return Decision(tuple(lines), adopted, dry_run)
+
+        # Store it. New manifests and attempts get numbers above all that the targets know.
         staged = _keep_ids_free(context, adopted)
         if unknown:
             lines += _enter(context, unknown, known, why)
@@ -260,7 +263,7 @@ def _whole_or_newest(
             unread.append(name)
             continue
         read = _read(sink, name, content)
-        if is_whole(sink, read.receipt, read.gone):
+        if sink.is_whole(read.receipt, read.gone):
             return read, above, True
         above.append(read)
     return (above[0], [], False) if above else None
@@ -338,7 +341,7 @@ def _refuse_changed(context: Context, unknown: Sequence[_Entry]) -> None:
                 continue
             newest_attempt = max(other.attempt for other in (receipt, *entry.others) if sink.name in other.sinks)
             shown = None if sink.name in entry.unvouched else newest_attempt
-            moved = sink.name not in entry.damaged and not is_whole(sink, receipt, entry.gone[sink.name])
+            moved = sink.name not in entry.damaged and not sink.is_whole(receipt, entry.gone[sink.name])
             if sink.ledger.recorded_attempt(entry.manifest_id) != shown or moved:
                 raise Unavailable(
                     f"{sink.target} changed while its records were read",

@@ -206,6 +206,7 @@ def status(
         if max_age is None:  # beside open transactions a run stands for no time, and has read all the same
             max_age = _max_age_by_schedule(pipeline, now)
             since = max(filter(None, (published_up_to, planned_at["last_without_time"])), default=None)
+    # Manifests: a live attempt and one that was planned a moment ago need nobody.
     undone = database.manifests.undone(pipeline_name)
     waiting = _waiting(database, pipeline_name, undone, now)
     half_replayed = database.manifests.half_replayed(pipeline_name, database.sinks.standing(pipeline_name))
@@ -217,6 +218,7 @@ def status(
     refused = _chain_problems(database, pipeline_name, pipeline)
     retries = [] if retired else _manifest_retries(stopped, now)
     retried = {retry.manifest_id for retry in retries}
+    # Problems that the database alone shows, then those that need a pipeline file, then those of a run.
     problems = [*_manifest_problems([each for each in stopped if each.id not in retried]), *refused]
     if not retired or deployed is not None:
         problems += _audit_problems(pipeline_name, audits)
@@ -235,7 +237,7 @@ def status(
         if late:
             look = f"look at the runs of the DAG, or: tidemark run {pipeline_name}"
             problems.append(PipelineProblem(None, late, look, kind=State.LATE))
-    # that is why plans are refused
+    # Plans are refused until a person has decided, so a failed plan is not told as a second problem.
     waits_for_decision = any(problem.place is not None and problem.kind is not State.LATE for problem in problems)
     if not retired and wrong_file is not None:
         cause = _cause(wrong_file.what)

@@ -36,7 +36,7 @@ import pyarrow.compute as pc
 
 from tidemark.decoders.base import BadRecord, Decoded, ErrorClass, UnknownFields, schemas_of
 from tidemark.decoders.registry import open_decoder
-from tidemark.errors import UndecodableRecord
+from tidemark.errors import THEN_RETRY, UndecodableRecord
 from tidemark.model.digest import record_digest
 from tidemark.model.expectations import ExpectationCount, expectations_together
 from tidemark.model.order import OnError, OnInvalid, Order
@@ -389,8 +389,7 @@ class _Pass:
         more = f"; {len(failing) - 1} more in the same batch" if len(failing) > 1 else ""
         raise UndecodableRecord(
             f"a record cannot be used: {template(reason)}{more}",
-            next_step="correct the schema or the producer, or write dead_letter in the pipeline file; then: "
-            "tidemark retry {pipeline}",
+            next_step="correct the schema or the producer, or write dead_letter in the pipeline file" + THEN_RETRY,
             manifest=self._manifest_id,
             topic=batch.column("topic")[index].as_py(),
             partition=batch.column("partition")[index].as_py(),

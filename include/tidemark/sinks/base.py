@@ -411,6 +411,16 @@ class Sink:
     def write_mode(self) -> WriteMode:
         return self.output.write_mode
 
+    def is_whole(self, receipt: Receipt, without: frozenset[str] = frozenset()) -> bool:
+        """Return whether all objects of the receipt are in the target, except those at the paths ``without``."""
+        expected = tuple(object_ for object_ in receipt.objects if object_.path not in without)
+        return self.output.has(replace(receipt, objects=expected) if without else receipt)
+
+    def discard(self, receipt: Receipt) -> None:
+        """Remove all output of an attempt that is not published, its staging last; may be repeated."""
+        self.output.discard(receipt)
+        self.staging.clear(receipt.manifest_id, receipt.attempt)
+
 
 def newest(names: Iterable[RecordName]) -> dict[int, RecordName]:
     """Of each manifest the record with the highest attempt."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemark.errors import SinkRefused
+from tidemark.errors import THEN_RETRY, SinkRefused
 from tidemark.text import folded
 
 Path = tuple[str, ...]
@@ -77,7 +77,7 @@ def refuse_clash(new: pa.Field, beside: Iterable[pa.Field], within: Path, contex
         raise SinkRefused(
             f"the table cannot have a column {_shown((*within, new.name))} as the rows do: {problem}",
             next_step="write the name as the table has it in the schema or in a transform, or rename the column of the "
-            "table; then: tidemark retry {pipeline}",
+            "table" + THEN_RETRY,
             **context,
         )
 

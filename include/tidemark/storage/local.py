@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
 
-from tidemark.errors import AccessDenied, TidemarkError, Unavailable, WorkFailed
+from tidemark.errors import THEN_RETRY, AccessDenied, TidemarkError, Unavailable, WorkFailed
 from tidemark.storage.base import Move
 
 LOCK_S = 10.0
@@ -48,7 +48,7 @@ def disk_error(error: OSError, path: Path | None = None) -> TidemarkError:
             )
             return AccessDenied(
                 f"the lake cannot be written ({what})",
-                next_step=f"{mend}, or give the sink another folder; then: tidemark retry {{pipeline}}",
+                next_step=f"{mend}, or give the sink another folder" + THEN_RETRY,
             )
         case _:
             return WorkFailed(

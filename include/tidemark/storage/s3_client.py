@@ -23,7 +23,15 @@ from botocore.exceptions import (
 from botocore.exceptions import ConnectionError as NoConnection
 
 from tidemark.connections.lookup import Lookup, Secret, reveal, variable_of
-from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable, WorkFailed
+from tidemark.errors import (
+    THEN_RETRY,
+    AccessDenied,
+    ConfigurationError,
+    SinkRefused,
+    TidemarkError,
+    Unavailable,
+    WorkFailed,
+)
 from tidemark.storage.base import is_address
 
 COPIES = 16  # requests of one publish at once; each waits about 50 ms for the store and needs no core
@@ -200,7 +208,7 @@ def _translate(error: ClientError | BotoCoreError, what: str, uri: str) -> Tidem
     if isinstance(error, NoConnection | HTTPClientError):
         return Unavailable(
             f"S3 did not answer while it was to {what} {uri}: {str(error)[:200]}",
-            next_step="check the network, and endpoint_url of the sink; then: tidemark retry {pipeline}",
+            next_step="check the network, and endpoint_url of the sink" + THEN_RETRY,
         )
     return WorkFailed(f"S3's client cannot {what} {uri}: {str(error)[:200]}", next_step="tidemark retry {pipeline}")
 
@@ -222,11 +230,10 @@ def error_of_code(code: str, status: int, what: str) -> TidemarkError:
         return SinkRefused(what, next_step="the bucket is in another region: set region of the sink")
     if code.startswith("KMS") or (code in NO_RIGHT and "kms:" in what):
         return SinkRefused(what, next_step="check kms_key_id of the sink, or the bucket's own key, and the right to "
-                           "use it: kms:GenerateDataKey to write and kms:Decrypt to read; then: "
-                           "tidemark retry {pipeline}")  # fmt: skip
+                           "use it: kms:GenerateDataKey to write and kms:Decrypt to read" + THEN_RETRY)  # fmt: skip
     if any(word in what for word in _WANTS_CHECKSUM):
         return SinkRefused(what, next_step="the bucket takes objects with a checksum only, as with Object Lock: set "
-                           "checksums: true in s3 of the sink; then: tidemark retry {pipeline}")  # fmt: skip
+                           "checksums: true in s3 of the sink" + THEN_RETRY)  # fmt: skip
     if code in _LATER or (status >= 500 and code != "NotImplemented"):
         return Unavailable(what, next_step="the store is busy or out of order; tidemark retry {pipeline}")
     if status in (401, 403):
@@ -235,4 +242,4 @@ def error_of_code(code: str, status: int, what: str) -> TidemarkError:
                             "Where they have them, the bucket's policy may demand encryption: server_side_encryption "
                             "in s3 of the sink. Then: tidemark retry {pipeline}")  # fmt: skip
     return SinkRefused(what, next_step="the store does not do what a lake needs, or not as asked: check "
-                       "s3 of the sink; then: tidemark retry {pipeline}")  # fmt: skip
+                       "s3 of the sink" + THEN_RETRY)  # fmt: skip

@@ -362,6 +362,8 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shr
     ``may_shrink``: a person has accepted that published records are gone.
     """
     database, may_vanish = context.database, may_shrink or _may_vanish(context)
+    # Collect the records that the log should still hold: our own last ones, the newest published ones, and those that
+    # other attempts have staged.
     counts = {(count.topic, count.partition): count for count in receipt.partitions}
     read = {covered.at: counts[covered.at.topic, covered.at.partition].last_record for covered in manifest.ranges}
     own = [(at, last) for at, last in read.items() if last is not None]
@@ -375,6 +377,8 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shr
             empty.setdefault(each.at, []).append((each.last.offset + 1, each.end))
     readings = [(at, last, "the one that was read before", _find_out(context)) for at, last in own + published]
     readings += [(each.at, each.last, *_other_record_read(manifest, each)) for each in staged]
+    # Read all of them once. Search further, which is slower, only when these are right: first the offsets that were
+    # empty, then the first record of each published range.
     answers = context.source.records_from(list(dict.fromkeys((at, last.offset) for at, last, *_ in readings)))
     differs = (
         [

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tidemark.connections.lookup import Lookup, Secret, masked, revealed
-from tidemark.errors import Unavailable
+from tidemark.errors import THEN_RETRY, Unavailable
 from tidemark.providers.delta.settings import Settings
 from tidemark.providers.lake_tables.refusals import file_gone
 from tidemark.storage.base import ObjectStore, is_s3
@@ -76,6 +76,6 @@ class DeltaClient:
             text = masked(" ".join(str(error).split()), options)[:300]
             raise Unavailable(
                 f"the table cannot be read or written: {type(error).__name__}: {text}",
-                next_step="check that its folder or bucket can be reached; then: tidemark retry {pipeline}",
+                next_step="check that its folder or bucket can be reached" + THEN_RETRY,
                 **context,
             ) from None

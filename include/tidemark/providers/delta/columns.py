@@ -7,7 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
 
-from tidemark.errors import SinkRefused
+from tidemark.errors import THEN_RETRY, SinkRefused
 from tidemark.providers.lake_tables import evolution
 from tidemark.providers.lake_tables.evolution import MissingField, extended, missing_fields, nullable
 
@@ -18,7 +18,7 @@ _SIGNED: Final = {
 }  # fmt: skip
 _OTHER_TYPE: Final = (
     "write the table again with another type of it, or give the column another name in a transform and let auto_create "
-    "add it; then: tidemark retry {pipeline}"
+    "add it" + THEN_RETRY
 )
 _NEXT_STEPS: Final = {"type": _OTHER_TYPE, "null": _OTHER_TYPE}
 
@@ -33,8 +33,7 @@ def schema_for(columns: pa.Schema, context: Context) -> Schema:
         text = " ".join(str(unfit).split())[:200]
         raise SinkRefused(
             f"a Delta table cannot hold a column of the rows: {text}",
-            next_step="give the column another type in the schema, or cast it in a transform; then: tidemark retry "
-            "{pipeline}",
+            next_step="give the column another type in the schema, or cast it in a transform" + THEN_RETRY,
             **context,
         ) from None
 

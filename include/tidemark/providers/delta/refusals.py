@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from deltalake import DeltaTable
 
-from tidemark.errors import SinkRefused
+from tidemark.errors import THEN_RETRY, SinkRefused
 
 _READER_FEATURES: Final = {"timestampNtz"}
 _WRITER_FEATURES: Final = {"timestampNtz", "appendOnly", "invariants"}  # the last two are refused where they are used
@@ -29,7 +29,7 @@ _NEW_TABLE: Final = "give the sink a new table (sinks.delta.location)"
 def refuse_unfit(table: DeltaTable, context: Mapping[str, Any]) -> None:
     """Raise ``SinkRefused`` for the first thing that stands in the way; asks nothing but the loaded table."""
     for what, step in _unfit(table):
-        raise SinkRefused(what, next_step=f"{step}; then: tidemark retry {{pipeline}}", **context)
+        raise SinkRefused(what, next_step=step + THEN_RETRY, **context)
 
 
 def _unfit(table: DeltaTable) -> Iterator[tuple[str, str]]:

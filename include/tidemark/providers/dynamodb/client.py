@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from botocore.exceptions import ConnectionError as NoConnection
 
 from tidemark.connections.lookup import reveal
-from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable, WorkFailed
+from tidemark.errors import THEN_RETRY, AccessDenied, SinkRefused, TidemarkError, Unavailable, WorkFailed
 from tidemark.storage.s3_client import NO_KEYS, NO_KEYS_FOUND, NO_RIGHT, Access, code_of
 
 AT_ONCE: Final = 16  # calls side by side; each waits about 5 ms for DynamoDB
@@ -26,7 +26,6 @@ _BUSY = {
     "InternalServerError", "LimitExceededException", "ProvisionedThroughputExceededException", "RequestLimitExceeded",
     "ResourceInUseException", "ServiceUnavailable", "ThrottlingException",
 }  # fmt: skip
-_RETRY = "then: tidemark retry {pipeline}"
 
 
 class Missing(SinkRefused):
@@ -60,19 +59,21 @@ class Dynamo:
             return AccessDenied(
                 f"no keys were found for DynamoDB: {message}",
                 next_step="name a connection of type aws in served_in.dynamodb, or set AWS_ACCESS_KEY_ID and "
-                f"AWS_SECRET_ACCESS_KEY, or a profile; {_RETRY}",
+                "AWS_SECRET_ACCESS_KEY, or a profile" + THEN_RETRY,
                 **self._context,
             )
         if isinstance(error, NoConnection | HTTPClientError):
             return Unavailable(
                 f"DynamoDB did not answer {operation}: {message}",
-                next_step=f"check the network, and region and endpoint_url of served_in.dynamodb; {_RETRY}",
+                next_step="check the network, and region and endpoint_url of served_in.dynamodb" + THEN_RETRY,
                 **self._context,
             )
         if not isinstance(error, ClientError):
-            return WorkFailed(f"the client of DynamoDB failed: {message}", next_step=_RETRY, **self._context)
+            return WorkFailed(
+                f"the client of DynamoDB failed: {message}", next_step=THEN_RETRY.removeprefix("; "), **self._context
+            )
         kind, step = _cause(code_of(error), int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)))
-        return kind(f"DynamoDB refused {operation}: {message}", next_step=f"{step}; {_RETRY}", **self._context)
+        return kind(f"DynamoDB refused {operation}: {message}", next_step=step + THEN_RETRY, **self._context)
 
 
 def _cause(code: str, status: int) -> tuple[type[TidemarkError], str]:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from tidemark.connections.lookup import Lookup
-from tidemark.errors import SinkRefused, Unavailable
+from tidemark.errors import THEN_RETRY, SinkRefused, Unavailable
 from tidemark.providers.dynamodb.client import AT_ONCE, ConditionFailed, Dynamo, Missing
 from tidemark.providers.dynamodb.items import (
     DIGITS,
@@ -47,7 +47,6 @@ _NEVER: Final = {
     "ConditionExpression": "attribute_exists(#key) AND attribute_not_exists(#key)",
     "ExpressionAttributeNames": {"#key": KEY},
 }
-_RETRY: Final = "then: tidemark retry {pipeline}"
 
 
 class DynamoCopy(CopyOfTotals):
@@ -86,7 +85,7 @@ class DynamoCopy(CopyOfTotals):
             raise SinkRefused(
                 f"table {self._table} does not exist in DynamoDB",
                 next_step=f"nothing was written; set auto_create: true in served_in.dynamodb, or run: "
-                f"{self._command()}; {_RETRY}",
+                f"{self._command()}" + THEN_RETRY,
                 **self._context,
             )
 
@@ -103,7 +102,7 @@ class DynamoCopy(CopyOfTotals):
             step = f"delete it and {self._table}_contributions when nobody needs them any more"
         raise SinkRefused(
             f"table {self._table} in DynamoDB {what}",
-            next_step=f"nothing was written; give served_in.dynamodb another table, or {step}; {_RETRY}",
+            next_step=f"nothing was written; give served_in.dynamodb another table, or {step}" + THEN_RETRY,
             **self._context,
         )
 
@@ -120,7 +119,7 @@ class DynamoCopy(CopyOfTotals):
             raise SinkRefused(
                 f"table {self._table} in DynamoDB has the copy of other totals: the two would mix",
                 next_step="nothing was put there; give served_in.dynamodb another table, or delete that one when its "
-                f"totals are gone; {_RETRY}",
+                "totals are gone" + THEN_RETRY,
                 **self._context,
             )
 
@@ -156,7 +155,7 @@ class DynamoCopy(CopyOfTotals):
             if time.monotonic() > deadline:
                 raise Unavailable(
                     f"table {self._table} was not created in DynamoDB within {CREATED_S:.0f} s",
-                    next_step=f"nothing was written; look at it in the console of AWS, {_RETRY}",
+                    next_step="nothing was written; look at it in the console of AWS" + THEN_RETRY,
                     **self._context,
                 )
             time.sleep(0.2)

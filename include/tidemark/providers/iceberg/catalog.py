@@ -26,7 +26,7 @@ from sqlalchemy.exc import OperationalError, ProgrammingError, SQLAlchemyError
 
 from tidemark.connections.lookup import Lookup, Secret, masked, reveal, revealed, variable_of
 from tidemark.database.postgres_errors import is_refused
-from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable
+from tidemark.errors import THEN_RETRY, AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable
 from tidemark.providers.iceberg.file_io import CHECKSUMS, StoreFileIO
 from tidemark.providers.iceberg.settings import CatalogKind, Settings
 from tidemark.providers.lake_tables.refusals import file_gone
@@ -130,7 +130,7 @@ class OpenCatalog:
         text = masked(" ".join(str(error).split()), self.properties)[:300]
         raise kind(
             f"the catalog {what}: {type(error).__name__}: {text}",
-            next_step=f"{step}; then: tidemark retry {{pipeline}}",
+            next_step=step + THEN_RETRY,
             **context,
         ) from None
 

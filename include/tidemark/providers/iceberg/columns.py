@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import parse_transform
 from pyiceberg.types import IcebergType
 
-from tidemark.errors import SinkRefused
+from tidemark.errors import THEN_RETRY, SinkRefused
 from tidemark.providers.iceberg.partitioning import AVRO_NAME, Term
 from tidemark.providers.lake_tables import evolution
 from tidemark.providers.lake_tables.evolution import nullable
@@ -23,7 +23,7 @@ _NEXT_STEPS: Final = {
     "type": "change its type with another engine, or rename it and let auto_create add the right one; "
     "then: tidemark retry {pipeline}. With auto_create: true int becomes long, float double, and a decimal gets more "
     "digits before its point",
-    "null": "let it be null: ALTER COLUMN {name} DROP NOT NULL; then: tidemark retry {pipeline}",
+    "null": "let it be null: ALTER COLUMN {name} DROP NOT NULL" + THEN_RETRY,
 }
 
 
@@ -64,7 +64,7 @@ def refuse_other_version(table: Table, context: Mapping[str, Any]) -> None:
     if version < 2:  # it has no sequence numbers, by which expired snapshots are noticed
         raise SinkRefused(
             f"the table has format version {version}",
-            next_step="ALTER TABLE .. SET TBLPROPERTIES ('format-version' = '2'); then: tidemark retry {pipeline}",
+            next_step="ALTER TABLE .. SET TBLPROPERTIES ('format-version' = '2')" + THEN_RETRY,
             **context,
         )
     if version > 2:  # PyIceberg reads it, and writes neither its lists of manifests nor its vectors of deleted rows
@@ -88,7 +88,7 @@ def refuse_misfits(
         raise SinkRefused(
             f"the table is partitioned by {written}, the pipeline file says {', '.join(map(str, terms)) or 'nothing'}",
             next_step="correct partition_by, or change the partitioning of the table (ALTER TABLE .. REPLACE PARTITION "
-            "FIELD); then: tidemark retry {pipeline}",
+            "FIELD)" + THEN_RETRY,
             **context,
         )
     for field in table.spec().fields:
@@ -96,7 +96,7 @@ def refuse_misfits(
             raise SinkRefused(
                 f"the partition {field.name} of the table has a name that Avro does not have, and readers would not "
                 "read manifest files with it",
-                next_step=f"give it another name: ALTER TABLE .. REPLACE PARTITION FIELD {field.name} WITH .. AS NAME; "
-                "then: tidemark retry {pipeline}",
+                next_step=f"give it another name: ALTER TABLE .. REPLACE PARTITION FIELD {field.name} WITH .. AS NAME"
+                + THEN_RETRY,
                 **context,
             )

@@ -31,7 +31,7 @@ from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.types import LongType, StringType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from tidemark.errors import SinkRefused
+from tidemark.errors import THEN_RETRY, SinkRefused
 
 FILE_PATH: Final = 2147483546  # ids of the columns of a delete file, which Iceberg has fixed
 POSITION: Final = 2147483545
@@ -90,7 +90,7 @@ def refuse_equality_deletes(table: Table, context: Mapping[str, Any]) -> None:
                         "cannot be read here",
                         next_step="let Spark rewrite its files, where CATALOG is Spark's name of the table's catalog: "
                         f"CALL CATALOG.system.rewrite_data_files(table => '{'.'.join(table.name())}', options => "
-                        "map('delete-file-threshold', '1')); then: tidemark retry {pipeline}",
+                        "map('delete-file-threshold', '1'))" + THEN_RETRY,
                         **context,
                     )
 

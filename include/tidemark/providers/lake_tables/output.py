@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tidemark.errors import SinkRefused
+from tidemark.errors import THEN_RETRY, SinkRefused
 from tidemark.failpoints import failpoint
 from tidemark.model.manifest import Counts, Manifest, Publication
 from tidemark.model.offsets import Range, TopicPartition, range_from
@@ -77,8 +77,7 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
             if len(path) == 1 and path[0] in emptied:
                 raise SinkRefused(
                     f"column {path[0]} of the table may not be null, and a tombstone has no value for it",
-                    next_step=f"let it be null: ALTER TABLE .. ALTER COLUMN {path[0]} DROP NOT NULL; then: tidemark "
-                    "retry {pipeline}",
+                    next_step=f"let it be null: ALTER TABLE .. ALTER COLUMN {path[0]} DROP NOT NULL" + THEN_RETRY,
                     **self.table.context(),
                 )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemark.errors import Fenced, LakeConflict, SinkRefused, WorkFailed
+from tidemark.errors import THEN_RETRY, Fenced, LakeConflict, SinkRefused, WorkFailed
 from tidemark.model.reasons import without_values
 from tidemark.providers.lake_tables.lost_files import wrong_files
 from tidemark.sinks.staging.staged_file import staging_of
@@ -17,7 +17,7 @@ def no_table(context: Mapping[str, Any]) -> SinkRefused:
     """An attempt has prepared the table, and it is gone."""
     return SinkRefused(
         "the table does not exist",
-        next_step="restore it, or let auto_create make a new one; then: tidemark retry {pipeline}",
+        next_step="restore it, or let auto_create make a new one" + THEN_RETRY,
         **context,
     )
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import duckdb
 import pyarrow as pa
 
-from tidemark.errors import WorkFailed
+from tidemark.errors import THEN_RETRY, WorkFailed
 from tidemark.text import named_queries
 
 QUERIES: Final = named_queries("tidemark.providers.lake_tables", "queries.sql")
@@ -81,5 +81,5 @@ def _bounded() -> Iterator[None]:
     except duckdb.OutOfMemoryException:
         raise WorkFailed(
             f"the keys do not fit into {MEMORY} of memory and the folder for temporary files",
-            next_step="free space there (TMPDIR names it); then: tidemark retry {pipeline}",
+            next_step="free space there (TMPDIR names it)" + THEN_RETRY,
         ) from None

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.errors import SinkRefused, WorkFailed
+from tidemark.errors import THEN_RETRY, SinkRefused, WorkFailed
 from tidemark.model.digest import Digest, row_digest
 from tidemark.model.receipt import ObjectKind, PublishedObject
 from tidemark.providers.topic.headers import ATTEMPT, MANIFEST, OFFSET, PARTITION, REASON, ROW, TOPIC
@@ -115,7 +115,7 @@ def _without_key(topic: str, part: PublishedObject, batch: pa.RecordBatch) -> Si
     return SinkRefused(
         f"topic {topic} has cleanup.policy=compact, and a message has no key",
         next_step="nothing of the manifest is visible; set key: of the sink to columns that are never null, or send to "
-        "a topic that is not compacted; then: tidemark retry {pipeline}",
+        "a topic that is not compacted" + THEN_RETRY,
         topic=part.topic,
         partition=_partition(part),
         offset=offset,

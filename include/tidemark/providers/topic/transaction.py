@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable, WorkFailed
+from tidemark.errors import THEN_RETRY, AccessDenied, SinkRefused, TidemarkError, Unavailable, WorkFailed
 from tidemark.kafka.refusals import AUTHORIZATION
 from tidemark.providers.topic.cluster import TopicCluster
 
@@ -156,7 +156,7 @@ class Transaction:
             raise SinkRefused(
                 f"the transaction did not end within its {self._timeout_s:,.0f} s",
                 next_step="nothing of it is visible; make slices smaller, or raise transaction_timeout of the sink and "
-                "transaction.max.timeout.ms of the brokers; then: tidemark retry {pipeline}",
+                "transaction.max.timeout.ms of the brokers" + THEN_RETRY,
             )
 
     def _cause(self, error: KafkaError) -> KafkaError:
@@ -233,15 +233,14 @@ class Transaction:
             return SinkRefused(
                 f"a message is larger than the topic takes: {error.str()}",
                 next_step="nothing of the manifest is visible; raise max.message.bytes of the topic (and "
-                "replica.fetch.max.bytes of the brokers), or leave columns out; then: tidemark retry {pipeline}",
+                "replica.fetch.max.bytes of the brokers), or leave columns out" + THEN_RETRY,
                 **context,
             )
         if code in _DENIED:
             return AccessDenied(
                 f"Kafka refuses this client: {error.str()}",
                 next_step="grant the user of the Kafka connection DESCRIBE, READ and WRITE on the sink's topics, and "
-                "DESCRIBE and WRITE on the transactional ids that begin with tidemark- (kafka-acls --add); "
-                "then: tidemark retry {pipeline}",
+                "DESCRIBE and WRITE on the transactional ids that begin with tidemark- (kafka-acls --add)" + THEN_RETRY,
                 **context,
             )
         if code in _WITHOUT_TRANSACTIONS:

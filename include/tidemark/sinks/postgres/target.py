@@ -13,7 +13,7 @@ from psycopg import sql
 
 from tidemark.connections.lookup import Lookup
 from tidemark.database.session import Session
-from tidemark.errors import AccessDenied, SinkRefused
+from tidemark.errors import THEN_RETRY, AccessDenied, SinkRefused
 from tidemark.sinks.column_names import IS_DELETED
 from tidemark.sinks.current_rows.columns import ATTEMPT
 from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, columns_of
@@ -210,8 +210,7 @@ class PostgresTarget:
         except AccessDenied as denied:
             raise AccessDenied(
                 denied.what,
-                next_step="have its owner run in its database: "
-                f"{ddl.as_string(self.connected())}; then: tidemark retry {{pipeline}}",
+                next_step=f"have its owner run in its database: {ddl.as_string(self.connected())}" + THEN_RETRY,
                 **context,
             ) from denied
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.connections.lookup import masked, revealed
-from tidemark.errors import AccessDenied, TidemarkError, Unavailable
+from tidemark.errors import THEN_RETRY_MANIFEST, AccessDenied, TidemarkError, Unavailable
 from tidemark.kafka.cluster import KafkaCluster
 from tidemark.kafka.connection import java_options, named_connection
 from tidemark.kafka.options import AT_THE_END_MS
@@ -88,7 +88,7 @@ class KafkaReader:
             return Unavailable(
                 "Kafka does not answer Spark",
                 next_step="nothing is published; check that the broker runs and that bootstrap_servers (or the Airflow "
-                "connection) names it for Spark's machines too; then: tidemark retry {pipeline} --manifest {manifest}",
+                "connection) names it for Spark's machines too" + THEN_RETRY_MANIFEST,
                 bootstrap_servers=self._order.source.options["bootstrap_servers"],
             )
         if not _REFUSALS.search(str(failed)):
