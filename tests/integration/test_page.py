@@ -336,7 +336,9 @@ def test_the_pages_say_what_is_wrong_where_and_what_to_do(ask: Callable[..., Tes
     assert client.get("/pipelines/demo?state=").text.count('name="manifest" value=') == 3
     failed = client.get("/pipelines/demo/manifests/3").text
     assert "Nothing is published of its 10 offsets" in failed
-    assert "next: start one" in failed
+    assert "<p><strong>there is no Spark</strong></p>" in failed
+    assert '<p class="soft">start one</p>' in failed
+    assert "error=work-failed" not in failed.partition("<h2>History</h2>")[0]
     done = client.get("/pipelines/demo/manifests/1").text
     assert "10 read + 0 invisible = 10 offsets" in done
     assert "10 read = 9 written + 1 dead-lettered" in done
@@ -390,7 +392,7 @@ def test_the_drawing_along_time_says_the_same_in_words_and_leads_to_other_times(
     client = ask()
     planned_up_to(world, datetime(2026, 3, 1, 9, tzinfo=UTC))
     page = client.get("/pipelines/demo?by=day&to=2026-03-02T12:00").text
-    words = "2026-03-01: 1 done, 1 planned, 1 failed, 10 records"
+    words = "2026-03-01: 1 ok, 1 waiting, 1 failed, 10 records"
     assert f"<title>{words}</title>" in page
     assert f'<a href="/pipelines/demo/manifests/2">{words}</a>' in page
     assert 'aria-label="48 days from 2026-01-14 to 2026-03-02 UTC: 1 with failed manifests, 47 without a run"' in page
@@ -492,7 +494,7 @@ def test_a_manifest_is_compared_with_its_sinks_on_request_and_shows_its_receipt(
     [compared] = client.get(f"/api{path}/compared").json()
     assert compared["verdict"] == "evidence missing"
     assert compared["next_step"] == "tidemark retry demo"
-    assert compared["next_step"] in page
+    assert "<code><span>tidemark retry demo</span></code>" in page
     assert json.loads(printed(world, "show", "1", "--compare", "--json"))["compared"] == [compared]
     told = commanded(world, "show", "1", "--compare")
     assert told.exit_code == 1, "a difference was found"
@@ -518,7 +520,7 @@ def test_a_manifest_names_the_fields_that_its_schema_does_not_have(
         )
     page = ask().get("/pipelines/demo/manifests/1").text
     assert "1 field that the schema does not have" in page
-    assert "tidemark peek demo --drift" in page
+    assert "<code><span>tidemark peek demo</span> <span>--drift</span></code>" in page
     assert '<tr><td>&lt;b&gt;zip</td><td class="number">1,200</td><td>a-2 offset 17</td></tr>' in page
     assert ask().get("/api/pipelines/demo/manifests/1").json()["unknown_fields"] == [field]
 
@@ -787,7 +789,7 @@ def test_what_the_last_audit_found_is_named_with_its_manifest_and_the_next_step(
     named = page.partition('id="audit-1"')[2].partition("</details>")[0]
     assert f'<a href="{MANIFESTS}/1">manifest 1</a>: ' in named
     assert all(each["path"].rpartition("/")[2] in named for each in published)
-    assert "next: tidemark replay demo --manifest 1" in named
+    assert "<code><span>tidemark replay demo</span> <span>--manifest 1</span></code>" in named
     [audit] = ask().get("/api/pipelines/demo").json()["audits"]
     assert audit["differences"] == len(differences) >= len(published)
     assert audit["first_differences"] == differences

@@ -61,7 +61,11 @@ def test_a_failed_manifest_is_seen_opened_retried_and_becomes_done(
     rows = ours.get_by_role("row").filter(has_text=DAG)
     row, reason = rows.first, rows.last
     assert "failed" in row.inner_text()
-    assert "(failed)" in reason.inner_text()
+    assert "cannot be decoded" in reason.locator("strong").inner_text()
+    assert f"{world.topic}-0 offset 45 · manifest 2" in reason.inner_text()
+    command = reason.locator(".command", has_text="tidemark retry").first
+    command.get_by_role("button", name="copy").click()
+    command.get_by_role("button", name=re.compile("^(copied|selected) tidemark retry")).wait_for()
     picture(page, "tutorial-pipelines-wide-light", clip=UPPER_PART)
     for width, scheme in (("phone", "light"), ("phone", "dark"), ("wide", "light")):
         with seen(page, width, scheme) as window:
@@ -73,7 +77,7 @@ def test_a_failed_manifest_is_seen_opened_retried_and_becomes_done(
     follow(page, ours.get_by_role("link", name="1 failed", exact=True))
     follow(page, ours.get_by_role("link", name="2", exact=True))
     ours.get_by_role("heading", name=re.compile(r"^Manifest 2 .*failed$")).wait_for()
-    assert f"topic={world.topic} partition=0 offset=45]" in ours.get_by_role("main").inner_text()
+    assert f"{world.topic}-0 offset 45" in ours.get_by_role("main").inner_text()
     picture(page, "tutorial-failed-wide-light")
     terminal("status", "status")
     terminal("show", "show", "2")
@@ -92,9 +96,9 @@ def test_a_failed_manifest_is_seen_opened_retried_and_becomes_done(
 
     def done() -> bool:
         page.reload()
-        return "Manifest 2 done" in page.get_by_role("heading", level=1).inner_text()
+        return "Manifest 2 ok" in page.get_by_role("heading", level=1).inner_text()
 
-    wait_until(done, "the manifest to be done on the page", timeout=240, interval=2)
+    wait_until(done, "the manifest to be ok on the page", timeout=240, interval=2)
     assert "60 read = 59 written + 1 dead-lettered" in page.get_by_role("main").inner_text()
     picture(page, "tutorial-done-wide-light")
     with seen(page, "phone", "light") as window:
@@ -258,6 +262,6 @@ def test_the_note_of_a_run_and_the_log_of_a_task_lead_to_the_page_and_it_leads_b
     in_log.nth(1).wait_for()
     assert in_log.count() == 2, "the log begins and ends with it"
     page.goto(in_log.first.get_attribute("href"))
-    page.get_by_role("heading", name=re.compile(r"^Manifest 1 .*done$")).wait_for()
+    page.get_by_role("heading", name=re.compile(r"^Manifest 1 .*ok$")).wait_for()
     page.get_by_role("link", name=run_id, exact=True).click()
     page.wait_for_url(f"**{run}**")

@@ -31,7 +31,7 @@ def lane(start: int, end: int, *parts: PartView, dead_letters: tuple[LettersPart
 def test_a_lane_is_done_from_its_anchor_on_but_for_its_parts_and_open_up_to_the_end_of_the_source() -> None:
     drawn = bars(lane(100, 200, PartView(150, 200, "failed", 7, 2)), last_stable=300)
     assert [(bar.state, bar.x, bar.width, bar.words) for bar in drawn] == [
-        ("done", 0, 500, "done [100, 200)"),
+        ("done", 0, 500, "ok [100, 200)"),
         ("failed", 250, 250, "failed [150, 200), manifest 7 and 1 more"),
         ("not planned", 500, 500, "not planned [200, 300)"),
     ]
@@ -98,7 +98,7 @@ def test_a_column_has_the_states_of_its_manifests_by_their_share_and_words_that_
     drawing = drawn(hours(_46={"done": 3, "failed": 1}, _47={"done": 2}), NOON)
     before, failed, done = drawing.columns[45:]
     assert (before.blocks, before.words) == ((), "03-01 09:00: no run")
-    assert failed.words == "03-01 10:00: 3 done, 1 failed, 1,000 records"
+    assert failed.words == "03-01 10:00: 3 ok, 1 failed, 1,000 records"
     assert [(block.state, block.x, block.y, block.height) for block in failed.blocks] == [
         ("done", 920, 12, 36),
         ("failed", 920, 0, 12),
@@ -106,7 +106,7 @@ def test_a_column_has_the_states_of_its_manifests_by_their_share_and_words_that_
     assert [(block.state, block.y, block.height) for block in done.blocks] == [("done", 0, HEIGHT)]
     assert drawing.undone == [failed]
     assert drawing.words == (
-        "48 hours from 02-27 12:00 to 03-01 11:00 UTC: 1 with failed manifests, 1 all done, 46 without a run"
+        "48 hours from 02-27 12:00 to 03-01 11:00 UTC: 1 with failed manifests, 1 all ok, 46 without a run"
     )
 
 

@@ -1,17 +1,20 @@
 """The content of the page and its JSON: what the command line and the Python functions have too."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
 from tidemark.airflow.doctor import stored
+from tidemark.airflow.page.causes import StatedCause, cause_of_problem
+from tidemark.airflow.page.state_words import ManifestWords
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.model.event_hours import HourSelection
 from tidemark.model.manifest import Manifest
+from tidemark.model.problem import Problem
 from tidemark.operations.audit import Compared, compared_and_kept
 from tidemark.operations.dead_letters import DeadLetters, DeadLetterSelection, dead_letters
 from tidemark.operations.hours import Hour, hours
@@ -54,6 +57,21 @@ def pipelines_of(
             now = status(database, name, files[name], heard=answers[name], failed_run=failed_runs.get(name))
             views.append((pipeline_view(database, now, answers[name]), answers[name]))
     return views
+
+
+def words_of(database: ManifestDatabase, name: str) -> ManifestWords:
+    """The words for manifests of a pipeline; its source is not asked."""
+    return ManifestWords.of_pipeline(database, status(database, name, _files([name])[name]))
+
+
+def causes_of(database: ManifestDatabase, problems: Sequence[Problem], names: Collection[str]) -> list[StatedCause]:
+    """Each problem as the page tells it; that of a manifest with the reason that the manifest has."""
+    ids = {problem.manifest_id for problem in problems if problem.manifest_id is not None}
+    manifests = {manifest.id: manifest for manifest in database.manifests.find(ids=sorted(ids))} if ids else {}
+    return [
+        cause_of_problem(problem.what, problem.next_step, manifests.get(problem.manifest_id or 0), names)
+        for problem in problems
+    ]
 
 
 def lag_of(database: ManifestDatabase, name: str) -> Answer:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Self
 
+from tidemark.airflow.page.state_words import word
 from tidemark.views.lanes import LaneView
 
 DEAD_LETTERS = "dead letters"  # below what is done: a manifest may be done, and have some
@@ -27,7 +28,7 @@ class Bar:
     def words(self) -> str:
         more = f" and {self.manifests - 1:,} more" if self.manifests > 1 else ""
         of = f", manifest {self.manifest_id}{more}" if self.manifest_id is not None else ""
-        state = self.state.removesuffix("s") if self.records == 1 else self.state
+        state = self.state.removesuffix("s") if self.records == 1 else word(self.state)
         what = f"{self.records:,} {state} in" if self.records else state
         return f"{what} [{self.start:,}, {self.end:,}){of}"
 

@@ -17,3 +17,25 @@ if (waiting) {
   document.addEventListener("input", () => (touched = true));
   setInterval(() => touched || document.hidden || location.reload(), 1000 * Number(waiting.dataset.reload));
 }
+
+// A button beside each command puts it on the clipboard. Browsers give a page without https none: then it is selected.
+for (const command of document.querySelectorAll(".command")) {
+  const code = command.querySelector("code");
+  const button = document.createElement("button");
+  button.type = "button";
+  const say = (word) => {
+    button.textContent = word;
+    button.setAttribute("aria-label", `${word} ${code.textContent}`);
+  };
+  say("copy");
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+      say("copied");
+    } catch {
+      getSelection().selectAllChildren(code);
+      say("selected");
+    }
+  });
+  command.append(button);
+}

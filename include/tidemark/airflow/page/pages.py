@@ -40,14 +40,17 @@ from tidemark.airflow.page.actions import (
     run_state,
     start,
 )
+from tidemark.airflow.page.causes import cause_of_reason
 from tidemark.airflow.page.json_api import PAGE, Moment, OneManifest
 from tidemark.airflow.page.lanes import bars, letter_bars
 from tidemark.airflow.page.plan_tasks import dag_of
 from tidemark.airflow.page.render import page
+from tidemark.airflow.page.state_words import ManifestWords
 from tidemark.airflow.page.timeline import drawn
 from tidemark.errors import DataLost, TidemarkError
 from tidemark.model.event_hours import HourSelection
 from tidemark.model.manifest import COUNTED, ManifestSelection, ManifestState
+from tidemark.model.problem import Problem
 from tidemark.operations.hours import Hour
 from tidemark.operations.status import State, own_problems, shared_causes
 from tidemark.operations.timeline import Step, timeline
@@ -59,6 +62,7 @@ router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 Empty = Literal[""]
 OBJECTS = 500  # files of a manifest on its page; each sink may have as many as it has hours and partitions
 HOURS = 48  # of a pipeline on its page: the newest, and those that are open
+MOST_CAUSES = 10  # of a pipeline on its page
 LETTERS = 20  # dead letters on their page
 WORST_FIRST = tuple(State)
 ASSETS = {"page.css": "text/css", "page.js": "text/javascript"}
@@ -91,7 +95,9 @@ def pipelines(
     homes = {name: dag_of(name, tasks) for name in listed}
     shared = shared_causes(views)
     problems = {view.pipeline_name: own_problems(view, shared) for view in views}
+    worst = {name: of_pipeline[0] for name, of_pipeline in problems.items() if of_pipeline}
     values = {
+        "causes": dict(zip(worst, content.causes_of(database, [*worst.values()], listed), strict=True)),
         "shared": shared,
         "problems": problems,
         "pipelines": [view for view in views if name in view.pipeline_name and state in ("", view.state)],
@@ -172,6 +178,7 @@ def pipeline(
         matching = database.manifests.count(name, selection, most=COUNTED + 1)
         older = database.manifests.count(name, selection, most=COUNTED + 1, after=manifests[-1].id)
     hours, no_hours = _hours(database, name)
+    retried = [Problem(retry.manifest_id, retry.what, "") for retry in view.retries[:MOST_CAUSES]]
     now = datetime.now(UTC)
     dag_id = dag_of(name, tasks)
     values = {
@@ -180,6 +187,9 @@ def pipeline(
         "dag": dag_states([dag_id]).get(dag_id),
         "lanes": lanes,
         "time": drawn(timeline(database, name, now, step=by, until=to), now),
+        "causes": content.causes_of(database, view.problems[:MOST_CAUSES], [name]),
+        "retries": list(zip(view.retries[:MOST_CAUSES], content.causes_of(database, retried, [name]), strict=True)),
+        "words": ManifestWords.of_pipeline(database, view),
         "manifests": manifest_views(database, manifests, objects=False),
         "states": list(ManifestState),
         "topics": sorted({lane.topic for lane, *_ in lanes}),
@@ -220,6 +230,8 @@ def manifest(
     run = (dag_of_run(view, own.dag_run), own.dag_run) if own.dag_run else None
     values = {
         "view": view,
+        "word": content.words_of(database, own.pipeline_name).of(own),
+        "cause": cause_of_reason(own),
         "run": run,
         "tasks": tasks,
         "known_runs": known_runs({task.run for task in tasks.values() if task} | ({run} if run else set())),
@@ -273,6 +285,8 @@ def start_form(
         "wish": wish,
         "preview": shown,
         "manifests": manifest_views(database, shown.manifests[:PAGE], objects=False),
+        "words": content.words_of(database, name),
+        "causes": {each.id: cause_of_reason(each) for each in shown.manifests[:PAGE]},
         "conf": wish.conf("your reason"),
         "dag": dag_states([name]).get(name),
         "dag_id": dag_of(name, tasks),

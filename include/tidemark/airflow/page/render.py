@@ -9,6 +9,8 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tidemark.airflow.addresses import MOUNT, run_path
+from tidemark.airflow.page.causes import cause_of_text, steps_of, without_position
+from tidemark.airflow.page.state_words import word
 from tidemark.model.manifest import count_of, counted
 
 SHOWN = 200  # characters of a key or a value
@@ -64,6 +66,10 @@ TEMPLATES.filters |= {
     "number": "{:,}".format,
     "counted": counted,
     "count_of": count_of,
+    "steps": steps_of,
+    "cause": cause_of_text,
+    "without_position": without_position,
+    "word": word,
 }
 TEMPLATES.globals |= {"run_path": run_path}
 

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 
+from tidemark.airflow.page.state_words import word
 from tidemark.model.manifest import count_of
 from tidemark.operations.timeline import Period, Step, Timeline
 
@@ -60,8 +61,8 @@ class Drawing:
     def words(self) -> str:
         """All of it in one sentence, for who does not see it."""
         counted = Counter(column.worst for column in self.columns)
-        states = [f"{counted[state]} with {state} manifests" for state in reversed(UPWARDS[1:]) if counted[state]]
-        rest = {"done": "all done", "nothing new": "nothing new", "no run": "without a run"}
+        states = [f"{counted[state]} with {word(state)} manifests" for state in reversed(UPWARDS[1:]) if counted[state]]
+        rest = {"done": "all ok", "nothing new": "nothing new", "no run": "without a run"}
         states += [f"{counted[state]} {words}" for state, words in rest.items() if counted[state]]
         first, last = self.columns[0].name, self.columns[-1].name
         return f"{len(self.columns)} {self.by}s from {first} to {last} UTC: {', '.join(states)}"
@@ -86,7 +87,7 @@ def drawn(view: Timeline, now: datetime) -> Drawing:
 def _column(number: int, period: Period, by: Step) -> DrawnPeriod:
     states = [state for state in UPWARDS if period.manifests.get(state)]
     worst = states[-1] if states else "nothing new" if period.runs else "no run"
-    what = [f"{period.manifests[state]:,} {state}" for state in states] or [worst]
+    what = [f"{period.manifests[state]:,} {word(state)}" for state in states] or [worst]
     more = [count_of(period.read, "record")] if period.read else []
     name = _name(period.start, by)
     blocks = tuple(_stack(number * COLUMN, period, states)) if states else _foot(number * COLUMN, worst)

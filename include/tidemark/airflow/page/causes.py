@@ -1,0 +1,173 @@
+"""What is wrong as the page tells it: the cause, then the place, then the commands. Pure."""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from tidemark.lifecycle.older import NEXT, described
+from tidemark.model.manifest import Manifest, ManifestState
+
+GROUPS = frozenset({"accept", "rename", "retire", "db", "monitor", "spark", "print"})  # of commands
+FLAGS = frozenset(
+    {
+        "--accept-shrunken",
+        "--against-history",
+        "--airflow",
+        "--append-again",
+        "--compare",
+        "--dead-letters",
+        "--deep",
+        "--drift",
+        "--dry-run",
+        "--incomplete",
+        "--json",
+        "--lag",
+        "--replay",
+        "--show",
+        "--source",
+        "--take-over",
+        "--undo",
+    }
+)  # options without a value
+OTHER_SUBJECTS = frozenset({"error", "pipeline", "manifest"})  # told by the page around it
+NAMED_RANGES = 3
+HEADLINE = 4  # words before a colon, so that they say something without what follows
+
+_CONTEXT = re.compile(r"\s*\[(\w+=[^\n]*)\]$")
+_POSITION = re.compile(r",? at (?:character|byte) N\b")
+_END = ",;:."
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """``words`` and the command after them. A line may be broken between the parts of a ``command``, not inside."""
+
+    words: str
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StatedCause:
+    """``what`` in a sentence, its ``reasons``, the ``place`` in the source, and the ``steps`` that lead out."""
+
+    what: str
+    reasons: tuple[str, ...] = ()
+    place: str = ""
+    steps: tuple[Instruction, ...] = ()
+    manifest_id: int | None = None
+
+
+def cause_of_text(text: str, next_step: str = "", names: Collection[str] = ()) -> StatedCause:
+    """From the text of an error; ``names`` are of pipelines."""
+    first, *others = text.splitlines() or [""]
+    context = _CONTEXT.search(first)
+    facts = dict(part.partition("=")[::2] for part in re.split(r" (?=\w+=)", context[1])) if context else {}
+    first = first[: context.start()] if context else first
+    head, _, rest = first.partition(": ")
+    what, reasons = (head, rest.split("; ")) if rest and len(head.split()) >= HEADLINE else (first, [])
+    reasons += [line for line in others if line.strip() and not line.startswith(NEXT)]
+    reasons = [without_position(reason) for reason in reasons]
+    place = _place(facts)
+    reasons += [f"{name} {value}" for name, value in facts.items() if name not in OTHER_SUBJECTS]
+    return StatedCause(what, tuple(reasons), place, steps_of(next_step, names))
+
+
+def _place(facts: dict[str, str]) -> str:
+    """Taken out of the facts: a partition alone says nothing."""
+    if "topic" not in facts:
+        return ""
+    place = facts.pop("topic")
+    if "partition" in facts:
+        place = f"{place}-{facts.pop('partition')}"
+    for name in ("offset", "offsets"):
+        if name in facts:
+            place = f"{place} {name} {facts.pop(name)}"
+    return place
+
+
+def cause_of_problem(what: str, next_step: str, manifest: Manifest | None, names: Collection[str]) -> StatedCause:
+    """A problem of ``status``. That of a manifest is told by the manifest's own reason, which has its place."""
+    if manifest is None or what != described(manifest):
+        cause = cause_of_text(what, next_step, names)
+        return replace(cause, manifest_id=manifest.id if manifest else None)
+    return cause_of_reason(manifest, next_step, names)
+
+
+def cause_of_reason(manifest: Manifest, next_step: str | None = None, names: Collection[str] = ()) -> StatedCause:
+    """Why a manifest is not finished; without ``next_step`` with that of its reason."""
+    if next_step is None:
+        lines = (manifest.reason or "").splitlines()
+        next_step = "; ".join(line.removeprefix(NEXT) for line in lines if line.startswith(NEXT))
+    names = {*names, manifest.pipeline_name}
+    cause = cause_of_text(manifest.reason or _without_reason(manifest), next_step, names)
+    more = len(manifest.ranges) - NAMED_RANGES
+    ranges = ", ".join(f"{part.at.name} [{part.start:,}, {part.end:,})" for part in manifest.ranges[:NAMED_RANGES])
+    place = cause.place or f"{ranges} and {more} more ranges" if more > 0 else cause.place or ranges
+    return replace(cause, place=place, manifest_id=manifest.id)
+
+
+def _without_reason(manifest: Manifest) -> str:
+    match manifest.state:
+        case ManifestState.RUNNING:
+            return f"the process of attempt {manifest.attempt} is dead"
+        case ManifestState.DONE:
+            return "a replay has reached only some sinks"
+    return "no attempt has been started" if not manifest.attempt else f"attempt {manifest.attempt} is not finished"
+
+
+def without_position(reason: str) -> str:
+    """A reason of many records, without a place that was the same in none of them."""
+    return _POSITION.sub("", reason)
+
+
+def steps_of(text: str, names: Collection[str] = ()) -> tuple[Instruction, ...]:
+    """The commands of a next step, each with the words before it; words after the last one are a step of their own."""
+    tokens, steps, words = text.replace("`", "").split(), list[Instruction](), list[str]()
+    at = 0
+    while at < len(tokens):
+        length = _length(tokens[at:], names) if tokens[at] == "tidemark" else 0
+        if not length:
+            words.append(tokens[at])
+            at += 1
+            continue
+        command = tokens[at : at + length]
+        steps.append(Instruction(_prose(words), _parts([*command[:-1], command[-1].rstrip(_END)])))
+        words, at = [], at + length
+    rest = _prose(words)
+    return (*steps, Instruction(rest)) if rest else tuple(steps)
+
+
+def _prose(words: list[str]) -> str:
+    return " ".join(words).strip(f"{_END} ")
+
+
+def _length(tokens: list[str], names: Collection[str]) -> int:
+    """How many tokens a command has, which others follow in the same sentence; 0: it is none."""
+    length = 3 if tokens[1:2] and tokens[1] in GROUPS else 2
+    if len(tokens) < length:
+        return 0
+    while length < len(tokens) and tokens[length - 1][-1] not in _END and _belongs(tokens, length, names):
+        length += 1
+    return length
+
+
+def _belongs(tokens: list[str], at: int, names: Collection[str]) -> bool:
+    before, token = tokens[at - 1], tokens[at].rstrip(_END)
+    if before.startswith("--") and before not in FLAGS:
+        return True
+    if token.startswith("--") or token in names or token.isupper() or token.isdigit():
+        return True
+    # A name, such as that of a sink: an option comes soon after it.
+    soon = tokens[at : at + 3]
+    ends = next((number for number, part in enumerate(soon) if part[-1] in _END), len(soon))
+    return any(part.startswith("--") for part in soon[1 : ends + 1])
+
+
+def _parts(command: list[str]) -> tuple[str, ...]:
+    parts = [""]
+    for token in command:
+        if token.startswith("--"):
+            parts.append(token)
+        else:
+            parts[-1] = f"{parts[-1]} {token}".lstrip()
+    return tuple(parts)

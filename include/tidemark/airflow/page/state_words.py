@@ -1,0 +1,87 @@
+"""One word for a manifest, of those that ``status`` has for a pipeline."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Self
+
+from tidemark.database.client import ManifestDatabase
+from tidemark.model.manifest import Manifest, ManifestState
+from tidemark.operations.status import LastAudit, State, Status
+
+# Of the states that a list or a drawing counts; an abandoned manifest is one whose process is dead.
+WORDS = {
+    "planned": State.WAITING,
+    "running": State.WORKING,
+    "abandoned": State.FAILED,
+    "failed": State.FAILED,
+    "blocked": State.BLOCKED,
+    "done": State.OK,
+}
+
+
+def word(state: str) -> str:
+    """Of a state of the database; other words as they are."""
+    return WORDS[state].value if state in WORDS else state
+
+
+@dataclass(frozen=True)
+class ManifestWord:
+    """``until``: Airflow tries it again by then."""
+
+    state: State
+    until: datetime | None = None
+
+
+@dataclass(frozen=True)
+class ManifestWords:
+    """What is known of the manifests of a pipeline beside their states. ``unnamed``: an audit has found more than it
+    has kept, so that a done manifest may be one of those."""
+
+    problems: dict[int, State]
+    retries: dict[int, datetime]
+    damaged: frozenset[int]
+    unnamed: bool
+
+    @classmethod
+    def of_pipeline(cls, database: ManifestDatabase, status: Status) -> Self:
+        problems: dict[int, State] = {}
+        for problem in status.problems:  # the worst first
+            if problem.manifest_id is not None:
+                problems.setdefault(problem.manifest_id, problem.kind)
+        audits = _standing(status.audits)
+        differences = [each for audit in audits for each in audit.first_differences if not each.unseen]
+        damaged = {each.manifest_id for each in differences if each.manifest_id is not None}
+        damaged |= {row["manifest_id"] for row in database.audits.missing(status.pipeline_name)}
+        return cls(
+            problems,
+            {retry.manifest_id: retry.at for retry in status.retries if retry.manifest_id is not None},
+            frozenset(damaged),
+            any(audit.differences > len(audit.first_differences) for audit in audits),
+        )
+
+    def of(self, manifest: Manifest) -> ManifestWord:
+        """Never ok while something is wrong or nobody could look."""
+        if manifest.id in self.problems:
+            return ManifestWord(self.problems[manifest.id])
+        if manifest.id in self.retries:
+            return ManifestWord(State.RETRYING, self.retries[manifest.id])
+        if manifest.alive:
+            return ManifestWord(State.WORKING)
+        match manifest.state:
+            case ManifestState.DONE if manifest.id in self.damaged:
+                return ManifestWord(State.DAMAGED)
+            case ManifestState.DONE:
+                return ManifestWord(State.UNKNOWN if self.unnamed else State.OK)
+            case ManifestState.RUNNING:
+                return ManifestWord(State.FAILED)
+        return ManifestWord(WORDS[manifest.state])
+
+
+def _standing(audits: Sequence[LastAudit]) -> list[LastAudit]:
+    """Those with differences that no later audit, which looked at as much, has looked for again."""
+    return [
+        audit
+        for number, audit in enumerate(audits)
+        if audit.differences and not any(later.deep >= audit.deep for later in audits[:number])
+    ]
