@@ -159,7 +159,14 @@ def ask(world: ModelWorld, _metadata: None) -> Iterator[Callable[..., TestClient
 
 
 def filled(route: APIRoute, dag_id: str = "demo") -> str:
-    values = {"dag_id": dag_id, "manifest_id": "1", "action": "retry", "name": "page.css", "path:path": "no/where"}
+    values = {
+        "dag_id": dag_id,
+        "manifest_id": "1",
+        "action": "retry",
+        "start": "2026-03-01T00:00Z",
+        "name": "page.css",
+        "path:path": "no/where",
+    }
     return re.sub(r"{([\w:]+)}", lambda match: values[match[1]], route.path)
 
 
@@ -433,6 +440,104 @@ def test_hours_of_a_page_are_the_newest_and_the_open_ones_and_json_has_them_in_p
     assert pages[2] + pages[1] + pages[0] == client.get(address).json()
     assert len(client.get(f"{address}?incomplete=true&before=2020-01-02").json()) == 3
     assert client.get(f"{address}?limit=1001").status_code == 422
+
+
+def hours_of_the_world(world: ModelWorld, *hours: str) -> None:
+    """The hours that a pipeline has in place of those of its records: start, revision, rows, late, complete."""
+    with ManifestDatabase(world.dsn, "a test") as database, database.transaction():
+        database.session.execute("DELETE FROM hour")
+        for hour in hours:
+            start, revision, rows, late, complete = hour.split()
+            database.session.execute(
+                "INSERT INTO hour (pipeline, hour, revision, rows, late, complete_at) "
+                "VALUES ('demo', %s, %s, %s, %s, CASE WHEN %s THEN now() END)",
+                [f"{start}:00Z", int(revision), int(rows), int(late), complete == "complete"],
+            )
+
+
+def test_the_calendar_has_a_row_for_each_day_and_a_cell_for_each_hour_that_leads_to_it(
+    ask: Callable[..., TestClient], world: ModelWorld
+) -> None:
+    hours_of_the_world(
+        world,
+        "2026-02-01T07:00 0 5 0 open",
+        "2026-02-28T23:00 1 0 0 complete",
+        "2026-03-01T00:00 1 1200 0 complete",
+        "2026-03-01T01:00 2 7 0 complete",
+        "2026-03-01T02:00 1 7 3 complete",
+        "2026-03-01T03:00 0 9 0 open",
+    )
+    planned_up_to(world, datetime(2026, 1, 1, tzinfo=UTC))  # its dead letter is of none of these hours
+    client = ask()
+    page = client.get("/pipelines/demo").text
+    calendar = page.partition('<table class="calendar">')[2].partition("</table>")[0]
+    cell = r'<a class="hour ([\w-]+)" href="([^"]+)" title="([^"]+)" aria-label="([^"]+)">([^<]*)</a>'
+    cells = re.findall(cell, calendar)
+    at = "/pipelines/demo/hours/2026-0"
+    assert [(kind, href, sign) for kind, href, _, _, sign in cells] == [
+        ("complete", f"{at}3-01T00:00Z", ""),
+        ("revised", f"{at}3-01T01:00Z", "r"),
+        ("late", f"{at}3-01T02:00Z", "l"),
+        ("open", f"{at}3-01T03:00Z", "○"),
+        ("empty", f"{at}2-28T23:00Z", "·"),
+    ]
+    assert all(title == label for _, _, title, label, _ in cells)
+    assert cells[2][2] == "2026-03-01 02:00: complete, 7 rows, 3 late"
+    assert calendar.count("<td>") == 48, "two days of 24 hours"
+    assert f'<a href="{at}2-01T07:00Z">2026-02-01 07:00: open, 5 rows</a>' in page, "what is open is not forgotten"
+    for _, href, words, _, _ in cells:
+        answer = client.get(href)
+        assert answer.status_code == 200
+        assert words.partition(": ")[0] in answer.text
+    for start in ("2026-03-01T04:00Z", "2026-03-01T00:30Z", "9999-12-31T23:00Z"):
+        refused = client.get(f"/pipelines/demo/hours/{start}")
+        assert refused.status_code == 404
+        assert "<code><span>tidemark hours demo</span></code>" in refused.text
+    assert client.get("/pipelines/demo/hours/noon").status_code == 422
+
+
+def test_an_hour_has_its_manifests_with_their_words_and_its_files(
+    ask: Callable[..., TestClient], world: ModelWorld
+) -> None:
+    client = ask()
+    [first, *_] = client.get("/api/pipelines/demo/hours").json()
+    page = client.get(f"/pipelines/demo/hours/{first['start']}").text
+    assert f'<th scope="row"><a href="{MANIFESTS}/1">1</a></th><td data-name="state"><span class="state ok">' in page
+    [files] = re.findall(r"<h2>Files</h2>(.*)</table>", page, re.DOTALL)
+    published = json.loads(printed(world, "objects", "demo", "--json"))
+    shown = re.findall(r"<tr><td>([^<]+)</td><td>lake</td>", files)
+    assert shown
+    assert set(shown) <= {each["path"] for each in published}
+
+
+def test_a_done_manifest_whose_record_is_missing_is_damaged_and_never_ok(
+    ask: Callable[..., TestClient], world: ModelWorld
+) -> None:
+    client = ask()
+    assert '<h1>Manifest 1 <span class="state ok">ok</span></h1>' in client.get(f"{MANIFESTS}/1").text
+    [record] = world.lake.files("_manifests/demo/")
+    (world.folder / "lake" / record).unlink()
+    printed(world, "audit", "demo")
+    assert '<h1>Manifest 1 <span class="state damaged">damaged</span></h1>' in client.get(f"{MANIFESTS}/1").text
+    assert '<h1>Manifest 2 <span class="state waiting">waiting</span></h1>' in client.get(f"{MANIFESTS}/2").text
+    assert '<h1>Manifest 3 <span class="state failed">failed</span></h1>' in client.get(f"{MANIFESTS}/3").text
+
+
+def test_what_is_zero_everywhere_has_no_column_and_what_is_done_no_retry(
+    ask: Callable[..., TestClient], world: ModelWorld
+) -> None:
+    client = ask()
+    assert re.findall(r'<th scope="col" class="number">([^<]+)</th>', client.get("/").text) == [
+        "lag", "failed", "dead letters",
+    ]  # fmt: skip
+    page = client.get("/pipelines/demo").text
+    assert page.count('class="legend"') == 1 + ('class="calendar"' in page), "one for the drawings, one for the hours"
+    assert "/start/retry" in page
+    world.finish(world.process(2))
+    world.finish(world.process(3))
+    page = client.get("/pipelines/demo").text
+    assert "/start/retry" not in page
+    assert "Replay the selected" in page
 
 
 def test_a_link_to_a_dag_run_leads_to_the_dag_that_made_it_or_is_text_when_airflow_has_it_no_more(
@@ -1054,8 +1159,10 @@ def test_of_sixty_pipelines_those_that_need_a_person_are_counted_in_the_title_an
     assert "2 of 60 need a person" in head
     assert "2 of 60 need a person" in body.partition("<table")[0]
     rows = re.findall(r'<th scope="row">(?:<a [^>]*>)?(\w+)', body)
-    assert len(rows) == 60
-    assert set(rows[:2]) == {"demo", "of41"}
+    assert sorted(rows) == ["demo", "of41"]
+    *_, new = body.partition('<h2><span class="state never-planned">never planned</span>: 58</h2>')
+    assert re.findall(r"<li>(\w+)", new) == [f"of{number:02}" for number in range(59) if number != 41]
+    assert body.count("never planned</span>") == 1, "told once"
     [at] = [hit.start() for hit in re.finditer('<th scope="row">of41', body)]
     row, reason, *_ = body[at:].split("<tr>", 2)
     assert "failed" in row

@@ -11,6 +11,7 @@ import pytest
 from sandbox.services.processes import wait_until
 from tests.ui.pictures import WIDTHS, Picture, viewport
 from tests.worlds.airflow_world import DAG, AirflowWorld
+from tests.worlds.world import EPOCH
 
 pytestmark = pytest.mark.timeout(600)  # Spark takes 20 s a manifest, ten times that on a busy machine
 UPPER_PART = {"x": 0, "y": 0, "width": WIDTHS["wide"][0], "height": 600}  # of a page that is empty below it
@@ -150,6 +151,7 @@ def test_each_page_at_two_widths_light_and_dark_is_readable_by_anybody(
         "manifest": f"{PIPELINE}/manifests/1",
         "manifest-beside-its-sinks": f"{PIPELINE}/manifests/1?compare=true",
         "failed-manifest": f"{PIPELINE}/manifests/2",
+        "hour": f"{PIPELINE}/hours/{EPOCH:%Y-%m-%dT%H:%MZ}",
         "dead-letters": f"{PIPELINE}/dead-letters",
         "dead-letters-of-a-manifest": f"{PIPELINE}/dead-letters?manifest=1",
         "look-up-form": "/tidemark/where",
@@ -167,6 +169,9 @@ def test_each_page_at_two_widths_light_and_dark_is_readable_by_anybody(
     text = page.get_by_role("main").inner_text()
     assert re.search(r"\b1 dead letter in \[0, \d+\), manifest 1", text)
     assert re.search(r"What the audit of .* found: \d+", text)
+    page.get_by_role("table").filter(has_text="an hour leads to").get_by_role("link").first.click()
+    page.get_by_role("heading", name=re.compile("^Event hour 2024-03-01 00:00")).wait_for()
+    page.get_by_role("link", name="1", exact=True).wait_for()
     page.goto("/tidemark/")
     axe, wrong = Axe(), []
     for width in WIDTHS:

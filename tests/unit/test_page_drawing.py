@@ -1,12 +1,16 @@
 """What the page in Airflow draws and links, without Airflow."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from tidemark.airflow.addresses import TaskTry
+from tidemark.airflow.page.calendar import calendar_hour, calendar_of
 from tidemark.airflow.page.lanes import NARROWEST, WIDTH, bars, letter_bars
 from tidemark.airflow.page.timeline import HEIGHT, LOWEST, drawn
+from tidemark.model.manifest import WithoutRows
+from tidemark.operations.hours import Hour
 from tidemark.operations.timeline import PERIODS, Period, Step, Timeline
 from tidemark.views.lanes import LaneView, LettersPartView, PartView
 
@@ -144,3 +148,46 @@ def test_a_moment_between_two_periods_belongs_to_the_earlier_one(step: Step) -> 
     assert step.end(end + timedelta(microseconds=1)) == end + step.length
     assert NOON <= end < NOON + step.length
     assert step is not Step.WEEK or end.isoweekday() == 1
+
+
+def event_hour(start: datetime, *, given_up: tuple[str, ...] = (), **values: Any) -> Hour:
+    """Complete, with rows, unless the values say otherwise."""
+    known = {"rows": 9, "late": 0, "without_rows": WithoutRows(), "complete_at": NOON, "revision": 1}
+    return Hour(start=start, manifests=(), given_up=given_up, waits_for=None, **{**known, **values})
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ({}, "complete"),
+        ({"rows": 0}, "empty"),
+        ({"revision": 2}, "revised"),
+        ({"revision": 2, "late": 3}, "late"),
+        ({"complete_at": None, "late": 3}, "open"),
+        ({"complete_at": None, "without_rows": WithoutRows(dead_lettered=1)}, "dead letters"),
+        ({"without_rows": WithoutRows(dead_lettered=1, lost=1)}, "lacking"),
+        ({"given_up": ("lake",)}, "lacking"),
+        ({"without_rows": WithoutRows(filtered=9)}, "complete"),
+    ],
+)
+def test_a_cell_of_the_calendar_shows_the_worst_of_its_hour(values: dict[str, Any], kind: str) -> None:
+    assert calendar_hour(event_hour(NOON, **values)).kind == kind
+
+
+def test_the_words_of_a_cell_say_all_that_is_known_of_its_hour() -> None:
+    without = WithoutRows(dead_lettered=2, filtered=1)
+    cell = calendar_hour(event_hour(NOON, rows=1_200, late=3, revision=2, without_rows=without))
+    assert cell.words == (
+        "2026-03-01 12:00: complete with dead letters, 1,200 rows, 3 late, 2 dead letters, 1 filtered, revision 2"
+    )
+
+
+def test_a_calendar_has_its_newest_days_and_names_what_is_open_before_them() -> None:
+    days = [event_hour(NOON - timedelta(days=number)) for number in range(20)]
+    old = event_hour(NOON - timedelta(days=30), complete_at=None), event_hour(NOON - timedelta(days=31))
+    view = calendar_of([*days, *old])
+    assert [day.day.isoformat() for day in view.days][::13] == ["2026-03-01", "2026-02-16"]
+    assert [number for number, hour in enumerate(view.days[0].hours) if hour] == [12]
+    assert [hour.words for hour in view.still_open] == ["2026-01-30 12:00: open, 9 rows"]
+    assert view.kinds == ["complete"]
+    assert calendar_of([]).days == ()

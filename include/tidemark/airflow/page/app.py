@@ -102,7 +102,8 @@ def _error_page(request: Request, status: int, what: str, next_step: str, login:
     path = request.url.path.removeprefix(str(request.scope.get("root_path", "")))
     if path.startswith("/api/"):
         return JSONResponse({"detail": what, "next": next_step}, status)
-    values = {"status": status, "what": what, "next_step": next_step, "login": login}
+    names = [request.path_params["dag_id"]] if "dag_id" in request.path_params else []
+    values = {"status": status, "what": what, "next_step": next_step, "login": login, "names": names}
     return page(request, "error.html", values, status)
 
 

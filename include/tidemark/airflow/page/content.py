@@ -15,6 +15,7 @@ from tidemark.lifecycle.context import Context, open_context
 from tidemark.model.event_hours import HourSelection
 from tidemark.model.manifest import Manifest
 from tidemark.model.problem import Problem
+from tidemark.model.receipt import ObjectKind
 from tidemark.operations.audit import Compared, compared_and_kept
 from tidemark.operations.dead_letters import DeadLetters, DeadLetterSelection, dead_letters
 from tidemark.operations.hours import Hour, hours
@@ -23,8 +24,10 @@ from tidemark.operations.locate import ChainOffset, locate
 from tidemark.operations.status import FailedRun, status
 from tidemark.pipeline.deployed import Deployed, deployed_named, known_file, known_files
 from tidemark.pipeline.settings import Pipeline
+from tidemark.sinks.capabilities import ShowsHours
 from tidemark.sinks.located import Located
 from tidemark.views.lanes import WITH_LETTERS
+from tidemark.views.objects import ObjectView, object_view
 from tidemark.views.pipelines import PipelineView, pipeline_view
 
 NOT_OPENED = "the page opens no sink; `tidemark where` names the row"
@@ -111,6 +114,25 @@ def lacking(database: ManifestDatabase, name: str) -> dict[str, int]:
 
 def hours_of(database: ManifestDatabase, name: str, selection: HourSelection) -> list[Hour]:
     return hours(database, name, settings_of(name).event_time.allowed_lateness, selection)
+
+
+def files_of_hour(database: ManifestDatabase, name: str, hour: Hour) -> tuple[list[ObjectView], bool]:
+    """The published files in the folders of an hour; or all those of its manifests, when no sink has such folders."""
+    objects = [
+        (root, published)
+        for _, root, published in database.publications.objects(ids=hour.manifests)
+        if published.kind is ObjectKind.DATA
+    ]
+    topics = database.chains.topics(name)
+    with context_of(database, name) as context:
+        outputs = {sink.name: sink.output for sink in context.sinks if isinstance(sink.output, ShowsHours)}
+    of_hour = [
+        (root, published)
+        for root, published in objects
+        if published.sink in outputs
+        and any(outputs[published.sink].is_of_hour(published.path, topic, hour.start) for topic in topics)
+    ]
+    return [object_view(root, published) for root, published in of_hour or objects], bool(of_hour)
 
 
 def letters_of(database: ManifestDatabase, name: str, manifest_id: int | None, limit: int) -> DeadLetters:

@@ -40,6 +40,7 @@ from tidemark.airflow.page.actions import (
     run_state,
     start,
 )
+from tidemark.airflow.page.calendar import DAYS, SIGNS, calendar_hour, calendar_of, name_of
 from tidemark.airflow.page.causes import cause_of_reason
 from tidemark.airflow.page.json_api import PAGE, Moment, OneManifest
 from tidemark.airflow.page.lanes import bars, letter_bars
@@ -47,8 +48,8 @@ from tidemark.airflow.page.plan_tasks import dag_of
 from tidemark.airflow.page.render import page
 from tidemark.airflow.page.state_words import ManifestWords
 from tidemark.airflow.page.timeline import drawn
-from tidemark.errors import DataLost, TidemarkError
-from tidemark.model.event_hours import HourSelection
+from tidemark.errors import DataLost, NotFound, TidemarkError
+from tidemark.model.event_hours import HOUR, HOURS_OF_A_DAY, HourSelection
 from tidemark.model.manifest import COUNTED, ManifestSelection, ManifestState
 from tidemark.model.problem import Problem
 from tidemark.operations.hours import Hour
@@ -56,15 +57,18 @@ from tidemark.operations.status import State, own_problems, shared_causes
 from tidemark.operations.timeline import Step, timeline
 from tidemark.views.lanes import WITH_LETTERS, lane_views
 from tidemark.views.manifests import ManifestHistoryView, manifest_history_view, manifest_views
-from tidemark.views.pipelines import decision_views
+from tidemark.views.pipelines import PipelineView, decision_views
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 Empty = Literal[""]
 OBJECTS = 500  # files of a manifest on its page; each sink may have as many as it has hours and partitions
-HOURS = 48  # of a pipeline on its page: the newest, and those that are open
+HOURS = DAYS * HOURS_OF_A_DAY  # of a pipeline on its page: the newest, and those that are open
+COLUMNS = "failed", "blocked", "working", "given up", "dead letters"  # of the list, as far as they are not all zero
 MOST_CAUSES = 10  # of a pipeline on its page
 LETTERS = 20  # dead letters on their page
 WORST_FIRST = tuple(State)
+LAST_HOUR = datetime.max.replace(tzinfo=UTC) - HOUR
+RETRIED = {State.FAILED, State.DAMAGED}
 ASSETS = {"page.css": "text/css", "page.js": "text/javascript"}
 
 
@@ -96,16 +100,31 @@ def pipelines(
     shared = shared_causes(views)
     problems = {view.pipeline_name: own_problems(view, shared) for view in views}
     worst = {name: of_pipeline[0] for name, of_pipeline in problems.items() if of_pipeline}
+    shown = [view for view in views if name in view.pipeline_name and state in ("", view.state)]
+    first_plans = {each.pipeline: each for each in unplanned}
+    new = [view for view in shown if view.state is State.NEW and not first_plans[view.pipeline_name].path]
+    numbers = {view.pipeline_name: _numbers(view) for view in shown}
     values = {
+        "new": new,
+        "rows": [view for view in shown if view not in new],
+        "numbers": numbers,
+        "columns": [column for column in COLUMNS if any(each[column] for each in numbers.values())],
         "causes": dict(zip(worst, content.causes_of(database, [*worst.values()], listed), strict=True)),
         "shared": shared,
         "problems": problems,
-        "pipelines": [view for view in views if name in view.pipeline_name and state in ("", view.state)],
-        "first_plans": {each.pipeline: each for each in unplanned},
+        "pipelines": shown,
+        "first_plans": first_plans,
         "known": len(views), "wrong": sum(map(bool, problems.values())),
         "homes": homes, "dags": dag_states([*homes.values()]), "name": name, "state": state, "states": WORST_FIRST,
     }  # fmt: skip
     return page(request, "pipelines.html", values)
+
+
+def _numbers(view: PipelineView) -> dict[str, int]:
+    numbers = (
+        view.manifests["failed"], view.manifests["blocked"], len(view.at_work), view.lost, view.dead_lettered
+    )  # fmt: skip
+    return dict(zip(COLUMNS, numbers, strict=True))
 
 
 @router.get("/where", dependencies=[LOGGED_IN])
@@ -200,6 +219,10 @@ def pipeline(
         "matching": matching,
         "older": older,
         "hours": hours,
+        "calendar": calendar_of(hours),
+        "signs": SIGNS,
+        "unfinished": view.oldest_not_done is not None
+        or any(problem.kind in RETRIED and problem.manifest_id is not None for problem in view.problems),
         "no_hours": no_hours,
         "decisions": decision_views(database, name)[-10:][::-1],
         "started": started,
@@ -242,6 +265,27 @@ def manifest(
         "receipt": content.receipt_of(database, own.id, view.published_attempt),
     }
     return page(request, "manifest.html", values)
+
+
+@router.get("/pipelines/{dag_id}/hours/{start}", dependencies=[MAY_READ])
+def hour(request: Request, database: Database, name: PipelineName, start: Moment) -> Response:
+    """An event hour with the manifests that have rows of it, and their files."""
+    known = content.hours_of(database, name, HourSelection(before=min(start, LAST_HOUR) + HOUR, limit=1))
+    if not known or known[0].start != start:
+        raise NotFound(f"{name} has no event hour {start:%Y-%m-%dT%H:%MZ}", next_step=f"tidemark hours {name}")
+    manifests = database.manifests.find(ids=known[0].manifests)
+    files, of_hour = content.files_of_hour(database, name, known[0])
+    values = {
+        "pipeline": name,
+        "name": name_of(start),
+        "shown": calendar_hour(known[0]),
+        "manifests": manifests,
+        "words": content.words_of(database, name),
+        "files": files[:OBJECTS],
+        "many": len(files),
+        "of_hour": of_hour,
+    }
+    return page(request, "hour.html", values)
 
 
 def dag_of_run(view: ManifestHistoryView, run_id: str) -> str:

@@ -67,6 +67,7 @@ TEMPLATES.filters |= {
     "counted": counted,
     "count_of": count_of,
     "steps": steps_of,
+    "not_as_rows": lambda hour: hour.without_rows.described(),
     "cause": cause_of_text,
     "without_position": without_position,
     "word": word,

@@ -1,0 +1,102 @@
+"""Event hours as a calendar: a row for each day, a column for each of its 24 hours. Pure; the page makes a table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+from tidemark.model.event_hours import HOURS_OF_A_DAY
+from tidemark.model.manifest import count_of
+from tidemark.operations.hours import Hour
+
+DAYS = 14
+# What a cell shows, the first that holds of its hour; a sign, so that it is no matter of colour alone.
+SIGNS = {"lacking": "✕", "dead letters": "d", "open": "○", "late": "l", "revised": "r", "empty": "·", "complete": ""}
+
+
+@dataclass(frozen=True)
+class CalendarHour:
+    """``kind`` is a key of ``SIGNS``; ``words`` say all that is known of the hour."""
+
+    hour: Hour
+    kind: str
+    words: str
+
+    @property
+    def key(self) -> str:
+        """In the address of its page."""
+        return f"{self.hour.start.astimezone(UTC):%Y-%m-%dT%H:%MZ}"
+
+    @property
+    def sign(self) -> str:
+        return SIGNS[self.kind]
+
+
+@dataclass(frozen=True)
+class CalendarDay:
+    """``hours`` are 24; None: no run has counted that hour."""
+
+    day: date
+    hours: tuple[CalendarHour | None, ...]
+
+
+@dataclass(frozen=True)
+class Calendar:
+    """The newest ``days`` with hours, newest first, and the hours before them that are ``still_open``."""
+
+    days: tuple[CalendarDay, ...]
+    still_open: tuple[CalendarHour, ...]
+
+    @property
+    def kinds(self) -> list[str]:
+        """What the cells show, for the legend."""
+        shown = {hour.kind for day in self.days for hour in day.hours if hour is not None}
+        return [kind for kind in reversed(SIGNS) if kind in shown]
+
+
+def calendar_of(hours: Sequence[Hour], days: int = DAYS) -> Calendar:
+    """Of hours in any order."""
+    by_day: dict[date, dict[int, CalendarHour]] = {}
+    for hour in hours:
+        start = hour.start.astimezone(UTC)
+        by_day.setdefault(start.date(), {})[start.hour] = calendar_hour(hour)
+    newest = max(by_day, default=date.min)
+    rows, still_open = [], list[CalendarHour]()
+    for day, known in sorted(by_day.items(), reverse=True):
+        if newest - day < timedelta(days=days):
+            rows.append(CalendarDay(day, tuple(map(known.get, range(HOURS_OF_A_DAY)))))
+        else:
+            still_open += [hour for _, hour in sorted(known.items(), reverse=True) if not hour.hour.complete]
+    return Calendar(tuple(rows), tuple(still_open))
+
+
+def calendar_hour(hour: Hour) -> CalendarHour:
+    return CalendarHour(hour, _kind(hour), _words(hour))
+
+
+def _kind(hour: Hour) -> str:
+    if hour.given_up or hour.without_rows.lost:
+        return "lacking"
+    if hour.without_rows.dead_lettered:
+        return "dead letters"
+    if not hour.complete:
+        return "open"
+    if hour.late:
+        return "late"
+    if hour.revision > 1:
+        return "revised"
+    return "complete" if hour.rows else "empty"
+
+
+def _words(hour: Hour) -> str:
+    parts = [f"complete{hour.lacks}" if hour.complete else "open", count_of(hour.rows, "row")]
+    if hour.late:
+        parts.append(f"{hour.late:,} late")
+    if hour.without_rows.described():
+        parts.append(hour.without_rows.described())
+    if hour.revision > 1:
+        parts.append(f"revision {hour.revision}")
+    return f"{name_of(hour.start)}: {', '.join(parts)}"
+
+
+def name_of(start: datetime) -> str:
+    return f"{start.astimezone(UTC):%Y-%m-%d %H:%M}"
