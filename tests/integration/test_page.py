@@ -523,6 +523,21 @@ def test_a_done_manifest_whose_record_is_missing_is_damaged_and_never_ok(
     assert '<h1>Manifest 3 <span class="state failed">failed</span></h1>' in client.get(f"{MANIFESTS}/3").text
 
 
+def test_a_pipeline_says_where_it_writes_and_by_which_file_without_values_of_variables(
+    ask: Callable[..., TestClient], world: ModelWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, file = ask(), world.folder / "pipelines" / "demo.yaml"
+    monkeypatch.setenv("BROKER", "broker.example:9092")
+    file.write_text(file.read_text().replace("127.0.0.1:1", "${BROKER}"))
+    page = client.get("/pipelines/demo").text
+    sinks = page.partition('<h2 id="sinks">')[2].partition("</table>")[0]
+    assert f'<th scope="row">lake</th><td data-name="target">{world.folder / "lake"}</td>' in sinks
+    text = page.partition('<h2 id="file">')[2].partition("<h2>Decisions</h2>")[0]
+    assert "<summary>demo.yaml</summary>" in text
+    assert "bootstrap_servers: ${BROKER}" in text
+    assert "broker.example" not in text
+
+
 def test_what_is_zero_everywhere_has_no_column_and_what_is_done_no_retry(
     ask: Callable[..., TestClient], world: ModelWorld
 ) -> None:

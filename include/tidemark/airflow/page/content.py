@@ -1,5 +1,6 @@
 """The content of the page and its JSON: what the command line and the Python functions have too."""
 
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -23,6 +24,7 @@ from tidemark.operations.lags import Answer, Lags, ask_sources
 from tidemark.operations.locate import ChainOffset, locate
 from tidemark.operations.status import FailedRun, status
 from tidemark.pipeline.deployed import Deployed, deployed_named, known_file, known_files
+from tidemark.pipeline.kept import KeptFile, kept_file
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.capabilities import ShowsHours
 from tidemark.sinks.located import Located
@@ -43,6 +45,12 @@ def context_of(database: ManifestDatabase, name: str) -> Iterator[Context]:
     """The context that a task of the pipeline has, with Airflow's connections; nothing is connected yet."""
     with about(pipeline=name):
         yield open_context(settings_of(name), database, stored)
+
+
+def kept_text(name: str) -> KeptFile | None:
+    """The pipeline file and the files that it names, as they were when they were last right, without values of
+    variables; None when nothing is kept."""
+    return kept_file(name, Environment.from_variables().pipelines, os.environ)
 
 
 lags = Lags(limit=1.5)  # seconds that a page waits for sources, all together

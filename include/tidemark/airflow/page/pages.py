@@ -198,6 +198,7 @@ def pipeline(
         older = database.manifests.count(name, selection, most=COUNTED + 1, after=manifests[-1].id)
     hours, no_hours = _hours(database, name)
     retried = [Problem(retry.manifest_id, retry.what, "") for retry in view.retries[:MOST_CAUSES]]
+    known_sinks = database.sinks.known(name)
     now = datetime.now(UTC)
     dag_id = dag_of(name, tasks)
     values = {
@@ -212,7 +213,9 @@ def pipeline(
         "manifests": manifest_views(database, manifests, objects=False),
         "states": list(ManifestState),
         "topics": sorted({lane.topic for lane, *_ in lanes}),
-        "sinks": [sink.name for sink in database.sinks.known(name) if sink.is_current],
+        "sinks": [sink.name for sink in known_sinks if sink.is_current],
+        "known_sinks": known_sinks,
+        "kept": content.kept_text(name),
         "selection": selection,
         "filters": _filters(selection),
         "after": after,
