@@ -493,6 +493,7 @@ def test_the_calendar_has_a_row_for_each_day_and_a_cell_for_each_hour_that_leads
         refused = client.get(f"/pipelines/demo/hours/{start}")
         assert refused.status_code == 404
         assert "<code><span>tidemark hours demo</span></code>" in refused.text
+    assert [each["start"] for each in json.loads(printed(world, "hours", "demo", "--json"))][0].startswith("2026-02-01")
     assert client.get("/pipelines/demo/hours/noon").status_code == 422
 
 

@@ -76,6 +76,10 @@ TAKEN_BY = {
         "faults/test_matrix.py",
         "test_R12_records_that_compaction_really_took_block_the_replay_and_stay_published",
     ),
+    "hours {}": (
+        "integration/test_page.py",
+        "test_the_calendar_has_a_row_for_each_day_and_a_cell_for_each_hour_that_leads_to_it",
+    ),
     "lag {}": ("integration/test_planning.py", "test_an_open_transaction_caps_the_plan_until_it_ends"),
     "manifests": ("integration/test_upgrades.py", "test_every_command_over_older_tables_says_migrate"),
     "manifests {}": ("integration/test_upgrades.py", "test_what_a_release_made_works_on"),
