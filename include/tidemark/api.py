@@ -123,7 +123,7 @@ def show(manifest_id: int, *, dsn: str | None = None) -> ManifestHistoryView:
 
 
 def compare(manifest_id: int, *, dsn: str | None = None, pipelines: Path | str | None = None) -> list[Compared]:
-    """What each sink shows of a manifest, against what is published; what differs is kept as the last audit.
+    """Return what each sink shows of a manifest, against what is published; what differs is kept as the last audit.
 
     A sink that does not answer has its error in its place. Needs the pipeline file and the sinks.
     """
@@ -240,7 +240,7 @@ def audit(
     dsn: str | None = None,
     pipelines: Path | str | None = None,
 ) -> list[Problem]:
-    """What differs between the manifest database and the sinks; an empty list when all agrees.
+    """Find the differences between the manifest database and the sinks; an empty list when all agrees.
 
     ``deep`` reads every row back and compares offsets and digests. Changes nothing but the time of the last audit. With
     ``since`` or ``until`` (without a zone: UTC) only the manifests of runs that read up to a time in ``(since, until]``
@@ -269,7 +269,7 @@ def complete(
     dsn: str | None = None,
     pipelines: Path | str | None = None,
 ) -> Completeness:
-    """Whether everything before a cut time (without a zone: UTC) is published, over all runs and for each sink.
+    """Return whether everything before a cut time (without a zone: UTC) is published, over all runs and for each sink.
 
     It is no time of events, and what reaches the source after the runs were planned does not count. The source is asked
     only when a run went past ``until`` and something of it is missing. Dead letters and losses are counted ``since`` a
@@ -298,7 +298,8 @@ def hours(
 
 
 def lag(pipeline_name: str, *, dsn: str | None = None, pipelines: Path | str | None = None) -> list[Lag]:
-    """How far each partition is behind the source: offsets that are not planned yet, or planned and not published.
+    """Return how far each partition is behind the source: offsets that are not planned yet, or planned and not
+    published.
 
     Asks the source; raises ``Unavailable`` when it does not answer. Needs the pipeline file.
     """
@@ -335,7 +336,7 @@ def timeline(
 
 
 def history(pipeline_name: str, *, dsn: str | None = None, pipelines: Path | str | None = None) -> list[DecisionView]:
-    """What people decided about a pipeline, oldest first; ``show`` has what happened to one manifest.
+    """Return what people decided about a pipeline, oldest first; ``show`` has what happened to one manifest.
 
     Needs the manifest database only.
     """
@@ -352,7 +353,8 @@ def where(
     dsn: str | None = None,
     pipelines: Path | str | None = None,
 ) -> list[ChainOffset]:
-    """What each pipeline, or the one that is named, made of an offset: the manifest, and the file or row in each sink.
+    """Return the place of an offset in each pipeline, or in the one that is named: the manifest, and the file or row in
+    each sink.
 
     Empty when no pipeline has planned the partition. Reads the files that may hold the record; a sink that cannot be
     read says so. Needs pipeline files and targets.
@@ -385,7 +387,7 @@ def status(
     dsn: str | None = None,
     pipelines: Path | str | None = None,
 ) -> list[Status]:
-    """What needs a person, of one pipeline or of all that the database or a file knows, by name. Beside one stands each
+    """Return the state of one pipeline, or of all that the database or a file knows, by name. Beside one stands each
     wrong file that says its name, such as a second one of that name.
 
     A pipeline is late when more than ``max_lag`` offsets are not published, and when what is published ends longer ago
@@ -407,7 +409,8 @@ def statuses(
     source: bool = True,
     connections: Callable[[Sequence[Pipeline]], AbstractContextManager[object]] = nullcontext,
 ) -> list[Status]:
-    """Of one pipeline or all. A file that cannot be read stands for itself, with its name as the pipeline's.
+    """Return the states of one pipeline or of all. A file that cannot be read stands for itself, with its name as the
+    pipeline's.
 
     ``connections`` puts those that these pipelines name into the environment, while the sources are asked.
     """
@@ -450,7 +453,8 @@ def answers_of_sources(
     known: Mapping[str, Deployed | ConfigurationError | None],
     connections: Callable[[Sequence[Pipeline]], AbstractContextManager[object]] = nullcontext,
 ) -> dict[str, Answer]:
-    """What the sources of these pipelines answer within 8 s; a retired pipeline, and one without a file, has none."""
+    """Return what the sources of these pipelines answer within 8 s; a retired pipeline, and one without a file, has
+    none."""
     retired = set(database.pipelines.names(retired=True)) - set(database.pipelines.names())
     right = {name: deployed.pipeline for name, deployed in known.items() if isinstance(deployed, Deployed)}
     active = {name: pipeline for name, pipeline in right.items() if name not in retired}

@@ -26,9 +26,9 @@ def set_variables(variables: Mapping[str, str]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Environment:
-    """Where things are. ``pipelines``: the folder of pipeline files. ``home``: the folder that relative lake roots
-    start from. ``spark_jars``: the folder with the sources' connectors; None when the cluster has them.
-    ``spark_master``: the master for the command line; in Airflow the Spark connection names the master.
+    """The places that a process works with. ``pipelines``: the folder of pipeline files. ``home``: the folder that
+    relative lake roots start from. ``spark_jars``: the folder with the sources' connectors; None when the cluster has
+    them. ``spark_master``: the master for the command line; in Airflow the Spark connection names the master.
     ``spark_remote``: the address of a Spark Connect server, which may hold a token."""
 
     dsn: str | None

@@ -55,7 +55,8 @@ class TidemarkError(Exception):
 
     @property
     def code(self) -> str:
-        """Of an error that another module derives from one of these: that one's. Empty for this class itself."""
+        """Return the code of the nearest class of this module, also when another module derives from it. Empty for
+        this class itself."""
         [kind] = [kind for kind in type(self).__mro__ if kind.__module__ == __name__][:1]
         if kind is TidemarkError:
             return ""
@@ -172,7 +173,7 @@ class Fenced(WorkFailed):
 
     @classmethod
     def by_a_higher(cls, attempt: int, newest: int, what: str, **context: Any) -> Self:
-        """Of a target that has ``what`` of a higher attempt."""
+        """Return the error for a target that has ``what`` of a higher attempt."""
         return cls(
             f"attempt {attempt} is fenced: attempt {newest} has its {what}",
             next_step="nothing to do here: the newer attempt does the work",

@@ -72,7 +72,7 @@ class Layout:
 
 
 def may_meet(folders: str, others: str) -> bool:
-    """Whether a folder of one pattern, with its times open, may be a folder of the other, or lie in one."""
+    """Return whether a folder of one pattern, with its times open, may be a folder of the other, or lie in one."""
     return all(
         segment == other or ("%" in segment + other and _undated(segment) == _undated(other))
         for segment, other in zip(folders.split("/"), others.split("/"), strict=False)
@@ -80,7 +80,7 @@ def may_meet(folders: str, others: str) -> bool:
 
 
 def one_lies_in_the_other(folder: str, other: str) -> bool:
-    """Whether two folders, or buckets with their prefixes, are the same or one lies in the other."""
+    """Return whether two folders, or buckets with their prefixes, are the same or one lies in the other."""
     paths = PurePosixPath(folder), PurePosixPath(other)
     return paths[0].is_relative_to(paths[1]) or paths[1].is_relative_to(paths[0])
 

@@ -16,7 +16,7 @@ CLOCK_TOLERANCE = timedelta(hours=1)  # a timestamp that is further ahead of now
 
 
 class OnDataLoss(StrEnum):
-    """What a plan does about offsets that retention took before they were read."""
+    """The treatment of offsets that retention took before they were read."""
 
     FAIL = "fail"
     RECORD = "record"
@@ -46,7 +46,8 @@ class PartitionState:
         return None if self.cut is None or self.cut[1] > now + CLOCK_TOLERANCE else self.cut[0]
 
     def capped(self, now: datetime) -> bool:
-        """Whether offsets that the run stands for lie past the last stable one: up to the cut, or to the log's end."""
+        """Return whether offsets that the run stands for lie past the last stable one: up to the cut, or to the log's
+        end."""
         offset = self.cut_offset(now)
         return self.last_stable < (self.log_end if offset is None else offset)
 
@@ -94,7 +95,7 @@ class SpanStarts:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to insert: ``anchors`` for partitions without a chain, ``lost`` ranges, and a list of ranges per slice.
+    """The rows to insert: ``anchors`` for partitions without a chain, ``lost`` ranges, and a list of ranges per slice.
 
     ``ends`` is where the run ends, one offset per partition: the cut, or less when ``max_slices`` or an open
     transaction ended the plan before; then ``reached`` is false. ``seen`` is false when something that the run stands
@@ -216,12 +217,14 @@ def _windows(ranges: Sequence[Range], span_starts: SpanStarts) -> Iterator[list[
 
 
 def _begin_again(state: PartitionState, ended: int) -> int:
-    """Where a log goes on whose chain a person has ended, or lower where it was cut meanwhile."""
+    """Return the offset at which a log goes on whose chain a person has ended, or a lower one if it was cut
+    meanwhile."""
     return min(ended, state.log_end, ended if state.diverged is None else state.diverged)
 
 
 def _end(state: PartitionState, now: datetime) -> tuple[int, str | None]:
-    """Where this run stops reading, never past the last stable offset; and a note for people, or None."""
+    """Return the offset at which this run stops reading, never past the last stable offset; and a note for people, or
+    None."""
     offset = state.cut_offset(now)
     if offset is not None and offset > state.last_stable == state.log_end:
         return state.last_stable, (

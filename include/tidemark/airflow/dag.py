@@ -316,7 +316,7 @@ def manifests_to_process(context: Context, pipeline: Pipeline, task_context: Any
 
 
 def would_process(context: Context, pipeline: Pipeline, task_context: Any) -> list[str]:
-    """What a dry run says; nothing is stored."""
+    """Return what a dry run says; nothing is stored."""
     params = task_context["params"]
     if params.get("accept"):  # until that is decided, a plan would be refused
         return [*run_conf.accept(context, params["accept"], dry_run=True).lines]
@@ -343,7 +343,7 @@ def handed_out(context: Context, task_context: Any, ids: list[int]) -> list[int]
 
 
 def held_elsewhere(task_context: Any) -> HeldElsewhere:
-    """Whether another DAG run that has not ended is to process a manifest: it may try it again by itself."""
+    """Return whether another DAG run that has not ended is to process a manifest: it may try it again by itself."""
     own = task_context["dag_run"].run_id
 
     @cache
@@ -375,7 +375,7 @@ def form_named(context: Context, held: HeldElsewhere) -> Iterator[None]:
 
 
 class Closed(NamedTuple):
-    """What a run tells when it ends: the extra of the asset event (None: no news), and keys of event hours."""
+    """The end of a run, as it is told: the extra of the asset event (None: no news), and keys of event hours."""
 
     event: dict[str, Any] | None
     hours: list[str]
@@ -464,7 +464,7 @@ def event_of(context: Context, tick: Tick, published: list[int]) -> dict[str, An
 
 
 def planned_text(run: PlannedRun) -> str:
-    """What a run found, in one line of the log."""
+    """Return what a run found, in one line of the log."""
     if not run.manifests:
         return f"run {run.run_key}: {nothing_new(run)}"
     return f"run {run.run_key}: manifests {', '.join(map(str, run.manifests))}{covered(run)}"

@@ -39,7 +39,7 @@ def deadline_of(pipeline: Pipeline) -> DeadlineAlert | None:
 
 
 def _runs_callbacks() -> bool:
-    """Whether the first executor of Airflow is known to run callbacks, and needs no triggerer for them.
+    """Return whether the first executor of Airflow is known to run callbacks, and needs no triggerer for them.
 
     The scheduler of Airflow 3.3 ends when it hands a callback to an executor that does not.
     """
@@ -80,7 +80,8 @@ async def missed_in_triggerer(pipeline_name: str, seconds: float, context: Mappi
 
 
 def _not_published(pipeline_name: str, run_id: str) -> str:
-    """What the run has to publish still; a database that does not answer stops no notice."""
+    """Return the words for manifests that the run has still to publish; a database that does not answer stops no
+    notice."""
     try:
         with ManifestDatabase(Environment.from_variables().database(), f"airflow {pipeline_name} {run_id}") as database:
             undone = [manifest for manifest in database.manifests.undone(pipeline_name) if manifest.dag_run == run_id]

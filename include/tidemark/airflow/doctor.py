@@ -45,7 +45,8 @@ def _connection(conn_id: str) -> Connection | None:
 
 
 def spark_connections(pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
-    """Of each engine that pipelines use: the master that applications are submitted to, or the server that stays up."""
+    """Return, for each engine that pipelines use, the master that applications are submitted to, or the server that
+    stays up."""
     environment = Environment.from_variables()
     engines = {engine_of(pipeline, environment) for pipeline in pipelines} or {Engine.SUBMIT}
     if Engine.SUBMIT in engines:
@@ -75,7 +76,7 @@ def pools(pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
 
 
 def limits() -> Iterator[Finding]:
-    """How many slices of one run Airflow processes at the same time."""
+    """Return how many slices of one run Airflow processes at the same time."""
     tasks, tasks_of_dag = conf.getint("core", "parallelism"), conf.getint("core", "max_active_tasks_per_dag")
     parallel = min(tasks, tasks_of_dag) if tasks else tasks_of_dag  # parallelism 0 means no limit
     if parallel < 2:

@@ -28,8 +28,8 @@ def whatever_fails() -> Iterator[None]:
 
 
 def notes_of_plans(dag_run: Any) -> dict[str, dict[str, Any]]:
-    """What the run's `plan` has left, by task id: a DAG may have several task groups. Empty before that, for other
-    DAGs, and when it lies in an XCom backend."""
+    """Return the notes that the run's `plan` left, by task id: a DAG may have several task groups. Empty before that,
+    for other DAGs, and when it lies in an XCom backend."""
     from airflow.models.xcom import XComModel  # tasks load this module too, and have no use for Airflow's tables
     from sqlalchemy import select
     from sqlalchemy.orm import object_session

@@ -45,7 +45,7 @@ class WrittenDataset:
 
 @dataclass(frozen=True)
 class Lineage:
-    """What the published attempt of a manifest has read and written."""
+    """The data that the published attempt of a manifest has read and written."""
 
     pipeline_name: str
     manifest_id: int
@@ -57,7 +57,8 @@ class Lineage:
 
 
 def lineage_if_asked(context: Context, outcome: Outcome) -> Lineage | None:
-    """None without the provider. A sink that does not answer makes no task fail: the log says why there is none."""
+    """None without the provider. A sink that does not answer makes no task fail: the log says why there is no
+    lineage."""
     if find_spec(PROVIDER) is None:
         return None
     try:
@@ -68,7 +69,8 @@ def lineage_if_asked(context: Context, outcome: Outcome) -> Lineage | None:
 
 
 def lineage(context: Context, manifest_id: int, attempt: int) -> Lineage:
-    """Of the sinks that show this attempt, as the database and the targets have it; targets may be asked."""
+    """Return the lineage of the sinks that show this attempt, as the database and the targets have it; targets may be
+    asked."""
     manifest = context.database.manifests.get(manifest_id)
     receipt = context.database.attempts.receipt(manifest_id, attempt)
     measured = receipt.partitions if receipt else ()

@@ -56,7 +56,7 @@ def _link(page: str | None) -> list[str]:
 
 
 def _lag(context: Context) -> str:
-    """How far the pipeline is behind; the work is done, so a source that does not answer now is no error."""
+    """Return how far the pipeline is behind; the work is done, so a source that does not answer now is no error."""
     try:
         parts = lag(context)
     except TidemarkError as error:

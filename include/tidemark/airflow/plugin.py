@@ -1,4 +1,5 @@
-"""What Tidemark adds to Airflow: its page in the navigation bar, notes of DAG runs, labels of tasks that wait.
+"""The parts that Tidemark adds to Airflow: its page in the navigation bar, notes of DAG runs, labels of tasks that
+wait.
 
 All of Airflow's processes import this. The API server shows the page; the scheduler calls the hooks.
 """

@@ -68,7 +68,7 @@ def refuse_unknown(conf: Mapping[str, Any]) -> None:
 
 
 def is_special(params: Mapping[str, Any]) -> bool:
-    """Whether a person asked a run for something else than what each run does."""
+    """Return whether a person asked a run for something else than what each run does."""
     return any(params.get(name) for name in PARAMS)
 
 
@@ -113,7 +113,7 @@ def release_named(context: Context, params: Mapping[str, Any]) -> None:
 
 
 def require_chosen_done(context: Context, params: Mapping[str, Any], processed: Sequence[int]) -> bool:
-    """Whether manifests were asked for; raises when they are not published, or when there are more of them."""
+    """Return whether manifests were asked for; raises when they are not published, or when there are more of them."""
     if not any(params.get(name) for name in ("replay", "retry", "retry_unfinished", "fill")):
         return False
     require_done(context, processed)
@@ -159,7 +159,7 @@ def accept(context: Context, wish: Mapping[str, Any], *, run_id: str = "", dry_r
 
 
 def preview(context: Context, ids: Sequence[int]) -> list[str]:
-    """What a dry run says of manifests that there are."""
+    """Return what a dry run says of manifests that there are."""
     manifests = context.database.manifests.find(ids=list(ids))
     return [f"would process {label(manifest.id, manifest.ranges)}" for manifest in manifests] or ["nothing to process"]
 

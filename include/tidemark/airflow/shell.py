@@ -44,7 +44,7 @@ def named(configured: Path) -> str:
 
 
 def variables(configured: Path, logs: str) -> dict[str, str]:
-    """What a process needs in its environment to import Airflow without a trace in Airflow's home, and without log
+    """Return the variables that a process needs to import Airflow without a trace in Airflow's home, and without log
     lines among its own output: it warns of each connection type with an underscore."""
     of_logs = {"AIRFLOW__LOGGING__BASE_LOG_FOLDER": logs, "AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR"}
     return {"AIRFLOW_CONFIG": str(configured), **of_logs}

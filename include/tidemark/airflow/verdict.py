@@ -26,7 +26,7 @@ LONGEST_DELAY_S = 86400.0  # Airflow waits no longer, whatever the number of the
 
 
 def may_help(error: TidemarkError) -> bool:
-    """Whether a later retry of the same task may succeed."""
+    """Return whether a later retry of the same task may succeed."""
     return isinstance(error, Unavailable | WorkFailed) and not isinstance(
         error, Fenced | NotPublished | UndecodableRecord
     )
@@ -78,7 +78,7 @@ def airflow_verdict() -> Iterator[None]:
 
 
 def _page(error: TidemarkError) -> list[str]:
-    """The page of the manifest or the pipeline of an error; of what does not exist there is none."""
+    """The page of the manifest or the pipeline of an error; what does not exist has no page."""
     pipeline, manifest = error.context.get("pipeline"), error.context.get("manifest")
     if not isinstance(pipeline, str) or isinstance(error, NotFound):
         return []

@@ -95,7 +95,8 @@ def _file_finding(file: Path, error: TidemarkError) -> Finding:
 
 
 def _airflow(pipelines: list[Pipeline], opened: ExitStack) -> tuple[Lookup, list[Check]]:
-    """How to find connections in Airflow, and its checks. It is imported only when this shell is set up for it."""
+    """Return the way to find connections in Airflow, and its checks. It is imported only when this shell is set up for
+    it."""
     configured = shell.configuration()
     if configured is None:
         return from_environment, [Check("airflow", lambda: iter([_NO_AIRFLOW]))]

@@ -86,7 +86,7 @@ GROUPS = {
 
 
 class NamedCommand(click.Command):
-    """A command by its words and one line of help; ``load`` imports the module that has it."""
+    """A command by its words and one line of help; ``load`` imports its module."""
 
     def __init__(self, words: str, module: str, short_help: str) -> None:
         super().__init__(words.split()[-1], short_help=short_help)

@@ -65,7 +65,8 @@ def notify(
             )  # fmt: skip
 
     def is_gone(notice: Notice) -> bool:
-        """Of one pipeline also a wrong file is told, such as a second one of its name: by now it may be right."""
+        """Return whether a wrong file may be right by now, also for one pipeline: such as a second file of its name. by
+        now it may be right."""
         if pipeline_name is None:
             return True
         of_file = notice.what.startswith(f"{environment.pipelines / notice.pipeline}:")

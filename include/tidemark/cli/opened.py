@@ -23,7 +23,7 @@ from tidemark.spark import engines
 
 @contextmanager
 def opened(environment: Environment, pipeline_name: str, *, renaming: Renaming | None = None) -> Iterator[Context]:
-    """The context of a pipeline, acting as this user on the command line; ``renaming``: as ``open_context`` has it."""
+    """The context of a pipeline, acting as this user on the command line; ``renaming``: as in ``open_context``."""
     pipeline = _pipeline_named(environment, pipeline_name)
     try:
         with about(pipeline=pipeline_name), connections_of(pipeline), database_of(environment) as database:
@@ -66,7 +66,8 @@ def connections_of_sources(*pipelines: Pipeline) -> AbstractContextManager[None]
 
 
 def connections_of(*pipelines: Pipeline) -> AbstractContextManager[None]:
-    """Put the connections that the pipelines name and this shell lacks into the environment, as Airflow has them."""
+    """Put the connections that the pipelines name and this shell lacks into the environment; Airflow has their
+    values."""
     return _connections({conn_id for each in pipelines for conn_id in each.connections()}, shell.TIMEOUT_S)
 
 

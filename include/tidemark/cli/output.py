@@ -227,7 +227,7 @@ MOST_LINES = 10  # of one decision in a table
 
 
 def _publications(view: ManifestView) -> Table:
-    """What readers see, sink by sink."""
+    """Print what readers see, sink by sink."""
     table = Table("sink", "attempt", "written", "dead", "superseded", "stale", "at", title="published")
     for published in view.publications:
         counts = published.counts

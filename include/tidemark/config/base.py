@@ -35,7 +35,7 @@ from tidemark.text import with_nearest
 
 @dataclass(frozen=True)
 class LoadContext:
-    """Where relative paths of a file start: ``folder`` holds the file itself, ``home`` the lakes.
+    """The folder at which relative paths of a file start: ``folder`` holds the file itself, ``home`` the lakes.
 
     ``named``: the texts of the files that the file names, by these names, as far as they have been read.
     """

@@ -11,7 +11,7 @@ from tidemark.config.values import wrong
 
 
 class ServerSideEncryption(StrEnum):
-    """How the store encrypts objects; when it is not set, the default of the bucket applies."""
+    """The way in which the store encrypts objects; when it is not set, the default of the bucket applies."""
 
     AES256 = "AES256"
     KMS = "aws:kms"

@@ -89,7 +89,7 @@ if yaml.__with_libyaml__:
 
 
 def read(text: str, env: Mapping[str, str]) -> Document:
-    """The document of a YAML text; ``NotYaml`` when there is none."""
+    """The document of a YAML text; ``NotYaml`` when the text is no YAML."""
     try:
         resolver, node = _composed(text)
         reading = _Reading(resolver, env, Document())
@@ -107,7 +107,7 @@ def read(text: str, env: Mapping[str, str]) -> Document:
 
 
 def _composed(text: str) -> tuple[yaml.resolver.Resolver, yaml.Node | None]:
-    """What libyaml refuses PyYAML's own parser reads again: its messages name the place, and it may take the text."""
+    """Parse with PyYAML's own parser what libyaml refuses: its messages name the place, and it may take the text."""
     if yaml.__with_libyaml__:
         with suppress(yaml.YAMLError):
             quick = _QuickLoader(text)

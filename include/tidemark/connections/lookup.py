@@ -56,8 +56,8 @@ class Secret:
 
 
 class Unusable(Exception):
-    """What of a connection is wrong, and what to do; the caller adds which connection it is. Names options and files,
-    never what they hold."""
+    """The part of a connection that is wrong, and the next step; the caller adds which connection it is. Names options
+    and files, never what they hold."""
 
     def __init__(self, what: str, next_step: str) -> None:
         self.what, self.next_step = what, next_step
@@ -91,7 +91,8 @@ def variable_of(conn_id: str) -> str:
 
 
 def from_environment(conn_id: str) -> Mapping[str, Any] | None:
-    """The connection in ``AIRFLOW_CONN_..``, else in the file of ``TIDEMARK_CONNECTIONS``; None when neither has it."""
+    """The connection in ``AIRFLOW_CONN_..``, else in the file of ``TIDEMARK_CONNECTIONS``; None when neither names the
+    connection."""
     text = os.environ.get(variable_of(conn_id), "").strip()
     if text:
         return _connection(text, variable_of(conn_id), conn_id)

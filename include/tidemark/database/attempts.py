@@ -75,7 +75,7 @@ class Attempts(Part):
         return self._sql.changed("take_back", manifest_id=manifest_id, attempt=attempt, sink=sink) is not None
 
     def may_put(self, manifest_id: int, attempt: int, sink: str) -> bool:
-        """Whether the attempt is the newest, and nobody has taken back what it put into the sink."""
+        """Return whether the attempt is the newest, and nobody has taken back what it put into the sink."""
         row = self._sql.row("may_put", manifest_id=manifest_id, attempt=attempt, sink=sink)
         return bool(row and row["allowed"])
 
@@ -110,7 +110,7 @@ class Attempts(Part):
         self._sql.rows("fence_open_attempts", manifests=list(manifests), actor=self._sql.actor, reason=reason)
 
     def is_of_retired_sink(self, manifest_id: int, attempt: int) -> bool:
-        """Whether an attempt wrote to a sink that is retired since."""
+        """Return whether an attempt wrote to a sink that is retired since."""
         return bool(self._sql.rows("is_of_retired_sink", manifest_id=manifest_id, attempt=attempt)[0]["retired"])
 
     def last_took(self, pipeline_name: str) -> float | None:

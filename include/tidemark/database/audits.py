@@ -42,5 +42,5 @@ class Audits(Part):
         return self._sql.rows("broken_chains", pipeline_name=pipeline_name)
 
     def wrong_sums(self, pipeline_name: str) -> bool:
-        """Whether the sums of what is done are not what the manifests add up to: somebody changed the tables."""
+        """Return whether the sums of what is done are not what the manifests add up to: somebody changed the tables."""
         return bool(self._sql.rows("wrong_sums", pipeline_name=pipeline_name))

@@ -96,8 +96,8 @@ class Manifests(Part):
     def count(
         self, pipeline_name: str | None, selection: ManifestSelection, *, most: int, after: int | None = None
     ) -> int:
-        """How many manifests a selection has of a pipeline, and with ``after`` how many of them are older; counted up
-        to ``most``, since there may be millions."""
+        """Return how many manifests a selection has of a pipeline, and with ``after`` how many of them are older;
+        counted up to ``most``, since there may be millions."""
         rows = self._chosen("count_manifests", pipeline_name, selection, after, most)
         return min(sum(int(row["manifests"]) for row in rows), most)
 
@@ -149,7 +149,8 @@ class Manifests(Part):
         return self._sql.ids("manifests_between", chains=chains, starts=starts, ends=ends)
 
     def undone_before(self, pipeline_name: str, until: datetime) -> Row:
-        """How many manifests of runs up to a time are not done, as ``number``, and the ``first_manifest`` of them."""
+        """Return how many manifests of runs up to a time are not done, as ``number``, and the ``first_manifest`` of
+        them."""
         return self._sql.rows("undone_before", pipeline_name=pipeline_name, until=until)[0]
 
     def unknown(self, manifests: Sequence[int]) -> list[int]:

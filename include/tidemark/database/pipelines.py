@@ -18,7 +18,7 @@ class Pipelines(Part):
         self._sql.rows("remember_sinks", pipeline_name=pipeline_name, names=names, targets=values, orders=columns)
 
     def is_planned(self, pipeline_name: str) -> bool:
-        """Whether the pipeline was ever planned or adopted."""
+        """Return whether the pipeline was ever planned or adopted."""
         return bool(self._sql.rows("is_planned", pipeline_name=pipeline_name)[0]["known"])
 
     def cluster(self, pipeline_name: str) -> str | None:

@@ -85,8 +85,8 @@ def translated(translate: Callable[[PostgresError], TidemarkError]) -> Iterator[
 
 
 def is_refused(error: BaseException | None, dsn: str) -> bool:
-    """Whether the server has answered an attempt to connect and refused user, password, certificate or database, so
-    that only a person can help. False when nothing answers, and for a server that is full, starts or stops.
+    """Return whether the server has answered an attempt to connect and refused user, password, certificate or database,
+    so that only a person can help. False when nothing answers, and for a server that is full, starts or stops.
 
     The error of an attempt to connect has no SQLSTATE, and its text is in the server's language. So the server is asked
     once more, for the code alone.

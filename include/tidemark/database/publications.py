@@ -40,7 +40,7 @@ class Publications(Part):
             self._sql.rows("sum_hours", pipeline_name=changed[0]["pipeline"], hours=hours)
 
     def any_in(self, pipeline_name: str, sink: str) -> bool:
-        """Whether a manifest of the pipeline is published in the sink."""
+        """Return whether a manifest of the pipeline is published in the sink."""
         return bool(self._sql.rows("has_published", pipeline_name=pipeline_name, sink=sink))
 
     def in_sink(self, pipeline_name: str, sink: str) -> dict[int, bool]:
@@ -60,7 +60,7 @@ class Publications(Part):
         return manifests
 
     def count_lacking(self, pipeline_name: str, sink: str) -> int:
-        """How many ``lacking`` there are."""
+        """Return how many ``lacking`` there are."""
         return int(self._sql.rows("count_lacking", pipeline_name=pipeline_name, sink=sink)[0]["manifests"])
 
     def nowhere(self, pipeline_name: str) -> list[int]:
@@ -96,7 +96,7 @@ class Publications(Part):
         return [(row["manifest_id"], row["root"], object_from(row["object"])) for row in rows]
 
     def revisions(self, ids: Sequence[int]) -> dict[int, int]:
-        """How often readers were given other output of published manifests: 1 is the first publication."""
+        """Return how often readers were given other output of published manifests: 1 is the first publication."""
         return {row["manifest_id"]: int(row["revision"]) for row in self._sql.rows("revisions", ids=list(ids))}
 
     def notes(self, pipeline_name: str) -> list[Row]:
@@ -108,7 +108,8 @@ class Publications(Part):
         return self._sql.rows("published_sums", pipeline_name=pipeline_name)[0]
 
     def newest_counts(self, pipeline_name: str) -> list[Counts]:
-        """What the newest two manifests counted, of the newest 50 done ones that have read records, newest first."""
+        """Return what the newest two manifests counted, of the newest 50 done ones that have read records, newest
+        first."""
         return [Counts(**row["counts"]) for row in self._sql.rows("newest_counts", pipeline_name=pipeline_name)]
 
     def stale_in_sinks(self, pipeline_name: str) -> list[tuple[int, str]]:

@@ -92,10 +92,11 @@ class Ranges(Part):
         return int(self._sql.rows("lost_offsets", pipeline_name=pipeline_name)[0]["offsets"])
 
     def not_done(self, pipeline_name: str) -> list[Row]:
-        """What is lost or not done of each chain: chain_id, start, end, state, first_manifest, manifests (how many)."""
+        """Return what is lost or not done of each chain: chain_id, start, end, state, first_manifest, manifests (how
+        many)."""
         return self._sql.rows("parts_not_done", pipeline_name=pipeline_name)
 
     def with_dead_letters(self, pipeline_name: str, manifests: int) -> list[Row]:
-        """What has dead letters of each chain, of so many of the newest manifests that have some: chain_id, start, end,
-        records, manifest_id."""
+        """Return what has dead letters of each chain, of so many of the newest manifests that have some: chain_id,
+        start, end, records, manifest_id."""
         return self._sql.rows("parts_with_dead_letters", pipeline_name=pipeline_name, manifests=manifests)

@@ -27,23 +27,25 @@ class Runs(Part):
         self._sql.rows("insert_run_ends", run_id=run_id, chains=list(ends), ends=list(ends.values()))
 
     def ends(self, run_id: int) -> dict[int, int]:
-        """Where a run ended, by chain id."""
+        """Return where a run ended, by chain id."""
         return self._ends("run_ends", run_id=run_id)
 
     def places_of_ends(self, run_id: int) -> list[tuple[TopicPartition, int]]:
-        """Where a run ended, by partition."""
+        """Return where a run ended, by partition."""
         return [(place_from(row), row["end_offset"]) for row in self._sql.rows("places_of_run_ends", run_id=run_id)]
 
     def ends_of_cut(self, pipeline_name: str, cut_at: datetime) -> dict[int, int]:
-        """Where the run with this cut ended, by chain id; empty when there is none."""
+        """Return where the run with this cut ended, by chain id; empty when no such run is known."""
         return self._ends("ends_of_cut", pipeline_name=pipeline_name, cut_at=cut_at)
 
     def ends_of_schedule(self, pipeline_name: str, cut_at: datetime) -> dict[int, int]:
-        """Where the newest scheduled run with this cut or an earlier one ended, by chain id; empty without one."""
+        """Return where the newest scheduled run with this cut or an earlier one ended, by chain id; empty without
+        one."""
         return self._ends("ends_of_schedule", pipeline_name=pipeline_name, cut_at=cut_at)
 
     def ends_before(self, pipeline_name: str, until: datetime) -> dict[int, int]:
-        """Where the newest run that planned up to ``until`` or less ended, by chain id; empty when there is none."""
+        """Return where the newest run that planned up to ``until`` or less ended, by chain id; empty when no such run
+        is known."""
         return self._ends("ends_before", pipeline_name=pipeline_name, until=until)
 
     def _ends(self, name: str, **values: object) -> dict[int, int]:

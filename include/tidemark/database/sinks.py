@@ -17,7 +17,7 @@ class Sinks(Part):
         return [sink.name for sink in self.known(pipeline_name) if sink.is_current]
 
     def folders(self, topics: Sequence[str]) -> list[Row]:
-        """Where each pipeline writes, or wrote, these topics: the columns of ``StreamFolders``."""
+        """Return where each pipeline writes, or wrote, these topics: the columns of ``StreamFolders``."""
         return self._sql.rows("stream_folders", topics=list(topics))
 
     def lock_folders(self) -> None:

@@ -23,7 +23,7 @@ class _Ahead:
         self._lock = Lock()
 
     def has(self, values: Mapping[str, object]) -> bool:
-        """Whether a statement with these values is about one of the pipelines, and about nothing else."""
+        """Return whether a statement with these values is about one of the pipelines, and about nothing else."""
         return set(values) == {"pipeline_name"} and values["pipeline_name"] in self._pipelines
 
     def rows(self, name: str, *, pipeline_name: object) -> list[Row]:

@@ -17,7 +17,7 @@ REASON_LIMIT = 200  # characters of a reason; it names fields and positions, it 
 
 
 class ErrorClass(StrEnum):
-    """What of a record is bad; dead letters are grouped by it."""
+    """The part of a record that is bad; dead letters are grouped by it."""
 
     VALUE = "value"  # its value cannot be decoded
     KEY = "key"
@@ -160,7 +160,7 @@ class WithNullText(Protocol):
 
     @property
     def null_text(self) -> bytes | None:
-        """That text; None when there is none."""
+        """That text; None when no text means null."""
         ...
 
 

@@ -34,7 +34,7 @@ class ListLimit:
         self._counted = counted
 
     def read(self, values: pa.Array, read: Callable[[pa.Array], Decoded]) -> Decoded:
-        """What ``read`` gives for the values, with an error for each one that is too large."""
+        """Return the result of ``read`` for the values, with an error for each one that is too large."""
         large = self._too_large(values)
         if not large:
             return read(values)

@@ -38,7 +38,7 @@ def _key(value: object, info: ValidationInfo) -> object:
 
 
 class RowSettings(Protocol):
-    """What a pipeline file says of the rows that event time and sinks get."""
+    """The rows that event time and sinks get, as far as a pipeline file describes them."""
 
     @property
     def format(self) -> str: ...
@@ -60,12 +60,13 @@ class RowSettings(Protocol):
         ...
 
     def fans_out(self) -> bool:
-        """Whether a record may have several rows, which the column ``_row`` numbers."""
+        """Return whether a record may have several rows, which the column ``_row`` numbers."""
         ...
 
 
 class DecodeSettings(Section):
-    """How a record becomes a row. The field ``format`` of each kind holds its name in the registry."""
+    """The settings by which a record becomes a row. The field ``format`` of each kind holds its name in the
+    registry."""
 
     problem_with_headers: ClassVar[str | None] = None
     problem_with_tombstones: ClassVar[str | None] = None
@@ -129,12 +130,14 @@ class DecodeSettings(Section):
         return self
 
     def order(self) -> dict[str, Any]:
-        """What the executors need to decode a value or a key, without any reference to a file of this machine."""
+        """Return what the executors need to decode a value or a key, without any reference to a file of this
+        machine."""
         return {"format": self.format}
 
     @abstractmethod
     def _fields(self) -> dict[str, tuple[str, bool]]:
-        """Of each top-level field that may be a key or an event time: (Arrow type as text, whether it may be null)."""
+        """Return, for each top-level field that may be a key or an event time: (Arrow type as text, whether it may be
+        null)."""
 
     def problem_with_topic(self, topic: str) -> str | None:
         """Why its records cannot be decoded, as a sentence about the topic; None here: one format is for all."""
@@ -142,11 +145,11 @@ class DecodeSettings(Section):
         return None
 
     def is_known(self) -> bool:
-        """Whether the fields are known; those of a schema registry are not before an attempt has pinned them."""
+        """Return whether the fields are known; those of a schema registry are not before an attempt has pinned them."""
         return True
 
     def finds_unknown_fields(self) -> bool:
-        """Whether its values or keys are read by a format that finds fields which the schema has not."""
+        """Return whether its values or keys are read by a format that finds fields which the schema has not."""
         return self.of_key is not None and self.of_key.finds_unknown_fields()
 
     def connections(self) -> set[str]:
@@ -154,7 +157,7 @@ class DecodeSettings(Section):
         return self.of_key.connections() if self.of_key else set()
 
     def uses_registry(self) -> bool:
-        """Whether schemas of its values or of its keys are in a registry."""
+        """Return whether schemas of its values or of its keys are in a registry."""
         return self.of_key is not None and self.of_key.uses_registry()
 
     def pinned_part(self, pins: Pins, part: str) -> Self:
@@ -163,11 +166,11 @@ class DecodeSettings(Section):
         return self
 
     def order_of_envelope(self) -> dict[str, Any]:
-        """What the executors need of it, for ``order``."""
+        """Return what the executors need of it, for ``order``."""
         return {} if self.envelope is None else {"envelope": self.envelope.order()}
 
     def fields_inside(self) -> dict[str, tuple[str, bool]]:
-        """Of each column of the row in an envelope: (Arrow type as text, whether it may be null)."""
+        """Return, for each column of the row in an envelope: (Arrow type as text, whether it may be null)."""
         try:
             schema = open_values({name: value for name, value in self.order().items() if name != "tombstones"}).schema
         except ConfigurationError as problem:
@@ -175,7 +178,7 @@ class DecodeSettings(Section):
         return {field.name: (str(field.type), field.nullable) for field in schema}
 
     def decides_output(self) -> dict[str, Any]:
-        """What decides the rows, for the fingerprint: keys with their default value are left out."""
+        """Return what decides the rows, for the fingerprint: keys with their default value are left out."""
         key = {"key": self.of_key.decides_output()} if self.of_key else {}
         return {**self.model_dump(mode="json", exclude_defaults=True), **self.order_of_envelope(), **key}
 
@@ -193,7 +196,7 @@ class DecodeSettings(Section):
         return pinned.model_copy(update={"key": self.of_key.pinned_part(pins, "key")}) if self.of_key else pinned
 
     def record_order(self) -> dict[str, Any]:
-        """What the executors need for whole records."""
+        """Return what the executors need for whole records."""
         order = self.order()
         if self.headers:
             order["headers"] = True

@@ -16,7 +16,7 @@ from tidemark.errors import ConfigurationError
 
 
 class TopicSettings(DecodeSettings):
-    """What an entry of the list has beside the keys of its format; one of both, or both."""
+    """The keys of an entry of the list beside those of its format; one of both, or both."""
 
     topics: tuple[Topic, ...] = Field(
         default=(), description="In a list of entries: the topics that are decoded so.", examples=[["flights"]]

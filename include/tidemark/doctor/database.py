@@ -59,7 +59,8 @@ def _durability(status: Health) -> Iterator[Finding]:
 
 
 def replication(status: Health) -> Finding:
-    """Whether a failover may lose committed transactions: plans then refuse what a target shows and it has not."""
+    """Return whether a failover may lose committed transactions: plans then refuse what a target shows and it has
+    not."""
     if not status.standbys and not status.settings["synchronous_standby_names"]:
         return ok(NAME, "no standby server is connected, so there is nothing to fail over to")
     if status.never_commits is not None:

@@ -7,7 +7,8 @@ from tidemark.model.dataset import Dataset
 
 
 def dataset_of_topic(servers: str, topic: str) -> Dataset:
-    """What tools for lineage call a topic, by the first of the cluster's servers (``host:port,host:port``)."""
+    """Return the name of a topic in tools for lineage, by the first of the cluster's servers
+    (``host:port,host:port``)."""
     return Dataset(f"kafka://{servers.split(',')[0].strip()}", topic)
 
 

@@ -102,7 +102,7 @@ class KafkaCluster:
 
     @property
     def _options(self) -> dict[str, Any]:
-        """Of every client: those of the connection, the brokers, and where it tells errors.
+        """Return the options of every client: those of the connection, the brokers, and where it tells errors.
 
         A client must not keep this cluster alive, else both outlive the command that they were made for, and what comes
         next in this process asks brokers at addresses that they may have left.
@@ -397,7 +397,7 @@ class KafkaCluster:
         return ConsumerGroup(name, exists, active, committed, tuple(sorted(unsettled)))
 
     def metadata_of(self, group: str, places: Iterable[TopicPartition]) -> set[str]:
-        """What was written beside the offsets that a consumer group has committed for some partitions."""
+        """Return what was written beside the offsets that a consumer group has committed for some partitions."""
         request = [ConsumerGroupTopicPartitions(group, [KafkaPartition(at.topic, at.partition) for at in places])]
         answer = self._coordinated(lambda: self._admin.list_consumer_group_offsets(request, request_timeout=TIMEOUT_S))
         partitions = answer.topic_partitions if answer else []
@@ -486,7 +486,7 @@ class KafkaCluster:
             consumer.close()
 
     def _is_early(self, place: TopicPartition, end: int) -> bool:
-        """Whether offsets from this one on are stable, so that the log does not end there for a reader."""
+        """Return whether offsets from this one on are stable, so that the log does not end there for a reader."""
         return self.bounds([place])[place].last_stable > end
 
     def _consumer(self, isolation: str) -> Consumer:

@@ -72,7 +72,8 @@ INSTEAD: Final[Mapping[str, str]] = {
 
 
 def instead(key: str) -> str:
-    """What to write in place of an option that is not allowed; empty when that is not known, or it is not security."""
+    """Return the words to write in place of an option that is not allowed; empty when that is not known, or it is not
+    security."""
     if not key.startswith(_FAMILIES):
         return ""
     reason = next((reason for pattern, reason in INSTEAD.items() if fnmatchcase(key, pattern)), "")
@@ -80,7 +81,7 @@ def instead(key: str) -> str:
 
 
 def is_security(key: str) -> bool:
-    """Whether it is an allowed security option; others are tuning, or not allowed."""
+    """Return whether it is an allowed security option; others are tuning, or not allowed."""
     return key in ALLOWED or key in ALIASES
 
 

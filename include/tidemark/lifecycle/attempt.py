@@ -54,7 +54,7 @@ Stage = Callable[[Order], Receipt]
 
 @dataclass(frozen=True)
 class Allowed:
-    """What a person grants to one replay; the decision is in the history.
+    """The permissions that a person grants to one replay; the decision is in the history.
 
     ``shrink``: publish fewer records than before. ``append_again``: for each manifest the sinks that append, and the
     attempt that each may follow with other rows.
@@ -196,8 +196,9 @@ def _refuse_done_before(manifest: Manifest) -> None:
 
 @contextmanager
 def reading_again(manifest: Manifest) -> Iterator[None]:
-    """What is published of a manifest stays when its records are gone: the next step of ``DataLost`` says so, and that
-    of ``TopicChanged`` when a person has ended the log generation that it was planned on: nothing is left to accept."""
+    """Do not lose the published output of a manifest when its records are gone: the next step of ``DataLost`` says so,
+    and that of ``TopicChanged`` when a person has ended the log generation that it was planned on: nothing is left to
+    accept."""
     try:
         yield
     except (DataLost, TopicChanged) as gone:

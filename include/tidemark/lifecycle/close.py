@@ -74,8 +74,8 @@ def require_run_done(
 ) -> tuple[Row, list[Manifest]]:
     """The run, and its manifests, those of ``covered_by`` and those that it ``processed``: all are published.
 
-    Raises ``NotFound`` for an unknown run, and ``NotPublished`` when a manifest is not published. With
-    ``unfinished: fail`` also when an older one is unfinished that is not ``held``, as ``older_unfinished`` has it.
+    Raises ``NotFound`` for an unknown run, and ``NotPublished`` when a manifest is not published. With ``unfinished:
+    fail`` also when an older one is unfinished that is not ``held``, as in ``older_unfinished``.
     """
     run = context.database.runs.find(context.pipeline_name, run_key)
     if run is None:
@@ -91,7 +91,8 @@ def require_run_done(
 
 
 def published_sums(context: Context, manifests: Sequence[Manifest]) -> tuple[Counts, dict[str, list[int]]]:
-    """What the published attempts of these manifests counted: all together, and ``[written, late]`` by event hour."""
+    """Return what the published attempts of these manifests counted: all together, and ``[written, late]`` by event
+    hour."""
     published = [(manifest.id, shown.attempt) for manifest in manifests for shown in manifest.publications[:1]]
     receipts = [context.database.attempts.receipt(manifest_id, attempt) for manifest_id, attempt in published]
     hours = sum_of_hours(receipt.hours for receipt in receipts if receipt)
@@ -138,7 +139,7 @@ def _next_step(undone: Sequence[Manifest], planned: Sequence[int] | None) -> str
 
 
 def _cause(context: Context, manifest: Manifest) -> str:
-    """What is not published, why, and who made the last attempt."""
+    """Return what is not published, why, and who made the last attempt."""
     attempts = context.database.attempts.of_manifest(manifest.id)
     if not attempts:
         planned = f" in DAG run {manifest.dag_run}" if manifest.dag_run else ""

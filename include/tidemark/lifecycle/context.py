@@ -18,7 +18,7 @@ from tidemark.sources.registry import open_source
 
 
 class Renaming(Enum):
-    """What a command is about to give another name: the database does not know its file by the names in it yet."""
+    """The kind of name that a command changes: the database does not know its file by the names in it yet."""
 
     SINK = auto()
     PIPELINE = auto()

@@ -21,7 +21,7 @@ Begins = Mapping[TopicPartition, int | None]
 
 
 def begins(context: Context, kind: RunKind, since: datetime | None, chains: Sequence[Chain]) -> Begins | None:
-    """Where an interval begins in the log of each chain; None as an offset: it has no record of then or later.
+    """Return where an interval begins in the log of each chain; None as an offset: it has no record of then or later.
 
     That is where the run before it ended, so that no offset is between two intervals. When no such run is planned yet,
     the source is asked: what that run then plans ends there or later. None without ``since``: the run has no begin.
@@ -41,7 +41,8 @@ def begins(context: Context, kind: RunKind, since: datetime | None, chains: Sequ
 
 
 def _after(ended: Mapping[int, int], generations: Sequence[Generation], unseen: int) -> int:
-    """Where runs that ended at these offsets, by chain id, stop in a log; ``unseen`` if they have not seen it."""
+    """Return where runs that ended at these offsets, by chain id, stop in a log; ``unseen`` if they have not seen
+    it."""
     return min(
         [min(ended[generation.chain_id], generation.end) for generation in generations if generation.chain_id in ended],
         default=unseen,

@@ -21,7 +21,8 @@ def note_of(receipt: Receipt, fingerprint: str, stored: Sequence[StoredReceipt])
 
 
 def _read(receipt: Receipt) -> list[tuple[object, ...]]:
-    """What tells one input from another: the records counted, their bytes, and the last one of each partition."""
+    """Return the settings that tell one input from another: the records counted, their bytes, and the last one of each
+    partition."""
     return [
         (
             count.topic, count.partition, count.read, count.bytes, count.first, count.last, count.last_timestamp_ms,

@@ -70,7 +70,7 @@ def work_of(
     decode: dict[str, object],
     transforms: Sequence[TransformOrder],
 ) -> Work:
-    """What an attempt is about to write, for the sinks that prepare for it."""
+    """Return what an attempt is about to write, for the sinks that prepare for it."""
     marks = MarkSession(
         database.session,
         database.transaction,
@@ -89,7 +89,7 @@ def work_of(
 
 
 def _may_have_put(database: ManifestDatabase, manifest_id: int, attempt: int) -> bool:
-    """Whether a lower attempt may have put something of a manifest.
+    """Return whether a lower attempt may have put something of a manifest.
 
     An attempt puts something only after its receipt was stored, and a lower one stores none when a higher one has
     started. A receipt of any sink counts: one that is retired now may have written the same target. That nothing is

@@ -37,7 +37,7 @@ class Task(StrEnum):
 
 
 class Watch:
-    """Whether the task that is watched has ended; what fails after it is no failure of the task."""
+    """Return whether the task that is watched has ended; what fails after it is no failure of the task."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -163,8 +163,8 @@ def _is_interrupt(error: BaseException) -> bool:
 
 
 def _is_told_otherwise(error: BaseException) -> bool:
-    """Whether the manifests show it, or the caller gave a wrong key or name: the next run plans all the same. A topic
-    may be missing too."""
+    """Return whether the manifests show it, or the caller gave a wrong key or name: the next run plans all the same. A
+    topic may be missing too."""
     if isinstance(error, NotFound):
         return "topic" not in error.context
     return isinstance(error, CutConflict | NotPublished | Fenced)

@@ -55,7 +55,7 @@ def shown(
     *,
     objects: bool = True,
 ) -> Shown:
-    """What the target shows of a manifest: ``evidence`` is the highest attempt with a record.
+    """Return what the target shows of a manifest: ``evidence`` is the highest attempt with a record.
 
     Objects whose paths are ``accepted`` are not missed. Without ``objects`` those of a published attempt that has its
     record are not looked at.

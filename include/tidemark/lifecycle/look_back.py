@@ -56,14 +56,14 @@ def looked_back(context: Context, manifest: Manifest) -> tuple[Range, ...]:
 
 
 def _floor(covered: Range, begin: int, lost: Iterable[Row]) -> int:
-    """Where it may begin at the earliest, in a log whose first generation began at ``begin``."""
+    """Return the lowest offset at which it may begin, in a log whose first generation began at ``begin``."""
     place = (covered.at.topic_id, covered.at.partition)
     of_log = (_part_in_log(row) for row in lost if (row["topic_id"], row["partition"]) == place)
     return max([begin, *(end for start, end in of_log if start < end <= covered.start)])
 
 
 def _part_in_log(lost: Row) -> tuple[int, int]:
-    """What is left of lost offsets below the end of their generation."""
+    """Return what is left of lost offsets below the end of their generation."""
     start, end, generation_end = lost["start_offset"], lost["end_offset"], lost["generation_end"]
     return start, end if generation_end is None else min(end, generation_end)
 

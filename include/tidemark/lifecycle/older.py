@@ -72,7 +72,7 @@ def described(manifest: Manifest) -> str:
 
 
 def next_step_of(manifest: Manifest) -> str:
-    """What finishes a manifest: as the error of its newest attempt says it, and then the command."""
+    """Return the command that finishes a manifest: as the error of its newest attempt says it, and then the command."""
     [command] = commands([manifest])
     steps = [line.removeprefix(NEXT) for line in (manifest.reason or "").splitlines() if line.startswith(NEXT)]
     if not steps or f"retry {manifest.pipeline_name}" in steps[-1]:

@@ -19,8 +19,8 @@ def refuse_foreign(sink: Sink, database_id: str) -> None:
 
 
 def belongs_to(sink: Sink, database_id: str) -> bool:
-    """Whether this sink may list and remove there what attempts have left: the place is of the database, and of no
-    sink that comes there by another name."""
+    """Return whether this sink may list and remove there what attempts have left: the place is of the database, and of
+    no sink that comes there by another name."""
     try:
         refuse_foreign(sink, database_id)
     except ForeignLake:

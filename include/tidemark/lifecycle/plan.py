@@ -50,7 +50,7 @@ class Tick:
 
     @property
     def is_like_the_next(self) -> bool:
-        """Whether what hinders it hinders the next run: not so a backfill, or a time that a person gave."""
+        """Return whether what hinders it hinders the next run: not so a backfill, or a time that a person gave."""
         return self.kind is RunKind.SCHEDULED or (self.kind is RunKind.MANUAL and self.cut_at is None)
 
     @classmethod
@@ -60,7 +60,7 @@ class Tick:
 
     @classmethod
     def by_hand(cls, cut_at: datetime | None, run_key: str | None) -> "Tick":
-        """What a person asks for; a cut without a zone is UTC, and without a key it is the key as well."""
+        """Return the tick of a person; a cut without a zone is UTC, and without a key it is the key as well."""
         cut = cut_at and with_zone(cut_at).astimezone(UTC)
         if cut is not None and run_key is None:
             return cls.at(cut, RunKind.MANUAL)
@@ -69,7 +69,7 @@ class Tick:
 
 @dataclass(frozen=True, order=True)
 class End:
-    """Where a run ends in one partition: at the first ``offset`` that it does not have."""
+    """The end of a run in one partition: at the first ``offset`` that it does not have."""
 
     at: TopicPartition = field(metadata=INLINE)
     offset: int
@@ -260,14 +260,14 @@ def _ends(ends: Iterable[tuple[TopicPartition, int]]) -> tuple[End, ...]:
 
 
 def nothing_new(run: PlannedRun) -> str:
-    """Where a run without manifests ends, for people: ``nothing new up to offset 120 of flights-0, ..``."""
+    """Tell people where a run without manifests ends: ``nothing new up to offset 120 of flights-0, ..``."""
     shown = ", ".join(f"{end.offset:,} of {end.at.name}" for end in run.ends[:8])
     more = f" and {len(run.ends) - 8} more partitions" if len(run.ends) > 8 else ""
     return f"nothing new up to offset {shown}{more}{covered(run)}"
 
 
 def covered(run: PlannedRun) -> str:
-    """What comes after the new manifests of a run when older ones hold a part of it."""
+    """Return the words that follow the new manifests of a run when older ones hold a part of it."""
     return f"; covered by manifests {', '.join(map(str, run.covered_by))}" if run.covered_by else ""
 
 
@@ -332,7 +332,7 @@ def _answers(context: Context, tick: Tick, planned: Sequence[str], *, first_plan
 
 
 def _ends_by_time(context: Context, tick: Tick) -> bool:
-    """Whether the run ends where the records of its time end; else it ends where the log ends now."""
+    """Return whether the run ends where the records of its time end; else it ends where the log ends now."""
     return tick.cut_at is not None and context.pipeline.source.cut is Cut.SCHEDULE
 
 
@@ -387,7 +387,7 @@ def _refuse_compacted(context: Context, topics: Sequence[str]) -> None:
 
 
 def limits(context: Context) -> Limits:
-    """How much one slice may hold, by the record size measured on earlier manifests."""
+    """Return how much one slice may hold, by the record size measured on earlier manifests."""
     settings = context.pipeline.source.slice
     record_bytes = context.database.publications.record_bytes(context.pipeline_name)
     return Limits(settings.max_records, settings.max_bytes, settings.max_slices, record_bytes)

@@ -47,7 +47,7 @@ MENDED_AGAIN = 20  # times that a target may be as before after it was mended, s
 
 
 class Ending(StrEnum):
-    """How processing a manifest ended well."""
+    """The ways in which processing a manifest ends well."""
 
     PUBLISHED = "published"
     UNCHANGED = "unchanged"  # the new attempt's rows equal the published ones; nothing moved
@@ -357,7 +357,7 @@ class Publisher:
         )
 
     def _mend(self, judged: Judgement, attempt: int) -> bool:
-        """Whether something was changed, so that the verdict is another one now."""
+        """Return whether something was changed, so that the verdict is another one now."""
         manifest, sink = judged.manifest, judged.sink
         published = manifest.published(sink.name)
         evidence = judged.stored(judged.shown.evidence)

@@ -61,7 +61,7 @@ def judgement(
 
 
 def known_of(database: ManifestDatabase, manifest: Manifest, sink: Sink) -> tuple[Known, tuple[StoredReceipt, ...]]:
-    """What the database knows of a manifest in a sink, and the receipts of that sink, newest first."""
+    """Return what the database knows of a manifest in a sink, and the receipts of that sink, newest first."""
     published = manifest.published(sink.name)
     receipts = tuple(stored for stored in database.attempts.receipts(manifest.id) if sink.name in stored.receipt.sinks)
     known = Known(
@@ -90,7 +90,8 @@ def unknown_evidence(database: ManifestDatabase, sink: Sink, evidence: Mapping[i
 
 
 def _is_of_retired_sink(database: ManifestDatabase, manifest_id: int, attempt: int | None) -> bool:
-    """Whether a retired sink of the same target left this evidence: then it is no news, and none of this sink."""
+    """Return whether a retired sink of the same target left this evidence: then it is no news, and none of this
+    sink."""
     return attempt is not None and database.attempts.is_of_retired_sink(manifest_id, attempt)
 
 

@@ -55,7 +55,7 @@ def looks_renamed_from(pipeline: Pipeline, database: ManifestDatabase) -> str | 
 
 
 def _has_folders(pipeline: Pipeline, topics: Sequence[str], database: ManifestDatabase) -> bool:
-    """Whether these are folders that the pipeline has written the topics to."""
+    """Return whether these are folders that the pipeline has written the topics to."""
     known = {(row["pipeline"], row["sink"], row["topic"], row["folders"]) for row in database.sinks.folders(topics)}
     return all(
         (stream.pipeline, stream.sink, stream.topic, stream.folders) in known

@@ -36,7 +36,7 @@ def unfinished(context: Context, manifest_id: int | None = None) -> list[Manifes
 
 
 def is_unfinished(context: Context, manifest: Manifest) -> bool:
-    """Whether it is not done, or a replay has reached only some sinks."""
+    """Return whether it is not done, or a replay has reached only some sinks."""
     return manifest.state is not ManifestState.DONE or bool(context.sinks_to_finish(manifest))
 
 

@@ -79,7 +79,8 @@ def work_through(
 
 @dataclass
 class _Work:
-    """What is to be done, and what came of it. ``through`` may run in several threads, each with its own context."""
+    """The manifests that are to be done, and the results. ``through`` may run in several threads, each with its own
+    context."""
 
     manifests: Sequence[Manifest]
     stage: SharedStage

@@ -14,7 +14,7 @@ class Address:
         return f"connection {self.connection}" if self.connection else str(self.servers)
 
     def is_same(self, other: "Address | None") -> bool:
-        """Whether both have the same connection, or a server in common. Only they know if two others are one."""
+        """Return whether both have the same connection, or a server in common. Only they know if two others are one."""
         if other is None:
             return False
         if self.connection is not None:

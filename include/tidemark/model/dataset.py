@@ -13,7 +13,7 @@ class Dataset:
 
     @classmethod
     def of_folder(cls, address: str) -> "Dataset":
-        """Of a folder, by its path or by an address such as ``s3://bucket/prefix``."""
+        """Return the dataset of a folder, by its path or by an address such as ``s3://bucket/prefix``."""
         scheme, separator, rest = address.partition("://")
         if not separator:
             return cls("file", address)

@@ -1,4 +1,4 @@
-"""What a pipeline expects of its rows, and how many of a manifest do not meet it."""
+"""The conditions that a pipeline expects its rows to meet, and the count of rows of a manifest that do not."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -79,7 +79,7 @@ def expectation_from(raw: Mapping[str, Any]) -> ExpectationCount:
 
 
 def beyond_limit(order: ExpectationOrder, count: ExpectationCount) -> bool:
-    """Whether more rows do not meet a condition than it allows; a share of the rows is rounded up."""
+    """Return whether more rows do not meet a condition than it allows; a share of the rows is rounded up."""
     allowed = DeadLetterLimit(order.at_most).allowed(count.rows)
     return allowed is not None and count.unmet > allowed
 

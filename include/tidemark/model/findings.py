@@ -41,7 +41,7 @@ def failed(check: str, message: str, next_step: str) -> Finding:
 
 
 def clock(check: str, owner: str, ahead: float) -> Finding:
-    """How far the clock of ``owner`` is ahead of this machine's, in seconds; negative when it is behind."""
+    """Return how far the clock of ``owner`` is ahead of this machine's, in seconds; negative when it is behind."""
     if abs(ahead) <= CLOCK_S:
         return ok(check, f"the clock of {owner} agrees with this machine's within {abs(ahead):.1f} s")
     direction = "ahead of" if ahead > 0 else "behind"

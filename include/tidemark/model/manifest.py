@@ -12,7 +12,7 @@ from tidemark.model.partitions import LastRecord
 
 
 class ManifestState(StrEnum):
-    """What is still to do for a manifest. What readers see depends on its publications only."""
+    """The work that a manifest still needs. What readers see depends on its publications only."""
 
     PLANNED = "planned"
     RUNNING = "running"
@@ -22,7 +22,7 @@ class ManifestState(StrEnum):
 
 
 class AttemptState(StrEnum):
-    """How one attempt at a manifest is going or ended."""
+    """The states of one attempt at a manifest."""
 
     RUNNING = "running"
     PUBLISHED = "published"
@@ -83,7 +83,8 @@ def counted(number: int) -> str:
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided, or in a dry run would be: lines for people, and the ids of the changed and new manifests."""
+    """The result of a decision, in a dry run the one it would have: lines for people, and the ids of the changed and
+    new manifests."""
 
     lines: tuple[str, ...]
     manifests: tuple[int, ...] = ()
@@ -114,7 +115,8 @@ class Counts:
     unmet: int = 0
 
     def described(self) -> str:
-        """What became of the records read: written and dead-lettered ones always, the others where there are some."""
+        """Return in words what became of the records read: written and dead-lettered ones always, the others where
+        there are some."""
         rare = {
             "filtered": self.filtered, "deduplicated": self.deduplicated, "exploded": self.exploded,
             "superseded": self.superseded, "stale": self.stale, "fields not in the schema": self.unknown_fields,
@@ -125,7 +127,7 @@ class Counts:
 
     @property
     def adds_up(self) -> bool:
-        """Whether each record read became rows, or was kept as a dead letter, filtered or deduplicated."""
+        """Return whether each record read became rows, or was kept as a dead letter, filtered or deduplicated."""
         return self.read + self.exploded == self.written + self.dead_lettered + self.filtered + self.deduplicated
 
     def __add__(self, other: Self) -> "Counts":
@@ -177,7 +179,7 @@ class PublishedRange:
 
 @dataclass(frozen=True)
 class PublishedHead:
-    """What a cut of the log has left of a published range, offsets ``[start, end)``.
+    """The part of a published range that a cut of the log has left, offsets ``[start, end)``.
 
     Its last record is not known, only that no leader later than ``leader_epoch`` took it in.
     """
@@ -219,7 +221,7 @@ class KnownSink:
 
     @property
     def has_files(self) -> bool:
-        """Whether the target is a folder or a bucket, whose files the receipts name."""
+        """Return whether the target is a folder or a bucket, whose files the receipts name."""
         return self.target.startswith(("/", "s3://"))
 
     @property

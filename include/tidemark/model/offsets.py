@@ -27,7 +27,7 @@ class TopicPartition:
 
     @property
     def context(self) -> dict[str, object]:
-        """Topic and partition as the context of an error has them."""
+        """Topic and partition for the context of an error."""
         return {"topic": self.topic, "partition": self.partition}
 
 
@@ -55,7 +55,7 @@ class Range:
 
     @property
     def context(self) -> dict[str, object]:
-        """The partition and the offsets as the context of an error has them."""
+        """The partition and the offsets for the context of an error."""
         return {**self.at.context, "offsets": f"[{self.start},{self.end})"}
 
     @property

@@ -15,14 +15,14 @@ TASK_RANGES = 25  # of one task at most: Spark keeps a consumer for each until t
 
 
 class OnError(StrEnum):
-    """What happens to a record that cannot be decoded."""
+    """The treatment of a record that cannot be decoded."""
 
     FAIL = "fail"
     DEAD_LETTER = "dead_letter"
 
 
 class OnInvalid(StrEnum):
-    """What happens to a record without a valid event time."""
+    """The treatment of a record without a valid event time."""
 
     FAIL = "fail"
     DEAD_LETTER = "dead_letter"
@@ -102,7 +102,7 @@ class Order:
 
     @property
     def span(self) -> int:
-        """How many records are read at most."""
+        """Return the highest number of records that are read."""
         return sum(covered.span for covered in self.read)
 
     @property

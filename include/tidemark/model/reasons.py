@@ -110,7 +110,7 @@ def reasons_text(counts: Iterable[ReasonCount], most: int = 5) -> str:
 
 @dataclass(frozen=True)
 class DeadLetterLimit:
-    """How many records of one manifest may become dead letters: a number, or a share of the records read.
+    """The limit of dead letters of one manifest: a number, or a share of the records read.
 
     ``text`` is what the pipeline file says, such as 100 or 0.1%; None: any number may.
     """
@@ -118,7 +118,7 @@ class DeadLetterLimit:
     text: int | str | None = None
 
     def allowed(self, records: int) -> int | None:
-        """How many of so many records may be dead letters; None: all of them.
+        """Return the number of dead letters that are allowed among so many records; None: all of them.
 
         A share is rounded up: the only record of a manifest may be bad.
         """

@@ -27,12 +27,11 @@ class ObjectKind(StrEnum):
 
 @dataclass(frozen=True)
 class PartitionCount:
-    """What one attempt measured on one partition; ``first`` and ``last`` are None when nothing was read.
+    """The numbers that one attempt measured on one partition; ``first`` and ``last`` are None when nothing was read.
 
     ``last_timestamp_ms``, ``last_digest`` (of key and value) and ``last_epoch`` (the leader epoch, None when it is not
-    known) are of the record at offset ``last``.
-    ``bytes`` counts keys and values. ``gaps`` lists half-open gaps between the offsets; the list is cut short when
-    ``gap_count`` is higher than its length.
+    known) are of the record at offset ``last``. ``bytes`` counts keys and values. ``gaps`` lists half-open gaps between
+    the offsets; the list is cut short when ``gap_count`` is higher than its length.
     """
 
     topic: str
@@ -79,7 +78,7 @@ class PublishedObject:
     digest: str
 
     def may_hold(self, topic: str, partition: int, offset: int) -> bool:
-        """Whether the spans enclose a record."""
+        """Return whether the spans enclose a record."""
         return topic == self.topic and any(
             partition == number and first <= offset <= last for number, first, last in self.spans
         )
@@ -107,14 +106,13 @@ def _count_from(raw: Mapping[str, Any]) -> PartitionCount:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What one attempt wrote for its ``sinks``: measured counts, and every object with its final key.
+    """The report of all that one attempt wrote for its ``sinks``: measured counts, and every object with its final key.
 
     ``hours`` maps an event hour (``2013-01-01T10``, UTC) to ``[written, late]``. ``reasons`` count the dead letters,
     ``unknown_fields`` the fields of other records that the schema has not, ``expectations`` the rows that do not meet
-    what is expected of them.
-    ``schemas`` are those of a schema registry, by question (``providers/registry/schemas.py``): a replay uses
-    them again.
-    ``follows``: sinks that append, and the attempt that a person lets this one follow there with other rows.
+    what is expected of them. ``schemas`` are those of a schema registry, by question
+    (``providers/registry/schemas.py``): a replay uses them again. ``follows``: sinks that append, and the attempt that
+    a person lets this one follow there with other rows.
     """
 
     manifest_id: int
@@ -275,7 +273,7 @@ def _places(order: Order, covered: Range | None, part: Mapping[str, Any], number
 
 
 def final_key(order: Order, covered: Range | None, folder: str, part: int, suffix: str) -> str:
-    """The key of a file with rows of one range of an order, or of several (None); no other attempt has it."""
+    """The key of a file with rows of one range of an order, or of several (None); no other attempt uses this key."""
     span = None if covered is None else (covered.at.partition, covered.start, covered.end)
     name = ObjectName(order.manifest_id, order.attempt, span, part, suffix)
     return f"{folder}/{name}"

@@ -24,8 +24,8 @@ NO_LIMIT: Final = 2**31  # bytes; no message has so many
 
 @dataclass(frozen=True)
 class ValueForm:
-    """What makes the values of messages: a module with ``values_of(schema)``, as a writer of the sink uses it, and the
-    schema as JSON."""
+    """The form in which the values of messages are made: a module with ``values_of(schema)``, as a writer of the sink
+    uses it, and the schema as JSON."""
 
     module: str
     schema: str

@@ -38,7 +38,7 @@ class NextStep(StrEnum):
 
 @dataclass(frozen=True)
 class Known:
-    """What the database knows of a manifest and a sink.
+    """The state of a manifest and a sink as the database knows it.
 
     ``receipts`` maps each attempt that has a receipt for the sink to the digest of what it made. ``taken_back`` are the
     attempts whose output may have been removed in part. ``behind``: a newer attempt that was to write to this sink too
@@ -55,7 +55,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Shown:
-    """What the target shows of a manifest: the highest attempt with evidence, or None.
+    """The state of a manifest as the target shows it: the highest attempt with evidence, or None.
 
     ``digest`` is what the evidence says; None when it cannot be read, or says other offsets than the manifest has.
     ``whole``: everything that the receipt of that attempt names is there. ``published_whole``: the same for the attempt

@@ -164,7 +164,7 @@ def _enter(context: Context, unknown: Sequence[_Entry], known: Mapping[int, Mani
 
 
 def _entries(context: Context) -> tuple[list[_Entry], list[tuple[Sink, RecordName]]]:
-    """What each sink shows of each manifest, and the records above that which cannot be read."""
+    """Return what each sink shows of each manifest, and the records above that which cannot be read."""
     entries: dict[int, _Entry] = {}
     unreadable: list[tuple[Sink, RecordName]] = []
     for sink in context.sinks:
@@ -253,9 +253,9 @@ class _Content:
 def _whole_or_newest(
     sink: Sink, names: Sequence[RecordName], unread: list[RecordName]
 ) -> tuple[_Content, list[_Content], bool] | None:
-    """Of records of one manifest, highest attempt first: the first whose output is whole, those above it, and True; the
-    first that can be read, and False, when none is whole; None when none can be read. What is looked at and cannot be
-    read is added to ``unread``."""
+    """Choose from the records of one manifest, highest attempt first: the first whose output is whole, those above it,
+    and True; the first that can be read, and False, when none is whole; None when none can be read. What is looked at
+    and cannot be read is added to ``unread``."""
     above: list[_Content] = []
     for name in names:
         content = sink.ledger.record(name)
@@ -296,7 +296,7 @@ def _damaged(sink: Sink, name: RecordName) -> LakeConflict:
 
 def _refuse_unreadable(context: Context, unreadable: Sequence[tuple[Sink, RecordName]]) -> None:
     """Raise ``LakeConflict`` for a record that cannot be read, of an attempt that this database does not know: nothing
-    can be adopted from it, and plans are refused because of it. One that was removed meanwhile is none."""
+    can be adopted from it, and plans are refused because of it. A record that was removed meanwhile does not count."""
     for sink, name in unreadable:
         receipt = context.database.attempts.receipt(name.manifest_id, name.attempt)
         if (receipt is None or sink.name not in receipt.sinks) and name in sink.ledger.records(
@@ -308,7 +308,7 @@ def _refuse_unreadable(context: Context, unreadable: Sequence[tuple[Sink, Record
 def _is_known(
     context: Context, entry: _Entry, known: Mapping[int, Manifest], evidence: Mapping[str, Mapping[int, int]]
 ) -> bool:
-    """Whether the database knows all that the sinks show of a manifest; ``evidence`` by sink."""
+    """Return whether the database knows all that the sinks show of a manifest; ``evidence`` by sink."""
     manifest = known.get(entry.manifest_id)
     if manifest is None:
         return False
@@ -510,7 +510,8 @@ def _holes(chain: Chain | None, ranges: Sequence[Range]) -> list[Range]:
 def _unread_before_a_cut(
     chains: Mapping[Generation, Chain], by_generation: Mapping[Generation, Sequence[tuple[Range, int]]]
 ) -> list[Range]:
-    """What an earlier generation had still to read when its log was cut, where the database learns of the cut now.
+    """Return what an earlier generation had still to read when its log was cut, where the database learns of the cut
+    now.
 
     The log is the same one below the cut, which is where the later generation begins.
     """

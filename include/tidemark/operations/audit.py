@@ -82,14 +82,14 @@ def _that_stay(context: Context, *, deep: bool) -> Iterator[Problem]:
 
 
 def _changed(context: Context, before: Manifest) -> bool:
-    """Whether an attempt has started or published since the manifest was read."""
+    """Return whether an attempt has started or published since the manifest was read."""
     now = context.database.manifests.get(before.id)
     return (now.attempt, now.publications) != (before.attempt, before.publications)
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What one sink shows of a manifest; ``verdict`` is one of ``docs/verdicts.md``.
+    """The comparison of one manifest with one sink; ``verdict`` is one of ``docs/verdicts.md``.
 
     It is None while an attempt is at work, and when the sink does not answer. ``next_step`` is empty when there is
     nothing to do.
@@ -122,7 +122,7 @@ def compared_and_kept(context: Context, manifest: Manifest) -> list[Compared]:
 
 
 def compared(context: Context, manifest: Manifest) -> list[Compared]:
-    """What each sink shows of a manifest, all of its objects or rows included."""
+    """Compare a manifest with each sink, all of its objects or rows included."""
     return [_compared(context, manifest, sink) for sink in context.sinks]
 
 
@@ -195,7 +195,8 @@ def _target(context: Context, sink: Sink) -> Iterator[Problem]:
 def differences_of_sink(
     database: ManifestDatabase, sink: Sink, manifests: Sequence[Manifest], *, deep: bool
 ) -> Iterator[Problem]:
-    """What a target holds and should not, or lacks; ``deep`` reads all rows. ``manifests`` are of this pipeline."""
+    """Find what a target holds and should not, or lacks; ``deep`` reads all rows. ``manifests`` are of this
+    pipeline."""
     expected, evidence = ExpectedByDatabase(database, sink, manifests), sink.ledger.evidence()
     yield from _left_in_staging(database, sink, manifests)
     contents: Contents = {sink.ledger.record_word: set(evidence)} if sink.ledger.record_word else {}
@@ -232,7 +233,8 @@ def _missing(sink: Sink, published: int) -> Problem:
 def _unknown_manifests(
     expected: Expected, sink: Sink, contents: Contents, evidence: Mapping[int, int]
 ) -> Iterator[Problem]:
-    """What was found of manifests that no pipeline of the database has; those with ``evidence`` can be adopted."""
+    """Return what was found of manifests that no pipeline of the database has; those with ``evidence`` can be
+    adopted."""
     for unknown in sorted(expected.unknown(set().union(*contents.values()))):
         kinds = " and ".join(kind for kind, manifest_ids in contents.items() if unknown in manifest_ids)
         next_step = "no attempt of Tidemark has left them there: delete those rows by hand"

@@ -15,7 +15,7 @@ from tidemark.pipeline.settings import Pipeline
 
 
 def against_history(pipeline: Pipeline, database: ManifestDatabase, names: Collection[str]) -> list[Change]:
-    """What is different since the pipeline was planned last; ``names`` are the pipelines that have a file.
+    """Return what is different since the pipeline was planned last; ``names`` are the pipelines that have a file.
 
     The sinks of the pipeline must be those that the database knows, or new ones: see ``known_sinks.refuse_unlike``.
     """
@@ -168,7 +168,7 @@ def changes_of_schedule(pipeline: Pipeline, cuts: Sequence[datetime]) -> list[Ch
 
 
 def _is_of_another(schedule: Schedule, cuts: Sequence[datetime]) -> bool:
-    """Whether the newest runs are at times that this schedule has not, or all further apart than it is due.
+    """Return whether the newest runs are at times that this schedule has not, or all further apart than it is due.
 
     Further apart they may be by a pause or by long runs, too; so one pair of neighbours is enough to say no.
     """

@@ -32,7 +32,7 @@ class MissingPart:
 
 @dataclass(frozen=True)
 class Completeness:
-    """Whether everything before the cut time ``until`` is published, and what is missing.
+    """Return whether everything before the cut time ``until`` is published, and what is missing.
 
     ``run_key`` is the run that answers, and ``planned_up_to`` how far it planned. When no run has planned up to
     ``until`` yet, ``run_key`` is None, ``planned_up_to`` is that of the furthest run (None: there is none), and
@@ -65,7 +65,7 @@ class Completeness:
 
 
 def completeness(context: Context, until: datetime, since: datetime | None = None) -> Completeness:
-    """What is missing of everything before a time (aware), and what became no rows ``since`` another one.
+    """Return what is missing of everything before a time (aware), and what became no rows ``since`` another one.
 
     That is, if not given, the time up to which the run before read. Raises ``Unavailable`` when the source must be
     asked and does not answer.
@@ -97,8 +97,8 @@ def completeness(context: Context, until: datetime, since: datetime | None = Non
 
 
 def _stops(context: Context, places: Sequence[TopicPartition], until: datetime) -> dict[TopicPartition, int]:
-    """Where a time is in the source; without an entry for a partition whose topic is gone, or that has no record of
-    then or later: all of it is before."""
+    """Return where a time is in the source; without an entry for a partition whose topic is gone, or that has no record
+    of then or later: all of it is before."""
     existing, _ = context.source.partitions(sorted({place.topic for place in places}))
     answers = context.source.offsets_at(sorted({*existing} & {*places}), until)
     trusted = context.database.now() + CLOCK_TOLERANCE

@@ -115,7 +115,8 @@ def _is_lost(context: Context, manifest: Manifest) -> bool:
 
 
 def _is_changed(context: Context, judged: Judgement) -> bool:
-    """Whether a sink that has its objects or rows has other ones than were published, as a deep audit finds it."""
+    """Return whether a sink that has its objects or rows has other ones than were published, as a deep audit finds
+    it."""
     manifest, sink = judged.manifest, judged.sink
     published = manifest.published(sink.name)
     stored = judged.stored(published.attempt) if published else None

@@ -48,7 +48,7 @@ class DeadLetterSelection:
 
 @dataclass(frozen=True)
 class LetterPlace:
-    """Where a dead letter was read; ``timestamp`` is that of the record in the source."""
+    """The place where a dead letter was read; ``timestamp`` is that of the record in the source."""
 
     manifest_id: int
     topic: str

@@ -287,7 +287,8 @@ def _forget_what_was_read(context: Context, chain: Chain, *, dry_run: bool) -> N
 
 
 def _generation_end(context: Context, chain: Chain, *, is_named: bool) -> int:
-    """Where the generation of a refused chain ended: where that was noticed, or lower by what is published since.
+    """Return where the generation of a refused chain ended: where that was noticed, or lower by what is published
+    since.
 
     Unless the person has named an offset, never below a published record that the log still holds.
     """

@@ -16,8 +16,8 @@ from tidemark.operations.sinks import sink_of_file
 
 @dataclass(frozen=True)
 class Filled:
-    """What a sink got, and in a dry run would get: ids of manifests, oldest first, and the error of each that it cannot
-    get.
+    """The manifests that a sink got, or in a dry run would get: ids of manifests, oldest first, and the error of each
+    that it cannot get.
 
     ``left`` were not tried, since the source or the sink did not answer.
     """

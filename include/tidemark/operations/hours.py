@@ -43,7 +43,7 @@ class Hour:
 
     @property
     def lacks(self) -> str:
-        """What comes after the word "complete" when the hour lacks something that was read; empty when it does not."""
+        """Return the words after "complete" for an hour that lacks something that was read; empty when it does not."""
         if self.given_up:
             return f", given up in {', '.join(self.given_up)}"
         if self.without_rows.lost:
@@ -67,7 +67,7 @@ def hours(database: ManifestDatabase, pipeline_name: str, lateness: timedelta, s
 
 
 class _Waiting:
-    """What keeps hours open, read once."""
+    """The causes that keep hours open, read once."""
 
     def __init__(self, database: ManifestDatabase, pipeline_name: str, lateness: timedelta) -> None:
         self._name = pipeline_name

@@ -39,14 +39,15 @@ class Lag:
 
 @dataclass(frozen=True)
 class Planned:
-    """What the database says: where each chain ends, and how many of its offsets are not published."""
+    """The plan's side of the lag, by the database: where each chain ends, and how many of its offsets are not
+    published."""
 
     ends: Mapping[TopicPartition, int]
     unpublished: Mapping[TopicPartition, int]
 
 
 def planned(database: ManifestDatabase, pipeline: Pipeline) -> Planned:
-    """Of the topics that the pipeline file selects."""
+    """Return what is planned of the topics that the pipeline file selects."""
     unpublished: Counter[TopicPartition] = Counter()
     for manifest in database.manifests.undone(pipeline.name):
         for range_ in manifest.ranges:
@@ -56,7 +57,8 @@ def planned(database: ManifestDatabase, pipeline: Pipeline) -> Planned:
 
 
 def lag(context: Context) -> list[Lag]:
-    """How far each partition's chain is behind the source; without a chain all offsets from the log start count."""
+    """Return how far each partition's chain is behind the source; without a chain all offsets from the log start
+    count."""
     return behind(context.source, planned(context.database, context.pipeline))
 
 

@@ -111,7 +111,8 @@ class Lags:
 def ask_sources(
     database: ManifestDatabase, pipelines: Mapping[str, Pipeline], lookup: Lookup, lags: Lags
 ) -> dict[str, Answer]:
-    """What the sources of these pipelines answer; the database is asked before, and by the caller's thread alone.
+    """Return what the sources of these pipelines answer; the database is asked before, and by the caller's thread
+    alone.
 
     ``lookup`` finds their connections, as others are asked.
     """

@@ -40,7 +40,7 @@ class CoveringManifest:
 
 @dataclass(frozen=True)
 class ChainOffset:
-    """What one pipeline made of an offset of one log generation of a partition; ``retired``: it has ended.
+    """The fate of an offset of one log generation of a partition, in one pipeline: ``retired``: it has ended.
 
     ``standing`` is the first that is true in a sink: held, missing, unread, replaced, no record, unpublished, lost, not
     planned, before the anchor. ``range`` covers the offset; it is None, and so is ``manifest``, where nothing does.
@@ -64,7 +64,7 @@ Sinks = Callable[[str], Sequence[Sink] | str]
 def locate(
     database: ManifestDatabase, topic: str, partition: int, offset: int, sinks: Sinks, pipeline_name: str | None = None
 ) -> list[ChainOffset]:
-    """What each chain of a partition knows of an offset: by pipeline, older log generations first.
+    """Return what each chain of a partition knows of an offset: by pipeline, older log generations first.
 
     ``sinks`` takes a pipeline's name and returns its sinks, or a text why they cannot be opened.
     """
@@ -104,7 +104,7 @@ def _chain_offset(
 
 
 def _outside(row: dict[str, Any], offset: int, *, first: bool) -> tuple[RecordStatus, str]:
-    """What to say of an offset that no range of the chain covers."""
+    """Return the words for an offset that no range of the chain covers."""
     if offset < row["anchor"] and not first:
         return (
             RecordStatus.BEFORE_ANCHOR,

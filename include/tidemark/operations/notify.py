@@ -45,8 +45,8 @@ class Notice(PipelineProblem):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What makes it the same problem later: numbers and ages in its text change. A cause that pipelines share is
-        one problem, whoever has it."""
+        """Return the key that is equal when the same problem comes again: numbers and ages in its text change. A cause
+        that pipelines share is one problem."""
         if self.shared_cause is not None:
             return (self.shared_cause,)
         return self.pipeline, self.kind, self.manifest_id, self.place, self.cause

@@ -200,7 +200,8 @@ def _places(pipeline: Pipeline, source: Source, selection: RecordSelection) -> l
 
 
 def spread(available: Mapping[TopicPartition, int], count: int) -> dict[TopicPartition, int]:
-    """How many of ``count`` records to take from each partition: as evenly as possible, never more than it has."""
+    """Return how many of ``count`` records to take from each partition: as evenly as possible, never more than it
+    has."""
     shares: dict[TopicPartition, int] = {}
     remaining = count
     smallest_first = sorted((span, place) for place, span in available.items())

@@ -57,7 +57,7 @@ def repair(context: Context, why: str, *, dry_run: bool) -> Decision:
 
 
 def _waiting(context: Context, sink: Sink, ahead: Collection[int]) -> Iterator[str]:
-    """What dead attempts left and another command mends: done manifests with newer evidence, and undone ones."""
+    """Return what dead attempts left and another command mends: done manifests with newer evidence, and undone ones."""
     undone = [manifest for manifest in context.database.manifests.undone(context.pipeline_name) if manifest.attempt]
     for manifest in [*context.database.manifests.find(ids=sorted(ahead)), *undone] if ahead or undone else ():
         if manifest.alive:

@@ -440,7 +440,7 @@ def _open_hour_problems(
 
 
 def _keep_runs_open(pipeline: Pipeline | None, stopped: Sequence[Manifest]) -> bool:
-    """Whether no run comes to its closing before these manifests are finished, by ``unfinished`` of the file."""
+    """Return whether no run comes to its closing before these manifests are finished, by ``unfinished`` of the file."""
     if pipeline is None or pipeline.unfinished is Unfinished.REPORT:
         return False
     of_all = pipeline.unfinished is Unfinished.FAIL  # else what is blocked keeps no later run open
@@ -484,7 +484,7 @@ def _last_audits(database: ManifestDatabase, pipeline_name: str) -> tuple[LastAu
 
 
 def _audit_problems(pipeline_name: str, audits: Sequence[LastAudit]) -> list[PipelineProblem]:
-    """What the last audits have found; they stand until one that looks at as much finds nothing."""
+    """Return problems for what the last audits found; they stand until one that looks at as much finds nothing."""
     problems = []
     for number, audit in enumerate(audits):
         if not audit.differences or any(later.deep >= audit.deep for later in audits[:number]):
@@ -548,7 +548,7 @@ def _left_out_problems(database: ManifestDatabase, pipeline: Pipeline) -> list[P
 
 
 def _dead_letter_problems(pipeline_name: str, newest: Sequence[Counts]) -> list[PipelineProblem]:
-    """Whether most of what was published last is dead letters, in each of the newest manifests with records."""
+    """Return whether most of what was published last is dead letters, in each of the newest manifests with records."""
     if not newest or any(each.dead_lettered / each.read < MOST_DEAD for each in newest):
         return []
     read, dead = sum(each.read for each in newest), sum(each.dead_lettered for each in newest)
@@ -557,7 +557,7 @@ def _dead_letter_problems(pipeline_name: str, newest: Sequence[Counts]) -> list[
 
 
 def _stale_row_problems(pipeline_name: str, stale: Sequence[tuple[int, str]]) -> list[PipelineProblem]:
-    """Whether the newest manifest with rows has changed nothing in a table, since all rows there are newer by
+    """Return whether the newest manifest with rows has changed nothing in a table, since all rows there are newer by
     ``order_by``: its numbers may have started again, and the table stands still."""
     return [
         PipelineProblem(
@@ -577,7 +577,7 @@ def _stale_row_problems(pipeline_name: str, stale: Sequence[tuple[int, str]]) ->
 def _source_problems(
     pipeline: Pipeline, heard: Answer | None, max_lag: int | None, refused: Collection[str | None]
 ) -> list[PipelineProblem]:
-    """What the source says, or that it is silent; without the partitions that were ``refused``."""
+    """Return problems for what the source says, or for its silence; without the partitions that were ``refused``."""
     if heard is None:
         return []
     if heard.parts is None:
@@ -612,8 +612,8 @@ def _loss_problems(pipeline: Pipeline, parts: Sequence[Lag]) -> list[PipelinePro
 def _change_problems(
     pipeline: Pipeline, parts: Sequence[Lag], refused: Collection[str | None]
 ) -> list[PipelineProblem]:
-    """What the next plan refuses, before it does. A broker may tell the end of a log too early for a moment, so nothing
-    is said to be cut before a plan has looked at its records."""
+    """Return problems for what the next plan will refuse. A broker may tell the end of a log too early for a moment, so
+    nothing is said to be cut before a plan has looked at its records."""
     return [
         PipelineProblem(
             None,
@@ -653,7 +653,8 @@ def _open_transaction_problems(
 
 
 def _max_age_by_schedule(pipeline: Pipeline, now: datetime) -> timedelta | None:
-    """How long ago the last scheduled run but one was due: the last may be at work. None when nobody knows the runs."""
+    """Return the age of the last scheduled run but one that was due: the last may be at work. None when nobody knows
+    the runs."""
     if pipeline.schedule is None or pipeline.airflow.own_dag or pipeline.start_date > now.date():
         return None
     schedule = Schedule(pipeline.schedule)
@@ -661,7 +662,7 @@ def _max_age_by_schedule(pipeline: Pipeline, now: datetime) -> timedelta | None:
 
 
 def _too_old(since: datetime | None, now: datetime, max_age: timedelta | None) -> str:
-    """What to say when it is longer than ``max_age`` since all was published, or since the first plan while no run says
+    """Return words if it is longer than ``max_age`` since all was published, or since the first plan while no run says
     that; empty when it is not, and before the first plan."""
     if since is None or max_age is None or now - since <= max_age:
         return ""
@@ -669,7 +670,7 @@ def _too_old(since: datetime | None, now: datetime, max_age: timedelta | None) -
 
 
 def _never_ran(deployed: Deployed, now: datetime, max_age: timedelta | None) -> str:
-    """What to say of a pipeline that Airflow has had for longer than ``max_age`` and that no run has planned: its DAG
+    """Return words for a pipeline that Airflow has had for longer than ``max_age`` and that no run has planned: its DAG
     is paused, or what runs it dies before it begins."""
     if deployed.since is None:
         return ""

@@ -13,7 +13,7 @@ EARLIEST = datetime(1971, 1, 1, tzinfo=UTC)  # so that no window begins before U
 
 
 class Step(StrEnum):
-    """How long a period is."""
+    """The length of a period."""
 
     HOUR = "hour"
     DAY = "day"

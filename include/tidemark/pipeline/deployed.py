@@ -84,7 +84,8 @@ def known_files(
 def known_file(
     folder: Path | str, name: str, env: Mapping[str, str] = os.environ
 ) -> Deployed | ConfigurationError | None:
-    """What the files say of one pipeline, as ``known_files`` does of all, and as quickly as ``deployed_named``."""
+    """Return what the files say of one pipeline, as ``known_files`` does of all, and as quickly as
+    ``deployed_named``."""
     try:
         return deployed_named(folder, name, env)
     except (ConfigurationError, NotFound):
@@ -105,7 +106,7 @@ def files_of(folder: Path | str, name: str, env: Mapping[str, str] = os.environ)
 
 
 def _is_of(file: Path, pipeline: Pipeline | InvalidPipelines, name: str) -> bool:
-    """Of a wrong file by its text."""
+    """Return whether a wrong file is the pipeline's, by its text."""
     if isinstance(pipeline, Pipeline):
         return pipeline.name == name
     if any(problem.line is None for problem in pipeline.problems):  # the file as a whole: it is no text, or no mapping

@@ -95,7 +95,7 @@ class EventTimeSettings(Section):
         return self
 
     def order(self) -> dict[str, Any]:
-        """What the executors need; without ``field`` and ``header`` it is the source's timestamp."""
+        """Return what the executors need; without ``field`` and ``header`` it is the source's timestamp."""
         return {
             "field": self.field,
             "header": self.header,

@@ -18,7 +18,7 @@ LONGEST_NAME = 100
 
 
 class Otherwise(StrEnum):
-    """What becomes of a row that does not meet a condition."""
+    """The treatment of a row that does not meet a condition."""
 
     COUNT = "count"
     DEAD_LETTER = "dead_letter"

@@ -24,7 +24,7 @@ class StreamFolders:
     success_files: bool = False
 
     def permits(self, other: "StreamFolders") -> bool:
-        """Whether one of the two files names the other pipeline in ``shared_with``."""
+        """Return whether one of the two files names the other pipeline in ``shared_with``."""
         return other.pipeline in self.shared_with or self.pipeline in other.shared_with
 
 
@@ -68,7 +68,7 @@ def nested_places(pipeline: Pipeline, others: Iterable[Pipeline]) -> Iterator[st
 
 
 def what_is_wrong(mine: StreamFolders, other: StreamFolders) -> str:
-    """What readers of the shared folders would see."""
+    """Return what readers of the shared folders would see."""
     what = (
         f"sink {mine.sink} writes topic {mine.topic} into {mine.folders}, where pipeline {other.pipeline} writes it too"
     )
@@ -78,7 +78,7 @@ def what_is_wrong(mine: StreamFolders, other: StreamFolders) -> str:
 
 
 def remedy(mine: StreamFolders, other: StreamFolders) -> str:
-    """How to keep the folders apart, or to allow it."""
+    """Return how to keep the folders apart, or to allow it."""
     if mine.success_files:
         return "change root or layout of the sink; or, to let both write there, leave success_files out of the sink"
     if other.success_files:

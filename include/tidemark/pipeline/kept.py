@@ -47,8 +47,8 @@ def kept_path(pipeline_name: str, pipelines: Path | str, env: Mapping[str, str])
 
 
 def kept_paths(pipeline_name: str, pipelines: Path | str, env: Mapping[str, str]) -> list[Path]:
-    """What is kept of a pipeline of one folder, by whatever path it was read; what names a folder that is not on this
-    machine, or cannot be read, may be of it."""
+    """Return what is kept of a pipeline of one folder, by whatever path it was read; what names a folder that is not on
+    this machine, or cannot be read, may be of it."""
     folder, paths = Path(pipelines).resolve(), []
     for path in sorted(_folder(env).glob("*.json")):
         if _name(path) == pipeline_name:

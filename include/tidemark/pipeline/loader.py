@@ -119,7 +119,7 @@ def load_each(
 
 
 def shows_name(file: Path, name: str) -> bool:
-    """Whether the file has the text ``pipeline: NAME``, with or without quotes and spaces."""
+    """Return whether the file has the text ``pipeline: NAME``, with or without quotes and spaces."""
     try:
         text = _text(file)
     except InvalidPipelines:
@@ -263,7 +263,7 @@ def _place(error: ErrorDetails) -> Place:
 
 
 def _is_in_list(loc: Place) -> bool:
-    """Whether a problem of ``decode`` is one of an entry, ``decode[0]``."""
+    """Return whether a problem of ``decode`` is one of an entry, ``decode[0]``."""
     return loc[:1] == ("decode",) and isinstance(loc[1:2] and loc[1], int)
 
 

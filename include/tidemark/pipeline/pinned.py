@@ -40,7 +40,7 @@ def pinned(pipeline: Pipeline, lookup: Lookup, stored: Mapping[str, Any], *, reg
 
 
 def _problem_with(pipeline: Pipeline, decode: RecordSettings) -> str | None:
-    """What of the pipeline file does not fit the columns, as ``tidemark validate`` would say it; else None."""
+    """Return the words that ``tidemark validate`` says when the pipeline file does not fit the columns, else None."""
     if problem := decode.problem_with_columns():
         return f"decode {problem}"
     try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TransformedRows:
-    """What is known of rows after ``transforms``; a column that may be null counts as one that is."""
+    """The facts that are known of rows after ``transforms``; a column that may be null counts as one that is."""
 
     def __init__(self, decode: RecordSettings, transforms: Sequence[TransformOrder]) -> None:
         self.format = decode.format

@@ -10,7 +10,7 @@ from tidemark.config.values import cron
 
 @dataclass(frozen=True)
 class Schedule:
-    """The times at which a schedule is due, in UTC as the DAG has them."""
+    """The times at which a schedule is due, in UTC, the same as the DAG's."""
 
     text: str
 

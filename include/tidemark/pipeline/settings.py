@@ -95,14 +95,15 @@ def _conf_value(value: object) -> str:
 
 
 class Engine(StrEnum):
-    """What works on a manifest: an application that is submitted for it, or a Spark Connect server that stays up."""
+    """The engine that works on a manifest: an application that is submitted for it, or a Spark Connect server that
+    stays up."""
 
     SUBMIT = "submit"
     CONNECT = "connect"
 
 
 class Spark(Section):
-    """What works on one manifest, and its Spark properties."""
+    """The Spark that works on one manifest, and its properties."""
 
     refused: ClassVar[Mapping[str, str]] = {
         "spark.jars*": "Tidemark brings its own jars",
@@ -152,7 +153,7 @@ class Spark(Section):
 
 
 class Unfinished(StrEnum):
-    """What a run does about manifests of earlier runs that are not finished; it names them in any case."""
+    """The treatment of manifests of earlier runs that are not finished; it names them in any case."""
 
     RETRY = "retry"
     REPORT = "report"
@@ -338,7 +339,7 @@ class Pipeline(Section):
 
     @property
     def in_order(self) -> bool:
-        """Whether manifests take turns (``lifecycle/turns.py``)."""
+        """Return whether manifests take turns (``lifecycle/turns.py``)."""
         return any(sink.in_order for sink in self.sinks)
 
     def transforms(self) -> tuple[TransformOrder, ...]:

@@ -55,7 +55,7 @@ def _message(rows: pa.RecordBatch, limit: MessageLimit) -> tuple[pa.Array, pa.Ar
 
 @lru_cache(maxsize=16)
 def _encoder(values: ValueForm) -> Any:
-    """Of a provider, which alone knows its formats."""
+    """Return the encoder of a provider, which alone knows its formats."""
     return import_module(values.module).values_of(json.loads(values.schema))
 
 

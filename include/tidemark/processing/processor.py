@@ -89,7 +89,7 @@ DEAD_LETTERS = pa.schema(
 
 @dataclass
 class _Count:
-    """What this task did on one partition; the names are those of the receipt."""
+    """The counts of this task on one partition; the names are those of the receipt."""
 
     topic: str
     partition: int
@@ -276,8 +276,8 @@ class _Pass:
         return replace(decoded, errors=tuple(sorted([*decoded.errors, *unread])))
 
     def _transformed(self, batch: pa.RecordBatch, rows: Rows) -> tuple[Rows, tuple[BadRecord, ...]]:
-        """What the transforms leave of the rows, and the records that they could not work on; what each takes away is
-        counted."""
+        """Return what the transforms leave of the rows, and the records that they could not work on; what each takes
+        away is counted."""
         errors: tuple[BadRecord, ...] = ()
         for step in self._transforms.steps:
             stepped = rows.through(step)

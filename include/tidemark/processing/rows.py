@@ -64,7 +64,7 @@ class Rows:
         return pc.invert(pc.is_in(self.records, value_set=_places(errors)))
 
     def through(self, step: TransformStep) -> "Stepped":
-        """What a transform makes of these rows; a row that it does not account for is in none of the results."""
+        """Return what a transform makes of these rows; a row that it does not account for is in none of the results."""
         made = step.transform.apply(self.batch())
         errors = self.errors(replace(error, reason=step.reason(error)) for error in made.errors)
         deleted = None if self.deleted is None else self.deleted.take(made.kept)

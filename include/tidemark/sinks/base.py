@@ -34,7 +34,7 @@ Record = Mapping[str, Any]  # all that another database needs to adopt the outpu
 
 
 class WriteMode(StrEnum):
-    """How output is put; it decides what a replay does."""
+    """The way in which output is put; it decides what a replay does."""
 
     REPLACE = "replace"  # a manifest's own objects are replaced, no others; they can be removed again: ``TakesBack``
     UPSERT = "upsert"  # rows, or a manifest's own contribution, are replaced in one step together with the evidence
@@ -51,7 +51,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class Position:
-    """Where a target stands that may be restored from a copy by itself, such as a database.
+    """The position of a target that may be restored from a copy by itself, such as a database.
 
     The identity is made with the target; the number grows with each publication. ``hint`` is what to add when the
     number is too low. ``table_id`` is made with the table, so one that was dropped and created again has another; empty
@@ -115,7 +115,7 @@ class Ledger(ABC):
         """Make another database the owner; a person has decided it."""
 
     def position(self) -> Position | None:
-        """Where the target stands now; None when it keeps no position, or nothing was published yet."""
+        """Return the position of the target now; None when it keeps no position, or nothing was published yet."""
         return None
 
     def forget_lost_rows(self) -> None:  # noqa: B027 - what most targets say of manifests is gone with their rows
@@ -129,7 +129,7 @@ class Ledger(ABC):
         return set()
 
     def is_at(self, target: str) -> bool:
-        """Whether a target of another name is seen to be this place, without asking it."""
+        """Return whether a target of another name is seen to be this place, without asking it."""
         return target == self.target
 
     def note_target(self) -> None:  # noqa: B027 - a kind whose targets have one name only needs no note
@@ -161,12 +161,12 @@ class Ledger(ABC):
         call took over."""
 
     def evidence(self, above: int = 0) -> dict[int, int]:
-        """Of each manifest of this pipeline with an id above ``above`` the highest attempt that left a record, which is
-        the record that readers use."""
+        """Return, for each manifest of this pipeline with an id above ``above``, the highest attempt that left a
+        record, which is the record that readers use."""
         return {name.manifest_id: name.attempt for name in newest(self.records(above=above)).values()}
 
     def has(self, receipt: Receipt) -> bool:
-        """Whether the record of the receipt's attempt exists, with the same digest."""
+        """Return whether the record of the receipt's attempt exists, with the same digest."""
         content = self.record(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))
         return content is not None and content.get("digest") == receipt.digest(self.name)
 
@@ -177,7 +177,7 @@ class Staging(ABC):
 
     @abstractmethod
     def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
-        """What the executors need beside the settings: the place where this attempt stages. No secrets."""
+        """Return what the executors need beside the settings: the place where this attempt stages. No secrets."""
 
     @abstractmethod
     def manifests(self) -> list[int]:
@@ -224,7 +224,8 @@ class MarkSession:
 
 @dataclass(frozen=True)
 class Work:
-    """What an attempt is about to write: ``decode`` and ``transforms`` decide the columns, as an order has them.
+    """The output that an attempt is about to write: ``decode`` and ``transforms`` decide the columns, as an order has
+    them.
 
     ``generations`` gives topic, partition and log generation of each range. ``may_have_put`` tells whether a lower
     attempt may have put something of the manifest.
@@ -240,7 +241,7 @@ class Work:
 
 
 class Expected(Protocol):
-    """What the manifest database says that one target holds: an audit compares it with the target.
+    """The output that one target should hold, by the manifest database: an audit compares it with the target.
 
     It is asked each time, so a caller that has read the target before knows what was published meanwhile.
     """
@@ -285,7 +286,7 @@ class Expected(Protocol):
 
 
 def mended_by_replay(manifest: Manifest, what: str) -> Problem:
-    """What is wrong with a published manifest, where to do it once more mends it."""
+    """Return the problem of a published manifest that is mended by doing it once more there."""
     return Problem(manifest.id, what, f"tidemark replay {manifest.pipeline_name} --manifest {manifest.id}")
 
 
@@ -293,7 +294,7 @@ Contents = dict[str, set[int]]  # ids of manifests by what a target has of them,
 
 
 class Output(ABC):
-    """What readers see of a target."""
+    """The output that readers of a target see."""
 
     write_mode: ClassVar[WriteMode]
 
@@ -303,11 +304,11 @@ class Output(ABC):
 
     @abstractmethod
     def dataset(self) -> Dataset:
-        """What tools for lineage call the target; the target may be asked."""
+        """Return the name of the target in tools for lineage; the target may be asked."""
 
     @abstractmethod
     def exists(self) -> bool:
-        """Whether the target is there; a lake always is, as a folder without files is an empty one."""
+        """Return whether the target is there; a lake always is, as a folder without files is an empty one."""
 
     def storable(self, declared: Storable) -> Storable:
         """The values that the target can store: those that the settings declare, unless the target knows more."""
@@ -336,7 +337,7 @@ class Output(ABC):
 
     @abstractmethod
     def has(self, receipt: Receipt) -> bool:
-        """Whether all objects of the receipt are in the target; compares sizes only."""
+        """Return whether all objects of the receipt are in the target; compares sizes only."""
 
     def damaged(self, receipt: Receipt) -> list[PublishedObject]:
         """The objects of the receipt that are missing, or hold other rows than were written; reads them all."""
@@ -345,8 +346,8 @@ class Output(ABC):
 
     @abstractmethod
     def same(self, before: Receipt, now: Receipt) -> bool:
-        """Whether all published rows of ``before``, which has its record, are in the target; then ``now``, of the same
-        digest, is not put."""
+        """Return whether all published rows of ``before``, which has its record, are in the target; then ``now``, of
+        the same digest, is not put."""
 
     def discard(self, receipt: Receipt) -> None:  # noqa: B027 - what only a higher attempt replaces is not removed
         """Remove what an attempt that is not published has put; may be repeated. The caller clears its staging after
@@ -358,7 +359,7 @@ class Output(ABC):
 
     @abstractmethod
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
-        """What is in the target, which exists, and should not be, or is missing; ``deep`` reads all rows.
+        """Find what is in the target, which exists, and should not be, or is missing; ``deep`` reads all rows.
 
         The caller looks itself at staging, at files with dead letters, and for manifests in ``contents`` that no
         pipeline has: there this adds what it has seen of which manifests.
@@ -423,7 +424,7 @@ class Sink:
 
 
 def newest(names: Iterable[RecordName]) -> dict[int, RecordName]:
-    """Of each manifest the record with the highest attempt."""
+    """Return the record with the highest attempt of each manifest."""
     highest: dict[int, RecordName] = {}
     for name in names:
         if name.manifest_id not in highest or highest[name.manifest_id].attempt < name.attempt:

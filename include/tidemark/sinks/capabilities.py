@@ -54,7 +54,7 @@ class TakesBack(Output):
 
     @abstractmethod
     def leftovers(self, expected: Expected) -> list[Leftover]:
-        """What dead attempts left and nobody needs; ``remove`` takes the keys."""
+        """Find what dead attempts left and nobody needs; ``remove`` takes the keys."""
 
     @abstractmethod
     def remove(self, keys: Sequence[str]) -> None:
@@ -66,7 +66,7 @@ class KeepsDeadLetterFiles(Output):
 
     @abstractmethod
     def dead_letter_store(self) -> ObjectStore:
-        """Where they are; ``FileNotFoundError`` when that is not there."""
+        """Return the store that holds them; ``FileNotFoundError`` when that is not there."""
 
     def dead_letters(self, receipt: Receipt, *, values: bool) -> Iterator[DeadLetter]:
         yield from dead_letters_in(self.dead_letter_store(), self.parts(receipt, ObjectKind.DEAD_LETTER), values=values)
@@ -126,7 +126,7 @@ class ShowsHours(Output):
 
     @abstractmethod
     def shows_hours(self) -> bool:
-        """Whether the settings ask for it."""
+        """Return whether the settings ask for it."""
 
     @abstractmethod
     def show_complete(self, topics: Sequence[str], hour: CompleteHour) -> None:
@@ -138,4 +138,4 @@ class ShowsHours(Output):
 
     @abstractmethod
     def is_of_hour(self, path: str, topic: str, hour: datetime) -> bool:
-        """Whether an object that it has published is where those of a topic's hour are."""
+        """Return whether an object that it has published is where those of a topic's hour are."""

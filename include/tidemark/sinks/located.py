@@ -8,7 +8,7 @@ from tidemark.model.receipt import ObjectKind
 
 
 class RecordStatus(StrEnum):
-    """What became of an offset, in one sink or in all: in all sinks it is the first of these that is true in one."""
+    """The fate of an offset, in one sink or in all: in all sinks it is the first of these that is true in one."""
 
     HELD = "held"  # the sink has a row or a dead letter
     MISSING = "missing"  # published, but not in the sink
@@ -23,7 +23,7 @@ class RecordStatus(StrEnum):
 
 @dataclass(frozen=True)
 class Located:
-    """What one sink has of an offset; ``place`` is a path or a table, ``key`` the key of a table's row."""
+    """The data that one sink has of an offset; ``place`` is a path or a table, ``key`` the key of a table's row."""
 
     sink: str
     attempt: int | None

@@ -28,8 +28,8 @@ class SinkSettings(Section):
 
     ``names_files``: whether its target names the files with its rows to readers, so that the sink can list them.
     ``in_order``: whether manifests are put one after the other (``lifecycle/turns.py``), as what is appended must be.
-    ``output_keys``: the keys that decide the rows of this sink, not their place.
-    ``connection_keys``: the keys with the id of an Airflow connection, if it has them.
+    ``output_keys``: the keys that decide the rows of this sink, not their place. ``connection_keys``: the keys with the
+    id of an Airflow connection, if a kind has such keys.
     """
 
     kind: ClassVar[str]
@@ -43,14 +43,14 @@ class SinkSettings(Section):
     @property
     @abstractmethod
     def target(self) -> str:
-        """Where its output is: a text that the database keeps and people read. No secrets."""
+        """Return the place of its output: a text that the database keeps and people read. No secrets."""
 
     def meets(self, other: "SinkSettings") -> bool:
-        """Whether the two sinks would write to the same place."""
+        """Return whether the two sinks would write to the same place."""
         return other.kind == self.kind and self.meets_target(other.target)
 
     def meets_target(self, target: str) -> bool:
-        """Whether this sink would write where another one, known by its ``target`` alone, has its output."""
+        """Return whether this sink would write where another one, known by its ``target`` alone, has its output."""
         return self.target == target
 
     def decides_output(self) -> str:
@@ -64,7 +64,7 @@ class SinkSettings(Section):
 
     @abstractmethod
     def order(self) -> dict[str, Any]:
-        """What the executors need beside name and kind. No secrets."""
+        """Return what the executors need beside name and kind. No secrets."""
 
     def problem_with_rows(self, rows: RowSettings, columns: pa.Schema) -> str | None:
         """Return why this sink cannot store the rows, as a sentence that continues its key; None if it can.
@@ -100,11 +100,11 @@ class SinkSettings(Section):
         return ()
 
     def shows_hours(self) -> bool:
-        """Whether files in these folders say which event hours are complete."""
+        """Return whether files in these folders say which event hours are complete."""
         return False
 
     def uses_registry(self) -> bool:
-        """Whether a schema registry has the schema of its output."""
+        """Return whether a schema registry has the schema of its output."""
         return False
 
     def pinned(self, rows: RowSettings, pins: Pins) -> Self:

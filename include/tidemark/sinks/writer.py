@@ -41,7 +41,7 @@ class StagedPart:
 
 
 class RowTaker(ABC):
-    """What takes the rows of one task. The caller ends with ``close`` when all went well, else with ``abort``."""
+    """Takes the rows of one task. The caller ends with ``close`` when all went well, else with ``abort``."""
 
     @abstractmethod
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
@@ -71,7 +71,7 @@ class SinkWriter(RowTaker):
     @classmethod
     @abstractmethod
     def has_staged(cls, order: Order, sink: SinkOrder) -> bool:
-        """Whether a task of the attempt has completed a staged part; called outside of tasks."""
+        """Return whether a task of the attempt has completed a staged part; called outside of tasks."""
 
     @classmethod
     def try_connection(cls, conn_id: str) -> None:

@@ -33,7 +33,7 @@ class Source(ABC):
 
     @abstractmethod
     def dataset(self, topic: str) -> Dataset:
-        """What tools for lineage call a topic."""
+        """Return the name of a topic in tools for lineage."""
 
     @abstractmethod
     def topics(self) -> list[str]:
@@ -42,7 +42,7 @@ class Source(ABC):
     def selected(self, *also: str) -> list[str]:
         """The topics to read: those that the pipeline file names, and those that its rule selects now; and ``also``.
 
-        Raises ``NotFound`` when there is none.
+        Raises ``NotFound`` when no topic matches.
         """
         names, rule = [*self.settings.topics, *also], self.settings.rule
         if rule is not None:
@@ -67,7 +67,7 @@ class Source(ABC):
         del planned
 
     def cluster_id(self) -> str | None:
-        """The id that tells one cluster of the source from another; None where there is none."""
+        """The id that tells one cluster of the source from another; None where a source has no such id."""
         return None
 
     @abstractmethod
@@ -117,7 +117,7 @@ class Source(ABC):
 
     @abstractmethod
     def order(self) -> dict[str, Any]:
-        """What the Spark side needs beside the ranges, as values for JSON. No secrets."""
+        """Return what the Spark side needs beside the ranges, as values for JSON. No secrets."""
 
     def endpoints(self) -> list[str]:
         """``host:port`` of every server that executors connect to; none of a source without servers."""
@@ -135,7 +135,7 @@ class Source(ABC):
 
     @property
     def reports_progress(self) -> bool:
-        """Whether the pipeline file asks to ``report_progress``."""
+        """Return whether the pipeline file asks to ``report_progress``."""
         return False
 
     def report_progress(

@@ -13,6 +13,6 @@ def open_source(pipeline_name: str, settings: SourceSettings, lookup: Lookup = f
 
 
 def connectors() -> list[Connector]:
-    """What Spark needs to read the sources of all kinds."""
+    """Return what Spark needs to read the sources of all kinds."""
     kinds: list[type[SourceSettings]] = [module.Settings for module in SOURCES.modules("settings").values()]
     return [kind.connector for kind in kinds if kind.connector is not None]

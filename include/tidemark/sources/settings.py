@@ -20,7 +20,7 @@ INTERNAL = "__"  # how names of the broker's own topics begin, such as __consume
 
 
 class Cut(StrEnum):
-    """Where a run stops to read: at the first offset at or after its cut, or at the current end."""
+    """The place where a run stops to read: at the first offset at or after its cut, or at the current end."""
 
     SCHEDULE = "schedule"
     LATEST = "latest"
@@ -36,7 +36,7 @@ class Gaps(StrEnum):
 
 
 class Slice(Section):
-    """How much one manifest may cover; a larger backlog becomes several manifests, which run in parallel."""
+    """The limits of one manifest; a larger backlog becomes several manifests, which run in parallel."""
 
     max_records: StrictInt = Field(default=5_000_000, ge=1, le=10**12, description="Records of one slice, at most.")
     max_bytes: Size = Field(
@@ -61,7 +61,8 @@ class Slice(Section):
 
 @dataclass(frozen=True)
 class Connector:
-    """What Spark needs to read a kind of source. ``jars`` lack their version, which is PySpark's.
+    """The jars and properties that Spark needs to read a kind of source. ``jars`` lack their version, which is
+    PySpark's.
 
     ``format`` is what Spark reads by; the first of ``jars`` has it, and ``group`` publishes that jar.
     """
@@ -101,11 +102,11 @@ class SourceSettings(Section):
 
     @property
     def rule(self) -> str | None:
-        """What selects topics beside those that are named, also later ones; None when nothing does."""
+        """Return the rule that selects topics beside those that are named, also later ones; None when nothing does."""
         return None
 
     def reads(self, topic: str) -> bool:
-        """Whether a topic of this name is read."""
+        """Return whether a topic of this name is read."""
         return topic in self.topics
 
     @property
@@ -114,7 +115,7 @@ class SourceSettings(Section):
         return ", ".join(self.topics)
 
     def address(self) -> Address | None:
-        """Where the topics are; None when no sink writes topics of this kind."""
+        """Return the address of the topics: None when no sink writes topics of this kind."""
         return None
 
     @abstractmethod

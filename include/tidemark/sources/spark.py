@@ -28,7 +28,7 @@ class SparkReader(Protocol):
         ...
 
     def instead(self, failed: Exception) -> RangeReader | None:
-        """What reads the same ranges after a failure of Spark on a record that it cannot hold; None for others."""
+        """Return the reader to use after a failure of Spark on a record that it cannot hold; None for others."""
         ...
 
     def error_of(self, failed: Exception) -> TidemarkError | None:

@@ -1,4 +1,5 @@
-"""What ``starting_offsets`` may say for every source: earliest, latest or a time. A kind adds a mapping of its own."""
+"""The values that ``starting_offsets`` may have for every source: earliest, latest or a time. A kind adds a mapping of
+its own."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -20,7 +21,7 @@ class StartMapping(Section):
     starts: ClassVar[Mapping[str, Callable[[Any], Any]]]
 
     def settings(self) -> Any:
-        """What the key says; raises when there is none, or more than one."""
+        """Return the settings that the key says; raises when there is none, or more than one."""
         given = [(name, value) for name, value in self if value is not None]
         if len(given) != 1:
             raise wrong(f"must hold one key: {' or '.join(self.starts)}")

@@ -87,7 +87,7 @@ def stage_on(
 
 @contextmanager
 def _tagged(session: SparkSession, tag: str) -> Iterator[None]:
-    """What begins in the block bears the tag; the server ends it when the block is left by an error or Ctrl-C."""
+    """Tag what begins in the block; the server ends it when the block is left by an error or Ctrl-C."""
     session.client.add_tag(tag)
     _running[tag] = session
     try:

@@ -46,7 +46,7 @@ def checks(
     addresses: Sequence[str],
     lookup: Lookup,
 ) -> list[Check]:
-    """Of each engine that pipelines use; without pipelines of the one that the environment names."""
+    """Check each engine that pipelines use; without pipelines of the one that the environment names."""
     engines = {pipeline.name: engine_of(pipeline, environment) for pipeline in pipelines}
     on_server = [pipeline for pipeline in pipelines if master is None and engines[pipeline.name] is Engine.CONNECT]
     others = [pipeline for pipeline in pipelines if pipeline not in on_server]

@@ -23,7 +23,7 @@ def describe_end(status: int, process: str = "Spark") -> str:
 
 
 def advice(status: int) -> str:
-    """What to look at first, or nothing."""
+    """Return the advice to look at first, or nothing."""
     return MEMORY if status in (-signal.SIGKILL, KILLED_CHILD + signal.SIGKILL, OUT_OF_MEMORY) else ""
 
 

@@ -112,12 +112,12 @@ def _task(
 
 
 def _records(batches: Batches) -> Batches:
-    """Of a source that Spark reads."""
+    """Read the records of a source that Spark reads."""
     return map(_without_empty_headers, batches)
 
 
 def _ranges(order: Order, reader: RangeReader) -> Callable[[Batches], Batches]:
-    """Of a source that the task reads: Spark gives it its number among ``order.tasks``."""
+    """Read the ranges of a source that the task reads: Spark gives it its number among ``order.tasks``."""
 
     def read(numbers: Batches) -> Batches:
         for batch in numbers:
@@ -180,7 +180,8 @@ def failure(order: Order, error: Exception, reader: Reader, more: str) -> Tidema
 
 
 def _status_of_jvm(error: Exception) -> int | None:
-    """How the JVM that this process started has ended; None while it lives, or when ``spark-submit`` started it."""
+    """Return the status with which the JVM that this process started has ended; None while it lives, or when
+    ``spark-submit`` started it."""
     gateway = SparkContext._gateway
     jvm: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if jvm is None:

@@ -95,7 +95,7 @@ def _jobs(session: SparkSession, tag: str) -> list[int]:
 
 
 def tasks_text(done: int, running: int, of: int, failed: int = 0) -> str:
-    """How far a job is, in words."""
+    """Return in words how far a job is."""
     if not of:
         return "Spark has no task yet"
     again = f", {failed} failed and tried again" if failed else ""

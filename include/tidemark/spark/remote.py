@@ -32,7 +32,7 @@ class Remote:
 
     @property
     def is_here(self) -> bool:
-        """Whether the address is one of this machine alone."""
+        """Return whether the address is one of this machine alone."""
         return self.host in ("localhost", "127.0.0.1", "[::1]")
 
     def url(self, session_id: UUID) -> str:

@@ -33,7 +33,7 @@ NO_SOURCE = "DATA_SOURCE_NOT_FOUND"
 def findings(
     remote: Remote, home: Path, pipelines: Sequence[Pipeline], addresses: Sequence[str], lookup: Lookup
 ) -> Iterator[Finding]:
-    """Whether the server answers, has the connectors of the sources, and a Python in which our tasks run.
+    """Return whether the server answers, has the connectors of the sources, and a Python in which our tasks run.
 
     Its tasks get the connections of ``lookup`` as those of a manifest do.
     """

@@ -40,7 +40,8 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def spark_configuration(jars: Path | None) -> dict[str, str]:
-    """The properties of every job. ``jars`` is the folder with the sources' connectors; None: the cluster has them."""
+    """The properties of every job. ``jars`` is the folder with the sources' connectors; None: the jars are on the
+    cluster."""
     settings = {
         "spark.sql.session.timeZone": "UTC",
         **arrow_batches(None),

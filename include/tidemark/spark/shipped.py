@@ -25,7 +25,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first date a zip can hold
 
 
 def is_local(master: str) -> bool:
-    """Whether tasks run in the driver's own JVM, with its files; false for ``local-cluster``."""
+    """Return whether tasks run in the driver's own JVM, with its files; false for ``local-cluster``."""
     return master == "local" or master.startswith("local[")
 
 
@@ -45,7 +45,7 @@ def package_zip(home: Path) -> Path:
 
 @cache
 def package_hash() -> str:
-    """Of all files of the package: another one for each version of the code."""
+    """Return the hash of all files of the package: another one for each version of the code."""
     return _hash(_zipped())
 
 

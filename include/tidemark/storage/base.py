@@ -23,13 +23,13 @@ class Move:
 
 
 class ObjectStore(Protocol):
-    """What the files sink needs to store objects.
+    """The store of objects that the files sink needs.
 
-    ``at_once`` says how many objects a task should create at the same time: several, where each waits for an answer.
-    A file that has ``uploads_from`` bytes or more when it is created with a ``final`` key is an upload to that key:
-    nothing is there until ``move`` completes it, and no byte is copied.
-    ``move_each`` calls ``before`` ahead of every object, which may raise, and ``after`` when it is moved, both in the
-    calling thread; when ``move_each`` raises, none of its moves is still running.
+    ``at_once`` says how many objects a task should create at the same time: several, where each waits for an answer. A
+    file that has ``uploads_from`` bytes or more when it is created with a ``final`` key is an upload to that key:
+    nothing is there until ``move`` completes it, and no byte is copied. ``move_each`` calls ``before`` ahead of every
+    object, which may raise, and ``after`` when it is moved, both in the calling thread; when ``move_each`` raises, none
+    of its moves is still running.
     """
 
     root: str
@@ -63,7 +63,7 @@ class ObjectStore(Protocol):
     def move_each(self, moves: Iterable[Move], before: Callable[[], None], after: Callable[[], None]) -> None: ...
     def sync(self, keys: Iterable[str]) -> None: ...
     def stop_uploads(self, folder: str) -> None:
-        """What was created in a folder as an upload is completed by nobody any more."""
+        """Remove the uploads that were created in a folder and that nobody completes any more."""
         ...
 
     def delete(self, keys: Iterable[str]) -> None: ...
@@ -76,12 +76,13 @@ class ObjectStore(Protocol):
 
 
 def is_s3(root: str) -> bool:
-    """Whether a root is a bucket, not a folder."""
+    """Return whether a root is a bucket, not a folder."""
     return root.startswith(S3)
 
 
 def is_address(url: str) -> bool:
-    """Whether it is ``http://`` or ``https://``, a host and perhaps a port and path; no user, password or query."""
+    """Return whether it is ``http://`` or ``https://``, a host and perhaps a port and path; no user, password or
+    query."""
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -200,7 +200,7 @@ class LocalStore:
         return self._path(key).open("rb")
 
     def has(self, sizes: Mapping[str, int]) -> bool:
-        """Whether each key has an object of the given size in bytes."""
+        """Return whether each key has an object of the given size in bytes."""
         return all(self.size(key) == size for key, size in sizes.items())
 
     def move_each(self, moves: Iterable[Move], before: Callable[[], None], after: Callable[[], None]) -> None:

@@ -114,7 +114,8 @@ class S3Store:
             )
 
     def _spares(self, key: str) -> bool:
-        """Whether the store keeps an object when it was to be replaced as another one, in both forms of the ETag."""
+        """Return whether the store keeps an object when it was to be replaced as another one, in both forms of the
+        ETag."""
         with translated("write", self._uri(key)):
             return not any(self._put_where(key, b"fourth", IfMatch=etag) for etag in ("0" * 32, f'"{"0" * 32}"'))
 
@@ -175,7 +176,8 @@ class S3Store:
         return True
 
     def _is_still(self, key: str, etag: str) -> bool:
-        """Whether the object has this ETag: then a store that refused it takes the ETag in another form, or none."""
+        """Return whether the object has this ETag: then a store that refused it takes the ETag in another form, or
+        none."""
         head = self._head(key)
         return head is not None and str(head["ETag"]).strip('"') == etag
 
@@ -291,7 +293,7 @@ class S3Store:
         return None if head is None else int(head["ContentLength"])
 
     def has(self, sizes: Mapping[str, int]) -> bool:
-        """Whether each key has an object of the given size in bytes."""
+        """Return whether each key has an object of the given size in bytes."""
         with ThreadPoolExecutor(COPIES) as pool:
             return list(pool.map(self.size, sizes)) == list(sizes.values())
 
@@ -362,7 +364,7 @@ class S3Store:
         return None
 
     def _is_open(self, note: Note, key: str) -> bool:
-        """Whether an upload can still be completed. Of one that cannot Ceph says that there is no such key."""
+        """Return whether an upload can still be completed. Of one that cannot Ceph says that there is no such key."""
         with translated("look at the upload of", self._uri(key)):
             try:
                 self._client.list_parts(**self._at(key), UploadId=note.upload_id, MaxParts=1)

@@ -180,12 +180,12 @@ def code_of(error: ClientError) -> str:
 
 
 def is_gone(error: ClientError) -> bool:
-    """Whether the object does not exist; false when the bucket does not."""
+    """Return whether the object does not exist; false when the bucket does not."""
     return code_of(error) in ("NoSuchKey", "404")
 
 
 def are_keys_refused(error: Exception) -> bool:
-    """Whether a service of AWS refuses the keys of its client, or there are none."""
+    """Return whether a service of AWS refuses the keys of its client, or there are none."""
     if isinstance(error, ClientError):
         return code_of(error) in NO_KEYS | NO_RIGHT
     return isinstance(error, NO_KEYS_FOUND)

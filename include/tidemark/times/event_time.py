@@ -56,7 +56,7 @@ def instants(text: pa.Array, zone: str | None) -> pa.Array:
 
 
 def parse_by_pattern(text: pa.Array, pattern: TimePattern, zone: str) -> pa.Array:
-    """Texts of a pattern as ``timestamp[us, UTC]``, in ``zone`` when they name none; null where a text is none."""
+    """Texts of a pattern as ``timestamp[us, UTC]``, in ``zone`` when they name none; null where a text is no time."""
     parts = pc.extract_regex(text, pattern.regex)
 
     def part(name: str, default: str = "00") -> Any:
@@ -134,11 +134,11 @@ class Placed:
 
 @dataclass(frozen=True)
 class EventTime:
-    """Where the event time of a pipeline's records comes from: a ``field``, a ``header``, or the source.
+    """The source of the event time of a pipeline's records: a ``field``, a ``header``, or the source.
 
     ``unit`` is that of whole numbers, milliseconds without one; a text is a whole number only when it is set. A time is
-    invalid before ``earliest``, from 2200-01-01 on, and more than ``max_ahead`` after the source's timestamp, by
-    which a replay judges as the first attempt did.
+    invalid before ``earliest``, from 2200-01-01 on, and more than ``max_ahead`` after the source's timestamp, by which
+    a replay judges as the first attempt did.
     """
 
     field: str | None = None
@@ -269,7 +269,7 @@ class EventTime:
 
 
 def last_header(headers: pa.Array, name: str) -> pa.Array:
-    """Of each record the last header with a name, as text; null without one, and where it is not UTF-8."""
+    """Return the last header with a name of each record, as text; null without one, and where it is not UTF-8."""
     pairs, records = pc.list_flatten(headers), pc.list_parent_indices(headers)
     named = pc.indices_nonzero(pc.fill_null(pc.equal(pc.struct_field(pairs, "key"), name), False))
     record, value = records.take(named), pc.struct_field(pairs, "value").take(named)

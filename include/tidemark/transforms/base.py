@@ -16,7 +16,8 @@ from tidemark.text import with_nearest
 
 @dataclass(frozen=True)
 class Transformed:
-    """What became of a batch of rows, told by the transform itself; nobody derives one number from another.
+    """The result of a transform on a batch of rows, told by the transform itself; nobody derives one number from
+    another.
 
     ``rows`` holds the data columns of the rows that stay; ``kept`` says which rows of the batch they come from.
     ``filtered`` and ``deduplicated`` are the rows that were taken away, ``errors`` those that the logic could not work

@@ -1,4 +1,4 @@
-"""What a pipeline expects of its rows: conditions in SQL, all asked of a batch in one query.
+"""The conditions that a pipeline expects of its rows: conditions in SQL, all asked of a batch in one query.
 
 A row meets a condition only where that is true. Where it is null, or cannot be evaluated (a cast that fails), the row
 does not meet it, which is counted apart. Rows that mark their key as deleted have no data, so they are not asked.
@@ -54,7 +54,7 @@ class Expectations:
                 raise WrongExpectation(position, order.name, wrong) from wrong
 
     def _check(self, order: ExpectationOrder, given: pa.Schema) -> None:
-        """Without parentheses around it, a condition must end by itself: ``a) OR (true`` is none."""
+        """Without parentheses around it, a condition must end by itself: ``a) OR (true`` is refused."""
         query = Query(f"SELECT {order.check}\n AS met FROM batch", connection=self._connection)  # noqa: S608 - checked as parsed
         try:
             kinds = query.schema(given).types
@@ -68,7 +68,7 @@ class Expectations:
             )
 
     def judge(self, rows: pa.RecordBatch) -> Judged:
-        """What rows, as sinks get them, do not meet."""
+        """Return the conditions that rows, as sinks get them, do not meet."""
         asked, at = rows, positions(rows.num_rows)
         if "_is_deleted" in rows.schema.names:
             at = at.filter(pc.invert(rows.column("_is_deleted")))
@@ -87,7 +87,8 @@ class Expectations:
         return Judged(tuple(counts), tuple(sorted(dead.items())))
 
     def _met(self, rows: pa.RecordBatch) -> list[pa.Array]:
-        """What each condition is in each row: true, false, or null where it is that or cannot be evaluated."""
+        """Return the answer of each condition in each row: true, false, or null where it is that or cannot be
+        evaluated."""
         try:
             return self._answers(rows, "(\n{}\n)")
         except OF_ROWS:

@@ -73,5 +73,6 @@ AGGREGATES: Final = {
 
 
 def is_allowed(function: str) -> bool:
-    """Whether a scalar function, by its name in lower case, gives the same result for the same arguments always."""
+    """Return whether a scalar function, by its name in lower case, gives the same result for the same arguments
+    always."""
     return function in ALLOWED or function.startswith(_COLLATIONS)

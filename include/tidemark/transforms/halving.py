@@ -41,7 +41,8 @@ class Halving:
         return pa.concat_arrays([NO_ROWS, *(pc.add(made.column(0), start) for start, made in self.results)])
 
     def transformed(self, rows: pa.RecordBatch, made: pa.RecordBatch) -> Transformed:
-        """What became of all ``rows``: ``made`` stays of them, those that fail are errors, others are filtered."""
+        """Return what became of all ``rows``: ``made`` stays of them, those that fail are errors, others are
+        filtered."""
         kept, bad = self.kept, pa.array([error.index for error in self.errors], pa.int64())
         filtered = others(rows.num_rows, pa.concat_arrays([kept, bad]))
         return Transformed(made, kept, filtered, NO_ROWS, tuple(self.errors))

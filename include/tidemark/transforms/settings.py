@@ -27,11 +27,11 @@ class TransformSettings(Section):
 
     @property
     def look_back(self) -> timedelta | None:
-        """How long before the first record of a range it must have seen the records of the partition."""
+        """Return how long before the first record of a range it must have seen the records of the partition."""
         return None
 
     def options(self, code: Mapping[str, str]) -> dict[str, Any]:
-        """What the executors need, without any reference to a file of this machine. ``code``: the texts of the
+        """Return what the executors need, without any reference to a file of this machine. ``code``: the texts of the
         pipeline's own modules, by their paths in its folder. Here: the settings as they are."""
         del code
         return self.model_dump(mode="json")

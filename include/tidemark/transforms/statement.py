@@ -215,7 +215,7 @@ class _Reading:
         return self._names.get(words[0]) if len(words) == 1 else None
 
     def _is_never_null(self, part: Mapping[str, Any]) -> bool:
-        """Whether it is a COALESCE of which some part is a constant, or a column without nulls."""
+        """Return whether it is a COALESCE of which some part is a constant, or a column without nulls."""
         if part.get("type") != "OPERATOR_COALESCE":
             return False
         columns = [self._column(child) for child in part["children"]]

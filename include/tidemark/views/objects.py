@@ -38,11 +38,11 @@ def object_views(
     sink: str | None = None,
     dead_letters: bool = False,
 ) -> list[ObjectView]:
-    """What readers may count of a pipeline in one sink, by manifest and path.
+    """Return the objects that readers may count of a pipeline in one sink, by manifest and path.
 
     The database knows the files of lakes. A table that names its files is asked, which needs the ``pipeline``, when it
-    is ``sink``, or no sink is a lake. Raises ``ConfigurationError`` without ``sink`` when several sinks have files,
-    and ``NotFound`` for an unknown sink.
+    is ``sink``, or no sink is a lake. Raises ``ConfigurationError`` without ``sink`` when several sinks have files, and
+    ``NotFound`` for an unknown sink.
     """
     standing = [known for known in database.sinks.known(pipeline_name) if known.is_current]
     if sink is not None:

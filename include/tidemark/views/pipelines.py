@@ -24,7 +24,7 @@ class PipelineView(Status):
 
 @dataclass(frozen=True)
 class DecisionView:
-    """What a person decided about a pipeline: who, when, why, and one line for each thing that changed."""
+    """A decision of a person about a pipeline: who, when, why, and one line for each thing that changed."""
 
     at: datetime
     actor: str
@@ -46,7 +46,7 @@ def pipeline_view(database: ManifestDatabase, status: Status, heard: Answer) -> 
 
 
 def decision_views(database: ManifestDatabase, pipeline_name: str) -> list[DecisionView]:
-    """What people decided about a pipeline, oldest first."""
+    """Return the decisions of people about a pipeline, oldest first."""
     return [
         DecisionView(row["at"], row["actor"], row["decision"], row["why"], tuple(row["lines"]), tuple(row["manifests"]))
         for row in database.decisions.of_pipeline(pipeline_name)

@@ -39,7 +39,7 @@ def _allowed(method: ResourceMethod, entity: DagAccessEntity | None = None) -> A
 
 
 def may_start_runs(request: Request, user: GetUserDep, tasks: PlanTasks, dag_id: str) -> bool:
-    """Whether the caller may start runs of the pipeline in the path: for nobody else a page has buttons that do.
+    """Return whether the caller may start runs of the pipeline in the path: for nobody else a page has buttons that do.
 
     The rule is that of ``MAY_START_RUNS``, which the requests of these buttons meet.
     """
@@ -95,8 +95,8 @@ ListedPipelines = Annotated[list[str], Depends(listed_pipelines)]
 
 
 def failed_runs_of(readable: ReadablePipelines, new: UnplannedPipelines, tasks: PlanTasks) -> dict[str, FailedRun]:
-    """Of the pipelines that the caller may read, those whose newest scheduled run planned nothing, and of those that no
-    plan has succeeded of those whose newest run failed."""
+    """Return the failed runs of pipelines that the caller may read: of those whose newest scheduled run planned
+    nothing, and, where no plan has ever succeeded, of those whose newest run failed."""
     planned = {name: tasks[name] for name in readable if name in tasks}
     first = {each.pipeline: tasks[each.pipeline] for each in new}
     failed = failed_runs(planned, asked_for=False) if planned else {}
@@ -153,12 +153,13 @@ def refuse_forged(request: Request) -> None:
 
 
 def signed(user_id: str, form: dict[str, Any]) -> str:
-    """What a preview shows, for the form that confirms it: only this user can send it, and only for an hour."""
+    """Return the text that a form sends back to confirm its preview; only this user can send it, and only for an
+    hour."""
     return _signer(user_id).dumps(form)
 
 
 def confirmed(user_id: str, token: str) -> dict[str, Any]:
-    """What the preview has shown; 403 for a token that is another user's, too old, or not ours."""
+    """Return the preview that a form has confirmed; 403 for a token that is another user's, too old, or not ours."""
     try:
         form: dict[str, Any] = _signer(user_id).loads(token, max_age=FORM_LIFE)
     except BadSignature:

@@ -36,7 +36,7 @@ class Action(StrEnum):
 
     @property
     def decides(self) -> bool:
-        """Whether it is a decision of a person, which the run makes before it plans."""
+        """Return whether it is a decision of a person, which the run makes before it plans."""
         return self in run_conf.DECISIONS
 
 
@@ -68,7 +68,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class DagState:
-    """What Airflow knows of a DAG: a run of one that is ``paused`` waits until somebody unpauses it."""
+    """The state of a DAG as Airflow knows it: a run of one that is ``paused`` waits until somebody unpauses it."""
 
     paused: bool
     next_run: datetime | None
@@ -76,7 +76,7 @@ class DagState:
 
 @dataclass(frozen=True)
 class Preview:
-    """What a run would do now, by the same functions that its task ``plan`` calls; ``lines``: what it would decide."""
+    """A preview of a run, made by the same functions that its task ``plan`` calls; ``lines``: what it would decide."""
 
     manifests: tuple[Manifest, ...] = ()
     blocked: tuple[int, ...] = ()
@@ -153,7 +153,7 @@ def _note_asked(database: ManifestDatabase, dag_id: str, wish: Wish, why: str, u
 
 
 def dag_states(dag_ids: Sequence[str]) -> dict[str, DagState]:
-    """Of the DAGs that Airflow has now."""
+    """Return the states of the DAGs that Airflow has now."""
     with create_session() as session:
         columns = DagModel.dag_id, DagModel.is_paused, DagModel.next_dagrun_create_after
         rows = session.execute(select(*columns).where(DagModel.dag_id.in_(dag_ids), ~DagModel.is_stale))

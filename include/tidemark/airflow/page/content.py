@@ -101,7 +101,8 @@ def _files(names: Sequence[str]) -> Files:
 
 
 def _lags(database: ManifestDatabase, files: Files) -> dict[str, Answer]:
-    """What the sources answer, asked side by side, as far as there are pipeline files that can be read."""
+    """Ask the sources side by side how far behind the pipelines are, as far as there are pipeline files that can be
+    read."""
     unasked = {name: _unasked(file) for name, file in files.items() if not isinstance(file, Deployed)}
     pipelines = {name: file.pipeline for name, file in files.items() if isinstance(file, Deployed)}
     return unasked | ask_sources(database, pipelines, stored, lags)
@@ -112,7 +113,7 @@ def _unasked(file: ConfigurationError | None) -> Answer:
 
 
 def lacking(database: ManifestDatabase, name: str) -> dict[str, int]:
-    """How many done manifests each sink of the pipeline file lacks; empty when the file cannot be read."""
+    """Return how many done manifests each sink of the pipeline file lacks; empty when the file cannot be read."""
     try:
         sinks = settings_of(name).sinks
     except TidemarkError:
@@ -157,7 +158,7 @@ def compared_of(database: ManifestDatabase, manifest: Manifest) -> list[Compared
 
 
 def receipt_of(database: ManifestDatabase, manifest_id: int, attempt: int | None) -> dict[str, Any] | None:
-    """What an attempt measured, without its list of objects."""
+    """Return what an attempt measured, without its list of objects."""
     receipt = database.attempts.receipt(manifest_id, attempt or 0)
     if receipt is None:
         return None
@@ -167,7 +168,7 @@ def receipt_of(database: ManifestDatabase, manifest_id: int, attempt: int | None
 def chain_offsets(
     database: ManifestDatabase, names: Sequence[str], topic: str, partition: int, offset: int
 ) -> list[ChainOffset]:
-    """What the chains of these pipelines know of an offset, and which published files may hold its record."""
+    """Return what the chains of these pipelines know of an offset, and which published files may hold its record."""
     chains = locate(database, topic, partition, offset, lambda _: NOT_OPENED)
     return [_add_files(database, chain) for chain in chains if chain.pipeline_name in names]
 

@@ -115,7 +115,8 @@ def manifest(database: Database, own: OwnManifest) -> Response:
 
 @router.get("/pipelines/{dag_id}/manifests/{manifest_id}/compared", dependencies=[MAY_READ])
 def compared(database: Database, own: OwnManifest) -> Response:
-    """What each sink shows of it, with the verdict and the next step. Needs the pipeline file, and reads the sinks."""
+    """Return what each sink shows of it, with the verdict and the next step. Needs the pipeline file, and reads the
+    sinks."""
     return answer(content.compared_of(database, own))
 
 
@@ -139,8 +140,8 @@ def dead_letters(
     manifest_id: OneManifest = None,
     limit: Annotated[int, Query(ge=0, le=1000)] = 0,
 ) -> Response:
-    """Of the newest 100 manifests that have some: in groups, and the first ``limit`` records. Needs the pipeline file,
-    and reads the sink."""
+    """Return the dead letters of the newest 100 manifests that have some: in groups, and the first ``limit`` records.
+    Needs the pipeline file, and reads the sink."""
     return answer(content.letters_of(database, name, manifest_id, limit))
 
 

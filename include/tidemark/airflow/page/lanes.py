@@ -34,7 +34,8 @@ class Bar:
 
 
 def bars(lane: LaneView, last_stable: int | None = None) -> list[Bar]:
-    """What is done first, below the others; ``last_stable`` is where the source ends, None when that is not known."""
+    """Return the bars that are drawn first, below the others; ``last_stable`` is where the source ends, None when that
+    is not known."""
     scale = _Scale.of(lane, last_stable)
     drawn = [scale.bar("done", lane.start, lane.end)] if lane.end > lane.start else []
     drawn += [scale.bar(part.state, part.start, part.end, part.first_manifest, part.manifests) for part in lane.parts]
@@ -42,7 +43,8 @@ def bars(lane: LaneView, last_stable: int | None = None) -> list[Bar]:
 
 
 def letter_bars(lane: LaneView, last_stable: int | None = None) -> list[Bar]:
-    """Where dead letters are, on the same scale; those so near to each other that their bars would meet are one."""
+    """Return the bars of dead letters, on the same scale; those so near to each other that their bars would meet are
+    one."""
     scale, drawn = _Scale.of(lane, last_stable), list[Bar]()
     for part in lane.dead_letters:
         bar = replace(scale.bar(DEAD_LETTERS, part.start, part.end, part.manifest_id, 1), records=part.records)

@@ -154,7 +154,7 @@ def chosen(
     partition: int | Empty = "",
     lacks: str = "",
 ) -> ManifestSelection:
-    """What a form asks for: a field that nobody has filled in is empty text, or not there."""
+    """Return the choices that a form sends: a field that nobody has filled in is empty text, or not there."""
     number = None if partition == "" else partition
     return ManifestSelection(state or None, since or None, until or None, topic or None, number, lacks or None)
 
@@ -319,7 +319,7 @@ def start_form(
     topic: str | None = None,
     partition: int | None = None,
 ) -> Response:
-    """What the run would do, and the form that starts it."""
+    """Return a preview of the run, and the form that starts it."""
     by_id = action is Action.RETRY and bool(manifest_ids)
     wish = Wish(action, tuple(sorted(set(manifest_ids or ()))), by_id, sink, topic, partition)
     with content.context_of(database, name) as context:

@@ -91,7 +91,8 @@ OF_RUN = and_(TaskInstance.dag_id == DagRun.dag_id, TaskInstance.run_id == DagRu
 
 
 def _newest_tries(tasks: Mapping[str, PlanTask], *is_true: ColumnElement[bool]) -> dict[PlanTask, _Try]:
-    """What the newest DAG run, of those of which this ``is_true``, did for these pipelines; reads all of their runs."""
+    """Return the results of the newest DAG run, of those of which this ``is_true``, for these pipelines; reads all of
+    their runs."""
     newest = (
         select(func.max(DagRun.id), TaskInstance.task_id)
         .join(TaskInstance, OF_RUN)
@@ -107,8 +108,8 @@ def _newest_tries(tasks: Mapping[str, PlanTask], *is_true: ColumnElement[bool]) 
 
 
 def _newest_ended(tasks: Mapping[str, PlanTask]) -> dict[PlanTask, _Try]:
-    """What the newest DAG run did that nobody asked for, and whose plan has ended. By Airflow's index it reads one run
-    of each DAG, however many there are: those of a schedule have a date each, those by an asset have none."""
+    """Return what the newest DAG run did that nobody asked for, and whose plan has ended. By Airflow's index it reads
+    one run of each DAG, however many there are: those of a schedule have a date each, those by an asset have none."""
     dags: dict[str, set[str]] = {}
     for task in tasks.values():
         dags.setdefault(task.task_id, set()).add(task.dag_id)
@@ -131,7 +132,7 @@ def _newest_ended(tasks: Mapping[str, PlanTask]) -> dict[PlanTask, _Try]:
 
 
 def _tries(session: Session, newest: Collection[tuple[int, str]]) -> dict[PlanTask, _Try]:
-    """What these runs, by their number, did in these tasks."""
+    """Return what these runs, by their number, did in these tasks."""
     columns = DagRun.run_id, TaskInstance.state, TaskInstance.try_number, TaskInstance.end_date
     query = (
         select(DagRun.id, TaskInstance.task_id, DagRun.dag_id, *columns)
@@ -146,7 +147,7 @@ def _tries(session: Session, newest: Collection[tuple[int, str]]) -> dict[PlanTa
 
 
 def unplanned(tasks: Mapping[str, PlanTask]) -> list[Unplanned]:
-    """What the newest DAG run did for these pipelines."""
+    """Return what the newest DAG run did for these pipelines."""
     tries = _newest_tries(tasks)
     return [_unplanned(name, task, tries.get(task)) for name, task in sorted(tasks.items())]
 

@@ -26,7 +26,7 @@ def field(value: datetime | None) -> str:
 
 
 def ago(value: datetime | None) -> str:
-    """How long ago, in its two largest units."""
+    """Return how long ago, in its two largest units."""
     return span(datetime.now(UTC) - value) if value else "not known"
 
 

@@ -29,7 +29,7 @@ class Envelope(Protocol):
     unread: str
 
     def is_other_record(self, name: str) -> bool:
-        """Whether records whose schema has this full name tell nothing about a row."""
+        """Return whether records whose schema has this full name tell nothing about a row."""
         ...
 
     @property
@@ -45,7 +45,7 @@ class Envelope(Protocol):
 
 
 class JsonEnvelope(Protocol):
-    """How JSON is read that has an envelope: its parts have a schema too."""
+    """Reads JSON that has an envelope: its parts have a schema too."""
 
     @property
     def struct(self) -> Struct:
@@ -54,7 +54,7 @@ class JsonEnvelope(Protocol):
 
     @property
     def row(self) -> pa.Schema:
-        """The columns of the row, as ``struct`` has them."""
+        """The columns of the row, in the order of ``struct``."""
         ...
 
     @property
@@ -64,7 +64,7 @@ class JsonEnvelope(Protocol):
 
     @property
     def reader(self) -> ColumnReader | None:
-        """What reads the columns of most records at once; None when each is parsed and opened."""
+        """Return the reader of the columns of most records at once; None when each is parsed and opened."""
         ...
 
     def opened(self, record: dict[str, Any]) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def open_json(config: Mapping[str, Any], row: Struct, key: Sequence[str]) -> Jso
 
 
 def json_row(config: Mapping[str, Any], record: object) -> object:
-    """The row inside a record of JSON, as it was parsed; None where there is none."""
+    """The row inside a record of JSON, as it was parsed; None where the record has no row."""
     row: object = _module(config, "json").row_inside(config, record)
     return row
 

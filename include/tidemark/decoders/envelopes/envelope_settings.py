@@ -21,7 +21,7 @@ class EnvelopeSettings(Section):
 
     @abstractmethod
     def order(self) -> dict[str, Any]:
-        """What the executors need, with ``kind``."""
+        """Return what the executors need, with ``kind``."""
 
 
 EnvelopeEntry = Annotated[SerializeAsAny[EnvelopeSettings] | None, OneKind(ENVELOPES, alone=True)]

@@ -92,7 +92,7 @@ def struct_of(schema: object, references: Mapping[str, Any] | None = None) -> St
 
 
 class _Place:
-    """Where a schema stands: its pointer in a document, and the references that lead there."""
+    """A place in a schema: its pointer in a document, and the references that lead there."""
 
     def __init__(self, pointer: str = "", document: str = "", above: tuple[str, ...] = (), depth: int = 0) -> None:
         self.pointer, self.document, self.above, self.depth = pointer, document, above, depth

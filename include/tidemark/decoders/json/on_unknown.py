@@ -14,5 +14,5 @@ class OnUnknown(StrEnum):
 
 
 def on_unknown(config: Mapping[str, Any]) -> OnUnknown:
-    """What ``decode`` of an order says."""
+    """Return what ``decode`` of an order says."""
     return OnUnknown(config.get("unknown_fields", OnUnknown.COUNT))

@@ -54,7 +54,7 @@ class JsonSettings(ListSettings):
         return True
 
     def order_of_json(self) -> dict[str, Any]:
-        """What the executors need of it; the default adds nothing to an order."""
+        """Return what the executors need of it; the default adds nothing to an order."""
         is_default = self.unknown_fields is OnUnknown.COUNT
         unknown = {} if is_default else {"unknown_fields": self.unknown_fields.value}
         return {"max_list_bytes": self.max_list_bytes, **unknown}

@@ -203,7 +203,7 @@ def _reason(error: Exception) -> str:
 
 
 def _depth(text: str) -> int:
-    """How deeply brackets outside strings are nested; any number for text that is not JSON."""
+    """Return how deeply brackets outside strings are nested; any number for text that is not JSON."""
     deepest = depth = 0
     for character in _STRING.sub("", text):
         if character in "[{":

@@ -23,7 +23,7 @@ def unknown_fields(struct: Struct, records: Sequence[Mapping[str, Any]]) -> Unkn
 
 
 def _knows(shape: Shape, values: Sequence[Any]) -> bool:
-    """Whether values without None have no unknown field; without the places of values, so it is far quicker."""
+    """Return whether values without None have no unknown field; without the places of values, so it is far quicker."""
     match shape:
         case Struct():
             if not set().union(*values) <= shape.names:

@@ -42,7 +42,8 @@ def json_name(value: object) -> str:
 
 
 class Shape(ABC):
-    """What a value that is present and not null may be; whether it may be null is checked by what holds the shape."""
+    """The types that a value which is present and not null may have; whether it may be null is checked by what holds
+    the shape."""
 
     @property
     @abstractmethod

@@ -27,7 +27,7 @@ Answers = Mapping[tuple[TopicPartition, int], Record | None]
 
 
 def differs(known: LastRecord, record: Record | None, *, may_vanish: bool) -> bool:
-    """Whether the log holds another record than the known one. ``record`` is the first at or after its offset.
+    """Return whether the log holds another record than the known one. ``record`` is the first at or after its offset.
 
     ``may_vanish``: the topic is compacted, so a record that is gone says nothing.
     """
@@ -38,14 +38,14 @@ def differs(known: LastRecord, record: Record | None, *, may_vanish: bool) -> bo
 
 
 def _holds_other(at: TopicPartition, known: LastRecord, answers: Answers, *, may_vanish: bool) -> bool:
-    """Whether the log was read at a known record and holds another one. What retention took, or was not read in time,
-    is no other."""
+    """Return whether the log was read at a known record and holds another one. What retention took, or was not read in
+    time, is no other."""
     place = (at, known.offset)
     return place in answers and differs(known, answers[place], may_vanish=may_vanish)
 
 
 def _is_newer(record: Record, leader_epoch: int | None) -> bool:
-    """Whether a later leader took the record in: after a log was cut, only a later leader can fill it again."""
+    """Return whether a later leader took the record in: after a log was cut, only a later leader can fill it again."""
     return leader_epoch is not None and record.leader_epoch is not None and record.leader_epoch > leader_epoch
 
 
@@ -102,7 +102,7 @@ def _first_in_heads(
     heads: Mapping[TopicPartition, Sequence[PublishedHead]],
     logs: Mapping[TopicPartition, PartitionState],
 ) -> dict[TopicPartition, int]:
-    """Where a log leaves what cuts have left of published ranges, of the partitions where it does."""
+    """Return the first offset in each partition whose log holds what cuts have left of published ranges."""
     first = {}
     for at, of_log in heads.items():
         offsets = [search.first_in_head(head, logs[at]) for head in of_log]
@@ -160,7 +160,8 @@ def _holds(log: PartitionState, offset: int) -> bool:
 
 
 def _still_held(parts: Sequence[tuple[int, int]], log: PartitionState) -> list[tuple[int, int]]:
-    """What of these offsets the log still holds and a reader may see, the lowest first; what meets is one part."""
+    """Return those of these offsets that the log still holds and a reader may see, the lowest first; what meets is one
+    part."""
     remaining: list[tuple[int, int]] = []
     for start, end in sorted(parts):
         start, end = max(start, log.log_start), min(end, log.last_stable)
@@ -174,12 +175,12 @@ def _still_held(parts: Sequence[tuple[int, int]], log: PartitionState) -> list[t
 def _starts(
     empty: Mapping[TopicPartition, Sequence[tuple[int, int]]], logs: Mapping[TopicPartition, PartitionState]
 ) -> list[tuple[TopicPartition, int]]:
-    """Where each part begins that was read without a record and that the log still holds."""
+    """Return where each part begins that was read without a record and that the log still holds."""
     return [(at, start) for at, parts in empty.items() for start, _ in _still_held(parts, logs[at])]
 
 
 class Published:
-    """What is published of logs, over all their generations: of an earlier one, what lies below the next."""
+    """The published ranges of logs, over all their generations: of an earlier one, what lies below the next."""
 
     def __init__(self, database: ManifestDatabase, chains: Sequence[Chain]) -> None:
         self._database = database
@@ -224,8 +225,8 @@ class Published:
     def heads(
         self, known: Mapping[TopicPartition, PublishedRange], different: Collection[TopicPartition]
     ) -> dict[TopicPartition, list[PublishedHead]]:
-        """What cuts have left of published ranges, and no later record vouches for: ``known`` are the newest published
-        ranges, in whose logs nothing below them has changed, but in the ``different`` ones."""
+        """Return what cuts have left of published ranges, unless a later record confirms it: ``known`` are the newest
+        published ranges, in whose logs nothing below them has changed, but in the ``different`` ones."""
         ends = {part[0]: (at, part) for at in self._logs for part in self._ends(at)[1:]}
         heads: dict[TopicPartition, list[PublishedHead]] = {}
         if ends:
@@ -257,7 +258,7 @@ class Search:
         self._may_vanish = may_vanish
 
     def is_other(self, part: PublishedRange, log: PartitionState, answers: Answers) -> bool:
-        """Whether the log differs at the last record of a published range."""
+        """Return whether the log differs at the last record of a published range."""
         if part.last.offset >= log.log_end:
             return True
         return _holds_other(log.at, part.last, answers, may_vanish=self._may_vanish)
@@ -282,7 +283,8 @@ class Search:
     def first_filled(
         self, log: PartitionState, parts: Sequence[tuple[int, int]], answers: Answers | None = None
     ) -> int | None:
-        """Where offsets begin that were published without a record and hold one now; None when all are as they were.
+        """Return the first offset that was published without a record and holds one now; None when all are as they
+        were.
 
         ``answers`` has the first record from each of them on, where it was read in time; without it the log is read.
         """
@@ -334,7 +336,8 @@ class Search:
         return low
 
     def _is_of_later_leader(self, part: PublishedRange, log: PartitionState, offset: int) -> bool:
-        """Whether no record from an offset on, up to the last one of the range, is of the leaders that were read."""
+        """Return whether no record from an offset on, up to the last one of the range, is of the leaders that were
+        read."""
         if part.last.leader_epoch is None:
             return False
         record = self._read(log, offset) if offset < log.log_end else None
@@ -407,7 +410,8 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shr
 
 
 def _filled(context: Context, empty: Mapping[TopicPartition, Sequence[tuple[int, int]]]) -> dict[TopicPartition, int]:
-    """Where offsets begin that were read without a record and hold one now, of the partitions where some do."""
+    """Return, for each partition, the first offset that was read without a record and holds one now, if there is
+    one."""
     source = context.source
     logs = _logs_now(source, empty)
     starts = _starts(empty, logs)

@@ -45,5 +45,5 @@ def parts_of(generations: Sequence[Generation], start: int, end: int) -> list[tu
 
 
 def start_of(generations: Sequence[Generation]) -> int:
-    """Where the generations of a log begin: what lies before that was never planned."""
+    """Return the offset at which the generations of a log begin: what lies before that was never planned."""
     return min(generation.start for generation in generations)

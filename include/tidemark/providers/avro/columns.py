@@ -184,7 +184,7 @@ class NestedReader:
 
 
 def _is_large(schema: Any) -> bool:
-    """Whether a schema has too many types, or is recursive: each type is a step wherever it stands."""
+    """Return whether a schema has too many types, or is recursive: each type is a step wherever it stands."""
     waiting, count = [schema], 0
     while waiting and count <= MOST_TYPES:
         waiting += parts_of(waiting.pop())

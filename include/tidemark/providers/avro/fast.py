@@ -39,7 +39,7 @@ _MILLIS: Final = 1_000
 
 @dataclass(frozen=True)
 class _Origin:
-    """Where a column comes from: a field of the writer, or a default."""
+    """The origin of a column: a field of the writer, or a default."""
 
     field: str | None
     default: Any
@@ -98,7 +98,7 @@ class FastReader:
         return None if self._has_long_int(batch) else batch
 
     def _has_long_int(self, batch: pa.RecordBatch) -> bool:
-        """Whether a number of a field of ints, which pyruhvro reads as longs, has more than 32 bits."""
+        """Return whether a number of a field of ints, which pyruhvro reads as longs, has more than 32 bits."""
         for at in self._ints:
             column = batch.column(at)
             ends = pc.min_max(column.flatten() if pa.types.is_list(column.type) else column).as_py()
@@ -169,7 +169,7 @@ def _origin(field: Mapping[str, Any], written: Mapping[str, Mapping[str, Any]]) 
 
 
 def _is_arrow(schema: Any) -> bool:
-    """Whether the numbers that were written are Arrow's own, except for the unit of a timestamp."""
+    """Return whether the numbers that were written are Arrow's own, except for the unit of a timestamp."""
     logical = logical_of(without_null(schema)[0])
     return logical is None or logical[0] in ("date", "timestamp-millis", "timestamp-micros", "timestamp-nanos")
 

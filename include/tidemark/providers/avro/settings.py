@@ -32,7 +32,7 @@ def _read_schema(value: object, info: ValidationInfo) -> object:
 
 
 def _fields_of(text: str, references: Sequence[tuple[str, str]] = ()) -> dict[str, tuple[str, bool]]:
-    """Of each column: (Arrow type as text, whether it may be null)."""
+    """Return, for each column: (Arrow type as text, whether it may be null)."""
     return {field.name: (str(field.type), field.nullable) for field in rows_of(parsed(text, references)).arrow}
 
 

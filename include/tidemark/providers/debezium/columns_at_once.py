@@ -53,7 +53,7 @@ _TRANSACTION: Final = ("id", "total_order", "data_collection_order")
 
 @dataclass(frozen=True)
 class _Column:
-    """How the texts of one column match, what Arrow reads them as, and what they mean."""
+    """The pattern of the texts of one column, the type that Arrow reads them as, and their meaning."""
 
     field: Field
     pattern: str
@@ -336,7 +336,8 @@ class EnvelopeReader:
         return f"(?:null|{_WHOLE})" if name in self._parts else _ANY
 
     def _read_schema(self, payload: Mapping[str, Any], columns: Mapping[str, _Column]) -> pa.Schema:
-        """What Arrow reads; of ``before`` the fields of the key, or any column: it says whether ``before`` is null."""
+        """Return the schema that Arrow reads by; of ``before`` the fields of the key, or any column: it says whether
+        ``before`` is null."""
         rows = {"after": columns, BEFORE: self._of_before(columns)}
         fields: list[tuple[str, pa.DataType]] = []
         for name in payload:
@@ -357,7 +358,8 @@ def _is_readable(shape: Shape) -> bool:
 
 
 def _column(field: Field, beside: Mapping[str, Any] | None) -> _Column | None:
-    """How a column is read; ``beside`` is what the schema beside the records says of it, None without a schema."""
+    """Return how a column is read; ``beside`` is what the schema beside the records says of it, None without a
+    schema."""
     shape = field.shape
     name = (beside or {}).get("name")
     match shape:
@@ -423,5 +425,6 @@ def _object(members: Mapping[str, str]) -> str:
 
 
 def _payloads(values: pa.Array, layout: _Layout) -> pa.Array:
-    """What stands between the beginning and the last bracket. Without an end ``binary_slice`` of pyarrow 25 fails."""
+    """Return the text between the beginning and the last bracket of each value. Without an end ``binary_slice`` of
+    pyarrow 25 fails."""
     return pc.binary_slice(values, len(layout.beginning), -1)

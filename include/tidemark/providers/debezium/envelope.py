@@ -113,7 +113,8 @@ class DebeziumEnvelope:
         return pa.RecordBatch.from_arrays([*values.values(), *further], names=self.schema.names), wrong
 
     def _named(self, records: pa.RecordBatch, deletion: pa.Array) -> NamedRows | None:
-        """What ``before`` tells of the rows that are gone: the reader of JSON gives the fields of the key alone."""
+        """Return what ``before`` tells of the rows that are gone: the reader of JSON gives the fields of the key
+        alone."""
         if UNSENT not in records.schema.names or BEFORE not in records.schema.names:
             return None
         before = records.column(BEFORE).filter(deletion)
@@ -174,7 +175,7 @@ def _cast(value: pa.Scalar, kind: pa.DataType) -> pa.Scalar | None:
 
 
 def _part(records: pa.RecordBatch, path: str) -> pa.Array:
-    """A part of the envelope as it was read; null where there is none."""
+    """A part of the envelope as it was read; null where it is missing."""
     first, _, second = path.partition(".")
     part = records.column(first) if first in records.schema.names else None
     if part is not None and second:
@@ -214,7 +215,7 @@ def _beyond(kind: pa.DataType) -> str:
 
 
 def _holds_times(kind: pa.DataType) -> bool:
-    """Whether a column is of dates or times already, or has some inside."""
+    """Return whether a column is of dates or times already, or has some inside."""
     return pa.types.is_temporal(kind) or any(_holds_times(kind.field(at).type) for at in range(kind.num_fields))
 
 

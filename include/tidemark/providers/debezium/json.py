@@ -158,7 +158,7 @@ class DebeziumJson:
 
 @dataclass(frozen=True)
 class _Encoding:
-    """How dates, times and decimals are encoded where no schema says it."""
+    """The encoding of dates, times and decimals where no schema says it."""
 
     decimals: Decimals | None
     placeholders: tuple[str, ...]
@@ -296,7 +296,7 @@ def open_json(config: Mapping[str, Any], row: Struct, key: Sequence[str]) -> Deb
 
 
 def row_inside(config: Mapping[str, Any], record: object) -> object:
-    """What ``after`` holds; the record may have its schema beside it."""
+    """Return what ``after`` holds; the record may have its schema beside it."""
     if isinstance(record, dict) and record.keys() == {"schema", "payload"}:
         record = record["payload"]
     if not isinstance(record, dict):

@@ -16,7 +16,8 @@ _CHANGE: Final = STAMPS | {"source", "databaseName", "schemaName", "ddl", "table
 
 
 def is_envelope(record: Mapping[str, Any]) -> bool:
-    """Whether a record is an envelope of a row or a message: it has ``source``, or no name that an envelope has not."""
+    """Return whether a record is an envelope of a row or a message: it has ``source``, or no name that an envelope has
+    not."""
     if "op" not in record or record["op"] in OTHERS:
         return False
     if not all(_is_object(record.get(name)) for name in ("before", "after")):

@@ -89,5 +89,5 @@ def _documents(quoted: str) -> list[str]:
 
 
 def _uuid_named(content: bytes) -> str:
-    """What Java's ``UUID.nameUUIDFromBytes`` gives."""
+    """Return the result of Java's ``UUID.nameUUIDFromBytes``."""
     return str(UUID(bytes=hashlib.md5(content, usedforsecurity=False).digest(), version=3))

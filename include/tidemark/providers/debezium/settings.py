@@ -14,14 +14,15 @@ from tidemark.text import with_nearest
 
 
 class Truncate(StrEnum):
-    """What a record is that says that a table was emptied."""
+    """The treatment of a record that says that a table was emptied."""
 
     DEAD_LETTER = "dead_letter"
     SKIP = "skip"
 
 
 class Unsent(StrEnum):
-    """What null is in an update that does not tell the row before it: a large value that was not sent may be null."""
+    """The meaning of null in an update that does not tell the row before it: a large value that was not sent may be
+    null."""
 
     DEAD_LETTER = "dead_letter"
     KEEP_NULL = "keep_null"

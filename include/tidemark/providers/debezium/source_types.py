@@ -194,7 +194,8 @@ def _digits(field: pa.Field) -> tuple[int, int] | None:
 
 
 def _is_large_number(field: pa.Field) -> bool:
-    """Whether the bytes are a number with more digits than a decimal of Arrow has: Avro's own types do not know it."""
+    """Return whether the bytes are a number with more digits than a decimal of Arrow has: Avro's own types do not know
+    it."""
     parameters = _parameters(field)
     return parameters is not None and pa.types.is_binary(field.type) and exact_digits(parameters) is None
 

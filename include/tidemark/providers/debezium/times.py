@@ -28,12 +28,13 @@ def microseconds(number: int, unit: Unit) -> int:
 
 
 def is_within_years(moment: int) -> bool:
-    """Whether a number of microseconds is of the years 1 to 9999."""
+    """Return whether a number of microseconds is of the years 1 to 9999."""
     return EARLIEST_US <= moment <= LATEST_US
 
 
 def is_of_another_unit(number: int, unit: Unit) -> bool:
-    """Whether a number in the unit that the file says is a moment of January 1970, and in a larger one of 1990 to 2049.
+    """Return whether a number in the unit that the file says is a moment of January 1970, and in a larger one of 1990
+    to 2049.
 
     Debezium writes ``timestamp(0)`` to ``timestamp(3)`` in milliseconds, and others in microseconds.
     """

@@ -16,7 +16,7 @@ class Unit(StrEnum):
 
 
 class Decimals(StrEnum):
-    """What a text is that JSON without a schema has for a decimal: Debezium's decimal.handling.mode."""
+    """The meaning of a text that JSON without a schema has for a decimal: Debezium's decimal.handling.mode."""
 
     BASE64 = "base64"  # precise
     TEXT = "text"  # string

@@ -1,4 +1,4 @@
-"""How the client of deltalake reaches a bucket: as our own client does."""
+"""The options by which the client of deltalake reaches a bucket: as our own client does."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -39,7 +39,7 @@ def schema_for(columns: pa.Schema, context: Context) -> Schema:
 
 
 def arrow_columns(table: DeltaTable) -> pa.Schema:
-    """The columns of a table as Arrow has them."""
+    """The columns of a table as Arrow fields."""
     return arrow_of(table.schema())
 
 

@@ -56,7 +56,7 @@ def files_of(table: DeltaTable, partition: str) -> list[TableFile]:
 def added(
     store: ObjectStore, table: DeltaTable, partition: str, value: int, objects: Sequence[PublishedObject]
 ) -> list[AddAction]:
-    """What the log says of the files of an attempt, which are in their places.
+    """Return the log's actions for the files of an attempt, which are in their places.
 
     Raises ``WorkFailed`` when one is not there as it was written, or has a column that the table has no more.
     """
@@ -187,7 +187,7 @@ def digest_of_files(store: ObjectStore, files: Iterable[TableFile], columns: pa.
 
 
 def is_as_written(store: ObjectStore, part: PublishedObject, partition: str, value: int) -> bool:
-    """Whether a file that nobody has rewritten has the rows that an attempt has written; reads it all."""
+    """Return whether a file that nobody has rewritten has the rows that an attempt has written; reads it all."""
     try:
         with store.open(part.path) as opened:
             before = (pq.read_metadata(opened).metadata or {}).get(ROWS)

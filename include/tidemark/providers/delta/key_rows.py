@@ -161,7 +161,7 @@ class KeyRows(PublishedRows):
     # what is asked of it
 
     def same(self, table: DeltaTable, now: StagedAttempt, columns: pa.Schema) -> bool:
-        """Whether the table has every key that is staged now, in this version or a newer one."""
+        """Return whether the table has every key that is staged now, in this version or a newer one."""
         del columns
         of_table = arrow_columns(table)
         for bucket in self._touched(table, now).values():
@@ -215,7 +215,7 @@ class _Rewrite:
     left: int = 0
 
     def write(self) -> list[Action]:
-        """What the log says of the new files."""
+        """Return the log's actions for the new files."""
         file: StagedParquet | None = None
         try:
             for rows in _row_groups(self._standing()):
@@ -273,7 +273,7 @@ def _positions_in_file(places: pa.Table, number: int) -> pa.Array:
 
 
 def _earlier(batch: pa.RecordBatch, staged: StagedAttempt) -> int:
-    """How many rows of a batch are of earlier attempts at the manifest."""
+    """Return how many rows of a batch are of earlier attempts at the manifest."""
     of_manifest = pc.equal(batch.column(MANIFEST_ID), staged.manifest_id)
     earlier = pc.and_(of_manifest, pc.less(batch.column(ATTEMPT), staged.attempt))
     return int(pc.sum(pc.cast(earlier, pa.int64())).as_py() or 0)

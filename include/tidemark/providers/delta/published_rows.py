@@ -1,4 +1,5 @@
-"""What the rows of a Delta table have beside those of other formats: a partition, evidence in it, and properties."""
+"""The columns and properties that rows of a Delta table have beside those of other formats: a partition, evidence in
+it, and properties."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -21,8 +22,8 @@ Action = AddAction | RemoveAction
 
 @dataclass(frozen=True)
 class TableChanges:
-    """What a commit does to the files of rows; ``written`` has the sizes of those that it adds, and ``own`` the ones
-    that were made for this try alone."""
+    """The changes of a commit to the files of rows; ``written`` has the sizes of those that it adds, and ``own`` the
+    ones that were made for this try alone."""
 
     actions: list[Action]
     written: Mapping[str, int]
@@ -73,5 +74,5 @@ class PublishedRows(TableRows[DeltaTable, TableChanges]):
         return stored
 
     def order(self) -> dict[str, Any]:
-        """What executors need to stage such rows."""
+        """Return what executors need to stage such rows."""
         return {}

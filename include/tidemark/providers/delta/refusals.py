@@ -33,7 +33,7 @@ def refuse_unfit(table: DeltaTable, context: Mapping[str, Any]) -> None:
 
 
 def _unfit(table: DeltaTable) -> Iterator[tuple[str, str]]:
-    """What is wrong, and the step that mends it. Properties stand before the features that they bring."""
+    """Yield what is wrong, and the step that mends it. Properties stand before the features that they bring."""
     for name, value in sorted(table.metadata().configuration.items()):
         if name.startswith("delta.constraints."):
             step = f"ALTER TABLE .. DROP CONSTRAINT {name.removeprefix('delta.constraints.')}"

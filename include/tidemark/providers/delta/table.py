@@ -96,7 +96,8 @@ class DeltaTarget(LakeTable[DeltaTable]):
         return self.rows.manifests(table) - evidence.attempts.keys()
 
     def _evidence_with_files(self, table: DeltaTable) -> tuple[TableEvidence, list[TableFile]]:
-        """What the table says of itself, and the files that say it; there are none when somebody has removed them."""
+        """Return what the table says of itself, and the files that say it; there are none when somebody has removed
+        them."""
         files = {file.path: file for file in self.rows.evidence_files(table)}
         told = {path: evidence for path in files if (evidence := self._evidence_in(path))}
         newest = max(told.values(), key=lambda evidence: evidence.number, default=TableEvidence())
@@ -243,7 +244,7 @@ class DeltaTarget(LakeTable[DeltaTable]):
         return AddAction(path, size, {partition: str(value)}, now_ms(), True, '{"numRecords": 0}')
 
     def _has_landed(self, version: int, path: str, error: Exception, context: Mapping[str, object]) -> bool:
-        """Whether a commit without a clear answer was done; false when others have made this version.
+        """Return whether a commit without a clear answer was done; false when others have made this version.
 
         Raises ``Unavailable`` when nobody has: then it was no refusal.
         """

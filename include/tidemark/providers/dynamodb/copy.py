@@ -143,7 +143,7 @@ class DynamoCopy(CopyOfTotals):
                 raise  # else another slice was quicker
 
     def _command(self) -> str:
-        """What creates it, for a shell."""
+        """Return the command that creates it, for a shell."""
         return (
             f"aws dynamodb create-table --table-name {self._table} --billing-mode PAY_PER_REQUEST "
             f"--attribute-definitions AttributeName={KEY},AttributeType=S --key-schema AttributeName={KEY},KeyType=HASH"
@@ -265,7 +265,8 @@ def _expected(total: Total) -> bytes | None:
 
 
 def _is_item_of(item: Item | None, expected: bytes | None) -> bool:
-    """Whether an item says what is expected; with nothing expected, an absent item and one without records do."""
+    """Return whether an item says what is expected; with nothing expected, an absent item and one without records
+    do."""
     if expected is None or item is None:
         return expected is None and (item is None or (ROWS in item and not rows_of(item)))
     return digest_of(item) == expected

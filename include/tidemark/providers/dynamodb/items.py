@@ -68,7 +68,7 @@ def _attribute(name: str, value: Any) -> Attribute:
 
 
 def has_many_digits(value: Any) -> bool:
-    """Whether a value is a number of more digits than DynamoDB keeps."""
+    """Return whether a value is a number of more digits than DynamoDB keeps."""
     return isinstance(value, Decimal) and len(_EXACT.normalize(value).as_tuple().digits) > DIGITS
 
 

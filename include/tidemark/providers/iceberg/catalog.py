@@ -233,7 +233,7 @@ def _secret(value: object) -> Secret | None:
 
 
 def _store(settings: Settings, lookup: Lookup) -> Properties:
-    """What PyIceberg needs to read and write metadata in ``s3://``, by ``StoreFileIO``."""
+    """Return what PyIceberg needs to read and write metadata in ``s3://``, by ``StoreFileIO``."""
     # Imported late: it needs boto3, which tables in folders do without.
     from tidemark.storage.s3_client import access
 

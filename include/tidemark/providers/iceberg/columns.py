@@ -45,7 +45,7 @@ def described(kind: pa.DataType) -> str:
 
 
 def arrow_columns(schema: Schema) -> pa.Schema:
-    """The columns of a table as Arrow has them."""
+    """The columns of a table as Arrow fields."""
     return schema_to_pyarrow(schema, include_field_ids=False)
 
 

@@ -46,7 +46,7 @@ class Term:
         return self.transform.startswith("bucket[")
 
     def fits(self, arrow_type: str) -> bool:
-        """Whether values of an Arrow type, as text, can be partitioned so."""
+        """Return whether values of an Arrow type, as text, can be partitioned so."""
         if self.transform in TIMES:
             return arrow_type.startswith("timestamp") or (arrow_type.startswith("date32") and self.transform != "hour")
         is_integer = arrow_type in ("int8", "int16", "int32", "int64", "string")

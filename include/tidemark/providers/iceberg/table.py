@@ -83,7 +83,8 @@ REMOVED_AT_COMMIT: Final = (
 
 @dataclass(frozen=True)
 class Claim:
-    """What the namespace says of the table: who may write to it, and the identity it got with its first owner."""
+    """The properties by which the namespace claims the table: who may write to it, and the identity it got with its
+    first owner."""
 
     owner: Owner
     pipeline_name: str
@@ -433,13 +434,13 @@ class IcebergTarget(LakeTable[Table]):
             store.delete(outdated((key for key, _ in store.list(FOLDER)), table.metadata))
 
     def _landed(self, manifest_id: int, attempt: int, digest: str) -> bool:
-        """Whether a commit without a clear answer was done."""
+        """Return whether a commit without a clear answer was done."""
         table = self.loaded()
         return self._is_published(table, self.evidence_of(table), manifest_id, attempt, digest)
 
     def _is_published(self, table: Table, evidence: TableEvidence, manifest_id: int, attempt: int, digest: str) -> bool:
-        """Whether the table has the rows of this attempt; ``Fenced`` when it has others of the same number, or no
-        snapshot that is left says that they are these."""
+        """Return whether the table has the rows of this attempt; ``Fenced`` when it has others of the same number, or
+        no snapshot that is left says that they are these."""
         if evidence.attempts.get(manifest_id) != attempt:
             return False
         if digest_on_main(table.metadata, manifest_id, attempt) != digest:
@@ -459,7 +460,8 @@ class IcebergTarget(LakeTable[Table]):
                 return
 
     def _commit(self, change: SnapshotChange, landed: Callable[[], bool]) -> bool:
-        """Whether the change was committed; false when others committed first. Without an answer the table tells."""
+        """Return whether the change was committed; false when others committed first. Without an answer the table
+        tells."""
         try:
             with self._catalog():
                 change.commit(self._settings.keep_snapshots)

@@ -56,7 +56,7 @@ NO_POSITIONS = pa.array([], pa.int64())
 
 @dataclass
 class _Losers:
-    """What a merge takes out of the table, beside the files that it does not put in."""
+    """The rows that a merge takes out of the table, beside the files that it does not put in."""
 
     taken_out: list[DataFile] = field(default_factory=list)
     deleted: list[DeletedRows] = field(default_factory=list)
@@ -135,7 +135,7 @@ class CurrentRows(TableRows[Table, FileChanges]):
         return lost_files(table, store, manifest_id)
 
     def same(self, table: Table, now: StagedAttempt, columns: pa.Schema) -> bool:
-        """Whether the table has every key that is staged now, in this version or a newer one."""
+        """Return whether the table has every key that is staged now, in this version or a newer one."""
         del columns
         staged = staged_files(table, now.parts)
         with Merge(self._columns(table), self._key, self._order_by) as merge:
@@ -191,7 +191,7 @@ def _groups(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
 
 
 def _each(read: Callable[[DataFile], Iterable[R]], files: Sequence[DataFile]) -> Iterator[Iterable[R]]:
-    """What is read of each file; of several at the same time, as a store may make each wait."""
+    """Yield what is read of each file; of several at the same time, as a store may make each wait."""
     if len(files) == 1:
         yield read(files[0])
     else:
@@ -218,7 +218,7 @@ def _positions_by_file(places: pa.Table) -> dict[int, pa.Array]:
 def _losers(
     table: Table, standing: Sequence[FileScanTask], dead: Mapping[int, pa.Array], replaced: Mapping[int, pa.Array]
 ) -> _Losers:
-    """What becomes of the files with rows that are replaced; ``dead`` has the rows that were deleted before."""
+    """Return what becomes of the files with rows that are replaced; ``dead`` has the rows that were deleted before."""
     losers = _Losers()
     for number, lost in replaced.items():
         task = standing[number]

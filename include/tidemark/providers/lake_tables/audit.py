@@ -57,7 +57,7 @@ def rows_without_evidence(expected: Expected, ledger: Ledger, present: set[int])
 
 
 def unvouched_rows(ledger: Ledger, unvouched: Iterable[int]) -> Iterator[Problem]:
-    """What ``MayBeRolledBack`` has seen."""
+    """Return what ``MayBeRolledBack`` has seen."""
     for manifest_id in unvouched:
         what = f"{ledger.target} has rows of manifest {manifest_id}, which this database does not know, and no evidence"
         yield Problem(None, what, f"tidemark db adopt {ledger.pipeline_name} --why TEXT")

@@ -13,15 +13,16 @@ from tidemark.model.receipt import MALFORMED
 
 @dataclass(frozen=True)
 class CountedMerge:
-    """Of the rows of an attempt, ``superseded`` ones had a newer row of their key in the manifest, and ``stale`` ones
-    in the table. ``left`` are rows of earlier attempts that this one did not make, and that stay."""
+    """The counts of a merge: of the rows of an attempt, ``superseded`` ones had a newer row of their key in the
+    manifest, and ``stale`` ones in the table. ``left`` are rows of earlier attempts that this one did not make, and
+    that stay."""
 
     superseded: int = 0
     stale: int = 0
     left: int = 0
 
     def about(self) -> dict[str, str]:
-        """What the commit says of it."""
+        """Return what the commit says of it."""
         return {f"tidemark.{name}": str(count) for name, count in vars(self).items()}
 
 

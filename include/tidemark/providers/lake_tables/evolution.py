@@ -45,7 +45,7 @@ class NarrowField:
 
     @property
     def can_be_widened(self) -> bool:
-        """Whether the type of the rows takes all values of the table, so that its files need no change."""
+        """Return whether the type of the rows takes all values of the table, so that its files need no change."""
         return not self.is_key and _fits(self.needed, self.actual)
 
 

@@ -29,7 +29,7 @@ class KeyedRows:
 
 @dataclass(frozen=True)
 class Merged:
-    """What a merge does, by file and position: ``kept`` staged rows are put, ``dropped`` ones are not; ``replaced``
+    """The result of a merge, by file and position: ``kept`` staged rows are put, ``dropped`` ones are not; ``replaced``
     rows leave the table."""
 
     kept: pa.Table

@@ -166,7 +166,7 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         return replace(counts, superseded=merge.superseded, stale=merge.stale) if merge else counts
 
     def merge_of(self, receipt: Receipt) -> CountedMerge | None:
-        """What became of the rows of an attempt in a table with a key; None when the table does not say it."""
+        """Return what became of the rows of an attempt in a table with a key; None when the table does not say it."""
         evidence = self.table.evidence()
         is_there = evidence.attempts.get(receipt.manifest_id) == receipt.attempt
         return evidence.merges.get(receipt.manifest_id) if is_there else None
@@ -215,7 +215,7 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         return Located(self.name, published.attempt, RecordStatus.HELD, "a dead letter", ObjectKind.DEAD_LETTER, place)
 
     def about(self, record: Record) -> dict[str, str]:
-        """What the commit says of a record to people and programs that have no manifest database."""
+        """Return what the commit says of a record to people and programs that have no manifest database."""
         ranges = [range_from(part) for part in record["ranges"]]
         places = [f"{covered.at.topic}-{covered.at.partition}[{covered.start},{covered.end})" for covered in ranges]
         return {

@@ -1,4 +1,4 @@
-"""What a table notes of the settings that made it, in properties: with others, two rows of one key would stand."""
+"""The properties in which a table notes the settings that made it: with others, two rows of one key would stand."""
 
 from collections.abc import Mapping
 from typing import Any, Final

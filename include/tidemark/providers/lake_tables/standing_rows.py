@@ -30,7 +30,7 @@ class StandingRows:
 
     @classmethod
     def of(cls, columns: pa.Schema, key: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Self:
-        """Of all rows of a table; ``columns`` has those that are needed, with the types of the table."""
+        """Count all rows of a table; ``columns`` has those that are needed, with the types of the table."""
         kinds = [columns.field(name).type for name in _ORIGIN]
         schema = pa.schema(
             [pa.field("key", key_type(columns, key))]

@@ -60,7 +60,7 @@ class LakeTable(ABC, Generic[T]):
 
     @abstractmethod
     def columns_of(self, table: T) -> pa.Schema:
-        """The columns of the table as Arrow has them."""
+        """The columns of the table as Arrow fields."""
 
     def evidence(self) -> TableEvidence:
         table = self.load()
@@ -68,7 +68,7 @@ class LakeTable(ABC, Generic[T]):
 
     @abstractmethod
     def evidence_of(self, table: T) -> TableEvidence:
-        """What the table says of itself; ``number`` is 0 when nobody can tell."""
+        """Return what the table says of itself; ``number`` is 0 when nobody can tell."""
 
     @abstractmethod
     def manifests_without_evidence(self, table: T) -> set[int]:

@@ -35,10 +35,10 @@ class StagedAttempt:
 
 
 class TableRows(ABC, Generic[T, C]):
-    """The rows of one table, as its format has them."""
+    """The rows of one table, in the form of its format."""
 
     def properties(self) -> dict[str, str]:
-        """What a table notes of the settings of such rows; with other ones it cannot hold them."""
+        """Return what a table notes of the settings of such rows; with other ones it cannot hold them."""
         return {KEY: "[]"}
 
     def moves(self, staged: StagedAttempt) -> list[Move]:
@@ -48,7 +48,7 @@ class TableRows(ABC, Generic[T, C]):
 
     @abstractmethod
     def changes(self, table: T, staged: StagedAttempt, context: Mapping[str, Any]) -> C:
-        """What the commit changes that publishes an attempt, on the table as it is now."""
+        """Return what the commit changes that publishes an attempt, on the table as it is now."""
 
     def withdraw(self, table: T, changes: C) -> None:
         """Remove what ``changes`` has written, when its commit was refused."""
@@ -62,7 +62,7 @@ class TableRows(ABC, Generic[T, C]):
 
     @abstractmethod
     def same(self, table: T, now: StagedAttempt, columns: pa.Schema) -> bool:
-        """Whether the table has all rows of an attempt; they have ``columns``."""
+        """Return whether the table has all rows of an attempt; they have ``columns``."""
 
     @abstractmethod
     def named_files(self, table: T) -> list[NamedFile]:

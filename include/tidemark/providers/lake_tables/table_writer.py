@@ -43,7 +43,7 @@ class LakeTableWriter(PartitionedWriter):
 
     @abstractmethod
     def _folder_of(self, target: Target) -> str:
-        """Where the files of a target are staged."""
+        """Return the folder where the files of a target are staged."""
 
     @abstractmethod
     def _with_footer(self, stored: pa.Table, rows: pa.Table, target: Target) -> pa.Table:

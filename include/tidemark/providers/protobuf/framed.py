@@ -51,7 +51,7 @@ def split_by_message(values: pa.Array) -> tuple[list[MessageValues], list[int]]:
 
 
 def _head(value: bytes) -> tuple[tuple[int, ...], int] | None:
-    """(the path at the begin of a value, its length in bytes); None when there is none."""
+    """(the path at the begin of a value, its length in bytes); None when no path begins there."""
     if value[:1] == b"\0":
         return _FIRST, 1
     numbers = _zigzags(value)

@@ -76,7 +76,7 @@ def _packed(of: FieldDescriptor) -> int | None:
 
 
 def list_bytes(value: bytes, fields: ListFields, limit: int) -> int:
-    """What the lists of a message take; it stops above ``limit``."""
+    """Return the bytes that the lists of a message take; it stops above ``limit``."""
     total = 0
     waiting = [(0, len(value), fields)]
     while waiting and total <= limit:

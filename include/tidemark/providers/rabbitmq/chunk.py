@@ -83,8 +83,8 @@ class Chunk:
         return values, headers, reasons
 
     def _parts(self) -> "list[_Packed | _Unreadable]":
-        """What the data holds, for just as many records as the head tells of. A producer may have told another number:
-        the server does not look."""
+        """Return the parts that the data holds, for just as many records as the head tells of. A producer may have told
+        another number: the server does not look."""
         count = self.end - self.first
         try:
             parts = list(_packed(self.data))

@@ -148,7 +148,8 @@ class StreamClient:
             raise NoStream(super_stream, exists=False) from None
 
     def leaders(self, streams: Sequence[str]) -> dict[str, Node | None]:
-        """Where the leader of each stream is; None when it has none now. Streams that do not exist are left out."""
+        """Return where the leader of each stream is; None when it has none now. Streams that do not exist are left
+        out."""
         answer = self._ask(Key.METADATA, wire.texts(streams), has_code=False)
         nodes: dict[int, Node] = {}
         for _ in range(answer.number("i")):
@@ -253,7 +254,7 @@ class StreamClient:
             self._dispatch(got, reader)
 
     def _dispatch(self, key: int, reader: Reader) -> None:
-        """What the server sends without being asked."""
+        """Handle what the server sends without being asked."""
         if key == Key.DELIVER:
             if reader.number("B") == self._subscription:  # also before the answer of the request that subscribes
                 self._delivered.append(reader.content[reader.at :])
@@ -292,7 +293,7 @@ class StreamClient:
             raise Gone(f"{self.node}: {problem.strerror or problem}") from None
 
     def _comes(self, deadline: float) -> bool:
-        """Whether a byte is there before the deadline."""
+        """Return whether a byte is there before the deadline."""
         if self._buffer or (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()):
             return True
         poll = select.poll()  # select() knows no file above the 1,024th

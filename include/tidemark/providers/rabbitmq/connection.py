@@ -124,7 +124,7 @@ def _node(server: str, problem: str = "hosts is not a list of host:port") -> Nod
 
 
 def _is_true(extra: Mapping[str, Any]) -> bool:
-    """Whether TLS is on; Airflow's form for a connection knows only text."""
+    """Return whether TLS is on; Airflow's form for a connection knows only text."""
     tls = str(extra.get("tls") or "false").lower()
     if tls not in ("true", "false"):
         raise Unusable("tls is neither true nor false", "write true")

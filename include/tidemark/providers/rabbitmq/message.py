@@ -100,7 +100,7 @@ class _Values:
         self._in_arrays = 0  # values of all arrays so far
 
     def section(self) -> tuple[int, Any]:
-        """(code of the section, its value); ``ValueError`` when there is none."""
+        """(code of the section, its value); ``ValueError`` when the message has no section."""
         if self._take(1) != b"\0":
             raise ValueError("no section begins here")
         code = self.value()

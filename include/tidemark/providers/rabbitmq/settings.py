@@ -18,7 +18,7 @@ LAST_OFFSET: Final = 2**62
 
 
 class Identity(StrEnum):
-    """What tells a stream from another one of its name."""
+    """The facts that tell a stream from another one of its name."""
 
     STORED = "stored"
     LAST_RECORD = "last_record"

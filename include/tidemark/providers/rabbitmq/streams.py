@@ -75,8 +75,8 @@ class Streams:
         return self._of(stream, ask)
 
     def from_offset(self, stream: str, offset: int, parse: Callable[[Chunk], T]) -> T | None:
-        """What ``parse`` makes of the chunk with the first record at or after an offset that the log holds; None when
-        there is none."""
+        """Return what ``parse`` makes of the chunk with the first record at or after an offset that the log holds; None
+        when no record follows."""
 
         def ask(client: StreamClient) -> T | None:
             chunks = map(Chunk.of, client.chunks(stream, Start.OFFSET, offset))
@@ -85,7 +85,7 @@ class Streams:
         return self._of(stream, ask)
 
     def stored_offset(self, stream: str, name: str) -> int | None:
-        """The offset that a consumer of that name has stored; None when there is none."""
+        """The offset that a consumer of that name has stored; None when it has stored no offset."""
         return self._of(stream, lambda client: client.stored_offset(stream, name))
 
     def store_offset(self, stream: str, name: str, offset: int) -> bool:
@@ -98,8 +98,8 @@ class Streams:
         return self._of(stream, ask)
 
     def read(self, covered: Range, parse: Callable[[Chunk], T]) -> Iterator[T]:
-        """What ``parse`` makes of the chunks that have records of a range, in order; the first and the last chunk may
-        have others, too.
+        """Return what ``parse`` makes of the chunks that have records of a range, in order; the first and the last
+        chunk may have others, too.
 
         Raises ``WorkFailed`` for a chunk that cannot be read, ``DataLost`` when retention took offsets of the range,
         also while it is read, and ``Unavailable`` when the log ends below it.
@@ -154,7 +154,8 @@ class Streams:
         return self._leaders[stream]
 
     def _leaders_of(self, streams: Sequence[str]) -> dict[str, Node | None]:
-        """Where the leaders are; waits a moment for them, since after its start a server has none for a second."""
+        """Return where the leaders are; waits a moment for them, since after its start a server has none for a
+        second."""
         deadline = time.monotonic() + LEADER_S
         while True:
             leaders = self._any(lambda client: client.leaders(streams))

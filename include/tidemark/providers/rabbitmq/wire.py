@@ -51,7 +51,7 @@ class AnswerCode(IntEnum):
 
 
 class Start(IntEnum):
-    """Where a subscription begins."""
+    """The place where a subscription begins."""
 
     FIRST = 1
     LAST = 2

@@ -194,7 +194,7 @@ class RegistryClient:
 
 
 def _answered(error: HTTPError, name: str) -> str:
-    """What a registry says in the JSON of its answer; empty where it says nothing."""
+    """Return what a registry says in the JSON of its answer; empty where it says nothing."""
     try:
         return str(json.loads(error.read(10_000)).get(name, ""))
     except (ValueError, AttributeError, OSError, HTTPException):

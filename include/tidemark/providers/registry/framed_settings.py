@@ -45,11 +45,12 @@ class FramedSettings(DecodeSettings):
 
     @abstractmethod
     def local(self) -> RegisteredSchema | None:
-        """The schema of the pipeline file or of a file it names, with the id -1; None when the registry has it."""
+        """The schema of the pipeline file or of a file it names, with the id -1; None when the schema is in the
+        registry."""
 
     @abstractmethod
     def registered(self) -> Registered | None:
-        """What the file says about a schema of the registry; None: the newest of the topic's own subject."""
+        """Return what the file says about a schema of the registry; None: the newest of the topic's own subject."""
 
     @abstractmethod
     def fields_of(self, reader: RegisteredSchema) -> dict[str, tuple[str, bool]]:
@@ -99,7 +100,7 @@ class FramedSettings(DecodeSettings):
         return {**order, "registry": self.registry.order(), "schemas": self._schemas} if self.registry else order
 
     def decides_output(self) -> dict[str, Any]:
-        """Whether there is a registry is part of it, where it is is not."""
+        """Return whether there is a registry is part of it, where it is is not."""
         settings = {name: value for name, value in super().decides_output().items() if name != "registry"}
         return {**settings, "framed": True} if self.registry else settings
 
@@ -155,7 +156,7 @@ class TextSchemaSettings(FramedSettings):
 
 
 def is_registered(value: object) -> bool:
-    """Whether a value of ``schema`` names a schema of the registry."""
+    """Return whether a value of ``schema`` names a schema of the registry."""
     return isinstance(value, Mapping) and bool(value) and value.keys() <= Registered.model_fields.keys()
 
 

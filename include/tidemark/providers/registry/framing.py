@@ -97,7 +97,7 @@ def without_frames(batch: pa.RecordBatch, part: RecordPart) -> Unframed:
 
 
 def _named_in_headers(headers: pa.Array, name: str) -> pa.Array | None:
-    """Of each record the first header of that name, null where there is none; None when no record has one."""
+    """Return the first header of that name of each record, null where there is none; None when no record has one."""
     flat = headers.flatten()
     at = pc.indices_nonzero(pc.equal(flat.field("key"), name))
     if not len(at):

@@ -64,7 +64,8 @@ def append(
 def _place_of(
     value: bytes | None, store: ObjectStore, staging: str, parts: Sequence[PublishedObject]
 ) -> dict[str, object]:
-    """Where the first message with this value is from: Kafka's client does not give the headers back."""
+    """Return the place from which the first message with this value came: Kafka's client does not give the headers
+    back."""
     for part in parts:
         for batch in staged_messages(store, f"{staging}/{part.staged}"):
             row = pc.index(batch.column("value"), pa.scalar(value, pa.binary())).as_py()

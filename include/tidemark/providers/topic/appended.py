@@ -25,14 +25,14 @@ def appended_of(marker: Marker) -> dict[int, Appended]:
 
 
 def sent_now(transaction: Transaction, marker: Marker | None) -> dict[str, Any]:
-    """What a marker says of messages that were sent with it, behind those of the one before."""
+    """Return the messages that were sent with a marker, behind those of the one before."""
     delivered = [[*place, part.count, part.first, part.last] for place, part in transaction.delivered.items()]
     earlier = [] if marker is None else [asdict(part) for part in appended_of(marker).values()]
     return {"delivered": sorted(delivered), "earlier": earlier}
 
 
 def sent_before(marker: Marker) -> dict[str, Any]:
-    """What a marker says of the same messages as the one before: a lower attempt has sent them."""
+    """Return the messages of a marker that are the same as those of the one before: a lower attempt has sent them."""
     return {"delivered": marker["delivered"], "earlier": marker["earlier"], "sent_by": _sent_by(marker)}
 
 

@@ -95,7 +95,7 @@ def problem_with(schema: RegisteredSchema, columns: pa.Schema) -> str | None:
 
 
 def _takes(written: Any, column: Any) -> bool:
-    """Whether a type of the schema takes all values of a column's own type, as ``avro_schema`` has it."""
+    """Return whether a type of the schema takes all values of a column's own type in ``avro_schema``."""
     (written, may_be_null), (column, is_null) = _or_null(written), _or_null(column)
     if is_null and not may_be_null:
         return False

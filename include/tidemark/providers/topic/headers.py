@@ -20,7 +20,7 @@ REASON = "tidemark.reason"  # of dead letters: JSON
 
 @dataclass(frozen=True)
 class From:
-    """Where a message is from."""
+    """The place from which a message came."""
 
     manifest_id: int
     topic: str

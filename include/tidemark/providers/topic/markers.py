@@ -72,7 +72,7 @@ class Markers:
             )
 
     def id(self) -> str | None:
-        """The id of the topic; None when there is none."""
+        """The id of the topic; None when the topic does not exist."""
         return next((place.topic_id for place in self._partitions()), None)
 
     def end(self) -> int:
@@ -98,7 +98,7 @@ class Markers:
         return json.dumps(["marker", self._topic, manifest_id]).encode()
 
     def partition(self, key: bytes) -> int:
-        """Where the messages of a key are, also when a person has added partitions since."""
+        """Return where the messages of a key are, also when a person has added partitions since."""
         return zlib.crc32(key) % PARTITIONS
 
     def await_all(self, manifest_id: int) -> None:

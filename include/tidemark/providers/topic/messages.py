@@ -21,7 +21,7 @@ class SinkTopics:
     markers: Markers
 
     def exist(self) -> bool:
-        """Whether the topic of the data exists."""
+        """Return whether the topic of the data exists."""
         return bool(self.cluster.partitions([self.data])[0])
 
 

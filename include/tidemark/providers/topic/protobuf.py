@@ -92,7 +92,7 @@ def _problem_within(shape: MessageShape, columns: pa.DataType, within: str) -> s
 
 
 def _descriptor(schema: RegisteredSchema) -> Descriptor:
-    """Of the first message of the schema's own file, which comes after its imports."""
+    """Return the descriptor of the first message of the schema's own file, which comes after its imports."""
     files = FileDescriptorSet.FromString(descriptor_set_of(schema)).file
     own = files[-1]
     if not own.message_type:
@@ -140,7 +140,8 @@ def _refused(path: str, why: str) -> ConfigurationError:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """What a message of Python takes: a time as its seconds and nanoseconds, a struct as its fields that are there."""
+    """Return the values that a message of Python takes: a time as its seconds and nanoseconds, a struct as its fields
+    that are there."""
     if pa.types.is_struct(column.type):
         names = [field.name for field in column.type]
         parts = zip(*(_values(part) for part in column.flatten()), strict=True)

@@ -36,7 +36,7 @@ def form_of(name: str) -> Form:
 
 
 def values_of(schema: Mapping[str, Any]) -> Values:
-    """What writes the rows of an order with its schema."""
+    """Return the writer of the rows of an order with its schema."""
     return form_of(schema["kind"].lower()).values_of(RegisteredSchema.from_dict(schema))
 
 

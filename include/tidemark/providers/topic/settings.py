@@ -36,12 +36,12 @@ class MessageFormat(StrEnum):
 
     @property
     def registered(self) -> bool:
-        """Whether its values have the id of a schema in a registry."""
+        """Return whether its values have the id of a schema in a registry."""
         return self in (MessageFormat.AVRO, MessageFormat.PROTOBUF)
 
 
 class Partitioner(StrEnum):
-    """How a message's partition is chosen; a message without a key goes to any partition."""
+    """The rule by which a message's partition is chosen; a message without a key goes to any partition."""
 
     MURMUR2 = "murmur2"
     CRC32 = "crc32"
@@ -172,7 +172,7 @@ class Settings(StagingSettings):
 
     @property
     def cluster(self) -> str:
-        """How messages name the cluster; no secret."""
+        """Return the name of the cluster in messages; no secret."""
         return str(self._address())
 
     def _address(self) -> Address:
@@ -203,7 +203,7 @@ class Settings(StagingSettings):
         return order
 
     def storable(self) -> Storable:
-        """How its messages are made; how long they may be, the topic says."""
+        """Return the form in which its messages are made; how long they may be, the topic says."""
         values = None
         if self._schema is not None:
             values = ValueForm("tidemark.providers.topic.schema", json.dumps(self._schema.as_dict()))

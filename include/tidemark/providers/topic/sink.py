@@ -63,7 +63,7 @@ class TopicLedger(Ledger):
         return None if owner is None else owner[0]
 
     def claim(self, database_id: str) -> None:
-        """Raises ``SinkRefused`` when there is no topic, or another pipeline of the database has it."""
+        """Raises ``SinkRefused`` when there is no topic, or the topic belongs to another pipeline of the database."""
         self.refuse_missing()
         self.markers.ensure()
         if self.markers.owner() is None:
@@ -165,7 +165,7 @@ class TopicOutput(WritesTopics):
         return self._topics.exist()
 
     def has(self, receipt: Receipt) -> bool:
-        """Whether the topic exists: its messages were committed together with the marker."""
+        """Return whether the topic exists: its messages were committed together with the marker."""
         del receipt
         return self.exists()
 
@@ -259,8 +259,8 @@ class TopicOutput(WritesTopics):
             )
 
     def _may_follow(self, marker: Marker, receipt: Receipt, record: Record) -> bool:
-        """Whether a person lets the messages follow those of the marker; false when they are equal: then they are in
-        the topic already. Raises for others."""
+        """Return whether a person lets the messages follow those of the marker; false when they are equal: then they
+        are in the topic already. Raises for others."""
         attempt = int(marker["attempt"])
         if attempt > receipt.attempt:
             context = {"pipeline": self.pipeline_name, "sink": self.name, "manifest": receipt.manifest_id}

@@ -201,7 +201,7 @@ class Transaction:
                 raise Interrupted(error.str()) from failed
 
     def _waits(self) -> bool:
-        """Whether messages are not stored after ``ASK_S``."""
+        """Return whether messages are not stored after ``ASK_S``."""
         try:
             return bool(self._producer.flush(ASK_S))
         except SystemError:  # seen of confluent-kafka 2.16 while its brokers were cut off: it failed without an error

@@ -33,7 +33,8 @@ Value = Annotated[str, AfterValidator(_value), WithJsonSchema({"type": "string",
 
 
 class Aggregate(Section):
-    """What is added up, by which key. A key is a value of each column in ``group_by``, in one window of event time."""
+    """The values that are added up, and the key. A key is a value of each column in ``group_by``, in one window of
+    event time."""
 
     group_by: tuple[str, ...] = Field(
         default=(), description="Columns that make a key; none of them may be null.", examples=[["product_id"]]
@@ -91,7 +92,7 @@ class Aggregate(Section):
         return tuple(value_columns(self.values))
 
     def order(self) -> dict[str, Any]:
-        """What the executors need."""
+        """Return what the executors need."""
         seconds = int(self.window.total_seconds()) if self.window else None
         return {
             "group_by": list(self.group_by),
@@ -100,7 +101,7 @@ class Aggregate(Section):
         }
 
     def definition(self) -> str:
-        """What a table of totals is, as text: two definitions in one table would mix."""
+        """Return what a table of totals is, as text: two definitions in one table would mix."""
         return json.dumps(self.order())
 
     def refuse_other_totals(self, pipeline_name: str, owner: str, definition: str, **context: object) -> None:

@@ -86,7 +86,7 @@ class Groups:
         return f"{_OWN}{name}" if name in self._key else name
 
     def rest(self) -> pa.Table | None:
-        """What still waits, to be staged."""
+        """Return the rows that still wait, to be staged."""
         return self._combined() if self._waiting else None
 
     def _combined(self) -> pa.Table:

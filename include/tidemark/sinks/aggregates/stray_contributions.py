@@ -8,8 +8,8 @@ from tidemark.sinks.base import Expected, Ledger
 def what_of_strays(
     expected: Expected, ledger: Ledger, strays: Collection[int], by_hand: str
 ) -> dict[int, tuple[str, str]]:
-    """What is wrong with them and the next step, by manifest; ``by_hand`` where no attempt of this database can have
-    left them there.
+    """Return what is wrong with them and the next step, by manifest; ``by_hand`` where no attempt of this database can
+    have left them there.
 
     Those of a manifest that the database knows are part of the totals, such as what a sink that is retired now has put
     into the same table.

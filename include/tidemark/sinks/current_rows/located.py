@@ -12,8 +12,8 @@ from tidemark.sinks.located import Located, RecordStatus
 
 
 def newest_row(ledger: Ledger, key: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Located | None:
-    """Of the rows of one record that of the highest attempt: one of an earlier attempt, of another key, may stand
-    beside it. None of none."""
+    """Return the row of the highest attempt among the rows of one record: one of an earlier attempt, of another key,
+    may stand beside it. None of none."""
     row = max(rows, key=lambda each: each[ATTEMPT] or 0, default=None)
     if row is None:
         return None

@@ -19,7 +19,7 @@ _SUFFIXES = tuple(f".{suffix}" for suffix in SUFFIXES)
 
 
 def differences_of_files(expected: Expected, output: Output, store: ObjectStore, *, deep: bool) -> Iterator[Problem]:
-    """What is in the lake and should not be, or is missing; ``deep`` compares rows and offsets too."""
+    """Find what is in the lake and should not be, or is missing; ``deep`` compares rows and offsets too."""
     published = expected.objects()
     sizes = dict(store.list())
     by_manifest: dict[int, list[PublishedObject]] = {}
@@ -82,7 +82,7 @@ def _strays(
 
 
 def _is_seen(key: str, own_names: Collection[str]) -> bool:
-    """Whether a reader would see it: records, files, and also hidden files of rows, since DuckDB reads those.
+    """Return whether a reader would see it: records, files, and also hidden files of rows, since DuckDB reads those.
 
     Of records those of this pipeline, also under an old name, which a paused attempt may have written."""
     if key == OWNER or key.startswith(f"{STAGING}/"):

@@ -13,7 +13,8 @@ from tidemark.storage.base import ObjectStore
 
 @dataclass(frozen=True)
 class Leftover:
-    """What a dead attempt left and nobody needs. Without a manifest id the database does not know the manifest."""
+    """An object that a dead attempt left and nobody needs. Without a manifest id the database does not know the
+    manifest."""
 
     key: str
     manifest_id: int | None
@@ -21,7 +22,7 @@ class Leftover:
 
 
 def leftovers(expected: Expected, ledger: Ledger, store: ObjectStore) -> list[Leftover]:
-    """What attempts at done manifests left, and what attempts left that a restored database does not know.
+    """Find what attempts at done manifests left, and what attempts left that a restored database does not know.
 
     Objects of unfinished manifests are not among them: a retry may still need them.
     """
@@ -43,7 +44,8 @@ def leftovers(expected: Expected, ledger: Ledger, store: ObjectStore) -> list[Le
 def _forgotten(
     ledger: Ledger, store: ObjectStore, own: Mapping[int, Manifest], unknown: Mapping[str, ObjectName]
 ) -> list[str]:
-    """Of the ``unknown`` objects those of manifests without a record, if all their rows are published by others.
+    """Return those of the ``unknown`` objects that belong to manifests without a record, if all their rows are
+    published by others.
 
     Such a manifest was never published: the database was restored from a copy without it, and plans the offsets again.
     """
@@ -56,7 +58,8 @@ def _forgotten(
 
 
 def _within(spans: Mapping[tuple[str, int], list[range]], store: ObjectStore, key: str) -> bool:
-    """Whether the offsets of all rows of an object lie in the spans of their partition; false if it cannot be read."""
+    """Return whether the offsets of all rows of an object lie in the spans of their partition; false if it cannot be
+    read."""
     try:
         with opened(store, key) as (written, content):
             table = written.places(content)

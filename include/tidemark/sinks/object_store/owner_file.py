@@ -33,7 +33,8 @@ def claim_in(store: ObjectStore, database_id: str, *, replaces: bool = False) ->
 
 
 def replaces_in(store: ObjectStore) -> bool | None:
-    """Whether the owner's file says that the store was seen to do what ``replace`` needs; None without an owner."""
+    """Return whether the owner's file says that the store was seen to do what ``replace`` needs; None without an
+    owner."""
     content = None if owner_in(store) is None else store.get(OWNER)
     return None if content is None else bool(json.loads(content).get("replaces"))
 

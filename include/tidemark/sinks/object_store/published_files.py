@@ -32,7 +32,7 @@ def opened(store: ObjectStore, path: str) -> Iterator[tuple[Format, BinaryIO]]:
 
 
 def rows_and_digest(store: ObjectStore, file: PublishedObject, *, deep: bool) -> tuple[int, str]:
-    """What a file has; without ``deep`` its digest is taken to be right."""
+    """Return the number of rows of a file, and their digest; without ``deep`` its digest is taken to be right."""
     with opened(store, file.path) as (written, content):
         rows = written.count(content)
     if not deep:
@@ -65,7 +65,7 @@ def dead_letters_in(store: ObjectStore, files: Iterable[PublishedObject], *, val
 
 
 def holds(store: ObjectStore, file: PublishedObject, at: TopicPartition, offset: int) -> bool:
-    """Whether a file has a record: it is read only when its spans enclose it."""
+    """Return whether a file has a record: it is read only when its spans enclose it."""
     if not file.may_hold(at.topic, at.partition, offset):
         return False
     with opened(store, file.path) as (written, content):
@@ -83,7 +83,8 @@ def file_difference(
     *,
     deep: bool,
 ) -> Problem | None:
-    """What is wrong with a published file, if anything: ``sizes`` are those of the files that are there, in bytes.
+    """Return the words for what is wrong with a published file, if anything: ``sizes`` are those of the files that are
+    there, in bytes.
 
     It is read last; ``deep`` reads all of it.
     """

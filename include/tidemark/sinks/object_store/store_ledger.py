@@ -11,7 +11,7 @@ from tidemark.storage.base import ObjectStore
 
 
 class StoreLedger(Ledger):
-    """What one sink of one pipeline asks of a lake that several pipelines may write."""
+    """The ledger of one sink of one pipeline in a lake that several pipelines may write."""
 
     record_word: ClassVar[str | None] = None
 

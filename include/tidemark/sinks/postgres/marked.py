@@ -236,7 +236,8 @@ class MarkedOutput(Output):
                 raise _Cancelled(context) from error
 
     def _take_marker(self, session: Session, receipt: Receipt, record: Record) -> bool:
-        """Step 2, the fence: False when this attempt has the marker already; ``Fenced`` when a higher one has it."""
+        """Step 2, the fence: False when this attempt has the marker already; ``Fenced`` when a higher attempt has the
+        marker."""
         manifest_id, attempt = receipt.manifest_id, receipt.attempt
         if self._table.execute(session, "fence", manifest=manifest_id, attempt=attempt, record=Jsonb(record)):
             return True

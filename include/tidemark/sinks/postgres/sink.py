@@ -152,7 +152,7 @@ class PostgresOutput(MarkedOutput):
         return [sql.SQL("{}{}").format(sql.Identifier(rows, column), by_bytes[column in texts]) for column in columns]
 
     def same(self, before: Receipt, now: Receipt) -> bool:
-        """Whether the table has every key that is staged now, in this version or a newer one."""
+        """Return whether the table has every key that is staged now, in this version or a newer one."""
         del before
         with translated(**self._table.context(manifest=now.manifest_id)):
             lacking = self._lacking(self._table.connected(), now)

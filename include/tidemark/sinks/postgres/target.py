@@ -117,7 +117,7 @@ class PostgresTarget:
         return self.rows(query, None, **values) if self.has_support() else []
 
     def has_support(self) -> bool:
-        """Whether Tidemark's own tables exist."""
+        """Return whether Tidemark's own tables exist."""
         return bool(self.rows("has_support")[0]["there"])
 
     def make_support(self) -> None:
@@ -215,7 +215,7 @@ class PostgresTarget:
             ) from denied
 
     def _ddl_create(self, spec: TableSpec) -> sql.Composed:
-        """The statements that create the table, with its schema when there is none."""
+        """The statements that create the table, and its schema when that does not exist."""
         schema = spec.table.rpartition(".")[0]
         there = self.execute(self.connected(), "has_schema", schema=schema)[0]["there"]
         missing = None if there else schema
@@ -294,11 +294,13 @@ class PostgresTarget:
         return {row["manifest"]: row["rows"] for row in self.kept("dead_letters_by_manifest")}
 
     def superseded(self) -> dict[int, int]:
-        """Of each manifest of this pipeline the number of its rows that a newer row of the same manifest replaced."""
+        """Return, for each manifest of this pipeline, the number of its rows that a newer row of the same manifest
+        replaced."""
         return {row["manifest"]: row["superseded"] for row in self.kept("superseded")}
 
     def rows_by_manifest(self) -> dict[int, list[dict[str, Any]]]:
-        """Of each manifest with rows in the table: first and last offset and number, by partition and attempt."""
+        """Return, for each manifest with rows in the table: first and last offset and number, by partition and
+        attempt."""
         by_manifest: dict[int, list[dict[str, Any]]] = {}
         for row in self.rows("rows_by_manifest", {"table": self.identifier}):
             by_manifest.setdefault(row["manifest"], []).append(row)

@@ -32,7 +32,7 @@ _CSV = csv.WriteOptions(include_header=False, quoting_style="all_valid")
 
 
 class StagingTableWriter(SinkWriter):
-    """What writers have in common that copy into staging tables."""
+    """The base of writers that copy into staging tables."""
 
     @classmethod
     def try_connection(cls, conn_id: str) -> None:
@@ -40,7 +40,7 @@ class StagingTableWriter(SinkWriter):
 
     @classmethod
     def has_staged(cls, order: Order, sink: SinkOrder) -> bool:
-        """Whether a task of the attempt has committed rows."""
+        """Return whether a task of the attempt has committed rows."""
         del order
         conn_id = sink.options["connection"]
         statement = sql.SQL("SELECT 1 FROM {} LIMIT 1").format(sql.Identifier(SCHEMA, sink.options["staging"]))

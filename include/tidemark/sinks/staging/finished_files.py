@@ -34,7 +34,7 @@ class FinishedFiles:
         self._parts.append(begun)
 
     def parts(self) -> list[StagedPart]:
-        """What all files hold, in the order in which they were given; each is finished now."""
+        """Return the parts that all files hold, in the order in which they were given; each is finished now."""
         with self._threads:
             return [part.result() if isinstance(part, Future) else part for part in self._parts]
 

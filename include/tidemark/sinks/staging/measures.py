@@ -12,7 +12,7 @@ from tidemark.sinks.writer import StagedPart
 
 
 class Measures:
-    """What one task has staged of each partition, all in one place that ``staged`` names."""
+    """The measures that one task has staged of each partition, all in one place that ``staged`` names."""
 
     def __init__(self) -> None:
         self._pieces: dict[tuple[str, int], list[Any]] = {}

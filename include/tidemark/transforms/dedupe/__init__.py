@@ -1,1 +1,1 @@
-"""Of rows with the same key, keeps one."""
+"""Keeps one of the rows with the same key."""

@@ -40,7 +40,8 @@ class Code(MetaPathFinder, InspectLoader):
             sys.modules.update(hidden)
 
     def line_of(self, error: BaseException) -> str:
-        """Where the code was when the error came: ``code/prices.py:12``; empty when it was not in the code."""
+        """Return the line of the code at which the error came: ``code/prices.py:12``; empty when it was not in the
+        code."""
         if isinstance(error, SyntaxError) and error.filename and self._is_ours(error.filename):
             return f"{error.filename}:{error.lineno}"
         lines = [
@@ -51,7 +52,7 @@ class Code(MetaPathFinder, InspectLoader):
         return lines[-1] if lines else ""
 
     def line_in(self, frame: FrameType | None) -> str:
-        """The innermost line of the code in a stack, as ``line_of`` has it."""
+        """The innermost line of the code in a stack, in the form of ``line_of``."""
         while frame is not None and not self._is_ours(frame.f_code.co_filename):
             frame = frame.f_back
         return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"

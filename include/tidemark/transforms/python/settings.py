@@ -92,7 +92,7 @@ def _parsed(file: str, text: str) -> ast.Module:
 
 
 def _names(module: ast.Module) -> set[str]:
-    """What a module defines or imports at its top level."""
+    """Return what a module defines or imports at its top level."""
     names: set[str] = set()
     for node in module.body:
         match node:

@@ -86,7 +86,7 @@ def _resolve_fields(message: DescriptorProto, scope: str, known: Mapping[str, bo
 
 
 def _full_name(name: str, scope: str, known: Collection[str]) -> str | None:
-    """The innermost type of that name that is seen from a scope; None when there is none."""
+    """The innermost type of that name that is seen from a scope; None when no scope knows the name."""
     if name.startswith("."):
         scope, name = "", name[1:]
     while True:

@@ -15,7 +15,7 @@ _REPLAYS = "the manifests above may have contributed to them: replay those, then
 
 
 def differences_of_totals(expected: Expected, ledger: Ledger, totals: Totals) -> Iterator[Problem]:
-    """What the tables hold and should not, or lack: combines all contributions again."""
+    """Find what the tables hold and should not, or lack: combines all contributions again."""
     published = expected.published()
     contributions = {row["manifest"]: row for row in totals.ask("contributions")}
     incomplete = list(_contributions(expected, totals, published, contributions))

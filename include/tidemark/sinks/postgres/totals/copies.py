@@ -32,7 +32,7 @@ class CopySettings(Section):
     @property
     @abstractmethod
     def place(self) -> str:
-        """Where the copy is, for messages. No secrets."""
+        """Return the place of the copy, for messages. No secrets."""
 
     @abstractmethod
     def connections(self) -> set[str]:
@@ -58,7 +58,7 @@ class Total:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a copy holds, beside all totals. Keys are the texts of ``CopyOfTotals.key_of``.
+    """The difference between a copy and all totals. Keys are the texts of ``CopyOfTotals.key_of``.
 
     ``differing`` are keys of totals of which the copy has something else or nothing, ``strays`` keys that the copy
     alone has records of.

@@ -82,7 +82,7 @@ class ServedTotals:
             self._table.rows("were_served", self._table.parts, revisions=[total.revision for total in totals])
 
     def has_totals_of(self, manifest_id: int) -> bool:
-        """Whether the copy has every total that the manifest contributes to as it is."""
+        """Return whether the copy has every total that the manifest contributes to as it is."""
         totals = self._table.each_total(manifest_id=manifest_id)
         while page := list(islice(totals, PAGE)):
             if self._copy.differing(page):
@@ -90,7 +90,7 @@ class ServedTotals:
         return True
 
     def differences(self) -> Iterator[Problem]:
-        """What the copy has and should not, or lacks; others may change totals meanwhile."""
+        """Find what the copy has and should not, or lacks; others may change totals meanwhile."""
         table, place = self._table.table, self._copy.place
         wrong, strays = self._differing()
         if wrong:

@@ -197,7 +197,7 @@ class TotalsOutput(MarkedOutput, DerivesTotals, ServesCopy):
             yield line
 
     def same(self, before: Receipt, now: Receipt) -> bool:
-        """Whether the contributions are those that the marker tells of, and the totals of their keys agree."""
+        """Return whether the contributions are those that the marker tells of, and the totals of their keys agree."""
         del before
         if not self.exists():
             return False

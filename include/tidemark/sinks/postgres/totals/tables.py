@@ -81,7 +81,7 @@ class Totals(PostgresTarget):
         return tuple(sorted(self.config.tables()))
 
     def are_empty(self) -> bool:
-        """Whether neither table has a row; one that does not exist has none."""
+        """Return whether neither table has a row; one that does not exist has none."""
         return not any(self._has_rows(table) for table in self.tables() if self.columns(table))
 
     def ask(self, query: str, manifest_id: int | None = None) -> list[dict[str, Any]]:
@@ -91,7 +91,7 @@ class Totals(PostgresTarget):
     # totals that have a copy elsewhere
 
     def are_numbered(self) -> bool:
-        """Whether each change of a total gets a revision."""
+        """Return whether each change of a total gets a revision."""
         return bool(self.rows("are_numbered")[0]["numbered"])
 
     def make_copies_support(self) -> None:
