@@ -343,13 +343,13 @@ def iceberg(
 def test_a_place_knows_by_which_name_its_sink_comes_also_after_it_was_handed_over(example: Example) -> None:
     """A sink that comes to it by another name reads it there, and is refused."""
     example.stage(1)
-    assert example.open().ledger.noted_targets() == set()
+    assert example.open().ledger.registered_targets() == set()
     for _ in range(2):
         example.sink.ledger.note_target()
     noted = {example.sink.target}
-    assert example.open().ledger.noted_targets() == noted
+    assert example.open().ledger.registered_targets() == noted
     hand_over(example.sink, Owner("11111111-1111-1111-1111-111111111111", (example.database.id(),)))
-    assert example.sink.ledger.noted_targets() == noted
+    assert example.sink.ledger.registered_targets() == noted
 
 
 @pytest.mark.parametrize("has_record", [True, False])

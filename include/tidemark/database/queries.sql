@@ -213,7 +213,7 @@ JOIN chain c ON c.id = n.chain_id
 JOIN counted ON counted.manifest_id = n.manifest_id AND counted.count ->> 'topic' = c.topic
     AND (counted.count ->> 'partition')::int = c.partition;
 
--- name: published_heads
+-- name: cut_ranges
 -- For each chain what is left, below the end of its generation, of a published range that reaches above it, and the leader
 -- epoch of the last record of that range. Without an epoch nothing can be said of what is left.
 SELECT head.chain_id, head.start_offset, head.generation_end, (count ->> 'last_epoch')::int AS leader_epoch

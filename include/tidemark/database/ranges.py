@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tidemark.database.chains import place_from
 from tidemark.database.statements import Part, Row
-from tidemark.model.manifest import PublishedHead, PublishedRange, RangeKind, StagedRecord
+from tidemark.model.manifest import CutRange, PublishedRange, RangeKind, StagedRecord
 from tidemark.model.offsets import Range, range_from
 from tidemark.model.partitions import LastRecord
 
@@ -41,13 +41,12 @@ class Ranges(Part):
                     empty.setdefault(chain_id, []).append((behind, end))
         return newest, empty
 
-    def published_heads(self, parts: Sequence[tuple[int, int]]) -> dict[int, PublishedHead]:
+    def cut_ranges(self, parts: Sequence[tuple[int, int]]) -> dict[int, CutRange]:
         """By chain id: what is left of a published range that reaches above the end of its log generation, given as
         (chain id, end); none where no leader epochs are known."""
-        rows = self._sql.rows("published_heads", chains=[part[0] for part in parts], ends=[part[1] for part in parts])
+        rows = self._sql.rows("cut_ranges", chains=[part[0] for part in parts], ends=[part[1] for part in parts])
         return {
-            row["chain_id"]: PublishedHead(row["start_offset"], row["generation_end"], row["leader_epoch"])
-            for row in rows
+            row["chain_id"]: CutRange(row["start_offset"], row["generation_end"], row["leader_epoch"]) for row in rows
         }
 
     def staged_below(self, manifest_id: int, attempt: int, sinks: Sequence[str]) -> list[StagedRecord]:

@@ -12,7 +12,7 @@ class Sinks(Part):
         """The known sinks of a pipeline by name, retired ones too."""
         return [KnownSink(**row) for row in self._sql.rows("sinks", pipeline_name=pipeline_name)]
 
-    def standing(self, pipeline_name: str) -> list[str]:
+    def current_names(self, pipeline_name: str) -> list[str]:
         """The names of the known sinks that are not retired."""
         return [sink.name for sink in self.known(pipeline_name) if sink.is_current]
 

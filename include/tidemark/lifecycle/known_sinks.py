@@ -52,8 +52,8 @@ def is_not_filled(pipeline_name: str, sink_name: str, manifests: Sequence[int]) 
 def refuse_unlike(pipeline: Pipeline, sinks: Sequence[KnownSink]) -> None:
     """Raise ``ConfigurationError`` unless names and targets of the file are those that are known, or new ones."""
     known = {sink.name: sink for sink in sinks}
-    standing = [sink for sink in sinks if sink.is_current]
-    for sink in standing:
+    current = [sink for sink in sinks if sink.is_current]
+    for sink in current:
         if sink.renamed_from is not None:
             raise ConfigurationError(
                 f"sink {sink.name} is being renamed from {sink.renamed_from}, and its target has the old name still",
@@ -63,7 +63,7 @@ def refuse_unlike(pipeline: Pipeline, sinks: Sequence[KnownSink]) -> None:
             )
     for settings in pipeline.sinks:
         if settings.name not in known:
-            _refuse_known_target(pipeline, settings, standing)
+            _refuse_known_target(pipeline, settings, current)
     for settings in pipeline.sinks:
         if settings.name in known:
             _refuse_changed(pipeline, settings, known[settings.name])

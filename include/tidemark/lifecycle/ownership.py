@@ -25,8 +25,8 @@ def belongs_to(sink: Sink, database_id: str) -> bool:
         refuse_foreign(sink, database_id)
     except ForeignLake:
         return False
-    noted = sink.ledger.noted_targets()
-    return not noted or sink.target in noted
+    registered = sink.ledger.registered_targets()
+    return not registered or sink.target in registered
 
 
 def hand_over(sink: Sink, owner: Owner) -> None:

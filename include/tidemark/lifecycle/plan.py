@@ -116,8 +116,8 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
         return known
     if dry_run:
         return _plan(context, tick, dry_run=True)
-    noted = begun(context.database, context.pipeline_name, Task.PLAN, tick.run_key)
-    with noted if tick.is_like_the_next else nullcontext():
+    note_of_failure = begun(context.database, context.pipeline_name, Task.PLAN, tick.run_key)
+    with note_of_failure if tick.is_like_the_next else nullcontext():
         return _plan(context, tick, dry_run=False)
 
 

@@ -54,7 +54,7 @@ def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
                 refuse_foreign(sink, database.id())
             refuse_other_name(database, sink, sinks, dry_run=dry_run)
             refuse_went_back(database, sink)
-            _refuse_unvouched(database, sink)
+            _refuse_orphans(database, sink)
             answered.append((sink, sink.ledger.records(own=False, above=recent)))
         except OF_ONE_SINK as error:
             silent.append((sink, error))
@@ -168,12 +168,12 @@ def _refuse_records_beyond(sink: Sink, manifest_id: int, names: Iterable[RecordN
         )
 
 
-def _refuse_unvouched(database: ManifestDatabase, sink: Sink) -> None:
+def _refuse_orphans(database: ManifestDatabase, sink: Sink) -> None:
     """Raise when the target has rows of manifests that nobody vouches for."""
-    unvouched = sorted(unvouched_of(database, sink))
-    if unvouched:
+    orphans = sorted(orphaned_manifests(database, sink))
+    if orphans:
         raise DatabaseBehindLake(
-            f"{sink.target} has rows of the manifests {listed(unvouched)}, which this database does not know, and "
+            f"{sink.target} has rows of the manifests {listed(orphans)}, which this database does not know, and "
             "no evidence of them",
             next_step="nothing was planned, as their offsets would be there twice. Enter them, or learn how to "
             f"remove their rows: tidemark db adopt {sink.pipeline_name} --why TEXT",
@@ -181,11 +181,11 @@ def _refuse_unvouched(database: ManifestDatabase, sink: Sink) -> None:
         )
 
 
-def unvouched_of(database: ManifestDatabase, sink: Sink) -> dict[int, dict[str, Any] | None]:
+def orphaned_manifests(database: ManifestDatabase, sink: Sink) -> dict[int, dict[str, Any] | None]:
     """The manifests that the target has rows of and nobody vouches for, each with the newest record left of it."""
     if not isinstance(sink.output, MayBeRolledBack):
         return {}
-    return sink.output.unvouched(ExpectedByDatabase(database, sink))
+    return sink.output.orphaned_manifests(ExpectedByDatabase(database, sink))
 
 
 def went_back(database: ManifestDatabase, sink: Sink) -> str | None:
@@ -315,8 +315,8 @@ def refuse_other_name(
 
     Raises ``SinkRefused`` when another sink, known to the database or one ``of_pipeline``, has another name for it.
     """
-    noted = sink.ledger.noted_targets()
-    others = noted - {sink.target}
+    registered = sink.ledger.registered_targets()
+    others = registered - {sink.target}
     # What a retired sink has put stays, and is known by its target: who takes back must not take it for leftovers.
     writers = database.targets.writers(others, retired=isinstance(sink.output, TakesBack)) if others else []
     writers += [(other.pipeline_name, other.name, other.target) for other in of_pipeline if other.target in others]
@@ -335,7 +335,7 @@ def refuse_other_name(
             f"the name {target}",
             sink=sink.name,
         )
-    if sink.target not in noted and not dry_run:
+    if sink.target not in registered and not dry_run:
         sink.ledger.note_target()
 
 

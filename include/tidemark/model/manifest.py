@@ -178,7 +178,7 @@ class PublishedRange:
 
 
 @dataclass(frozen=True)
-class PublishedHead:
+class CutRange:
     """The part of a published range that a cut of the log has left, offsets ``[start, end)``.
 
     Its last record is not known, only that no leader later than ``leader_epoch`` took it in.

@@ -18,7 +18,7 @@ from tidemark.lifecycle.ownership import claim, hand_over
 from tidemark.lifecycle.preflight import (
     holds_output,
     missing_evidence,
-    unvouched_of,
+    orphaned_manifests,
     vanished,
     went_back,
 )
@@ -51,7 +51,7 @@ class _Entry:
     gone: dict[str, frozenset[str]] = field(default_factory=dict)  # paths of what a person has given up, by sink
     others: list[Receipt] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)  # the sinks where not even the output of ``receipts`` is whole
-    unvouched: list[str] = field(default_factory=list)  # those with rows of it and no evidence
+    orphans: list[str] = field(default_factory=list)  # those with rows of it and no evidence
 
     @property
     def attempt(self) -> int:
@@ -186,9 +186,9 @@ def _entries(context: Context) -> tuple[list[_Entry], list[tuple[Sink, RecordNam
             if not is_whole:
                 entry.damaged.append(sink.name)
     for sink in context.sinks:
-        unvouched = unvouched_of(context.database, sink)
-        for manifest_id, content in unvouched.items():
-            _enter_unvouched(sink, manifest_id, content, entries)
+        orphans = orphaned_manifests(context.database, sink)
+        for manifest_id, content in orphans.items():
+            _enter_orphan(sink, manifest_id, content, entries)
     return [entries[manifest_id] for manifest_id in sorted(entries)], unreadable
 
 
@@ -206,7 +206,7 @@ def _added(entries: dict[int, _Entry], sink: Sink, manifest_id: int, read: "_Con
     return entry
 
 
-def _enter_unvouched(sink: Sink, manifest_id: int, content: dict[str, Any] | None, entries: dict[int, _Entry]) -> None:
+def _enter_orphan(sink: Sink, manifest_id: int, content: dict[str, Any] | None, entries: dict[int, _Entry]) -> None:
     """Its record says which offsets its rows are of, and a replay replaces them. Without a record of any sink they must
     be removed before their offsets are planned again."""
     if content is None and manifest_id not in entries:
@@ -227,7 +227,7 @@ def _enter_unvouched(sink: Sink, manifest_id: int, content: dict[str, Any] | Non
     read = _read(sink, RecordName(sink.pipeline_name, manifest_id, attempt), content)
     entry = _added(entries, sink, manifest_id, read)
     entry.damaged.append(sink.name)
-    entry.unvouched.append(sink.name)
+    entry.orphans.append(sink.name)
 
 
 def _refuse_other_name(context: Context, sink: Sink) -> None:
@@ -340,7 +340,7 @@ def _refuse_changed(context: Context, unknown: Sequence[_Entry]) -> None:
             if receipt is None:
                 continue
             newest_attempt = max(other.attempt for other in (receipt, *entry.others) if sink.name in other.sinks)
-            shown = None if sink.name in entry.unvouched else newest_attempt
+            shown = None if sink.name in entry.orphans else newest_attempt
             moved = sink.name not in entry.damaged and not sink.is_whole(receipt, entry.gone[sink.name])
             if sink.ledger.recorded_attempt(entry.manifest_id) != shown or moved:
                 raise Unavailable(

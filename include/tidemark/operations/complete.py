@@ -71,7 +71,7 @@ def completeness(context: Context, until: datetime, since: datetime | None = Non
     asked and does not answer.
     """
     database, pipeline_name = context.database, context.pipeline_name
-    sinks = sorted({*database.sinks.standing(pipeline_name), *context.sink_names()})
+    sinks = sorted({*database.sinks.current_names(pipeline_name), *context.sink_names()})
     run = database.runs.past(pipeline_name, until)
     run_id = run["id"] if run else None
     missing = database.ranges.unpublished(pipeline_name, sinks, run_id)

@@ -76,7 +76,7 @@ class _Waiting:
         newest_run = database.runs.newest(pipeline_name)
         self._planned: datetime | None = newest_run["planned_up_to"] if newest_run else None
         self._undone = [manifest.id for manifest in database.manifests.undone(pipeline_name)]
-        half_replayed = database.manifests.half_replayed(pipeline_name, database.sinks.standing(pipeline_name))
+        half_replayed = database.manifests.half_replayed(pipeline_name, database.sinks.current_names(pipeline_name))
         held = database.hours.held(pipeline_name, [manifest.id for manifest in half_replayed])
         self._held: dict[datetime, list[Mapping[str, Any]]] = {}
         for row in held:

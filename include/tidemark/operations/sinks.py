@@ -116,10 +116,10 @@ def nobody_at_work(database: ManifestDatabase, pipeline_name: str, why: str) -> 
 
 
 def _standing(known: dict[str, KnownSink], name: str) -> KnownSink:
-    standing = [sink.name for sink in known.values() if sink.is_current]
-    if name not in standing:
+    current = [sink.name for sink in known.values() if sink.is_current]
+    if name not in current:
         raise NotFound(
-            f"the database knows no sink {name} of this pipeline; it knows: {', '.join(standing) or 'none'}",
+            f"the database knows no sink {name} of this pipeline; it knows: {', '.join(current) or 'none'}",
             next_step="name a known one; nothing was changed",
         )
     return known[name]

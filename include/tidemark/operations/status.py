@@ -209,7 +209,7 @@ def status(
     # Manifests: a live attempt and one that was planned a moment ago need nobody.
     undone = database.manifests.undone(pipeline_name)
     waiting = _waiting(database, pipeline_name, undone, now)
-    half_replayed = database.manifests.half_replayed(pipeline_name, database.sinks.standing(pipeline_name))
+    half_replayed = database.manifests.half_replayed(pipeline_name, database.sinks.current_names(pipeline_name))
     stopped = [each for each in (*undone, *half_replayed) if not each.alive and each not in waiting]
     audits = _last_audits(database, pipeline_name)
     retired = database.pipelines.retired_at(pipeline_name) is not None

@@ -121,7 +121,7 @@ class Ledger(ABC):
     def forget_lost_rows(self) -> None:  # noqa: B027 - what most targets say of manifests is gone with their rows
         """Forget what the target says of manifests when it has no rows any more; a person has accepted that."""
 
-    def noted_targets(self) -> set[str]:
+    def registered_targets(self) -> set[str]:
         """The ``target`` of each sink that has noted in the place itself that it writes there.
 
         A place may be reached by two names, such as a folder and a link to it: only the place knows then.

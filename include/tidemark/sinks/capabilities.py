@@ -116,7 +116,7 @@ class MayBeRolledBack(Output):
     """Another program may take the target back to what it was, with the evidence in it."""
 
     @abstractmethod
-    def unvouched(self, expected: Expected) -> dict[int, dict[str, Any] | None]:
+    def orphaned_manifests(self, expected: Expected) -> dict[int, dict[str, Any] | None]:
         """The manifests of this pipeline that the target has rows and no evidence of, and that the database does not
         know; with the newest record that is left of each. Their offsets must not be planned again."""
 

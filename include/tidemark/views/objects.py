@@ -44,12 +44,12 @@ def object_views(
     is ``sink``, or no sink is a lake. Raises ``ConfigurationError`` without ``sink`` when several sinks have files, and
     ``NotFound`` for an unknown sink.
     """
-    standing = [known for known in database.sinks.known(pipeline_name) if known.is_current]
+    current = [known for known in database.sinks.known(pipeline_name) if known.is_current]
     if sink is not None:
-        _refuse_unknown_sink(pipeline_name, sink, [known.name for known in standing])
-        standing = [known for known in standing if known.name == sink]
-    if standing and not dead_letters and not any(known.has_files for known in standing):
-        return _files_of_tables(pipeline(), {known.name for known in standing})
+        _refuse_unknown_sink(pipeline_name, sink, [known.name for known in current])
+        current = [known for known in current if known.name == sink]
+    if current and not dead_letters and not any(known.has_files for known in current):
+        return _files_of_tables(pipeline(), {known.name for known in current})
     published = database.publications.objects(pipeline_name)
     if sink is None:
         _refuse_several(pipeline_name, sorted({written.sink for _, _, written in published}))

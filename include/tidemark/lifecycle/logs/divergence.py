@@ -15,7 +15,7 @@ from tidemark.errors import TopicChanged, Unavailable
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.logs.generations import generations_of
 from tidemark.model.digest import record_digest
-from tidemark.model.manifest import Manifest, PublishedHead, PublishedRange, StagedRecord
+from tidemark.model.manifest import CutRange, Manifest, PublishedRange, StagedRecord
 from tidemark.model.offsets import TopicPartition
 from tidemark.model.partitions import LastRecord, Record
 from tidemark.model.receipt import Receipt
@@ -81,7 +81,7 @@ def checked_logs(context: Context, chains: Sequence[Chain], states: Sequence[Par
             filled = search.first_filled(logs[at], empty.get(at, []), answers)
         if filled is not None:
             first[at] = filled
-    for at, offset in _first_in_heads(search, published.heads(known, first.keys()), logs).items():
+    for at, offset in _first_in_cut_ranges(search, published.cut_ranges(known, first.keys()), logs).items():
         first[at] = min(offset, first.get(at, offset))
     notes = [
         f"{at.name}: the last published record (offset {offset}) was not read in time; the next plan compares it"
@@ -97,15 +97,15 @@ def checked_logs(context: Context, chains: Sequence[Chain], states: Sequence[Par
     return CheckedLogs(checked, tuple(notes))
 
 
-def _first_in_heads(
+def _first_in_cut_ranges(
     search: "Search",
-    heads: Mapping[TopicPartition, Sequence[PublishedHead]],
+    cut_ranges: Mapping[TopicPartition, Sequence[CutRange]],
     logs: Mapping[TopicPartition, PartitionState],
 ) -> dict[TopicPartition, int]:
     """Return the first offset in each partition whose log holds what cuts have left of published ranges."""
     first = {}
-    for at, of_log in heads.items():
-        offsets = [search.first_in_head(head, logs[at]) for head in of_log]
+    for at, of_log in cut_ranges.items():
+        offsets = [search.first_in_cut_range(cut_range, logs[at]) for cut_range in of_log]
         first[at] = min((offset for offset in offsets if offset is not None), default=None)
     return {at: offset for at, offset in first.items() if offset is not None}
 
@@ -222,19 +222,19 @@ class Published:
         """(chain id, end) of each generation of a log, the newest first."""
         return [(generation.chain_id, generation.end) for generation in self._logs[at]]
 
-    def heads(
+    def cut_ranges(
         self, known: Mapping[TopicPartition, PublishedRange], different: Collection[TopicPartition]
-    ) -> dict[TopicPartition, list[PublishedHead]]:
+    ) -> dict[TopicPartition, list[CutRange]]:
         """Return what cuts have left of published ranges, unless a later record confirms it: ``known`` are the newest
         published ranges, in whose logs nothing below them has changed, but in the ``different`` ones."""
         ends = {part[0]: (at, part) for at in self._logs for part in self._ends(at)[1:]}
-        heads: dict[TopicPartition, list[PublishedHead]] = {}
+        cut_ranges: dict[TopicPartition, list[CutRange]] = {}
         if ends:
-            for chain_id, head in self._database.ranges.published_heads([part for _, part in ends.values()]).items():
+            for chain_id, cut_range in self._database.ranges.cut_ranges([part for _, part in ends.values()]).items():
                 at = ends[chain_id][0]
-                if at in different or at not in known or known[at].end < head.end:
-                    heads.setdefault(at, []).append(head)
-        return heads
+                if at in different or at not in known or known[at].end < cut_range.end:
+                    cut_ranges.setdefault(at, []).append(cut_range)
+        return cut_ranges
 
     def below(self, chain: Chain) -> Callable[[int], PublishedRange | None]:
         """Gives the newest published range with a record that ends at or below an offset."""
@@ -298,22 +298,22 @@ class Search:
                 return start
         return None
 
-    def first_in_head(self, head: PublishedHead, log: PartitionState) -> int | None:
+    def first_in_cut_range(self, cut_range: CutRange, log: PartitionState) -> int | None:
         """The first offset of what a cut has left of a range from which a later leader took the records in; None when
         there is none. What is not read in time is compared the next time."""
-        low, high = max(head.start, log.log_start), min(head.end, log.log_end)
-        cut = log.log_end if low <= log.log_end < head.end else None
+        low, high = max(cut_range.start, log.log_start), min(cut_range.end, log.log_end)
+        cut = log.log_end if low <= log.log_end < cut_range.end else None
         middle = high - 1  # most often it holds a record, and nothing has changed
         while low < high:
             answers = self._source.records_from([(log.at, middle)])
             if (log.at, middle) not in answers:
                 return cut
             record = answers[log.at, middle]
-            if record is not None and record.offset < head.end and not _is_newer(record, head.leader_epoch):
+            if record is not None and record.offset < cut_range.end and not _is_newer(record, cut_range.leader_epoch):
                 low = record.offset + 1
             else:
                 high = middle
-                cut = middle if record is not None and record.offset < head.end else cut
+                cut = middle if record is not None and record.offset < cut_range.end else cut
             middle = (low + high) // 2
         return cut
 
@@ -395,7 +395,7 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shr
         ]
         or [
             (at, f"from offset {offset} on it holds other records than those that are published", _find_out(context))
-            for at, offset in _cut_heads(context, all_published.heads(known, ())).items()
+            for at, offset in _changed_in_cut_ranges(context, all_published.cut_ranges(known, ())).items()
         ]
     )
     for at, what, next_step in differs:
@@ -421,11 +421,11 @@ def _filled(context: Context, empty: Mapping[TopicPartition, Sequence[tuple[int,
     return {at: offset for at, offset in filled.items() if offset is not None}
 
 
-def _cut_heads(
-    context: Context, heads: Mapping[TopicPartition, Sequence[PublishedHead]]
+def _changed_in_cut_ranges(
+    context: Context, cut_ranges: Mapping[TopicPartition, Sequence[CutRange]]
 ) -> Mapping[TopicPartition, int]:
     search = Search(context.source, may_vanish=_may_vanish(context))
-    return _first_in_heads(search, heads, _logs_now(context.source, heads)) if heads else {}
+    return _first_in_cut_ranges(search, cut_ranges, _logs_now(context.source, cut_ranges)) if cut_ranges else {}
 
 
 def _find_out(context: Context) -> str:

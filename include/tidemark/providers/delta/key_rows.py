@@ -58,7 +58,7 @@ class _Bucket:
     """The files of one bucket: those in the table, and those that are staged."""
 
     number: int
-    standing: list[TableFile] = field(default_factory=list)
+    current: list[TableFile] = field(default_factory=list)
     staged: list[TableFile] = field(default_factory=list)
 
 
@@ -115,11 +115,11 @@ class KeyRows(PublishedRows):
             if merged.kept.num_rows or merged.replaced.num_rows:
                 stored = columns.remove(columns.get_field_index(BUCKET))
                 rewrite = _Rewrite(self.store, bucket, merged, stored, staged, self._max_file_bytes)
-                actions += [*(file.removed(self.partition) for file in bucket.standing), *rewrite.write()]
+                actions += [*(file.removed(self.partition) for file in bucket.current), *rewrite.write()]
                 written |= rewrite.written
                 left += rewrite.left
             elif staged.attempt > 1:
-                left += self._left_in(bucket.standing, staged)
+                left += self._left_in(bucket.current, staged)
         if staged.attempt > 1:
             others = [file for file in self.files(table) if file.value not in buckets and file.path not in staged.lost]
             left += self._left_in(others, staged)
@@ -134,7 +134,7 @@ class KeyRows(PublishedRows):
             bucket.staged.append(TableFile(part.staged, part.bytes, part.rows, number))
         for file in self.files(table):
             if file.value in buckets and file.path not in staged.lost:
-                buckets[file.value].standing.append(file)
+                buckets[file.value].current.append(file)
         return dict(sorted(buckets.items()))
 
     @contextmanager
@@ -143,7 +143,7 @@ class KeyRows(PublishedRows):
         needed = pa.schema([columns.field(name) for name in self._needed])
         with Merge(needed, self._key, self._order_by) as merge:
             merge.stage(self._keyed_rows(bucket.staged, needed))
-            merge.touch(self._keyed_rows(bucket.standing, needed))
+            merge.touch(self._keyed_rows(bucket.current, needed))
             yield merge
 
     def _keyed_rows(self, files: Sequence[TableFile], needed: pa.Schema) -> Iterator[KeyedRows]:
@@ -179,9 +179,9 @@ class KeyRows(PublishedRows):
             of_table = arrow_columns(table)
             columns = pa.schema([of_table.field(name) for name in needed])
             batches = rows_of_files(self.store, files, columns, self.partition)
-            standing = StandingRows.of(columns, self._key, batches)
-            rows = standing.rows
-            yield from differences_of_current_rows(expected, ledger, standing)
+            current = StandingRows.of(columns, self._key, batches)
+            rows = current.rows
+            yield from differences_of_current_rows(expected, ledger, current)
         if rows is not None:
             yield from too_few_current_rows(expected, rows)
 
@@ -247,7 +247,7 @@ class _Rewrite:
         self.written[file.key] = size
 
     def _standing(self) -> Iterator[pa.RecordBatch]:
-        for number, file in enumerate(self.bucket.standing):
+        for number, file in enumerate(self.bucket.current):
             for batch in self._filtered(file, _positions_in_file(self.merged.replaced, number), stay=False):
                 self.left += _earlier(batch, self.staged)
                 yield batch

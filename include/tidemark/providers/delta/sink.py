@@ -23,7 +23,7 @@ from tidemark.providers.delta.columns import arrow_columns
 from tidemark.providers.delta.settings import TARGET, Settings
 from tidemark.providers.delta.table import DeltaTarget
 from tidemark.providers.delta.writer import encoded_schema
-from tidemark.providers.lake_tables.audit import differences_of_lost_files, rows_without_evidence, unvouched_rows
+from tidemark.providers.lake_tables.audit import differences_of_lost_files, problems_of_orphans, rows_without_evidence
 from tidemark.providers.lake_tables.ledger import LakeTableLedger
 from tidemark.providers.lake_tables.output import LakeTableOutput
 from tidemark.providers.lake_tables.table_rows import StagedAttempt
@@ -132,18 +132,18 @@ class DeltaOutput(LakeTableOutput):
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
         """Which manifests have rows a table of all rows says in its log; of one with a key it is read, when the audit
         is ``deep``. No row is read of a table with files that are gone."""
-        unvouched = self.unvouched(expected)
+        orphans = self.orphaned_manifests(expected)
         table = self.table.loaded()
         lost = self.table.rows.lost_files(table, self.table.store)
         yield from differences_of_lost_files(expected, self._ledger, lost, self._ledger.evidence())
         deep = deep and not lost
         if deep or not self.table.keyed:
             present = self.table.rows.manifests(table)
-            contents["rows"] |= present - unvouched.keys()
+            contents["rows"] |= present - orphans.keys()
             yield from rows_without_evidence(expected, self._ledger, present)
         if not lost:
             yield from self.table.rows.differences(table, expected, self._ledger, deep=deep)
-        yield from unvouched_rows(self._ledger, unvouched)
+        yield from problems_of_orphans(self._ledger, orphans)
 
 
 def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:

@@ -173,8 +173,8 @@ class DeltaTarget(LakeTable[DeltaTable]):
             removed = {action.path for action in changes.actions if isinstance(action, RemoveAction)}
             dropped = [file.file.removed(self.rows.partition) for file in lost if file.file.path not in removed]
             changes = replace(changes, actions=[*changes.actions, *dropped])
-            vouched = evidence_without(evidence, lost)
-            return changes, vouched.with_next(table.version() + 1, manifest_id, attempt, changes.merge)
+            remaining = evidence_without(evidence, lost)
+            return changes, remaining.with_next(table.version() + 1, manifest_id, attempt, changes.merge)
 
         transaction = Transaction(f"tidemark/{self.pipeline_name}/{self._settings.name}/{manifest_id}", attempt)
         changes = self._commit(changing, [transaction], about, fence, manifest=manifest_id, attempt=attempt)

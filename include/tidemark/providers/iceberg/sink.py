@@ -21,13 +21,13 @@ from tidemark.providers.iceberg.files import manifests_in
 from tidemark.providers.iceberg.settings import Settings
 from tidemark.providers.iceberg.staged import data_folder, root_of
 from tidemark.providers.iceberg.table import IcebergTarget
-from tidemark.providers.lake_tables.audit import differences_of_lost_files, rows_without_evidence, unvouched_rows
+from tidemark.providers.lake_tables.audit import differences_of_lost_files, problems_of_orphans, rows_without_evidence
 from tidemark.providers.lake_tables.ledger import LakeTableLedger
 from tidemark.providers.lake_tables.output import LakeTableOutput
 from tidemark.providers.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.base import Contents, Expected, Fence, Owner, Position, Sink, Staging
 from tidemark.sinks.object_store.folder_staging import FolderStaging
-from tidemark.sinks.object_store.owner_file import note_target_in, noted_targets_in
+from tidemark.sinks.object_store.owner_file import note_target_in, registered_targets_in
 from tidemark.sinks.object_store.record_files import rename_records
 from tidemark.storage.base import ObjectStore
 
@@ -58,10 +58,10 @@ class IcebergLedger(LakeTableLedger):
         claimed = self.table.claimed()
         return Position(claimed.identity, *self.table.position(), self.table.table_id()) if claimed else None
 
-    def noted_targets(self) -> set[str]:
+    def registered_targets(self) -> set[str]:
         """In the location of the table: another catalog may name it too, or have another table there."""
         store = self.table.store_if_known()
-        return noted_targets_in(store) if store else set()
+        return registered_targets_in(store) if store else set()
 
     def note_target(self) -> None:
         store = self.table.store_if_known()
@@ -167,18 +167,18 @@ class IcebergOutput(LakeTableOutput):
 
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
         """``deep`` reads every row, one manifest in memory at a time; not those of a table with files that are gone."""
-        unvouched = self.unvouched(expected)
+        orphans = self.orphaned_manifests(expected)
         with self.table.reading() as table:
             lost = self.table.rows.lost_files(table, self.table.store_of(table))
             yield from differences_of_lost_files(expected, self._ledger, lost, self._ledger.evidence())
             deep = deep and not lost
             if deep:
                 present = manifests_in(table)
-                contents["rows"] |= present - unvouched.keys()
+                contents["rows"] |= present - orphans.keys()
                 yield from rows_without_evidence(expected, self._ledger, present)
             if not lost:
                 yield from self.table.rows.differences(table, expected, self._ledger, deep=deep)
-        yield from unvouched_rows(self._ledger, unvouched)
+        yield from problems_of_orphans(self._ledger, orphans)
 
 
 def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> Sink:

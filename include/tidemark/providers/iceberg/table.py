@@ -138,15 +138,15 @@ class IcebergTarget(LakeTable[Table]):
 
         Raises ``Unavailable`` when another database or pipeline claims the table at the same time.
         """
-        standing = self.claimed() or self._first_claim(owner)
-        if standing.pipeline_name != self.pipeline_name:
+        claim = self.claimed() or self._first_claim(owner)
+        if claim.pipeline_name != self.pipeline_name:
             raise SinkRefused(
-                f"the table belongs to pipeline {standing.pipeline_name}: a replay of one would not know the rows of "
+                f"the table belongs to pipeline {claim.pipeline_name}: a replay of one would not know the rows of "
                 "the other",
                 next_step="give each pipeline a table of its own (sinks.iceberg.table), and join them in a view",
                 **self.context(),
             )
-        return standing
+        return claim
 
     def _first_claim(self, owner: Owner) -> Claim:
         """Claim what nobody owns; returns the claim that stands.
@@ -162,13 +162,13 @@ class IcebergTarget(LakeTable[Table]):
             self._write({own: whose})
         try:
             properties = self._properties()
-            standing = self._claim_in(properties)
+            claim = self._claim_in(properties)
             others = {other for key, other in properties.items() if key.startswith(asking)} - {whose}
-            if standing is None and not others:
-                standing = self._claimed_alone(owner)
+            if claim is None and not others:
+                claim = self._claimed_alone(owner)
         finally:
             self._write({}, own)
-        if standing is None:
+        if claim is None:
             raise Unavailable(
                 f"another claims the table at the same time: {', '.join(sorted(others))}",
                 next_step="nothing was written; check TIDEMARK_DB, then: tidemark plan {pipeline}. If that one died "
@@ -176,29 +176,29 @@ class IcebergTarget(LakeTable[Table]):
                 f"{self._namespace}",
                 **self.context(),
             )
-        return standing
-
-    def _claimed_alone(self, owner: Owner) -> Claim:
-        claim = Claim(owner, self.pipeline_name, str(uuid4()))
-        try:
-            self._write_claim(claim)
-        except TidemarkError:  # another process may have done it for the same pipeline
-            standing = self.claimed()
-            if standing is None:
-                raise
-            return standing
         return claim
 
+    def _claimed_alone(self, owner: Owner) -> Claim:
+        own = Claim(owner, self.pipeline_name, str(uuid4()))
+        try:
+            self._write_claim(own)
+        except TidemarkError:  # another process may have done it for the same pipeline
+            claim = self.claimed()
+            if claim is None:
+                raise
+            return claim
+        return own
+
     def hand_over(self, owner: Owner) -> None:
-        standing = self.claimed()
-        identity = standing.identity if standing else str(uuid4())
+        claim = self.claimed()
+        identity = claim.identity if claim else str(uuid4())
         self._write_claim(Claim(owner, self.pipeline_name, identity))
 
     def take_over(self, old: str) -> None:
         """Write this pipeline's name into a claim that has its old name."""
-        standing = self.claimed()
-        if standing is not None and standing.pipeline_name == old:
-            self._write_claim(replace(standing, pipeline_name=self.pipeline_name))
+        claim = self.claimed()
+        if claim is not None and claim.pipeline_name == old:
+            self._write_claim(replace(claim, pipeline_name=self.pipeline_name))
 
     def _write_claim(self, claim: Claim) -> None:
         content = {"database": claim.owner.database, "before": claim.owner.before, "pipeline": claim.pipeline_name,

@@ -78,11 +78,11 @@ class CurrentRows(TableRows[Table, FileChanges]):
         """Reads key and version of all rows in the partitions that the attempt has staged rows of."""
         refuse_equality_deletes(table, context)
         files = staged_files(table, staged.parts)
-        standing = [task for task in _tasks_beside(table, files) if task.file.file_path not in staged.lost]
+        current = [task for task in _tasks_beside(table, files) if task.file.file_path not in staged.lost]
         with Merge(self._columns(table), self._key, self._order_by) as merge:
-            dead = self._read(table, merge, files, standing)
+            dead = self._read(table, merge, files, current)
             merged = merge.merged()
-        losers = _losers(table, standing, dead, _positions_by_file(merged.replaced))
+        losers = _losers(table, current, dead, _positions_by_file(merged.replaced))
         put_in = []
         dropped = _positions_by_file(merged.dropped)
         for number, file in enumerate(files):
@@ -101,14 +101,14 @@ class CurrentRows(TableRows[Table, FileChanges]):
                 table.io.delete(file.file_path)
 
     def _read(
-        self, table: Table, merge: Merge, staged: Sequence[DataFile], standing: Sequence[FileScanTask]
+        self, table: Table, merge: Merge, staged: Sequence[DataFile], current: Sequence[FileScanTask]
     ) -> dict[int, pa.Array]:
         """Give a merge the rows of these files; the positions of those that the table deletes, of the files with
         staged keys."""
         merge.stage(self._rows(table, staged))
-        touched = merge.touch(self._rows(table, [task.file for task in standing]))
+        touched = merge.touch(self._rows(table, [task.file for task in current]))
         numbers = pc.unique(touched.column("file")).to_pylist()
-        tasks = [standing[number] for number in numbers]
+        tasks = [current[number] for number in numbers]
         deleted = ExecutorFactory.get_or_create().map(
             lambda task: deleted_positions(table, task, task.delete_files), tasks
         )
@@ -150,11 +150,11 @@ class CurrentRows(TableRows[Table, FileChanges]):
         )
 
     def differences(self, table: Table, expected: Expected, ledger: Ledger, *, deep: bool) -> Iterator[Problem]:
-        standing = None
+        current = None
         if deep:
-            standing = self._standing(table)
-            yield from differences_of_current_rows(expected, ledger, standing)
-        rows = standing.rows if standing else sum(task.file.record_count for task in tasks_of(table))
+            current = self._standing(table)
+            yield from differences_of_current_rows(expected, ledger, current)
+        rows = current.rows if current else sum(task.file.record_count for task in tasks_of(table))
         yield from too_few_current_rows(expected, rows)
 
     def _standing(self, table: Table) -> StandingRows:
@@ -216,12 +216,12 @@ def _positions_by_file(places: pa.Table) -> dict[int, pa.Array]:
 
 
 def _losers(
-    table: Table, standing: Sequence[FileScanTask], dead: Mapping[int, pa.Array], replaced: Mapping[int, pa.Array]
+    table: Table, current: Sequence[FileScanTask], dead: Mapping[int, pa.Array], replaced: Mapping[int, pa.Array]
 ) -> _Losers:
     """Return what becomes of the files with rows that are replaced; ``dead`` has the rows that were deleted before."""
     losers = _Losers()
     for number, lost in replaced.items():
-        task = standing[number]
+        task = current[number]
         own = own_deletes(task)
         losers.undone += own
         losers.positions[task.file.file_path] = lost

@@ -56,9 +56,9 @@ def rows_without_evidence(expected: Expected, ledger: Ledger, present: set[int])
         yield Problem(manifest_id, what, f"tidemark replay {ledger.pipeline_name} --manifest {manifest_id}")
 
 
-def unvouched_rows(ledger: Ledger, unvouched: Iterable[int]) -> Iterator[Problem]:
+def problems_of_orphans(ledger: Ledger, orphans: Iterable[int]) -> Iterator[Problem]:
     """Return what ``MayBeRolledBack`` has seen."""
-    for manifest_id in unvouched:
+    for manifest_id in orphans:
         what = f"{ledger.target} has rows of manifest {manifest_id}, which this database does not know, and no evidence"
         yield Problem(None, what, f"tidemark db adopt {ledger.pipeline_name} --why TEXT")
 
@@ -71,14 +71,14 @@ def too_few_current_rows(expected: Expected, rows: int) -> Iterator[Problem]:
             yield too_few_rows(manifest, rows, keys)
 
 
-def differences_of_current_rows(expected: Expected, ledger: Ledger, standing: StandingRows) -> Iterator[Problem]:
+def differences_of_current_rows(expected: Expected, ledger: Ledger, rows_now: StandingRows) -> Iterator[Problem]:
     """Compares all rows of a table with a key with all publications; ``too_few_current_rows`` counts them."""
     for manifest, publication in expected.published():
-        yield from differences_of_manifest(manifest, publication, standing.origins.get(manifest.id, []))
-    if standing.keys < standing.rows:
+        yield from differences_of_manifest(manifest, publication, rows_now.origins.get(manifest.id, []))
+    if rows_now.keys < rows_now.rows:
         yield Problem(
             None,
-            f"{ledger.target} has {standing.rows:,} rows of {standing.keys:,} keys: another program has added rows",
+            f"{ledger.target} has {rows_now.rows:,} rows of {rows_now.keys:,} keys: another program has added rows",
             "delete all but one row of each key",
         )
 

@@ -98,16 +98,16 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         before = record_in(store, name)
         if before and before.get("database") == record["database"] and before.get("digest") != record["digest"]:
             raise fenced_by_its_number(attempt, self.table.context(manifest=manifest_id))
-        is_there = self._ledger.recorded_attempt(manifest_id) == attempt
+        already_committed = self._ledger.recorded_attempt(manifest_id) == attempt
         staged = self.staged_rows(receipt)
-        if not is_there:
+        if not already_committed:
             dead = self.parts(receipt, ObjectKind.DEAD_LETTER)
             moves = [Move(part.staged, part.path, part.bytes) for part in dead] + self.table.rows.moves(staged)
             store.move_each(moves, fence, lambda: None)
             store.put(str(name), json.dumps(record, sort_keys=True).encode())
             store.sync([str(name), *(move.key for move in moves), *self.rows_in_place(staged)])
         failpoint("publish.mid")
-        self.commit(staged, self.about(record), fence, again=is_there and before is not None)
+        self.commit(staged, self.about(record), fence, again=already_committed and before is not None)
         failpoint("publish.before_mark")
         mark()
 
@@ -168,10 +168,10 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
     def merge_of(self, receipt: Receipt) -> CountedMerge | None:
         """Return what became of the rows of an attempt in a table with a key; None when the table does not say it."""
         evidence = self.table.evidence()
-        is_there = evidence.attempts.get(receipt.manifest_id) == receipt.attempt
-        return evidence.merges.get(receipt.manifest_id) if is_there else None
+        already_committed = evidence.attempts.get(receipt.manifest_id) == receipt.attempt
+        return evidence.merges.get(receipt.manifest_id) if already_committed else None
 
-    def unvouched(self, expected: Expected) -> dict[int, dict[str, Any] | None]:
+    def orphaned_manifests(self, expected: Expected) -> dict[int, dict[str, Any] | None]:
         table = self.table.load()
         if table is None:
             return {}

@@ -8,13 +8,13 @@ from tidemark.errors import SinkRefused
 KEY: Final = "tidemark.key"  # the columns of the key, as JSON; [] in a table of all rows
 
 
-def refuse_other_settings(noted: Mapping[str, str], wanted: Mapping[str, str], context: Mapping[str, Any]) -> None:
+def refuse_other_settings(stored: Mapping[str, str], wanted: Mapping[str, str], context: Mapping[str, Any]) -> None:
     """Raise ``SinkRefused`` when the properties of a table note other settings than these; a table that others have
     made notes nothing."""
     for name, value in wanted.items():
-        if noted.get(name, value) != value:
+        if stored.get(name, value) != value:
             raise SinkRefused(
-                f"the table was made with {name} = {noted[name]}, and the pipeline file says {value}",
+                f"the table was made with {name} = {stored[name]}, and the pipeline file says {value}",
                 next_step=f"correct {name.removeprefix('tidemark.')} of the sink; or give it a table of its own, and "
                 "read the topic into it from its begin",
                 **context,

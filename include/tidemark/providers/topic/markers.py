@@ -110,7 +110,7 @@ class Markers:
         content = {"database": owner.database, "before": owner.before, "pipeline": pipeline_name}
         self._change_owner(content, only_if_free=only_if_free)
 
-    def noted_target(self) -> str | None:
+    def registered_target(self) -> str | None:
         """The name by which a sink comes to the topic."""
         self._read()
         return None if self._owner is None else self._owner.get("target")

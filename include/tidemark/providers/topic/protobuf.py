@@ -147,7 +147,7 @@ def _values(column: pa.Array) -> list[Any]:
         parts = zip(*(_values(part) for part in column.flatten()), strict=True)
         present = column.is_valid().to_pylist()
         rows = [{name: value for name, value in zip(names, row, strict=True) if value is not None} for row in parts]
-        return [row if is_there else None for row, is_there in zip(rows, present, strict=True)]
+        return [row if is_present else None for row, is_present in zip(rows, present, strict=True)]
     if not pa.types.is_timestamp(column.type):
         values: list[Any] = column.to_pylist()
         return values

@@ -93,9 +93,9 @@ class TopicLedger(Ledger):
     def hand_over(self, owner: Owner) -> None:
         self.markers.take(owner, self.pipeline_name, only_if_free=False)
 
-    def noted_targets(self) -> set[str]:
-        noted = self.markers.noted_target()
-        return set() if noted is None else {noted}
+    def registered_targets(self) -> set[str]:
+        registered = self.markers.registered_target()
+        return set() if registered is None else {registered}
 
     def note_target(self) -> None:
         self.markers.note_target(self.target)

@@ -51,7 +51,7 @@ def hand_over_in(store: ObjectStore, owner: Owner) -> None:
     store.put(OWNER, _content_of(owner))
 
 
-def noted_targets_in(store: ObjectStore) -> set[str]:
+def registered_targets_in(store: ObjectStore) -> set[str]:
     """The name that was noted last; a damaged note says nothing."""
     try:
         return {str(json.loads(store.get(TARGET) or b"")["target"])}

@@ -5,7 +5,13 @@ from typing import Any, ClassVar
 
 from tidemark.paths import RECORDS, RecordName
 from tidemark.sinks.base import Ledger, Owner
-from tidemark.sinks.object_store.owner_file import claim_in, hand_over_in, note_target_in, noted_targets_in, owner_in
+from tidemark.sinks.object_store.owner_file import (
+    claim_in,
+    hand_over_in,
+    note_target_in,
+    owner_in,
+    registered_targets_in,
+)
 from tidemark.sinks.object_store.record_files import record_in, rename_records
 from tidemark.storage.base import ObjectStore
 
@@ -28,8 +34,8 @@ class StoreLedger(Ledger):
     def hand_over(self, owner: Owner) -> None:
         hand_over_in(self.store, owner)
 
-    def noted_targets(self) -> set[str]:
-        return noted_targets_in(self.store)
+    def registered_targets(self) -> set[str]:
+        return registered_targets_in(self.store)
 
     def is_at(self, target: str) -> bool:
         return Path(target).resolve() == Path(self.target).resolve()

@@ -74,8 +74,8 @@ class TableLedger(Ledger):
         if not self._table.exists() or self._table.empty_tables():
             self._table.kept("forget_markers")
 
-    def noted_targets(self) -> set[str]:
-        return {row["target"] for row in self._table.kept("noted_targets", of=f", table {self._table.table}")}
+    def registered_targets(self) -> set[str]:
+        return {row["target"] for row in self._table.kept("registered_targets", of=f", table {self._table.table}")}
 
     def note_target(self) -> None:
         self._table.kept("note_target", noted=self.target)

@@ -85,7 +85,7 @@ FROM tidemark_target.owner WHERE target = %(target)s;
 INSERT INTO tidemark_target.owner (target, database)
 SELECT %(noted)s, database FROM tidemark_target.owner WHERE target = %(target)s ON CONFLICT DO NOTHING;
 
--- name: noted_targets
+-- name: registered_targets
 SELECT target FROM tidemark_target.owner WHERE starts_with(target, 'connection ') AND right(target, length(%(of)s)) = %(of)s;
 
 -- name: hand_over

@@ -43,9 +43,9 @@ class ServedTotals:
 
     def moved(self) -> str | None:
         """Return the identity of the place if it is another one than the totals were put into."""
-        noted = self._table.noted_copy()
-        identity = self._copy.identity() if noted is not None else None
-        return None if identity == noted else str(identity)
+        registered = self._table.registered_copy()
+        identity = self._copy.identity() if registered is not None else None
+        return None if identity == registered else str(identity)
 
     def number(self) -> None:
         """Give each total a revision, unless they have one."""

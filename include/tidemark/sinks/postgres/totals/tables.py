@@ -104,7 +104,7 @@ class Totals(PostgresTarget):
     def _has_copies_support(self) -> bool:
         return bool(self.rows("have_support")[0]["there"])
 
-    def noted_copy(self) -> str | None:
+    def registered_copy(self) -> str | None:
         """The identity of the place that has the copy; None when there was none yet."""
         rows = self.rows("copy") if self._has_copies_support() else []
         return rows[0]["identity"] if rows else None
