@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "include/tidemark"
-BEGINNING = re.compile(r"(What|Of|Whether|Where|How)\b")
+BEGINNING = re.compile(r"(What|Of|Whether|Where|How|Why|Which|When|Who)\b")
 END = re.compile(r"\b(has it|has them|is none)\.?$")
 
 

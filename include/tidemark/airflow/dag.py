@@ -221,7 +221,7 @@ def with_interval(tick: Tick, begin: datetime | None) -> Tick:
 
 
 def stands_for(tick: Tick, begin: datetime | None) -> str:
-    """Which time a run speaks for, in one line of the log: its name in Airflow has only one end of it."""
+    """Return which time a run speaks for, in one line of the log: its name in Airflow has only one end of it."""
     if tick.cut_at is None:
         return "this run has no date: it stands for what is there now"
     end = f"{tick.cut_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

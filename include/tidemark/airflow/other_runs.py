@@ -31,7 +31,7 @@ def wait_for_others(
 
 
 def replayed_since(context: Context, manifest_id: int, since: datetime | None) -> str | None:
-    """Which attempt has done the manifest again since a run began that is to do so; None when none has.
+    """Return which attempt has done the manifest again since a run began that is to do so; None when none has.
 
     Runs of several dates may ask for a replay of one manifest at the same time: one of them is enough.
     """

@@ -33,7 +33,7 @@ def may_help(error: TidemarkError) -> bool:
 
 
 def next_try(task_context: Any) -> NextTry:
-    """When Airflow tries a task again after an error, at the latest; ``task_context`` is Airflow's.
+    """Return when Airflow tries a task again after an error, at the latest; ``task_context`` is Airflow's.
 
     With exponential backoff Airflow waits the delay of this try, or up to twice as long.
     """

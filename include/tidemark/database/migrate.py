@@ -89,7 +89,7 @@ def _version(session: Session, dsn: str, steps: Sequence[Migration]) -> int:
         )
     if not row["ours"] and row["encoding"] not in ANY_TEXT:
         raise ConfigurationError(
-            f"the database has the encoding {row['encoding']}, and messages that are stored have any characters",
+            f"the database has the encoding {row['encoding']}, and texts that are stored may have any character",
             next_step="create one for Tidemark with: CREATE DATABASE NAME ENCODING 'UTF8' TEMPLATE template0",
             database=describe(dsn),
         )

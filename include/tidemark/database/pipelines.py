@@ -42,7 +42,7 @@ class Pipelines(Part):
         )  # fmt: skip
 
     def retired_at(self, pipeline_name: str) -> datetime | None:
-        """When a pipeline was retired; None for one that stands or was never planned."""
+        """Return when a pipeline was retired; None for one that stands or was never planned."""
         row = self._sql.row("retired_at", pipeline_name=pipeline_name)
         return None if row is None else row["retired_at"]
 

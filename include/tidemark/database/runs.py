@@ -69,8 +69,8 @@ class Runs(Part):
         return at
 
     def planned_at(self, pipeline_name: str) -> Row:
-        """When a plan succeeded: ``first``, ``last``, and ``last_without_time``: of those that reached their cut, and
-        stand for no time."""
+        """Return when a plan succeeded: ``first``, ``last``, and ``last_without_time``: of those that reached their
+        cut, and stand for no time."""
         [row] = self._sql.rows("planned_at", pipeline_name=pipeline_name)
         return row
 

@@ -45,8 +45,8 @@ class Tasks(Part):
         self._sql.rows("forget_refused_plan", pipeline_name=pipeline_name)
 
     def failed(self, pipeline_name: str) -> list[Row]:
-        """Why no plan, process or close succeeds: task, since, at (the newest), times, actor, what, next_step, refused,
-        retry_at.
+        """Return the reason why no plan, process or close succeeds: task, since, at (the newest), times, actor, what,
+        next_step, refused, retry_at.
 
         With 0 ``times``, one has begun at ``since`` and has not ended.
         """

@@ -160,7 +160,7 @@ class WithNullText(Protocol):
 
     @property
     def null_text(self) -> bytes | None:
-        """That text; None when no text means null."""
+        """The text that stands for null; None when no text means null."""
         ...
 
 

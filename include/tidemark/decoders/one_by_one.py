@@ -12,7 +12,7 @@ Value = TypeVar("Value")
 
 
 class Undecodable(Exception):
-    """Why one record is not what the schema describes; the message is the reason of its dead letter."""
+    """The reason why one record is not what the schema describes; the message is the reason of its dead letter."""
 
 
 class Misfit(Exception):

@@ -140,7 +140,8 @@ class DecodeSettings(Section):
         null)."""
 
     def problem_with_topic(self, topic: str) -> str | None:
-        """Why its records cannot be decoded, as a sentence about the topic; None here: one format is for all."""
+        """Return the reason why its records cannot be decoded, as a sentence about the topic; None here: one format is
+        for all."""
         del topic
         return None
 
@@ -242,7 +243,8 @@ class DecodeSettings(Section):
         return None if self.columns() is None else self
 
     def problem_with_columns(self) -> str | None:
-        """Why value, key and tombstones do not fit each other, as far as their fields are known; else None."""
+        """Return the reason why value, key and tombstones do not fit each other, as far as their fields are known; else
+        None."""
         values = self._value_types() if self.is_known() else None
         if self._has_two_headers():
             return _second_column(HEADERS_COLUMN, HEADERS_COLUMN)

@@ -111,7 +111,7 @@ class DecodeByTopic:
         return united([rows.arrow_schema() for entry in self.entries if (rows := entry.rows()) is not None])
 
     def problem_with_columns(self) -> str | None:
-        """Why the columns of the entries do not fit together, if all are known; else None."""
+        """Return the reason why the columns of the entries do not fit together, if all are known; else None."""
         for index, entry in enumerate(self.entries):
             if problem := entry.problem_with_columns():
                 return f"entry {index} {problem}"

@@ -46,7 +46,7 @@ def _findings(
 
 
 def _looks_renamed(pipeline: Pipeline, database: ManifestDatabase) -> TidemarkError | None:
-    """Why the first plan of a pipeline would be refused: it is another one by a new name."""
+    """Return the reason why the first plan of a pipeline would be refused: it is another one by a new name."""
     try:
         if not database.pipelines.is_planned(pipeline.name):
             refuse_looks_renamed(pipeline, database)

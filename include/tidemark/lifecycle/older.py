@@ -60,7 +60,7 @@ def unfinished_lines(context: Context, older: Sequence[Manifest], taken: Collect
 
 
 def described(manifest: Manifest) -> str:
-    """Which manifest of which run, and why it is not finished: the first line of the error."""
+    """Return which manifest of which run, and why it is not finished: the first line of the error."""
     state = {
         ManifestState.RUNNING: "running, its process is alive" if manifest.alive else "running, its process is dead",
         ManifestState.DONE: "a replay has reached only some sinks",

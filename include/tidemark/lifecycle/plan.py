@@ -301,7 +301,7 @@ def observe(context: Context, tick: Tick, chains: Sequence[Chain], *, first_plan
             return states
     raise Unavailable(
         f"topics were created again or deleted {LOOKS} times while {source.title} was asked about them",
-        next_step="nothing was planned; find what does that, then plan again",
+        next_step="nothing was planned; find the program that deletes or creates topics again, then plan again",
     )
 
 

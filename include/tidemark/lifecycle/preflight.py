@@ -189,7 +189,7 @@ def orphaned_manifests(database: ManifestDatabase, sink: Sink) -> dict[int, dict
 
 
 def went_back(database: ManifestDatabase, sink: Sink) -> str | None:
-    """Why a target is not the one that this database last published to; None when it is."""
+    """Return the reason why a target is not the one that this database last published to; None when it is."""
     stored = database.targets.get(sink.target)  # before the target is asked: its position only grows
     if stored is None:
         return None

@@ -289,9 +289,9 @@ class Publisher:
 
         Returns the ids of those with staged output, in a dry run too.
 
-        Looked at are manifests with staged output, those with ids above ``above`` whose newest evidence is not that of
-        the published attempt, and those in ``also``: only of these it is read what the evidence says. Manifests with a
-        live attempt are left alone, and so is a sink that does not answer or belongs to another database.
+        It looks at manifests with staged output, at those with ids above ``above`` whose newest evidence is not that of
+        the published attempt, and at those in ``also``, and reads the evidence of no others. It does not touch
+        manifests with a live attempt, and no sink that does not answer or belongs to another database.
         """
         swept: set[int] = set()
         for sink in self.context.sinks:

@@ -22,8 +22,8 @@ class HourState:
 
 @dataclass(frozen=True)
 class HourSelection:
-    """Which hours a list has: with ``newest`` only that many of the newest, and those that are open; with ``limit`` at
-    most so many, the last ones ``before`` a time."""
+    """The hours that a list has: with ``newest`` only that many of the newest, and those that are open; with ``limit``
+    at most so many, the last ones ``before`` a time."""
 
     incomplete: bool = False
     newest: int | None = None

@@ -46,7 +46,7 @@ class RunKind(StrEnum):
 
 @dataclass(frozen=True)
 class ManifestSelection:
-    """Which manifests a list has: those that all of this is true of; None leaves nothing out.
+    """The manifests that a list has: all of this is true of them; None leaves nothing out.
 
     ``since`` and ``until`` (UTC when they have no zone): of the runs that read up to a time in ``(since, until]``, as a
     period of the timeline has them. ``topic`` and ``partition``: with offsets of them. ``lacks``: done, and not in the
@@ -154,7 +154,7 @@ class WithoutRows:
 
 @dataclass(frozen=True)
 class Publication:
-    """Which attempt readers see of one manifest in one sink.
+    """The attempt that readers see of one manifest in one sink.
 
     ``behind``: a newer attempt, which was to write to this sink too, is published in another one.
     """

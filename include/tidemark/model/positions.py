@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 
 def positions(count: int) -> pa.Array:
-    """0, 1, .. as ``int64``; ``pa.array(range(count))`` takes 0.9 us for each, this 0.02."""
+    """Return 0, 1, .. as ``int64``. It takes 0.02 us for each number, ``pa.array(range(count))`` takes 0.9."""
     return pc.indices_nonzero(pa.repeat(True, count)).cast(pa.int64())
 
 
@@ -23,7 +23,7 @@ def rows_holding(column: pa.Array, test: Callable[[pa.Array], pa.Array | None]) 
 
 
 def _holding(column: pa.Array, test: Callable[[pa.Array], pa.Array | None]) -> pa.Array | None:
-    """Which values it is; None when ``test`` has nothing to say of any type in the column."""
+    """Return which values it is; None when ``test`` has nothing to say of any type in the column."""
     parts = [part for part in (test(column), _holding_inside(column, test)) if part is not None]
     return pc.fill_null(reduce(pc.or_, parts), False) if parts else None
 

@@ -26,7 +26,7 @@ class Verdict(StrEnum):
 
 
 class NextStep(StrEnum):
-    """Who mends it; the values are the commands, except for the first two."""
+    """The step that mends it; the values are the commands, except for the first two."""
 
     NOTHING = "nothing"
     ATTEMPT = "the next attempt"

@@ -483,7 +483,8 @@ def _set_anchor(context: Context, chain_id: int, chain: Chain | None, ranges: Se
 
 
 def _holes(chain: Chain | None, ranges: Sequence[Range]) -> list[Range]:
-    """The offsets from the anchor on that neither the recorded ranges nor the chain as the database knew it cover.
+    """Return the offsets, from the anchor on, that are neither in the recorded ranges nor in the chain as the database
+    knew it.
 
     Raises ``LakeConflict`` when two of them overlap.
     """

@@ -45,9 +45,9 @@ def audit_between(context: Context, selection: ManifestSelection) -> tuple[list[
     """The manifests of a selection, newest first, and the differences of each: its counts, and what each sink shows of
     it with all objects.
 
-    It costs what these manifests cost, however many others there are. Output that no manifest has is found by
-    ``audit``. What it finds is kept as the last audit, until one of all finds nothing; that it finds nothing is not
-    kept, as it has not looked at all.
+    It costs what these manifests cost, however many others there are. Only ``audit`` finds output that belongs to no
+    manifest. Differences are kept as the last audit, until an audit of everything finds none. An empty result is not
+    kept, since only a part was compared.
     """
     began = datetime.now(UTC)
     manifests = context.database.manifests.page(context.pipeline_name, selection)

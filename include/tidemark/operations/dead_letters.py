@@ -27,8 +27,8 @@ READS = 3  # of a manifest that is replayed meanwhile: its published files are r
 
 @dataclass(frozen=True)
 class DeadLetterSelection:
-    """Which dead letters: of one manifest, as one sink keeps them, of one class, with this text in their reason; of so
-    many of the newest manifests that have some."""
+    """The dead letters to list: of one manifest, as one sink keeps them, of one class, with this text in their reason;
+    of so many of the newest manifests that have some."""
 
     manifest_id: int | None = None
     sink: str | None = None

@@ -271,9 +271,9 @@ def accept_truncation(
 
 
 def _forget_what_was_read(context: Context, chain: Chain, *, dry_run: bool) -> None:
-    """Take back the output of attempts at what is planned of the partition: it may be of the log as it was.
-
-    Raises ``IllegalTransition`` when an attempt is at work on it, or all its output is put and only its mark missing.
+    """Take back the output of attempts at manifests that are planned on the partition: they may have read the log
+    before it was cut. Raises ``IllegalTransition`` when an attempt is at work on one, or when its output is complete
+    and only its mark is missing.
     """
     planned = [part for part in _planned(context) if part.covered.at == chain.at]
     _refuse_at_work(planned)

@@ -159,7 +159,7 @@ def _unread(publication: Publication, why: str) -> Located:
 
 
 def _gap(receipt: Receipt, at: TopicPartition, offset: int) -> str | None:
-    """Why the attempt saw no record at the offset; None when there may be one."""
+    """Return the reason why the attempt saw no record at the offset; None when there may be one."""
     for count in receipt.partitions:
         if (count.topic, count.partition) != (at.topic, at.partition):
             continue

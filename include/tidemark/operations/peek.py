@@ -39,7 +39,8 @@ WIDENING = 8  # a window of offsets with too few records is made this many times
 
 @dataclass(frozen=True)
 class RecordSelection:
-    """Which records: the newest ``count`` over all partitions, or ``count`` of one partition from ``start`` on."""
+    """The records to read: the newest ``count`` over all partitions, or ``count`` of one partition from ``start``
+    on."""
 
     count: int
     topic: str | None = None

@@ -47,7 +47,7 @@ def replay_each(
 
 
 def problems_of(errors: Mapping[int, TidemarkError]) -> tuple[Problem, ...]:
-    """Why these manifests cannot be replayed."""
+    """Return the reason why these manifests cannot be replayed."""
     return tuple(Problem(manifest_id, error.what, error.next_step) for manifest_id, error in errors.items())
 
 

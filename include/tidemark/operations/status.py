@@ -81,7 +81,8 @@ class SharedCause:
 
 @dataclass(frozen=True)
 class LastAudit:
-    """When database and sinks were compared, by whom, and how many differences that found; ``deep``: row by row.
+    """The last comparison of database and sinks: when, by whom, and how many differences it found; ``deep``: row by
+    row.
 
     ``first_differences`` are at most 20 of them, with at most 500 characters a line.
     """
@@ -364,8 +365,8 @@ def _failed_tasks(
     *,
     decided: bool,
 ) -> tuple[list[PipelineProblem], list[Retry]]:
-    """Why the newest runs have planned nothing, or have not been closed; unless a person has ``decided``, without the
-    refusals, which other problems tell. What Airflow tries again is no problem."""
+    """Return the reason why the newest runs have planned nothing, or have not been closed; unless a person has
+    ``decided``, without the refusals, which other problems tell. What Airflow tries again is no problem."""
     problems, retries = list[PipelineProblem](), list[Retry]()
     for failed in database.tasks.failed(pipeline_name):
         if failed["refused"] and not decided:
@@ -440,7 +441,7 @@ def _open_hour_problems(
 
 
 def _keep_runs_open(pipeline: Pipeline | None, stopped: Sequence[Manifest]) -> bool:
-    """Return whether no run comes to its closing before these manifests are finished, by ``unfinished`` of the file."""
+    """Return whether no run can close before these manifests are finished, by ``unfinished`` of the file."""
     if pipeline is None or pipeline.unfinished is Unfinished.REPORT:
         return False
     of_all = pipeline.unfinished is Unfinished.FAIL  # else what is blocked keeps no later run open

@@ -39,7 +39,8 @@ def _earliest(value: object) -> datetime:
 
 
 class EventTimeSettings(Section):
-    """When a record happened: the source's timestamp when neither ``field``, ``header`` nor ``source`` is set."""
+    """The time at which a record happened: the source's timestamp when neither ``field``, ``header`` nor ``source`` is
+    set."""
 
     field: str | None = Field(
         default=None,
@@ -155,7 +156,8 @@ def _member(types: dict[str, str], path: str) -> str | None:
 
 
 def _members(kind: str) -> dict[str, str]:
-    """The members of a type as Arrow writes it, ``struct<a: int64, b: list<item: string>>``; none of another type."""
+    """Return the members of a type as Arrow writes it, ``struct<a: int64, b: list<item: string>>``; a type that is no
+    struct has no members."""
     if not kind.startswith("struct<"):
         return {}
     pieces, depth = [""], 0

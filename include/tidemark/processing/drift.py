@@ -146,7 +146,7 @@ def _proposed(field: UnknownField, members: Sequence[tuple[str, Any]], columns: 
 
 
 class _NoOneType(Exception):
-    """Why no line of a schema takes all values."""
+    """The reason why no line of a schema takes all values."""
 
 
 @dataclass(frozen=True)

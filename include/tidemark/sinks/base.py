@@ -66,7 +66,7 @@ class Position:
 
 
 class Ledger(ABC):
-    """Who owns a target, and the records of manifests in it.
+    """The owner of a target, and the records of manifests in it.
 
     ``target`` is the place as the database and people know it; it never changes for a pipeline, and holds no secret.
     """
@@ -80,7 +80,7 @@ class Ledger(ABC):
 
     @abstractmethod
     def owner(self) -> Owner | None:
-        """Who owns the target; None when it has no owner."""
+        """Return who owns the target; None when it has no owner."""
 
     def refuse_foreign(self, database_id: str) -> None:
         """Raise ``ForeignLake`` unless this manifest database owns the target."""
@@ -108,7 +108,8 @@ class Ledger(ABC):
 
     @abstractmethod
     def claim(self, database_id: str) -> None:
-        """Make the database the owner, unless there is one; may be repeated. The caller asks who it is then."""
+        """Make the database the owner, unless the target has an owner; may be repeated. Then the caller asks who owns
+        it."""
 
     @abstractmethod
     def hand_over(self, owner: Owner) -> None:

@@ -91,7 +91,7 @@ class SinkSettings(Section):
         return ""
 
     def problem_with_topic(self, pipeline_name: str, topic: str) -> str | None:
-        """Why there is no place for the rows of a topic, as a sentence; None when there is."""
+        """Return the reason why there is no place for the rows of a topic, as a sentence; None when there is."""
         del pipeline_name, topic
         return None
 

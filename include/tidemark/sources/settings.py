@@ -27,7 +27,7 @@ class Cut(StrEnum):
 
 
 class Gaps(StrEnum):
-    """Which offsets of a range may have no record that a reader can see."""
+    """The offsets of a range that may have no record which a reader can see."""
 
     NONE = "none"
     TRANSACTIONS = "transactions"  # their end marks and what was aborted: offsets are read twice

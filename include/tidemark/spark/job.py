@@ -156,7 +156,7 @@ def failure_from(raw: dict[str, Any]) -> TidemarkError:
 
 
 def failure(order: Order, error: Exception, reader: Reader, more: str) -> TidemarkError:
-    """Why Spark failed, for people; ``more``: where Spark says more."""
+    """Return the reason why Spark failed, for people; ``more``: where Spark says more."""
     where = {"pipeline": order.pipeline_name, "manifest": order.manifest_id, "attempt": order.attempt}
     retry = f"tidemark retry {order.pipeline_name} --manifest {order.manifest_id}"
     status = _status_of_jvm(error)

@@ -73,7 +73,7 @@ def _has(conn_id: str) -> bool:
 
 
 def _problem_with_connection(kind: str, conn_id: str) -> str | None:
-    """Why this executor cannot connect to the target; None when it can."""
+    """Return the reason why this executor cannot connect to the target; None when it can."""
     from tidemark.errors import TidemarkError
     from tidemark.sinks.writers import writer_of
 

@@ -6,7 +6,8 @@ REACH_S = 5.0
 
 
 def problem_with_address(host: str, port: int) -> str | None:
-    """Why nothing accepts a connection there within 5 s; None when something does. IPv6 may be in brackets."""
+    """Return the reason why nothing accepts a connection there within 5 s; None when something does. IPv6 may be in
+    brackets."""
     try:
         socket.create_connection((host.strip("[]"), port), timeout=REACH_S).close()
     except OSError as error:

@@ -51,9 +51,7 @@ def disk_error(error: OSError, path: Path | None = None) -> TidemarkError:
                 next_step=f"{mend}, or give the sink another folder" + THEN_RETRY,
             )
         case _:
-            return WorkFailed(
-                f"the lake failed ({what})", next_step="look at the file system, then: tidemark retry {pipeline}"
-            )
+            return WorkFailed(f"the lake failed ({what})", next_step="look at the file system" + THEN_RETRY)
 
 
 class LocalStore:

@@ -343,9 +343,8 @@ class S3Store:
         return None
 
     def _complete(self, note: Note, key: str) -> TidemarkError | None:
-        """The error when the upload is not there any more: it may have been completed before.
-
-        Some stores say then that they are out of order (Ceph: 500): after any such answer the upload is looked at.
+        """Return the error when the upload does not exist any more: it may have been completed before. Some stores
+        answer then that they are out of order (Ceph: 500), so the upload is looked up after any such answer.
         """
         if not note.parts:
             return _not_moved(f"the upload of {self._uri(key)} does not have all its parts")

@@ -219,8 +219,7 @@ def error_of_code(code: str, status: int, what: str) -> TidemarkError:
         return AccessDenied(what, next_step="check the keys of the connection, environment or profile: are they of "
                             "this store, whole and not expired? Then: tidemark retry {pipeline}")  # fmt: skip
     if code == "RequestTimeTooSkewed":
-        return AccessDenied(what, next_step="the clock of this machine is off: set it (NTP), then: "
-                            "tidemark retry {pipeline}")  # fmt: skip
+        return AccessDenied(what, next_step="the clock of this machine is off: set it (NTP)" + THEN_RETRY)  # fmt: skip
     if code == "NoSuchBucket":
         return SinkRefused(
             what,
@@ -240,6 +239,6 @@ def error_of_code(code: str, status: int, what: str) -> TidemarkError:
         return AccessDenied(what, next_step="give these keys s3:ListBucket and ListBucketMultipartUploads on the "
                             "bucket, and GetObject, PutObject, DeleteObject, AbortMultipartUpload below the prefix. "
                             "Where they have them, the bucket's policy may demand encryption: server_side_encryption "
-                            "in s3 of the sink. Then: tidemark retry {pipeline}")  # fmt: skip
+                            "in s3 of the sink" + THEN_RETRY)  # fmt: skip
     return SinkRefused(what, next_step="the store does not do what a lake needs, or not as asked: check "
                        "s3 of the sink" + THEN_RETRY)  # fmt: skip

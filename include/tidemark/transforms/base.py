@@ -50,7 +50,7 @@ class Transform(Protocol):
 
 
 class Memory(Enum):
-    """Which rows a transform must have seen before it is asked about the first."""
+    """The rows that a transform must have seen before it is asked about the first."""
 
     OF_EARLIER = "those of the offsets before the range"
     OF_ALL = "all of the range"

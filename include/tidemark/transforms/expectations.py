@@ -39,7 +39,8 @@ class Judged:
 
 
 class Expectations:
-    """Opened once per task, with one database for all conditions: to open one takes tens of milliseconds.
+    """The conditions of a task. It is opened once per task, with one database for all conditions: to open a database
+    takes tens of milliseconds.
 
     Raises ``WrongExpectation`` for the first condition that does not fit the data columns ``given``.
     """

@@ -40,7 +40,7 @@ class Transforms:
 
     @property
     def memory(self) -> Memory | None:
-        """Which rows must be shown to ``remember`` before the first is put through the steps."""
+        """Return which rows must be shown to ``remember`` before the first is put through the steps."""
         return next((step.memory for step in self.steps if step.memory), None)
 
     @property

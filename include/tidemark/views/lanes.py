@@ -80,5 +80,6 @@ def lane_views(database: ManifestDatabase, pipeline_name: str) -> list[LaneView]
 
 
 def _stamp(published: PublishedRange | None) -> datetime | None:
-    """When the last record of a range was written, by its timestamp; None also for a record without a timestamp."""
+    """Return when the last record of a range was written, by its timestamp; None also for a record without a
+    timestamp."""
     return None if published is None else moment_of(published.last.timestamp_ms)

@@ -25,7 +25,7 @@ class TopicFilter:
 
 
 def problem_with_topic(topic: str, entries: Sequence[TopicFilter]) -> str | None:
-    """Why not exactly one entry is for a topic, as a sentence about it; else None."""
+    """Return the reason why not exactly one entry is for a topic, as a sentence about it; else None."""
     matching = [f"decode[{index}]" for index, entry in enumerate(entries) if entry.has(topic)]
     if not matching:
         return "matches no entry of decode"

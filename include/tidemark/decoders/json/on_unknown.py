@@ -6,7 +6,8 @@ from typing import Any
 
 
 class OnUnknown(StrEnum):
-    """A pipeline file says it for each format of JSON, whatever ``on_error`` says of other records."""
+    """The treatment of fields that the schema does not have. A pipeline file sets it for each format of JSON, whatever
+    ``on_error`` says of other records."""
 
     COUNT = "count"  # it is read without them
     DEAD_LETTER = "dead_letter"

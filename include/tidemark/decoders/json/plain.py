@@ -69,7 +69,7 @@ class PlainReader:
         self._pattern = f"^(?:{'|'.join(map(self._object, self._orders))})$"
 
     def fitting(self, values: pa.Array) -> pa.Array | None:
-        """Which of the values (binary) match the pattern, as ``bool``; None when it cannot be applied."""
+        """Return which of the values (binary) match the pattern, as ``bool``; None when it cannot be applied."""
         if not self._pattern or not pa.types.is_binary(values.type) or values.nbytes > BYTES_LIMIT:
             return None
         try:

@@ -112,7 +112,7 @@ class JsonDecoder:
         return joined(self.schema, [read.at(plain), self._one_by_one(values.take(others)).at(others)])
 
     def _fitting(self, values: pa.Array) -> pa.Array | None:
-        """Which values Arrow may read; when many do not match, the patterns learn from some of them first."""
+        """Return which values Arrow may read; when many do not match, the patterns learn from some of them first."""
         if self._plain is None:
             return None
         fits = self._plain.fitting(values)

@@ -50,7 +50,7 @@ class Field:
         return self.shape.column(values)
 
     def problem_with(self, value: Any, path: str) -> str | None:
-        """Why the value, which may be ``ABSENT`` or None, is wrong; None when it is right."""
+        """Return the reason why the value, which may be ``ABSENT`` or None, is wrong; None when it is right."""
         if value is ABSENT:
             return f"{path}: absent" if self.required else None
         if value is None:

@@ -47,7 +47,7 @@ class ColumnReader(Protocol):
         ...
 
     def fitting(self, values: pa.Array) -> pa.Array | None:
-        """Which of the values it reads, as ``bool``; None when it reads none."""
+        """Return which of the values it reads, as ``bool``; None when it reads none."""
         ...
 
     def columns(self, values: pa.Array) -> list[pa.Array]:

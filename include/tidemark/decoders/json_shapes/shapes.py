@@ -55,7 +55,8 @@ class Shape(ABC):
 
     @abstractmethod
     def problem_with(self, value: Any, path: str) -> str | None:
-        """Why a value that is not None is wrong, None when it is right; ``path`` is its name in the reason."""
+        """Return the reason why a value that is not None is wrong, None when it is right; ``path`` is its name in the
+        reason."""
 
 
 class Scalar(Shape):
@@ -67,7 +68,7 @@ class Scalar(Shape):
     @property
     @abstractmethod
     def beyond(self) -> str:
-        """Why a value of the right type cannot be stored."""
+        """Return the reason why a value of the right type cannot be stored."""
 
     def column(self, values: list[Any]) -> pa.Array:
         if not set(map(type, values)) <= self.types | {_NONE}:
@@ -378,6 +379,6 @@ class Ruled(Shape):
 
 
 def problem_with_rules(rules: tuple[Rule, ...], value: Any, path: str) -> str | None:
-    """Why a value of the right type is out of bounds; None when it keeps to all."""
+    """Return the reason why a value of the right type is out of bounds; None when it keeps to all."""
     broken = next((rule for rule in rules if not rule.holds(value)), None)
     return None if broken is None else f"{path}: {broken.word} of the schema is {str(broken.limit)[:60]}"

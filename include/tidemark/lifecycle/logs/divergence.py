@@ -436,7 +436,7 @@ def _find_out(context: Context) -> str:
 
 
 def _other_record_read(manifest: Manifest, staged: StagedRecord) -> tuple[str, str]:
-    """Which record another attempt has read, and the next step when the log does not hold it any more."""
+    """Return which record another attempt has read, and the next step when the log does not hold it any more."""
     which = f"the one that attempt {staged.attempt} of manifest {staged.manifest_id} read, which may be published yet"
     next_step = f"when all its sinks answer: tidemark retry {manifest.pipeline_name} --manifest {staged.manifest_id}"
     return which, next_step if staged.manifest_id == manifest.id else f"{next_step}; then this manifest"

@@ -39,7 +39,7 @@ _BITS: Final[Mapping[str, int]] = {"int": 31, "long": 63}
 
 
 class NotResolved(Exception):
-    """Why no record of this writer fits the reader; the message names the field."""
+    """The reason why no record of this writer fits the reader; the message names the field."""
 
 
 def resolved(writer: Any, reader: Any, *, any_name: bool = False) -> Read:

@@ -95,7 +95,7 @@ def rows_of(schema: Any, unread: str | None = None) -> AvroRows:
 
 
 def _unread(field: Mapping[str, Any]) -> dict[str, Any]:
-    """A field with a record of which no field is read: a writer has none of that name, so its default is taken."""
+    """Return a field whose name no writer has, so that its default is taken: a record of which no field is read."""
     record, may_be_null = without_null(field["type"])
     if kind_of(record) != "record":
         return dict(field)

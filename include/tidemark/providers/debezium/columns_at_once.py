@@ -105,7 +105,7 @@ class EnvelopeReader:
             self._layouts.append(layout)
 
     def fitting(self, values: pa.Array) -> pa.Array | None:
-        """Which of the values it has read; the columns are kept until they are asked for."""
+        """Return which of the values it has read; the columns are kept until they are asked for."""
         if not self._layouts or not pa.types.is_binary(values.type) or values.nbytes > BYTES_LIMIT:
             return None
         fits: pa.Array = pa.repeat(False, len(values))

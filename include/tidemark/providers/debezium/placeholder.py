@@ -76,7 +76,7 @@ class PlaceholderFinder:
         return None
 
     def _is_one_of(self, lists: pa.Array, known: list[list[int]]) -> pa.Array:
-        """Which lists are one of those known, which are all as long as the placeholder."""
+        """Return which lists are one of those known, which are all as long as the placeholder."""
         lengths = pc.fill_null(pc.equal(pc.list_value_length(lists), len(self._numbers)), False)
         if not pc.any(lengths).as_py():
             return pa.repeat(False, len(lists))

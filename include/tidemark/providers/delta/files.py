@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-from tidemark.errors import WorkFailed
+from tidemark.errors import THEN_RETRY, WorkFailed
 from tidemark.model.digest import Digest, row_digest
 from tidemark.model.receipt import PublishedObject
 from tidemark.providers.delta.columns import arrow_columns
@@ -95,8 +95,8 @@ def footer_of(store: ObjectStore, path: str, size: int) -> Any:
         pass
     raise WorkFailed(
         f"the file {path} is not there, or has another size",
-        next_step="nothing was published; VACUUM must leave files alone that are younger than an attempt takes. "
-        "Then: tidemark retry {pipeline}",
+        next_step="nothing was published; VACUUM must leave files alone that are younger than an attempt takes"
+        + THEN_RETRY,
     )
 
 

@@ -130,8 +130,9 @@ class DeltaOutput(LakeTableOutput):
             self.table.publish(staged, about, fence)
 
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
-        """Which manifests have rows a table of all rows says in its log; of one with a key it is read, when the audit
-        is ``deep``. No row is read of a table with files that are gone."""
+        """Find what is in the table and should not be, or is missing. A table of all rows says in its log which
+        manifests have rows; a table with a key is read for that when the audit is ``deep``. No row is read of a table
+        with lost files."""
         orphans = self.orphaned_manifests(expected)
         table = self.table.loaded()
         lost = self.table.rows.lost_files(table, self.table.store)

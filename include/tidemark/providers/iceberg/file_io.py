@@ -60,7 +60,8 @@ class StoreFileIO(PyArrowFileIO):
         return self._object(location) if is_s3(location) else super().new_output(location)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        """Raises ``OSError``: a commit that is done goes on when an old file of metadata cannot be removed."""
+        """Delete a file; raises ``OSError``. A commit that is done goes on when an old file of metadata cannot be
+        removed."""
         place = location if isinstance(location, str) else location.location
         if not is_s3(place):
             super().delete(place)

@@ -23,7 +23,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from tidemark.errors import SinkRefused, WorkFailed
+from tidemark.errors import THEN_RETRY, SinkRefused, WorkFailed
 from tidemark.model.offsets import TopicPartition
 from tidemark.model.receipt import PublishedObject
 from tidemark.providers.iceberg.reading import rows_of_file, write_again
@@ -54,7 +54,7 @@ def _staged_file(table: Table, path: str, size: int) -> DataFile:
         raise WorkFailed(
             f"the staged file {path} is not there, or has another size",
             next_step="nothing was published; programs that remove files which no snapshot names must leave files "
-            "alone that are younger than an attempt takes. Then: tidemark retry {pipeline}",
+            "alone that are younger than an attempt takes" + THEN_RETRY,
         )
     of_file = footer.metadata or {}
     spec_id = table.metadata.default_spec_id

@@ -474,7 +474,7 @@ class IcebergTarget(LakeTable[Table]):
         return True
 
     def named(self, table: Table, manifest_id: int, attempt: int, staged: Collection[str]) -> set[str]:
-        """Those of the files an attempt has staged, by key, that a snapshot names: of main, a branch or a tag.
+        """Return, by key, those staged files of an attempt that a snapshot of main, a branch or a tag names.
 
         Reads the manifest files of all snapshots, unless the table says that it has the rows, or a snapshot says that
         it has added them. Of rows with a key some files may not have been put.

@@ -35,7 +35,7 @@ def file_gone(error: OSError, context: Mapping[str, Any]) -> SinkRefused:
     return SinkRefused(
         f"file {error.filename or error} of the table is gone",
         next_step="restore it; or put its rows there again: tidemark audit {pipeline} names the manifests to replay; "
-        "when it is no file of rows, take the table back to a state that is whole. Then: tidemark retry {pipeline}",
+        "when it is no file of rows, take the table back to a state that is whole" + THEN_RETRY,
         **context,
     )
 
@@ -70,7 +70,8 @@ def restored_meanwhile(context: Mapping[str, Any]) -> LakeConflict:
 
 @contextmanager
 def storing(sink: str, next_step: str, context: Mapping[str, Any]) -> Iterator[None]:
-    """Errors of the store, and rows that do not fit the columns of the table, or have one that it lost meanwhile."""
+    """Translate errors of the store, and of rows that do not fit the columns of the table or have a column that it lost
+    meanwhile."""
     try:
         with staging_of(sink, **context):
             yield

@@ -8,7 +8,7 @@ from typing import Any, Final, Generic
 
 import pyarrow as pa
 
-from tidemark.errors import Unavailable
+from tidemark.errors import THEN_RETRY, Unavailable
 from tidemark.providers.lake_tables.evidence import TableEvidence
 from tidemark.providers.lake_tables.refusals import no_table
 from tidemark.providers.lake_tables.table_rows import T, TableRows
@@ -92,6 +92,6 @@ class LakeTable(ABC, Generic[T]):
             time.sleep(PAUSE_S * number)
         raise Unavailable(
             f"others committed to the table {TRIES} times while this commit was tried",
-            next_step="nothing was published; wait for what writes to the table, then: tidemark retry {pipeline}",
+            next_step="nothing was published; wait until the other writers of the table are done" + THEN_RETRY,
             **self.context(**more),
         )

@@ -1,4 +1,4 @@
-"""Which rows a table shows of its manifests: all of them, or the newest of each key."""
+"""The rows a table shows of its manifests: all of them, or the newest of each key."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence

@@ -55,7 +55,7 @@ class MessageDecoder(FramedDecoder):
                 yield indices, replace(decoded, errors=tuple(replace(bad, schemas=named) for bad in decoded.errors))
 
     def _not_read(self, writer: str, path: tuple[int, ...]) -> NotDecoded | OtherRecords | None:
-        """Why the message at a path of a writer's schema is not read; None when it is."""
+        """Return the reason why the message at a path of a writer's schema is not read; None when it is."""
         if (writer, path) not in self._unread:
             self._unread[writer, path] = self._looked_up(writer, path)
         return self._unread[writer, path]

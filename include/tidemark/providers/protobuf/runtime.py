@@ -25,7 +25,7 @@ class Runtime:
         self._schema = shape.schema
 
     def problem_with(self, value: bytes) -> str | None:
-        """Why the bytes are no such message; None when they are."""
+        """Return the reason why the bytes are no such message; None when they are."""
         try:
             self._parsed(value)
         except Undecodable as problem:

@@ -29,7 +29,8 @@ _BUFFER = 256 * 1024
 
 @dataclass(frozen=True)
 class Login:
-    """Who connects. ``mechanism`` is PLAIN, or EXTERNAL: then the certificate of the client says who it is."""
+    """The client that connects. ``mechanism`` is PLAIN, or EXTERNAL: then the certificate of the client says who it
+    is."""
 
     user: str
     password: Secret

@@ -21,7 +21,7 @@ class OtherRecords:
 
 @dataclass(frozen=True)
 class NotDecoded:
-    """Why none of some records can be read."""
+    """The reason why none of some records can be read."""
 
     reason: str
     error: ErrorClass = ErrorClass.SCHEMA
@@ -43,7 +43,7 @@ class FramedDecoder(ABC):
         return {} if self._schemas is None else self._schemas.used
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
-        """Raises only when the registry does not answer."""
+        """Decode the values; raises only when the registry does not answer."""
         unframed = without_frames(batch, self._part) if self._schemas is None else unframe(batch, self._part)
         errors = [*unframed.errors, *map(self._missing, unframed.missing.to_pylist())]
         parts: list[Decoded] = []

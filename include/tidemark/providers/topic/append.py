@@ -102,8 +102,8 @@ def _send(
 def _other_messages(store: ObjectStore, key: str, part: PublishedObject, manifest_id: int) -> WorkFailed:
     return WorkFailed(
         f"the staged messages {store.root}/{key} are not those that the attempt has staged: somebody has replaced them",
-        next_step="the transaction was aborted, and nothing of the manifest is visible; find what else writes there, "
-        "then: tidemark retry {pipeline}",
+        next_step="the transaction was aborted, and nothing of the manifest is visible; find what else writes there"
+        + THEN_RETRY,
         manifest=manifest_id,
         sink=part.sink,
         topic=part.topic,

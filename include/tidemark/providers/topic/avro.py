@@ -70,7 +70,7 @@ def derived(columns: pa.Schema, name: str) -> str:
 
 
 def problem_with(schema: RegisteredSchema, columns: pa.Schema) -> str | None:
-    """Why rows with these columns cannot be written with a schema, as a sentence; None when they can.
+    """Return the reason why rows with these columns cannot be written with a schema, as a sentence; None when they can.
 
     Its record must have a field for each column and no other. Order, docs, defaults and names of records may differ.
     """

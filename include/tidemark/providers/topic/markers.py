@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from tidemark.errors import SinkRefused, Unavailable
+from tidemark.errors import THEN_RETRY, SinkRefused, Unavailable
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.receipt import MALFORMED
 from tidemark.providers.topic.cluster import TopicCluster
@@ -148,7 +148,7 @@ class Markers:
         if self._id and not partitions:  # a broker that does not know it yet has answered; or somebody has deleted it
             raise Unavailable(
                 f"the topic of markers {self.name} was there a moment ago, and is not in the newest answer of Kafka",
-                next_step="nothing was sent; check the topic, then: tidemark retry {pipeline}",
+                next_step="nothing was sent; check the topic" + THEN_RETRY,
                 topic=self.name,
             )
         if partitions and partitions[0].topic_id != self._id:  # the topic was created again

@@ -60,7 +60,7 @@ def derived(columns: pa.Schema, name: str) -> str:
 
 
 def problem_with(schema: RegisteredSchema, columns: pa.Schema) -> str | None:
-    """Why rows with these columns cannot be written with a schema, as a sentence; None when they can.
+    """Return the reason why rows with these columns cannot be written with a schema, as a sentence; None when they can.
 
     The first message of its file must have a field for each column and no other. Order and numbers may differ.
     """

@@ -115,7 +115,7 @@ class Transaction:
                         f"Kafka did not begin a transaction within {WAIT_S:.0f} s ({error.str()})",
                         next_step="check that the brokers run, and that they can make their topic for transactions: "
                         "transaction.state.log.replication.factor and .min.isr may not be larger than the number of "
-                        "brokers. Then: tidemark retry {pipeline}",
+                        "brokers" + THEN_RETRY,
                         bootstrap_servers=self._cluster.bootstrap_servers,
                     ) from failed
                 time.sleep(AGAIN_S)
@@ -160,8 +160,8 @@ class Transaction:
             )
 
     def _cause(self, error: KafkaError) -> KafkaError:
-        """Why messages were given up before they were sent. Whoever begins a failed transaction is told; it has no
-        effect."""
+        """Return the reason why messages were given up before they were sent. Whoever begins a failed transaction is
+        told; it has no effect."""
         if error.code() not in _GIVEN_UP:
             return error
         try:
@@ -258,7 +258,7 @@ class Transaction:
         if code in (KafkaError.INVALID_RECORD, KafkaError.POLICY_VIOLATION, KafkaError.UNKNOWN_TOPIC_OR_PART):
             return SinkRefused(
                 f"the topic does not take a message: {error.str()}",
-                next_step="nothing of the manifest is visible; correct the topic, then: tidemark retry {pipeline}",
+                next_step="nothing of the manifest is visible; correct the topic" + THEN_RETRY,
                 **context,
             )
         unavailable: TidemarkError = self._cluster.translated(error)

@@ -119,7 +119,8 @@ class Aggregate(Section):
         )
 
     def problem_with(self, rows: RowSettings) -> str | None:
-        """Why these rows cannot be added up, as a sentence that continues a key; None when they can."""
+        """Return the reason why these rows cannot be added up, as a sentence that continues a key; None when they
+        can."""
         types, never_null = rows.field_types(), rows.never_null()
         if rows.tombstone_fields():
             return "may not have decode.tombstones: a deletion takes nothing away from totals; use a filter instead"

@@ -81,7 +81,8 @@ class Groups:
         return None if self._waiting else combined
 
     def _input(self, source: str) -> str:
-        """Not the name of a column of the key; digests are made of it, so it stays what it is without such a column."""
+        """Return a name that no column of the key has. Digests include the name, so it changes only when a column of
+        the key has it already."""
         name = f"of {source}"
         return f"{_OWN}{name}" if name in self._key else name
 

@@ -63,7 +63,8 @@ class KeyedSettings(Section):
         return self.order_by
 
     def problem_with_keyed(self, rows: RowSettings) -> str | None:
-        """Why rows cannot be told apart by the key, or their versions not compared; None when they can."""
+        """Return the reason why rows cannot be told apart by the key, or their versions not compared; None when they
+        can."""
         never_null = {*self.record_columns, NUMBER, *rows.never_null()}
         return (
             self._problem_with_number(rows)

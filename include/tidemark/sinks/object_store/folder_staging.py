@@ -21,7 +21,7 @@ class FolderStaging(Staging):
         return {"root": self.store.root}
 
     def manifests(self) -> list[int]:
-        """Ascending; also manifests with an empty folder."""
+        """Return the manifests with staging, ascending; also those with an empty folder."""
         return self._numbers(STAGING)
 
     def attempts(self, manifest_id: int) -> list[int]:

@@ -16,7 +16,7 @@ from tidemark.database import postgres_errors
 from tidemark.database.postgres_errors import Cause, PostgresError, message_of
 from tidemark.database.session import Session
 from tidemark.database.usable import make_usable, of_several
-from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable
+from tidemark.errors import THEN_RETRY, AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable
 
 LOCK_TIMEOUT_S = 30
 _EXTRA = {"sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout", "target_session_attrs", "options"}
@@ -71,7 +71,7 @@ def connect(secret: Secret, conn_id: str, **context: object) -> Session:
         if unusable is not None:
             raise (Unavailable if unusable.passes else SinkRefused)(
                 f"the database of connection {conn_id} cannot be used: {unusable.what}",
-                next_step=f"{unusable.remedy} (connection {conn_id}). Then: tidemark retry {{pipeline}}",
+                next_step=f"{unusable.remedy} (connection {conn_id})" + THEN_RETRY,
                 database=describe(secret),
                 **context,
             )
@@ -96,14 +96,14 @@ def _open(secret: Secret, conn_id: str, context: Mapping[str, object]) -> Sessio
             raise AccessDenied(
                 f"the database of connection {conn_id} refuses this client: {message_of(refused)}",
                 next_step=f"correct user, password and database of the connection {conn_id}, or give the user the "
-                "right to connect; what other sinks publish meanwhile stays. Then: tidemark retry {pipeline}",
+                "right to connect; what other sinks publish meanwhile stays" + THEN_RETRY,
                 database=describe(secret),
                 **context,
             ) from refused
         raise Unavailable(
             f"the database of connection {conn_id} cannot be reached: {message_of(refused)}",
             next_step=f"check that it runs and has connections left, and host and port of the connection {conn_id}; "
-            "what other sinks publish meanwhile stays. Then: tidemark retry {pipeline}",
+            "what other sinks publish meanwhile stays" + THEN_RETRY,
             database=describe(secret),
             **context,
         ) from refused
@@ -122,20 +122,20 @@ def _translate(error: PostgresError, context: dict[str, object]) -> TidemarkErro
             return AccessDenied(
                 f"PostgreSQL says: {error.message}",
                 next_step="grant the connection's user the right (BYPASSRLS, or a policy, where row level security "
-                "refuses rows), then: tidemark retry {pipeline}",
+                "refuses rows)" + THEN_RETRY,
                 **context,
             )
         case Cause.LOCKED:
             return Locked(
                 f"another session holds a lock for longer than lock_timeout ({LOCK_TIMEOUT_S} s at most)",
-                next_step="nothing was applied; find it in pg_stat_activity, then: tidemark retry {pipeline}",
+                next_step="nothing was applied; find it in pg_stat_activity" + THEN_RETRY,
                 **context,
             )
         case Cause.VALUE | Cause.TABLE_MISSING | Cause.STATEMENT:
             return SinkRefused(
                 f"the table does not take the rows: {error.message}",
                 next_step="nothing was applied; change the table or the pipeline file (PostgreSQL's log says which row "
-                "it was), then: tidemark retry {pipeline}",
+                "it was)" + THEN_RETRY,
                 **context,
                 constraint=error.constraint,
                 column=error.column,
@@ -144,7 +144,7 @@ def _translate(error: PostgresError, context: dict[str, object]) -> TidemarkErro
             return Unavailable(
                 f"PostgreSQL failed: {error.message} (SQLSTATE {error.state or 'none'})",
                 next_step=f"{error.remedy}nothing was applied, unless a COMMIT was under way: its outcome is looked "
-                "up. Then: tidemark retry {pipeline}",
+                "up" + THEN_RETRY,
                 **context,
             )
         case other:

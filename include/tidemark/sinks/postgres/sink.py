@@ -14,7 +14,7 @@ from psycopg import sql
 
 from tidemark.connections.lookup import Lookup
 from tidemark.database.session import Session
-from tidemark.errors import SinkRefused
+from tidemark.errors import THEN_RETRY, SinkRefused
 from tidemark.model.findings import Finding, ok
 from tidemark.model.manifest import Counts, Manifest, Publication
 from tidemark.model.offsets import Range, TopicPartition
@@ -106,7 +106,7 @@ class PostgresOutput(MarkedOutput):
                 f"the table lacks {lacking:,} rows right after they were put: a trigger, a rule or a policy of "
                 f"{self.config.table} takes them away or changes them",
                 next_step="nothing was applied; look at it with psql: \\d+ and its triggers; filter rows that are not "
-                "wanted in the pipeline file (transform: filter) instead. Then: tidemark retry {pipeline}",
+                "wanted in the pipeline file (transform: filter) instead" + THEN_RETRY,
                 **self._table.context(manifest=receipt.manifest_id),
             )
 

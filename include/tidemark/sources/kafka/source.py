@@ -97,7 +97,7 @@ class KafkaSource(Source):
             if other.startswith(_PIPELINE):
                 topics = " ".join(f"--topic {topic}" for topic in sorted({at.topic for at in ends}))
                 raise ConfigurationError(
-                    f"consumer group {group} has offsets of {other} for the same topics, and would go to and fro "
+                    f"consumer group {group} has offsets of {other} for the same topics: its position would jump "
                     "between the two",
                     next_step="name a group that no other pipeline has in source.kafka.progress_group; or, when that "
                     "one does not name it any more, or its manifest database is gone, forget its offsets: "

@@ -13,7 +13,7 @@ from tidemark.transforms.settings import TransformSettings
 
 
 class Keep(StrEnum):
-    """Which row of a key stays."""
+    """The row of a key that stays."""
 
     FIRST = "first"
     LAST = "last"

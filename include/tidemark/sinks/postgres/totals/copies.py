@@ -40,7 +40,8 @@ class CopySettings(Section):
 
     @abstractmethod
     def problem_with(self, columns: Sequence[ValueColumn], types: Mapping[str, str]) -> str | None:
-        """Why this copy cannot hold these value columns, as a sentence that continues a key; None when it can."""
+        """Return the reason why this copy cannot hold these value columns, as a sentence that continues a key; None
+        when it can."""
 
 
 CopyEntry = Annotated[SerializeAsAny[CopySettings] | None, OneKind(COPIES)]
@@ -104,7 +105,7 @@ class CopyOfTotals(ABC):
 
     @abstractmethod
     def problem_with(self, total: Total) -> str | None:
-        """Why the copy has no room for a total, as a sentence; None when it has."""
+        """Return the reason why the copy has no room for a total, as a sentence; None when it has."""
 
     @abstractmethod
     def key_of(self, total: Total) -> str:

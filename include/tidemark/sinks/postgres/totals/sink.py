@@ -54,7 +54,8 @@ class TotalsLedger(TableLedger):
         super().claim(database_id)
 
     def position(self) -> Position | None:
-        """A copy in another place, or in one that was restored or created again, makes it another target."""
+        """Return the position, whose identity includes the copy: a copy in another place, or one that was restored or
+        created again, makes it another target."""
         position = super().position()
         moved = self._served.moved() if position is not None and self._served is not None else None
         if position is None or moved is None:
