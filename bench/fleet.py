@@ -38,7 +38,7 @@ from tidemark.environment import set_variables
 from tidemark.lifecycle.context import open_context
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.model.manifest import ManifestState, RunKind
-from tidemark.pipeline.loader import load
+from tidemark.pipeline.loader import find
 
 PIPELINES = 200
 RECORDS = 1_000  # new ones of each pipeline
@@ -129,7 +129,7 @@ class Fleet:
         environment = {"TIDEMARK_HOME": str(self.folder), "AIRFLOW_CONN_KAFKA_DEFAULT": kafka}
         with set_variables(environment), ManifestDatabase(self.dsn, "bench") as database:
             for name in self.names:
-                context = open_context(load(self._file(name)), database)
+                context = open_context(find(self._file(name).parent, name), database)
                 plan(context, Tick.at(self.due - HOUR, RunKind.SCHEDULED))
         self._wait_known(len(topics))
 

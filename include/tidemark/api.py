@@ -7,7 +7,7 @@ for TIDEMARK_PIPELINES. Every function raises ``TidemarkError`` and its kinds, w
 import getpass
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace as changed
 from datetime import UTC, datetime, timedelta
@@ -47,7 +47,9 @@ from tidemark.operations.status import status as status_of
 from tidemark.operations.timeline import Step, Timeline
 from tidemark.operations.timeline import timeline as timeline_of
 from tidemark.pipeline.deployed import Deployed, known_files
-from tidemark.pipeline.loader import InvalidPipelines, find, name_in, pipeline_files
+from tidemark.pipeline.each_topic import split_name
+from tidemark.pipeline.loader import find, name_in, pipeline_files
+from tidemark.pipeline.problems import InvalidPipelines
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.base import Sink
 from tidemark.sinks.registry import open_sink
@@ -436,12 +438,23 @@ def known_pipelines(
         check_pipeline(environment, database, pipeline_name)
     if needs_files:
         pipeline_files(environment.pipelines)
-    known = known_files(environment.pipelines, database.pipelines.names(retired=pipeline_name is not None))
+    planned, every = set(database.pipelines.names()), set(database.pipelines.names(retired=True))
+    noted = _noted_of_groups(database, every)
+    named = {pipeline_name} if pipeline_name in every or (pipeline_name and split_name(pipeline_name)[1]) else set()
+    known = known_files(environment.pipelines, {*planned, *noted, *filter(None, named)})
     return {
         name: deployed
         for name, deployed in sorted(known.items())
-        if pipeline_name in (None, name, _name_in_wrong_file(deployed))
+        if pipeline_name in (None, name, split_name(name)[0], _name_in_wrong_file(deployed))
+        and (deployed is not None or name not in noted)  # of a topic that is not read any more
     }
+
+
+def _noted_of_groups(database: ManifestDatabase, planned: Collection[str]) -> set[str]:
+    """Members whose first plan has failed, and groups whose own plan has: nothing but a note says so."""
+    groups = {split_name(name)[0] for name in planned if split_name(name)[1] is not None}
+    noted = set(database.tasks.pipelines_noted()) - set(planned)
+    return {name for name in noted if split_name(name)[1] is not None or name in groups}
 
 
 def _name_in_wrong_file(deployed: Deployed | ConfigurationError | None) -> str | None:
@@ -457,7 +470,9 @@ def answers_of_sources(
     none."""
     retired = set(database.pipelines.names(retired=True)) - set(database.pipelines.names())
     right = {name: deployed.pipeline for name, deployed in known.items() if isinstance(deployed, Deployed)}
-    active = {name: pipeline for name, pipeline in right.items() if name not in retired}
+    active = {
+        name: pipeline for name, pipeline in right.items() if name not in retired and isinstance(pipeline, Pipeline)
+    }
 
     if not active:
         return {}
@@ -470,7 +485,11 @@ def check_pipeline(environment: Environment, database: ManifestDatabase, pipelin
     """Raise ``NotFound`` with the names there are, when neither the database nor a file knows a pipeline, also one that
     is wrong or gone, and ``ConfigurationError`` with its name for one that was renamed."""
     planned = database.pipelines.names(retired=True)
-    if pipeline_name in planned:
+    if pipeline_name in {*planned, *(split_name(name)[0] for name in planned)}:
+        return
+    if split_name(pipeline_name)[1] is not None:
+        refuse_renamed(pipeline_name, database)
+        find(environment.pipelines, pipeline_name)
         return
     refuse_renamed(pipeline_name, database)
     files = known_files(environment.pipelines, ())

@@ -32,7 +32,8 @@ from tidemark.airflow.deadline import missed, missed_in_triggerer
 from tidemark.errors import ConfigurationError, NotFound
 from tidemark.model.manifest import RunKind
 from tidemark.pipeline.deployed import deployed_named
-from tidemark.pipeline.loader import InvalidPipelines, load_each
+from tidemark.pipeline.loader import load_each
+from tidemark.pipeline.problems import InvalidPipelines
 
 REPOSITORY = Path(__file__).parents[2]
 DAGS = REPOSITORY / "dags"

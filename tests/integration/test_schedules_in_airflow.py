@@ -10,7 +10,7 @@ from airflow.sdk.definitions.timetables._cron import CRON_PRESETS
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 from pydantic_core import PydanticCustomError
 
-from tidemark.airflow.dag import interval_start
+from tidemark.airflow.runs import interval_start
 from tidemark.config import values
 from tidemark.lifecycle.plan import Tick
 

@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from sandbox.services.postgres import Postgres
 from tests.faults.lakes import FolderLake
 from tests.faults.model_world import EPOCH, ModelWorld, ScheduleSettings
-from tidemark.airflow import dag, run_conf
+from tidemark.airflow import dag, run_conf, runs
 from tidemark.airflow import planned as airflow_planned
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Blocked, WorkFailed
@@ -83,10 +83,10 @@ def task(world: ModelWorld) -> Task:
         given = {"params": params, "dag_run": run, "ti": instance}
         opened = contextlib.nullcontext(world.onlooker())
         with (
-            mock.patch.object(dag, "get_current_context", return_value=given),
-            mock.patch.object(dag, "opened", return_value=opened),
-            mock.patch.object(dag, "database_of", side_effect=lambda _: world.onlooker().database.reopened()),
-            mock.patch.object(dag, "require_spark"),
+            mock.patch.object(runs, "get_current_context", return_value=given),
+            mock.patch.object(runs, "opened", return_value=opened),
+            mock.patch.object(runs, "database_of", side_effect=lambda _: world.onlooker().database.reopened()),
+            mock.patch.object(runs, "require_spark"),
         ):
             yield left
 
@@ -121,17 +121,17 @@ def test_a_run_of_an_interval_waits_for_its_slices_and_a_run_by_hand_for_all_bef
     closed = []
     for begin, end in hours:
         with task(RunKind.BACKFILL, begin, end):
-            assert dag.plan_run(pipeline) == []
+            assert runs.plan_run(pipeline) == []
             try:
-                closed.append(dag.close_run(pipeline, []).event)
+                closed.append(runs.close_run(pipeline, []).event)
             except AirflowException as refused:
                 closed.append(str(refused).partition(" of run")[0])
     expected = [None, "1 of 1 manifests are not published: manifest 2", None]
     assert closed == expected, "what others have published is no news"
     with task(plan_until=(hours[2][1] - timedelta(minutes=1)).isoformat()):
-        assert dag.plan_run(pipeline) == []
+        assert runs.plan_run(pipeline) == []
         with pytest.raises(AirflowException, match="1 of 2 manifests are not published: manifest 2 of run by hand"):
-            dag.close_run(pipeline, [])
+            runs.close_run(pipeline, [])
 
 
 def test_more_manifests_than_airflow_maps_are_retried_in_turns_and_planned_or_replayed_whole_or_not_at_all(
@@ -142,20 +142,20 @@ def test_more_manifests_than_airflow_maps_are_retried_in_turns_and_planned_or_re
     world.produce(30)
     for params in ({}, {"replay": [1, 2, 3]}):
         with task(**params), pytest.raises(AirflowFailException) as refused:
-            dag.plan_run(pipeline)
+            runs.plan_run(pipeline)
         assert "there are 3 manifests to process, and Airflow makes at most 2 tasks of one list" in str(refused.value)
         assert "set AIRFLOW__CORE__MAX_MAP_LENGTH to 3 or more" in str(refused.value)
     with task(retry_unfinished=True):
-        first = dag.plan_run(pipeline)
+        first = runs.plan_run(pipeline)
         assert first == [1, 2]
         assert "3 manifests are not done; this run does the 2 oldest" in caplog.text
         publish(world, first)
         with pytest.raises(AirflowFailException, match="1 more are not done") as left:
-            dag.close_run(pipeline, first)
+            runs.close_run(pipeline, first)
         assert "trigger the retry again until nothing is left, or: tidemark retry demo" in str(left.value)
-        last = dag.plan_run(pipeline)
+        last = runs.plan_run(pipeline)
         publish(world, last)
-        event: Any = dag.close_run(pipeline, last).event
+        event: Any = runs.close_run(pipeline, last).event
         assert (event["manifests"], event["read"]) == ([3], 10)
 
 
@@ -170,11 +170,11 @@ def test_the_event_of_a_run_a_retry_and_a_replay_has_the_same_keys_and_there_is_
             world.produce(5)
             plan(world.onlooker(), Tick("by hand", RunKind.MANUAL, None))
         with task(**params):
-            planned = dag.plan_run(pipeline)
+            planned = runs.plan_run(pipeline)
             publish(world, planned)
-            events.append(dag.close_run(pipeline, planned).event)
+            events.append(runs.close_run(pipeline, planned).event)
     with task(retry_unfinished=True):
-        assert dag.close_run(pipeline, dag.plan_run(pipeline)).event is None
+        assert runs.close_run(pipeline, runs.plan_run(pipeline)).event is None
     run, replay, retry = events
     assert list(run) == list(replay) == list(retry)
     assert (run["manifests"], run["read"], run["reached"]) == ([1, 2, 3], 25, True)
@@ -190,17 +190,17 @@ def test_a_run_that_is_to_retry_a_blocked_manifest_lets_it_be_attempted_again(wo
     world.database.attempts.release(blocked, number)
     pipeline: Any = world.pipeline()
     with task(retry_unfinished=True):
-        assert dag.plan_run(pipeline) == []
+        assert runs.plan_run(pipeline) == []
     with task(retry=[blocked], dry_run=True):
-        assert dag.plan_run(pipeline) == []
+        assert runs.plan_run(pipeline) == []
     assert world.database.manifests.get(blocked).state is ManifestState.BLOCKED, "a dry run changes nothing"
     with task(retry=[blocked]):
-        assert dag.plan_run(pipeline) == [blocked]
+        assert runs.plan_run(pipeline) == [blocked]
         publish(world, [blocked])
-        event: Any = dag.close_run(pipeline, [blocked]).event
+        event: Any = runs.close_run(pipeline, [blocked]).event
     assert event["manifests"] == [blocked]
     with task(retry=[blocked]):
-        assert dag.plan_run(pipeline) == [], "it is done"
+        assert runs.plan_run(pipeline) == [], "it is done"
 
 
 def test_the_event_tells_a_first_publication_from_a_replay_that_changed_rows_and_from_one_that_did_not(
@@ -209,11 +209,11 @@ def test_the_event_tells_a_first_publication_from_a_replay_that_changed_rows_and
     def told(**params: Any) -> list[tuple[int, int, int]]:
         """(manifest, attempt that readers see, revision) of the event of a run."""
         with task(**params):
-            planned = dag.plan_run(world.pipeline())
+            planned = runs.plan_run(world.pipeline())
             for manifest_id in planned:
                 context = run_conf.sinks_of(world.onlooker(), params)
                 attempt.process(context, manifest_id, world.stage, replay="run_id" not in params)
-            event: Any = dag.close_run(world.pipeline(), planned).event
+            event: Any = runs.close_run(world.pipeline(), planned).event
         assert [each["manifest"] for each in event["published"]] == event["manifests"]
         return [(each["manifest"], each["attempt"], each["revision"]) for each in event["published"]]
 
@@ -237,9 +237,9 @@ def test_runs_of_a_renamed_dag_find_their_intervals_done_process_nothing_and_emi
 
     def run(number: int, pipeline: Any) -> tuple[list[Ending], Any]:
         with task(RunKind.SCHEDULED, begin + number * HOUR, begin + (number + 1) * HOUR, run_id=f"run {number}"):
-            planned = dag.plan_run(pipeline)
+            planned = runs.plan_run(pipeline)
             outcomes = [attempt.process(world.onlooker(), manifest_id, world.stage) for manifest_id in planned]
-            return [outcome.ending for outcome in outcomes], dag.close_run(pipeline, planned).event
+            return [outcome.ending for outcome in outcomes], runs.close_run(pipeline, planned).event
 
     before = [run(number, world.pipeline()) for number in range(3)]
     assert [endings for endings, _ in before] == [[Ending.PUBLISHED]] * 3
@@ -256,7 +256,7 @@ def failed_run(world: ModelWorld, task: Task, run_id: str = "a failed run", stag
     """A DAG run that planned manifests and published none; each has an attempt that failed."""
     world.produce(20)
     with task(run_id=run_id):
-        planned = dag.plan_run(world.pipeline())
+        planned = runs.plan_run(world.pipeline())
     for manifest_id in planned:
         with pytest.raises((WorkFailed, Blocked)):
             attempt.process(world.onlooker(), manifest_id, stage)
@@ -270,7 +270,7 @@ def test_the_next_run_takes_along_what_a_failed_run_left_and_its_event_names_it(
     assert failed_run(world, task) == [1, 2]
     world.produce(10)
     with task(run_id="next run") as left:
-        assert dag.plan_run(pipeline) == [3, 1, 2]
+        assert runs.plan_run(pipeline) == [3, 1, 2]
         told = caplog.text
         assert left["tidemark"]["labels"] == [
             f"manifest {number} a 0:[{start}, {start + 10})" for number, start in ((3, 20), (1, 0), (2, 10))
@@ -280,16 +280,16 @@ def test_the_next_run_takes_along_what_a_failed_run_left_and_its_event_names_it(
         assert all(line in told for line in note)
         publish(world, [3, 1])
         with pytest.raises(AirflowFailException, match="1 of 3 manifests are not published: manifest 2"):
-            dag.close_run(pipeline, [3, 1, 2])
+            runs.close_run(pipeline, [3, 1, 2])
         publish(world, [2])
-        event: Any = dag.close_run(pipeline, [3, 1, 2]).event
+        event: Any = runs.close_run(pipeline, [3, 1, 2]).event
     assert "not done: manifest 1 of run a failed run, a-0 [0, 10) (failed): the disk is full" in told
     assert "manifest=1]; this run takes it along" in told
     assert "next:" not in told
     assert (event["manifests"], event["read"]) == ([1, 2, 3], 30)
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://example.org")
     with task(run_id="a quiet run") as left:
-        assert dag.plan_run(pipeline) == []
+        assert runs.plan_run(pipeline) == []
     page = f"pipeline {pipeline.name}: https://example.org/tidemark/pipelines/{pipeline.name}"
     assert left["tidemark"] == {"labels": [], "note": "", "links": [page]}
     assert "run a quiet run: nothing new up to offset 30 of a-0; covered by manifests 3" in caplog.text
@@ -303,12 +303,12 @@ def test_a_run_leaves_to_another_dag_run_that_has_not_ended_what_that_one_is_to_
     world.produce(10)
     caplog.clear()
     with task(run_id="next run", at_work=["busy run"]):
-        assert dag.plan_run(pipeline) == [3]
+        assert runs.plan_run(pipeline) == [3]
         assert "not done" not in caplog.text
     with task(run_id="the run after that", at_work=["next run"]):
-        assert dag.plan_run(pipeline) == [1, 2], "the next run has 3"
+        assert runs.plan_run(pipeline) == [1, 2], "the next run has 3"
         with pytest.raises(AirflowException, match="wait until the other DAG run that has these") as waiting:
-            dag.close_run(pipeline, [3])
+            runs.close_run(pipeline, [3])
     assert not isinstance(waiting.value, AirflowFailException), "it may help to try again"
 
 
@@ -320,7 +320,7 @@ def test_a_run_takes_along_few_of_many_and_first_those_that_were_tried_the_least
     plan(world.onlooker(), Tick("by hand", RunKind.MANUAL, None))
     caplog.clear()
     with task(run_id="next run"):
-        assert dag.plan_run(world.pipeline()) == list(range(3, 3 + TAKEN_ALONG))
+        assert runs.plan_run(world.pipeline()) == list(range(3, 3 + TAKEN_ALONG))
     told = caplog.text
     assert f"not done: {TAKEN_ALONG + 2 - 10} more; next: tidemark status demo" in told
     assert "next: tidemark retry demo" in told
@@ -334,12 +334,12 @@ def test_a_run_that_takes_nothing_along_names_what_is_unfinished_and_fails_when_
     failed_run(world, task)
     world.produce(10)
     with task(run_id="next run"):
-        assert dag.plan_run(pipeline) == [3]
+        assert runs.plan_run(pipeline) == [3]
         told = caplog.text
         publish(world, [3])
         failed = pytest.raises(AirflowFailException, match="unfinished: fail") if policy is Unfinished.FAIL else None
         with failed or contextlib.nullcontext() as refused:
-            event: Any = dag.close_run(pipeline, [3]).event
+            event: Any = runs.close_run(pipeline, [3]).event
             assert event["manifests"] == [3]
     assert "not done: manifest 2 of run a failed run" in told
     assert "next: tidemark retry demo" in told
@@ -354,7 +354,7 @@ def test_a_blocked_manifest_is_named_by_every_run_and_taken_along_by_none(
 
     failed_run(world, task, stage=blocked_stage)
     with task(run_id="next run"):
-        assert dag.plan_run(world.pipeline()) == []
+        assert runs.plan_run(world.pipeline()) == []
     told = caplog.text
     assert "(blocked): the numbers do not agree" in told
     assert "next: tidemark retry demo --manifest 1 and tidemark retry demo --manifest 2" in told
@@ -366,7 +366,7 @@ def test_a_failed_close_names_cause_attempt_and_the_forms_way_and_is_not_tried_a
     pipeline: Any = world.pipeline()
     failed_run(world, task)
     with task(run_id="a failed run"), pytest.raises(AirflowFailException) as refused:
-        dag.close_run(pipeline, [1, 2])
+        runs.close_run(pipeline, [1, 2])
     text = str(refused.value)
     assert "2 of 2 manifests are not published: manifest 1 of run a failed run, a-0 [0, 10) (failed): " in text
     assert "the disk is full" in text
@@ -386,9 +386,9 @@ def test_complete_hours_are_told_by_one_run_and_by_the_next_when_that_failed(
     def close(run_id: str, hours: int, **task_settings: Any) -> list[str]:
         """The keys that a run up to some hours after midnight tells."""
         with task(run_id=run_id, plan_until=(day + hours * HOUR).isoformat(), **task_settings):
-            planned = dag.plan_run(pipeline)
+            planned = runs.plan_run(pipeline)
             publish(world, planned)
-            return [key.removeprefix("2024-03-01T") for key in dag.close_run(pipeline, planned).hours]
+            return [key.removeprefix("2024-03-01T") for key in runs.close_run(pipeline, planned).hours]
 
     world.produce(30, minutes=6)  # three hours
     assert close("one", 2) == ["00:00:00", "01:00:00"]
@@ -407,8 +407,8 @@ def test_a_dry_run_says_what_the_run_would_do_and_stores_nothing(
     pipeline: Any = world.pipeline()
     world.produce(20)
     with task(dry_run=True):
-        assert dag.plan_run(pipeline) == []
-        assert dag.close_run(pipeline, []) == dag.Closed(None, [])
+        assert runs.plan_run(pipeline) == []
+        assert runs.close_run(pipeline, []) == runs.Closed(None, [])
     assert "would plan a-0 [0, 10)" in caplog.text
     assert "would plan a-0 [10, 20)" in caplog.text
     assert world.database.pipelines.names() == []
@@ -416,11 +416,11 @@ def test_a_dry_run_says_what_the_run_would_do_and_stores_nothing(
     publish(world, [1])
     caplog.clear()
     with task(dry_run=True, retry_unfinished=True):
-        assert dag.plan_run(pipeline) == []
+        assert runs.plan_run(pipeline) == []
     assert "would process manifest 2 a 0:[10, 20)" in caplog.text
     caplog.clear()
     with task(dry_run=True, replay=[1]):
-        assert dag.plan_run(pipeline) == []
+        assert runs.plan_run(pipeline) == []
     assert "would process manifest 1 a 0:[0, 10)" in caplog.text
     assert {manifest.dag_run for manifest in world.database.manifests.find("demo")} == {None}, "nothing is handed out"
 
@@ -434,11 +434,11 @@ def test_a_loss_is_given_up_once_with_its_reason_before_the_run_plans(world: Mod
     world.log("a", 0).start = 14
     wish = {"decision": "accept-loss", "why": "the disk was too small"}
     with task(dry_run=True, accept=wish):
-        dag.plan_run(pipeline)
+        runs.plan_run(pipeline)
     assert world.database.decisions.of_pipeline("demo") == []
     for _ in range(2):  # also when the task is tried again
         with task(accept=wish, run_id="on call"):
-            assert dag.plan_run(pipeline) == [2]
+            assert runs.plan_run(pipeline) == [2]
     [decision] = world.database.decisions.of_pipeline("demo")
     assert (decision["decision"], decision["why"]) == ("accept-loss", "the disk was too small (DAG run on call)")
     assert world.database.ranges.lost_offsets("demo") == 4
@@ -452,19 +452,19 @@ def test_another_topic_and_a_cut_log_are_accepted_by_a_run(world: ModelWorld, ta
     publish(world, [1])
     world.truncate(4)
     with task(), pytest.raises(AirflowFailException, match="error=topic-changed"):
-        dag.plan_run(pipeline)
+        runs.plan_run(pipeline)
     world.produce(2)
     cut = {"decision": "accept-truncation", "why": "a disk died", "topic": "a", "partition": 0}
     with task(accept=cut, run_id="the cut"):
-        [manifest] = dag.plan_run(pipeline)
+        [manifest] = runs.plan_run(pipeline)
     assert [(part.start, part.end) for part in world.database.manifests.get(manifest).ranges] == [(6, 8)]
     publish(world, [manifest])
     world.recreate(partitions=1)
     world.produce(3)
     with task(run_id="refused"), pytest.raises(AirflowFailException, match="error=topic-changed"):
-        dag.plan_run(pipeline)
+        runs.plan_run(pipeline)
     with task(accept={"decision": "accept-topic", "why": "it is meant", "topic": "a"}, run_id="the topic"):
-        [manifest] = dag.plan_run(pipeline)
+        [manifest] = runs.plan_run(pipeline)
     assert [(part.start, part.end) for part in world.database.manifests.get(manifest).ranges] == [(0, 3)]
 
 
@@ -486,7 +486,7 @@ def test_a_decision_that_cannot_be_made_fails_the_plan_and_plans_nothing(
     plan(world.onlooker(), Tick("by hand", RunKind.MANUAL, None))
     world.produce(10)
     with task(accept=wish), pytest.raises(AirflowFailException, match=message):
-        dag.plan_run(pipeline)
+        runs.plan_run(pipeline)
     assert len(world.database.manifests.find("demo")) == 1
 
 
@@ -500,15 +500,15 @@ def test_a_run_fills_a_sink_that_was_added_and_fails_while_it_lacks_some(
     world.lakes["second"] = FolderLake(world.folder / "second")
     pipeline: Any = world.pipeline()
     with task(fill="secnd"), pytest.raises(AirflowFailException, match="has no sink secnd; it has: lake, second"):
-        dag.plan_run(pipeline)
+        runs.plan_run(pipeline)
     for done, left in ((1, "sink second still lacks 1 manifest"), (2, "")):
         with task(fill="second"):
-            assert dag.plan_run(pipeline) == [done]
+            assert runs.plan_run(pipeline) == [done]
             whole = world.onlooker()
             attempt.process(run_conf.sinks_of(whole, {"fill": "second"}), done, world.stage, replay=True)
             ended = pytest.raises(AirflowFailException, match=left) if left else contextlib.nullcontext()
             with ended:
-                dag.close_run(pipeline, [done])
+                runs.close_run(pipeline, [done])
     assert world.database.publications.lacking("demo", "second") == []
     shown = world.database.manifests.get(1).publications
     assert {(publication.sink, publication.attempt) for publication in shown} == {("lake", 1), ("second", 2)}
@@ -530,7 +530,7 @@ def test_tasks_find_their_manifests_when_airflow_has_removed_the_list_of_plan(wo
                 attempt.process(replace(world.onlooker(), database=database), manifest_id, world.stage)
             assert mapped.resolve(given) == ({"manifest_id": manifest_id}, set())
     with task(run_id="a run"):
-        closed = dag.close_run(pipeline, None)
+        closed = runs.close_run(pipeline, None)
     assert closed.event is not None
     assert closed.event["manifests"] == list(planned)
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tidemark.pipeline.loader import InvalidPipelines, load
+from tidemark.pipeline.loader import load
+from tidemark.pipeline.problems import InvalidPipelines
 
 GOOD = """\
 pipeline: flights

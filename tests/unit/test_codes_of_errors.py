@@ -5,7 +5,7 @@ from pathlib import Path
 
 import tidemark.errors
 from tidemark.errors import DataLost, TidemarkError
-from tidemark.pipeline.loader import FileProblem, InvalidPipelines
+from tidemark.pipeline.problems import FileProblem, InvalidPipelines
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "errors.md"
 

@@ -17,7 +17,8 @@ from tidemark.pipeline.deployed import (
     known_files,
     refuse_wrong_files,
 )
-from tidemark.pipeline.loader import InvalidPipelines, find
+from tidemark.pipeline.loader import find
+from tidemark.pipeline.problems import InvalidPipelines
 from tidemark.pipeline.settings import Pipeline
 
 Write = Callable[..., Path]

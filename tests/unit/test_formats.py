@@ -24,7 +24,8 @@ from tidemark.decoders.base import DELETED
 from tidemark.errors import ConfigurationError, Unavailable
 from tidemark.model.digest import row_digest
 from tidemark.paths import SUFFIXES, ObjectName
-from tidemark.pipeline.loader import InvalidPipelines, load
+from tidemark.pipeline.loader import load
+from tidemark.pipeline.problems import InvalidPipelines
 from tidemark.processing.processor import DEAD_LETTERS, METADATA
 from tidemark.sinks.encoding.json_text import json_texts
 from tidemark.sinks.files.settings import COMPRESSIONS, FileFormat

@@ -12,7 +12,8 @@ import yaml
 
 from tests.unit.pipeline_text import GOOD, changed, problems
 from tidemark.errors import NotFound
-from tidemark.pipeline.loader import InvalidPipelines, find, load, load_each
+from tidemark.pipeline.loader import find, load, load_each
+from tidemark.pipeline.problems import InvalidPipelines
 from tidemark.pipeline.settings import Pipeline, json_schema
 from tidemark.sinks.files.settings import Settings as FilesSettings
 from tidemark.sources.kafka.starting_offsets import CommittedOffsets, ExplicitOffsets

@@ -12,7 +12,8 @@ import pytest
 from tests.unit.pipeline_text import changed
 from tests.unit.test_sql_of_transforms import GIVEN, batch
 from tidemark.errors import ConfigurationError, WorkFailed
-from tidemark.pipeline.loader import InvalidPipelines, load
+from tidemark.pipeline.loader import load
+from tidemark.pipeline.problems import InvalidPipelines
 from tidemark.pipeline.settings import Pipeline
 from tidemark.transforms.base import Transformed
 from tidemark.transforms.python.code import Code

@@ -10,6 +10,7 @@ from tidemark.airflow.lookup import database_of
 from tidemark.airflow.verdict import airflow_verdict
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import NotFound
+from tidemark.pipeline.each_topic import split_name
 
 
 class PlannedManifests(DictOfListsExpandInput):
@@ -28,6 +29,11 @@ class PlannedManifests(DictOfListsExpandInput):
         except KeyError:  # the XCom is None, which has no length
             with airflow_verdict(), database_of(context) as database:
                 return {"manifest_id": _of_task(database, self.pipeline_name, context["ti"])}, set()
+
+
+def _is_member(name: str, group: str) -> bool:
+    owner, topic = split_name(name)
+    return owner == group and topic is not None
 
 
 def _of_task(database: ManifestDatabase, pipeline_name: str, instance: Any) -> int:
@@ -53,7 +59,11 @@ def _by_index(database: ManifestDatabase, pipeline_name: str, dag_id: str, run_i
     """By map index, the manifest of the newest attempt; the history names the tasks."""
     prefix = f"airflow {dag_id} {run_id} {task_id}["
     manifests = {}
-    for row in database.attempts.by(pipeline_name, prefix):
+    names = [
+        pipeline_name,
+        *(name for name in database.pipelines.names(retired=True) if _is_member(name, pipeline_name)),
+    ]
+    for row in (row for name in names for row in database.attempts.by(name, prefix)):
         task = TaskTry.of(row["actor"])
         if task is not None and task.map_index is not None:
             manifests[task.map_index] = row["manifest_id"]

@@ -30,6 +30,9 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.failed_tasks import watched_process
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
+from tidemark.pipeline.each_topic import split_name
+from tidemark.pipeline.group import Group, shared_settings
+from tidemark.pipeline.loader import member_of_file
 from tidemark.pipeline.settings import Engine, Pipeline
 from tidemark.spark.engines import OnServer, engine_of
 from tidemark.spark.session import check_master, driver_configuration, spark_configuration
@@ -52,11 +55,14 @@ class ProcessManifestOperator(SparkSubmitOperator):
 
     template_fields = ("manifest_id", *SparkSubmitOperator.template_fields)
 
-    def __init__(self, *, pipeline: Pipeline, manifest_id: int, conn_id: str = "spark_default", **kwargs: Any) -> None:
+    def __init__(
+        self, *, pipeline: Pipeline | Group, manifest_id: int, conn_id: str = "spark_default", **kwargs: Any
+    ) -> None:
         ours = spark_configuration(Environment.from_variables().spark_jars)
-        settings = {**ours, **QUIET, **pipeline.spark.conf}
+        settings = {**ours, **QUIET, **shared_settings(pipeline).spark.conf}
         super().__init__(application=str(APPLICATION), conn_id=conn_id, conf=settings, durable=False, **kwargs)
-        self.pipeline = pipeline
+        self.deployed_as = pipeline
+        self.pipeline = shared_settings(pipeline)
         self.manifest_id = manifest_id
         self.ended_by_airflow = False
         self.lineage: Lineage | None = None
@@ -68,6 +74,8 @@ class ProcessManifestOperator(SparkSubmitOperator):
         return None if self.lineage is None else facets(self.lineage)
 
     def execute(self, context: Any) -> None:
+        with airflow_verdict():
+            self.pipeline = self._own_pipeline(context)
         watching = watched_process(
             lambda: database_of(context), self.pipeline.name, int(self.manifest_id), next_try=next_try(context)
         )
@@ -93,6 +101,14 @@ class ProcessManifestOperator(SparkSubmitOperator):
             self.lineage = lineage_if_asked(pipeline_context, outcome)
             self._write_log(log_lines.ends(pipeline_context, outcome, self._page()))
             event_log.emit(events.attempt_ends(pipeline_context.pipeline_name, outcome))
+
+    def _own_pipeline(self, context: Any) -> Pipeline:
+        """Of a group, the member that the manifest is of."""
+        if not isinstance(self.deployed_as, Group):
+            return self.deployed_as
+        with database_of(context) as database:
+            name = database.manifests.get(int(self.manifest_id)).pipeline_name
+        return member_of_file(self.deployed_as, split_name(name)[1] or name)
 
     def manifest_label(self) -> str:
         """Manifest and ranges, for the square of the task; Airflow renders it when the task starts, and at its end."""

@@ -1,6 +1,6 @@
 """The wishes in the trigger form, or in the conf of a run, beside planning what is new."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
@@ -52,18 +52,26 @@ PARAMS = {
         description="Only say in the log of plan what the run would do.",
     ),
 }  # fmt: skip
+PARAMS_OF_GROUP = {
+    **PARAMS,
+    "topics": Param(
+        [], type=["null", "array"], items={"type": "string"}, title="Topics",
+        description="Only these topics of the group, such as [shop.orders]; all of them when it is empty. A decision "
+        "is about one of them.",
+    ),
+}  # fmt: skip
 DECISIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"accept-loss": (), "accept-topic": ("topic",), "accept-truncation": ("topic", "partition")}
 )
 
 
-def refuse_unknown(conf: Mapping[str, Any]) -> None:
+def refuse_unknown(conf: Mapping[str, Any], known: Collection[str] = tuple(PARAMS)) -> None:
     """Raise for a key that no run knows: a misspelt one would make it an ordinary run."""
-    unknown = sorted(conf.keys() - PARAMS.keys())
+    unknown = sorted(conf.keys() - set(known))
     if unknown:
         raise ConfigurationError(
-            with_nearest(f"the conf of the run has {unknown[0]}, which is no parameter", unknown[0], PARAMS),
-            next_step=f"nothing was planned; trigger it again with some of: {', '.join(PARAMS)}",
+            with_nearest(f"the conf of the run has {unknown[0]}, which is no parameter", unknown[0], known),
+            next_step=f"nothing was planned; trigger it again with some of: {', '.join(known)}",
         )
 
 

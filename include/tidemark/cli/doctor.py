@@ -1,7 +1,7 @@
 """``tidemark doctor``: every check runs, whatever the others found; exit status 1 when one failed."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tidemark.airflow import shell
 from tidemark.cli import log
-from tidemark.cli.opened import connections_of
+from tidemark.cli.opened import connections_of, database_of, group_named, planned_topics
 from tidemark.cli.options import Commands, common_options, master_option, pipeline_argument
 from tidemark.cli.output import print_json
 from tidemark.cli.terminal import echo, open_console, printable
@@ -20,11 +20,15 @@ from tidemark.doctor import database, folders, machine, registry, source, target
 from tidemark.doctor.checks import TIMEOUT_S, Check, examine
 from tidemark.environment import Environment, set_variables
 from tidemark.errors import TidemarkError
-from tidemark.model.findings import Finding, Severity, failed, ok
-from tidemark.pipeline.loader import find, load_each
-from tidemark.pipeline.settings import Pipeline
+from tidemark.model.findings import Finding, Severity, failed, ok, warning
+from tidemark.pipeline.group import Group
+from tidemark.pipeline.loader import find, load_each, member
+from tidemark.pipeline.problems import InvalidPipelines
+from tidemark.pipeline.settings import Engine, Pipeline
 from tidemark.sources.registry import open_source
+from tidemark.spark.engines import engine_of
 
+MANY = 10  # members of a group from which on a server that stays up is worth it
 STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.FAILED: "red"}
 
 
@@ -73,16 +77,40 @@ def doctor(
 def _pipelines(environment: Environment, pipeline_name: str | None) -> tuple[list[Pipeline], list[Finding]]:
     """The pipelines to look at, and the findings about their files."""
     try:
+        if group := group_named(environment, pipeline_name):
+            return _of_group(environment, group)
         if pipeline_name is not None:
             return [find(environment.pipelines, pipeline_name)], []
         each = load_each(environment.pipelines)
     except TidemarkError as error:
         return [], [failed("pipelines", error.what, error.next_step)]
     good = [pipeline for _, pipeline in each if isinstance(pipeline, Pipeline)]
-    bad = [_file_finding(file, error) for file, error in each if not isinstance(error, Pipeline)]
-    names = ", ".join(pipeline.name for pipeline in good)
-    summary = ok("pipelines", f"{len(good)} in {environment.pipelines}: {names}")
+    bad = [_file_finding(file, error) for file, error in each if isinstance(error, InvalidPipelines)]
+    names = ", ".join(file.name for _, file in each if not isinstance(file, InvalidPipelines))
+    for _, file in each:
+        if isinstance(file, Group):
+            members, findings = _of_group(environment, file)
+            good += members
+            bad += findings
+    files = [file for _, file in each if not isinstance(file, InvalidPipelines)]
+    summary = ok("pipelines", f"{len(files)} in {environment.pipelines}: {names}")
     return good, [summary if good else _none(environment.pipelines, bool(bad)), *bad]
+
+
+def _of_group(environment: Environment, group: Group) -> tuple[list[Pipeline], list[Finding]]:
+    """The members that were planned, or the pipeline of the template; and what is wrong with those of the others."""
+    planned: list[str] = []
+    with suppress(TidemarkError), database_of(environment) as database:  # has its own check
+        planned = planned_topics(group, database)
+    members = [member(group, topic) for topic in planned if topic not in group.wrong] or [group.shared]
+    findings = [failed(f"{group.member_name(topic)}: file", error.what, error.next_step)
+                for topic, error in group.wrong.items()]  # fmt: skip
+    if len(members) > MANY and engine_of(group.shared, environment) is Engine.SUBMIT:
+        findings.append(warning(
+            f"{group.name}: engine", f"it has {len(members)} topics, and Airflow starts a Spark application for each "
+            "manifest, which takes about 12 s of a processor", "keep a server up: tidemark spark serve, and "
+            "spark: {engine: connect} in the file"))  # fmt: skip
+    return members, findings
 
 
 def _none(folder: Path, wrong: bool) -> Finding:

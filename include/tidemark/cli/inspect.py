@@ -1,26 +1,42 @@
 """Commands that look: manifests, what is published, how far it is behind, what differs, what was decided."""
 
 import shlex
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
+from itertools import chain
 
 import click
 
 from tidemark.api import check_pipeline, statuses
 from tidemark.cli import log, output
 from tidemark.cli.durations import DurationType
-from tidemark.cli.opened import connections_of, connections_of_sources, database_of, opened
+from tidemark.cli.opened import (
+    connections_of,
+    connections_of_sources,
+    database_of,
+    group_named,
+    opened,
+    opened_group,
+    planned_topics,
+)
 from tidemark.cli.options import TIMES, Commands, common_options, pipeline_argument
+from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
+from tidemark.errors import TidemarkError, about
+from tidemark.lifecycle.context import Context, open_context
 from tidemark.lifecycle.known_sinks import not_in_file
+from tidemark.lifecycle.members import refuse_failed
 from tidemark.model.event_hours import HourSelection
-from tidemark.model.manifest import ALL_MANIFESTS, COUNTED, ManifestSelection, ManifestState, counted
+from tidemark.model.manifest import ALL_MANIFESTS, COUNTED, Manifest, ManifestSelection, ManifestState, counted
+from tidemark.model.problem import Problem
 from tidemark.operations.audit import audit as find_differences
 from tidemark.operations.audit import audit_between, compared_and_kept
 from tidemark.operations.complete import completeness
 from tidemark.operations.hours import hours as hours_of
 from tidemark.operations.lag import lag as measure_lag
-from tidemark.pipeline.loader import find
+from tidemark.pipeline.group import Group
+from tidemark.pipeline.loader import find, member
 from tidemark.pipeline.settings import Pipeline
 from tidemark.times.moments import with_zone
 from tidemark.views.manifests import manifest_history_view, manifest_views
@@ -69,10 +85,15 @@ def manifests(
         if pipeline_name is not None:
             check_pipeline(environment, database, pipeline_name)
         size = limit if limit or as_json else PAGE
-        page = database.manifests.page(pipeline_name, chosen, limit=size, after=after)
+        names = _names_of(database, pipeline_name)
+        pages = [database.manifests.page(name, chosen, limit=size, after=after) for name in names]
+        page = pages[0] if len(pages) == 1 else sorted(chain(*pages), key=lambda manifest: -manifest.id)[:size]
         output.finished(manifest_views(database, page), as_json, nothing="there are no manifests")
-        older = database.manifests.count(pipeline_name, chosen, most=1, after=page[-1].id) if page else 0
-        matching = database.manifests.count(pipeline_name, chosen, most=COUNTED + 1) if older else len(page)
+        last = page[-1].id if page else None
+        older = sum(database.manifests.count(name, chosen, most=1, after=last) for name in names) if page else 0
+        matching = len(page)
+        if older:
+            matching = sum(database.manifests.count(name, chosen, most=COUNTED + 1) for name in names)
     if older:
         options = {
             "--state": state, "--since": since and since.isoformat(), "--until": until and until.isoformat(),
@@ -81,6 +102,13 @@ def manifests(
         words = [f"{option} {shlex.quote(str(given))}" for option, given in options.items() if given is not None]
         command = " ".join(["tidemark manifests", *([pipeline_name] if pipeline_name else []), *words])
         log.note(f"{len(page):,} of {counted(matching)} manifests; the next: {command}{' --json' if as_json else ''}")
+
+
+def _names_of(database: ManifestDatabase, name: str | None) -> list[str | None]:
+    """The planned members of a group, also without its file; else the name itself."""
+    planned = database.pipelines.names(retired=True)
+    members: list[str | None] = [each for each in planned if name is not None and each.startswith(f"{name}.")]
+    return members if members and name not in planned else [name]
 
 
 @commands.command()
@@ -171,7 +199,7 @@ def status(
             environment, database, pipeline_name, max_lag=max_lag, max_age=max_age, source=source,
             connections=lambda pipelines: connections_of_sources(*pipelines),
         )  # fmt: skip
-    output.status(known, as_json)
+    output.status(known, as_json, folded=pipeline_name is None)
     command.exit(0 if all(each.healthy for each in known) else 1)
 
 
@@ -181,6 +209,10 @@ def status(
 @click.pass_obj
 def lag(environment: Environment, pipeline_name: str, as_json: bool) -> None:
     """Show how far each chain is behind the source."""
+    if group := group_named(environment, pipeline_name):
+        with _of_members(environment, group) as members:
+            output.lag([part for context in members for part in measure_lag(context)], as_json)
+        return
     with opened(environment, pipeline_name) as context:
         output.lag(measure_lag(context), as_json)
 
@@ -203,6 +235,15 @@ def complete(
     Over all runs and for each sink. Exit 3 when all is published, with dead letters or losses. TIME is the time of a
     cut, not of events: what comes later counts for later runs.
     """
+    if group := group_named(command.obj, pipeline_name):
+        with _of_members(command.obj, group) as members:
+            by_name = {
+                each.pipeline_name: completeness(each, with_zone(until), since and with_zone(since)) for each in members
+            }
+        output.completeness_of_members(by_name, as_json)
+        views = by_name.values()
+        whole, published = all(view.whole for view in views), bool(views) and all(view.complete for view in views)
+        command.exit(0 if published and whole else WITH_LOSSES if published else 1)
     with opened(command.obj, pipeline_name) as context:
         view = completeness(context, with_zone(until), with_zone(since) if since else None)
     output.completeness(view, as_json, pipeline_name)
@@ -249,16 +290,48 @@ def audit(
     part = ManifestSelection(since=since, until=until)
     if deep and part != ALL_MANIFESTS:
         raise click.UsageError("--deep reads all rows of the pipeline: leave out --since and --until")
-    with opened(command.obj, pipeline_name) as context:
-        if part != ALL_MANIFESTS:
-            manifests, differences = audit_between(context, part)
-            output.audited(differences, as_json, manifests)
-        else:
-            differences = find_differences(context, deep=deep)
-            for text in not_in_file(context.pipeline, context.database):
-                log.note(text)
-            output.audited(differences, as_json, context.database.manifests.find(pipeline_name))
+    if group := group_named(command.obj, pipeline_name):
+        with _of_members(command.obj, group) as members:
+            audits = [_audited(context, part, deep=deep) for context in members]
+    else:
+        with opened(command.obj, pipeline_name) as context:
+            audits = [_audited(context, part, deep=deep)]
+    differences = [difference for audited, _ in audits for difference in audited]
+    output.audited(differences, as_json, [manifest for _, manifests in audits for manifest in manifests])
     command.exit(1 if differences else 0)
+
+
+def _audited(context: Context, part: ManifestSelection, *, deep: bool) -> tuple[Sequence[Problem], Sequence[Manifest]]:
+    if part != ALL_MANIFESTS:
+        manifests, differences = audit_between(context, part)
+        return differences, manifests
+    differences = find_differences(context, deep=deep)
+    for text in not_in_file(context.pipeline, context.database):
+        log.note(text)
+    return differences, context.database.manifests.find(context.pipeline_name)
+
+
+@contextmanager
+def _of_members(environment: Environment, group: Group) -> Iterator[Iterator[Context]]:
+    """The contexts of the planned members of a group, one after the other. When all is looked at, ``NotDone`` names
+    those that cannot be opened; an error while one is looked at ends it."""
+    failed: dict[str, str] = {}
+
+    def contexts(database: ManifestDatabase) -> Iterator[Context]:
+        for topic in planned_topics(group, database):
+            name = group.member_name(topic)
+            with about(pipeline=name):
+                try:
+                    context = open_context(member(group, topic), database)
+                except TidemarkError as error:
+                    log.error(error)
+                    failed[name] = error.what
+                    continue
+                yield context
+
+    with opened_group(environment, group) as database:
+        yield contexts(database)
+    refuse_failed(group.name, failed)
 
 
 @commands.command()

@@ -70,6 +70,7 @@ COMMANDS = {
         "monitor notify": ("notify", "Send notices: when a problem begins, and when it is over."),
         "spark serve": ("prepare", "Run a Spark Connect server for manifests."),
         "spark classes": ("prepare", "Store Spark's classes: each Spark starts sooner."),
+        "print member": ("prepare", "Print the pipeline file of one topic of a group."),
         "print schema": ("prepare", "Print the JSON Schema of pipeline files."),
         "print completion": ("prepare", "Print the script for completion in a shell."),
     },
@@ -81,7 +82,7 @@ GROUPS = {
     "db": "Care for the manifest database: migrate, adopt.",
     "monitor": "Tell other programs the state of pipelines: metrics, notify.",
     "spark": "Have Spark ready sooner: serve, classes.",
-    "print": "Print what editors and shells read: schema, completion.",
+    "print": "Print what files and editors need: member, schema, completion.",
 }
 
 

@@ -16,9 +16,34 @@ from tidemark.lifecycle.context import Context, Renaming, open_context
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
 from tidemark.operations.lags import LOOK_UP
-from tidemark.pipeline.loader import find
-from tidemark.pipeline.settings import Pipeline
+from tidemark.pipeline.each_topic import split_name
+from tidemark.pipeline.group import Group
+from tidemark.pipeline.loader import find, find_file, member
+from tidemark.pipeline.settings import Engine, Pipeline
 from tidemark.spark import engines
+
+
+def group_named(environment: Environment, name: str | None) -> Group | None:
+    """The group of that name; None for any other name, also of a member, and when the file cannot be read: whoever
+    opens the pipeline of that name says why."""
+    if name is None or split_name(name)[1] is not None:
+        return None
+    try:
+        file = find_file(environment.pipelines, name)
+    except TidemarkError:
+        return None
+    return file if isinstance(file, Group) else None
+
+
+def planned_topics(group: Group, database: ManifestDatabase) -> list[str]:
+    """The topics of a group that were planned and that its file reads now, without those that are retired."""
+    named = [split_name(name) for name in database.pipelines.names()]
+    return [topic for owner, topic in named if owner == group.name and topic is not None and group.reads(topic)]
+
+
+def planned_members(group: Group, database: ManifestDatabase) -> list[Pipeline]:
+    """The pipelines of ``planned_topics``; raises what is wrong with one of them."""
+    return [member(group, topic) for topic in planned_topics(group, database)]
 
 
 @contextmanager
@@ -65,9 +90,8 @@ def connections_of_sources(*pipelines: Pipeline) -> AbstractContextManager[None]
     return _connections({conn_id for each in pipelines for conn_id in each.source.connections()}, LOOK_UP)
 
 
-def connections_of(*pipelines: Pipeline) -> AbstractContextManager[None]:
-    """Put the connections that the pipelines name and this shell lacks into the environment; Airflow has their
-    values."""
+def connections_of(*pipelines: Pipeline | Group) -> AbstractContextManager[None]:
+    """Put the connections that the pipelines name and this shell lacks into the environment, as Airflow has them."""
     return _connections({conn_id for each in pipelines for conn_id in each.connections()}, shell.TIMEOUT_S)
 
 
@@ -113,6 +137,33 @@ def _is_missing(conn_id: str) -> bool:
 def database_of(environment: Environment) -> ManifestDatabase:
     """A connection to the manifest database, acting as this user."""
     return ManifestDatabase(environment.database(), f"cli {getpass.getuser()}")
+
+
+@contextmanager
+def opened_group(environment: Environment, group: Group) -> Iterator[ManifestDatabase]:
+    """The manifest database for the members of a group, with the connections that the file names."""
+    try:
+        with connections_of(group), database_of(environment) as database:
+            yield database
+    except KeyboardInterrupt:
+        finish = f"tidemark retry {group.name} finishes what was begun"
+        log.note(f"interrupted; nothing is published half, and {finish}")
+        raise
+
+
+class SharedByMembers:
+    """The stage of each member of a group; those in a session of this process share it, as ``spark`` is written once
+    for all of them."""
+
+    def __init__(self, environment: Environment, master: str | None) -> None:
+        self._environment, self._master = environment, master
+        self._stage: LoggedStage | None = None
+
+    def of(self, context: Context) -> "LoggedStage":
+        on_server = self._master is None and engines.engine_of(context.pipeline, self._environment) is Engine.CONNECT
+        if self._stage is None or on_server:  # a server gets the connections of each member
+            self._stage = LoggedStage(self._environment, context, self._master)
+        return self._stage
 
 
 class LoggedStage:

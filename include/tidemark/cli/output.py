@@ -32,6 +32,8 @@ from tidemark.operations.hours import Hour
 from tidemark.operations.lag import Lag
 from tidemark.operations.new_project import NewProject
 from tidemark.operations.status import Status, own_problems, shared_causes
+from tidemark.pipeline.each_topic import split_name
+from tidemark.pipeline.group import Group
 from tidemark.pipeline.settings import Pipeline
 from tidemark.views.manifests import ManifestHistoryView, ManifestView
 from tidemark.views.objects import ObjectView
@@ -155,6 +157,20 @@ def filled(view: Filled) -> None:
         note(f"sink {view.sink} lacks no manifest that is done")
     elif view.dry_run:
         note("nothing was changed (dry run)")
+
+
+def planned_members(runs: Mapping[str, PlannedRun], as_json: bool) -> None:
+    """What was planned of each member of a group, by its name."""
+    if as_json:
+        print_json(runs)
+        return
+    for name, run in runs.items():
+        for text in run.notes:
+            note(f"{name}: {text}")
+        if run.dry_run:
+            echo(f"{name}: would plan {count_of(len(run.slices), 'manifest')}; nothing was stored")
+        else:
+            echo(f"{name}: manifests {', '.join(map(str, run.manifests)) or 'none'}")
 
 
 def closed(run: Closing, manifests: Sequence[ManifestView], as_json: bool) -> None:
@@ -318,11 +334,15 @@ def lag(views: Sequence[Lag]) -> None:
 
 
 @or_json
-def status(views: Sequence[Status]) -> None:
+def status(views: Sequence[Status], *, folded: bool) -> None:
+    """``folded``: of a group the members that need nobody are counted."""
     if not views:
         note("there are no pipelines")
     shared = shared_causes(views)
-    for view in views:
+    if folded:
+        for group in sorted({split_name(view.pipeline_name)[0] for view in views if _is_member(view)}):
+            echo(_members_in_short(group, views))
+    for view in views if not folded else [view for view in views if not (view.healthy and _is_member(view))]:
         problems = own_problems(view, shared)
         if view.problems and not problems:
             continue  # what is wrong with it is told once, below
@@ -348,6 +368,27 @@ def status(views: Sequence[Status]) -> None:
     for cause in shared:
         waiting = f"{len(cause.pipelines)} pipelines wait for it: {', '.join(cause.pipelines)}"
         echo(f"{cause.what}; {waiting}\n    next: {cause.next_step or 'tidemark doctor'}")
+
+
+def _is_member(view: Status) -> bool:
+    return split_name(view.pipeline_name)[1] is not None
+
+
+def _members_in_short(group: str, views: Sequence[Status]) -> str:
+    """``shop: 28 ok, 2 need you``."""
+    members = [each for each in views if each.pipeline_name.startswith(f"{group}.")]
+    needing = sum(not each.healthy for each in members)
+    need = f", {needing} need{'s' if needing == 1 else ''} you" if needing else ""
+    return f"{group}: {len(members) - needing} ok{need}"
+
+
+def completeness_of_members(views: Mapping[str, Completeness], as_json: bool) -> None:
+    if as_json:
+        print_json(views)
+        return
+    for name, view in views.items():
+        echo(f"{name}:")
+        completeness(view, False, name)
 
 
 @or_json
@@ -391,7 +432,7 @@ def audited(differences: Sequence[Problem], manifests: Sequence[Manifest]) -> No
 
 
 def validated(
-    loaded: Sequence[tuple[Path, Pipeline | TidemarkError]],
+    loaded: Sequence[tuple[Path, Pipeline | Group | TidemarkError]],
     warnings: Mapping[Path, Sequence[str]],
     changes: Mapping[Path, Sequence[Change]] | None,
     as_json: bool,
@@ -402,7 +443,7 @@ def validated(
             [
                 {
                     "file": str(file),
-                    "error": None if isinstance(pipeline, Pipeline) else str(pipeline),
+                    "error": str(pipeline) if isinstance(pipeline, TidemarkError) else None,
                     "warnings": list(warnings.get(file, ())),
                     **({} if changes is None else {"changes": changes.get(file, ())}),
                 }
@@ -411,7 +452,7 @@ def validated(
         )
         return
     for file, pipeline in loaded:
-        if isinstance(pipeline, Pipeline):
+        if not isinstance(pipeline, TidemarkError):
             echo(f"{file}: ok" + (", as it was run last" if changes is not None and not changes[file] else ""))
             for change in changes[file] if changes is not None else ():
                 echo(f"  {change.what}" + (f"; next: {change.next_step}" if change.next_step else ""))

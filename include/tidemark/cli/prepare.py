@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+import yaml
 from click.shell_completion import get_completion_class
 
 from tidemark.cli import log, output
-from tidemark.cli.opened import database_of
+from tidemark.cli.opened import database_of, planned_members
 from tidemark.cli.options import COMPLETE, Commands, common_options, master_option
 from tidemark.cli.terminal import echo, json_text
 from tidemark.database.client import ManifestDatabase
@@ -25,8 +26,11 @@ from tidemark.operations.changes_against_history import against_history as chang
 from tidemark.operations.changes_against_history import forgotten
 from tidemark.operations.new_project import make_project, providers_with_projects
 from tidemark.pipeline.circles import circle_warnings
+from tidemark.pipeline.each_topic import split_name
 from tidemark.pipeline.folders import folders_read, meetings, nested_places, remedy, what_is_wrong
-from tidemark.pipeline.loader import InvalidPipelines, find, load_each, load_or_error, name_in
+from tidemark.pipeline.group import Group
+from tidemark.pipeline.loader import find, find_file, load_each, load_or_error, name_in, values_of_member
+from tidemark.pipeline.problems import InvalidPipelines
 from tidemark.pipeline.settings import Pipeline, json_schema
 
 commands = Commands()
@@ -58,66 +62,88 @@ def validate(command: click.Context, files: tuple[str, ...], against_history: bo
     checked = _checked(command.obj, loaded)
     changes = _changes(command.obj, checked) if against_history else None
     output.validated(checked, _warnings(loaded), changes, as_json)
-    command.exit(2 if any(not isinstance(pipeline, Pipeline) for _, pipeline in checked) else 0)
+    command.exit(2 if any(isinstance(pipeline, TidemarkError) for _, pipeline in checked) else 0)
 
 
-def _loaded(word: str, folder: Path) -> list[tuple[Path, Pipeline | InvalidPipelines]]:
-    """The file of that path, or those of the pipeline of that name; raises ``NotFound`` when there is neither."""
+def _loaded(word: str, folder: Path) -> list[tuple[Path, Pipeline | Group | InvalidPipelines]]:
+    """The file of that path, or those of the pipeline or group of that name; raises ``NotFound`` without either."""
     path = Path(word)
     if path.suffix or path.is_file():
         return [(path, load_or_error(path))]
     named = [
         (file, loaded)
         for file, loaded in load_each(folder)
-        if word == (loaded.name if isinstance(loaded, Pipeline) else name_in(file))
+        if word == (name_in(file) if isinstance(loaded, InvalidPipelines) else loaded.name)
     ]
     if not named:
-        find(folder, word)
+        find_file(folder, word)
     return named
 
 
 def _checked(
-    environment: Environment, loaded: list[tuple[Path, Pipeline | InvalidPipelines]]
-) -> list[tuple[Path, Pipeline | TidemarkError]]:
+    environment: Environment, loaded: list[tuple[Path, Pipeline | Group | InvalidPipelines]]
+) -> list[tuple[Path, Pipeline | Group | TidemarkError]]:
     """The files with their pipelines or problems, also those that only the manifest database knows, if it answers."""
     try:
         with database_of(environment) as database:
             return [(file, _known(pipeline, database)) for file, pipeline in loaded]
     except TidemarkError as error:
         log.note(f"not compared with the sinks that the manifest database knows: {error.what}")
-        return list(loaded)
+        return [(file, _wrong_differences(pipeline) or pipeline) for file, pipeline in loaded]
 
 
-def _known(pipeline: Pipeline | InvalidPipelines, database: ManifestDatabase) -> Pipeline | TidemarkError:
-    """The pipeline, or the error when it is retired, or the database knows its sinks by other names or targets."""
+def _known(
+    pipeline: Pipeline | Group | InvalidPipelines, database: ManifestDatabase
+) -> Pipeline | Group | TidemarkError:
+    """The pipeline, or the error when it is retired, or the database knows its sinks by other names or targets; the
+    group, or the first such error of one of its members."""
     if isinstance(pipeline, InvalidPipelines):
         return pipeline
-    sinks = database.sinks.known(pipeline.name)
+    if wrong := _wrong_differences(pipeline):
+        return wrong
     try:
-        refuse_out_of_use(pipeline.name, database)
-        refuse_unlike(pipeline, sinks)
+        for each in planned_members(pipeline, database) if isinstance(pipeline, Group) else [pipeline]:
+            refuse_out_of_use(each.name, database)
+            refuse_unlike(each, database.sinks.known(each.name))
     except ConfigurationError as error:
         return error
     return pipeline
 
 
+def _wrong_differences(pipeline: Pipeline | Group | InvalidPipelines) -> InvalidPipelines | None:
+    """All problems of what differs in a group, by topic: each stops its own member, and the file is to be corrected."""
+    if not isinstance(pipeline, Group) or not pipeline.wrong:
+        return None
+    return InvalidPipelines([problem for wrong in pipeline.wrong.values() for problem in wrong.problems])
+
+
 def _changes(
-    environment: Environment, checked: Sequence[tuple[Path, Pipeline | TidemarkError]]
+    environment: Environment, checked: Sequence[tuple[Path, Pipeline | Group | TidemarkError]]
 ) -> dict[Path, list[Change]]:
     """By file: what its pipeline does to what exists. Pipelines without a file are listed when every file is right."""
     folder = [pipeline for _, pipeline in load_each(environment.pipelines)] if environment.pipelines.is_dir() else []
     everybody = [*folder, *(pipeline for _, pipeline in checked)]
     names = {pipeline.name for pipeline in everybody if isinstance(pipeline, Pipeline)}
     with database_of(environment) as database:
-        if all(isinstance(pipeline, Pipeline) for pipeline in everybody):
+        members = {each.name: planned_members(each, database) for each in everybody if isinstance(each, Group)}
+        names |= {pipeline.name for of_group in members.values() for pipeline in of_group}
+        if not any(isinstance(pipeline, TidemarkError) for pipeline in everybody):
             for line in forgotten(database, names):
                 log.note(line)
-        return {
-            file: changes_of(pipeline, database, names) for file, pipeline in checked if isinstance(pipeline, Pipeline)
-        }
+        changes: dict[Path, list[Change]] = {}
+        for file, pipeline in checked:
+            if isinstance(pipeline, Pipeline):
+                changes[file] = changes_of(pipeline, database, names)
+            elif isinstance(pipeline, Group):
+                changes[file] = [
+                    Change(f"{each.name}: {change.what}", change.next_step)
+                    for each in members[pipeline.name]
+                    for change in changes_of(each, database, names)
+                ]
+        return changes
 
 
-def _warnings(loaded: Sequence[tuple[Path, Pipeline | InvalidPipelines]]) -> dict[Path, list[str]]:
+def _warnings(loaded: Sequence[tuple[Path, Pipeline | Group | InvalidPipelines]]) -> dict[Path, list[str]]:
     """By file: which other pipeline would write its topics into the same folders, or has a folder in one of them, and
     through which ones its output comes back to it."""
     pipelines = {file: pipeline for file, pipeline in loaded if isinstance(pipeline, Pipeline)}
@@ -136,6 +162,28 @@ def _warnings(loaded: Sequence[tuple[Path, Pipeline | InvalidPipelines]]) -> dic
         ]
         for file, own in folders.items()
     }
+
+
+@commands.command("print member")
+@click.argument("pipeline_name", metavar="GROUP.TOPIC")
+@common_options
+@click.pass_obj
+def print_member(environment: Environment, pipeline_name: str, as_json: bool) -> None:
+    """Print the pipeline file of one topic of a group.
+
+    It is what each_topic makes of the file: the same pipeline could have a file of its own with it, under a name
+    without a dot.
+    """
+    group, topic = split_name(pipeline_name)
+    file = find_file(environment.pipelines, group)
+    if topic is None or not isinstance(file, Group):
+        raise ConfigurationError(
+            f"{pipeline_name} is not the name of one topic of a group",
+            next_step="name a group and a topic that its source reads, such as shop.orders",
+        )
+    find(environment.pipelines, pipeline_name)  # raises what is wrong with it
+    values = values_of_member(file, topic)
+    echo(json_text(values) if as_json else yaml.safe_dump(values, sort_keys=False, allow_unicode=True).rstrip())
 
 
 @commands.command("print schema")

@@ -1,21 +1,34 @@
 """Commands that do a run's work without Airflow: plan, run, retry, replay, fill."""
 
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 
 import click
 
 from tidemark.cli import log, output
-from tidemark.cli.opened import LoggedStage, database_of, opened
+from tidemark.cli.opened import (
+    LoggedStage,
+    SharedByMembers,
+    database_of,
+    group_named,
+    opened,
+    opened_group,
+    planned_topics,
+)
 from tidemark.cli.options import TIMES, Commands, common_options, master_option, pipeline_argument
+from tidemark.connections.lookup import from_environment
+from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
+from tidemark.errors import NotFound, TidemarkError, about
 from tidemark.lifecycle import events
 from tidemark.lifecycle.attempt import Allowed
 from tidemark.lifecycle.close import close
-from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.context import Context, open_context
 from tidemark.lifecycle.failed_tasks import Task, Watch, watched, watched_work
+from tidemark.lifecycle.members import Members, for_each_member, refuse_failed
 from tidemark.lifecycle.older import choose_to_take_along, older_unfinished, unfinished_lines
-from tidemark.lifecycle.plan import Tick
+from tidemark.lifecycle.plan import PlannedRun, Tick
 from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.preflight import refuse_unknown_anywhere
 from tidemark.lifecycle.publish import Publisher
@@ -26,6 +39,9 @@ from tidemark.model.manifest import Manifest
 from tidemark.operations.append_again import note_append_again
 from tidemark.operations.damage import note_shrunken
 from tidemark.operations.fill import fill as fill_sink
+from tidemark.pipeline.each_topic import split_name
+from tidemark.pipeline.group import Group
+from tidemark.pipeline.loader import find, member
 from tidemark.views.manifests import ManifestView, manifest_views
 
 commands = Commands()
@@ -56,8 +72,18 @@ def plan(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Record the next ranges of a pipeline as manifests."""
+    """Record the next ranges of a pipeline as manifests.
+
+    Of a group: of each of its topics.
+    """
     tick = Tick.by_hand(until, run_key)
+    group, only = _group_and_topic(environment, pipeline_name)
+    if group is not None:
+        with opened_group(environment, group) as database:
+            members = _plan_members(environment, group, database, tick, only, dry_run=dry_run)
+            output.planned_members({name: run for name, (_, run) in members.done.items()}, as_json)
+            _refuse_failed(group, members.failed)
+        return
     watching = _watched(environment, pipeline_name, Task.PLAN, like_the_next=tick.is_like_the_next)
     with nullcontext(Watch()) if dry_run else watching as watch, opened(environment, pipeline_name) as context:
         planned = plan_ranges(context, tick, dry_run=dry_run)
@@ -83,8 +109,15 @@ def run(
     master: str | None,
     as_json: bool,
 ) -> None:
-    """Plan, process and close one run without Airflow."""
+    """Plan, process and close one run without Airflow.
+
+    Of a group: of each of its topics, in one session of Spark.
+    """
     tick = Tick.by_hand(until, run_key)
+    group, only = _group_and_topic(environment, pipeline_name)
+    if group is not None:
+        _run_members(environment, group, tick, only, master, as_json)
+        return
     with (
         _watched(environment, pipeline_name, Task.PLAN, like_the_next=tick.is_like_the_next) as watch,
         opened(environment, pipeline_name) as context,
@@ -118,8 +151,11 @@ def retry(
 ) -> None:
     """Finish what is planned, failed or abandoned.
 
-    Also removes what dead attempts left.
+    Also removes what dead attempts left. Of a group: of each of its topics, in one session of Spark.
     """
+    if group := group_named(environment, pipeline_name):
+        _retry_members(environment, group, manifest_id, master, as_json)
+        return
     with opened(environment, pipeline_name) as context:
         refuse_unknown_anywhere(context)
         Publisher(context).sweep(also=[manifest_id] if manifest_id else [])
@@ -194,6 +230,130 @@ def fill(
         log.emit_failures(filled.errors.values())
         output.filled(filled, as_json)
     command.exit(1 if filled.errors or filled.left else 0)
+
+
+def _group_and_topic(environment: Environment, name: str) -> tuple[Group | None, list[str]]:
+    """The group of a name, and the topic when it is that of a member; no group for the name of a pipeline."""
+    owner, topic = split_name(name)
+    group = group_named(environment, owner)
+    if group is None or topic is None:
+        return group, []
+    find(environment.pipelines, name)  # raises what is wrong with it, and for a topic that is left out
+    return group, [topic]
+
+
+def _plan_members(
+    environment: Environment,
+    group: Group,
+    database: ManifestDatabase,
+    tick: Tick,
+    only: Sequence[str],
+    *,
+    dry_run: bool = False,
+) -> Members[PlannedRun]:
+    def planned(context: Context, members: int) -> PlannedRun:
+        del members
+        run = plan_ranges(context, tick, dry_run=dry_run)
+        if not dry_run:
+            log.emit(events.planned(context.pipeline_name, run))
+        older = older_unfinished(context, run.manifests)
+        return run.with_unfinished(older, unfinished_lines(context, older))
+
+    watching = _watched(environment, group.name, Task.PLAN, like_the_next=tick.is_like_the_next)
+    with nullcontext(Watch()) if dry_run else watching as watch:
+        members = for_each_member(
+            group, database, from_environment, lambda: database_of(environment), planned, only=only,
+            like_the_next=tick.is_like_the_next, noted=not dry_run,
+        )  # fmt: skip
+        watch.end()
+    for error in members.failed.values():
+        log.error(error)
+    return members
+
+
+def _run_members(
+    environment: Environment, group: Group, tick: Tick, only: Sequence[str], master: str | None, as_json: bool
+) -> None:
+    """Plan all, then process and close one after the other, with one Spark. What one lacks does not stop the others."""
+    with opened_group(environment, group) as database:
+        members = _plan_members(environment, group, database, tick, only)
+        todo: dict[str, tuple[Context, PlannedRun, list[Manifest], list[Manifest]]] = {}
+        for name, (context, run) in members.done.items():
+            taken = choose_to_take_along(context, older_unfinished(context, run.manifests))
+            own = database.manifests.find(ids=run.manifests)
+            todo[name] = context, run, taken, sort_by_turn(context, own, taken)
+        stage = SharedByMembers(environment, master)
+        done: list[int] = []
+        for name, (context, run, taken, manifests) in todo.items():
+            taken_ids = [manifest.id for manifest in taken]
+
+            def work(
+                context: Context = context, manifests: list[Manifest] = manifests, run: PlannedRun = run,
+                taken_ids: list[int] = taken_ids,
+            ) -> list[int]:  # fmt: skip
+                with watched_work(lambda: database_of(environment), run.manifests):
+                    work_through(context, manifests, stage.of(context), log.LoggedProgress(context.pipeline_name))
+                with _watched(environment, context.pipeline_name, Task.CLOSE):
+                    closing = close(context, run.run_key, processed=taken_ids)
+                if closing.closed_hours:
+                    log.emit(events.hours_complete(context.pipeline_name, closing.closed_hours))
+                return [*closing.manifests, *closing.taken_along]
+
+            done += _kept(members.failed, name, work)
+        views = manifest_views(database, database.manifests.find(ids=sorted({*done})))
+        output.finished(views, as_json, nothing="nothing is new in any topic")
+        _refuse_failed(group, members.failed)
+
+
+def _retry_members(
+    environment: Environment, group: Group, manifest_id: int | None, master: str | None, as_json: bool
+) -> None:
+    failed: dict[str, TidemarkError] = {}
+    with opened_group(environment, group) as database:
+        own = database.manifests.get(manifest_id).pipeline_name if manifest_id else None
+        stage = SharedByMembers(environment, master)
+        done: list[int] = []
+        topics = planned_topics(group, database)
+        if own is not None and own not in {group.member_name(topic) for topic in topics}:
+            raise NotFound(
+                f"there is no manifest {manifest_id} of group {group.name}: it is of pipeline {own}",
+                next_step=f"tidemark retry {own} --manifest {manifest_id}",
+            )
+        for topic in topics:
+            name = group.member_name(topic)
+            if own not in (None, name):
+                continue
+
+            def work(topic: str = topic, name: str = name) -> list[int]:
+                context = open_context(member(group, topic), database)
+                refuse_unknown_anywhere(context)
+                Publisher(context).sweep(also=[manifest_id] if manifest_id else [])
+                todo = unfinished(context, manifest_id)
+                for manifest in [] if manifest_id else at_work(context):
+                    log.left_out(manifest)
+                with watched_work(lambda: database_of(environment), [manifest.id for manifest in todo]):
+                    left_out = work_through(context, todo, stage.of(context), log.LoggedProgress(name))
+                return sorted({manifest.id for manifest in todo} - {manifest.id for manifest in left_out})
+
+            done += _kept(failed, name, work)
+        views = manifest_views(database, database.manifests.find(ids=done))
+        output.finished(views, as_json, nothing="there is nothing to retry")
+    _refuse_failed(group, failed)
+
+
+def _kept(failed: dict[str, TidemarkError], name: str, work: Callable[[], list[int]]) -> list[int]:
+    """What a member has done; its error is kept under its name."""
+    try:
+        with about(pipeline=name):
+            return work()
+    except TidemarkError as error:
+        log.error(error)
+        failed[name] = error
+        return []
+
+
+def _refuse_failed(group: Group, failed: Mapping[str, TidemarkError]) -> None:
+    refuse_failed(group.name, {name: error.what for name, error in failed.items()})
 
 
 def _work(environment: Environment, context: Context, manifests: list[Manifest], master: str | None) -> list[Manifest]:

@@ -681,6 +681,9 @@ DELETE FROM failed_task WHERE pipeline = %(pipeline_name)s AND task = 'plan' AND
 -- name: forget_failed_task
 DELETE FROM failed_task WHERE pipeline = %(pipeline_name)s AND task = %(task)s;
 
+-- name: pipelines_noted
+SELECT DISTINCT pipeline AS name FROM failed_task;
+
 -- name: failed_tasks
 SELECT task, since, at, times, actor, what, next_step, refused, retry_at FROM failed_task WHERE pipeline = %(pipeline_name)s
 ORDER BY task DESC;

@@ -44,6 +44,10 @@ class Tasks(Part):
         """A person has decided what a plan was refused for."""
         self._sql.rows("forget_refused_plan", pipeline_name=pipeline_name)
 
+    def pipelines_noted(self) -> list[str]:
+        """The pipelines with a task that has begun or failed, also such as were never planned."""
+        return [row["name"] for row in self._sql.rows("pipelines_noted")]
+
     def failed(self, pipeline_name: str) -> list[Row]:
         """Return the reason why no plan, process or close succeeds: task, since, at (the newest), times, actor, what,
         next_step, refused, retry_at.

@@ -197,7 +197,9 @@ def status(
     the newest scheduled run that Airflow knows, when its plan failed. ``max_age`` replaces that of the file. What
     cannot be looked at is a problem, and no error.
     """
-    pipeline = deployed.pipeline if isinstance(deployed, Deployed) else None
+    pipeline = None
+    if isinstance(deployed, Deployed) and isinstance(deployed.pipeline, Pipeline):
+        pipeline = deployed.pipeline  # a group has members that run, and only its own failures
     wrong_file = deployed.problem if isinstance(deployed, Deployed) else deployed
     now = database.now()
     planned_at = database.runs.planned_at(pipeline_name)
@@ -234,7 +236,7 @@ def status(
         problems += _open_transaction_problems(database, pipeline, heard, now, max_age)
         late = _too_old(since or planned_at["first"], now, max_age)
         if planned_at["last"] is None and isinstance(deployed, Deployed):
-            late = _never_ran(deployed, now, max_age)
+            late = _never_ran(pipeline, deployed.since, now, max_age)
         if late:
             look = f"look at the runs of the DAG, or: tidemark run {pipeline_name}"
             problems.append(PipelineProblem(None, late, look, kind=State.LATE))
@@ -670,12 +672,12 @@ def _too_old(since: datetime | None, now: datetime, max_age: timedelta | None) -
     return f"not all is published that came after {since:%Y-%m-%d %H:%M:%S} UTC: {_ages(now - since, max_age)}"
 
 
-def _never_ran(deployed: Deployed, now: datetime, max_age: timedelta | None) -> str:
+def _never_ran(pipeline: Pipeline, since: datetime | None, now: datetime, max_age: timedelta | None) -> str:
     """Return words for a pipeline that Airflow has had for longer than ``max_age`` and that no run has planned: its DAG
     is paused, or what runs it dies before it begins."""
-    if deployed.since is None:
+    if since is None:
         return ""
-    since = max(deployed.since, datetime.combine(deployed.pipeline.start_date, time(), UTC))
+    since = max(since, datetime.combine(pipeline.start_date, time(), UTC))
     if max_age is None or now - since <= max_age:
         return ""
     return (

@@ -3,35 +3,39 @@
 import os
 import shlex
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 from tidemark.errors import ConfigurationError, NotFound
+from tidemark.pipeline.each_topic import split_name
+from tidemark.pipeline.group import Group
 from tidemark.pipeline.kept import KeptFile, keep, kept_file, kept_files, kept_path, kept_paths
 from tidemark.pipeline.loader import (
-    FileProblem,
-    InvalidPipelines,
     RightFile,
     find,
+    find_file,
     load_each,
     load_files,
+    member,
+    member_of_file,
     name_in,
     parse,
     pipeline_files,
     shows_name,
 )
+from tidemark.pipeline.problems import FileProblem, InvalidPipelines
 from tidemark.pipeline.settings import Pipeline
 
 
 @dataclass(frozen=True)
 class Deployed:
-    """A pipeline, and what is wrong with its file now; then the pipeline is the one of the last right text.
+    """A pipeline or a group, and what is wrong with its file now; then it is the one of the last right text.
 
     ``since``: from when on Airflow runs it by this text; None when Airflow has not read it.
     """
 
-    pipeline: Pipeline
+    pipeline: Pipeline | Group
     problem: ConfigurationError | None = None
     since: datetime | None = None
 
@@ -45,11 +49,17 @@ def deployed(folder: Path | str, env: Mapping[str, str] = os.environ) -> list[De
 
 
 def deployed_named(folder: Path | str, name: str, env: Mapping[str, str] = os.environ) -> Deployed:
-    """Only one pipeline; raises what ``find`` raises when it neither has a right file nor had one.
+    """Only one pipeline, group or member; raises what ``find`` raises when it neither has a right file nor had one.
 
     The file that had the pipeline when it was last right is read alone. When it has not, other files are searched for
     the name and not parsed: 300 of them take 10 ms instead of seconds.
     """
+    owner, topic = split_name(name)
+    if topic is not None:
+        group = deployed_named(folder, owner, env)
+        if isinstance(group.pipeline, Group):
+            return replace(group, pipeline=member_of_file(group.pipeline, topic))
+        return Deployed(find(folder, name, env))  # raises
     for files in _likely(folder, name, env):
         for file in load_files(files, env)[0]:
             if file.pipeline.name == name:
@@ -58,7 +68,13 @@ def deployed_named(folder: Path | str, name: str, env: Mapping[str, str] = os.en
                 return Deployed(file.pipeline, since=kept.since if kept else None)
     _, pipelines, _ = _survey(folder, env)
     own = [pipeline for pipeline in pipelines if pipeline.pipeline.name == name]
-    return own[0] if own else Deployed(find(folder, name, env))
+    return own[0] if own else Deployed(find_file(folder, name, env))
+
+
+def pipeline_named(folder: Path | str, name: str, env: Mapping[str, str] = os.environ) -> Pipeline:
+    """The pipeline of ``deployed_named``; raises ``ConfigurationError`` for the name of a group, as ``find`` does."""
+    pipeline = deployed_named(folder, name, env).pipeline
+    return find(folder, name, env) if isinstance(pipeline, Group) else pipeline
 
 
 def known_files(
@@ -67,11 +83,16 @@ def known_files(
     """By name, what the files say of the ``planned`` pipelines (None: nothing) and of all others; nothing is kept.
 
     A file that is wrong and never was right stands for the pipeline that it names, if it was planned and has no other
-    file; else it stands for itself, with its own name as the pipeline's.
+    file; else it stands for itself, with its own name as the pipeline's. For a group stand those of its members that
+    are ``planned``; the group itself when it is named there, or has none.
     """
     _, pipelines, problem = _survey(folder, env)
     known: dict[str, Deployed | ConfigurationError | None] = dict.fromkeys(planned)
-    known |= {each.pipeline.name: each for each in pipelines}
+    for each in pipelines:
+        members = _members(each, planned)
+        if each.pipeline.name in planned or not members:
+            known[each.pipeline.name] = each
+        known |= members
     of_right_files = {problem for each in pipelines for problem in _problems(each.problem)}
     problems = [each for each in _problems(problem) if each not in of_right_files]
     for file in dict.fromkeys(Path(each.file) for each in problems):
@@ -79,6 +100,22 @@ def known_files(
         name = named if named in known and known[named] is None else file.name
         known[name] = InvalidPipelines([each for each in problems if each.file == str(file)])
     return known
+
+
+def _members(deployed: Deployed, planned: Collection[str]) -> dict[str, Deployed | ConfigurationError | None]:
+    """The planned members of a group by name, those whose topic the file reads; none for a pipeline."""
+    group = deployed.pipeline
+    members: dict[str, Deployed | ConfigurationError | None] = {}
+    if not isinstance(group, Group):
+        return members
+    for name in planned:
+        owner, topic = split_name(name)
+        if owner == group.name and topic is not None and group.reads(topic):
+            try:
+                members[name] = replace(deployed, pipeline=member(group, topic))
+            except ConfigurationError as wrong:
+                members[name] = wrong
+    return members
 
 
 def known_file(
@@ -105,13 +142,16 @@ def files_of(folder: Path | str, name: str, env: Mapping[str, str] = os.environ)
     return [*named, *kept_paths(name, folder, env)]
 
 
-def _is_of(file: Path, pipeline: Pipeline | InvalidPipelines, name: str) -> bool:
-    """Return whether a wrong file is the pipeline's, by its text."""
+def _is_of(file: Path, pipeline: Pipeline | Group | InvalidPipelines, name: str) -> bool:
+    """Return whether a file is the pipeline's: of a wrong file by its text. A member is of the file of its group, unless that leaves its topic out."""
+    owner, topic = split_name(name)
     if isinstance(pipeline, Pipeline):
         return pipeline.name == name
+    if isinstance(pipeline, Group):
+        return pipeline.name == owner and (topic is None or pipeline.reads(topic))
     if any(problem.line is None for problem in pipeline.problems):  # the file as a whole: it is no text, or no mapping
         raise pipeline
-    return shows_name(file, name)
+    return shows_name(file, owner)
 
 
 def refuse_wrong_files(folder: Path | str, env: Mapping[str, str] = os.environ) -> None:

@@ -6,8 +6,10 @@ folder.
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args, get_origin
 
@@ -15,40 +17,19 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from tidemark.config import yaml
-from tidemark.config.base import LoadContext, OneKind, Section
+from tidemark.config.base import LoadContext, OneKind, Section, wrong_at
 from tidemark.config.yaml import Document, Place
 from tidemark.errors import ConfigurationError, NotFound
 from tidemark.kinds import DECODERS
+from tidemark.pipeline import each_topic
+from tidemark.pipeline.each_topic import Template, split_name
+from tidemark.pipeline.group import Group
 from tidemark.pipeline.kept import kept_file
+from tidemark.pipeline.problems import FileProblem, InvalidPipelines
 from tidemark.pipeline.settings import OF_TOPICS, Pipeline
 from tidemark.text import nearest, with_nearest
 
 _LARGEST_FILE: Final = 2**20
-_NEXT: Final = "correct it and check again with: tidemark validate"
-
-
-@dataclass(frozen=True)
-class FileProblem:
-    """One thing to correct; for the file as a whole ``line`` is None and ``key`` empty."""
-
-    file: str
-    line: int | None
-    key: str
-    message: str
-
-    def __str__(self) -> str:
-        where = self.file if self.line is None else f"{self.file}:{self.line}"
-        return ": ".join(part for part in (where, self.key, self.message) if part)
-
-
-class InvalidPipelines(ConfigurationError):
-    """Pipeline files are wrong; ``problems`` has all of them, in the order of files and lines."""
-
-    before_context = "\n"  # some of the lines end with a command
-
-    def __init__(self, problems: list[FileProblem]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("\n".join(map(str, problems)), next_step=_NEXT)
 
 
 def pipeline_files(folder: Path | str) -> list[Path]:
@@ -67,14 +48,15 @@ def pipeline_files(folder: Path | str) -> list[Path]:
     return [file for file in files if file.suffix in (".yaml", ".yml") and not file.name.startswith(".")]
 
 
-def load(path: Path | str, env: Mapping[str, str] = os.environ) -> Pipeline:
-    """The pipeline of one file; raises ``InvalidPipelines`` with all problems of the file."""
+def load(path: Path | str, env: Mapping[str, str] = os.environ) -> Pipeline | Group:
+    """The pipeline or the group of one file; raises ``InvalidPipelines`` with all problems of the file."""
     file = Path(path)
     return parse(file, _text(file), {}, env)
 
 
-def parse(file: Path, text: str, named: dict[str, str], env: Mapping[str, str]) -> Pipeline:
-    """The pipeline of a file's text. ``named``: texts of files that it names; what is not among them is read and added.
+def parse(file: Path, text: str, named: dict[str, str], env: Mapping[str, str]) -> Pipeline | Group:
+    """The pipeline of a file's text, or the group when it has ``each_topic``. ``named``: texts of files that it names;
+    what is not among them is read and added.
 
     Raises ``InvalidPipelines`` with all problems.
     """
@@ -88,16 +70,122 @@ def parse(file: Path, text: str, named: dict[str, str], env: Mapping[str, str]) 
     problems = [(problem.line, problem.place, problem.message) for problem in document.problems]
     load_context = LoadContext(file.parent, Path(env.get("TIDEMARK_HOME") or ".").absolute(), named)
     try:
-        pipeline = Pipeline.model_validate(document.value, context=load_context)
+        if each_topic.KEY in document.value:
+            pipeline: Pipeline | Group = _group(str(file), document, load_context)
+        else:
+            pipeline = Pipeline.model_validate(document.value, context=load_context)
     except ValidationError as invalid:
         problems += _explained(invalid, document)
     if problems:
-        in_order = sorted(problems, key=lambda problem: problem[0])
-        raise InvalidPipelines([FileProblem(str(file), line, _written(place), text) for line, place, text in in_order])
+        raise _invalid(str(file), problems)
     return pipeline
 
 
-def load_or_error(path: Path) -> Pipeline | InvalidPipelines:
+def _invalid(file: str, problems: Sequence[tuple[int, Place, str]]) -> InvalidPipelines:
+    in_order = sorted(problems, key=lambda problem: problem[0])
+    return InvalidPipelines([FileProblem(file, line, _written(place), text) for line, place, text in in_order])
+
+
+def _group(file: str, document: Document, load_context: LoadContext) -> Group:
+    """Raises ``ValidationError`` for what concerns all members: what the template says without any difference."""
+    template = each_topic.template(document.value)
+    alike = [_made(template, topic, load_context) for topic in template.without_difference()]
+    _refuse_one_target(alike)
+    wrong: dict[str, InvalidPipelines] = {}
+    differing: list[Pipeline] = []
+    errors: list[ValidationError] = []
+    for topic in template.differences:
+        if template.leaves_out(topic):
+            continue
+        try:
+            differing.append(_made(template, topic, load_context))
+        except ValidationError as invalid:
+            errors.append(invalid)
+            wrong[topic] = _invalid(file, _explained_member(invalid, template, topic, document))
+    members = [*alike, *differing]
+    if not members:
+        if not errors:
+            raise wrong_at(each_topic.KEY, "leaves out every topic that the source names: then there is none to read")
+        raise errors[0] if len(wrong) == 1 else wrong_at(each_topic.KEY, f"has no topic that is right; of the first: "
+            f"{next(iter(wrong.values())).what}")  # fmt: skip
+    example = template.filled(members[0].source.topics[0])
+    shared_values = {**example, "source": template.value["source"]}
+    shared = Pipeline.model_validate(shared_values, context=load_context)
+    for topic in template.differences:
+        if not shared.source.reads(topic):
+            names = shared.source.topics
+            wrong[topic] = _invalid(file, [(
+                document.line((each_topic.KEY, topic)), (each_topic.KEY, topic),
+                with_nearest(f"names {topic}, which source.{template.kind} does not read", topic, names),
+            )])  # fmt: skip
+    connections = frozenset(conn_id for pipeline in members for conn_id in pipeline.connections())
+    return Group(template, shared, file, document, load_context, wrong, connections)
+
+
+def _made(template: Template, topic: str, load_context: LoadContext) -> Pipeline:
+    """Raises ``ValidationError`` with places of the merged values."""
+    pipeline = Pipeline.model_validate(template.filled(topic), context=load_context)
+    return pipeline.model_copy(update={"name": template.member_name(topic)})
+
+
+def _refuse_one_target(members: Sequence[Pipeline]) -> None:
+    """Raise ``ValidationError`` when two topics without a difference would be written to one place."""
+    for first, second in combinations(members[:3], 2):
+        for index, sink in enumerate(first.sinks):
+            if sink.folders_of(first.name, first.source.topics[0]):  # the files of a topic are told by their names
+                continue
+            if any(sink.meets(other) for other in second.sinks):
+                raise wrong_at(("sinks", index, sink.kind), f"has one target for all topics, {sink.target}: write "
+                    "{topic} into its name")  # fmt: skip
+
+
+def member(group: Group, topic: str) -> Pipeline:
+    """The pipeline of one topic of a group; raises ``InvalidPipelines`` with the lines of the file."""
+    if topic in group.wrong:
+        raise group.wrong[topic]
+    try:
+        return _made(group.template, topic, group.load_context)
+    except ValidationError as invalid:
+        raise _invalid(group.file, _explained_member(invalid, group.template, topic, group.document)) from None
+
+
+def member_of_file(group: Group, topic: str) -> Pipeline:
+    """Like ``member``, of a topic that a person named; raises ``NotFound`` for one that the file leaves out or does not
+    read."""
+    if group.template.leaves_out(topic):
+        raise NotFound(
+            f"{group.name} leaves topic {topic} out, as its file says {each_topic.KEY}: {{{topic}: false}}",
+            next_step="write {} in place of false to have it again, or name another topic",
+        )
+    if not group.source.reads(topic):
+        known = [each for each in (*group.source.topics, *group.template.differences) if group.reads(each)]
+        raise NotFound(
+            with_nearest(f"{group.name} reads no topic {topic}", topic, known),
+            next_step=f"name a topic that matches the source of {group.file}: tidemark status {group.name} lists those "
+            "that were planned",
+        )
+    return member(group, topic)
+
+
+def values_of_member(group: Group, topic: str) -> dict[str, Any]:
+    """The file of a member as plain values, with names of variables instead of their values."""
+    value = deepcopy(group.document.value)
+    for place, (text, _) in group.document.replaced.items():
+        holder = value
+        for part in place[:-1]:
+            holder = holder[part]
+        holder[place[-1]] = text
+    template = each_topic.template(value)
+    return {**template.filled(topic), "pipeline": template.member_name(topic)}
+
+
+def _explained_member(
+    invalid: ValidationError, template: Template, topic: str, document: Document
+) -> list[tuple[int, Place, str]]:
+    return _explained(invalid, document, lambda place: template.place_in_file(topic, place))
+
+
+def load_or_error(path: Path) -> Pipeline | Group | InvalidPipelines:
     """Like ``load``, but returns the error."""
     try:
         return load(path)
@@ -107,10 +195,10 @@ def load_or_error(path: Path) -> Pipeline | InvalidPipelines:
 
 def load_each(
     folder: Path | str, env: Mapping[str, str] = os.environ
-) -> list[tuple[Path, Pipeline | InvalidPipelines]]:
+) -> list[tuple[Path, Pipeline | Group | InvalidPipelines]]:
     """Every file of a folder, sorted, with its pipeline or its problems: a bad file does not hide the others."""
     right, problems = load_files(pipeline_files(folder), env)
-    files: dict[Path, Pipeline | InvalidPipelines] = {each.file: each.pipeline for each in right}
+    files: dict[Path, Pipeline | Group | InvalidPipelines] = {each.file: each.pipeline for each in right}
     for file in pipeline_files(folder):
         own = [problem for problem in problems if problem.file == str(file)]
         if own:
@@ -138,7 +226,29 @@ def name_in(file: Path) -> str | None:
 
 
 def find(folder: Path | str, name: str, env: Mapping[str, str] = os.environ) -> Pipeline:
-    """The pipeline of that name. Problems of other files are raised only when no good file has the name.
+    """The pipeline of that name, also a member of a group, which is ``GROUP.TOPIC``.
+
+    Raises what ``find_file`` raises, and ``ConfigurationError`` for the name of a group.
+    """
+    owner, topic = split_name(name)
+    file = find_file(folder, owner, env)
+    if not isinstance(file, Group):
+        if topic is None:
+            return file
+        raise NotFound(
+            f"there is no pipeline {name}: {owner} is a pipeline without {each_topic.KEY}",
+            next_step=f"name {owner}, or write {each_topic.KEY}: true into its file",
+        )
+    if topic is None:
+        raise ConfigurationError(
+            f"{name} is a group: each topic has a pipeline of its own, and this is about one of them",
+            next_step=f"name one, such as {name}.TOPIC; tidemark status {name} lists them",
+        )
+    return member_of_file(file, topic)
+
+
+def find_file(folder: Path | str, name: str, env: Mapping[str, str] = os.environ) -> Pipeline | Group:
+    """The pipeline or the group of that name. Problems of other files are raised only when no good file has the name.
 
     Of two files with the name the one counts that Airflow has the DAG of. Raises ``InvalidPipelines``, or ``NotFound``
     when all files are good.
@@ -166,7 +276,7 @@ class RightFile:
     file: Path
     text: str
     named: dict[str, str]
-    pipeline: Pipeline
+    pipeline: Pipeline | Group
 
 
 _RIGHT: dict[Path, tuple[tuple[tuple[str, str], ...], RightFile]] = {}
@@ -240,10 +350,13 @@ def _text(file: Path) -> str:
     raise InvalidPipelines([FileProblem(str(file), None, "", wrong)])
 
 
-def _explained(invalid: ValidationError, document: Document) -> list[tuple[int, Place, str]]:
+def _explained(
+    invalid: ValidationError, document: Document, in_file: Callable[[Place], Place] = tuple
+) -> list[tuple[int, Place, str]]:
+    """``in_file``: the place of the file that has what stands at a place of the values."""
     problems = []
     for error in invalid.errors(include_url=False):
-        place = _place(error)
+        place = in_file(_place(error))
         if any(place[: len(known)] == known for known in document.unreadable):
             continue  # its problem is in the document
         message = _without_values(_message(error, place, document), place, document)

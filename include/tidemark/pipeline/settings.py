@@ -45,6 +45,7 @@ from tidemark.kinds import DECODERS
 from tidemark.model.expectations import ExpectationOrder
 from tidemark.model.order import OnError, TransformOrder
 from tidemark.model.storable import Storable
+from tidemark.pipeline import each_topic
 from tidemark.pipeline.airflow_tasks import AirflowTasks
 from tidemark.pipeline.code import CodeFolder
 from tidemark.pipeline.event_time import EventTimeSettings, check_field
@@ -407,4 +408,5 @@ def _known_rows(info: ValidationInfo) -> RowSettings | None:
 def json_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a pipeline file, for editors; it does not allow ``${NAME}``."""
     schema = Pipeline.model_json_schema(by_alias=True)
+    schema["properties"][each_topic.KEY] = each_topic.JSON_SCHEMA
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Tidemark pipeline"}

@@ -77,12 +77,15 @@ class SourceSettings(Section):
     """The topics that a pipeline reads, and how. ``kind`` is the name of the source in the registry.
 
     ``connector`` is None for a source that Spark reads with what it has. ``gaps_advice`` says when offsets without a
-    record are no mistake.
+    record are no mistake. ``selecting_keys``: the keys that say which topics are read; ``place_keys``: those that say
+    where they are.
     """
 
     kind: ClassVar[str]
     connector: ClassVar[Connector | None] = None
     gaps_advice: ClassVar[str]
+    selecting_keys: ClassVar[frozenset[str]] = frozenset({"topics"})
+    place_keys: ClassVar[frozenset[str]] = frozenset({"connection"})
 
     topics: tuple[Topic, ...] = Field(default=(), description="Names of the topics.", examples=[["flights"]])
     cut: Cut = Field(default=Cut.SCHEDULE, description="A run reads up to the end of its interval, or up to now.")
@@ -126,6 +129,7 @@ class SourceSettings(Section):
 class PatternSettings(SourceSettings):
     """The settings of a source whose topics may be selected by a pattern, too."""
 
+    selecting_keys = frozenset({"topics", "topics_regex"})
     gaps_advice = "if producers use transactions or the topic is compacted, write gaps: transactions or gaps: compacted"
 
     topics_regex: Pattern | None = Field(

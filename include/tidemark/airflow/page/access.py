@@ -23,6 +23,7 @@ from tidemark.errors import NotFound
 from tidemark.lifecycle.context import refuse_out_of_use
 from tidemark.model.manifest import Manifest
 from tidemark.operations.status import FailedRun
+from tidemark.pipeline.each_topic import split_name
 
 FORM_LIFE = 3600  # seconds that a preview may be confirmed; what it shows may be old then
 
@@ -78,7 +79,8 @@ ReadablePipelines = Annotated[list[str], Depends(readable_pipelines)]
 
 def unplanned_pipelines(database: Database, user: GetUserDep, tasks: PlanTasks) -> list[Unplanned]:
     """The pipelines that no plan has succeeded of, and whose DAG the caller may read."""
-    dags, planned = get_auth_manager().get_authorized_dag_ids(user=user), set(database.pipelines.names(retired=True))
+    dags, names = get_auth_manager().get_authorized_dag_ids(user=user), database.pipelines.names(retired=True)
+    planned = {*names, *(split_name(name)[0] for name in names)}
     new = {name: task for name, task in tasks.items() if name not in planned and task.dag_id in dags}
     return unplanned(new) if new else []
 

@@ -24,6 +24,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, NotDone, Unavailable
 from tidemark.lifecycle.context import Context
 from tidemark.model.manifest import Decision, Manifest, ManifestSelection, ManifestState
+from tidemark.pipeline.each_topic import split_name
 
 
 class Action(StrEnum):
@@ -101,6 +102,12 @@ def preview(context: Context, wish: Wish) -> Preview:
     return Preview(tuple(todo), tuple(manifest.id for manifest in blocked))
 
 
+def conf_of(pipeline_name: str, wish: Wish, why: str) -> dict[str, Any]:
+    """The conf of a run that does it; the DAG of a member is its group's, and is told the topic."""
+    _, topic = split_name(pipeline_name)
+    return wish.conf(why) | ({} if topic is None else {"topics": [topic]})
+
+
 def new_run_id(action: Action) -> str:
     """Given to the form: sending the same form twice starts one run."""
     return f"{action}__{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}_{secrets.token_hex(4)}"
@@ -116,9 +123,9 @@ def start(database: ManifestDatabase, dag_id: str, wish: Wish, why: str, user: B
     try:
         with create_session(scoped=False) as session:  # the scoped one is closed by what is called here
             run = trigger_dag(
-                dag_id,
+                split_name(dag_id)[0],
                 run_id=run_id,
-                conf=wish.conf(why),
+                conf=conf_of(dag_id, wish, why),
                 triggered_by=DagRunTriggeredByType.UI,
                 triggering_user_name=user.get_name(),
                 session=session,

@@ -23,7 +23,7 @@ from tidemark.operations.hours import Hour, hours
 from tidemark.operations.lags import Answer, Lags, ask_sources
 from tidemark.operations.locate import ChainOffset, locate
 from tidemark.operations.status import FailedRun, status
-from tidemark.pipeline.deployed import Deployed, deployed_named, known_file, known_files
+from tidemark.pipeline.deployed import Deployed, known_file, known_files, pipeline_named
 from tidemark.pipeline.kept import KeptFile, kept_file
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.capabilities import ShowsHours
@@ -37,7 +37,7 @@ NOT_OPENED = "the page opens no sink; `tidemark where` names the row"
 
 def settings_of(name: str) -> Pipeline:
     """The pipeline file, or its last right text; the API server must see the folder of pipeline files."""
-    return deployed_named(Environment.from_variables().pipelines, name).pipeline
+    return pipeline_named(Environment.from_variables().pipelines, name)
 
 
 @contextmanager
@@ -104,7 +104,8 @@ def _lags(database: ManifestDatabase, files: Files) -> dict[str, Answer]:
     """Ask the sources side by side how far behind the pipelines are, as far as there are pipeline files that can be
     read."""
     unasked = {name: _unasked(file) for name, file in files.items() if not isinstance(file, Deployed)}
-    pipelines = {name: file.pipeline for name, file in files.items() if isinstance(file, Deployed)}
+    right = {name: file.pipeline for name, file in files.items() if isinstance(file, Deployed)}
+    pipelines = {name: pipeline for name, pipeline in right.items() if isinstance(pipeline, Pipeline)}
     return unasked | ask_sources(database, pipelines, stored, lags)
 
 

@@ -33,6 +33,7 @@ from tidemark.airflow.page.access import (
 from tidemark.airflow.page.actions import (
     Action,
     Wish,
+    conf_of,
     dag_states,
     known_runs,
     new_run_id,
@@ -55,6 +56,7 @@ from tidemark.model.problem import Problem
 from tidemark.operations.hours import Hour
 from tidemark.operations.status import State, own_problems, shared_causes
 from tidemark.operations.timeline import Step, timeline
+from tidemark.pipeline.each_topic import split_name
 from tidemark.views.lanes import WITH_LETTERS, lane_views
 from tidemark.views.manifests import ManifestHistoryView, manifest_history_view, manifest_views
 from tidemark.views.pipelines import PipelineView, decision_views
@@ -326,6 +328,7 @@ def start_form(
         shown = preview(context, wish)
     if shown.manifests:
         wish = replace(wish, manifests=tuple(each.id for each in shown.manifests))
+    group, _ = split_name(name)
     form = {"dag": name, "wish": asdict(wish), "run": new_run_id(action)}
     values = {
         "pipeline": name,
@@ -334,8 +337,8 @@ def start_form(
         "manifests": manifest_views(database, shown.manifests[:PAGE], objects=False),
         "words": content.words_of(database, name),
         "causes": {each.id: cause_of_reason(each) for each in shown.manifests[:PAGE]},
-        "conf": wish.conf("your reason"),
-        "dag": dag_states([name]).get(name),
+        "conf": conf_of(name, wish, "your reason"),
+        "dag": dag_states([group]).get(group),
         "dag_id": dag_of(name, tasks),
         "token": signed(user.get_id(), form),
     }

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from tidemark.airflow import addresses
 from tidemark.airflow.addresses import TaskTry, run_path
 from tidemark.operations.status import FailedRun
+from tidemark.pipeline.each_topic import split_name
 
 OF_A_PIPELINE = "tidemark://pipeline/"
 CLOSE, PLAN = "close", "plan"
@@ -56,9 +57,11 @@ def plan_tasks() -> dict[str, PlanTask]:
 
 
 def dag_of(pipeline_name: str, tasks: Mapping[str, PlanTask]) -> str:
-    """The DAG whose rights and runs are those of the pipeline; the one of its name when Airflow has no other."""
-    task = tasks.get(pipeline_name)
-    return task.dag_id if task else pipeline_name
+    """The DAG whose rights and runs are those of the pipeline; the one of its name when Airflow has no other. Of a
+    member it is its group's."""
+    group, _ = split_name(pipeline_name)
+    task = tasks.get(group)
+    return task.dag_id if task else group
 
 
 @dataclass(frozen=True)

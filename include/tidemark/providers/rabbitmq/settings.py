@@ -90,6 +90,7 @@ class Settings(SourceSettings):
     """Streams of one virtual host of RabbitMQ. Exactly one of ``streams`` and ``super_stream`` is set."""
 
     kind = "rabbitmq"
+    selecting_keys = frozenset({"streams", "super_stream"})
     gaps_advice = "if consumers store offsets in the stream, write gaps: tracking"
     refused: ClassVar[Mapping[str, str]] = {
         "queue*": "classic and quorum queues have no offsets, so no batch of them can be read twice: bind a stream to "

@@ -29,6 +29,8 @@ class Settings(PatternSettings):
         ("spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13"),
     )
 
+    place_keys = frozenset({"connection", "bootstrap_servers", "options"})
+
     connection: Annotated[str, AfterValidator(values.connection_id)] | None = Field(
         default=None, description="Id of an Airflow connection.", examples=["kafka_default"]
     )

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from tidemark.decoders.pins import Pins
-from tidemark.pipeline.loader import InvalidPipelines, load
+from tidemark.pipeline.loader import load
+from tidemark.pipeline.problems import InvalidPipelines
 from tidemark.pipeline.settings import Pipeline, json_schema
 
 Write = Callable[..., Path]

@@ -19,7 +19,8 @@ from tests.protobuf_schemas import descriptor_set, message_class, proto
 from tidemark.decoders.base import Decoded
 from tidemark.decoders.one_by_one import Misfit
 from tidemark.errors import ConfigurationError
-from tidemark.pipeline.loader import InvalidPipelines, load
+from tidemark.pipeline.loader import load
+from tidemark.pipeline.problems import InvalidPipelines
 from tidemark.providers.protobuf.decoder import open_decoder
 from tidemark.providers.protobuf.fast import LARGEST, Fast, fast_reader
 from tidemark.providers.protobuf.reading import Messages

@@ -10,7 +10,8 @@ import pytest
 from tidemark.decoders.base import ErrorClass
 from tidemark.errors import ConfigurationError
 from tidemark.model.record_schema import HEADERS
-from tidemark.pipeline.loader import InvalidPipelines, load
+from tidemark.pipeline.loader import load
+from tidemark.pipeline.problems import InvalidPipelines
 from tidemark.providers.registry.json_schema.decoder import open_decoder
 from tidemark.providers.registry.registered_schema import RegisteredSchema
 

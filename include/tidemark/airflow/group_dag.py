@@ -1,0 +1,313 @@
+"""The story of a run of a group: ``plan >> process (one mapped task per manifest of any member) >> close >> verdict``.
+
+``close`` runs whatever failed, and closes and announces the members that are good; else one bad topic would keep the
+hours of all others open. ``verdict`` then fails for those that are not. Airflow forgets the events of a task that
+fails, so these are two tasks.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from airflow.sdk import Asset, get_current_context, task
+
+from tidemark.airflow import addresses, run_conf
+from tidemark.airflow.list_limit import longest_list
+from tidemark.airflow.log_lines import label
+from tidemark.airflow.lookup import airflow_lookup, database_of
+from tidemark.airflow.planned import manifests_of_run
+from tidemark.airflow.run_notes import push_labels
+from tidemark.airflow.runs import (
+    Closed,
+    asset_of,
+    close_hours_of_run,
+    event_of,
+    form_named,
+    held_elsewhere,
+    hours_asset_of,
+    manifests_to_process,
+    process_tasks,
+    require_published,
+    require_spark,
+    run_ended_well,
+    tick_of,
+    would_process,
+)
+from tidemark.airflow.verdict import airflow_verdict, next_try
+from tidemark.connections.lookup import Lookup
+from tidemark.database.client import ManifestDatabase
+from tidemark.errors import ConfigurationError, NotDone, TidemarkError, about
+from tidemark.lifecycle.close import forget_failed
+from tidemark.lifecycle.context import Context, open_context
+from tidemark.lifecycle.failed_tasks import Task, begun, watched
+from tidemark.lifecycle.members import Members, for_each_member, refuse_failed
+from tidemark.model.manifest import RunKind
+from tidemark.pipeline.each_topic import split_name
+from tidemark.pipeline.group import Group
+from tidemark.pipeline.loader import member
+
+log = logging.getLogger(__name__)
+FAILED = "failed"  # the XCom of plan and close: by member, what is wrong with it
+ASKED_FOR = ("replay", "retry")  # lists of manifests, which may be of any member
+Planned = tuple[list[int], list[str]]
+
+
+def group_tasks(group: Group, problem: TidemarkError | None, process: Mapping[str, Any]) -> None:
+    """The tasks, in the DAG or the task group of the caller."""
+    asset, hours_asset = asset_of(group), hours_asset_of(group)
+
+    @task
+    def plan() -> list[int]:
+        return plan_group(group, problem)
+
+    @task(trigger_rule="all_done", outlets=[asset, hours_asset])
+    def close(planned: list[int] | None, *, outlet_events: Any = None) -> None:
+        task_context: Any = get_current_context()
+        closed, failed = close_group(group, planned)
+        task_context["ti"].xcom_push(FAILED, failed)
+        tell(group, closed, outlet_events)
+
+    @task(trigger_rule="all_done", retries=0)
+    def verdict() -> None:
+        judge_group(group)
+
+    planned: Any = plan()
+    processed = process_tasks(group, planned, process)
+    closing: Any = close(planned)
+    judging: Any = verdict()
+    processed >> closing
+    [planned, processed, closing] >> judging
+
+
+def plan_group(group: Group, problem: TidemarkError | None = None) -> list[int]:
+    """Manifest ids of all members. What hinders one is told by ``verdict``; the plan fails when no member has one."""
+    task_context: Any = get_current_context()
+    params = task_context["params"]
+    only = [str(topic) for topic in params.get("topics") or ()]
+    dry_run = bool(params.get("dry_run"))
+    special = run_conf.is_special(params)
+    like_the_next = not special and tick_of(task_context).kind is not RunKind.BACKFILL
+    watching = watched(
+        lambda: database_of(task_context), group.name, Task.PLAN,
+        like_the_next=like_the_next, next_try=next_try(task_context),
+    )  # fmt: skip
+    with airflow_verdict(), about(pipeline=group.name), nullcontext() if dry_run else watching:
+        if not group.shared.airflow.own_dag:
+            run_conf.refuse_unknown(task_context["dag_run"].conf or {}, tuple(run_conf.PARAMS_OF_GROUP))
+        if problem:
+            raise problem
+        if params.get("accept") and len(only) != 1:
+            raise ConfigurationError(
+                "accept is about one topic of the group",
+                next_step='name it: trigger it again with "topics": [TOPIC]',
+            )
+        with database_of(task_context) as database:
+            members = _planned_members(group, database, task_context, only, like_the_next=like_the_next)
+            return _handed_to_airflow(group, database, task_context, members)
+
+
+def _planned_members(
+    group: Group, database: ManifestDatabase, task_context: Any, only: list[str], *, like_the_next: bool
+) -> Members[Planned]:
+    named = _named_manifests(group, database, task_context["params"])
+
+    def planned(context: Context, members: int) -> Planned:
+        own_context = _context_of(task_context, named, context.pipeline_name)
+        if own_context is None:
+            return [], []
+        share = max(1, longest_list() // members)
+        context = _with_share(context, share)
+        if task_context["params"].get("dry_run"):
+            for line in would_process(context, context.pipeline, own_context):
+                log.info("%s: %s", context.pipeline_name, line)
+            return [], []
+        require_spark(context.pipeline, context)
+        return manifests_to_process(context, context.pipeline, own_context, share)
+
+    return for_each_member(
+        group, database, cache(airflow_lookup), lambda: database_of(task_context), planned, only=only,
+        like_the_next=like_the_next, noted=not task_context["params"].get("dry_run"), next_try=next_try(task_context),
+    )  # fmt: skip
+
+
+def _named_manifests(
+    group: Group, database: ManifestDatabase, params: Mapping[str, Any]
+) -> dict[str, dict[str, list[int]]] | None:
+    """By member, the manifests that the form names below ``replay`` and ``retry``; None when it names none."""
+    wishes = {wish: params[wish] for wish in ASKED_FOR if isinstance(params.get(wish), list) and params[wish]}
+    named: dict[str, dict[str, list[int]]] = {}
+    for wish, ids in wishes.items():
+        for manifest_id in dict.fromkeys(ids):
+            name = database.manifests.get(manifest_id).pipeline_name
+            owner, topic = split_name(name)
+            if owner != group.name or topic is None:
+                raise ConfigurationError(
+                    f"manifest {manifest_id} is of pipeline {name}, and not of group {group.name}",
+                    next_step=f"trigger the DAG {owner} with it, or name manifests of this group",
+                )
+            named.setdefault(name, {}).setdefault(wish, []).append(manifest_id)
+    return named if wishes else None
+
+
+def _context_of(task_context: Any, named: dict[str, dict[str, list[int]]] | None, name: str) -> Any:
+    """Airflow's context with the wishes for one member; None when there is none for it."""
+    if named is None:
+        return task_context
+    if name not in named:
+        return None
+    wishes = {wish: named[name].get(wish, []) for wish in ASKED_FOR}
+    return {**task_context, "params": {**task_context["params"], **wishes}}
+
+
+def _with_share(context: Context, share: int) -> Context:
+    """The context with at most so many slices in a run: Airflow makes at most ``max_map_length`` tasks of all."""
+    source = context.pipeline.source
+    most = min(source.slice.max_slices, share)
+    slices = source.slice.model_copy(update={"max_slices": most})
+    pipeline = context.pipeline.model_copy(update={"source": source.model_copy(update={"slice": slices})})
+    return replace(context, pipeline=pipeline)
+
+
+def _handed_to_airflow(
+    group: Group, database: ManifestDatabase, task_context: Any, members: Members[Planned]
+) -> list[int]:
+    failed = {name: error.what for name, error in members.failed.items()}
+    task_context["ti"].xcom_push(FAILED, failed)
+    notes = [f"{name}: {line}" for name, (_, (_, lines)) in members.done.items() for line in lines]
+    notes += [f"{name}: {what}" for name, what in failed.items()]
+    for line in notes:
+        log.warning(line)
+    if not members.done:
+        refuse_failed(group.name, failed)
+    ids = [manifest_id for _, (own, _) in members.done.values() for manifest_id in own]
+    most = longest_list()
+    if len(ids) > most:
+        log.warning("%d manifests are to be processed; this run does the first %d, the next one others", len(ids), most)
+        ids = ids[:most]
+    manifests = {manifest.id: manifest for manifest in database.manifests.find(ids=ids)} if ids else {}
+    labels = [label(manifest_id, manifests[manifest_id].ranges) for manifest_id in ids]
+    push_labels(task_context, labels, notes, addresses.links(group.name, ids))
+    return ids
+
+
+def close_group(group: Group, planned: list[int] | None) -> tuple[dict[str, Closed], dict[str, str]]:
+    """Close each member that this run has planned or worked on; the second are the errors of the others, by name."""
+    task_context: Any = get_current_context()
+    closed: dict[str, Closed] = {}
+    failed: dict[str, str] = {}
+    if task_context["params"].get("dry_run"):
+        return closed, failed
+    lookup = cache(airflow_lookup)
+    with airflow_verdict(), about(pipeline=group.name), database_of(task_context) as database:
+        if planned is None:
+            planned = manifests_of_run(database, group.name, task_context["ti"])
+        for name, ids in _worked_on(group, database, task_context, planned).items():
+            try:
+                closed[name] = _close_member(group, name, database, lookup, task_context, ids)
+            except TidemarkError as error:
+                log.error("%s: %s", name, error)
+                failed[name] = error.what
+    return closed, failed
+
+
+def _worked_on(group: Group, database: ManifestDatabase, task_context: Any, planned: list[int]) -> dict[str, list[int]]:
+    """By member, the manifests that this run has processed; also of members that it planned and that had nothing."""
+    run_key = tick_of(task_context).run_key
+    members: dict[str, list[int]] = {}
+    for manifest in database.manifests.find(ids=planned) if planned else []:
+        members.setdefault(manifest.pipeline_name, []).append(manifest.id)
+    for name in database.pipelines.names():
+        owner, topic = split_name(name)
+        if owner == group.name and topic is not None and database.runs.find(name, run_key) is not None:
+            members.setdefault(name, [])
+    return members
+
+
+def _close_member(
+    group: Group, name: str, database: ManifestDatabase, lookup: Lookup, task_context: Any, own: list[int]
+) -> Closed:
+    held = held_elsewhere(task_context)
+    watching = watched(lambda: database_of(task_context), name, Task.CLOSE, next_try=next_try(task_context))
+    with watching, about(pipeline=name):
+        context = open_context(member(group, split_name(name)[1] or name), database, lookup)
+        own_context = _with_own_wishes(task_context, own)
+        with form_named(context, held):
+            require_published(context, own_context, own, held)
+        event = event_of(context, tick_of(task_context), own)
+        with begun(database, name, Task.CLOSE):
+            closed = Closed(event, close_hours_of_run(context, task_context, closed_well(task_context)))
+        forget_failed(context)
+        return closed
+
+
+def _with_own_wishes(task_context: Any, own: list[int]) -> Any:
+    """A member of which the form names no manifest ends as in a run without wishes."""
+    params = task_context["params"]
+    if own or not any(params.get(wish) for wish in ASKED_FOR):
+        return task_context
+    return {**task_context, "params": {**params, **dict.fromkeys(ASKED_FOR, None)}}
+
+
+def closed_well(task_context: Any) -> Callable[[str], bool | None]:
+    """Whether another run has told its hours: those that its ``close`` has told are told, also when one bad topic makes
+    the run fail."""
+    instance, ended_well = task_context["ti"], run_ended_well(task_context)
+
+    def told(run_id: str) -> bool | None:
+        states = instance.get_task_states(instance.dag_id, task_ids=[instance.task_id], run_ids=[run_id])
+        if "success" in states.get(run_id, {}).values():
+            return True
+        return None if ended_well(run_id) is None else False
+
+    return told
+
+
+def tell(group: Group, closed: Mapping[str, Closed], outlet_events: Any) -> None:
+    """An event of the group's asset, and those of each member's own assets.
+
+    Nobody knew these when the DAG was parsed, so they become outlets now. Airflow takes the event of such an asset when
+    a DAG waits for it, and drops it else.
+    """
+    told = {name: each.event for name, each in closed.items() if each.event is not None}
+    outlets: list[Asset] = []
+    if told:
+        outlet_events[asset_of(group)].extra = {
+            "members": sorted(told),
+            "written": sum(event["written"] for event in told.values()),
+        }
+        outlets.append(asset_of(group))
+    for name, each in closed.items():
+        if each.event is not None:
+            own = Asset(name=f"tidemark_{name}", uri=f"tidemark://pipeline/{name}")
+            outlet_events[own].extra = each.event
+            outlets.append(own)
+        if each.hours:
+            hours = Asset(name=f"tidemark_{name}_hours", uri=f"tidemark://pipeline/{name}/hours")
+            outlet_events[hours].add_partitions(each.hours)
+            outlets.append(hours)
+    closing: Any = get_current_context()["ti"].task
+    closing.outlets = outlets
+
+
+def judge_group(group: Group) -> None:
+    """Fail when a member has failed, and when a task of the run has: ``close`` runs whatever failed before it."""
+    task_context: Any = get_current_context()
+    instance = task_context["ti"]
+    before = instance.task_id.removesuffix("verdict")
+    tasks = [f"{before}{name}" for name in ("plan", "process", "close")]
+    with airflow_verdict(), about(pipeline=group.name):
+        failed: dict[str, str] = {}
+        for of_task in (tasks[0], tasks[2]):
+            failed |= instance.xcom_pull(task_ids=of_task, key=FAILED) or {}
+        refuse_failed(group.name, failed)
+        run_id = task_context["dag_run"].run_id
+        states = instance.get_task_states(instance.dag_id, task_ids=tasks, run_ids=[run_id]).get(run_id, {})
+        wrong = sorted(name for name, state in states.items() if state in ("failed", "upstream_failed"))
+        if wrong:
+            raise NotDone(
+                f"{', '.join(wrong[:10])} of this run failed",
+                next_step="the log of the first of them says why; clear it when that is mended",
+            )

@@ -1,0 +1,180 @@
+"""Plans the members of a group: one pipeline for each topic, each in transactions of its own.
+
+A topic that cannot be planned does not stop the others. A source that does not answer ends the plan for all at once.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from tidemark.connections.lookup import Lookup
+from tidemark.database.client import ManifestDatabase
+from tidemark.errors import ConfigurationError, NotDone, NotFound, TidemarkError, Unavailable, WorkFailed, about
+from tidemark.lifecycle.context import Context, open_context
+from tidemark.lifecycle.failed_tasks import NextTry, OpenDatabase, Task, never, reason_of, watched
+from tidemark.model.manifest import count_of
+from tidemark.pipeline.each_topic import split_name
+from tidemark.pipeline.group import Group
+from tidemark.pipeline.loader import member
+from tidemark.pipeline.settings import Pipeline
+from tidemark.sources.base import Source
+from tidemark.sources.registry import open_source
+from tidemark.text import with_nearest
+
+Result = TypeVar("Result")
+NAMED = 10  # members that an error names one by one
+
+
+@dataclass
+class Members(Generic[Result]):
+    """What came of each member of a group, by its name: its context and the result, or its error."""
+
+    done: dict[str, tuple[Context, Result]] = field(default_factory=dict)
+    failed: dict[str, TidemarkError] = field(default_factory=dict)
+
+
+def refuse_failed(group_name: str, failed: Mapping[str, str]) -> None:
+    """Raise ``NotDone`` that names the members that failed, and what is wrong with each."""
+    if failed:
+        named = [f"{name}: {what.splitlines()[0]}" for name, what in list(failed.items())[:NAMED]]
+        more = [f"and {len(failed) - NAMED} more"] if len(failed) > NAMED else []
+        raise NotDone(
+            f"{count_of(len(failed), 'topic')} of {group_name} failed, the others are done: "
+            f"{'; '.join([*named, *more])}",
+            next_step=f"tidemark status {group_name} has the next step of each; the next run takes them along",
+        )
+
+
+def open_source_of(group: Group, lookup: Lookup) -> Source:
+    """The source that lists the topics of a group; whoever keeps it shares its client with the members."""
+    return open_source(group.name, group.source, lookup)
+
+
+def topics_of(group: Group, database: ManifestDatabase, source: Source) -> list[str]:
+    """The topics that the source reads now, and those that were planned before; without what the file leaves out and
+    what a person has retired. Those that were planned come first: a table belongs to the older member."""
+    known, standing = _planned(group, database, retired=True), _planned(group, database, retired=False)
+    planned = [topic for topic in standing if group.source.reads(topic)]
+    retired = {*known} - {*standing}
+    topics = sorted(source.selected(*planned), key=lambda topic: (topic not in planned, topic))
+    return [topic for topic in topics if topic not in retired and not group.template.leaves_out(topic)]
+
+
+def _planned(group: Group, database: ManifestDatabase, *, retired: bool) -> list[str]:
+    named = [split_name(name) for name in database.pipelines.names(retired=retired)]
+    return [topic for owner, topic in named if owner == group.name and topic is not None]
+
+
+def for_each_member(
+    group: Group,
+    database: ManifestDatabase,
+    lookup: Lookup,
+    open_database: OpenDatabase,
+    plan: Callable[[Context, int], Result],
+    *,
+    only: Collection[str] = (),
+    like_the_next: bool = True,
+    noted: bool = True,
+    next_try: NextTry = never,
+) -> Members[Result]:
+    """Call ``plan`` with the context of each member and the number of them all, the older ones first.
+
+    ``only``: these topics; raises ``NotFound`` for one that the source does not read, and then nothing is stored. What
+    a member raises is kept under its name. Raises ``Unavailable`` when it is not one sink that does not answer.
+    """
+    source = open_source_of(group, lookup)
+    topics = topics_of(group, database, source)
+    _refuse_unread(group, topics, only)
+    if noted:
+        _forget_gone(group, database, topics)
+    result: Members[Result] = Members()
+    owners: dict[str, str] = {}
+    for topic in topics:
+        name = group.member_name(topic)
+        wanted = not only or topic in only
+        try:
+            with _noting(open_database, database, name, like_the_next, noted=noted and wanted, next_try=next_try):
+                pipeline = member(group, topic)
+                _refuse_shared(pipeline, owners)
+                if wanted:
+                    context = open_context(pipeline, database, lookup)
+                    result.done[name] = context, plan(context, len(topics))
+        except TidemarkError as error:
+            if _is_of_all(error):
+                raise
+            if wanted:
+                result.failed[name] = error
+        except Exception as defect:
+            result.failed[name] = WorkFailed(reason_of(defect), next_step=f"tidemark status {name}", pipeline=name)
+    if noted:
+        database.tasks.forget_failed(group.name, Task.PLAN)
+    return result
+
+
+def _is_of_all(error: TidemarkError) -> bool:
+    return isinstance(error, Unavailable) and "sink" not in error.context
+
+
+@contextmanager
+def _noting(
+    open_database: OpenDatabase,
+    database: ManifestDatabase,
+    name: str,
+    like_the_next: bool,
+    *,
+    noted: bool,
+    next_try: NextTry,
+) -> Iterator[None]:
+    """Note an error under the name of the member, unless it is one of all: that is noted for the group, once."""
+    with about(pipeline=name):
+        if not noted:
+            yield
+            return
+        with watched(open_database, name, Task.PLAN, like_the_next=like_the_next, next_try=next_try) as watch:
+            try:
+                yield
+            except TidemarkError as error:
+                if _is_of_all(error):
+                    watch.end()
+                    database.tasks.forget_begun(name, Task.PLAN)
+                raise
+
+
+def _refuse_unread(group: Group, topics: Sequence[str], only: Collection[str]) -> None:
+    for topic in only:
+        if topic not in topics:
+            raise NotFound(
+                with_nearest(f"{group.name} reads no topic {topic}", topic, topics),
+                next_step=f"nothing was planned; name one of them: tidemark status {group.name} lists those that were "
+                "planned",
+            )
+
+
+def _forget_gone(group: Group, database: ManifestDatabase, topics: Sequence[str]) -> None:
+    """Take away the note of a member whose first plan has failed and whose topic is gone: no plan of it follows."""
+    known = database.pipelines.names(retired=True)
+    for name in database.tasks.pipelines_noted():
+        owner, topic = split_name(name)
+        if owner == group.name and topic is not None and topic not in topics and name not in known:
+            database.tasks.forget_failed(name, Task.PLAN)
+
+
+def _refuse_shared(pipeline: Pipeline, owners: dict[str, str]) -> None:
+    """Raise ``ConfigurationError`` for a target that an older member has; ``owners``: those by target, to be added to.
+
+    The files of a topic have names of their own, so members share their folders.
+    """
+    own = {
+        f"{sink.kind} {sink.target}": sink
+        for sink in pipeline.sinks
+        if not sink.folders_of(pipeline.name, pipeline.source.topics[0])
+    }
+    for target, sink in own.items():
+        if target in owners:
+            raise ConfigurationError(
+                f"sink {sink.name} would write to {sink.target}, as {owners[target]} does: both topics give one name",
+                next_step=f"name another target for it in the file of the group, below each_topic: "
+                f"{pipeline.source.topics[0]}",
+            )
+    owners.update(dict.fromkeys(own, pipeline.name))

@@ -1,0 +1,223 @@
+"""A file with ``each_topic`` is a template: each topic that its source reads has a pipeline of its own, a member.
+
+    each_topic: true      # or what differs, by topic: {shop.orders: {sinks: [..]}, shop.audit: false}
+
+A member is called ``GROUP.TOPIC``: no name of a file has a dot, so the first dot ends that of the group, and two topics
+never give one name. It is made of the text of the file and of its topic alone: nobody keeps a list of members beside
+the manifest database, which knows those that were planned.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tidemark.config.base import settings_of_kinds, wrong_at
+from tidemark.config.yaml import Place
+from tidemark.kinds import SOURCES
+from tidemark.sources.settings import SourceSettings
+
+KEY: Final = "each_topic"
+JSON_SCHEMA: Final = {
+    "default": None,
+    "description": "Whether each topic has a pipeline of its own, GROUP.TOPIC: true; or what differs, by topic: the "
+    "keys of a file, or false to leave the topic out.",
+    "anyOf": [
+        {"const": True},
+        {"type": "object", "additionalProperties": {"anyOf": [{"const": False}, {"type": "object"}]}},
+    ],
+}
+LONGEST: Final = 255  # bytes of the folder that has a member's records, on most file systems
+# What the DAG and its tasks share, and what a session of Spark has.
+SHARED: Final = (
+    "pipeline", "schedule", "start_date", "catchup", "max_active_runs", "retries", "retry_delay", "unfinished",
+    "airflow", "spark",
+)  # fmt: skip
+FILLED: Final = ("description", "decode", "transform", "event_time", "sinks")  # where {topic} is replaced
+PROBES: Final = ("a.topic", "b.topic")
+_IN_A_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")  # it is a part of paths
+
+
+def split_name(name: str) -> tuple[str, str | None]:
+    """The group and the topic of a member; the name and None of any other pipeline."""
+    group, dot, topic = name.partition(".")
+    return group, topic if dot else None
+
+
+@dataclass(frozen=True)
+class Template:
+    """The file as plain values, without ``each_topic``; ``differences`` by topic as the file has them, ``False`` for
+    one that is left out."""
+
+    name: str
+    value: Mapping[str, Any]
+    kind: str
+    source: type[SourceSettings]
+    differences: Mapping[str, Any]
+
+    def leaves_out(self, topic: str) -> bool:
+        return self.differences.get(topic) is False
+
+    def member_name(self, topic: str) -> str:
+        return f"{self.name}.{topic}"
+
+    def listed(self) -> tuple[str, ...]:
+        """The topics that the source names one by one."""
+        named = self._source().get(self._topics_key())
+        return tuple(each for each in named if isinstance(each, str)) if isinstance(named, list) else ()
+
+    def reads_others(self) -> bool:
+        """Whether the source selects topics that the file does not name."""
+        return any(self._source().get(key) is not None for key in self.source.selecting_keys - {self._topics_key()})
+
+    def without_difference(self) -> list[str]:
+        """Topics to try the template with, without what differs."""
+        listed = [topic for topic in self.listed() if topic not in self.differences]
+        return [*listed, *(PROBES if self.reads_others() else ())]
+
+    def filled(self, topic: str) -> dict[str, Any]:
+        """The file of a member, as plain values. Raises ``ValidationError`` for what no difference may say."""
+        self._refuse(topic)
+        merged = _merged(self.value, self.differences.get(topic) or {})
+        words = {"topic": topic, **self._captured(topic)}
+        values = {key: _replaced(value, words) if key in FILLED else value for key, value in merged.items()}
+        section = merged["source"][self.kind]
+        own = {key: value for key, value in section.items() if key not in self.source.selecting_keys}
+        return {**values, "source": {self.kind: {**own, self._topics_key(): [topic]}}}
+
+    def place_in_file(self, topic: str, place: Place) -> Place:
+        """Where the file says what stands at a place of a member: below ``each_topic``, or in the template."""
+        differs: Any = self.differences.get(topic)
+        base: Any = self.value
+        path: list[str | int] = []
+        for part in place:
+            if isinstance(differs, list) and isinstance(base, list) and path == ["sinks"]:
+                part = _place_of_sink(base, differs, part)
+            if isinstance(differs, Mapping) and part not in differs:
+                return place
+            if isinstance(differs, list):
+                if not isinstance(part, int) or not 0 <= part < len(differs):
+                    break
+                differs = differs[part]
+            elif isinstance(differs, Mapping):
+                differs = differs[part]
+            else:
+                break
+            base = base.get(part) if isinstance(base, Mapping) else None
+            path.append(part)
+        return (KEY, topic, *path) if path else place
+
+    def _refuse(self, topic: str) -> None:
+        name, differs = self.member_name(topic), self.differences.get(topic)
+        if len(name.encode()) > LONGEST:
+            raise wrong_at(KEY, f"gives topic {topic} a pipeline whose name has more than {LONGEST} bytes: read it "
+                "with a file of its own, or give this file a shorter name")  # fmt: skip
+        if not _IN_A_NAME.fullmatch(topic):
+            raise wrong_at(KEY, f"cannot name a pipeline after topic {topic!a}, which has more than letters, digits, "
+                "., _ and -: read it with a file of its own")  # fmt: skip
+        if differs is None and topic in self.differences:
+            raise wrong_at((KEY, topic), "is empty: write what differs below it, {} for nothing, or false to leave "
+                "the topic out")  # fmt: skip
+        if differs is None or differs is False:
+            return
+        if not isinstance(differs, Mapping):
+            raise wrong_at((KEY, topic), "must hold what differs, or be false: then the topic is left out")
+        for key in differs:
+            if key in (*SHARED, KEY):
+                raise wrong_at((KEY, topic, key), "is shared by all topics: write it once, at the top; what must "
+                    "differ in it needs a file of its own")  # fmt: skip
+        source = differs.get("source", {})
+        if not isinstance(source, Mapping) or source.keys() - {self.kind}:
+            raise wrong_at((KEY, topic, "source"), f"must be of the group's kind, {self.kind}")
+        section = source.get(self.kind, {})
+        for key in section if isinstance(section, Mapping) else ():
+            if key in self.source.selecting_keys | self.source.place_keys:
+                raise wrong_at((KEY, topic, "source", self.kind, key), "is shared by all topics, as they are listed "
+                    "at one place: another connection, broker or topic needs a file of its own")  # fmt: skip
+
+    def _source(self) -> Mapping[str, Any]:
+        section: Mapping[str, Any] = self.value["source"][self.kind]
+        return section
+
+    def _topics_key(self) -> str:
+        return self.source.model_fields["topics"].alias or "topics"
+
+    def _captured(self, topic: str) -> dict[str, str]:
+        """The named groups of the pattern; of a topic that it does not match each has the whole topic."""
+        pattern = self._source().get("topics_regex")
+        try:
+            compiled = re.compile(pattern if isinstance(pattern, str) else "")
+        except re.error:  # the settings of the source say it
+            return {}
+        match = compiled.fullmatch(topic)
+        return {name: (match[name] or "") if match else topic for name in compiled.groupindex}
+
+
+def template(value: Mapping[str, Any]) -> Template:
+    """The template of a file. Raises ``ValidationError`` for what concerns all members."""
+    wish, source = value[KEY], value.get("source")
+    if wish is not True and not isinstance(wish, Mapping):
+        raise wrong_at(KEY, "must be true, or hold what differs, by topic")
+    kinds = settings_of_kinds(SOURCES, SourceSettings)
+    kind = next(iter(source), "") if isinstance(source, Mapping) else ""
+    if not isinstance(source, Mapping) or kind not in kinds or not isinstance(source[kind], Mapping):
+        raise wrong_at("source", f"must hold one key, the kind of the source, with its settings below; allowed: "
+            f"{', '.join(kinds)}")  # fmt: skip
+    if isinstance(value.get("decode"), list):
+        raise wrong_at("decode", f"must be one mapping, as each topic has a pipeline of its own: write what differs "
+            f"below {KEY}, by topic")  # fmt: skip
+    rest = {key: below for key, below in value.items() if key != KEY}
+    differences = wish if isinstance(wish, Mapping) else {}
+    return Template(str(value.get("pipeline", "")), rest, kind, kinds[kind], differences)
+
+
+def _replaced(value: Any, words: Mapping[str, str], key: str = "") -> Any:
+    if isinstance(value, Mapping):
+        return {name: _replaced(below, words, name) for name, below in value.items()}
+    if isinstance(value, list):
+        return [_replaced(below, words, key) for below in value]
+    if not isinstance(value, str):
+        return value
+    for word, text in words.items():
+        value = value.replace(f"{{{word}}}", identifier(text) if key == "table" else text)
+    return value
+
+
+def identifier(topic: str) -> str:
+    """The name of a table: in lower case, with ``_`` for whatever else a topic may have."""
+    name = re.sub(r"[^a-z0-9_]", "_", topic.lower())
+    return f"_{name}" if name[:1].isdigit() else name
+
+
+def _merged(base: Any, differs: Any, key: str = "") -> Any:
+    """Mappings key by key, sinks by their names; anything else is replaced, and so is a section of another format."""
+    if key == "sinks" and isinstance(base, list) and isinstance(differs, list):
+        return _merged_sinks(base, differs)
+    if not isinstance(base, Mapping) or not isinstance(differs, Mapping):
+        return differs
+    if differs.get("format", base.get("format")) != base.get("format"):
+        return differs
+    return {**base, **{name: _merged(base.get(name), below, name) for name, below in differs.items()}}
+
+
+def _merged_sinks(base: list[Any], differs: list[Any]) -> list[Any]:
+    by_name = {_sink_name(entry): entry for entry in base}
+    for entry in differs:
+        name = _sink_name(entry)
+        by_name[name] = _merged(by_name[name], entry) if name in by_name else entry
+    return list(by_name.values())
+
+
+def _place_of_sink(base: list[Any], differs: list[Any], number: str | int) -> int:
+    """Which of the entries that differ became the sink of this number; -1 for none."""
+    merged = _merged_sinks(base, differs)
+    if not isinstance(number, int) or number >= len(merged):
+        return -1
+    names = [_sink_name(entry) for entry in differs]
+    name = _sink_name(merged[number])
+    return names.index(name) if name in names else -1
+
+
+def _sink_name(entry: Any) -> str:
+    kind, settings = next(iter(entry.items())) if isinstance(entry, Mapping) and entry else (repr(entry), None)
+    return str(settings.get("name", kind)) if isinstance(settings, Mapping) else str(kind)

@@ -1,0 +1,163 @@
+"""A file with ``each_topic`` on a real broker, through the command line: each topic has a pipeline of its own."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from tests.worlds.world import World
+
+MakeWorld = Callable[..., World]
+
+
+def group_world(make_world: MakeWorld, prefix: str, each_topic: Any = True, **more: object) -> World:
+    settings = {
+        "kafka": {"topics": [], "topics_regex": rf"{prefix}-(?P<name>.*)"},
+        "decode": {"format": "raw"},
+        "event_time": {},
+        "each_topic": each_topic,
+        **more,
+    }
+    return make_world(settings=settings)
+
+
+def rows(world: World) -> dict[str, list[bytes]]:
+    """By topic what is published, in the order of offsets."""
+    published: dict[str, list[tuple[int, bytes]]] = {}
+    for path in sorted(world.lake.rglob("*.parquet")):
+        if not any(part.startswith(("_", ".")) for part in path.relative_to(world.lake).parts):
+            for row in pq.read_table(path).to_pylist():
+                published.setdefault(row["_topic"], []).append((row["_offset"], row["value"]))
+    return {topic: [value for _, value in sorted(records)] for topic, records in published.items()}
+
+
+def states(world: World) -> dict[str, str]:
+    return {each["pipeline"]: each["state"] for each in world.status("demo")}
+
+
+@pytest.mark.road
+def test_each_topic_is_a_pipeline_and_a_bad_one_stops_no_other(make_world: MakeWorld, prefix: str) -> None:
+    world = group_world(make_world, prefix)
+    good, gone, compacted = f"{prefix}-Good.1", f"{prefix}-gone", f"{prefix}-compacted"
+    for topic in (good, gone):
+        world.add_topic(topic, b"1", b"2")
+    world.ok("run", "demo")
+    world.broker.create_topic(compacted, 1, {"cleanup.policy": "compact"})
+    world.broker.delete_topic(gone)
+    world.add_topic(f"{prefix}-new", b"first")
+    run = world.here("run", "demo")
+    assert run.exit_code == 1
+    assert "2 topics of demo failed, the others are done" in run.stderr
+    assert f"topic {gone} no longer exists" in run.stderr
+    assert rows(world) == {good: [b"1", b"2"], gone: [b"1", b"2"], f"{prefix}-new": [b"first"]}
+    assert states(world) == {
+        f"demo.{good}": "ok",
+        f"demo.{prefix}-new": "ok",
+        f"demo.{gone}": "blocked",
+        f"demo.{compacted}": "failed",
+    }
+    shown = world.here("status")
+    assert "demo: 2 ok, 2 need you" in shown.stdout
+    assert f"demo.{good}" not in shown.stdout
+    assert {each["pipeline"] for each in world.json("manifests", "demo")} == {
+        f"demo.{good}", f"demo.{gone}", f"demo.{prefix}-new"
+    }  # fmt: skip
+    # A person gives the deleted topic up; the other one is left out by the file, and its note goes with the next plan.
+    world.ok("retire", "pipeline", f"demo.{gone}", "--why", "nobody writes it any more")
+    world.settings["each_topic"] = {compacted: False}
+    world.write_pipeline()
+    world.ok("run", "demo")
+    assert states(world) == {f"demo.{good}": "ok", f"demo.{prefix}-new": "ok"}
+    assert world.ok("audit", "demo", "--deep") == ""
+    assert {part["topic"] for part in world.json("lag", "demo")} == {good, f"{prefix}-new"}
+
+
+def test_one_member_is_planned_and_run_alone_and_a_name_that_is_wrong_stores_nothing(
+    make_world: MakeWorld, prefix: str
+) -> None:
+    world = group_world(make_world, prefix)
+    for name in ("orders", "items"):
+        world.add_topic(f"{prefix}-{name}", b"1")
+    for command in ("plan", "run"):
+        typo = world.here(command, f"demo.{prefix}-ordres")
+        assert typo.exit_code == 2
+        assert f'demo reads no topic {prefix}-ordres; did you mean "{prefix}-orders"?' in typo.stderr
+        assert world.here(command, "demo.else").exit_code == 2
+    assert [each["pipeline"] for each in world.status()] == ["demo"]
+    world.ok("run", f"demo.{prefix}-orders")
+    assert rows(world) == {f"{prefix}-orders": [b"1"]}
+    assert states(world) == {f"demo.{prefix}-orders": "ok"}
+    assert world.json("plan", "demo", "--dry-run")[f"demo.{prefix}-items"]["dry_run"]
+    world.ok("plan", "demo")
+    world.ok("retry", "demo")
+    assert set(rows(world)) == {f"{prefix}-orders", f"{prefix}-items"}
+    whole = world.here("audit", "demo")
+    assert whole.exit_code == 0
+    refused = world.here("replay", "demo", "--manifest", "1")
+    assert refused.exit_code == 2
+    assert "demo is a group: each topic has a pipeline of its own" in refused.stderr
+
+
+def test_a_wrong_difference_and_a_name_of_two_topics_stop_their_members_alone(
+    make_world: MakeWorld, prefix: str, tmp_path: Path
+) -> None:
+    sinks = [{"files": {"root": str(tmp_path / "lake")}}]
+    bad = f"{prefix}-bad"
+    world = group_world(make_world, prefix, {bad: {"on_error": "panic"}}, sinks=sinks)
+    for name in ("bad", "good"):
+        world.add_topic(f"{prefix}-{name}", b"1")
+    run = world.here("run", "demo")
+    assert run.exit_code == 1
+    assert f'each_topic.{bad}.on_error: "panic" is not allowed' in run.stderr
+    assert states(world) == {f"demo.{bad}": "failed", f"demo.{prefix}-good": "ok"}
+    validated = world.here("validate", "demo")
+    assert validated.exit_code == 2
+    assert f"each_topic.{bad}.on_error" in validated.stderr + validated.stdout
+    world.settings["each_topic"] = {bad: {"on_error": "fail"}}
+    world.write_pipeline()
+    world.ok("validate", "demo")
+    world.ok("run", "demo")
+    assert set(states(world).values()) == {"ok"}
+
+
+def test_a_topic_moves_out_of_the_group_and_back_in(make_world: MakeWorld, prefix: str) -> None:
+    world = group_world(make_world, prefix)
+    topic = f"{prefix}-orders"
+    world.add_topic(topic, b"1")
+    world.ok("run", "demo")
+    member = f"demo.{topic}"
+    own = yaml.safe_load(world.ok("print", "member", member))
+    (world.pipelines / "orders.yaml").write_text(yaml.safe_dump({**own, "pipeline": "orders"}))
+    early = world.here("rename", "pipeline", member, "orders", "--why", "it needs a schedule of its own")
+    assert early.exit_code == 2
+    assert "demo.yaml" in early.stderr
+    copied = world.here("plan", "orders")
+    assert f"tidemark rename pipeline {member} orders" in copied.stderr
+    world.settings["each_topic"] = {topic: False}
+    world.write_pipeline()
+    world.ok("rename", "pipeline", member, "orders", "--why", "it needs a schedule of its own")
+    world.ok("run", "orders")
+    assert world.ok("audit", "orders", "--deep") == ""
+    assert rows(world) == {topic: [b"1"]}
+
+
+def test_a_broker_that_does_not_answer_is_noted_once(make_world: MakeWorld, prefix: str) -> None:
+    world = group_world(make_world, prefix)
+    world.add_topic(f"{prefix}-a", b"1")
+    world.add_topic(f"{prefix}-b", b"1")
+    world.ok("run", "demo")
+    there = world.settings["kafka"]
+    world.settings["kafka"] = {**there, "bootstrap_servers": "127.0.0.1:1"}
+    world.write_pipeline()
+    run = world.here("run", "demo")
+    assert run.exit_code == 1
+    assert "127.0.0.1:1" in run.stderr
+    failed = [each["pipeline"] for each in world.status("demo", "--no-source") if each["state"] == "failed"]
+    assert failed == ["demo"]
+    world.settings["kafka"] = there
+    world.write_pipeline()
+    world.ok("run", "demo")
+    assert set(states(world).values()) == {"ok"}
