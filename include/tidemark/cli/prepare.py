@@ -11,7 +11,7 @@ from click.shell_completion import get_completion_class
 
 from tidemark.cli import log, output
 from tidemark.cli.opened import database_of, planned_members
-from tidemark.cli.options import COMPLETE, Commands, common_options, master_option
+from tidemark.cli.options import COMPLETE, Commands, common_options, master_option, pipeline_names
 from tidemark.cli.terminal import echo, json_text
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.health import health
@@ -165,7 +165,7 @@ def _warnings(loaded: Sequence[tuple[Path, Pipeline | Group | InvalidPipelines]]
 
 
 @commands.command("print member")
-@click.argument("pipeline_name", metavar="GROUP.TOPIC")
+@click.argument("pipeline_name", metavar="GROUP.TOPIC", shell_complete=pipeline_names)
 @common_options
 @click.pass_obj
 def print_member(environment: Environment, pipeline_name: str, as_json: bool) -> None:
