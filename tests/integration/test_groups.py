@@ -96,9 +96,10 @@ def test_one_member_is_planned_and_run_alone_and_a_name_that_is_wrong_stores_not
     assert set(rows(world)) == {f"{prefix}-orders", f"{prefix}-items"}
     whole = world.here("audit", "demo")
     assert whole.exit_code == 0
-    refused = world.here("replay", "demo", "--manifest", "1")
-    assert refused.exit_code == 2
-    assert "demo is a group: each topic has a pipeline of its own" in refused.stderr
+    for words in (["replay", "demo", "--manifest", "1"], ["objects", "demo"], ["db", "adopt", "demo", "--why", "x"]):
+        refused = world.here(*words)
+        assert refused.exit_code == 2
+        assert "demo is a group: each topic has a pipeline of its own" in refused.stderr
 
 
 def test_a_wrong_difference_and_a_name_of_two_topics_stop_their_members_alone(

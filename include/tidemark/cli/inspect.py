@@ -145,6 +145,8 @@ def objects(environment: Environment, pipeline_name: str, sink: str | None, dead
 
     Of an Iceberg table the files of its current snapshot, of a Delta table those of its newest version.
     """
+    if group_named(environment, pipeline_name):
+        find(environment.pipelines, pipeline_name)  # raises: it is about one topic
     with database_of(environment) as database, ExitStack() as connections:
         check_pipeline(environment, database, pipeline_name)
 
