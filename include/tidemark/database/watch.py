@@ -39,7 +39,7 @@ class SessionWatch:
         self._thread.start()
 
     def end(self) -> None:
-        """Return when this thread will not use the session any more: to close one in use would crash the process.
+        """Wait until this thread does not use the session any more: to close one in use would crash the process.
 
         A statement that a silent server does not answer is cut off with the connection.
         """

@@ -37,7 +37,7 @@ class Task(StrEnum):
 
 
 class Watch:
-    """Return whether the task that is watched has ended; what fails after it is no failure of the task."""
+    """The state of the task that is watched: whether it has ended; what fails after it is no failure of the task."""
 
     def __init__(self) -> None:
         self.ended = False

@@ -41,7 +41,7 @@ def _refuse(context: Context, sink: Sink, manifest: Manifest, manifests: Sequenc
 
 
 def wait_for_turn(context: Context, sink: Sink, manifest: Manifest, fence: Callable[[], None]) -> None:
-    """Return when every earlier record is published in the sink; raises as ``refuse_before_turn``, and ``fence``."""
+    """Wait until every earlier record is published in the sink; raises as ``refuse_before_turn``, and ``fence``."""
     deadline = time.monotonic() + WAIT_S
     while earlier := _earlier(context, sink, manifest):
         _refuse(context, sink, manifest, earlier)

@@ -32,7 +32,7 @@ class MissingPart:
 
 @dataclass(frozen=True)
 class Completeness:
-    """Return whether everything before the cut time ``until`` is published, and what is missing.
+    """The answer whether everything before the cut time ``until`` is published, and what is missing.
 
     ``run_key`` is the run that answers, and ``planned_up_to`` how far it planned. When no run has planned up to
     ``until`` yet, ``run_key`` is None, ``planned_up_to`` is that of the furthest run (None: there is none), and

@@ -102,7 +102,7 @@ class Markers:
         return zlib.crc32(key) % PARTITIONS
 
     def await_all(self, manifest_id: int) -> None:
-        """Return when nothing hides a marker of this manifest any more; ``Unavailable`` after ``WAIT_S``."""
+        """Wait until nothing hides a marker of this manifest any more; ``Unavailable`` after ``WAIT_S``."""
         self._await(self.partition(self.key(manifest_id)))
 
     def take(self, owner: Owner, pipeline_name: str, *, only_if_free: bool) -> None:
