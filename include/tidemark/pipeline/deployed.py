@@ -143,7 +143,10 @@ def files_of(folder: Path | str, name: str, env: Mapping[str, str] = os.environ)
 
 
 def _is_of(file: Path, pipeline: Pipeline | Group | InvalidPipelines, name: str) -> bool:
-    """Return whether a file is the pipeline's: of a wrong file by its text. A member is of the file of its group, unless that leaves its topic out."""
+    """Return whether a file is the pipeline's; a wrong file is known by its text.
+
+    A member is of the file of its group, unless that leaves its topic out.
+    """
     owner, topic = split_name(name)
     if isinstance(pipeline, Pipeline):
         return pipeline.name == name
