@@ -9,9 +9,10 @@ import pytest
 from tests.worlds.pooler import Pooler
 from tests.worlds.table_world import TableWorld
 from tests.worlds.world import World
+from tidemark.database import usable
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate
-from tidemark.errors import ConfigurationError
+from tidemark.errors import ConfigurationError, Unavailable
 
 
 @pytest.fixture
@@ -63,3 +64,34 @@ def test_a_table_behind_it_is_refused_and_the_lake_beside_it_is_written(
         assert refused.exit_code == 1
         assert "pool_mode = transaction" in refused.stderr
         assert world.exact() == world.everything()
+
+
+def test_a_pool_of_one_session_is_told_as_what_it_is(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usable, "ANSWER_S", 1.0)
+    with (
+        Pooler(database, by_transaction=False, most=1) as pooler,
+        pytest.raises(Unavailable, match="gives one no session within 15 s: it is a pooler") as refused,
+    ):
+        ManifestDatabase(pooler.dsn, "test")
+    assert "let the pool have more sessions" in refused.value.next_step
+
+
+@pytest.mark.parametrize("by_transaction", [False, True])
+def test_a_pool_whose_sessions_others_have_is_told_as_what_it_is(
+    database: str, monkeypatch: pytest.MonkeyPatch, by_transaction: bool
+) -> None:
+    monkeypatch.setattr(usable, "ANSWER_S", 1.0)
+    with Pooler(database, by_transaction=by_transaction, most=1) as pooler, psycopg.connect(pooler.dsn) as busy:
+        busy.execute("SELECT 1")
+        with pytest.raises(Unavailable, match="gives one no session within 15 s: it is a pooler"):
+            ManifestDatabase(pooler.dsn, "test")
+
+
+def test_two_sessions_are_enough_for_a_command_and_one_by_transaction_is_still_refused_by_name(database: str) -> None:
+    with Pooler(database, by_transaction=False, most=2) as pooler, ManifestDatabase(pooler.dsn, "test") as manifests:
+        assert manifests.id()
+    with (
+        Pooler(database, by_transaction=True, most=1) as pooler,
+        pytest.raises(ConfigurationError, match="pool_mode = transaction"),
+    ):
+        ManifestDatabase(pooler.dsn, "test")

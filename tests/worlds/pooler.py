@@ -27,11 +27,13 @@ class Pooler:
 
     target: str
     by_transaction: bool
+    most: int | None = None  # sessions; a client that gets none waits
     sessions: list[psycopg.Connection] = field(default_factory=list)  # those that no client has
     _opened: list[psycopg.Connection] = field(default_factory=list)
     _clients: list[socket.socket] = field(default_factory=list)
     _threads: list[threading.Thread] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.Condition = field(default_factory=threading.Condition)
+    _ended: bool = False
 
     def __enter__(self) -> Self:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -39,6 +41,9 @@ class Pooler:
         return self
 
     def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._ended = True
+            self._lock.notify_all()
         for connection in (self._listener, *self._clients):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -57,7 +62,7 @@ class Pooler:
     def settings(self, name: str) -> set[str]:
         """The values that a setting has in the sessions, when all clients have given them back."""
         wait_until(lambda: len(self.sessions) == len(self._opened), "clients to leave", timeout=60, interval=0.01)
-        return {str(session.execute(f"SHOW {name}").fetchone()) for session in self.sessions}  # type: ignore[arg-type]
+        return {str(session.execute(f"SHOW {name}").fetchone()) for session in self.sessions}
 
     def _accept(self) -> None:
         with suppress(OSError):
@@ -69,30 +74,45 @@ class Pooler:
 
     def _take(self) -> psycopg.Connection:
         with self._lock:
+            self._lock.wait_for(lambda: self._ended or self.sessions or len(self._opened) != self.most)
+            if self._ended:
+                raise OSError("the pooler ends")
             if not self.sessions:
                 self.sessions.append(psycopg.connect(self.target, autocommit=True, sslmode="disable"))
                 self._opened.append(self.sessions[-1])
             return self.sessions.pop()
 
+    def _give_back(self, session: psycopg.Connection) -> None:
+        with self._lock:
+            self.sessions.append(session)
+            self._lock.notify_all()
+
+    def _greeter(self) -> psycopg.Connection:
+        """A session whose settings a client is told before it gets one, as pgbouncer keeps them from the first."""
+        with self._lock:
+            if self._opened:
+                return self._opened[0]
+        session = self._take()
+        self._give_back(session)
+        return session
+
     def _serve(self, client: socket.socket) -> None:
         with suppress(OSError), client:
             [length] = struct.unpack("!i", _exactly(client, 4))
             _exactly(client, length - 4)
-            session = self._take()
-            client.sendall(_greeting(session))
-            self.sessions.append(session)
+            client.sendall(_greeting(self._greeter()))
             held = None
             while asked := client.recv(65536):
                 if asked.startswith(b"X"):
                     break
                 held = held or self._take()
                 if _answered(client, held, asked) == IDLE and self.by_transaction:
-                    self.sessions.append(held)
+                    self._give_back(held)
                     held = None
             if held is not None:
                 held.execute("ROLLBACK")
                 held.execute("DISCARD ALL")
-                self.sessions.append(held)
+                self._give_back(held)
 
 
 def _greeting(session: psycopg.Connection) -> bytes:

@@ -7,8 +7,11 @@ session that other clients use, and so does every setting. Nor is a server that 
 Executors use this module too: of what is not ours it imports only psycopg.
 """
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +20,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tidemark.text import named_queries
 
+ANSWER_S = 15.0  # pgbouncer lets a client wait 120 s for a session (query_wait_timeout), without a word
 TRIES = 3  # with a pool of several idle sessions, a transaction need not get the one that this client has just had
 QUERIES = named_queries("tidemark.database", "session.sql")
 
@@ -46,6 +50,13 @@ _SHARED = UnusableServer(
     "use the address of PostgreSQL itself, or a pool with pool_mode = session",
     passes=False,
 )
+_FULL = UnusableServer(
+    f"it lets clients in, and gives one no session within {ANSWER_S:.0f} s: it is a pooler that has too few "
+    "(pgbouncer: default_pool_size, max_db_connections), or a server that hangs",
+    "let the pool have more sessions, at least two for each command and task that work at once, or use the address of "
+    "PostgreSQL itself; then try again",
+    passes=True,
+)
 _STANDBY = UnusableServer(
     "it is a standby server, which is read only",
     "give the address of the primary server, or those of all servers (host=a,b), of which the primary is taken",
@@ -74,8 +85,11 @@ def make_usable(
     Settings are not part of the handshake, which poolers refuse or ignore: they are made when it is known that they
     stay with this session.
     """
-    if _shares_sessions(session, open_another):
-        return _SHARED
+    try:
+        if _shares_sessions(session, open_another):
+            return _SHARED
+    except NoSession:
+        return _FULL
     made = {**SETTINGS, **settings}
     session.execute(QUERIES["settings"], {"names": list(made), "values": list(made.values())})
     server = session.execute(QUERIES["server"]).fetchone()
@@ -98,25 +112,72 @@ def without_standby(awaited: str, confirming: int) -> UnusableServer | None:
     )
 
 
+class NoSession(Exception):
+    """A pooler gives a client no session."""
+
+
 def _shares_sessions(session: psycopg.Connection[Any], open_another: Callable[[], psycopg.Connection[Any]]) -> bool:
     """Return whether other clients get this session too while it is idle.
 
     The handshake names the process of the session. Only a pooler makes up another one; whether it keeps the session for
-    its client is then tried with transactions of further clients. No setting is changed.
+    its client is then tried with transactions of further clients. No setting is changed. Raises ``NoSession`` when it
+    has none for this client, or for a second one.
     """
-    process = _process(session)
+    with _answering(session):
+        process = _process(session)
     if process == session.info.backend_pid:
         return False
+    with ExitStack() as others:  # their transactions stay open, so that each takes another idle session
+        for number in range(TRIES):
+            other = others.enter_context(open_another())
+            try:
+                with _answering(other):
+                    _process(other)  # a pool with pool_mode = session gives it a session for good
+            except NoSession:
+                if number == 0:
+                    raise
+                break
+            try:
+                with _answering(other):
+                    others.enter_context(other.transaction())
+                    if _process(other) == process:
+                        return True
+            except NoSession:  # it was given another session, or pool_mode = statement: no transaction at all
+                return True
+        try:
+            with _answering(session):
+                return _process(session) != process
+        except NoSession:
+            return True
+
+
+@contextmanager
+def _answering(session: psycopg.Connection[Any]) -> Iterator[None]:
+    """Raise ``NoSession`` when a pooler says that it has none, or nothing is said within ``ANSWER_S``: the connection
+    is then cut, as nobody can wait for an answer with a limit."""
+    cut = threading.Event()
+
+    def end() -> None:
+        cut.set()
+        with (
+            suppress(OSError, psycopg.Error),  # it has just ended by itself
+            socket.socket(fileno=os.dup(session.fileno())) as connection,
+        ):
+            connection.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(ANSWER_S, end)
+    timer.daemon = True
+    timer.start()
     try:
-        with ExitStack() as others:  # their transactions stay open, so that each takes another idle session
-            for _ in range(TRIES):
-                other = others.enter_context(open_another())
-                others.enter_context(other.transaction())
-                if _process(other) == process or _process(session) != process:
-                    return True
-    except psycopg.errors.ProtocolViolation:  # pool_mode = statement: no transaction at all
-        return True
-    return False
+        yield
+    except psycopg.errors.ProtocolViolation:
+        raise NoSession from None
+    except psycopg.OperationalError:
+        if cut.is_set():
+            raise NoSession from None
+        raise
+    finally:
+        timer.cancel()
 
 
 def _process(session: psycopg.Connection[Any]) -> int:
