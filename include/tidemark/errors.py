@@ -34,6 +34,8 @@ from typing import Any, Self
 THEN_RETRY = "; then: tidemark retry {pipeline}"
 THEN_RETRY_MANIFEST = "; then: tidemark retry {pipeline} --manifest {manifest}"
 
+_ADDRESSES = ("bootstrap_servers", "server")  # words of the context
+
 
 class TidemarkError(Exception):
     """An error for people: what happened, where, and the next step.
@@ -103,6 +105,11 @@ class NotFound(TidemarkError):
 
 class Unavailable(TidemarkError):
     """An outside system does not answer; trying again later may help."""
+
+    @property
+    def silent(self) -> str | None:
+        """The address of the source that does not answer, as ``Source.address`` says it; None of another system."""
+        return next((str(self.context[word]) for word in _ADDRESSES if word in self.context), None)
 
 
 class AccessDenied(TidemarkError):

@@ -309,3 +309,17 @@ def test_a_sink_that_does_not_answer_is_one_line_and_the_others_are_compared(mak
     assert of_table.startswith("sink postgres cannot be compared: ")
     assert "cannot be reached" in of_table
     assert "; next: " in of_table
+
+
+def test_staging_that_was_left_is_no_damage_and_status_says_what_it_is(lake: World) -> None:
+    words, failpoint = STAGED
+    assert lake.tidemark(*words, failpoint=failpoint).returncode < 0
+    assert lake.here("audit", "demo").exit_code == 1
+    told = lake.here("status", "demo")
+    assert (told.exit_code, told.stdout.startswith("demo: ok")) == (0, True), told.stdout
+    assert "found something that no reader sees, first manifest 2: staging was left by an attempt" in told.stdout
+    assert "next: tidemark retry demo; then: tidemark audit demo" in told.stdout
+    assert lake.status("demo")[0]["leftover"]["manifest_id"] == 2
+    lake.ok("retry", "demo")
+    assert lake.ok("audit", "demo") == ""
+    assert "no reader sees" not in lake.ok("status", "demo")

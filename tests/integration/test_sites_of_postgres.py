@@ -13,14 +13,17 @@ from threading import Thread
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from sandbox.services.postgres import Postgres
 from sandbox.services.processes import wait_until
 from tests.worlds.table_world import TableWorld
+from tidemark.connections.lookup import Secret
 from tidemark.database import watch
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate
-from tidemark.errors import ConfigurationError
+from tidemark.errors import ConfigurationError, TidemarkError
+from tidemark.sinks.postgres.session import connect
 
 MakeTableWorld = Callable[..., TableWorld]
 DEFAULTS = {
@@ -137,6 +140,7 @@ def test_a_statement_that_the_server_lets_wait_is_told_with_what_it_waits_for(
 
 CLOSED_AT_ONCE = """
 import sys, time
+from tidemark.connections.lookup import Secret
 from tidemark.database import watch
 from tidemark.database.client import ManifestDatabase
 watch.BEAT_S = 0.0
@@ -341,3 +345,25 @@ def test_rows_that_a_trigger_takes_away_or_moves_refuse_the_manifest(
     world.ok("retry", "demo")
     if event == "UPDATE":
         world.assert_readers_complete()
+
+
+@pytest.mark.parametrize(("variable", "value"), [
+    ("PGSSLMODE", "verify-full"), ("PGSERVICE", "nobody"),
+    ("PGOPTIONS", "-c default_transaction_read_only=on")])  # fmt: skip
+def test_a_variable_of_libpq_that_breaks_a_connection_is_named(
+    make_table_world: MakeTableWorld, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    world = make_table_world()
+    world.produce(20)
+    given = {**conninfo_to_dict(world.dsn), "sslmode": ""}
+    world.dsn = make_conninfo("", **{word: text for word, text in given.items() if text})
+    monkeypatch.setenv(variable, value)
+    refused = world.here("run", "demo")
+    assert refused.exit_code == 1
+    assert f"libpq also takes {variable} from the environment" in refused.stderr
+    with pytest.raises(TidemarkError) as of_sink:
+        connect(Secret(world.dsn), "warehouse")
+    assert f"libpq also takes {variable} from the environment" in of_sink.value.next_step
+    monkeypatch.delenv(variable)
+    world.ok("run", "demo")
+    world.assert_complete()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 from deltalake import DeltaTable
+from pyiceberg.types import StringType
 
 from tests.worlds.delta_world import DeltaWorld, KeyedDeltaWorld
 from tests.worlds.iceberg_world import IcebergWorld
@@ -193,6 +194,87 @@ def test_a_lost_table_is_filled_beside_under_another_name(world: World) -> None:
     world.ok("run", "demo", "--run-key", "more")
     assert world.ok("audit", "demo", "--deep") == ""
     assert [manifest["state"] for manifest in world.manifests()] == ["done"] * 3
+
+
+def drop_column(world: World) -> None:
+    """The column ``name``, of the totals a column of each table."""
+    if isinstance(world, TableWorld):
+        for table in tables(world):
+            world.execute(f"ALTER TABLE {table} DROP COLUMN {'n_sum' if isinstance(world, TotalsWorld) else 'name'}")
+    elif isinstance(world, IcebergWorld):
+        with world.catalog() as catalog, catalog.load_table(world.written).update_schema() as update:
+            update.delete_column("name")
+
+
+def add_column(world: World) -> None:
+    """The column ``name``, as somebody does who has dropped it by mistake."""
+    if isinstance(world, TableWorld):
+        world.execute(f"ALTER TABLE {world.written} ADD COLUMN name text")
+    elif isinstance(world, IcebergWorld):
+        with world.catalog() as catalog, catalog.load_table(world.written).update_schema() as update:
+            update.add_column("name", StringType())
+
+
+def damage(world: World) -> list[str]:
+    problems = world.status("demo")[0]["problems"]
+    return [problem["what"] for problem in problems if problem["kind"] == "damaged"]
+
+
+# Tables of Delta, as Tidemark makes them, let nobody drop a column.
+@pytest.mark.parametrize(("world", "again"), [
+    ("make_table_world", False), ("make_table_world", True), ("make_totals_world", False),
+    ("make_iceberg_world", True), ("make_keyed_iceberg_world", False)], indirect=["world"])  # fmt: skip
+def test_a_column_that_was_dropped_is_missed_by_every_command_and_comes_back_with_its_values(
+    world: World, again: bool
+) -> None:
+    before = values_of(world)
+    drop_column(world)
+    if again:
+        add_column(world)
+    for words in (("run", "demo"), ("plan", "demo"), ("replay", "demo", "--manifest", "1"), ("audit", "demo"),
+                  ("show", "1", "--compare", "--json"), ("doctor", "demo")):  # fmt: skip
+        done = world.here(*words)
+        assert (done.exit_code, "of published rows" in done.output) == (1, True), (words, done.output)
+    assert damage(world)
+    if isinstance(world, TotalsWorld):
+        refused = world.here("db", "adopt", "demo", *WHY)
+        assert (refused.exit_code, "retire sink demo" in refused.stderr) == (1, True)
+        return
+    assert "tidemark replay demo --manifest 2" in world.ok("db", "adopt", "demo", *WHY)
+    world.ok("run", "demo", "--run-key", "more")
+    assert damage(world)
+    follow(world)
+    world.assert_complete()
+    assert values_of(world) == before
+    assert world.ok("audit", "demo", "--deep") == ""
+    assert world.status("demo")[0]["state"] == "ok"
+
+
+def values_of(world: World) -> list[Any]:
+    """The values of the column ``name``."""
+    if isinstance(world, TotalsWorld):
+        return []
+    if isinstance(world, TableWorld):
+        return sorted(str(row["name"]) for row in world.query(f"SELECT name FROM {world.written}"))
+    assert isinstance(world, IcebergWorld)
+    table = world.table()
+    assert table is not None
+    return sorted(map(str, table.scan().to_arrow()["name"].to_pylist()))
+
+
+@pytest.mark.parametrize("world", ["make_table_world", "make_keyed_iceberg_world"], indirect=True)
+def test_a_column_that_the_file_and_the_table_have_no_more_is_accepted_without_a_replay(world: World) -> None:
+    drop_column(world)
+    schema = world.settings["decode"]["schema"]
+    world.settings["decode"]["schema"] = schema.replace("name STRING, ", "")
+    assert world.settings["decode"]["schema"] != schema
+    world.write_pipeline()
+    assert "has lost columns of published rows (name)" in world.here("run", "demo").stderr
+    assert "replay" not in world.ok("db", "adopt", "demo", *WHY)
+    world.produce(20)
+    world.ok("run", "demo", "--run-key", "more")
+    world.assert_complete()
+    assert world.ok("audit", "demo", "--deep") == ""
 
 
 @pytest.mark.parametrize("make", ["make_table_world", "make_iceberg_world", "make_delta_world"])

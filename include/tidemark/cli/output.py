@@ -363,6 +363,8 @@ def status(views: Sequence[Status], *, folded: bool) -> None:
         if view.warning:
             look = f"look whether that is meant so: tidemark peek {view.pipeline_name}"
             echo(f"  warning: {view.warning}\n    next: {look}")
+        if view.leftover:
+            echo(f"  left over: {view.leftover.what}\n    next: {view.leftover.next_step}")
         for retry in view.retries:
             echo(f"  retrying: {retry.what}; Airflow tries again by {retry.at:%Y-%m-%d %H:%M:%S} UTC")
     for cause in shared:

@@ -87,8 +87,10 @@ class Attempts(Part):
         values = {"manifest_id": manifest_id, "attempt": attempt, "state": state.value, "error": error}
         return self._sql.changed("end_attempt", **values) is not None
 
-    def fail(self, manifest_id: int, attempt: int, reason: str) -> bool:
-        return self._sql.changed("fail", manifest_id=manifest_id, attempt=attempt, reason=reason) is not None
+    def fail(self, manifest_id: int, attempt: int, reason: str, silent: str | None = None) -> bool:
+        """``silent``: the address of the source, when it failed because that did not answer."""
+        values = {"attempt": attempt, "reason": reason, "silent": silent}
+        return self._sql.changed("fail", manifest_id=manifest_id, **values) is not None
 
     def block(self, manifest_id: int, attempt: int, reason: str) -> bool:
         return self._sql.changed("block", manifest_id=manifest_id, attempt=attempt, reason=reason) is not None

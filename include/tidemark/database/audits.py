@@ -35,7 +35,8 @@ class Audits(Part):
         self._sql.rows("forget_missing", pipeline_name=pipeline_name, manifest_id=manifest_id)
 
     def missing(self, pipeline_name: str) -> list[Row]:
-        """Return what is missing of what is published now: manifest_id, sink, found_at, what, next_step."""
+        """Return what is missing of what is published now: manifest_id, sink, only_evidence, found_at, what,
+        next_step."""
         return self._sql.rows("missing_outputs", pipeline_name=pipeline_name)
 
     def broken_chains(self, pipeline_name: str) -> list[Row]:

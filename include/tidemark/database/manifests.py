@@ -52,14 +52,20 @@ class Manifests(Part):
         return list(map(_manifest, self._sql.rows("manifests", states=chosen, **values)))
 
     def note_failed(
-        self, manifests: Sequence[int], reason: str, states: Sequence[ManifestState], retry_at: datetime | None
+        self,
+        manifests: Sequence[int],
+        reason: str,
+        states: Sequence[ManifestState],
+        retry_at: datetime | None,
+        silent: str | None,
     ) -> bool:
         """Set those of these manifests failed that are in one of ``states`` and have no live attempt; False if none is.
 
-        ``retry_at``: when they are tried again, at the latest.
+        ``retry_at``: when they are tried again, at the latest. ``silent``: the source that did not answer.
         """
         chosen = {"ids": list(manifests), "states": [state.value for state in states]}
-        return self._sql.changed("note_failed_manifests", reason=reason, retry_at=retry_at, **chosen) is not None
+        values = {"reason": reason, "retry_at": retry_at, "silent": silent}
+        return self._sql.changed("note_failed_manifests", **values, **chosen) is not None
 
     def undone(self, pipeline_name: str) -> list[Manifest]:
         """The manifests that are not done."""

@@ -16,6 +16,7 @@ from typing import Final
 
 import psycopg
 from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict
 
 from tidemark.errors import TidemarkError
 
@@ -131,6 +132,20 @@ def _finish_handshake(connection: pq.abc.PGconn) -> None:
         with selectors.DefaultSelector() as selector:  # the next host of the connection string has another socket
             selector.register(connection.socket, event)
             selector.select(remaining)
+
+
+def from_environment(dsn: str) -> str:
+    """The variables of the environment that libpq takes beside the connection string, as the begin of a next step;
+    empty without any. Its messages do not name them."""
+    given = conninfo_to_dict(dsn)
+    names = sorted(
+        option.envvar.decode()
+        for option in pq.Conninfo.get_defaults()
+        if option.envvar and option.envvar.decode() in os.environ and option.keyword.decode() not in given
+    )
+    if not names:
+        return ""
+    return f"libpq also takes {', '.join(names)} from the environment: correct or unset what does not belong here; "
 
 
 def message_of(error: psycopg.Error) -> str:

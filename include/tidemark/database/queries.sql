@@ -654,11 +654,11 @@ SELECT at, actor, deep, differences, first_differences FROM last_audit WHERE pip
 
 -- name: note_failed_task
 -- Once a last try has failed, the first try of the next run does not hide it.
-INSERT INTO failed_task (pipeline, task, actor, what, next_step, refused, run_key, retry_at)
-VALUES (%(pipeline_name)s, %(task)s, %(actor)s, %(what)s, %(next_step)s, %(refused)s, '', %(retry_at)s)
+INSERT INTO failed_task (pipeline, task, actor, what, next_step, refused, run_key, retry_at, silent)
+VALUES (%(pipeline_name)s, %(task)s, %(actor)s, %(what)s, %(next_step)s, %(refused)s, '', %(retry_at)s, %(silent)s)
 ON CONFLICT (pipeline, task) DO UPDATE
 SET at = now(), times = failed_task.times + 1, actor = excluded.actor, what = excluded.what,
-    next_step = excluded.next_step, refused = excluded.refused,
+    next_step = excluded.next_step, refused = excluded.refused, silent = excluded.silent,
     retry_at = CASE WHEN failed_task.times = 0 OR failed_task.retry_at IS NOT NULL THEN excluded.retry_at END;
 
 -- name: note_begun_task
@@ -685,8 +685,8 @@ DELETE FROM failed_task WHERE pipeline = %(pipeline_name)s AND task = %(task)s;
 SELECT DISTINCT pipeline AS name FROM failed_task;
 
 -- name: failed_tasks
-SELECT task, since, at, times, actor, what, next_step, refused, retry_at FROM failed_task WHERE pipeline = %(pipeline_name)s
-ORDER BY task DESC;
+SELECT task, since, at, times, actor, what, next_step, refused, retry_at, silent FROM failed_task
+WHERE pipeline = %(pipeline_name)s ORDER BY task DESC;
 
 -- name: of_each
 -- The rows of a statement about one pipeline, of many.
@@ -1309,11 +1309,11 @@ UPDATE attempt SET state = %(state)s, ended_at = now(), error = %(error)s
 WHERE manifest_id = %(manifest_id)s AND attempt = %(attempt)s AND state = 'running' RETURNING attempt;
 
 -- name: fail
-UPDATE manifest SET state = 'failed', reason = %(reason)s, retry_at = NULL
+UPDATE manifest SET state = 'failed', reason = %(reason)s, retry_at = NULL, silent = %(silent)s
 WHERE id = %(manifest_id)s AND attempt = %(attempt)s AND state = 'running' RETURNING id;
 
 -- name: note_failed_manifests
-UPDATE manifest SET state = 'failed', reason = %(reason)s, retry_at = %(retry_at)s
+UPDATE manifest SET state = 'failed', reason = %(reason)s, retry_at = %(retry_at)s, silent = %(silent)s
 WHERE id = ANY (%(ids)s) AND state = ANY (%(states)s::manifest_state[]) AND NOT is_alive(id, attempt) RETURNING id;
 
 -- name: block
@@ -1385,13 +1385,13 @@ WHERE m.id = o.manifest_id AND m.pipeline = %(pipeline_name)s
   AND (%(manifest_id)s::bigint IS NULL OR m.id = %(manifest_id)s);
 
 -- name: missing_outputs
-SELECT o.manifest_id, o.sink, o.found_at, o.what, o.next_step
+SELECT o.manifest_id, o.sink, o.only_evidence, o.found_at, o.what, o.next_step
 FROM missing_output o
 JOIN standing_publication p ON p.manifest_id = o.manifest_id AND p.sink = o.sink AND p.settled = o.settled
 WHERE p.pipeline = %(pipeline_name)s ORDER BY o.manifest_id, o.sink;
 
 -- name: target
-SELECT identity, position, table_id FROM target WHERE target = %(target)s;
+SELECT identity, position, table_id, columns FROM target WHERE target = %(target)s;
 
 -- name: other_writers
 SELECT pipeline FROM sink
@@ -1409,17 +1409,18 @@ ORDER BY retired_at NULLS FIRST, pipeline, name;
 SELECT DISTINCT target FROM sink ORDER BY target;
 
 -- name: remember_target
-INSERT INTO target (target, identity, position, table_id)
-VALUES (%(target)s, %(identity)s, %(position)s, %(table_id)s)
+INSERT INTO target (target, identity, position, table_id, columns)
+VALUES (%(target)s, %(identity)s, %(position)s, %(table_id)s, %(columns)s)
 ON CONFLICT (target) DO UPDATE
-SET position = greatest(target.position, EXCLUDED.position), table_id = coalesce(EXCLUDED.table_id, target.table_id)
+SET position = greatest(target.position, EXCLUDED.position), table_id = coalesce(EXCLUDED.table_id, target.table_id),
+    columns = coalesce(EXCLUDED.columns, target.columns)
 WHERE target.identity = EXCLUDED.identity;
 
 -- name: accept_target
 INSERT INTO target (target, identity, position, table_id)
 VALUES (%(target)s, %(identity)s, %(position)s, %(table_id)s)
 ON CONFLICT (target) DO UPDATE
-SET identity = EXCLUDED.identity, position = EXCLUDED.position, table_id = EXCLUDED.table_id;
+SET identity = EXCLUDED.identity, position = EXCLUDED.position, table_id = EXCLUDED.table_id, columns = NULL;
 
 -- name: published_in_target
 SELECT m.pipeline, p.sink, count(*) AS manifests

@@ -9,7 +9,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
 from tidemark.database import postgres_errors
-from tidemark.database.postgres_errors import Cause, PostgresError, message_of
+from tidemark.database.postgres_errors import Cause, PostgresError, from_environment, message_of
 from tidemark.database.usable import make_usable, of_several
 from tidemark.errors import AccessDenied, ConfigurationError, IllegalTransition, PlanRefused, TidemarkError, Unavailable
 
@@ -41,7 +41,8 @@ def connect(dsn: str, *, to_look: bool = False) -> Session:
         if unusable is not None and not (to_look and unusable.passes):
             raise (Unavailable if unusable.passes else ConfigurationError)(
                 f"the manifest database cannot be used: {unusable.what}",
-                next_step=f"{unusable.remedy} (TIDEMARK_DB has the address); nothing was changed",
+                next_step=f"{from_environment(dsn)}{unusable.remedy} (TIDEMARK_DB has the address); "
+                "nothing was changed",
                 database=describe(dsn),
             )
     except BaseException:
@@ -65,14 +66,14 @@ def _open(dsn: str) -> Session:
         if postgres_errors.is_refused(refused, dsn):
             raise AccessDenied(
                 f"the manifest database refuses this client: {message_of(refused)}",
-                next_step="correct user, password and database of TIDEMARK_DB, or give the user the right to connect; "
-                "nothing was changed",
+                next_step=f"{from_environment(dsn)}correct user, password and database of TIDEMARK_DB, or give the "
+                "user the right to connect; nothing was changed",
                 database=describe(dsn),
             ) from refused
         raise Unavailable(
             f"the manifest database cannot be reached: {message_of(refused)}",
-            next_step="check that it runs and has connections left, and host and port of TIDEMARK_DB; nothing was "
-            "changed",
+            next_step=f"{from_environment(dsn)}check that it runs and has connections left, and host and port of "
+            "TIDEMARK_DB; nothing was changed",
             database=describe(dsn),
         ) from refused
 

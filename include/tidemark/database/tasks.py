@@ -24,13 +24,15 @@ class Tasks(Part):
         *,
         refused: bool,
         retry_at: datetime | None = None,
+        silent: str | None = None,
     ) -> None:
         """Keep why the newest task of this kind failed, until one succeeds; ``refused``: or until a person decides.
 
         ``retry_at``: when it is tried again, at the latest. It is not kept beside a last try that has failed.
+        ``silent``: the address of the source that did not answer.
         """
         values = {"task": task, "actor": self._sql.actor, "what": what, "next_step": next_step, "refused": refused}
-        self._sql.rows("note_failed_task", pipeline_name=pipeline_name, retry_at=retry_at, **values)
+        self._sql.rows("note_failed_task", pipeline_name=pipeline_name, retry_at=retry_at, silent=silent, **values)
 
     def forget_failed(self, pipeline_name: str, task: str) -> None:
         """A task of this kind has succeeded."""
@@ -50,7 +52,7 @@ class Tasks(Part):
 
     def failed(self, pipeline_name: str) -> list[Row]:
         """Return the reason why no plan, process or close succeeds: task, since, at (the newest), times, actor, what,
-        next_step, refused, retry_at.
+        next_step, refused, retry_at, silent.
 
         With 0 ``times``, one has begun at ``since`` and has not ended.
         """

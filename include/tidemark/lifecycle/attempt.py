@@ -23,7 +23,7 @@ from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context, refuse_out_of_use
 from tidemark.lifecycle.counting import check_dead_letters, check_equations
 from tidemark.lifecycle.expected import work_of
-from tidemark.lifecycle.failed_tasks import Task, reason_of
+from tidemark.lifecycle.failed_tasks import Task, reason_of, silent_source_of
 from tidemark.lifecycle.known_sinks import know_sinks
 from tidemark.lifecycle.look_back import looked_back
 from tidemark.lifecycle.ownership import belongs_to
@@ -178,7 +178,7 @@ def fail(context: Context, manifest_id: int, attempt: int, error: BaseException)
         if blocked:  # first the manifest's row, then the attempt's: a new attempt locks them in the same order
             context.database.attempts.block(manifest_id, attempt, reason)
         else:
-            context.database.attempts.fail(manifest_id, attempt, reason)
+            context.database.attempts.fail(manifest_id, attempt, reason, silent_source_of(error))
         state = AttemptState.BLOCKED if blocked else AttemptState.FAILED
         context.database.attempts.end(manifest_id, attempt, state, reason)
 

@@ -20,6 +20,7 @@ from tidemark.errors import (
     NotPublished,
     TidemarkError,
     TopicChanged,
+    Unavailable,
 )
 from tidemark.model.manifest import ManifestState
 from tidemark.text import storable
@@ -128,6 +129,11 @@ def reason_of(error: BaseException) -> str:
     return storable(f"{type(error).__name__}: {error}".removesuffix(": "))
 
 
+def silent_source_of(error: BaseException) -> str | None:
+    """Return the address of the source that does not answer, when that is the error."""
+    return error.silent if isinstance(error, Unavailable) else None
+
+
 def _note_manifests(
     open_database: OpenDatabase,
     manifests: Sequence[int],
@@ -137,7 +143,7 @@ def _note_manifests(
 ) -> bool:
     """A database that does not answer cannot be told; the error that is raised says so."""
     with suppress(Exception), open_database() as database:
-        return database.manifests.note_failed(manifests, reason_of(error), states, retry_at)
+        return database.manifests.note_failed(manifests, reason_of(error), states, retry_at, silent_source_of(error))
     return False
 
 
@@ -146,8 +152,11 @@ def _note_task(
 ) -> None:
     what, next_step = _described(error, pipeline_name, task)
     refused = isinstance(error, DataLost | TopicChanged)  # a person's decision answers it
+    silent = silent_source_of(error)
     with suppress(Exception), open_database() as database:
-        database.tasks.note_failed(pipeline_name, task, what, next_step, refused=refused, retry_at=retry_at)
+        database.tasks.note_failed(
+            pipeline_name, task, what, next_step, refused=refused, retry_at=retry_at, silent=silent
+        )
 
 
 def _when(next_try: NextTry, error: BaseException) -> datetime | None:

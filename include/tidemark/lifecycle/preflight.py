@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from tidemark.database.client import ManifestDatabase
+from tidemark.database.statements import Row
 from tidemark.errors import (
     AccessDenied,
     DatabaseBehindLake,
@@ -24,7 +25,7 @@ from tidemark.model.manifest import count_of, listed
 from tidemark.model.verdict import NextStep, command
 from tidemark.paths import OWNER, TARGET, RecordName
 from tidemark.planner import acceptance
-from tidemark.sinks.base import Sink, WriteMode, newest
+from tidemark.sinks.base import Position, Sink, WriteMode, newest
 from tidemark.sinks.capabilities import MayBeRolledBack, TakesBack
 from tidemark.sinks.object_store.owner_file import claimed_around, claimed_inside, owner_in
 
@@ -204,7 +205,43 @@ def went_back(database: ManifestDatabase, sink: Sink) -> str | None:
             f"{sink.target} went back: it stands at position {position.number}, and this database has published up to "
             f"position {stored['position']} there{position.hint}"
         )
-    return lost
+    return lost or _without_columns(database, sink, lost_columns(stored, position))
+
+
+def columns_of_rows(sink: Sink, position: Position) -> dict[str, str] | None:
+    """The columns of a target that the rows of a prepared attempt have, fields inside them too; None without any."""
+    written = sink.output.written_columns
+    paths = position.columns or {}
+    return {
+        path: column
+        for path, column in paths.items()
+        if any(path == name or path.startswith(f"{name}.") for name in written)
+    } or None
+
+
+def lost_columns(stored: Row, position: Position) -> list[str]:
+    """The columns of published rows that the same table has no more: created again they would be null there."""
+    if not position.table_id or position.table_id != stored["table_id"]:
+        return []
+    now = position.columns or {}
+    return sorted(path for path, column in (stored["columns"] or {}).items() if now.get(path) != column)
+
+
+def _without_columns(database: ManifestDatabase, sink: Sink, lost: Sequence[str]) -> str | None:
+    published = _published_in(database, sink)
+    if not lost or not published:
+        return None
+    return (
+        f"{sink.target} has lost columns of published rows ({', '.join(lost)}): dropped, renamed, or dropped and "
+        f"created again without their values; published there: {published}"
+    )
+
+
+def _published_in(database: ManifestDatabase, sink: Sink) -> str:
+    return ", ".join(
+        f"{count_of(manifests, 'manifest')} of sink {name} of pipeline {pipeline}"
+        for pipeline, name, manifests in database.targets.published(sink.target)
+    )
 
 
 def _lost_table(database: ManifestDatabase, sink: Sink, before: str | None, now: str | None) -> str | None:
@@ -214,14 +251,11 @@ def _lost_table(database: ManifestDatabase, sink: Sink, before: str | None, now:
         return None
     if now and before and now.rpartition("/")[0] != before.rpartition("/")[0]:
         return None  # restored from a dump, as a whole
-    published = [
-        f"{count_of(manifests, 'manifest')} of sink {name} of pipeline {pipeline}"
-        for pipeline, name, manifests in database.targets.published(sink.target)
-    ]
+    published = _published_in(database, sink)
     if not published:
         return None
     what = "is not the table that it was: it was dropped, and created again" if now else "does not exist any more"
-    return f"{sink.target} {what}; published there: {', '.join(published)}"
+    return f"{sink.target} {what}; published there: {published}"
 
 
 def refuse_went_back(database: ManifestDatabase, sink: Sink) -> None:
@@ -232,7 +266,7 @@ def refuse_went_back(database: ManifestDatabase, sink: Sink) -> None:
             why,
             next_step="nothing was written; check that the connection names the right database. If it was restored "
             "from an older copy, failed over to a server that lacks its last transactions, or was dropped and cannot "
-            "be restored, accept it as it is, "
+            "be restored, accept it as it is (a column that was renamed can get its name back instead), "
             f"which lists what must be replayed: {command(NextStep.ADOPT, sink.pipeline_name, None, sink.name)}",
             sink=sink.name,
         )

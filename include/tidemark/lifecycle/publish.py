@@ -28,6 +28,7 @@ from tidemark.lifecycle.logs.divergence import confirmed
 from tidemark.lifecycle.ownership import belongs_to, refuse_foreign
 from tidemark.lifecycle.preflight import (
     OF_ONE_SINK,
+    columns_of_rows,
     keep_missing_evidence,
     missing_evidence,
     refuse_beyond_generation,
@@ -190,7 +191,8 @@ class Publisher:
             self._remember(sink, position)
 
     def _remember(self, sink: Sink, position: Position) -> None:
-        self.database.targets.remember(sink.target, position.identity, position.number, position.table_id)
+        columns = columns_of_rows(sink, position)
+        self.database.targets.remember(sink.target, position.identity, position.number, position.table_id, columns)
 
     def _give_up(self, sink: Sink, receipt: Receipt) -> None:
         """Remove what an attempt put that ends before its mark; with its record it stays, unless it was taken back.
@@ -223,6 +225,9 @@ class Publisher:
             return None
         if not sink.ledger.has(before) or not sink.output.same(before, receipt):
             return None
+        missing = self.database.audits.missing(self.pipeline_name)
+        if any((row["manifest_id"], row["sink"]) == (manifest.id, sink.name) for row in missing):
+            return None  # its rows are there, and not as they were
         return replace(before, expectations=receipt.expectations)  # what is expected now may not be what was then
 
     def _mark(

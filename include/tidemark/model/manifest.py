@@ -256,6 +256,7 @@ class Manifest:
     given_up: tuple[str, ...] = field(default=(), metadata=NOT_IN_JSON)
     dag_run: str | None = field(default=None, metadata=NOT_IN_JSON)
     retry_at: datetime | None = None
+    silent: str | None = field(default=None, metadata=NOT_IN_JSON)  # the source that did not answer, when it failed
 
     def published(self, sink: str) -> Publication | None:
         return next((publication for publication in self.publications if publication.sink == sink), None)

@@ -11,7 +11,7 @@ class Problem:
     """``manifest_id`` is None when it belongs to no manifest.
 
     ``example`` has values of a row: it is told to whoever looks, and kept nowhere. ``unseen``: nobody could look, so
-    nothing is known to be wrong.
+    nothing is known to be wrong. ``harmless``: readers see nothing of it, and nothing is missing.
     """
 
     manifest_id: int | None
@@ -19,6 +19,7 @@ class Problem:
     next_step: str
     example: str = field(default="", metadata=NOT_IN_JSON)
     unseen: bool = field(default=False, metadata=NOT_IN_JSON)
+    harmless: bool = field(default=False, metadata=NOT_IN_JSON)
 
     def __str__(self) -> str:
         where = "" if self.manifest_id is None else f"manifest {self.manifest_id}: "

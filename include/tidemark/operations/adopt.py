@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from tidemark.database.statements import Row
 from tidemark.errors import LakeConflict, Unavailable
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.folders import claim_folders
@@ -17,6 +18,7 @@ from tidemark.lifecycle.logs.divergence import first_difference_now
 from tidemark.lifecycle.ownership import claim, hand_over
 from tidemark.lifecycle.preflight import (
     holds_output,
+    lost_columns,
     missing_evidence,
     orphaned_manifests,
     vanished,
@@ -30,8 +32,10 @@ from tidemark.model.receipt import MALFORMED, Receipt
 from tidemark.model.verdict import NextStep, Verdict, command
 from tidemark.operations.decisions import deciding, give_up_beyond_generations
 from tidemark.paths import RecordName
+from tidemark.pipeline.pinned import pinned
+from tidemark.pipeline.rows import TransformedRows
 from tidemark.planner import Chain
-from tidemark.sinks.base import Owner, Sink, WriteMode
+from tidemark.sinks.base import Owner, Position, Sink, WriteMode
 from tidemark.sinks.capabilities import DerivesTotals
 
 Generation = tuple[TopicPartition, int]  # a partition, and the number of its log generation
@@ -388,15 +392,28 @@ def _claim_again(context: Context, *, dry_run: bool) -> list[str]:
 
 
 def _went_back(context: Context) -> list[tuple[Sink, str]]:
-    """The sinks with a target that went back, and why; ``LakeConflict`` for one that is not there any more."""
+    """The sinks with a target that went back, and why.
+
+    Raises ``LakeConflict`` for one that is not there any more, and for totals without a column: a replay adds the
+    difference to what was there before, and that is not known.
+    """
     owned = [sink for sink in context.sinks if sink.ledger.owner() is not None]  # in a dry run nothing is claimed again
     back = [(sink, why) for sink in owned if (why := went_back(context.database, sink)) is not None]
     for sink, why in back:
-        if sink.ledger.position() is None:
+        position, stored = sink.ledger.position(), context.database.targets.get(sink.target)
+        if position is None:
             raise LakeConflict(
                 why,
                 next_step="nothing was adopted; restore it, or create it again empty, then repeat: "
                 f"tidemark db adopt {context.pipeline_name} --why TEXT",
+                sink=sink.name,
+            )
+        if stored is not None and isinstance(sink.output, DerivesTotals) and lost_columns(stored, position):
+            raise LakeConflict(
+                why,
+                next_step="nothing was adopted; give the column its name back, or restore the tables from a copy; or "
+                "write another table and another name of the sink into the pipeline file, then tidemark retire sink "
+                f"{sink.pipeline_name} {sink.name} --why TEXT and tidemark fill {sink.pipeline_name} NAME --why TEXT",
                 sink=sink.name,
             )
     return back
@@ -415,10 +432,37 @@ def _accept_targets(context: Context, back: Sequence[tuple[Sink, str]], *, dry_r
             and stored["table_id"] != position.table_id
         ):
             why = f"{why}; whether it has all rows: tidemark audit {context.pipeline_name} --deep"
+        lost = [] if stored is None or position is None else _lost_and_wanted(context, stored, position)
         if not dry_run and position is not None:
             context.database.targets.accept(sink.target, position.identity, position.number, position.table_id)
             sink.ledger.forget_lost_rows()
         lines += [why, *_without_evidence(context, sink, dry_run=dry_run)]
+        lines += _without_values(context, sink, lost, dry_run=dry_run)
+    return lines
+
+
+def _lost_and_wanted(context: Context, stored: Row, position: Position) -> list[str]:
+    """The columns that a table has lost, without those that the pipeline file does not have any more."""
+    lost = lost_columns(stored, position)
+    if not lost:
+        return []
+    decode = pinned(context.pipeline, context.lookup, {}).decode
+    names = TransformedRows(decode, context.pipeline.transforms()).field_types()
+    return [path for path in lost if path.startswith("_") or any(f"{path}.".startswith(f"{name}.") for name in names)]
+
+
+def _without_values(context: Context, sink: Sink, columns: Sequence[str], *, dry_run: bool) -> list[str]:
+    """Keep, and return, that published rows have no values in these columns, until a replay has put them."""
+    lines = []
+    for manifest in context.database.manifests.find(context.pipeline_name) if columns else ():
+        published = manifest.published(sink.name)
+        if published is None or not published.counts.written:
+            continue
+        replay = command(NextStep.REPLAY, context.pipeline_name, manifest.id, sink.name)
+        what = f"its rows in {sink.target} have lost {', '.join(columns)}"
+        if not dry_run:
+            context.database.audits.note_missing([manifest.id], sink.name, what, replay, only_evidence=False)
+        lines.append(f"manifest {manifest.id}: {what}; next: {replay}")
     return lines
 
 

@@ -70,7 +70,9 @@ def _shortened(difference: Problem) -> dict[str, Any]:
     """For the database: a line may name all files of a lake, in any characters that a file system allows."""
     texts = {"what": difference.what, "next_step": difference.next_step}
     kept = {name: storable(text)[:KEPT_CHARACTERS] for name, text in texts.items()}
-    return {"manifest_id": difference.manifest_id, **kept, "unseen": difference.unseen}
+    return {
+        "manifest_id": difference.manifest_id, **kept, "unseen": difference.unseen, "harmless": difference.harmless,
+    }  # fmt: skip
 
 
 def _that_stay(context: Context, *, deep: bool) -> Iterator[Problem]:
@@ -162,6 +164,9 @@ def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> 
         )
     for manifest in manifests:
         yield from _equations(manifest)
+    for row in context.database.audits.missing(context.pipeline_name):
+        if not row["only_evidence"]:  # which is looked for below
+            yield Problem(row["manifest_id"], f"sink {row['sink']}: {row['what']}", row["next_step"])
     for sink in context.sinks:
         try:
             yield from _target(context, sink)
@@ -221,7 +226,7 @@ def _left_in_staging(database: ManifestDatabase, sink: Sink, manifests: Sequence
     for manifest_id in dead:
         if manifest_id in still_staged:
             what = "staging was left by an attempt that died"
-            yield Problem(manifest_id, what, f"tidemark retry {sink.pipeline_name}")
+            yield Problem(manifest_id, what, f"tidemark retry {sink.pipeline_name}", harmless=True)
 
 
 def _missing(sink: Sink, published: int) -> Problem:

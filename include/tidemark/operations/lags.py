@@ -31,6 +31,17 @@ ANY_SOURCE: Mapping[str, object] = {}
 
 
 @dataclass(frozen=True)
+class System:
+    """A source that can be asked."""
+
+    title: str
+    address: str
+
+    def __str__(self) -> str:
+        return f"{self.title} at {self.address}"
+
+
+@dataclass(frozen=True)
 class Answer:
     """``parts`` by partition, or None; then ``why`` says why the lag is not known, and ``next_step`` what to do.
 
@@ -40,7 +51,7 @@ class Answer:
     parts: tuple[Lag, ...] | None
     why: str | None = None
     next_step: str = ""
-    system: str | None = field(default=None, compare=False)
+    system: System | None = field(default=None, compare=False)
     silent: bool = field(default=False, compare=False)
 
 
@@ -53,7 +64,7 @@ class Lags:
         self._answering: dict[str, tuple[object, float, _Answering]] = {}
         self._heard: dict[str, tuple[object, float, tuple[Lag, ...]]] = {}
         self._waiting: deque[tuple[str, object, Ask, _Answering]] = deque()
-        self.systems: dict[str, str] = {}  # the name and the address of each source that was opened
+        self.systems: dict[str, System] = {}  # the name and the address of each source that was opened
 
     def of(self, asks: Mapping[str, Ask], sources: Mapping[str, object] = ANY_SOURCE) -> dict[str, Answer]:
         """The answers that are there within ``limit`` seconds, or were a minute ago; the others say they are not.
@@ -131,17 +142,17 @@ def ask_sources(
     return refused | lags.of(asks, {name: pipelines[name].source for name in asks})
 
 
-def _ask(pipeline: Pipeline, lookup: Lookup, known: Planned, systems: dict[str, str]) -> Ask:
+def _ask(pipeline: Pipeline, lookup: Lookup, known: Planned, systems: dict[str, System]) -> Ask:
     def ask() -> tuple[Lag, ...]:
         with about(pipeline=pipeline.name):
             source = open_source(pipeline.name, pipeline.source, lookup)
-            systems[pipeline.name] = f"{source.title} at {source.address}"
+            systems[pipeline.name] = System(source.title, source.address)
             return tuple(behind(source, known))
 
     return ask
 
 
-def _answer(future: _Answering, limit: float, system: str | None) -> Answer:
+def _answer(future: _Answering, limit: float, system: System | None) -> Answer:
     if not future.done():
         return Answer(None, f"{SOURCE} has not answered within {round(limit, 2):g} s", system=system, silent=True)
     error = future.exception()

@@ -51,7 +51,6 @@ class State(StrEnum):
     OK = "ok"
 
 
-NOT_KNOWN = "the lag is not known: "
 PROBLEMS = tuple(State)[: tuple(State).index(State.UNKNOWN) + 1]
 
 
@@ -61,12 +60,14 @@ class PipelineProblem(Problem):
 
     ``manifest_id`` is None when it is not about one manifest, ``place`` (``topic-partition``) when not about one
     partition. ``cause`` tells a problem without either from a later one of its kind. ``shared_cause`` is that of all
-    pipelines with the same words in it: a source that does not answer keeps each of them from ``ok``.
+    pipelines with the same words in it: a source that does not answer keeps each of them from ``ok``. ``silent`` is the
+    address of the source that did not answer, when the problem came of that.
     """
 
     kind: State
     place: str | None = None
     shared_cause: str | None = None
+    silent: str | None = field(default=None, metadata=NOT_IN_JSON)
     cause: str = field(default="", metadata=NOT_IN_JSON)
 
 
@@ -128,7 +129,8 @@ class Status:
     ones were planned a moment ago. ``lost`` offsets and ``dead_lettered`` records were given up by a person or by the
     pipeline file, so they are no problems. ``newest``: what the newest manifests counted, so that the shares of what
     became no rows can be seen. ``audits`` are the last one and the last that read all rows, newest first. Problems of
-    the kinds ``unseen`` were not looked for. ``planned``: whether a plan ever succeeded.
+    the kinds ``unseen`` were not looked for. ``planned``: whether a plan ever succeeded. ``leftover``: what the last
+    audit has found that readers see nothing of, such as the staging of an attempt that died.
     """
 
     pipeline_name: str
@@ -146,6 +148,7 @@ class Status:
     audits: tuple[LastAudit, ...]
     problems: tuple[PipelineProblem, ...]
     retries: tuple[Retry, ...]
+    leftover: Problem | None
     unseen: tuple[State, ...] = field(metadata=NOT_IN_JSON)
     planned: bool = field(metadata=NOT_IN_JSON)
 
@@ -286,6 +289,7 @@ def status(
             )
         ),
         retries=tuple(sorted(retries, key=lambda retry: retry.at)),
+        leftover=_leftover(pipeline_name, audits),
         unseen=_unseen(pipeline, heard, max_age),
         planned=planned_at["last"] is not None,
     )
@@ -313,13 +317,9 @@ def own_problems(status: Status, shared: Collection[SharedCause]) -> list[Pipeli
 
 def _with_shared_cause(problem: PipelineProblem, heard: Answer | None) -> PipelineProblem:
     """The problem with what its source has to do with it: also a plan has failed because the source was silent."""
-    if heard is None or heard.parts is not None or heard.system is None:
+    if heard is None or not heard.silent or heard.system is None or problem.silent != heard.system.address:
         return problem
-    is_silent_source = problem.kind is State.UNKNOWN and problem.what.startswith(NOT_KNOWN)
-    names_it = problem.kind is State.FAILED and heard.silent and heard.system.rpartition(" ")[2] in problem.what
-    if not is_silent_source and not (names_it and "does not answer" in problem.what):
-        return problem
-    return replace(problem, shared_cause=f"{heard.system} does not answer" if heard.silent else heard.why)
+    return replace(problem, shared_cause=f"{heard.system} does not answer")
 
 
 def _unseen(pipeline: Pipeline | None, heard: Answer | None, max_age: timedelta | None) -> tuple[State, ...]:
@@ -386,8 +386,8 @@ def _failed_tasks(
             retries.append(Retry(None, what, failed["retry_at"]))
             continue
         next_step = failed["next_step"] or f"tidemark {Task.PLAN} {pipeline_name} --dry-run"
-        cause = _cause(failed["what"])
-        problems.append(PipelineProblem(None, what, next_step, kind=State.FAILED, cause=cause))
+        causes = {"cause": _cause(failed["what"]), "silent": failed["silent"]}
+        problems.append(PipelineProblem(None, what, next_step, kind=State.FAILED, **causes))
     told = bool(problems or retries)
     if not told and failed_run is not None and (last_planned_at is None or last_planned_at < failed_run.at):
         problems.append(PipelineProblem(None, failed_run.what, failed_run.next_step, kind=State.FAILED))
@@ -459,7 +459,9 @@ def _manifest_problems(manifests: Sequence[Manifest]) -> list[PipelineProblem]:
     problems = []
     for manifest in manifests:
         kind = State.BLOCKED if manifest.state is ManifestState.BLOCKED else State.FAILED
-        problems.append(PipelineProblem(manifest.id, described(manifest), next_step_of(manifest), kind=kind))
+        silent = manifest.silent if kind is State.FAILED else None
+        what, next_step = described(manifest), next_step_of(manifest)
+        problems.append(PipelineProblem(manifest.id, what, next_step, kind=kind, silent=silent))
     return problems
 
 
@@ -486,15 +488,42 @@ def _last_audits(database: ManifestDatabase, pipeline_name: str) -> tuple[LastAu
     )
 
 
+def _standing(audits: Sequence[LastAudit]) -> list[LastAudit]:
+    """The last audits with differences; they stand until one that looks at as much finds nothing."""
+    return [
+        audit
+        for number, audit in enumerate(audits)
+        if audit.differences and not any(later.deep >= audit.deep for later in audits[:number])
+    ]
+
+
+def _is_harmless(audit: LastAudit) -> bool:
+    kept = audit.first_differences
+    return audit.differences == len(kept) and all(difference.harmless for difference in kept)
+
+
+def _leftover(pipeline_name: str, audits: Sequence[LastAudit]) -> Problem | None:
+    """What the last audits have found, when it is no damage."""
+    for audit in filter(_is_harmless, _standing(audits)):
+        first = audit.first_differences[0]
+        times = f"{count_of(audit.differences, 'time')}, " if audit.differences > 1 else ""
+        what = (
+            f"the audit of {audit.at:%Y-%m-%d %H:%M} UTC found something that no reader sees, {times}first manifest "
+            f"{first.manifest_id}: {first.what}"
+        )
+        return Problem(first.manifest_id, what, f"{first.next_step}; then: tidemark audit {pipeline_name}")
+    return None
+
+
 def _audit_problems(pipeline_name: str, audits: Sequence[LastAudit]) -> list[PipelineProblem]:
-    """Return problems for what the last audits found; they stand until one that looks at as much finds nothing."""
+    """Return what is damaged, or could not be looked at, as the last audits say."""
     problems = []
-    for number, audit in enumerate(audits):
-        if not audit.differences or any(later.deep >= audit.deep for later in audits[:number]):
+    for audit in _standing(audits):
+        if _is_harmless(audit):
             continue
         again = f"tidemark audit {pipeline_name}{' --deep' if audit.deep else ''}"
-        seen = [difference for difference in audit.first_differences if not difference.unseen]
-        first = next(iter([*seen, *audit.first_differences]), Problem(None, "", again))
+        known = sorted(audit.first_differences, key=lambda difference: (difference.harmless, difference.unseen))
+        first = next(iter(known), Problem(None, "", again))
         is_unseen = first.unseen and audit.differences == len(audit.first_differences)
         where = f"manifest {first.manifest_id}: " if first.manifest_id is not None else ""
         differences = count_of(audit.differences, "difference")
@@ -584,9 +613,11 @@ def _source_problems(
     if heard is None:
         return []
     if heard.parts is None:
-        what = f"{NOT_KNOWN}{(heard.why or '').replace(SOURCE, heard.system or SOURCE)}"
+        what = f"the lag is not known: {(heard.why or '').replace(SOURCE, str(heard.system or SOURCE))}"
         ask = heard.next_step or f"tidemark lag {pipeline.name}"
-        return [PipelineProblem(None, what, ask, kind=State.UNKNOWN)]
+        silent = heard.system.address if heard.silent and heard.system else None
+        shared = heard.why if heard.system and not heard.silent else None
+        return [PipelineProblem(None, what, ask, kind=State.UNKNOWN, silent=silent, shared_cause=shared)]
     problems = [*_loss_problems(pipeline, heard.parts), *_change_problems(pipeline, heard.parts, refused)]
     offsets = sum(part.lag + part.unpublished for part in heard.parts)
     if max_lag is not None and offsets > max_lag:

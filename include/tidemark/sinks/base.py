@@ -7,7 +7,7 @@ target: readers without the manifest database use it, and so do retries after a 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -56,13 +56,15 @@ class Position:
     The identity is made with the target; the number grows with each publication. ``hint`` is what to add when the
     number is too low. ``table_id`` is made with the table, so one that was dropped and created again has another; empty
     while there is no table, and None for a kind whose identity says it. Before a ``/`` in it is who numbers tables: a
-    database that was restored from a dump numbers them anew.
+    database that was restored from a dump numbers them anew. ``columns``: of each column of the table what tells it
+    from a later one of its name; None for a kind without columns.
     """
 
     identity: str
     number: int
     hint: str = ""
     table_id: str | None = None
+    columns: Mapping[str, str] | None = None
 
 
 class Ledger(ABC):
@@ -298,6 +300,7 @@ class Output(ABC):
     """The output that readers of a target see."""
 
     write_mode: ClassVar[WriteMode]
+    written_columns: Collection[str] = ()  # those of ``Position.columns`` that the prepared attempt writes
 
     def __init__(self, pipeline_name: str, name: str) -> None:
         self.pipeline_name = pipeline_name

@@ -79,13 +79,16 @@ BEGIN
     RETURN NEW;
 END $$;
 ALTER TABLE failed_task ADD COLUMN retry_at timestamptz;  -- as for a manifest
+-- The address of the source that did not answer, when that was why it failed: several pipelines may have this one cause.
+ALTER TABLE manifest ADD COLUMN silent text;
+ALTER TABLE failed_task ADD COLUMN silent text;
 ALTER TABLE failed_task DROP CONSTRAINT failed_task_task_check;
 ALTER TABLE failed_task ADD CONSTRAINT failed_task_task_check CHECK (task IN ('plan', 'process', 'close'));
 
 -- As before, without the column that said who archived it.
 DROP VIEW manifest_view;
 CREATE VIEW manifest_view AS
-SELECT m.id, m.pipeline, r.run_key, m.slice, m.state, m.attempt, m.reason, m.retry_at, m.dag_run, m.created_at,
+SELECT m.id, m.pipeline, r.run_key, m.slice, m.state, m.attempt, m.reason, m.retry_at, m.silent, m.dag_run, m.created_at,
        m.done_at, is_alive(m.id, m.attempt) AS alive,
        coalesce(ranges.retired, false) AS retired,
        coalesce(ranges.list, '[]') AS ranges,
@@ -150,6 +153,9 @@ CREATE TABLE missing_output (
 -- The table that this database last published to, which a target of the same name need not be. NULL: not known, or the
 -- identity says it; empty: a person has accepted that it is gone.
 ALTER TABLE target ADD COLUMN table_id text;
+
+-- The columns that published rows have there, each with what tells it from a later one of its name. NULL: not known.
+ALTER TABLE target ADD COLUMN columns jsonb;
 
 -- The id of the cluster that the pipeline reads, where its source tells one. NULL: not known.
 ALTER TABLE pipeline ADD COLUMN cluster text;

@@ -81,6 +81,7 @@ class DeltaLedger(LakeTableLedger, StoreLedger):
             claimed["identity"],
             0 if table is None else self.table.evidence_of(table).number,
             table_id="" if table is None else str(table.metadata().id),
+            columns={} if table is None else dict.fromkeys(self.table.columns_of(table).names, ""),
         )
 
     def rename_pipeline(self, old: str) -> None:

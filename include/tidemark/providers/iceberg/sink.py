@@ -56,7 +56,9 @@ class IcebergLedger(LakeTableLedger):
 
     def position(self) -> Position | None:
         claimed = self.table.claimed()
-        return Position(claimed.identity, *self.table.position(), self.table.table_id()) if claimed else None
+        if claimed is None:
+            return None
+        return Position(claimed.identity, *self.table.position(), self.table.table_id(), self.table.column_ids())
 
     def registered_targets(self) -> set[str]:
         """In the location of the table: another catalog may name it too, or have another table there."""

@@ -17,7 +17,7 @@ from uuid import uuid4
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.io import load_file_io
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.table import Table
 
 from tidemark.connections.lookup import Lookup
@@ -292,6 +292,12 @@ class IcebergTarget(LakeTable[Table]):
         """The identity that the catalog gave the table when it was created; empty when there is no table."""
         table = self.load()
         return "" if table is None else str(table.metadata.table_uuid)
+
+    def column_ids(self) -> dict[str, str]:
+        """The id of each column, and of each field inside one, by its path; no later one gets it."""
+        table = self.load()
+        fields = {} if table is None else index_by_name(table.schema())
+        return {path: str(field_id) for path, field_id in fields.items()}
 
     def position(self) -> tuple[int, str]:
         """The number of the newest publication that the table holds, and what to say when nothing shows any."""

@@ -65,6 +65,7 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         self._columns = self._stored_columns(work.decode, work.transforms)
         self.table.generations = work.generations() if self.table.keyed else []
         table = self.table.check(self._columns)
+        self.written_columns = self._columns.names
         self._refuse_null_of_deletions(table, work)
         store = self.table.store_of(table)
         store.put(f"{staging_folder(work.manifest_id, work.attempt)}/open", b"")

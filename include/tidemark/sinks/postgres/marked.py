@@ -67,7 +67,10 @@ class TableLedger(Ledger):
 
     def position(self) -> Position | None:
         rows = self._table.kept("owner")
-        return Position(rows[0]["identity"], rows[0]["position"], table_id=self._table.table_id()) if rows else None
+        if not rows:
+            return None
+        ids = self._table.table_id(), self._table.column_ids()
+        return Position(rows[0]["identity"], rows[0]["position"], "", *ids)
 
     def forget_lost_rows(self) -> None:
         """Markers are beside the table, and stay when it is dropped."""

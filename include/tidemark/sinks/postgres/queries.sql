@@ -121,7 +121,7 @@ WHERE target = %(target)s AND pipeline = %(pipeline)s AND sink = %(sink)s AND ma
 
 -- name: columns
 SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type, a.attnotnull AS not_null,
-       a.atthasdef OR a.attidentity <> '' AS filled
+       a.atthasdef OR a.attidentity <> '' AS filled, a.attnum::int AS number
 FROM pg_attribute a
 WHERE a.attrelid = to_regclass(%(table)s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum;
 

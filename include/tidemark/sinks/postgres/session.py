@@ -13,7 +13,7 @@ from psycopg.rows import dict_row
 
 from tidemark.connections.lookup import Lookup, Secret, variable_of
 from tidemark.database import postgres_errors
-from tidemark.database.postgres_errors import Cause, PostgresError, message_of
+from tidemark.database.postgres_errors import Cause, PostgresError, from_environment, message_of
 from tidemark.database.session import Session
 from tidemark.database.usable import make_usable, of_several
 from tidemark.errors import THEN_RETRY, AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable
@@ -71,7 +71,7 @@ def connect(secret: Secret, conn_id: str, **context: object) -> Session:
         if unusable is not None:
             raise (Unavailable if unusable.passes else SinkRefused)(
                 f"the database of connection {conn_id} cannot be used: {unusable.what}",
-                next_step=f"{unusable.remedy} (connection {conn_id})" + THEN_RETRY,
+                next_step=f"{from_environment(secret.reveal())}{unusable.remedy} (connection {conn_id})" + THEN_RETRY,
                 database=describe(secret),
                 **context,
             )
@@ -95,15 +95,15 @@ def _open(secret: Secret, conn_id: str, context: Mapping[str, object]) -> Sessio
         if postgres_errors.is_refused(refused, dsn):
             raise AccessDenied(
                 f"the database of connection {conn_id} refuses this client: {message_of(refused)}",
-                next_step=f"correct user, password and database of the connection {conn_id}, or give the user the "
-                "right to connect; what other sinks publish meanwhile stays" + THEN_RETRY,
+                next_step=f"{from_environment(dsn)}correct user, password and database of the connection {conn_id}, "
+                "or give the user the right to connect; what other sinks publish meanwhile stays" + THEN_RETRY,
                 database=describe(secret),
                 **context,
             ) from refused
         raise Unavailable(
             f"the database of connection {conn_id} cannot be reached: {message_of(refused)}",
-            next_step=f"check that it runs and has connections left, and host and port of the connection {conn_id}; "
-            "what other sinks publish meanwhile stays" + THEN_RETRY,
+            next_step=f"{from_environment(dsn)}check that it runs and has connections left, and host and port of the "
+            f"connection {conn_id}; what other sinks publish meanwhile stays" + THEN_RETRY,
             database=describe(secret),
             **context,
         ) from refused

@@ -68,7 +68,9 @@ class PostgresOutput(MarkedOutput):
         columns = columns_after(work.decode, work.transforms)
         self._data = columns.schema
         self._generations = work.generations()
-        self._table.check(self._spec(columns.schema, columns.of_tombstones))
+        spec = self._spec(columns.schema, columns.of_tombstones)
+        self._table.check(spec)
+        self.written_columns = self._table.column_keys(spec)
         self._look_for_shared(work)
         self._table.create_staging(work.manifest_id, work.attempt, staged_columns(self._data, self.config.key))
         self._table.forget_session()  # Spark works now, for longer than some servers and balancers keep an idle one

@@ -146,6 +146,21 @@ class PostgresTarget:
         rows = self.rows("columns", table=table or self.table)
         return [Column(row["name"], row["type"], row["not_null"], row["filled"]) for row in rows]
 
+    def column_ids(self) -> dict[str, str]:
+        """The number of each column of the tables, which no later column of the table gets."""
+        return {
+            self._column_key(table, row["name"]): str(row["number"])
+            for table in self.tables()
+            for row in self.rows("columns", table=table)
+        }
+
+    def column_keys(self, spec: TableSpec) -> set[str]:
+        """The keys in ``column_ids`` of the columns that rows have."""
+        return {self._column_key(spec.table, column.name) for column in spec.columns}
+
+    def _column_key(self, table: str, column: str) -> str:
+        return column if table == self.table else f"{table}.{column}"
+
     def check(self, spec: TableSpec) -> None:
         """Raise ``SinkRefused`` or ``AccessDenied`` unless rows with the wanted columns can be written to the table.
 

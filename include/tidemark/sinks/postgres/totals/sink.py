@@ -128,8 +128,10 @@ class TotalsOutput(MarkedOutput, DerivesTotals, ServesCopy):
     def prepare(self, work: Work) -> None:
         """Checks, or creates, both tables, and creates the staging tables of the attempt."""
         data = columns_after(work.decode, work.transforms).schema
-        for spec in tables_for(self.settings, data):
+        specs = tables_for(self.settings, data)
+        for spec in specs:
             self._table.check(spec)
+        self.written_columns = {key for spec in specs for key in self._table.column_keys(spec)}
         if self._served is None:
             self._look_for_shared(work)  # with a copy the mark follows when that is put
         else:
