@@ -45,8 +45,10 @@ def health(dsn: str) -> Health:
         row = session.execute(QUERIES["health"]).fetchone()
         after = time.time()
         server = session.execute(OF_A_SESSION["server"]).fetchone()
+        standbys = session.execute(OF_A_SESSION["standbys"]).fetchone()
         assert row is not None
         assert server is not None
+        assert standbys is not None
         stored = session.execute(OF_TABLES["tables"]).fetchone() if row["ours"] else None
     ours = stored["tables"] if stored else None
     return Health(
@@ -58,8 +60,8 @@ def health(dsn: str) -> Health:
         is_airflows=row["airflow"],
         read_only=server["is_standby"] or server["is_read_only"],
         settings={name: row[name] for name in SETTINGS},
-        standbys=server["standbys"],
-        never_commits=without_standby(server["awaited"], server["confirming"]),
+        standbys=standbys["standbys"],
+        never_commits=without_standby(server["awaited"], standbys["confirming"]),
         clock_ahead=row["now"] - (before + after) / 2,
     )
 

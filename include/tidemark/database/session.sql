@@ -8,15 +8,18 @@ WHERE current_setting(name, true) IS NOT NULL;
 SELECT pg_backend_pid() AS process;
 
 -- name: server
--- Logical slots, as Debezium has one, are no standby servers. A user who may not see the state of the others is told of
--- all of them that they may confirm a COMMIT.
+-- ``awaited``: the standby servers that each COMMIT of this session waits for.
 SELECT pg_is_in_recovery() AS is_standby, current_setting('transaction_read_only')::boolean AS is_read_only,
     CASE WHEN current_setting('synchronous_commit') NOT IN ('off', 'local')
-         THEN current_setting('synchronous_standby_names') ELSE '' END AS awaited,
-    count(*) FILTER (WHERE pid IS NOT NULL) AS standbys,
-    count(*) FILTER (WHERE pid IS NOT NULL AND coalesce(sync_state, 'sync') IN ('sync', 'quorum')) AS confirming
-FROM (SELECT) AS once LEFT JOIN pg_stat_replication r
-    ON NOT EXISTS (SELECT FROM pg_replication_slots s WHERE s.active_pid = r.pid AND s.slot_type = 'logical');
+         THEN current_setting('synchronous_standby_names') ELSE '' END AS awaited;
+
+-- name: standbys
+-- Logical slots, as Debezium has one, are no standby servers. A user who may not see the state of the others is told of
+-- all of them that they may confirm a COMMIT. To plan this query takes a new session some milliseconds.
+SELECT count(*) AS standbys, count(*) FILTER (WHERE coalesce(sync_state, 'sync') IN ('sync', 'quorum')) AS confirming
+FROM pg_stat_replication r
+WHERE pid IS NOT NULL
+    AND NOT EXISTS (SELECT FROM pg_replication_slots s WHERE s.active_pid = r.pid AND s.slot_type = 'logical');
 
 -- name: waits_for
 SELECT wait_event_type || ': ' || wait_event AS event FROM pg_stat_activity WHERE pid = %(process)s AND state = 'active';

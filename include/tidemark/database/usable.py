@@ -98,7 +98,11 @@ def make_usable(
         return _STANDBY
     if server["is_read_only"]:
         return _READ_ONLY
-    return without_standby(server["awaited"], server["confirming"])
+    if not server["awaited"]:
+        return None
+    standbys = session.execute(QUERIES["standbys"]).fetchone()
+    assert standbys is not None
+    return without_standby(server["awaited"], standbys["confirming"])
 
 
 def without_standby(awaited: str, confirming: int) -> UnusableServer | None:
