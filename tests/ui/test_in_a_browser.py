@@ -62,7 +62,7 @@ def test_a_failed_manifest_is_seen_opened_retried_and_becomes_done(
     rows = ours.get_by_role("row").filter(has_text=DAG)
     row, reason = rows.first, rows.last
     assert "failed" in row.inner_text()
-    assert "cannot be decoded" in reason.locator("strong").inner_text()
+    assert reason.locator("strong").inner_text() == "a record cannot be used"
     assert f"{world.topic}-0 offset 45 · manifest 2" in reason.inner_text()
     command = reason.locator(".command", has_text="tidemark retry").first
     command.get_by_role("button", name="copy").click()
