@@ -252,8 +252,7 @@ def _with_own_wishes(task_context: Any, own: list[int]) -> Any:
 
 
 def closed_well(task_context: Any) -> Callable[[str], bool | None]:
-    """Whether another run has told its hours: those that its ``close`` has told are told, also when one bad topic makes
-    the run fail."""
+    """Return whether another run has told its hours: by its ``close``, also when one bad topic makes the run fail."""
     instance, ended_well = task_context["ti"], run_ended_well(task_context)
 
     def told(run_id: str) -> bool | None:

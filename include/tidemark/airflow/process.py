@@ -103,7 +103,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
             event_log.emit(events.attempt_ends(pipeline_context.pipeline_name, outcome))
 
     def _own_pipeline(self, context: Any) -> Pipeline:
-        """Of a group, the member that the manifest is of."""
+        """Return the member of a group that the manifest belongs to."""
         if not isinstance(self.deployed_as, Group):
             return self.deployed_as
         with database_of(context) as database:

@@ -1,4 +1,4 @@
-"""What the tasks ``plan`` and ``close`` of a run do, and the task ``process`` that is mapped between them."""
+"""The work of the tasks ``plan`` and ``close`` of a run, and the task ``process`` that is mapped between them."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -98,7 +98,7 @@ def with_interval(tick: Tick, begin: datetime | None) -> Tick:
 
 
 def stands_for(tick: Tick, begin: datetime | None) -> str:
-    """Which time a run speaks for, in one line of the log: its name in Airflow has only one end of it."""
+    """Return which time a run speaks for, in one line of the log: its name in Airflow has only one end of it."""
     if tick.cut_at is None:
         return "this run has no date: it stands for what is there now"
     end = f"{tick.cut_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
@@ -195,7 +195,7 @@ def manifests_to_process(
 
 
 def would_process(context: Context, pipeline: Pipeline, task_context: Any) -> list[str]:
-    """What a dry run says; nothing is stored."""
+    """Return what a dry run says; nothing is stored."""
     params = task_context["params"]
     if params.get("accept"):  # until that is decided, a plan would be refused
         return [*run_conf.accept(context, params["accept"], dry_run=True).lines]
@@ -222,7 +222,7 @@ def handed_out(context: Context, task_context: Any, ids: list[int]) -> list[int]
 
 
 def held_elsewhere(task_context: Any) -> HeldElsewhere:
-    """Whether another DAG run that has not ended is to process a manifest: it may try it again by itself."""
+    """Return whether another DAG run that has not ended is to process a manifest: it may try it again by itself."""
     own = task_context["dag_run"].run_id
 
     @cache
@@ -254,7 +254,7 @@ def form_named(context: Context, held: HeldElsewhere) -> Iterator[None]:
 
 
 class Closed(NamedTuple):
-    """What a run tells when it ends: the extra of the asset event (None: no news), and keys of event hours."""
+    """The end of a run, as it is told: the extra of the asset event (None: no news), and keys of event hours."""
 
     event: dict[str, Any] | None
     hours: list[str]
@@ -294,7 +294,7 @@ def require_published(context: Context, task_context: Any, planned: list[int], h
 
 
 def run_ended_well(task_context: Any) -> Callable[[str], bool | None]:
-    """Whether a DAG run has ended well; None while that is open."""
+    """Return whether a DAG run has ended well; None while that is open."""
     instance = task_context["ti"]
 
     def ended_well(run_id: str) -> bool | None:
@@ -352,7 +352,7 @@ def event_of(context: Context, tick: Tick, published: list[int]) -> dict[str, An
 
 
 def planned_text(run: PlannedRun) -> str:
-    """What a run found, in one line of the log."""
+    """Return what a run found, in one line of the log."""
     if not run.manifests:
         return f"run {run.run_key}: {nothing_new(run)}"
     return f"run {run.run_key}: manifests {', '.join(map(str, run.manifests))}{covered(run)}"

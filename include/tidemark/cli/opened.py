@@ -91,7 +91,7 @@ def connections_of_sources(*pipelines: Pipeline) -> AbstractContextManager[None]
 
 
 def connections_of(*pipelines: Pipeline | Group) -> AbstractContextManager[None]:
-    """Put the connections that the pipelines name and this shell lacks into the environment, as Airflow has them."""
+    """Put connections of Airflow into the environment: those that the pipelines name and this shell lacks."""
     return _connections({conn_id for each in pipelines for conn_id in each.connections()}, shell.TIMEOUT_S)
 
 

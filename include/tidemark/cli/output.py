@@ -160,7 +160,7 @@ def filled(view: Filled) -> None:
 
 
 def planned_members(runs: Mapping[str, PlannedRun], as_json: bool) -> None:
-    """What was planned of each member of a group, by its name."""
+    """Print what was planned of each member of a group, by its name."""
     if as_json:
         print_json(runs)
         return
@@ -346,18 +346,7 @@ def status(views: Sequence[Status], *, folded: bool) -> None:
         problems = own_problems(view, shared)
         if view.problems and not problems:
             continue  # what is wrong with it is told once, below
-        facts: list[str] = [view.state]
-        if view.published_up_to:
-            facts.append(f"published up to {_time(view.published_up_to)} UTC")
-        facts += [f"{count_of(view.lag, 'offset')} behind"] if view.lag is not None else []
-        facts += [f"{count_of(len(view.at_work), 'manifest')} at work"] if view.at_work else []
-        facts += [f"{len(view.waiting)} waiting"] if view.waiting else []
-        facts += [f"{count_of(view.lost, 'offset')} lost"] if view.lost else []
-        facts += [count_of(view.dead_lettered, "dead letter")] if view.dead_lettered else []
-        newest = view.newest
-        if newest.read > newest.written or newest.stale or newest.unknown_fields or newest.unmet:
-            facts.append(f"of the newest {count_of(view.newest.read, 'record')}: {view.newest.described()}")
-        echo(f"{view.pipeline_name}: {'; '.join(facts)}")
+        echo(f"{view.pipeline_name}: {'; '.join(_facts(view))}")
         for problem in problems:
             echo(f"  {problem.kind}: {problem.what}\n    next: {problem.next_step}")
         if view.warning:
@@ -370,6 +359,21 @@ def status(views: Sequence[Status], *, folded: bool) -> None:
     for cause in shared:
         waiting = f"{len(cause.pipelines)} pipelines wait for it: {', '.join(cause.pipelines)}"
         echo(f"{cause.what}; {waiting}\n    next: {cause.next_step or 'tidemark doctor'}")
+
+
+def _facts(view: Status) -> list[str]:
+    facts: list[str] = [view.state]
+    if view.published_up_to:
+        facts.append(f"published up to {_time(view.published_up_to)} UTC")
+    facts += [f"{count_of(view.lag, 'offset')} behind"] if view.lag is not None else []
+    facts += [f"{count_of(len(view.at_work), 'manifest')} at work"] if view.at_work else []
+    facts += [f"{len(view.waiting)} waiting"] if view.waiting else []
+    facts += [f"{count_of(view.lost, 'offset')} lost"] if view.lost else []
+    facts += [count_of(view.dead_lettered, "dead letter")] if view.dead_lettered else []
+    newest = view.newest
+    if newest.read > newest.written or newest.stale or newest.unknown_fields or newest.unmet:
+        facts.append(f"of the newest {count_of(view.newest.read, 'record')}: {view.newest.described()}")
+    return facts
 
 
 def _is_member(view: Status) -> bool:

@@ -342,7 +342,7 @@ def _retry_members(
 
 
 def _kept(failed: dict[str, TidemarkError], name: str, work: Callable[[], list[int]]) -> list[int]:
-    """What a member has done; its error is kept under its name."""
+    """Do a member's work; its error is kept under its name."""
     try:
         with about(pipeline=name):
             return work()

@@ -28,7 +28,7 @@ NAMED = 10  # members that an error names one by one
 
 @dataclass
 class Members(Generic[Result]):
-    """What came of each member of a group, by its name: its context and the result, or its error."""
+    """The outcome of each member of a group, by its name: its context and the result, or its error."""
 
     done: dict[str, tuple[Context, Result]] = field(default_factory=dict)
     failed: dict[str, TidemarkError] = field(default_factory=dict)

@@ -503,7 +503,7 @@ def _is_harmless(audit: LastAudit) -> bool:
 
 
 def _leftover(pipeline_name: str, audits: Sequence[LastAudit]) -> Problem | None:
-    """What the last audits have found, when it is no damage."""
+    """Return what the last audits have found, if it is no damage."""
     for audit in filter(_is_harmless, _standing(audits)):
         first = audit.first_differences[0]
         times = f"{count_of(audit.differences, 'time')}, " if audit.differences > 1 else ""

@@ -67,7 +67,7 @@ class Template:
         return tuple(each for each in named if isinstance(each, str)) if isinstance(named, list) else ()
 
     def reads_others(self) -> bool:
-        """Whether the source selects topics that the file does not name."""
+        """Return whether the source selects topics that the file does not name."""
         return any(self._source().get(key) is not None for key in self.source.selecting_keys - {self._topics_key()})
 
     def without_difference(self) -> list[str]:
@@ -86,7 +86,7 @@ class Template:
         return {**values, "source": {self.kind: {**own, self._topics_key(): [topic]}}}
 
     def place_in_file(self, topic: str, place: Place) -> Place:
-        """Where the file says what stands at a place of a member: below ``each_topic``, or in the template."""
+        """Return where the file says what stands at a place of a member: below ``each_topic``, or in the template."""
         differs: Any = self.differences.get(topic)
         base: Any = self.value
         path: list[str | int] = []
@@ -209,7 +209,7 @@ def _merged_sinks(base: list[Any], differs: list[Any]) -> list[Any]:
 
 
 def _place_of_sink(base: list[Any], differs: list[Any], number: str | int) -> int:
-    """Which of the entries that differ became the sink of this number; -1 for none."""
+    """Return which of the entries that differ became the sink of this number; -1 for none."""
     merged = _merged_sinks(base, differs)
     if not isinstance(number, int) or number >= len(merged):
         return -1

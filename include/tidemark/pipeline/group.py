@@ -1,4 +1,4 @@
-"""What the members of a file with ``each_topic`` share; ``loader.member`` makes the pipeline of one topic."""
+"""A file with ``each_topic``: what its members share; ``loader.member`` makes the pipeline of one topic."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ class Group:
         return self.shared.source
 
     def reads(self, topic: str) -> bool:
-        """Whether the file makes a member of a topic."""
+        """Return whether the file makes a member of a topic."""
         return self.source.reads(topic) and not self.template.leaves_out(topic)
 
     def member_name(self, topic: str) -> str:
@@ -47,5 +47,5 @@ class Group:
 
 
 def shared_settings(pipeline: Pipeline | Group) -> Pipeline:
-    """What a DAG and its tasks need of a file: schedule, retries, Spark, source."""
+    """Everything that a DAG and its tasks need of a file: schedule, retries, Spark, source."""
     return pipeline.shared if isinstance(pipeline, Group) else pipeline

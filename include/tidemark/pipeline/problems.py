@@ -1,4 +1,4 @@
-"""What is wrong with pipeline files."""
+"""Problems of pipeline files."""
 
 from dataclasses import dataclass
 from typing import Final

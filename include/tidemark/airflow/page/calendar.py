@@ -48,13 +48,13 @@ class Calendar:
 
     @property
     def kinds(self) -> list[str]:
-        """What the cells show, for the legend."""
+        """Return the states that the cells show, for the legend."""
         shown = {hour.kind for day in self.days for hour in day.hours if hour is not None}
         return [kind for kind in reversed(SIGNS) if kind in shown]
 
 
 def calendar_of(hours: Sequence[Hour], days: int = DAYS) -> Calendar:
-    """Of hours in any order."""
+    """Draw hours that come in any order."""
     by_day: dict[date, dict[int, CalendarHour]] = {}
     for hour in hours:
         start = hour.start.astimezone(UTC)

@@ -1,4 +1,4 @@
-"""What is wrong as the page tells it: the cause, then the place, then the commands. Pure."""
+"""Problems as the page tells them: the cause, then the place, then the commands. Pure."""
 
 import re
 from collections.abc import Collection
@@ -94,7 +94,7 @@ def cause_of_problem(what: str, next_step: str, manifest: Manifest | None, names
 
 
 def cause_of_reason(manifest: Manifest, next_step: str | None = None, names: Collection[str] = ()) -> StatedCause:
-    """Why a manifest is not finished; without ``next_step`` with that of its reason."""
+    """Return why a manifest is not finished; without ``next_step`` with that of its reason."""
     if next_step is None:
         lines = (manifest.reason or "").splitlines()
         next_step = "; ".join(line.removeprefix(NEXT) for line in lines if line.startswith(NEXT))
@@ -142,7 +142,7 @@ def _prose(words: list[str]) -> str:
 
 
 def _length(tokens: list[str], names: Collection[str]) -> int:
-    """How many tokens a command has, which others follow in the same sentence; 0: it is none."""
+    """Count the tokens of a command that others follow in the same sentence; 0 if no command begins here."""
     length = 3 if tokens[1:2] and tokens[1] in GROUPS else 2
     if len(tokens) < length:
         return 0

@@ -21,7 +21,7 @@ WORDS = {
 
 
 def word(state: str) -> str:
-    """Of a state of the database; other words as they are."""
+    """Translate a state of the database; other words stay as they are."""
     return WORDS[state].value if state in WORDS else state
 
 
@@ -35,7 +35,7 @@ class ManifestWord:
 
 @dataclass(frozen=True)
 class ManifestWords:
-    """What is known of the manifests of a pipeline beside their states. ``unnamed``: an audit has found more than it
+    """Findings about the manifests of a pipeline, beside their states. ``unnamed``: an audit has found more than it
     has kept, so that a done manifest may be one of those."""
 
     problems: dict[int, State]
