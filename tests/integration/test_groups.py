@@ -102,9 +102,7 @@ def test_one_member_is_planned_and_run_alone_and_a_name_that_is_wrong_stores_not
         assert "demo is a group: each topic has a pipeline of its own" in refused.stderr
 
 
-def test_a_wrong_difference_and_a_name_of_two_topics_stop_their_members_alone(
-    make_world: MakeWorld, prefix: str, tmp_path: Path
-) -> None:
+def test_a_wrong_difference_stops_its_member_alone(make_world: MakeWorld, prefix: str, tmp_path: Path) -> None:
     sinks = [{"files": {"root": str(tmp_path / "lake")}}]
     bad = f"{prefix}-bad"
     world = group_world(make_world, prefix, {bad: {"on_error": "panic"}}, sinks=sinks)
@@ -143,6 +141,49 @@ def test_a_topic_moves_out_of_the_group_and_back_in(make_world: MakeWorld, prefi
     world.ok("run", "orders")
     assert world.ok("audit", "orders", "--deep") == ""
     assert rows(world) == {topic: [b"1"]}
+
+
+def test_two_topics_with_one_table_leave_it_to_the_member_that_was_planned_first(
+    make_table_world: MakeWorld, prefix: str
+) -> None:
+    table = {"postgres": {"connection": "warehouse", "table": "{name}", "key": ["id"], "auto_create": True}}
+    decode = {"format": "json", "schema": "id BIGINT NOT NULL"}
+    world = group_world(make_table_world, prefix, decode=decode, sinks=[table])
+    first, second = f"{prefix}-dup_b", f"{prefix}-Dup.b"
+    world.add_topic(first, b'{"id": 1}')
+    world.ok("run", "demo")
+    world.add_topic(second, b'{"id": 2}')
+    run = world.here("run", "demo")
+    assert run.exit_code == 1
+    assert f"demo.{second}: " in run.stderr
+    assert f"demo.{first}" in run.stderr
+    assert states(world) == {f"demo.{first}": "ok", f"demo.{second}": "failed"}
+    world.settings["each_topic"] = {second: {"sinks": [{"postgres": {"table": "dup_b_too"}}]}}
+    world.write_pipeline()
+    world.ok("run", "demo")
+    assert set(states(world).values()) == {"ok"}
+
+
+def test_members_are_adopted_one_by_one_after_their_database_is_lost(make_world: MakeWorld, prefix: str) -> None:
+    """As the page of groups says; all of them share one lake."""
+    world = group_world(make_world, prefix)
+    topics = [f"{prefix}-{name}" for name in "abc"]
+    for topic in topics:
+        world.add_topic(topic, b"1")
+    world.ok("run", "demo")
+    world.lose_manifest_database()
+    refused = world.here("run", "demo")
+    assert refused.exit_code == 1
+    for topic in topics:
+        assert f"tidemark db adopt demo.{topic} --why TEXT" in refused.stderr
+        world.ok("db", "adopt", f"demo.{topic}", "--why", "the database is lost")
+    producer = world.broker.producer()
+    for topic in topics:
+        producer.produce(topic, b"2")
+    assert producer.flush(30) == 0
+    world.ok("run", "demo")
+    assert rows(world) == {topic: [b"1", b"2"] for topic in topics}
+    assert world.ok("audit", "demo", "--deep") == ""
 
 
 def test_a_broker_that_does_not_answer_is_noted_once(make_world: MakeWorld, prefix: str) -> None:
