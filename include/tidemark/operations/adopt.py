@@ -442,9 +442,12 @@ def _accept_targets(context: Context, back: Sequence[tuple[Sink, str]], *, dry_r
 
 
 def _lost_and_wanted(context: Context, stored: Row, position: Position) -> list[str]:
-    """The columns that a table has lost, without those that the pipeline file does not have any more."""
+    """The columns that a table has lost, without those that the pipeline file does not have any more.
+
+    A table that went back has its rows as they were then: those that had more columns are gone, and missed as that.
+    """
     lost = lost_columns(stored, position)
-    if not lost:
+    if not lost or position.number < stored["position"]:
         return []
     decode = pinned(context.pipeline, context.lookup, {}).decode
     names = TransformedRows(decode, context.pipeline.transforms()).field_types()
