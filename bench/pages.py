@@ -34,6 +34,7 @@ NAME = planning.NAME
 MANIFESTS, PARTITIONS = 10_000, 100
 REPEATS = 5
 PIPELINE = f"/pipelines/{NAME}"
+FIRST_HOUR = datetime(2024, 1, 1, tzinfo=UTC)
 
 # Each manifest has a run of its own, one an hour up to now, and an hour of event time, all complete.
 RUNS = """
@@ -83,6 +84,7 @@ def views(newest: int, manifests: int) -> dict[str, str]:
         "a manifest": f"{PIPELINE}/manifests/{middle}",
         "a manifest beside its sinks": f"{PIPELINE}/manifests/{middle}?compare=true",
         "dead letters": f"{PIPELINE}/dead-letters",
+        "an event hour": f"{PIPELINE}/hours/{FIRST_HOUR + timedelta(hours=manifests // 2):%Y-%m-%dT%H:%M:%SZ}",
         "an offset": f"/where?{offset}",
         "preview of a retry": f"{PIPELINE}/start/retry",
         "preview of a replay": f"{PIPELINE}/start/replay?manifest={middle}",

@@ -25,8 +25,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow.utils.file import might_contain_dag
 
 from tests.unit.pipeline_text import GOOD
-from tidemark.airflow import dag as dags
-from tidemark.airflow import run_conf
+from tidemark.airflow import run_conf, runs
 from tidemark.airflow.dag import build_dag, pipeline_dag
 from tidemark.airflow.deadline import missed, missed_in_triggerer
 from tidemark.errors import ConfigurationError, NotFound
@@ -205,8 +204,8 @@ def _in_a_run() -> Iterator[mock.MagicMock]:
     )
     given = {"params": dict.fromkeys(run_conf.PARAMS), "dag_run": run, "ti": SimpleNamespace()}
     with (
-        mock.patch.object(dags, "get_current_context", return_value=given),
-        mock.patch.object(dags, "database_of") as opened,
+        mock.patch.object(runs, "get_current_context", return_value=given),
+        mock.patch.object(runs, "database_of") as opened,
     ):
         yield opened.return_value.__enter__.return_value
 

@@ -19,10 +19,18 @@ class Audits(Part):
         return self._sql.rows("last_audits", pipeline_name=pipeline_name)
 
     def note_missing(
-        self, manifests: Sequence[int], sink: str, what: str, next_step: str, *, only_evidence: bool
+        self,
+        manifests: Sequence[int],
+        sink: str,
+        what: str,
+        next_step: str,
+        *,
+        only_evidence: bool = False,
+        lost_values: bool = False,
     ) -> None:
-        """Keep that a sink does not show what is published of these manifests, until it does."""
-        values = {"what": what, "next_step": next_step, "only_evidence": only_evidence}
+        """Keep that a sink does not show what is published of these manifests, until it does; ``lost_values``: until a
+        replay has put them."""
+        values = {"what": what, "next_step": next_step, "only_evidence": only_evidence, "lost_values": lost_values}
         self._sql.rows("note_missing", manifests=list(manifests), sink=sink, **values)
 
     def forget_missing_evidence(self, pipeline_name: str, sink: str, above: int, missing: Sequence[int]) -> None:
@@ -35,8 +43,7 @@ class Audits(Part):
         self._sql.rows("forget_missing", pipeline_name=pipeline_name, manifest_id=manifest_id)
 
     def missing(self, pipeline_name: str) -> list[Row]:
-        """Return what is missing of what is published now: manifest_id, sink, only_evidence, found_at, what,
-        next_step."""
+        """Return what is missing of what is published: manifest_id, sink, lost_values, found_at, what, next_step."""
         return self._sql.rows("missing_outputs", pipeline_name=pipeline_name)
 
     def broken_chains(self, pipeline_name: str) -> list[Row]:

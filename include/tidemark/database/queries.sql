@@ -1364,12 +1364,13 @@ WHERE EXISTS (SELECT FROM manifest m WHERE m.id = a.manifest_id AND m.pipeline =
 ORDER BY a.manifest_id;
 
 -- name: note_missing
-INSERT INTO missing_output (manifest_id, sink, settled, only_evidence, what, next_step)
-SELECT p.manifest_id, p.sink, p.settled, %(only_evidence)s, %(what)s, %(next_step)s
+INSERT INTO missing_output (manifest_id, sink, settled, only_evidence, lost_values, what, next_step)
+SELECT p.manifest_id, p.sink, p.settled, %(only_evidence)s, %(lost_values)s, %(what)s, %(next_step)s
 FROM publication p WHERE p.manifest_id = ANY (%(manifests)s) AND p.sink = %(sink)s
 ON CONFLICT (manifest_id, sink) DO UPDATE
 SET settled = excluded.settled, what = excluded.what, next_step = excluded.next_step,
     only_evidence = excluded.only_evidence AND (missing_output.only_evidence OR missing_output.settled <> excluded.settled),
+    lost_values = excluded.lost_values OR (missing_output.lost_values AND missing_output.settled = excluded.settled),
     found_at = CASE missing_output.settled WHEN excluded.settled THEN missing_output.found_at ELSE now() END;
 
 -- name: forget_missing_evidence
@@ -1385,7 +1386,7 @@ WHERE m.id = o.manifest_id AND m.pipeline = %(pipeline_name)s
   AND (%(manifest_id)s::bigint IS NULL OR m.id = %(manifest_id)s);
 
 -- name: missing_outputs
-SELECT o.manifest_id, o.sink, o.only_evidence, o.found_at, o.what, o.next_step
+SELECT o.manifest_id, o.sink, o.lost_values, o.found_at, o.what, o.next_step
 FROM missing_output o
 JOIN standing_publication p ON p.manifest_id = o.manifest_id AND p.sink = o.sink AND p.settled = o.settled
 WHERE p.pipeline = %(pipeline_name)s ORDER BY o.manifest_id, o.sink;

@@ -225,8 +225,8 @@ class Publisher:
             return None
         if not sink.ledger.has(before) or not sink.output.same(before, receipt):
             return None
-        missing = self.database.audits.missing(self.pipeline_name)
-        if any((row["manifest_id"], row["sink"]) == (manifest.id, sink.name) for row in missing):
+        lost = [row for row in self.database.audits.missing(self.pipeline_name) if row["lost_values"]]
+        if any((row["manifest_id"], row["sink"]) == (manifest.id, sink.name) for row in lost):
             return None  # its rows are there, and not as they were
         return replace(before, expectations=receipt.expectations)  # what is expected now may not be what was then
 

@@ -464,7 +464,7 @@ def _without_values(context: Context, sink: Sink, columns: Sequence[str], *, dry
         replay = command(NextStep.REPLAY, context.pipeline_name, manifest.id, sink.name)
         what = f"its rows in {sink.target} have lost {', '.join(columns)}"
         if not dry_run:
-            context.database.audits.note_missing([manifest.id], sink.name, what, replay, only_evidence=False)
+            context.database.audits.note_missing([manifest.id], sink.name, what, replay, lost_values=True)
         lines.append(f"manifest {manifest.id}: {what}; next: {replay}")
     return lines
 
@@ -650,6 +650,6 @@ def _publish(context: Context, entry: _Entry) -> None:
     for sink_name in entry.damaged:
         what = f"some of what is published of it is missing in sink {sink_name}"
         replay = command(NextStep.REPLAY, context.pipeline_name, entry.manifest_id, sink_name)
-        database.audits.note_missing([entry.manifest_id], sink_name, what, replay, only_evidence=False)
+        database.audits.note_missing([entry.manifest_id], sink_name, what, replay)
     if not database.attempts.finish(entry.manifest_id, newest_attempt, [sink.name for sink in context.sinks]):
         database.attempts.fail(entry.manifest_id, newest_attempt, "adopted; not every sink has a record of it")

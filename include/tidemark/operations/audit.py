@@ -165,7 +165,7 @@ def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> 
     for manifest in manifests:
         yield from _equations(manifest)
     for row in context.database.audits.missing(context.pipeline_name):
-        if not row["only_evidence"]:  # which is looked for below
+        if row["lost_values"]:  # what else is missing is looked for below
             yield Problem(row["manifest_id"], f"sink {row['sink']}: {row['what']}", row["next_step"])
     for sink in context.sinks:
         try:

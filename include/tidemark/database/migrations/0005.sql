@@ -143,6 +143,7 @@ CREATE TABLE missing_output (
     sink          text NOT NULL,
     settled       int NOT NULL,               -- that of the publication
     only_evidence boolean NOT NULL,
+    lost_values   boolean NOT NULL,           -- of columns: no look at the output shows that they were there
     found_at      timestamptz NOT NULL DEFAULT now(),
     what          text NOT NULL,
     next_step     text NOT NULL,
