@@ -377,7 +377,9 @@ def _facts(view: Status) -> list[str]:
 
 
 def _is_member(view: Status) -> bool:
-    return split_name(view.pipeline_name)[1] is not None
+    """Return whether it is of a group; a file without a readable name goes by that of the file, which has a dot, too."""
+    name = view.pipeline_name
+    return split_name(name)[1] is not None and not name.endswith((".yaml", ".yml"))
 
 
 def _members_in_short(group: str, views: Sequence[Status]) -> str:
