@@ -377,7 +377,7 @@ def _facts(view: Status) -> list[str]:
 
 
 def _is_member(view: Status) -> bool:
-    """Return whether it is of a group; a file without a readable name goes by that of the file, which has a dot, too."""
+    """Return whether it is of a group; what has no readable name goes by that of its file, which has a dot, too."""
     name = view.pipeline_name
     return split_name(name)[1] is not None and not name.endswith((".yaml", ".yml"))
 
