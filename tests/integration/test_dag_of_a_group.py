@@ -52,12 +52,19 @@ def test_the_dag_of_a_group_has_a_verdict_and_its_form_asks_for_topics(group: Gr
         "verdict": [],
     }
     assert "topics" in dag.params
-    assert asset_of(group).name == "tidemark_shop"
+    assert asset_of(group.name).name == "tidemark_shop"
     assert dag.task_dict["process"].operator_class is ProcessManifestOperator
 
 
 def test_a_run_in_which_all_went_well_is_green(group: Group) -> None:
     judge(group, WELL, {"plan": {}, "close": {}})
+
+
+@pytest.mark.parametrize("task", ["plan", "close"])
+def test_a_run_of_which_nobody_knows_the_failed_topics_is_not_green(group: Group, task: str) -> None:
+    known = {name: {} for name in ("plan", "close") if name != task}
+    with pytest.raises(AirflowFailException, match=f"what {task} of this run said is gone"):
+        judge(group, WELL, known)
 
 
 @pytest.mark.parametrize("task", WELL)

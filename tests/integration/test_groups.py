@@ -75,6 +75,24 @@ def test_each_topic_is_a_pipeline_and_a_bad_one_stops_no_other(make_world: MakeW
     assert {part["topic"] for part in world.json("lag", "demo")} == {good, f"{prefix}-new"}
 
 
+def test_a_group_is_not_complete_while_no_plan_takes_one_of_its_topics(make_world: MakeWorld, prefix: str) -> None:
+    world = group_world(make_world, prefix)
+    compacted = f"{prefix}-compacted"
+    world.add_topic(f"{prefix}-good", b"1")
+    world.broker.create_topic(compacted, 1, {"cleanup.policy": "compact"})
+    assert world.here("run", "demo").exit_code == 1
+    [manifest] = world.manifests()
+    until = manifest["created_at"]
+    asked = world.here("complete", "demo", "--until", until)
+    assert asked.exit_code == 1
+    assert f"demo.{compacted}: no plan has taken it" in asked.stderr
+    assert f"demo.{prefix}-good:" in asked.stdout
+    world.settings["each_topic"] = {compacted: False}
+    world.write_pipeline()
+    world.ok("run", "demo")
+    world.ok("complete", "demo", "--until", until)
+
+
 def test_one_member_is_planned_and_run_alone_and_a_name_that_is_wrong_stores_nothing(
     make_world: MakeWorld, prefix: str
 ) -> None:

@@ -133,7 +133,7 @@ def _tasks(pipeline: Pipeline | Group, problem: TidemarkError | None, process: M
     if isinstance(pipeline, Group):
         group_tasks(pipeline, problem, process)
         return
-    asset, hours_asset = asset_of(pipeline), hours_asset_of(pipeline)
+    asset, hours_asset = asset_of(pipeline.name), hours_asset_of(pipeline.name)
 
     @task
     def plan() -> list[int]:

@@ -14,23 +14,18 @@ from typing import Any
 
 from airflow.sdk import Asset, get_current_context, task
 
-from tidemark.airflow import addresses, run_conf
+from tidemark.airflow import run_conf
 from tidemark.airflow.list_limit import longest_list
-from tidemark.airflow.log_lines import label
 from tidemark.airflow.lookup import airflow_lookup, database_of
 from tidemark.airflow.planned import manifests_of_run
-from tidemark.airflow.run_notes import push_labels
 from tidemark.airflow.runs import (
     Closed,
     asset_of,
-    close_hours_of_run,
-    event_of,
-    form_named,
-    held_elsewhere,
+    close_pipeline,
     hours_asset_of,
     manifests_to_process,
     process_tasks,
-    require_published,
+    push_labels_of,
     require_spark,
     run_ended_well,
     tick_of,
@@ -40,9 +35,8 @@ from tidemark.airflow.verdict import airflow_verdict, next_try
 from tidemark.connections.lookup import Lookup
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, NotDone, TidemarkError, about
-from tidemark.lifecycle.close import forget_failed
 from tidemark.lifecycle.context import Context, open_context
-from tidemark.lifecycle.failed_tasks import Task, begun, watched
+from tidemark.lifecycle.failed_tasks import Task, watched
 from tidemark.lifecycle.members import Members, for_each_member, refuse_failed
 from tidemark.model.manifest import RunKind
 from tidemark.pipeline.each_topic import split_name
@@ -57,7 +51,7 @@ Planned = tuple[list[int], list[str]]
 
 def group_tasks(group: Group, problem: TidemarkError | None, process: Mapping[str, Any]) -> None:
     """The tasks, in the DAG or the task group of the caller."""
-    asset, hours_asset = asset_of(group), hours_asset_of(group)
+    asset, hours_asset = asset_of(group.name), hours_asset_of(group.name)
 
     @task
     def plan() -> list[int]:
@@ -187,9 +181,7 @@ def _handed_to_airflow(
     if len(ids) > most:
         log.warning("%d manifests are to be processed; this run does the first %d, the next one others", len(ids), most)
         ids = ids[:most]
-    manifests = {manifest.id: manifest for manifest in database.manifests.find(ids=ids)} if ids else {}
-    labels = [label(manifest_id, manifests[manifest_id].ranges) for manifest_id in ids]
-    push_labels(task_context, labels, notes, addresses.links(group.name, ids))
+    push_labels_of(database, task_context, group.name, ids, notes)
     return ids
 
 
@@ -229,26 +221,13 @@ def _worked_on(group: Group, database: ManifestDatabase, task_context: Any, plan
 def _close_member(
     group: Group, name: str, database: ManifestDatabase, lookup: Lookup, task_context: Any, own: list[int]
 ) -> Closed:
-    held = held_elsewhere(task_context)
     watching = watched(lambda: database_of(task_context), name, Task.CLOSE, next_try=next_try(task_context))
     with watching, about(pipeline=name):
         context = open_context(member(group, split_name(name)[1] or name), database, lookup)
-        own_context = _with_own_wishes(task_context, own)
-        with form_named(context, held):
-            require_published(context, own_context, own, held)
-        event = event_of(context, tick_of(task_context), own)
-        with begun(database, name, Task.CLOSE):
-            closed = Closed(event, close_hours_of_run(context, task_context, closed_well(task_context)))
-        forget_failed(context)
-        return closed
-
-
-def _with_own_wishes(task_context: Any, own: list[int]) -> Any:
-    """A member of which the form names no manifest ends as in a run without wishes."""
-    params = task_context["params"]
-    if own or not any(params.get(wish) for wish in ASKED_FOR):
-        return task_context
-    return {**task_context, "params": {**params, **dict.fromkeys(ASKED_FOR, None)}}
+        params = task_context["params"]
+        if not own:  # a member of which the form names no manifest ends as in a run without wishes
+            params = {**params, **dict.fromkeys(ASKED_FOR, None)}
+        return close_pipeline(context, task_context, own, params, closed_well(task_context))
 
 
 def closed_well(task_context: Any) -> Callable[[str], bool | None]:
@@ -273,18 +252,18 @@ def tell(group: Group, closed: Mapping[str, Closed], outlet_events: Any) -> None
     told = {name: each.event for name, each in closed.items() if each.event is not None}
     outlets: list[Asset] = []
     if told:
-        outlet_events[asset_of(group)].extra = {
+        outlet_events[asset_of(group.name)].extra = {
             "members": sorted(told),
             "written": sum(event["written"] for event in told.values()),
         }
-        outlets.append(asset_of(group))
+        outlets.append(asset_of(group.name))
     for name, each in closed.items():
         if each.event is not None:
-            own = Asset(name=f"tidemark_{name}", uri=f"tidemark://pipeline/{name}")
+            own = asset_of(name)
             outlet_events[own].extra = each.event
             outlets.append(own)
         if each.hours:
-            hours = Asset(name=f"tidemark_{name}_hours", uri=f"tidemark://pipeline/{name}/hours")
+            hours = hours_asset_of(name)
             outlet_events[hours].add_partitions(each.hours)
             outlets.append(hours)
     closing: Any = get_current_context()["ti"].task
@@ -298,10 +277,8 @@ def judge_group(group: Group) -> None:
     before = instance.task_id.removesuffix("verdict")
     tasks = [f"{before}{name}" for name in ("plan", "process", "close")]
     with airflow_verdict(), about(pipeline=group.name):
-        failed: dict[str, str] = {}
-        for of_task in (tasks[0], tasks[2]):
-            failed |= instance.xcom_pull(task_ids=of_task, key=FAILED) or {}
-        refuse_failed(group.name, failed)
+        told = {of_task: instance.xcom_pull(task_ids=of_task, key=FAILED) for of_task in (tasks[0], tasks[2])}
+        refuse_failed(group.name, {name: what for failed in told.values() for name, what in (failed or {}).items()})
         run_id = task_context["dag_run"].run_id
         states = instance.get_task_states(instance.dag_id, task_ids=tasks, run_ids=[run_id]).get(run_id, {})
         wrong = sorted(name for name, state in states.items() if state in ("failed", "upstream_failed"))
@@ -309,4 +286,10 @@ def judge_group(group: Group) -> None:
             raise NotDone(
                 f"{', '.join(wrong[:10])} of this run failed",
                 next_step="the log of the first of them says why; clear it when that is mended",
+            )
+        silent = [of_task for of_task, failed in told.items() if failed is None]
+        if silent:
+            raise NotDone(
+                f"nobody knows which topics failed: what {' and '.join(silent)} of this run said is gone",
+                next_step=f"clear {silent[0]}, which says it again, as after airflow db clean",
             )

@@ -19,6 +19,7 @@ from tidemark.airflow.planned import PlannedManifests, manifests_of_run
 from tidemark.airflow.process import ProcessManifestOperator
 from tidemark.airflow.run_notes import push_labels
 from tidemark.airflow.verdict import airflow_verdict, next_try
+from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import NotPublished, TidemarkError, WorkFailed, about
 from tidemark.lifecycle import events
@@ -42,14 +43,14 @@ from tidemark.spark.remote import remote_of
 log = logging.getLogger(__name__)  # what is printed may stand below "Post Execute", which Airflow's page folds
 
 
-def asset_of(pipeline: Pipeline | Group) -> Asset:
+def asset_of(name: str) -> Asset:
     """The asset that other DAGs wait for: an event for each run that has published something."""
-    return Asset(name=f"tidemark_{pipeline.name}", uri=f"tidemark://pipeline/{pipeline.name}")
+    return Asset(name=f"tidemark_{name}", uri=f"tidemark://pipeline/{name}")
 
 
-def hours_asset_of(pipeline: Pipeline | Group) -> Asset:
+def hours_asset_of(name: str) -> Asset:
     """The asset whose partitions are event hours, such as ``2024-03-01T10:00:00``: an event when one is complete."""
-    return Asset(name=f"tidemark_{pipeline.name}_hours", uri=f"tidemark://pipeline/{pipeline.name}/hours")
+    return Asset(name=f"tidemark_{name}_hours", uri=f"tidemark://pipeline/{name}/hours")
 
 
 def process_tasks(pipeline: Pipeline | Group, planned: Any, process: Mapping[str, Any]) -> Any:
@@ -140,10 +141,15 @@ def _planned(pipeline: Pipeline, task_context: Any) -> list[int]:
         ids, notes = manifests_to_process(context, pipeline, task_context)
         for line in notes:
             log.warning(line)
-        manifests = {manifest.id: manifest for manifest in context.database.manifests.find(ids=ids)}
-        labels = [label(manifest_id, manifests[manifest_id].ranges) for manifest_id in ids]
-        push_labels(task_context, labels, notes, addresses.links(pipeline.name, ids))
+        push_labels_of(context.database, task_context, pipeline.name, ids, notes)
         return ids
+
+
+def push_labels_of(database: ManifestDatabase, task_context: Any, name: str, ids: list[int], notes: list[str]) -> None:
+    """Hand the labels of these manifests to the scheduler, and the notes of the run of a pipeline or a group."""
+    manifests = {manifest.id: manifest for manifest in database.manifests.find(ids=ids)} if ids else {}
+    labels = [label(manifest_id, manifests[manifest_id].ranges) for manifest_id in ids]
+    push_labels(task_context, labels, notes, addresses.links(name, ids))
 
 
 def require_spark(pipeline: Pipeline, context: Context) -> None:
@@ -268,23 +274,37 @@ def close_run(pipeline: Pipeline, planned: list[int] | None) -> Closed:
     task_context: Any = get_current_context()
     if task_context["params"].get("dry_run"):
         return Closed(None, [])
-    held = held_elsewhere(task_context)
     watching = watched(lambda: database_of(task_context), pipeline.name, Task.CLOSE, next_try=next_try(task_context))
     with airflow_verdict(), watching, opened(pipeline, task_context) as context:
         if planned is None:
             planned = manifests_of_run(context.database, pipeline.name, task_context["ti"])
-        with form_named(context, held):
-            require_published(context, task_context, planned, held)
-        event = event_of(context, tick_of(task_context), planned)
-        with begun(context.database, pipeline.name, Task.CLOSE):
-            closed = Closed(event, close_hours_of_run(context, task_context))
-        forget_failed(context)
-        return closed
+        return close_pipeline(context, task_context, planned, task_context["params"], run_ended_well(task_context))
 
 
-def require_published(context: Context, task_context: Any, planned: list[int], held: HeldElsewhere) -> None:
+def close_pipeline(
+    context: Context,
+    task_context: Any,
+    planned: list[int],
+    params: Mapping[str, Any],
+    has_told: Callable[[str], bool | None],
+) -> Closed:
+    """Require the manifests of the run and close the hours of one pipeline. ``params``: what the form asked of it;
+    ``has_told``: whether another run has told what it had to tell."""
+    held = held_elsewhere(task_context)
+    with form_named(context, held):
+        require_published(context, task_context, params, planned, held)
+    event = event_of(context, tick_of(task_context), planned)
+    with begun(context.database, context.pipeline_name, Task.CLOSE):
+        closed = Closed(event, close_hours_of_run(context, task_context, has_told))
+    forget_failed(context)
+    return closed
+
+
+def require_published(
+    context: Context, task_context: Any, params: Mapping[str, Any], planned: list[int], held: HeldElsewhere
+) -> None:
     """Raise unless every manifest that the run stands for is published; waits for those at work in other runs."""
-    if run_conf.require_chosen_done(context, task_context["params"], planned):
+    if run_conf.require_chosen_done(context, params, planned):
         return
     tick = tick_of(task_context)
     run = context.database.runs.find(context.pipeline_name, tick.run_key)
@@ -306,18 +326,15 @@ def run_ended_well(task_context: Any) -> Callable[[str], bool | None]:
     return ended_well
 
 
-def close_hours_of_run(
-    context: Context, task_context: Any, ended_well: Callable[[str], bool | None] | None = None
-) -> list[str]:
-    """Close the event hours that are complete; returns the keys of those that are to be told now. ``ended_well``:
-    whether another run has told what it had to tell, by default when it has ended well."""
+def close_hours_of_run(context: Context, task_context: Any, has_told: Callable[[str], bool | None]) -> list[str]:
+    """Close the event hours that are complete; returns the keys of those that are to be told now."""
     own = task_context["dag_run"].run_id
     closed = close_hours(context)
     if closed:
         ranges = ", ".join(f"{start} to {end}" for start, end in ranges_of_hours(closed))
         log.info("event hours complete: %s", ranges)
         event_log.emit(events.hours_complete(context.pipeline_name, closed))
-    return hours_to_tell(context, own, ended_well or run_ended_well(task_context))
+    return hours_to_tell(context, own, has_told)
 
 
 def event_of(context: Context, tick: Tick, published: list[int]) -> dict[str, Any] | None:

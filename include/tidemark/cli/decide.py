@@ -12,7 +12,6 @@ from tidemark.cli import log, output
 from tidemark.cli.opened import database_of, group_named, opened
 from tidemark.cli.options import TIMES, Command, Commands, common_options, pipeline_argument
 from tidemark.environment import Environment
-from tidemark.errors import ConfigurationError
 from tidemark.lifecycle import events
 from tidemark.lifecycle.context import Context, Renaming
 from tidemark.model.manifest import ALL_MANIFESTS, Decision, ManifestSelection
@@ -24,6 +23,7 @@ from tidemark.operations.repair import repair as repair_lake
 from tidemark.operations.retire import bring_back_pipeline, retire_pipeline
 from tidemark.pipeline.deployed import files_of
 from tidemark.pipeline.each_topic import split_name
+from tidemark.pipeline.loader import find
 from tidemark.times.moments import with_zone
 
 commands = Commands()
@@ -237,7 +237,8 @@ def retire(environment: Environment, pipeline_name: str, why: str, dry_run: bool
     What it published stays, and so does its history; status, page, metrics and notices leave it out. A topic of a group
     may be retired while the group has its file: it is planned no more.
     """
-    _refuse_group(environment, pipeline_name)
+    if group_named(environment, pipeline_name):
+        find(environment.pipelines, pipeline_name)  # raises: it is about one topic
     with database_of(environment) as database:
         if undo:
             decision = bring_back_pipeline(database, pipeline_name, why, dry_run=dry_run)
@@ -250,11 +251,3 @@ def retire(environment: Environment, pipeline_name: str, why: str, dry_run: bool
 def _is_member(environment: Environment, pipeline_name: str) -> bool:
     group, topic = split_name(pipeline_name)
     return topic is not None and group_named(environment, group) is not None
-
-
-def _refuse_group(environment: Environment, name: str) -> None:
-    if group_named(environment, name) is not None:
-        raise ConfigurationError(
-            f"{name} is a group: each topic has a pipeline of its own, and each is retired by its name",
-            next_step=f"name one, such as {name}.TOPIC; tidemark status {name} lists them",
-        )

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tidemark.airflow import shell
 from tidemark.cli import log
-from tidemark.cli.opened import connections_of, database_of, group_named, planned_topics
+from tidemark.cli.opened import connections_of, database_of, group_named
 from tidemark.cli.options import Commands, common_options, master_option, pipeline_argument
 from tidemark.cli.output import print_json
 from tidemark.cli.terminal import echo, open_console, printable
@@ -20,6 +20,7 @@ from tidemark.doctor import database, folders, machine, registry, source, target
 from tidemark.doctor.checks import TIMEOUT_S, Check, examine
 from tidemark.environment import Environment, set_variables
 from tidemark.errors import TidemarkError
+from tidemark.lifecycle.members import planned_topics
 from tidemark.model.findings import Finding, Severity, failed, ok, warning
 from tidemark.pipeline.group import Group
 from tidemark.pipeline.loader import find, load_each, member

@@ -18,7 +18,6 @@ from tidemark.cli.opened import (
     group_named,
     opened,
     opened_group,
-    planned_topics,
 )
 from tidemark.cli.options import TIMES, Commands, common_options, pipeline_argument
 from tidemark.database.client import ManifestDatabase
@@ -26,7 +25,7 @@ from tidemark.environment import Environment
 from tidemark.errors import TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.lifecycle.known_sinks import not_in_file
-from tidemark.lifecycle.members import refuse_failed
+from tidemark.lifecycle.members import planned_topics, refuse_failed, refused_topics
 from tidemark.model.event_hours import HourSelection
 from tidemark.model.manifest import ALL_MANIFESTS, COUNTED, Manifest, ManifestSelection, ManifestState, counted
 from tidemark.model.problem import Problem
@@ -238,11 +237,11 @@ def complete(
     cut, not of events: what comes later counts for later runs.
     """
     if group := group_named(command.obj, pipeline_name):
-        with _of_members(command.obj, group) as members:
+        with _of_members(command.obj, group, every_topic=True) as members:
             by_name = {
                 each.pipeline_name: completeness(each, with_zone(until), since and with_zone(since)) for each in members
             }
-        output.completeness_of_members(by_name, as_json)
+            output.completeness_of_members(by_name, as_json)
         views = by_name.values()
         whole, published = all(view.whole for view in views), bool(views) and all(view.complete for view in views)
         command.exit(0 if published and whole else WITH_LOSSES if published else 1)
@@ -314,12 +313,15 @@ def _audited(context: Context, part: ManifestSelection, *, deep: bool) -> tuple[
 
 
 @contextmanager
-def _of_members(environment: Environment, group: Group) -> Iterator[Iterator[Context]]:
+def _of_members(environment: Environment, group: Group, *, every_topic: bool = False) -> Iterator[Iterator[Context]]:
     """The contexts of the planned members of a group, one after the other. When all is looked at, ``NotDone`` names
     those that cannot be opened; an error while one is looked at ends it."""
     failed: dict[str, str] = {}
 
     def contexts(database: ManifestDatabase) -> Iterator[Context]:
+        if every_topic:
+            refused = map(group.member_name, refused_topics(group, database))
+            failed.update(dict.fromkeys(refused, "no plan has taken it"))
         for topic in planned_topics(group, database):
             name = group.member_name(topic)
             with about(pipeline=name):

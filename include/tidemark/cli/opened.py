@@ -13,6 +13,7 @@ from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, NotFound, TidemarkError, Unavailable, about
 from tidemark.lifecycle import events
 from tidemark.lifecycle.context import Context, Renaming, open_context
+from tidemark.lifecycle.members import planned_topics
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
 from tidemark.operations.lags import LOOK_UP
@@ -33,12 +34,6 @@ def group_named(environment: Environment, name: str | None) -> Group | None:
     except TidemarkError:
         return None
     return file if isinstance(file, Group) else None
-
-
-def planned_topics(group: Group, database: ManifestDatabase) -> list[str]:
-    """The topics of a group that were planned and that its file reads now, without those that are retired."""
-    named = [split_name(name) for name in database.pipelines.names()]
-    return [topic for owner, topic in named if owner == group.name and topic is not None and group.reads(topic)]
 
 
 def planned_members(group: Group, database: ManifestDatabase) -> list[Pipeline]:

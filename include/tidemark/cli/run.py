@@ -14,7 +14,6 @@ from tidemark.cli.opened import (
     group_named,
     opened,
     opened_group,
-    planned_topics,
 )
 from tidemark.cli.options import TIMES, Commands, common_options, master_option, pipeline_argument
 from tidemark.connections.lookup import from_environment
@@ -23,10 +22,10 @@ from tidemark.environment import Environment
 from tidemark.errors import NotFound, TidemarkError, about
 from tidemark.lifecycle import events
 from tidemark.lifecycle.attempt import Allowed
-from tidemark.lifecycle.close import close
+from tidemark.lifecycle.close import Closing, close
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.lifecycle.failed_tasks import Task, Watch, watched, watched_work
-from tidemark.lifecycle.members import Members, for_each_member, refuse_failed
+from tidemark.lifecycle.members import Members, for_each_member, planned_topics, refuse_failed
 from tidemark.lifecycle.older import choose_to_take_along, older_unfinished, unfinished_lines
 from tidemark.lifecycle.plan import PlannedRun, Tick
 from tidemark.lifecycle.plan import plan as plan_ranges
@@ -132,10 +131,7 @@ def run(
             output.notes(planned.with_unfinished(older, unfinished_lines(context, older, taken_ids)))
             own = context.database.manifests.find(ids=planned.manifests)
             _work(environment, context, sort_by_turn(context, own, taken), master)
-        with _watched(environment, pipeline_name, Task.CLOSE):
-            closing = close(context, planned.run_key, processed=taken_ids)
-        if closing.closed_hours:
-            log.emit(events.hours_complete(pipeline_name, closing.closed_hours))
+        closing = _closed(environment, context, planned.run_key, taken_ids)
         done = context.database.manifests.find(ids=[*closing.manifests, *closing.taken_along])
         output.closed(closing, manifest_views(context.database, done), as_json)
 
@@ -157,13 +153,7 @@ def retry(
         _retry_members(environment, group, manifest_id, master, as_json)
         return
     with opened(environment, pipeline_name) as context:
-        refuse_unknown_anywhere(context)
-        Publisher(context).sweep(also=[manifest_id] if manifest_id else [])
-        todo = unfinished(context, manifest_id)
-        for manifest in [] if manifest_id else at_work(context):
-            log.left_out(manifest)
-        with watched_work(lambda: database_of(environment), [manifest.id for manifest in todo]):
-            left_out = _work(environment, context, todo, master)
+        todo, left_out = _retried(environment, context, manifest_id, SharedByMembers(environment, master))
         output.finished(_views(context, todo, left_out), as_json, nothing="there is nothing to retry")
 
 
@@ -293,10 +283,7 @@ def _run_members(
             ) -> list[int]:  # fmt: skip
                 with watched_work(lambda: database_of(environment), run.manifests):
                     work_through(context, manifests, stage.of(context), log.LoggedProgress(context.pipeline_name))
-                with _watched(environment, context.pipeline_name, Task.CLOSE):
-                    closing = close(context, run.run_key, processed=taken_ids)
-                if closing.closed_hours:
-                    log.emit(events.hours_complete(context.pipeline_name, closing.closed_hours))
+                closing = _closed(environment, context, run.run_key, taken_ids)
                 return [*closing.manifests, *closing.taken_along]
 
             done += _kept(members.failed, name, work)
@@ -324,21 +311,36 @@ def _retry_members(
             if own not in (None, name):
                 continue
 
-            def work(topic: str = topic, name: str = name) -> list[int]:
+            def work(topic: str = topic) -> list[int]:
                 context = open_context(member(group, topic), database)
-                refuse_unknown_anywhere(context)
-                Publisher(context).sweep(also=[manifest_id] if manifest_id else [])
-                todo = unfinished(context, manifest_id)
-                for manifest in [] if manifest_id else at_work(context):
-                    log.left_out(manifest)
-                with watched_work(lambda: database_of(environment), [manifest.id for manifest in todo]):
-                    left_out = work_through(context, todo, stage.of(context), log.LoggedProgress(name))
+                todo, left_out = _retried(environment, context, manifest_id, stage)
                 return sorted({manifest.id for manifest in todo} - {manifest.id for manifest in left_out})
 
             done += _kept(failed, name, work)
         views = manifest_views(database, database.manifests.find(ids=done))
         output.finished(views, as_json, nothing="there is nothing to retry")
     _refuse_failed(group, failed)
+
+
+def _retried(
+    environment: Environment, context: Context, manifest_id: int | None, stage: SharedByMembers
+) -> tuple[list[Manifest], list[Manifest]]:
+    """Finish one manifest of a pipeline, or all; returns those that were to be done, and of these those left out."""
+    refuse_unknown_anywhere(context)
+    Publisher(context).sweep(also=[manifest_id] if manifest_id else [])
+    todo = unfinished(context, manifest_id)
+    for manifest in [] if manifest_id else at_work(context):
+        log.left_out(manifest)
+    with watched_work(lambda: database_of(environment), [manifest.id for manifest in todo]):
+        return todo, work_through(context, todo, stage.of(context), log.LoggedProgress(context.pipeline_name))
+
+
+def _closed(environment: Environment, context: Context, run_key: str, taken_along: Sequence[int]) -> Closing:
+    with _watched(environment, context.pipeline_name, Task.CLOSE):
+        closing = close(context, run_key, processed=taken_along)
+    if closing.closed_hours:
+        log.emit(events.hours_complete(context.pipeline_name, closing.closed_hours))
+    return closing
 
 
 def _kept(failed: dict[str, TidemarkError], name: str, work: Callable[[], list[int]]) -> list[int]:

@@ -3,7 +3,7 @@
 A topic that cannot be planned does not stop the others. A source that does not answer ends the plan for all at once.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -54,16 +54,26 @@ def open_source_of(group: Group, lookup: Lookup) -> Source:
 def topics_of(group: Group, database: ManifestDatabase, source: Source) -> list[str]:
     """The topics that the source reads now, and those that were planned before; without what the file leaves out and
     what a person has retired. Those that were planned come first: a table belongs to the older member."""
-    known, standing = _planned(group, database, retired=True), _planned(group, database, retired=False)
-    planned = [topic for topic in standing if group.source.reads(topic)]
-    retired = {*known} - {*standing}
+    planned = planned_topics(group, database)
+    retired = {*database.pipelines.names(retired=True)} - {*database.pipelines.names()}
     topics = sorted(source.selected(*planned), key=lambda topic: (topic not in planned, topic))
-    return [topic for topic in topics if topic not in retired and not group.template.leaves_out(topic)]
+    return [topic for topic in topics if group.reads(topic) and group.member_name(topic) not in retired]
 
 
-def _planned(group: Group, database: ManifestDatabase, *, retired: bool) -> list[str]:
-    named = [split_name(name) for name in database.pipelines.names(retired=retired)]
-    return [topic for owner, topic in named if owner == group.name and topic is not None]
+def planned_topics(group: Group, database: ManifestDatabase) -> list[str]:
+    """The topics of a group that were planned and that its file reads now, without those that are retired."""
+    return _topics_among(group, database.pipelines.names())
+
+
+def refused_topics(group: Group, database: ManifestDatabase) -> list[str]:
+    """The topics of a group that no plan has taken yet: each was refused, and ``status`` says why."""
+    known = {*database.pipelines.names(retired=True)}
+    return _topics_among(group, [name for name in database.tasks.pipelines_noted() if name not in known])
+
+
+def _topics_among(group: Group, names: Iterable[str]) -> list[str]:
+    named = map(split_name, names)
+    return [topic for owner, topic in named if owner == group.name and topic is not None and group.reads(topic)]
 
 
 def for_each_member(
@@ -106,6 +116,8 @@ def for_each_member(
             if wanted:
                 result.failed[name] = error
         except Exception as defect:
+            if not wanted:
+                continue
             result.failed[name] = WorkFailed(reason_of(defect), next_step=f"tidemark status {name}", pipeline=name)
     if noted:
         database.tasks.forget_failed(group.name, Task.PLAN)
