@@ -21,6 +21,7 @@ from tidemark.errors import ConfigurationError, NotFound, TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.lifecycle.failed_tasks import Task, Watch, watched
 from tidemark.lifecycle.known_sinks import not_in_file
+from tidemark.lifecycle.members import page_of_manifests, pipelines_of
 from tidemark.lifecycle.older import older_unfinished, unfinished_lines
 from tidemark.lifecycle.plan import PlannedRun, Tick
 from tidemark.lifecycle.plan import plan as plan_ranges
@@ -111,7 +112,7 @@ def manifests(
             check_pipeline(environment, database, pipeline_name)
         chosen = None if state is None else ManifestState(state)
         selection = ManifestSelection(chosen, since, until, topic, partition, lacks)
-        page = database.manifests.page(pipeline_name, selection, limit=limit, after=after)
+        page = page_of_manifests(database, pipeline_name, selection, limit, after)
         return manifest_views(database, page)
 
 
@@ -519,6 +520,8 @@ def _database_with(pipeline_name: str, environment: Environment) -> Iterator[Man
     """The manifest database, which knows the pipeline, or the pipeline has a file: see ``check_pipeline``."""
     with _database(environment) as database:
         check_pipeline(environment, database, pipeline_name)
+        if pipelines_of(database, pipeline_name) != [pipeline_name]:
+            find(environment.pipelines, pipeline_name)  # raises: it is about one member of the group
         yield database
 
 

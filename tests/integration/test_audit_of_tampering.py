@@ -14,8 +14,11 @@ from psycopg.types.json import Jsonb
 from tests.worlds.file_of_rows import file_of
 from tests.worlds.table_world import TableWorld
 from tests.worlds.world import World
+from tidemark.airflow.page.state_words import ManifestWords
+from tidemark.database.client import ManifestDatabase
 from tidemark.lifecycle.in_target import record_of
 from tidemark.model.manifest import Counts
+from tidemark.operations.status import State, status
 from tidemark.paths import ObjectName, RecordName
 
 MakeWorld = Callable[..., World]
@@ -320,6 +323,9 @@ def test_staging_that_was_left_is_no_damage_and_status_says_what_it_is(lake: Wor
     assert "found something that no reader sees, first manifest 2: staging was left by an attempt" in told.stdout
     assert "next: tidemark retry demo; then: tidemark audit demo" in told.stdout
     assert lake.status("demo")[0]["leftover"]["manifest_id"] == 2
+    with ManifestDatabase(lake.dsn, "a test") as database:
+        words_of_page = ManifestWords.of_pipeline(database, status(database, "demo", None))
+        assert words_of_page.of(database.manifests.get(2)).state is State.OK, "the page has the same word"
     lake.ok("retry", "demo")
     assert lake.ok("audit", "demo") == ""
     assert "no reader sees" not in lake.ok("status", "demo")

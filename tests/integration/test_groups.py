@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+import tidemark
 from tests.worlds.world import World
 
 MakeWorld = Callable[..., World]
@@ -112,6 +113,10 @@ def test_one_member_is_planned_and_run_alone_and_a_name_that_is_wrong_stores_not
     world.ok("plan", "demo")
     world.ok("retry", "demo")
     assert set(rows(world)) == {f"{prefix}-orders", f"{prefix}-items"}
+    found_by_api = tidemark.manifests("demo", dsn=world.dsn, pipelines=world.pipelines)
+    assert [each.id for each in found_by_api] == [2, 1]
+    with pytest.raises(tidemark.TidemarkError, match="demo is a group"):
+        tidemark.lanes("demo", dsn=world.dsn, pipelines=world.pipelines)
     whole = world.here("audit", "demo")
     assert whole.exit_code == 0
     for words in (["replay", "demo", "--manifest", "1"], ["objects", "demo"], ["db", "adopt", "demo", "--why", "x"]):

@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
-from itertools import chain
 
 import click
 
@@ -25,7 +24,7 @@ from tidemark.environment import Environment
 from tidemark.errors import TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.lifecycle.known_sinks import not_in_file
-from tidemark.lifecycle.members import planned_topics, refuse_failed, refused_topics
+from tidemark.lifecycle.members import page_of_manifests, pipelines_of, planned_topics, refuse_failed, refused_topics
 from tidemark.model.event_hours import HourSelection
 from tidemark.model.manifest import ALL_MANIFESTS, COUNTED, Manifest, ManifestSelection, ManifestState, counted
 from tidemark.model.problem import Problem
@@ -84,9 +83,8 @@ def manifests(
         if pipeline_name is not None:
             check_pipeline(environment, database, pipeline_name)
         size = limit if limit or as_json else PAGE
-        names = _names_of(database, pipeline_name)
-        pages = [database.manifests.page(name, chosen, limit=size, after=after) for name in names]
-        page = pages[0] if len(pages) == 1 else sorted(chain(*pages), key=lambda manifest: -manifest.id)[:size]
+        names = [None] if pipeline_name is None else pipelines_of(database, pipeline_name)
+        page = page_of_manifests(database, pipeline_name, chosen, size, after)
         output.finished(manifest_views(database, page), as_json, nothing="there are no manifests")
         last = page[-1].id if page else None
         older = sum(database.manifests.count(name, chosen, most=1, after=last) for name in names) if page else 0
@@ -101,13 +99,6 @@ def manifests(
         words = [f"{option} {shlex.quote(str(given))}" for option, given in options.items() if given is not None]
         command = " ".join(["tidemark manifests", *([pipeline_name] if pipeline_name else []), *words])
         log.note(f"{len(page):,} of {counted(matching)} manifests; the next: {command}{' --json' if as_json else ''}")
-
-
-def _names_of(database: ManifestDatabase, name: str | None) -> list[str | None]:
-    """The planned members of a group, also without its file; else the name itself."""
-    planned = database.pipelines.names(retired=True)
-    members: list[str | None] = [each for each in planned if name is not None and each.startswith(f"{name}.")]
-    return members if members and name not in planned else [name]
 
 
 @commands.command()

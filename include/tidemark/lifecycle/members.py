@@ -6,6 +6,7 @@ A topic that cannot be planned does not stop the others. A source that does not 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Generic, TypeVar
 
 from tidemark.connections.lookup import Lookup
@@ -13,7 +14,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, NotDone, NotFound, TidemarkError, Unavailable, WorkFailed, about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.lifecycle.failed_tasks import NextTry, OpenDatabase, Task, never, reason_of, watched
-from tidemark.model.manifest import count_of
+from tidemark.model.manifest import Manifest, ManifestSelection, count_of
 from tidemark.pipeline.each_topic import split_name
 from tidemark.pipeline.group import Group
 from tidemark.pipeline.loader import member
@@ -63,6 +64,22 @@ def topics_of(group: Group, database: ManifestDatabase, source: Source) -> list[
 def planned_topics(group: Group, database: ManifestDatabase) -> list[str]:
     """The topics of a group that were planned and that its file reads now, without those that are retired."""
     return _topics_among(group, database.pipelines.names())
+
+
+def pipelines_of(database: ManifestDatabase, name: str) -> list[str]:
+    """The planned members of a group, retired ones too, also when its file is gone; of a pipeline its own name."""
+    planned = database.pipelines.names(retired=True)
+    return [name] if name in planned else [each for each in planned if split_name(each)[0] == name] or [name]
+
+
+def page_of_manifests(
+    database: ManifestDatabase, name: str | None, selection: ManifestSelection, limit: int | None, after: int | None
+) -> list[Manifest]:
+    """A page of the manifests of a pipeline, of a group or of all, newest first."""
+    if name is None or len(names := pipelines_of(database, name)) == 1:
+        return database.manifests.page(name if name is None else names[0], selection, limit=limit, after=after)
+    pages = (database.manifests.page(each, selection, limit=limit, after=after) for each in names)
+    return sorted(chain(*pages), key=lambda manifest: -manifest.id)[:limit]
 
 
 def refused_topics(group: Group, database: ManifestDatabase) -> list[str]:

@@ -488,8 +488,8 @@ def _last_audits(database: ManifestDatabase, pipeline_name: str) -> tuple[LastAu
     )
 
 
-def _standing(audits: Sequence[LastAudit]) -> list[LastAudit]:
-    """The last audits with differences; they stand until one that looks at as much finds nothing."""
+def unresolved_audits(audits: Sequence[LastAudit]) -> list[LastAudit]:
+    """The last audits with differences; each counts until one that looks at as much finds nothing."""
     return [
         audit
         for number, audit in enumerate(audits)
@@ -504,7 +504,7 @@ def _is_harmless(audit: LastAudit) -> bool:
 
 def _leftover(pipeline_name: str, audits: Sequence[LastAudit]) -> Problem | None:
     """Return what the last audits have found, if it is no damage."""
-    for audit in filter(_is_harmless, _standing(audits)):
+    for audit in filter(_is_harmless, unresolved_audits(audits)):
         first = audit.first_differences[0]
         times = f"{count_of(audit.differences, 'time')}, " if audit.differences > 1 else ""
         what = (
@@ -518,7 +518,7 @@ def _leftover(pipeline_name: str, audits: Sequence[LastAudit]) -> Problem | None
 def _audit_problems(pipeline_name: str, audits: Sequence[LastAudit]) -> list[PipelineProblem]:
     """Return what is damaged, or could not be looked at, as the last audits say."""
     problems = []
-    for audit in _standing(audits):
+    for audit in unresolved_audits(audits):
         if _is_harmless(audit):
             continue
         again = f"tidemark audit {pipeline_name}{' --deep' if audit.deep else ''}"

@@ -1,13 +1,12 @@
 """One word for a manifest, of those that ``status`` has for a pipeline."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.model.manifest import Manifest, ManifestState
-from tidemark.operations.status import LastAudit, State, Status
+from tidemark.operations.status import State, Status, unresolved_audits
 
 # Of the states that a list or a drawing counts; an abandoned manifest is one whose process is dead.
 WORDS = {
@@ -49,8 +48,10 @@ class ManifestWords:
         for problem in status.problems:  # the worst first
             if problem.manifest_id is not None:
                 problems.setdefault(problem.manifest_id, problem.kind)
-        audits = _standing(status.audits)
-        differences = [each for audit in audits for each in audit.first_differences if not each.unseen]
+        audits = unresolved_audits(status.audits)
+        differences = [
+            each for audit in audits for each in audit.first_differences if not (each.unseen or each.harmless)
+        ]
         damaged = {each.manifest_id for each in differences if each.manifest_id is not None}
         damaged |= {row["manifest_id"] for row in database.audits.missing(status.pipeline_name)}
         return cls(
@@ -76,12 +77,3 @@ class ManifestWords:
             case ManifestState.RUNNING:
                 return ManifestWord(State.FAILED)
         return ManifestWord(WORDS[manifest.state])
-
-
-def _standing(audits: Sequence[LastAudit]) -> list[LastAudit]:
-    """Those with differences that no later audit, which looked at as much, has looked for again."""
-    return [
-        audit
-        for number, audit in enumerate(audits)
-        if audit.differences and not any(later.deep >= audit.deep for later in audits[:number])
-    ]
