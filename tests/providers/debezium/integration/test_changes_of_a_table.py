@@ -68,6 +68,46 @@ def test_what_tells_nothing_about_a_row_is_filtered_and_a_deletion_without_a_key
     assert world.status()[0]["newest"]["filtered"] == 3
 
 
+def test_what_is_expected_is_asked_of_the_rows_that_changes_leave_and_of_no_deletion(
+    make_table_world: Callable[..., TableWorld],
+) -> None:
+    orders = {"connection": "warehouse", "table": "copied.orders", "key": ["id"], "auto_create": True}
+    decode = {"format": "json", "schema": "id BIGINT NOT NULL, price BIGINT, state STRING", "tombstones": ["id"],
+              "envelope": "debezium"}  # fmt: skip
+    expect = [
+        {"name": "priced", "check": "price > 0", "otherwise": "dead_letter", "at_most": 1},
+        {"name": "any state", "check": "state IS NOT NULL"},
+    ]
+    settings = {"decode": decode, "sinks": [{"postgres": orders}], "event_time": {}, "expect": expect}
+    world = make_table_world(partitions=1, settings=settings)
+    free, cheap = {"id": 1, "price": 0, "state": "new"}, {"id": 2, "price": 5, "state": None}
+    changes = [
+        {"op": "r", "before": None, "after": free},
+        {"op": "c", "before": None, "after": cheap},
+        {"op": "u", "before": cheap, "after": {**cheap, "state": "paid"}},
+        {"op": "d", "before": free, "after": None},
+    ]
+    for change in changes:
+        world.send(json.dumps(change), key=json.dumps({"id": (change["after"] or change["before"])["id"]}).encode())
+    world.ok("run", "demo")
+    asked = world.json("show", "1")["expectations"]
+    assert {each["name"]: (each["rows"], each["unmet"], each["unknown"]) for each in asked} == {
+        "priced": (3, 1, 0), "any state": (3, 1, 0),
+    }  # fmt: skip
+    assert world.query("SELECT id, state, _is_deleted FROM copied.orders ORDER BY id") == [
+        {"id": 1, "state": None, "_is_deleted": True}, {"id": 2, "state": "paid", "_is_deleted": False},
+    ]  # fmt: skip
+    world.send(*(json.dumps({"op": "c", "after": {"id": 3, "price": n}}) for n in (1, 0, -1, 2)), key=b'{"id": 3}')
+    blocked = world.here("run", "demo")
+    assert (blocked.exit_code, world.manifests()[-1]["state"]) == (1, "blocked"), blocked.stderr
+    assert world.query("SELECT id FROM copied.orders WHERE id = 3") == []
+    world.send(*(json.dumps({"op": "d", "before": {"id": 3}, "after": None}) for _ in range(2)), key=b'{"id": 3}')
+    world.ok("accept", "expectation", "demo", "--manifest", "2", "--why", "free goods")
+    world.ok("run", "demo")
+    assert world.query("SELECT id, _is_deleted FROM copied.orders WHERE id = 3") == [{"id": 3, "_is_deleted": True}]
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
 def test_a_unit_that_seems_wrong_and_manifests_that_filter_everything_are_told(
     make_table_world: Callable[..., TableWorld],
 ) -> None:
