@@ -5,7 +5,7 @@ BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup classes run up down unit test test-all test-more test-ui test-stores test-compose docs test-faults bench lint dump lock clean python
+.PHONY: help setup classes run up down unit test test-all test-more test-ui test-spark test-stores test-compose docs test-faults bench lint dump lock clean python
 
 help:
 	@sed -n 's/^## \{0,1\}//p' Makefile
@@ -24,6 +24,7 @@ help:
 ##   make test-all  all tests but those of test-faults: half an hour (test-more: those that make test leaves out)
 ##   make test SINCE=COMMIT   without the tests of providers that have not changed since (test-all, test-more too)
 ##   make test-ui the page in Airflow, in a headless Chromium (Debian: apt-get install chromium)
+##   make test-spark VERSION=4.1.1   what asks Spark itself, with another PySpark: 4.1.1 or 4.2.0
 ##   make test-stores   what a lake or table in a bucket needs, on Ceph's gateway (Debian's packages, 69 MB)
 ##   make test-compose   Dockerfile and docker-compose.yaml on an unpacked Docker, as root on Debian; 10 minutes, 4 GB
 ##   make docs    the pictures of docs/images, taken again, and docs/ as a site in .tidemark/site
@@ -91,6 +92,11 @@ test-ui: classes
 	@$(BIN)/python -m sandbox.bootstrap.browser
 	@$(BIN)/python -m pytest tests/ui
 
+# Another PySpark than that of .venv: its folder comes first on the path of all that tests start.
+test-spark: setup
+	@PYTHONPATH="$$($(BIN)/python -m sandbox.bootstrap.another_spark $(VERSION))" && export PYTHONPATH && \
+	  $(PYTEST) tests/spark tests/providers/rabbitmq/spark
+
 # Not the model's schedules and traces: they would take an hour, and ask the store for nothing else.
 test-stores: classes
 	@$(BIN)/python -m sandbox.bootstrap.ceph
@@ -126,8 +132,9 @@ lock: setup
 	@cd requirements && for name in tidemark installer registry readers browser site; do \
 	  ../.tidemark/tools/bin/uv pip compile --quiet --no-header --python-version 3.11 --universal --generate-hashes \
 	    --no-emit-index-url $$name.in -o $$name.lock || exit 1; done; \
+	  for name in lineage spark-4.1.1 spark-4.2.0; do \
 	  ../.tidemark/tools/bin/uv pip compile --quiet --no-header --python-version 3.11 --universal --generate-hashes \
-	    --no-emit-index-url --no-deps lineage.in -o lineage.lock
+	    --no-emit-index-url --no-deps $$name.in -o $$name.lock || exit 1; done
 	@$(BIN)/python -m sandbox lock-jars
 
 clean: down

@@ -14,15 +14,18 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 from xml.sax.saxutils import quoteattr
 
+from sandbox.bootstrap.apart import packages_of
 from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.errors import SandboxFailed
 
 LOCK = CHECKOUT / "jars" / "jars.lock"
 SETS = ("kafka", "spark")  # of every checkout; who needs another set, a test or `make bench`, fetches it
+OTHER_SPARKS = ("spark-4.1.1", "spark-4.2.0")  # sets and lock files of `make test-spark`
 # On 2 cores four take half the time of two, and eight are not faster: the rest is the start of the JVMs.
 PROCESSES = 4
 
@@ -77,6 +80,12 @@ def ensure(state: Path, sets: Sequence[str] = SETS) -> None:
                 path.unlink()
 
 
+def spark_set() -> str:
+    """The set with the connector for the PySpark that this process has."""
+    other = f"spark-{version('pyspark')}"
+    return other if other in OTHER_SPARKS else "spark"
+
+
 def fetch_for_tests(name: str, state: Path) -> Path:
     """The folder of a set that only tests need; fetched unless it is there, by one process at a time."""
     with (_made(state) / "jars-for-tests.lock").open("a") as lock:
@@ -101,7 +110,8 @@ def fetch_file(jar: Jar, state: Path, ending: str) -> Path:
 def relock(state: Path) -> None:
     """Write `jars.lock` from `ivy.xml`. Resolves all dependencies: one minute with an empty cache."""
     header = [line for line in LOCK.read_text().splitlines() if line.startswith("#")] if LOCK.exists() else []
-    shipped = {path.name for path in pyspark_jars().glob("*.jar")}
+    sparks = {"spark": pyspark_jars(), **{name: packages_of(name, state) / "pyspark" / "jars" for name in OTHER_SPARKS}}
+    shipped = {name: {path.name for path in folder.glob("*.jar")} for name, folder in sparks.items()}
     resolved: list[Jar] = []
     with tempfile.TemporaryDirectory(dir=_made(state)) as scratch:
         pattern = f"{scratch}/[conf]/[organisation]__[artifact]__[revision](__[classifier]).[ext]"
@@ -111,7 +121,7 @@ def relock(state: Path) -> None:
             organisation, name, revision, *classifier = path.stem.split("__")
             jar = Jar(path.parent.name, organisation, name, revision, _sha256(path), *classifier)
             # Spark has its own copy of the others, and two versions of one class must not meet.
-            if jar.set != "spark" or jar.file_name not in shipped:
+            if jar.file_name not in shipped.get(jar.set, ()):
                 resolved.append(jar)
     LOCK.write_text("\n".join([*header, *map(str, sorted(resolved))]) + "\n")
 

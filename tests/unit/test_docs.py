@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
+from sandbox.bootstrap.jars import OTHER_SPARKS
 from tests.road.page import chapters
 from tests.ui.pictures import PICTURES
 from tidemark import __version__
@@ -225,7 +226,13 @@ def test_the_changelog_begins_with_the_version_of_the_package() -> None:
 def test_spark_has_one_version_everywhere() -> None:
     pinned = {locked("pyspark"), locked("pyspark-client"), jar("org.apache.spark", "spark-sql-kafka-0-10_2.13")}
     assert pinned == {jar("org.apache.spark", "spark-token-provider-kafka-0-10_2.13")}
-    assert set(re.findall(r'"pyspark(?:-client|\[\w+\])?==([^"]+)"', text("pyproject.toml"))) == pinned
+
+
+def test_the_package_takes_each_pyspark_that_is_tested() -> None:
+    assert set(re.findall(r'"pyspark(?:-client|\[\w+\])?([^"\w-][^"]*)"', text("pyproject.toml"))) == {">=4.0,<4.3"}
+    for name in OTHER_SPARKS:
+        pinned = re.findall(r"^(pyspark\S*)==(\S+)", text(f"requirements/{name}.lock"), re.MULTILINE)
+        assert pinned == [(each, name.removeprefix("spark-")) for each in ("pyspark", "pyspark-client")]
 
 
 def test_the_license_is_apaches_and_the_package_says_so() -> None:

@@ -90,7 +90,7 @@ def own_spark() -> Path:
     """The folder of the PySpark that is installed here, whatever SPARK_HOME says: another Spark does not fit it."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise ConfigurationError("PySpark is not installed", next_step="pip install pyspark==4.0.0")
+        raise ConfigurationError("PySpark is not installed", next_step="pip install 'pyspark[sql]>=4.0,<4.3'")
     return Path(spec.origin).parent
 
 

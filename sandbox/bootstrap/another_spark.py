@@ -1,0 +1,30 @@
+"""`python -m sandbox.bootstrap.another_spark VERSION`: another PySpark than that of `.venv`, and its Kafka connector.
+
+Prints the folder of its packages. First on PYTHONPATH it comes before `.venv`: `make test-spark` runs tests so.
+"""
+
+import sys
+
+from sandbox.bootstrap import jars
+from sandbox.bootstrap.apart import packages_of
+from sandbox.bootstrap.checkout import STATE
+from sandbox.errors import SandboxFailed
+
+
+def main(version: str) -> None:
+    """Fetch what is missing. Exits with 1 and a message for a version that no lock file names."""
+    name = f"spark-{version}"
+    try:
+        if name not in jars.OTHER_SPARKS:
+            known = ", ".join(other.removeprefix("spark-") for other in jars.OTHER_SPARKS)
+            raise SandboxFailed(
+                f"there is no lock file for PySpark {version!r}", next_step=f"make test-spark VERSION=, one of {known}"
+            )
+        jars.fetch_for_tests(name, STATE)
+        print(packages_of(name))
+    except SandboxFailed as failed:
+        sys.exit(str(failed))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
