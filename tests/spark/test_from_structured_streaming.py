@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,10 @@ def test_a_trial_beside_the_job_has_its_rows_and_a_dead_letter_for_each_row_of_n
     mover.type(END_TRIAL)
 
 
+@pytest.mark.skipif(
+    version("pyspark") >= "4.1",
+    reason="a job of Spark 4.1.1 fails in its own ProgressReporter when it does such a batch",
+)
 @pytest.mark.thorough
 def test_a_batch_without_a_commit_is_ended_by_another_start_and_changes_no_offsets(mover: Mover) -> None:
     line = ended(mover)

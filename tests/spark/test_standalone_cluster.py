@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+import pyspark
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
@@ -48,7 +49,8 @@ def python_without_tidemark(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("executors") / "venv"
     venv.create(home, symlinks=True)
     [site] = home.glob("lib/python3.*/site-packages")
-    (site / "packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    folders = [str(Path(pyspark.__file__).parents[1]), sysconfig.get_path("purelib")]  # often the same
+    (site / "packages.pth").write_text("\n".join(folders) + "\n")
     python = home / "bin" / "python"
     known = [
         subprocess.run([python, "-c", f"import {modules}"], cwd="/", env={}, capture_output=True).returncode == 0

@@ -59,6 +59,8 @@ class KafkaReader:
         tasks = self._order.tasks
         if all(len(ranges) == 1 for ranges in tasks):  # as Spark does by itself
             return self._frame(session, self._order.read)
+        # Since Spark 4.1 a union of frames of one partition each would have one partition: one task for all.
+        session.conf.set("spark.sql.unionOutputPartitioning", "false")
         return reduce(DataFrame.unionAll, [self._frame(session, ranges).coalesce(1) for ranges in tasks])
 
     def _frame(self, session: SparkSession, ranges: tuple[Range, ...]) -> DataFrame:
