@@ -169,7 +169,7 @@ def test_a_trial_beside_the_job_has_its_rows_and_a_dead_letter_for_each_row_of_n
 
 @pytest.mark.skipif(
     version("pyspark") >= "4.1",
-    reason="a job of Spark 4.1.1 fails in its own ProgressReporter when it does such a batch",
+    reason="Spark 4.1.1 fails in its own ProgressReporter at such a batch",
 )
 @pytest.mark.thorough
 def test_a_batch_without_a_commit_is_ended_by_another_start_and_changes_no_offsets(mover: Mover) -> None:
