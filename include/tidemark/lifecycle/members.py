@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Generic, TypeVar
 
+from tidemark.connections.kept import keep_clients
 from tidemark.connections.lookup import Lookup
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, NotDone, NotFound, TidemarkError, Unavailable, WorkFailed, about
@@ -93,6 +94,7 @@ def _topics_among(group: Group, names: Iterable[str]) -> list[str]:
     return [topic for owner, topic in named if owner == group.name and topic is not None and group.reads(topic)]
 
 
+@keep_clients()
 def for_each_member(
     group: Group,
     database: ManifestDatabase,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from tidemark import planner
+from tidemark.connections.kept import keep_clients
 from tidemark.errors import CutConflict, PlanRefused, Unavailable
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle import covering, spans
@@ -105,6 +106,7 @@ class _Overtaken(Exception):
     """The chains of the pipeline have changed since the source was asked."""
 
 
+@keep_clients()
 def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
     """Plan all chains up to the tick's time; for a run key that was planned before, return the stored run.
 

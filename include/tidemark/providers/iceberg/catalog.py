@@ -3,7 +3,7 @@
 Secrets stand in connections; no error quotes them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
 from urllib.parse import quote, urlencode
@@ -83,6 +83,12 @@ class OpenCatalog:
             if not self._blocks:
                 self._close_connections()
 
+    @contextmanager
+    def kept_open(self) -> Iterator["OpenCatalog"]:
+        """Keep the connections until the block ends, whoever asks meanwhile."""
+        with self.used():
+            yield self
+
     def _close_connections(self) -> None:
         if isinstance(self.catalog, SqlCatalog):
             self.catalog.engine.dispose()
@@ -139,6 +145,11 @@ class _Limited(HTTPAdapter):
     def send(self, request: Any, *args: Any, **kwargs: Any) -> requests.Response:
         kwargs["timeout"] = kwargs.get("timeout") or (CONNECT_S, READ_S)
         return super().send(request, *args, **kwargs)
+
+
+def catalog_key(settings: Settings, lookup: Lookup) -> Hashable:
+    """Return what is equal for catalogs that one client can serve: kind, name, and all that the client gets."""
+    return settings.catalog, settings.catalog_name, frozenset(_properties(settings, lookup).items())
 
 
 def _properties(settings: Settings, lookup: Lookup) -> Properties:

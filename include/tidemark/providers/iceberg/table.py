@@ -8,7 +8,7 @@ and the catalog accepts it only while that is the newest. Afterwards the table i
 import json
 import logging
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -20,11 +20,12 @@ from pyiceberg.io import load_file_io
 from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.table import Table
 
+from tidemark.connections.kept import kept_clients
 from tidemark.connections.lookup import Lookup
 from tidemark.errors import Fenced, SinkRefused, TidemarkError, Unavailable
 from tidemark.failpoints import failpoint
 from tidemark.providers.iceberg.all_rows import AllRows
-from tidemark.providers.iceberg.catalog import OpenCatalog
+from tidemark.providers.iceberg.catalog import OpenCatalog, catalog_key
 from tidemark.providers.iceberg.change import FileChanges, SnapshotChange
 from tidemark.providers.iceberg.columns import (
     arrow_columns,
@@ -102,16 +103,27 @@ class IcebergTarget(LakeTable[Table]):
         self._settings = settings
         self._lookup = lookup
         self._opened: OpenCatalog | None = None
+        self._key: Hashable = None
         self._known: tuple[str, TableEvidence] | None = None
         self._namespace, _, self._name = settings.table.rpartition(".")
         self._claim_key = f"tidemark.owner.{self._name}"
 
     @contextmanager
     def _catalog(self, **more: object) -> Iterator[OpenCatalog]:
+        opened = self._client()
+        with opened.used(**self.context(**more)), _quiet():
+            yield opened
+
+    def _client(self) -> OpenCatalog:
+        """The client of the plan at work, if there is one; else that of this table."""
+        kept = kept_clients()
+        if kept is not None:
+            if self._key is None:
+                self._key = catalog_key(self._settings, self._lookup)
+            return kept.client(self._key, lambda: OpenCatalog(self._settings, self._lookup).kept_open())
         if self._opened is None:
             self._opened = OpenCatalog(self._settings, self._lookup)
-        with self._opened.used(**self.context(**more)), _quiet():
-            yield self._opened
+        return self._opened
 
     # whose it is
 

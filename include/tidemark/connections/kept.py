@@ -1,0 +1,49 @@
+"""Clients that a plan keeps open for all its questions, and that the members of a group share.
+
+To connect takes longer than most questions do. A client that would otherwise close its connections after each question
+keeps them until the block ends, so that none stays open for the hours that Spark works.
+"""
+
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+Client = TypeVar("Client")
+
+
+class KeptClients:
+    """The clients of one block, by a key that says all that they were opened with."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._clients: dict[Hashable, Any] = {}
+
+    def client(self, key: Hashable, opened: Callable[[], AbstractContextManager[Client]]) -> Client:
+        """The client with this key; the first question opens it, and the end of the block closes it."""
+        if key not in self._clients:
+            self._clients[key] = self._stack.enter_context(opened())
+        client: Client = self._clients[key]
+        return client
+
+
+_KEPT: ContextVar[KeptClients | None] = ContextVar("kept clients", default=None)  # each thread has its own
+
+
+@contextmanager
+def keep_clients() -> Iterator[None]:
+    """Keep clients until the block ends; a block inside another one belongs to that."""
+    if _KEPT.get() is not None:
+        yield
+        return
+    with ExitStack() as stack:
+        token = _KEPT.set(KeptClients(stack))
+        try:
+            yield
+        finally:
+            _KEPT.reset(token)
+
+
+def kept_clients() -> KeptClients | None:
+    """The clients of the block at work; None outside of any."""
+    return _KEPT.get()
