@@ -1,12 +1,14 @@
 """A file with ``each_topic``: the pipelines that it makes of its topics, and what is said about a wrong one."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from sandbox.bootstrap.checkout import CHECKOUT
 from tidemark.errors import ConfigurationError, NotFound
 from tidemark.pipeline.deployed import Deployed, deployed_named, files_of, known_files
 from tidemark.pipeline.each_topic import identifier, split_name
@@ -280,3 +282,26 @@ def test_what_is_printed_of_a_member_has_names_of_variables_and_is_that_pipeline
     alone = load(own, env)
     assert isinstance(alone, Pipeline)
     assert alone.model_copy(update={"name": "shop.shop.orders"}) == member(group, ORDERS)
+
+
+def test_each_file_of_the_page_loads_and_makes_members(tmp_path: Path) -> None:
+    page = (CHECKOUT / "docs" / "one-file-many-tables.md").read_text()
+    first, difference, *others = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    assert len([first, *others]) == 6, "all topics, raw, Debezium, most are alike, a list, another name"
+    topics = {"landing": "web-clicks", "copies": "shop.public.orders", "events": "events.payments", "sales": "refunds",
+              "crm": "crm.Kunde", "shop": "shop.orders"}  # fmt: skip
+    members = {}
+    for text in (first, *others):
+        group = group_of(tmp_path, text)
+        assert not group.wrong
+        members[group.name] = member(group, topics[group.name])
+        assert group.reads(topics[group.name])
+    assert {*members} == {*topics}
+    assert "crm.customer" in members["crm"].sinks[0].target
+    assert "sales.refunds" in members["sales"].sinks[0].target
+    assert "lake.orders" in members["copies"].sinks[0].target
+    assert (members["events"].on_error, members["landing"].decode.format) == ("fail", "raw")
+    group = group_of(tmp_path, first, **yaml.safe_load(difference))
+    assert not group.wrong
+    assert not group.reads("shop.test")
+    assert member(group, "shop.orders").on_error == "dead_letter"
