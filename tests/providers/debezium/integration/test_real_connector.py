@@ -6,6 +6,7 @@ docs/debezium-types.md has what each value becomes; the test compares it.
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,11 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from deltalake import DeltaTable
 
 from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.services.broker import Broker
 from sandbox.services.registry import SchemaRegistry
 from tests.worlds.copied_table import READERS, CopiedTable, decode_of, registry_of, sinks
+from tests.worlds.iceberg_world import IcebergWorld
 from tests.worlds.source_of_changes import FORMS, SourceOfChanges, rows_of
 from tests.worlds.source_types import (
     DEFINITIONS,
@@ -41,11 +44,17 @@ TITLES = ("JSON", "JSON with schemas", "Avro")
 STREAMED = 1_000  # added to the number of a value for the row that was inserted when the connector ran
 VALUES = tuple((type_, value) for type_ in TYPES for value in (*type_.values, *type_.refused))
 MakeWorld = Callable[..., World]
+SHOP = {"shop_customers": "name text", "shop_products": "price numeric(10,2), sold date", "shop_stock": "n bigint"}
 STORED_APART = "CREATE TABLE apart (id int PRIMARY KEY, n int, big text, tags hstore, prices numeric[])"
 WORDS = {
     "int16": "SMALLINT", "int32": "INT", "int64": "BIGINT", "float": "FLOAT", "double": "DOUBLE", "bool": "BOOLEAN",
     "string": "STRING", "binary": "BINARY", "date32[day]": "DATE", "timestamp[us, tz=UTC]": "TIMESTAMP",
 }  # fmt: skip
+
+
+def plain(value: Any) -> Any:
+    """A value as PostgreSQL writes it into JSON."""
+    return float(value) if isinstance(value, Decimal) else str(value)
 
 
 def insert_each_value(source: SourceOfChanges, first: int) -> None:
@@ -64,8 +73,13 @@ def source(
 ) -> Iterator[SourceOfChanges]:
     """The database of these tests, and its connectors, which have read half of its rows in a snapshot."""
     columns = ", ".join(f"{type_.name} {type_.sql}" for type_ in TYPES)
+    shop = "; ".join(
+        f"CREATE TABLE {name} (id int PRIMARY KEY, {more}); ALTER TABLE {name} REPLICA IDENTITY FULL"
+        for name, more in SHOP.items()
+    )
     tables = (
-        f"{DEFINITIONS}; CREATE TABLE types (id int PRIMARY KEY, {columns}); {CopiedTable.DEFINITION}; {STORED_APART}"
+        f"{DEFINITIONS}; CREATE TABLE types (id int PRIMARY KEY, {columns}); {CopiedTable.DEFINITION}; {STORED_APART}; "
+        f"{shop}"
     )
     with SourceOfChanges.opened(tmp_path_factory.mktemp("source"), broker, registry, tables) as opened:
         insert_each_value(opened, 0)
@@ -216,6 +230,54 @@ def test_an_update_that_does_not_send_large_values_leaves_them_in_the_copy(
     letters = world.json("dead-letters", "demo", "--show")["records"]
     assert len(letters) == world.query("SELECT count(*) AS count FROM apart")[0]["count"]
     assert all("REPLICA IDENTITY FULL" in letter["reason"] for letter in letters)
+
+
+def test_a_group_copies_the_tables_of_a_prefix_into_lakes(
+    source: SourceOfChanges, make_iceberg_world: Callable[..., IcebergWorld]
+) -> None:
+    """A key that all tables have; a column that one of them gets later is added to its copies."""
+    rows = {
+        "shop_customers": "SELECT n, 'c' || n FROM generate_series(1, 30) n",
+        "shop_products": "SELECT n, n * 1.25, '2026-01-01'::date + n FROM generate_series(1, 30) n",
+        "shop_stock": "SELECT n, n * 10000000000 FROM generate_series(1, 30) n",
+    }
+    source.execute(*(f"INSERT INTO {name} {select}" for name, select in rows.items()))
+    source.execute(
+        "UPDATE shop_customers SET name = NULL WHERE id % 3 = 0",
+        "UPDATE shop_stock SET id = id + 1000 WHERE id % 7 = 0",
+        "DELETE FROM shop_products WHERE id % 5 = 0",
+    )
+    source.settle()
+    world = make_iceberg_world(iceberg={"table": "copies.{name}", "partition_by": [], "key": ["id"]})
+    delta = {"delta": {"location": str(world.folder / "copies" / "{name}"), "key": ["id"], "auto_create": True,
+                       "buckets": 1}}  # fmt: skip
+    world.targets |= registry_of(source)
+    world.settings |= {
+        "kafka": {"topics": [], "topics_regex": rf"{source.prefix}avro\.public\.(?P<name>shop_.*)"},
+        "each_topic": True,
+        "decode": decode_of("avro", "", ["id"], {}),
+        "event_time": {},
+        "max_dead_letters": 0,
+        "sinks": [*world.sinks(), delta],
+    }
+    world.write_pipeline()
+    world.ok("run", "demo")
+    source.execute("ALTER TABLE shop_stock ADD place text", "UPDATE shop_stock SET place = 'a' WHERE id = 1")
+    source.execute("DELETE FROM shop_customers WHERE id = 1")
+    source.settle()
+    world.ok("run", "demo")
+    for name in SHOP:
+        right = {row["id"]: row for (text,) in source.values(f"SELECT to_json(t)::text FROM {name} t")
+                 if (row := json.loads(text))}  # fmt: skip
+        in_delta = DeltaTable(world.folder / "copies" / name).to_pyarrow_table().to_pylist()
+        with world.catalog() as catalog:
+            in_iceberg = catalog.load_table(f"copies.{name}").scan().to_arrow().to_pylist()
+        columns = next(iter(right.values()))
+        for copy in (in_iceberg, in_delta):
+            current = [{column: row[column] for column in columns} for row in copy if not row["_is_deleted"]]
+            assert len(current) == len(right) > 20
+            assert {row["id"]: json.loads(json.dumps(row, default=plain)) for row in current} == right
+    assert world.ok("audit", "demo", "--deep") == ""
 
 
 @pytest.mark.road
