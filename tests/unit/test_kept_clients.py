@@ -41,10 +41,15 @@ def test_those_who_ask_in_one_block_share_a_client_for_each_key() -> None:
 
 def test_a_block_that_fails_closes_them_and_the_next_one_opens_its_own() -> None:
     opened = Opened()
+
+    @keep_clients()
+    def failing() -> None:
+        opened.ask("a")
+        raise LookupError
+
     for _ in range(2):
-        with pytest.raises(LookupError), keep_clients():
-            opened.ask("a")
-            raise LookupError
+        with pytest.raises(LookupError):
+            failing()
     assert opened.events == ["open a", "close a"] * 2
     assert kept_clients() is None
 
