@@ -1,5 +1,6 @@
 """A file with ``each_topic`` on a real broker, through the command line: each topic has a pipeline of its own."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from confluent_kafka import TopicPartition
 
 import tidemark
 from tests.worlds.world import World
@@ -119,7 +121,7 @@ def test_one_member_is_planned_and_run_alone_and_a_name_that_is_wrong_stores_not
         tidemark.lanes("demo", dsn=world.dsn, pipelines=world.pipelines)
     whole = world.here("audit", "demo")
     assert whole.exit_code == 0
-    for words in (["replay", "demo", "--manifest", "1"], ["objects", "demo"], ["db", "adopt", "demo", "--why", "x"]):
+    for words in (["replay", "demo", "--manifest", "1"], ["objects", "demo"], ["accept", "loss", "demo", "--why", "x"]):
         refused = world.here(*words)
         assert refused.exit_code == 2
         assert "demo is a group: each topic has a pipeline of its own" in refused.stderr
@@ -226,3 +228,109 @@ def test_a_broker_that_does_not_answer_is_noted_once(make_world: MakeWorld, pref
     world.write_pipeline()
     world.ok("run", "demo")
     assert set(states(world).values()) == {"ok"}
+
+
+def test_a_sink_of_a_group_is_filled_topic_by_topic(make_world: MakeWorld, prefix: str, tmp_path: Path) -> None:
+    world = group_world(make_world, prefix)
+    good, gone, without = (f"{prefix}-{name}" for name in ("good", "gone", "without"))
+    for topic in (good, gone, without):
+        world.add_topic(topic, b"1")
+    world.ok("run", "demo")
+    copy = {"files": {"name": "copy", "root": str(tmp_path / "copy")}}
+    world.settings["sinks"] = [world.lake_entry()]
+    world.settings["each_topic"] = {topic: {"sinks": [copy]} for topic in (good, gone)}
+    world.write_pipeline()
+    missing = world.here("fill", "demo", "none", "--why", "x")
+    assert missing.exit_code == 1
+    assert f"demo.{good}: " in missing.stderr
+    words = ("fill", "demo", "copy", "--why", "a new reader")
+    dry = json.loads(world.ok(*words, "--dry-run", "--json"))
+    assert {name: each["dry_run"] for name, each in dry.items()} == {f"demo.{good}": True, f"demo.{gone}": True}
+    world.administer("delete_records", [TopicPartition(gone, 0, 1)])
+    filled = world.here(*words)
+    assert filled.exit_code == 1, "one of its manifests cannot be read any more"
+    assert f"demo.{good}: 1 manifest published to copy" in filled.stdout
+    assert f"demo.{gone}: manifest" in filled.stdout
+    again = world.here(*words)
+    assert again.exit_code == 1
+    assert f"demo.{good}" not in again.stdout
+
+
+def test_what_lies_before_the_anchors_of_a_group_is_planned_topic_by_topic(make_world: MakeWorld, prefix: str) -> None:
+    world = group_world(make_world, prefix, kafka={
+        "topics": [], "topics_regex": rf"{prefix}-(?P<name>.*)", "starting_offsets": "latest",
+    })  # fmt: skip
+    topics = [f"{prefix}-{name}" for name in "ab"]
+    for topic in topics:
+        world.add_topic(topic, b"old")
+    world.ok("run", "demo")
+    assert rows(world) == {}
+    world.add_topic(f"{prefix}-c")
+    world.ok("run", "demo")
+    words = ("extend-back", "demo", "--why", "a reader wants all")
+    dry = json.loads(world.ok(*words, "--dry-run", "--json"))
+    assert {name for name, each in dry.items() if each["lines"]} == {f"demo.{topic}" for topic in topics}
+    assert f"demo.{topics[0]}: {topics[0]}-0: offsets [0, 1)" in world.ok(*words)
+    world.ok("retry", "demo")
+    assert rows(world) == {topic: [b"old"] for topic in topics}
+    assert "there is nothing to do" in world.here(*words).stderr
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_a_group_is_retired_when_its_file_is_gone_and_brought_back_with_it(make_world: MakeWorld, prefix: str) -> None:
+    world = group_world(make_world, prefix)
+    topics = [f"{prefix}-{name}" for name in "abc"]
+    for topic in topics:
+        world.add_topic(topic, b"1")
+    world.ok("run", "demo")
+    words = ("retire", "pipeline", "demo", "--why", "nobody needs it")
+    file = world.pipelines / "demo.yaml"
+    refused = world.here(*words)
+    assert refused.exit_code == 2
+    assert f"rm {file}" in refused.stderr
+    file.unlink()
+    world.ok("retire", "pipeline", f"demo.{topics[0]}", "--why", "first")
+    dry = json.loads(world.ok(*words, "--dry-run", "--json"))
+    assert set(dry) == {f"demo.{topic}" for topic in topics[1:]}
+    assert f"demo.{topics[1]}: 1 manifest done" in world.ok(*words)
+    assert world.status() == []
+    assert "there is nothing to do" in world.here(*words).stderr
+    world.write_pipeline()
+    world.ok(*words, "--undo")
+    assert states(world) == {f"demo.{topic}": "ok" for topic in topics}
+    world.ok("run", "demo")
+    assert rows(world) == {topic: [b"1"] for topic in topics}
+
+
+def test_a_lost_database_gets_all_members_of_a_group_back_also_of_topics_that_are_gone(
+    make_world: MakeWorld, prefix: str
+) -> None:
+    world = group_world(make_world, prefix)
+    good, gone, bad = (f"{prefix}-{name}" for name in ("good", "gone", "bad"))
+    for topic in (good, gone, bad):
+        world.add_topic(topic, b"1")
+    world.ok("run", "demo")
+    world.broker.delete_topic(gone)
+    world.lose_manifest_database()
+    [record] = (world.lake / "_manifests" / f"demo.{bad}").rglob("*.json")
+    whole = record.read_text()
+    record.write_text("{")
+    world.add_topic(f"{prefix}-a-new", b"1")  # planned, it would be the first
+    words = ("db", "adopt", "demo", "--why", "the database is lost")
+    dry = json.loads(world.here(*words, "--dry-run", "--json").stdout)
+    assert dry[f"demo.{good}"]["manifests"]
+    assert dry[f"demo.{gone}"]["manifests"]
+    adopted = world.here(*words)
+    assert adopted.exit_code == 1
+    assert f"1 topic of demo failed, the others are done: demo.{bad}: " in adopted.stderr
+    assert f"demo.{gone}: manifest" in adopted.stdout
+    planned = world.here("run", "demo")  # comes in between: it must give nobody the ids of what is not adopted yet
+    assert planned.exit_code == 1
+    assert rows(world) == {topic: [b"1"] for topic in (good, gone, bad, f"{prefix}-a-new")}
+    record.write_text(whole)
+    assert f"demo.{bad}: manifest" in world.ok(*words)
+    assert "there is nothing to do" in world.here(*words).stderr
+    world.ok("retire", "pipeline", f"demo.{gone}", "--why", "its topic is gone")
+    world.ok("run", "demo")
+    assert rows(world) == {topic: [b"1"] for topic in (good, gone, bad, f"{prefix}-a-new")}
+    assert world.ok("audit", "demo", "--deep") == ""

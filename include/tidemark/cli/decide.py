@@ -1,7 +1,8 @@
 """Commands for what a person must decide. Each takes ``--why``, which stands in the history, and ``--dry-run``."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import wraps
 from typing import Any
@@ -9,20 +10,39 @@ from typing import Any
 import click
 
 from tidemark.cli import log, output
-from tidemark.cli.opened import database_of, group_named, opened
+from tidemark.cli.opened import AGAIN, database_of, group_named, opened, opened_group, show_members
 from tidemark.cli.options import TIMES, Command, Commands, common_options, pipeline_argument
+from tidemark.connections.lookup import from_environment
+from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
+from tidemark.errors import TidemarkError, about
 from tidemark.lifecycle import events
 from tidemark.lifecycle.context import Context, Renaming
+from tidemark.lifecycle.failed_tasks import Task
+from tidemark.lifecycle.members import (
+    Members,
+    for_each_opened,
+    open_members,
+    open_source_of,
+    pipelines_of,
+    planned_topics,
+    recorded_topics,
+    refuse_failed,
+    topics_of,
+)
+from tidemark.lifecycle.preflight import OF_ONE_SINK
 from tidemark.model.manifest import ALL_MANIFESTS, Decision, ManifestSelection
 from tidemark.operations import damage, decisions, sinks
 from tidemark.operations.adopt import adopt as adopt_lake
+from tidemark.operations.adopt import keep_ids_of
 from tidemark.operations.another_log import Begin
-from tidemark.operations.rename import refuse_files, rename_pipeline
+from tidemark.operations.rename import refuse_files as refuse_old_files
+from tidemark.operations.rename import rename_pipeline
 from tidemark.operations.repair import repair as repair_lake
-from tidemark.operations.retire import bring_back_pipeline, retire_pipeline
+from tidemark.operations.retire import bring_back_pipeline, refuse_files, retire_pipeline
 from tidemark.pipeline.deployed import files_of
 from tidemark.pipeline.each_topic import split_name
+from tidemark.pipeline.group import Group
 from tidemark.pipeline.loader import find
 from tidemark.times.moments import with_zone
 
@@ -47,22 +67,73 @@ def _with_why(words: str) -> Callable[[Command], click.Command]:
     return made
 
 
+MembersOf = Callable[[Group, ManifestDatabase, bool], Members[None]]
+
+
 def _deciding(
-    words: str, decision_name: str | None = None, *, renaming: Renaming | None = None
+    words: str,
+    decision_name: str | None = None,
+    *,
+    renaming: Renaming | None = None,
+    members_of: MembersOf | None = None,
 ) -> Callable[[Callable[..., Decision]], click.Command]:
     """A command of these words that decides by calling a function with the pipeline's context, ``why``, ``dry_run`` and
-    its own options. ``decision_name``: as the history has it, if not by its words."""
+    its own options. ``decision_name``: as the history has it, if not by its words. ``members_of``: opens the members of
+    a group, which it decides about one by one; without it, it refuses a group."""
     name = decision_name or words.replace(" ", "-")
 
     def made(decide: Callable[..., Decision]) -> click.Command:
         @wraps(decide)
         def command(environment: Environment, pipeline_name: str, as_json: bool, **options: Any) -> None:
+            if members_of is not None and (group := group_named(environment, pipeline_name)):
+                with opened_group(environment, group) as database:
+                    members = members_of(group, database, options["dry_run"])
+                    decided = for_each_opened(members, lambda context: _decision_if_any(context, decide, options))
+                    _show_members(group, name, decided, as_json)
+                return
             with opened(environment, pipeline_name, renaming=renaming) as context:
                 _show(name, decide(context, **options), pipeline_name, as_json)
 
         return _with_why(words)(command)
 
     return made
+
+
+def _decision_if_any(context: Context, decide: Callable[..., Decision], options: Mapping[str, Any]) -> Decision:
+    """The decision about a member of a group; an empty one when it has nothing to decide about, as others have."""
+    try:
+        return decide(context, **options)
+    except decisions.NothingOlder:
+        return Decision((), (), options["dry_run"])
+
+
+def _show_members(group: Group, decision_name: str, members: Members[Decision], as_json: bool) -> None:
+    for name, (_, decision) in members.done.items():
+        if decision.lines:
+            log.emit(events.decided(name, decision_name, decision))
+    show_members(group, members, lambda by_name: output.decided_members(by_name, as_json, group.name))
+
+
+def _planned(group: Group, database: ManifestDatabase, dry_run: bool) -> Members[None]:
+    del dry_run
+    return open_members(group, planned_topics(group, database), database)
+
+
+def _recorded(group: Group, database: ManifestDatabase, dry_run: bool) -> Members[None]:
+    """The members that the source, the database or the targets know, those with records first. All are known, and
+    their ids are kept free, before the first is adopted: that may hand a target over that others share."""
+    read_now = topics_of(group, database, open_source_of(group, from_environment))
+    members = open_members(group, read_now, database)
+    recorded = recorded_topics(group, [context for context, _ in members.done.values()], database)
+    gone = open_members(group, [topic for topic in recorded if topic not in read_now], database)
+    everybody = {**members.done, **gone.done}
+    if not dry_run:
+        for context, _ in everybody.values():
+            with suppress(*OF_ONE_SINK):  # the adoption of this member says what is wrong
+                keep_ids_of(context)
+    with_records = {group.member_name(topic) for topic in recorded}
+    in_order = dict(sorted(everybody.items(), key=lambda each: each[0] not in with_records))
+    return Members(in_order, {**members.failed, **gone.failed})
 
 
 def _show(decision_name: str, decision: Decision, pipeline_name: str, as_json: bool) -> None:
@@ -126,7 +197,7 @@ def accept_truncation(
     return decisions.accept_truncation(context, topic, partition, why, start=start, dry_run=dry_run)
 
 
-@_deciding("extend-back")
+@_deciding("extend-back", members_of=_planned)
 @click.option(
     "--from",
     "start",
@@ -136,7 +207,7 @@ def accept_truncation(
 def extend_back(context: Context, *, why: str, dry_run: bool, start: datetime | None) -> Decision:
     """Plan what lies before the chains' anchors.
 
-    The command retry then reads it, while live runs go on.
+    The command retry then reads it, while live runs go on. Of a group: of each of its topics.
     """
     return decisions.extend_back(context, start and with_zone(start), why, dry_run=dry_run)
 
@@ -178,11 +249,12 @@ def accept_expectation(context: Context, *, why: str, dry_run: bool, manifest_id
     return decisions.accept_expectation(context, manifest_id, why, dry_run=dry_run)
 
 
-@_deciding("db adopt", "adopt")
+@_deciding("db adopt", "adopt", members_of=_recorded)
 def adopt(context: Context, *, why: str, dry_run: bool) -> Decision:
     """Read the targets' records back into the database.
 
-    After a restore of database or target from an older copy, or into an empty database.
+    After a restore of database or target from an older copy, or into an empty database. Of a group: those of each of
+    its topics, also of topics that are gone.
     """
     return adopt_lake(context, why, dry_run=dry_run)
 
@@ -202,7 +274,7 @@ def rename(environment: Environment, pipeline_name: str, why: str, dry_run: bool
     those of NEW, and so is what its targets say of the pipeline. When it dies or a target does not answer, other
     commands are refused until it is repeated. The old name is given to no other pipeline.
     """
-    refuse_files(pipeline_name, files_of(environment.pipelines, pipeline_name))
+    refuse_old_files(pipeline_name, files_of(environment.pipelines, pipeline_name))
     with opened(environment, new, renaming=Renaming.PIPELINE) as context:
         _show("rename", rename_pipeline(context, pipeline_name, why, dry_run=dry_run), new, as_json)
 
@@ -235,17 +307,57 @@ def retire(environment: Environment, pipeline_name: str, why: str, dry_run: bool
     """Take a pipeline without a file off the lists.
 
     What it published stays, and so does its history; status, page, metrics and notices leave it out. A topic of a group
-    may be retired while the group has its file: it is planned no more.
+    may be retired while the group has its file: it is planned no more. A group without a file: each of its topics.
     """
-    if group_named(environment, pipeline_name):
-        find(environment.pipelines, pipeline_name)  # raises: it is about one topic
     with database_of(environment) as database:
+        members = pipelines_of(database, pipeline_name)
+        if members != [pipeline_name]:
+            _retire_members(environment, database, pipeline_name, members, why, as_json, dry_run=dry_run, undo=undo)
+            return
+        if group_named(environment, pipeline_name):
+            find(environment.pipelines, pipeline_name)  # raises: none of its topics was planned
         if undo:
             decision = bring_back_pipeline(database, pipeline_name, why, dry_run=dry_run)
         else:
             files = [] if _is_member(environment, pipeline_name) else files_of(environment.pipelines, pipeline_name)
             decision = retire_pipeline(database, pipeline_name, files, why, dry_run=dry_run)
     _show("retire", decision, pipeline_name, as_json)
+
+
+def _retire_members(
+    environment: Environment,
+    database: ManifestDatabase,
+    group_name: str,
+    members: Sequence[str],
+    why: str,
+    as_json: bool,
+    *,
+    dry_run: bool,
+    undo: bool,
+) -> None:
+    """Retire the members of a group, or bring them back; those of which that is done already stay as they are."""
+    if not undo:
+        refuse_files(group_name, files_of(environment.pipelines, group_name))
+    decided: dict[str, Decision] = {}
+    failed: dict[str, str] = {}
+    for name in members:
+        if (database.pipelines.retired_at(name) is None) == undo:
+            continue
+        try:
+            with about(pipeline=name):
+                if undo:
+                    decided[name] = bring_back_pipeline(database, name, why, dry_run=dry_run)
+                else:
+                    decided[name] = retire_pipeline(database, name, [], why, dry_run=dry_run)
+        except TidemarkError as error:
+            log.error(error)
+            failed[name] = error.what
+    if not undo and not dry_run:
+        database.tasks.forget_failed(group_name, Task.PLAN)
+    for name, decision in decided.items():
+        log.emit(events.decided(name, "retire", decision))
+    output.decided_members(decided, as_json, group_name)
+    refuse_failed(group_name, failed, AGAIN)
 
 
 def _is_member(environment: Environment, pipeline_name: str) -> bool:

@@ -1,9 +1,9 @@
 """Opens what a command works with, for as long as it works."""
 
 import getpass
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from tidemark.airflow import shell
 from tidemark.cli import log
@@ -13,7 +13,7 @@ from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, NotFound, TidemarkError, Unavailable, about
 from tidemark.lifecycle import events
 from tidemark.lifecycle.context import Context, Renaming, open_context
-from tidemark.lifecycle.members import planned_topics
+from tidemark.lifecycle.members import Members, planned_topics, refuse_failed
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
 from tidemark.operations.lags import LOOK_UP
@@ -22,6 +22,9 @@ from tidemark.pipeline.group import Group
 from tidemark.pipeline.loader import find, find_file, member
 from tidemark.pipeline.settings import Engine, Pipeline
 from tidemark.spark import engines
+
+Result = TypeVar("Result")
+AGAIN = "do what is said of each, then repeat the command: what is done stays as it is"
 
 
 def group_named(environment: Environment, name: str | None) -> Group | None:
@@ -144,6 +147,15 @@ def opened_group(environment: Environment, group: Group) -> Iterator[ManifestDat
         finish = f"tidemark retry {group.name} finishes what was begun"
         log.note(f"interrupted; nothing is published half, and {finish}")
         raise
+
+
+def show_members(group: Group, members: Members[Result], show: Callable[[dict[str, Result]], None]) -> None:
+    """Show what was done, by member; ``NotDone`` names those of which it was not."""
+    for error in dict.fromkeys(members.failed.values()):
+        log.error(error)
+    show({name: result for name, (_, result) in members.done.items()})
+    failed = {name: error.what for name, error in members.failed.items()}
+    refuse_failed(group.name, failed, AGAIN)
 
 
 class SharedByMembers:

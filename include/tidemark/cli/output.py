@@ -159,6 +159,23 @@ def filled(view: Filled) -> None:
         note("nothing was changed (dry run)")
 
 
+@or_json
+def filled_members(views: Mapping[str, Filled], sink: str) -> None:
+    """Print what a sink of each member of a group got, by its name."""
+    for name, view in views.items():
+        word = "would be published" if view.dry_run else "published"
+        if view.filled:
+            echo(f"{name}: {count_of(len(view.filled), 'manifest')} {word} to {sink}")
+        for lacking in view.not_filled:
+            echo(f"{name}: manifest {lacking.manifest_id}: not filled: {lacking.what}; next: {lacking.next_step}")
+        if view.left:
+            echo(f"{name}: not tried: manifests {', '.join(map(str, view.left))}")
+    if not any(view.filled or view.not_filled for view in views.values()):
+        note(f"sink {sink} lacks no manifest that is done")
+    elif any(view.dry_run for view in views.values()):
+        note("nothing was changed (dry run)")
+
+
 def planned_members(runs: Mapping[str, PlannedRun], as_json: bool) -> None:
     """Print what was planned of each member of a group, by its name."""
     if as_json:
@@ -316,6 +333,20 @@ def decided(decision: Decision, pipeline_name: str) -> None:
     elif decision.manifests:
         ids = ", ".join(map(str, decision.manifests))
         note(f"manifests {ids}; tidemark retry {pipeline_name} finishes what is planned")
+
+
+@or_json
+def decided_members(decisions: Mapping[str, Decision], group_name: str) -> None:
+    """Print what was decided about each member of a group, by its name."""
+    for name, decision in decisions.items():
+        for line in decision.lines:
+            echo(f"{name}: {line}")
+    if not any(decision.lines for decision in decisions.values()):
+        note("there is nothing to do")
+    elif any(decision.dry_run for decision in decisions.values()):
+        note("nothing was changed (dry run)")
+    elif any(decision.manifests for decision in decisions.values()):
+        note(f"tidemark retry {group_name} finishes what is planned")
 
 
 @or_json

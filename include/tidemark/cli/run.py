@@ -14,6 +14,7 @@ from tidemark.cli.opened import (
     group_named,
     opened,
     opened_group,
+    show_members,
 )
 from tidemark.cli.options import TIMES, Commands, common_options, master_option, pipeline_argument
 from tidemark.connections.lookup import from_environment
@@ -25,7 +26,14 @@ from tidemark.lifecycle.attempt import Allowed
 from tidemark.lifecycle.close import Closing, close
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.lifecycle.failed_tasks import Task, Watch, watched, watched_work
-from tidemark.lifecycle.members import Members, for_each_member, planned_topics, refuse_failed
+from tidemark.lifecycle.members import (
+    Members,
+    for_each_member,
+    for_each_opened,
+    open_members,
+    planned_topics,
+    refuse_failed,
+)
 from tidemark.lifecycle.older import choose_to_take_along, older_unfinished, unfinished_lines
 from tidemark.lifecycle.plan import PlannedRun, Tick
 from tidemark.lifecycle.plan import plan as plan_ranges
@@ -37,6 +45,7 @@ from tidemark.lifecycle.work import refuse_left_out, work_through
 from tidemark.model.manifest import Manifest
 from tidemark.operations.append_again import note_append_again
 from tidemark.operations.damage import note_shrunken
+from tidemark.operations.fill import Filled
 from tidemark.operations.fill import fill as fill_sink
 from tidemark.pipeline.each_topic import split_name
 from tidemark.pipeline.group import Group
@@ -211,9 +220,13 @@ def fill(
 ) -> None:
     """Give a sink the manifests done before it was added.
 
-    They are replayed, and published to this sink alone. Exit status 1 when one of them cannot be read any more.
+    They are replayed, and published to this sink alone. Exit status 1 when one of them cannot be read any more. Of a
+    group: those of each topic that has the sink.
     """
     environment: Environment = command.obj
+    if group := group_named(environment, pipeline_name):
+        filled_members = _fill_members(environment, group, sink, why, master, as_json, dry_run=dry_run)
+        command.exit(1 if any(each.errors or each.left for each in filled_members) else 0)
     with opened(environment, pipeline_name) as context:
         stage = LoggedStage(environment, context, master)
         filled = fill_sink(context, sink, why, stage, log.LoggedProgress(pipeline_name), dry_run=dry_run)
@@ -320,6 +333,27 @@ def _retry_members(
         views = manifest_views(database, database.manifests.find(ids=done))
         output.finished(views, as_json, nothing="there is nothing to retry")
     _refuse_failed(group, failed)
+
+
+def _fill_members(
+    environment: Environment, group: Group, sink: str, why: str, master: str | None, as_json: bool, *, dry_run: bool
+) -> list[Filled]:
+    """Fill the sink of each member that has it; ``NotFound`` when none has."""
+    shared = SharedByMembers(environment, master)
+
+    def filled(context: Context) -> Filled:
+        progress = log.LoggedProgress(context.pipeline_name)
+        done = fill_sink(context, sink, why, shared.of(context), progress, dry_run=dry_run)
+        log.emit_failures(done.errors.values())
+        return done
+
+    with opened_group(environment, group) as database:
+        members = open_members(group, planned_topics(group, database), database)
+        having = {name: each for name, each in members.done.items() if sink in each[0].sink_names()}
+        members.done = having or members.done  # when none has it, each says so
+        result = for_each_opened(members, filled)
+        show_members(group, result, lambda by_name: output.filled_members(by_name, as_json, sink))
+    return [each for _, each in result.done.values()]
 
 
 def _retried(

@@ -36,7 +36,7 @@ class Members(Generic[Result]):
     failed: dict[str, TidemarkError] = field(default_factory=dict)
 
 
-def refuse_failed(group_name: str, failed: Mapping[str, str]) -> None:
+def refuse_failed(group_name: str, failed: Mapping[str, str], next_step: str = "") -> None:
     """Raise ``NotDone`` that names the members that failed, and what is wrong with each."""
     if failed:
         named = [f"{name}: {what.splitlines()[0]}" for name, what in list(failed.items())[:NAMED]]
@@ -44,7 +44,8 @@ def refuse_failed(group_name: str, failed: Mapping[str, str]) -> None:
         raise NotDone(
             f"{count_of(len(failed), 'topic')} of {group_name} failed, the others are done: "
             f"{'; '.join([*named, *more])}",
-            next_step=f"tidemark status {group_name} has the next step of each; the next run takes them along",
+            next_step=next_step
+            or f"tidemark status {group_name} has the next step of each; the next run takes them along",
         )
 
 
@@ -57,7 +58,7 @@ def topics_of(group: Group, database: ManifestDatabase, source: Source) -> list[
     """The topics that the source reads now, and those that were planned before; without what the file leaves out and
     what a person has retired. Those that were planned come first: a table belongs to the older member."""
     planned = planned_topics(group, database)
-    retired = {*database.pipelines.names(retired=True)} - {*database.pipelines.names()}
+    retired = _retired(database)
     topics = sorted(source.selected(*planned), key=lambda topic: (topic not in planned, topic))
     return [topic for topic in topics if group.reads(topic) and group.member_name(topic) not in retired]
 
@@ -141,6 +142,51 @@ def for_each_member(
     if noted:
         database.tasks.forget_failed(group.name, Task.PLAN)
     return result
+
+
+def open_members(group: Group, topics: Iterable[str], database: ManifestDatabase) -> Members[None]:
+    """The contexts of the members of these topics, and the errors of those that cannot be opened."""
+    members: Members[None] = Members()
+    for topic in topics:
+        name = group.member_name(topic)
+        try:
+            with about(pipeline=name):
+                members.done[name] = open_context(member(group, topic), database), None
+        except TidemarkError as error:
+            members.failed[name] = error
+    return members
+
+
+def for_each_opened(members: Members[None], work: Callable[[Context], Result]) -> Members[Result]:
+    """Call ``work`` with the context of each member; what one raises is kept under its name.
+
+    When it is not one sink that does not answer, the others are not tried: they would wait for the same.
+    """
+    result: Members[Result] = Members(failed=dict(members.failed))
+    of_all: TidemarkError | None = None
+    for name, (context, _) in members.done.items():
+        if of_all is not None:
+            result.failed[name] = of_all
+            continue
+        try:
+            with about(pipeline=name):
+                result.done[name] = context, work(context)
+        except TidemarkError as error:
+            result.failed[name] = error
+            of_all = error if _is_of_all(error) else None
+    return result
+
+
+def recorded_topics(group: Group, contexts: Iterable[Context], database: ManifestDatabase) -> list[str]:
+    """The topics that targets of these members have records of, also of other members that share a target; without
+    those that a person has retired. A database that is lost knows none of them, and a topic may be gone."""
+    sinks = {sink.target: sink for context in contexts for sink in context.sinks}
+    names = {name.pipeline_name for sink in sinks.values() for name in sink.ledger.records(own=False)}
+    return _topics_among(group, sorted(names - _retired(database)))
+
+
+def _retired(database: ManifestDatabase) -> set[str]:
+    return {*database.pipelines.names(retired=True)} - {*database.pipelines.names()}
 
 
 def _is_of_all(error: TidemarkError) -> bool:

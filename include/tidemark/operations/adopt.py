@@ -129,6 +129,12 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
     return decision
 
 
+def keep_ids_of(context: Context) -> None:
+    """Give no id to a manifest that the targets have. Before many pipelines are adopted one after the other: else a
+    plan that comes in between gives an id of a later one to another pipeline."""
+    _keep_ids_free(context, ())
+
+
 def _keep_ids_free(context: Context, adopted: Sequence[int]) -> dict[int, int]:
     """Give no id to a manifest that the targets have, or that is adopted.
 

@@ -25,6 +25,10 @@ from tidemark.operations.another_log import Begin, NewStart, starts_in
 from tidemark.planner import Chain, sliced
 
 
+class NothingOlder(PlanRefused):
+    """The source has no records from before the chains' anchors."""
+
+
 @dataclass(frozen=True)
 class _Planned:
     """A range of a manifest that is not done."""
@@ -414,7 +418,7 @@ def extend_back(context: Context, start: datetime | None, why: str, *, dry_run: 
     still has).
 
     At most ``max_slices`` of them, the newest: the anchors move back as far, and the next call goes on from there.
-    Raises ``PlanRefused`` when there are none.
+    Raises ``NothingOlder`` when there are none.
     """
     database, pipeline_name = context.database, context.pipeline_name
     places, _ = context.source.partitions(context.source.selected())
@@ -433,7 +437,7 @@ def extend_back(context: Context, start: datetime | None, why: str, *, dry_run: 
             if begin.get(at, generation.start) < generation.start
         ]
         if not older:
-            raise PlanRefused(
+            raise NothingOlder(
                 f"{context.source.title} has no records from before the chains' anchors any more",
                 next_step=f"see where the log starts with: tidemark lag {pipeline_name}",
             )

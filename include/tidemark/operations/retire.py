@@ -22,12 +22,7 @@ def retire_pipeline(
     is alive.
     """
     _refuse_unknown(database, pipeline_name)
-    if files:
-        raise ConfigurationError(
-            f"the pipeline has a file: {listed([str(file) for file in files])}",
-            next_step=f"if nobody needs it any more: rm {shlex.join(map(str, files))}; then repeat the command",
-            pipeline=pipeline_name,
-        )
+    refuse_files(pipeline_name, files)
     with nobody_at_work(database, pipeline_name, why) as open_attempts:
         _refuse_as_it_is(database, pipeline_name, retired=True)
         states = database.manifests.states(pipeline_name)
@@ -44,6 +39,16 @@ def retire_pipeline(
             database.pipelines.retire(pipeline_name, retired=True)
             database.decisions.note(pipeline_name, "retire", decision)
     return decision
+
+
+def refuse_files(pipeline_name: str, files: Sequence[Path]) -> None:
+    """Raise ``ConfigurationError`` for a pipeline or a group with a file: it would be planned again."""
+    if files:
+        raise ConfigurationError(
+            f"the pipeline has a file: {listed([str(file) for file in files])}",
+            next_step=f"if nobody needs it any more: rm {shlex.join(map(str, files))}; then repeat the command",
+            pipeline=pipeline_name,
+        )
 
 
 def bring_back_pipeline(database: ManifestDatabase, pipeline_name: str, why: str, *, dry_run: bool) -> Decision:
