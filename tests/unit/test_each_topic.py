@@ -210,6 +210,37 @@ def test_a_list_may_have_a_schema_for_each_topic(tmp_path: Path) -> None:
     assert [len(member(group, topic).decode.arrow_schema()) for topic in ("a", "b")] == [1, 2]
 
 
+SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "at": {"type": "string"}}}
+
+
+@pytest.mark.parametrize("place", ["topic", "name"])
+def test_each_topic_may_have_a_schema_file_and_one_without_it_fails_alone(tmp_path: Path, place: str) -> None:
+    own = {"format": "json", "schema": f"schemas/{{{place}}}.json"}
+    group = {"decode": own, "event_time": {}, "sinks": [{"files": {"root": "lake"}}]}
+    (tmp_path / "schemas").mkdir()
+    assert f"schemas/{'a.topic'}.json" in problems_of(tmp_path, **group), "there is no file at all yet"
+    named = "shop.orders" if place == "topic" else "orders"
+    (tmp_path / "schemas" / f"{named}.json").write_text(json.dumps(SCHEMA))
+    (tmp_path / "schemas" / "of.nobody.json").write_text("{")
+    loaded = group_of(tmp_path, **group)
+    assert not loaded.wrong
+    assert len(member(loaded, "shop.orders").decode.arrow_schema()) == 2
+    missing = "shop.items" if place == "topic" else "items"
+    with pytest.raises(InvalidPipelines, match=rf"names a file that cannot be read: .*/schemas/{missing}\.json"):
+        member(loaded, "shop.items")
+
+
+def test_of_topics_in_a_list_the_one_without_its_schema_file_fails_alone(tmp_path: Path) -> None:
+    source = {"kafka": {"connection": "k", "topics": ["orders", "items"]}}
+    group = {"source": source, "decode": {"format": "json", "schema": "{topic}.json"}, "event_time": {}}
+    group["sinks"] = [{"files": {"root": "lake"}}]
+    assert "orders.json" in problems_of(tmp_path, **group)
+    (tmp_path / "orders.json").write_text(json.dumps(SCHEMA))
+    loaded = group_of(tmp_path, **group)
+    assert set(loaded.wrong) == {"items"}
+    assert member(loaded, "orders").name == "shop.orders"
+
+
 @pytest.mark.parametrize(
     ("topic", "message"),
     [

@@ -65,3 +65,10 @@ def test_pipelines_that_feed_each_other_are_warned_of_and_a_chain_is_not(tmp_pat
         "the output of flights comes back to it: flights writes clean for prices, prices writes flights for flights"
     ) in warnings
     assert warnings.count("comes back to it") == 2
+
+
+def test_a_group_in_a_circle_is_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(to_topic("clean"))
+    circle = to_topic("flights", "prices", "topics: [clean]")
+    (tmp_path / "b.yaml").write_text(circle.replace("pipeline: prices", "pipeline: prices\neach_topic: true"))
+    assert "the output of prices comes back to it" in validated(tmp_path)

@@ -99,3 +99,37 @@ def test_schedule_15_two_pipelines_of_one_topic_in_the_same_folders_are_warned_o
     is_nested = "root: lake/raw" in second
     assert ("one lies in the other" in printed) == is_nested
     assert [len(file["warnings"]) for file in json.loads(as_json.stdout)] == [warned + is_nested] * 2
+
+
+def group(*changes: tuple[str, str]) -> str:
+    return changed(("pipeline: flights", "pipeline: group\neach_topic: true"), *changes)
+
+
+@pytest.mark.parametrize(
+    ("text", "warned"),
+    [
+        (group(), True),
+        (group(("topics: [flights]", "topics_regex: fli.*")), True),
+        (group(("topics: [flights]", "topics_regex: tra.*")), False),
+        (group(("each_topic: true", "each_topic: {flights: false}"), ("topics: [flights]", "topics_regex: .*")), False),
+        (group(("root: lake", "root: other")), False),
+    ],
+)
+def test_a_topic_that_a_group_and_a_pipeline_write_to_the_same_folders_is_warned_of_with_the_way_in(
+    tmp_path: Path, text: str, warned: bool
+) -> None:
+    (tmp_path / "a.yaml").write_text(GOOD)
+    (tmp_path / "b.yaml").write_text(text)
+    result = validate(tmp_path)
+    printed = " ".join(result.stderr.split())
+    assert result.exit_code == 0, printed
+    assert ("where pipeline group.flights writes it too" in printed) == warned
+    assert ("tidemark rename pipeline flights group.flights --why TEXT" in printed) == warned
+
+
+def test_folders_and_circles_of_groups_are_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(GOOD)
+    (tmp_path / "b.yaml").write_text(group(("topics: [flights]", "topics: [trains]"), ("root: lake", "root: lake/raw")))
+    result = validate(tmp_path)
+    assert result.exit_code == 0
+    assert "one lies in the other" in " ".join(result.stderr.split())

@@ -27,9 +27,9 @@ from tidemark.operations.changes_against_history import forgotten
 from tidemark.operations.new_project import make_project, providers_with_projects
 from tidemark.pipeline.circles import circle_warnings
 from tidemark.pipeline.each_topic import split_name
-from tidemark.pipeline.folders import folders_read, meetings, nested_places, remedy, what_is_wrong
-from tidemark.pipeline.group import Group
-from tidemark.pipeline.loader import find, find_file, load_each, load_or_error, name_in, values_of_member
+from tidemark.pipeline.folders import StreamFolders, folders_read, meetings, nested_places, remedy, what_is_wrong
+from tidemark.pipeline.group import Group, shared_settings
+from tidemark.pipeline.loader import find, find_file, load_each, load_or_error, member, name_in, values_of_member
 from tidemark.pipeline.problems import InvalidPipelines
 from tidemark.pipeline.settings import Pipeline, json_schema
 
@@ -146,10 +146,10 @@ def _changes(
 def _warnings(loaded: Sequence[tuple[Path, Pipeline | Group | InvalidPipelines]]) -> dict[Path, list[str]]:
     """By file: which other pipeline would write its topics into the same folders, or has a folder in one of them, and
     through which ones its output comes back to it."""
-    pipelines = {file: pipeline for file, pipeline in loaded if isinstance(pipeline, Pipeline)}
-    named = sorted({topic for pipeline in pipelines.values() for topic in pipeline.source.topics})
-    folders = {file: folders_read(pipeline, named) for file, pipeline in pipelines.items()}
-    everybody = list(pipelines.values())
+    files = {file: each for file, each in loaded if not isinstance(each, InvalidPipelines)}
+    named = sorted({topic for each in files.values() for topic in _named_topics(each)})
+    folders = {file: _folders_of(each, named) for file, each in files.items()}
+    everybody = {file: shared_settings(each) for file, each in files.items()}
     return {
         file: [
             *(
@@ -157,11 +157,24 @@ def _warnings(loaded: Sequence[tuple[Path, Pipeline | Group | InvalidPipelines]]
                 for others in folders.values()
                 for mine, other in meetings(own, others)
             ),
-            *nested_places(pipelines[file], everybody),
-            *circle_warnings(pipelines[file], everybody),
+            *nested_places(everybody[file], everybody.values()),
+            *circle_warnings(everybody[file], list(everybody.values())),
         ]
         for file, own in folders.items()
     }
+
+
+def _named_topics(pipeline: Pipeline | Group) -> list[str]:
+    differing = pipeline.template.differences if isinstance(pipeline, Group) else ()
+    return [*shared_settings(pipeline).source.topics, *differing]
+
+
+def _folders_of(pipeline: Pipeline | Group, topics: Sequence[str]) -> list[StreamFolders]:
+    """The folders of those of these topics that a pipeline reads; of a group those of its members."""
+    if isinstance(pipeline, Pipeline):
+        return folders_read(pipeline, topics)
+    members = [member(pipeline, topic) for topic in topics if pipeline.reads(topic) and topic not in pipeline.wrong]
+    return [folders for each in members for folders in folders_read(each, topics)]
 
 
 @commands.command("print member")

@@ -8,8 +8,9 @@ the manifest database, which knows those that were planned.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from tidemark.config.base import settings_of_kinds, wrong_at
@@ -35,6 +36,10 @@ SHARED: Final = (
 )  # fmt: skip
 FILLED: Final = ("description", "decode", "transform", "event_time", "sinks")  # where {topic} is replaced
 PROBES: Final = ("a.topic", "b.topic")
+# The name of a file that each topic has, with one place in it.
+_OWN_FILE: Final = re.compile(
+    r"(?P<folder>(?:[^\s{}*?\[\]]*/)?)(?P<head>[^\s{}*?\[\]/]*)\{(?P<place>\w+)\}(?P<tail>[^\s{}*?\[\]]*\.\w+)"
+)
 _IN_A_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")  # it is a part of paths
 
 
@@ -71,9 +76,34 @@ class Template:
         return any(self._source().get(key) is not None for key in self.source.selecting_keys - {self._topics_key()})
 
     def without_difference(self) -> list[str]:
-        """Topics to try the template with, without what differs."""
-        listed = [topic for topic in self.listed() if topic not in self.differences]
-        return [*listed, *(PROBES if self.reads_others() else ())]
+        """The topics that the source names one by one and that do not differ."""
+        return [topic for topic in self.listed() if topic not in self.differences]
+
+    def probes(self) -> tuple[str, ...]:
+        """Topics to try the template with, in place of those that the file does not name."""
+        return PROBES if self.reads_others() else ()
+
+    def topics_with_files(self, folder: Path) -> list[str]:
+        """The topics without a difference that have a file of their own, such as ``schemas/{topic}.json`` below the
+        folder: a template that names such a file cannot be tried with a topic that is made up."""
+        topics: dict[str, None] = {}
+        for text in _texts([self.value.get(key) for key in FILLED]):
+            named = _OWN_FILE.fullmatch(text)
+            if named is None:
+                continue
+            base = folder / named["folder"]
+            for path in sorted(base.glob(f"{named['head']}*{named['tail']}")):
+                word = path.relative_to(base).as_posix().removeprefix(named["head"]).removesuffix(named["tail"])
+                topics |= dict.fromkeys(self._topics_of(named["place"], word))
+        return [topic for topic in topics if topic not in self.differences]
+
+    def _topics_of(self, place: str, word: str) -> Iterator[str]:
+        """The topic of which the pattern of the source gives this word for a place, where it can be told."""
+        pattern = str(self._source().get("topics_regex", ""))
+        whole = re.sub(rf"\(\?P<{place}>[^()]*\)", lambda _: re.escape(word), pattern)
+        topic = word if place == "topic" else re.sub(r"\\(.)", r"\1", whole)
+        if {"topic": topic, **self._captured(topic)}.get(place) == word and re.fullmatch(pattern, topic):
+            yield topic
 
     def filled(self, topic: str) -> dict[str, Any]:
         """The file of a member, as plain values. Raises ``ValidationError`` for what no difference may say."""
@@ -169,6 +199,14 @@ def template(value: Mapping[str, Any]) -> Template:
     rest = {key: below for key, below in value.items() if key != KEY}
     differences = wish if isinstance(wish, Mapping) else {}
     return Template(str(value.get("pipeline", "")), rest, kind, kinds[kind], differences)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    below = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    for each in below:
+        yield from _texts(each)
+    if isinstance(value, str):
+        yield value
 
 
 def _replaced(value: Any, words: Mapping[str, str], key: str = "") -> Any:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from tidemark.paths import may_meet
+from tidemark.pipeline.each_topic import split_name
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.settings import nested_folders
 
@@ -77,8 +78,20 @@ def what_is_wrong(mine: StreamFolders, other: StreamFolders) -> str:
     return f"{what}: readers that list these folders see every record of both"
 
 
+def way_in(member: str, other: str) -> str:
+    """Return how a pipeline that copies a topic becomes the member of a group."""
+    return (
+        f"to go on with {other} as a member of the group, remove its file, then: tidemark rename pipeline {other} "
+        f"{member} --why TEXT; or leave the topic out, each_topic: {{{split_name(member)[1]}: false}}"
+    )
+
+
 def remedy(mine: StreamFolders, other: StreamFolders) -> str:
-    """Return how to keep the folders apart, or to allow it."""
+    """Return how to keep the folders apart, or to allow it; for a member of a group also how the other pipeline becomes
+    that member."""
+    for member, single in ((mine, other), (other, mine)):
+        if split_name(member.pipeline)[1] is not None:
+            return f"{way_in(member.pipeline, single.pipeline)}; or give it another root or layout"
     if mine.success_files:
         return "change root or layout of the sink; or, to let both write there, leave success_files out of the sink"
     if other.success_files:

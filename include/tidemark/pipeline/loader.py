@@ -89,25 +89,24 @@ def _invalid(file: str, problems: Sequence[tuple[int, Place, str]]) -> InvalidPi
 def _group(file: str, document: Document, load_context: LoadContext) -> Group:
     """Raises ``ValidationError`` for what concerns all members: what the template says without any difference."""
     template = each_topic.template(document.value)
-    alike = [_made(template, topic, load_context) for topic in template.without_difference()]
+    alike, of_alike = _made_or_wrong(template, template.without_difference(), load_context)
+    alike += _tried(template, load_context)
     _refuse_one_target(alike)
-    wrong: dict[str, InvalidPipelines] = {}
-    differing: list[Pipeline] = []
-    errors: list[ValidationError] = []
-    for topic in template.differences:
-        if template.leaves_out(topic):
-            continue
-        try:
-            differing.append(_made(template, topic, load_context))
-        except ValidationError as invalid:
-            errors.append(invalid)
-            wrong[topic] = _invalid(file, _explained_member(invalid, template, topic, document))
+    of_differing = [topic for topic in template.differences if not template.leaves_out(topic)]
+    differing, of_differences = _made_or_wrong(template, of_differing, load_context)
+    errors = {**of_alike, **of_differences}
+    wrong = {
+        topic: _invalid(file, _explained_member(invalid, template, topic, document))
+        for topic, invalid in errors.items()
+    }
     members = [*alike, *differing]
     if not members:
         if not errors:
             raise wrong_at(each_topic.KEY, "leaves out every topic that the source names: then there is none to read")
-        raise errors[0] if len(wrong) == 1 else wrong_at(each_topic.KEY, f"has no topic that is right; of the first: "
-            f"{next(iter(wrong.values())).what}")  # fmt: skip
+        if of_alike or len(wrong) == 1:
+            raise next(iter(errors.values()))
+        first = next(iter(wrong.values())).what
+        raise wrong_at(each_topic.KEY, f"has no topic that is right; of the first: {first}")
     example = template.filled(members[0].source.topics[0])
     shared_values = {**example, "source": template.value["source"]}
     shared = Pipeline.model_validate(shared_values, context=load_context)
@@ -120,6 +119,34 @@ def _group(file: str, document: Document, load_context: LoadContext) -> Group:
             )])  # fmt: skip
     connections = frozenset(conn_id for pipeline in members for conn_id in pipeline.connections())
     return Group(template, shared, file, document, load_context, wrong, connections)
+
+
+def _made_or_wrong(
+    template: Template, topics: Sequence[str], load_context: LoadContext
+) -> tuple[list[Pipeline], dict[str, ValidationError]]:
+    """The pipelines of these topics, and by topic what is wrong with the others."""
+    pipelines: list[Pipeline] = []
+    errors: dict[str, ValidationError] = {}
+    for topic in topics:
+        try:
+            pipelines.append(_made(template, topic, load_context))
+        except ValidationError as invalid:
+            errors[topic] = invalid
+    return pipelines, errors
+
+
+def _tried(template: Template, load_context: LoadContext) -> list[Pipeline]:
+    """The template with topics that the file does not name: made-up ones, or those that have a file of their own.
+
+    Raises ``ValidationError`` when it is wrong with each.
+    """
+    probes = template.probes()
+    pipelines, errors = _made_or_wrong(template, probes, load_context)
+    if errors:
+        pipelines, _ = _made_or_wrong(template, template.topics_with_files(load_context.folder), load_context)
+        if not pipelines:
+            raise errors[probes[0]]
+    return pipelines
 
 
 def _made(template: Template, topic: str, load_context: LoadContext) -> Pipeline:
