@@ -31,8 +31,7 @@ from tidemark.operations.fill import Filled
 from tidemark.operations.hours import Hour
 from tidemark.operations.lag import Lag
 from tidemark.operations.new_project import NewProject
-from tidemark.operations.status import Status, own_problems, shared_causes
-from tidemark.pipeline.each_topic import split_name
+from tidemark.operations.status import Status, group_of, members_in_short, own_problems, shared_causes
 from tidemark.pipeline.group import Group
 from tidemark.pipeline.settings import Pipeline
 from tidemark.views.manifests import ManifestHistoryView, ManifestView
@@ -371,9 +370,11 @@ def status(views: Sequence[Status], *, folded: bool) -> None:
         note("there are no pipelines")
     shared = shared_causes(views)
     if folded:
-        for group in sorted({split_name(view.pipeline_name)[0] for view in views if _is_member(view)}):
-            echo(_members_in_short(group, views))
-    for view in views if not folded else [view for view in views if not (view.healthy and _is_member(view))]:
+        for group in sorted({group for view in views if (group := group_of(view.pipeline_name))}):
+            echo(members_in_short(group, views))
+    for view in (
+        views if not folded else [view for view in views if not (view.healthy and group_of(view.pipeline_name))]
+    ):
         problems = own_problems(view, shared)
         if view.problems and not problems:
             continue  # what is wrong with it is told once, below
@@ -405,20 +406,6 @@ def _facts(view: Status) -> list[str]:
     if newest.read > newest.written or newest.stale or newest.unknown_fields or newest.unmet:
         facts.append(f"of the newest {count_of(view.newest.read, 'record')}: {view.newest.described()}")
     return facts
-
-
-def _is_member(view: Status) -> bool:
-    """Return whether it is of a group; what has no readable name goes by that of its file, which has a dot, too."""
-    name = view.pipeline_name
-    return split_name(name)[1] is not None and not name.endswith((".yaml", ".yml"))
-
-
-def _members_in_short(group: str, views: Sequence[Status]) -> str:
-    """``shop: 28 ok, 2 need you``."""
-    members = [each for each in views if each.pipeline_name.startswith(f"{group}.")]
-    needing = sum(not each.healthy for each in members)
-    need = f", {needing} need{'s' if needing == 1 else ''} you" if needing else ""
-    return f"{group}: {len(members) - needing} ok{need}"
 
 
 def completeness_of_members(views: Mapping[str, Completeness], as_json: bool) -> None:

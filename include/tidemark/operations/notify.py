@@ -20,7 +20,7 @@ from typing import Any
 
 from tidemark.errors import ConfigurationError, NotDone, Unavailable
 from tidemark.model.json_values import NOT_IN_JSON, json_value
-from tidemark.operations.status import PipelineProblem, State, Status
+from tidemark.operations.status import PipelineProblem, State, Status, group_of, members_in_short
 
 TIMEOUT_S = 30.0
 WAIT_S = 50.0  # for another process: the next one comes after a minute
@@ -63,7 +63,24 @@ class Notice(PipelineProblem):
         return {"text": self.text(), **json_value(self), "since": self.since.isoformat()}
 
 
-Deliver = Callable[[Notice], None]
+@dataclass(frozen=True)
+class GroupNotice:
+    """One message for what has begun, or is over, at several members of a group at once."""
+
+    group: str
+    in_short: str
+    notices: tuple[Notice, ...]
+
+    def text(self) -> str:
+        return "\n".join([self.in_short, *(notice.text() for notice in self.notices)])
+
+    def message(self) -> dict[str, Any]:
+        of_members = [notice.message() for notice in self.notices]
+        return {"text": self.text(), "pipeline": self.group, "over": self.notices[0].over, "notices": of_members}
+
+
+Message = Notice | GroupNotice
+Deliver = Callable[[Message], None]
 KnownNotices = dict[tuple[object, ...], Notice]
 
 
@@ -73,7 +90,7 @@ def deliver_by_command(command: str) -> Deliver:
     if not words:
         raise ConfigurationError("the command is empty", next_step="name a program: --command 'page-me --team data'")
 
-    def deliver(notice: Notice) -> None:
+    def deliver(notice: Message) -> None:
         try:
             done = subprocess.run(
                 words, input=json.dumps(notice.message()), capture_output=True, text=True, timeout=TIMEOUT_S
@@ -91,7 +108,7 @@ def deliver_by_webhook(url: str) -> Deliver:
     if not url.startswith(("http://", "https://")):
         raise ConfigurationError("the webhook is not an HTTP address", next_step="begin it with https://")
 
-    def deliver(notice: Notice) -> None:
+    def deliver(notice: Message) -> None:
         body = json.dumps(notice.message()).encode()
         request = urllib.request.Request(url, body, {"Content-Type": "application/json"})  # noqa: S310
         try:
@@ -121,15 +138,16 @@ def notify(
     after: timedelta,
     is_gone: Callable[[Notice], bool],
     dry_run: bool,
-) -> list[Notice]:
+) -> list[Message]:
     """Tell what is new and what is over of these pipelines; returns what was told, or in a dry run would be.
 
     ``look`` is called when no other process tells: what it sees is newer than all that was told before.
     ``is_gone``: whether what a notice is about, which was not looked at, is there no more.
-    A problem that may end by itself is told when it has lasted for ``after``. Raises ``NotDone`` when a notice is not
+    A problem that may end by itself is told when it has lasted for ``after``. What members of a group have to tell at
+    once is one message. Raises ``NotDone`` when a notice is not
     delivered; what was told before stays told. Raises ``Unavailable`` when another process does not end.
     """
-    sent: list[Notice] = []
+    sent: list[Message] = []
     with _only_one(memory):
         statuses = look()
         now = datetime.now(UTC)
@@ -137,31 +155,50 @@ def notify(
         kept_notices = [kept for kept in _read(memory) if kept["kind"] in WORDS]
         known = {notice.key: notice for notice in map(_notice_from_json, kept_notices)}
 
-        def send(notice: Notice, afterwards: Notice | None) -> None:
-            sent.append(notice)
-            if not dry_run:
-                deliver(notice)
-                known.pop(notice.key, None)
-                if afterwards is not None:
-                    known[notice.key] = afterwards
-                _write(memory, known)
-
         problems = _one_for_each_cause(notice for status in statuses for notice in _notices(status, now))
         known |= {key: notice for key, notice in problems.items() if key not in known}
         if not dry_run:
             _write(memory, known)  # since when each is known, also when a delivery fails
+        due: list[Notice] = []
         for key, kept in list(known.items()):
             if key not in problems and _is_over(kept, looked_at, is_gone):
                 if kept.told:
-                    send(replace(kept, over=True), None)
-                known.pop(key, None)
+                    due.append(replace(kept, over=True))
+                else:
+                    known.pop(key)
         for key, notice in problems.items():
             kept = known[key]
             if not kept.told and (notice.kind in AT_ONCE or now - kept.since >= after):
-                send(replace(notice, since=kept.since), replace(notice, since=kept.since, told=True))
+                due.append(replace(notice, since=kept.since))
+        for message in _folded(due, statuses):
+            sent.append(message)
+            if not dry_run:
+                deliver(message)
+                for notice in message.notices if isinstance(message, GroupNotice) else [message]:
+                    known.pop(notice.key, None)
+                    if not notice.over:
+                        known[notice.key] = replace(notice, told=True)
+                _write(memory, known)
         if not dry_run:
             _write(memory, known)
     return sent
+
+
+def _folded(due: Sequence[Notice], statuses: Sequence[Status]) -> list[Message]:
+    """The messages for these notices: one for what begins at members of a group, and one for what is over there."""
+    folds: dict[object, list[Notice]] = {}
+    for notice in due:
+        groups = {group_of(name) for name in notice.pipelines or [notice.pipeline]}
+        group = groups.pop() if len(groups) == 1 else None
+        folds.setdefault(notice.key if group is None else (group, notice.over), []).append(notice)
+    messages: list[Message] = []
+    for notices in folds.values():
+        group = group_of(notices[0].pipeline)
+        if group is None or len(notices) == 1:
+            messages += notices
+        else:
+            messages.append(GroupNotice(group, members_in_short(group, statuses), tuple(notices)))
+    return messages
 
 
 def _is_over(notice: Notice, looked_at: Mapping[str, Status], is_gone: Callable[[Notice], bool]) -> bool:

@@ -21,6 +21,7 @@ from tidemark.model.problem import Problem
 from tidemark.operations.lag import Lag
 from tidemark.operations.lags import SOURCE, Answer
 from tidemark.pipeline.deployed import Deployed
+from tidemark.pipeline.each_topic import split_name
 from tidemark.pipeline.schedule import Schedule
 from tidemark.pipeline.settings import Pipeline, Unfinished
 from tidemark.planner import OnDataLoss, acceptance_of
@@ -293,6 +294,21 @@ def status(
         unseen=_unseen(pipeline, heard, max_age),
         planned=planned_at["last"] is not None,
     )
+
+
+def group_of(pipeline_name: str) -> str | None:
+    """The group of a member, None for any other pipeline; what has no readable name goes by that of its file, which has
+    a dot, too."""
+    group, topic = split_name(pipeline_name)
+    return None if topic is None or pipeline_name.endswith((".yaml", ".yml")) else group
+
+
+def members_in_short(group: str, statuses: Iterable[Status]) -> str:
+    """``shop: 28 ok, 2 need you``."""
+    members = [each for each in statuses if group_of(each.pipeline_name) == group]
+    needing = sum(not each.healthy for each in members)
+    need = f", {needing} need{'s' if needing == 1 else ''} you" if needing else ""
+    return f"{group}: {len(members) - needing} ok{need}"
 
 
 def shared_causes(statuses: Iterable[Status]) -> list[SharedCause]:
