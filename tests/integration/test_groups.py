@@ -27,6 +27,13 @@ def group_world(make_world: MakeWorld, prefix: str, each_topic: Any = True, **mo
     return make_world(settings=settings)
 
 
+def send(world: World, topic: str, *values: bytes) -> None:
+    producer = world.broker.producer()
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(30) == 0
+
+
 def rows(world: World) -> dict[str, list[bytes]]:
     """By topic what is published, in the order of offsets."""
     published: dict[str, list[tuple[int, bytes]]] = {}
@@ -163,9 +170,47 @@ def test_a_topic_moves_out_of_the_group_and_back_in(make_world: MakeWorld, prefi
     world.settings["each_topic"] = {topic: False}
     world.write_pipeline()
     world.ok("rename", "pipeline", member, "orders", "--why", "it needs a schedule of its own")
+    send(world, topic, b"2")
     world.ok("run", "orders")
     assert world.ok("audit", "orders", "--deep") == ""
-    assert rows(world) == {topic: [b"1"]}
+    assert rows(world) == {topic: [b"1", b"2"]}
+    # While it has a file of its own, the group does not copy it as well; the message names the way in.
+    world.settings["each_topic"] = True
+    world.write_pipeline()
+    twice = world.here("run", "demo")
+    assert twice.exit_code == 1
+    assert f"tidemark rename pipeline orders {member} --why TEXT" in twice.stderr
+    (world.pipelines / "orders.yaml").unlink()
+    world.ok("rename", "pipeline", "orders", member, "--why", "it is as the others")
+    send(world, topic, b"3")
+    world.ok("run", "demo")
+    assert rows(world) == {topic: [b"1", b"2", b"3"]}
+    assert states(world) == {member: "ok"}
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+@pytest.mark.parametrize("differs", [{}, {"on_error": "fail"}])
+def test_a_topic_that_a_pipeline_of_its_own_copies_to_the_same_place_is_refused_with_the_way_in(
+    make_world: MakeWorld, prefix: str, differs: dict[str, Any]
+) -> None:
+    """Also when their settings differ: the folders are the same."""
+    world = group_world(make_world, prefix)
+    topic, other = f"{prefix}-orders", f"{prefix}-other"
+    for name in (topic, other):
+        world.add_topic(name, b"1")
+    own = yaml.safe_load(world.ok("print", "member", f"demo.{topic}"))
+    (world.pipelines / "solo.yaml").write_text(yaml.safe_dump({**own, "pipeline": "solo", **differs}))
+    world.ok("run", "solo")
+    refused = world.here("run", "demo")
+    assert refused.exit_code == 1
+    assert f"tidemark rename pipeline solo demo.{topic} --why TEXT" in refused.stderr
+    assert rows(world) == {topic: [b"1"], other: [b"1"]}
+    (world.pipelines / "solo.yaml").unlink()
+    world.ok("rename", "pipeline", "solo", f"demo.{topic}", "--why", "it is as the others")
+    world.ok("run", "demo")
+    assert states(world) == {f"demo.{name}": "ok" for name in (topic, other)}
+    assert rows(world) == {topic: [b"1"], other: [b"1"]}
+    assert world.ok("audit", "demo", "--deep") == ""
 
 
 def test_two_topics_with_one_table_leave_it_to_the_member_that_was_planned_first(
@@ -202,10 +247,8 @@ def test_members_are_adopted_one_by_one_after_their_database_is_lost(make_world:
     for topic in topics:
         assert f"tidemark db adopt demo.{topic} --why TEXT" in refused.stderr
         world.ok("db", "adopt", f"demo.{topic}", "--why", "the database is lost")
-    producer = world.broker.producer()
     for topic in topics:
-        producer.produce(topic, b"2")
-    assert producer.flush(30) == 0
+        send(world, topic, b"2")
     world.ok("run", "demo")
     assert rows(world) == {topic: [b"1", b"2"] for topic in topics}
     assert world.ok("audit", "demo", "--deep") == ""
@@ -333,4 +376,25 @@ def test_a_lost_database_gets_all_members_of_a_group_back_also_of_topics_that_ar
     world.ok("retire", "pipeline", f"demo.{gone}", "--why", "its topic is gone")
     world.ok("run", "demo")
     assert rows(world) == {topic: [b"1"] for topic in (good, gone, bad, f"{prefix}-a-new")}
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_a_topic_that_a_pipeline_of_its_own_copies_to_the_same_table_is_refused_with_the_way_in(
+    make_table_world: MakeWorld, prefix: str
+) -> None:
+    table = {"postgres": {"connection": "warehouse", "table": "{name}", "key": ["id"], "auto_create": True}}
+    decode = {"format": "json", "schema": "id BIGINT NOT NULL"}
+    world = group_world(make_table_world, prefix, decode=decode, sinks=[table])
+    topic = f"{prefix}-orders"
+    world.add_topic(topic, b'{"id": 1}')
+    own = yaml.safe_load(world.ok("print", "member", f"demo.{topic}"))
+    (world.pipelines / "solo.yaml").write_text(yaml.safe_dump({**own, "pipeline": "solo", "on_error": "fail"}))
+    world.ok("run", "solo")
+    refused = world.here("run", "demo")
+    assert refused.exit_code == 1
+    assert f"tidemark rename pipeline solo demo.{topic} --why TEXT" in refused.stderr
+    (world.pipelines / "solo.yaml").unlink()
+    world.ok("rename", "pipeline", "solo", f"demo.{topic}", "--why", "it is as the others")
+    world.ok("run", "demo")
+    assert states(world) == {f"demo.{topic}": "ok"}
     assert world.ok("audit", "demo", "--deep") == ""

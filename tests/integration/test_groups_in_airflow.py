@@ -32,8 +32,8 @@ class Events(dict[Any, Any]):
 class Run:
     """A DAG run of a group: what its tasks see, and what they leave."""
 
-    def __init__(self, world: World, **params: Any) -> None:
-        self.world, self.params = world, params
+    def __init__(self, world: World, run_id: str = "a run", **params: Any) -> None:
+        self.world, self.run_id, self.params = world, run_id, params
         self.left: dict[tuple[str, str], Any] = {}
         self.states = {"plan": "success", "process_0": "success", "close": "success"}
         file = find_file(world.pipelines, world.name)
@@ -43,20 +43,21 @@ class Run:
     @contextlib.contextmanager
     def task(self, task_id: str) -> Iterator[Any]:
         run = SimpleNamespace(
-            run_id="a run", run_type=RunKind.MANUAL, data_interval_start=None, data_interval_end=None,
+            run_id=self.run_id, run_type=RunKind.MANUAL, data_interval_start=None, data_interval_end=None,
             logical_date=None, conf=self.params,
         )  # fmt: skip
         instance = SimpleNamespace(
-            dag_id="demo", run_id="a run", task_id=task_id, try_number=1, max_tries=0, task=SimpleNamespace(outlets=[]),
+            dag_id="demo", run_id=self.run_id, task_id=task_id, try_number=1, max_tries=0,
+            task=SimpleNamespace(outlets=[]),
             map_index=-1, xcom_push=lambda key, value: self.left.__setitem__((task_id, key), value),
             xcom_pull=lambda task_ids, key: self.left.get((task_ids, key)),
             get_dr_count=lambda *_, **__: 0,
-            get_task_states=lambda *_, run_ids, **__: {"a run": self.states} if "a run" in run_ids else {},
+            get_task_states=lambda *_, run_ids, **__: {self.run_id: self.states} if self.run_id in run_ids else {},
         )  # fmt: skip
         given = {"params": self.params, "dag_run": run, "ti": instance}
 
         def database_of(_: Any) -> ManifestDatabase:
-            return ManifestDatabase(self.world.dsn, f"airflow demo a run {task_id} try 1")
+            return ManifestDatabase(self.world.dsn, f"airflow demo {self.run_id} {task_id} try 1")
 
         with (
             mock.patch.dict(os.environ, self.world.environment()),
@@ -124,3 +125,19 @@ def test_the_form_names_topics_and_the_limit_of_lists_is_shared(
     assert len(again.plan()) <= 3
     with ManifestDatabase(world.dsn, "test") as database:
         assert len(database.manifests.find(f"demo.{prefix}-c")) == 1
+
+
+def test_when_not_all_manifests_fit_into_a_run_the_oldest_are_processed_first(
+    world: World, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a topic that stands last waits for ever, while those before it have something new each time."""
+    world.settings["unfinished"] = "retry"
+    world.write_pipeline()
+    monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "1")
+    first = Run(world).plan()
+    world.ok("retry", f"demo.{prefix}-a", "--manifest", str(first[0]))
+    producer = world.broker.producer()
+    producer.produce(f"{prefix}-a", b"2")
+    assert producer.flush(30) == 0
+    [second] = Run(world, "another run").plan()
+    assert world.json("show", str(second))["pipeline"] == f"demo.{prefix}-b"

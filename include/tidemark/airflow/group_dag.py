@@ -179,8 +179,11 @@ def _handed_to_airflow(
     ids = [manifest_id for _, (own, _) in members.done.values() for manifest_id in own]
     most = longest_list()
     if len(ids) > most:
-        log.warning("%d manifests are to be processed; this run does the first %d, the next one others", len(ids), most)
-        ids = ids[:most]
+        log.warning(
+            "%d manifests are to be processed; this run does the %d oldest, the next one others", len(ids), most
+        )
+        oldest = {*sorted(ids)[:most]}  # else the members that stand last would wait for ever
+        ids = [manifest_id for manifest_id in ids if manifest_id in oldest]
     push_labels_of(database, task_context, group.name, ids, notes)
     return ids
 

@@ -12,11 +12,21 @@ from typing import Generic, TypeVar
 from tidemark.connections.kept import keep_clients
 from tidemark.connections.lookup import Lookup
 from tidemark.database.client import ManifestDatabase
-from tidemark.errors import ConfigurationError, NotDone, NotFound, TidemarkError, Unavailable, WorkFailed, about
+from tidemark.errors import (
+    ConfigurationError,
+    NotDone,
+    NotFound,
+    PlanRefused,
+    TidemarkError,
+    Unavailable,
+    WorkFailed,
+    about,
+)
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.lifecycle.failed_tasks import NextTry, OpenDatabase, Task, never, reason_of, watched
 from tidemark.model.manifest import Manifest, ManifestSelection, count_of
 from tidemark.pipeline.each_topic import split_name
+from tidemark.pipeline.folders import way_in
 from tidemark.pipeline.group import Group
 from tidemark.pipeline.loader import member
 from tidemark.pipeline.settings import Pipeline
@@ -128,6 +138,7 @@ def for_each_member(
                 pipeline = member(group, topic)
                 _refuse_shared(pipeline, owners)
                 if wanted:
+                    _refuse_copied(pipeline, database)
                     context = open_context(pipeline, database, lookup)
                     result.done[name] = context, plan(context, len(topics))
         except TidemarkError as error:
@@ -255,3 +266,23 @@ def _refuse_shared(pipeline: Pipeline, owners: dict[str, str]) -> None:
                 f"{pipeline.source.topics[0]}",
             )
     owners.update(dict.fromkeys(own, pipeline.name))
+
+
+def _refuse_copied(pipeline: Pipeline, database: ManifestDatabase) -> None:
+    """Raise ``PlanRefused`` for a new member whose topic another pipeline copies to one of its targets: all of it would
+    be read and written once more. Folders of files are compared when it is planned."""
+    if database.pipelines.is_planned(pipeline.name):
+        return
+    topic = pipeline.source.topics[0]
+    for sink in pipeline.sinks:
+        if sink.folders_of(pipeline.name, topic):
+            continue
+        for other in database.targets.other_writers(pipeline.name, sink.target):
+            if topic in database.chains.topics(other):
+                raise PlanRefused(
+                    f"sink {sink.name} would write topic {topic} to {sink.target}, where pipeline {other} writes it "
+                    "already",
+                    next_step=f"nothing was planned; {way_in(pipeline.name, other)}",
+                    sink=sink.name,
+                    topic=topic,
+                )

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, PlanRefused
+from tidemark.pipeline.each_topic import split_name
 from tidemark.pipeline.folders import stream_folders
 from tidemark.pipeline.settings import Pipeline
 
@@ -15,9 +16,15 @@ def refuse_renamed(pipeline_name: str, database: ManifestDatabase) -> None:
     for row in database.pipelines.former_names(pipeline_name):
         old, new = row["name"], row["pipeline"]
         if old == pipeline_name:
+            topic = split_name(old)[1]
+            other = f"name it {new}; if it is another one, give it another name: a name is never used twice"
+            as_member = (
+                f"leave it out of the group, each_topic: {{{topic}: false}}; or, to have it as a member again, remove "
+                f"the file of {new}, then: tidemark rename pipeline {new} {old} --why TEXT"
+            )
             raise ConfigurationError(
                 f"the pipeline was renamed on {row['until']:%Y-%m-%d}: it is {new} now",
-                next_step=f"name it {new}; if it is another one, give it another name: a name is never used twice",
+                next_step=other if topic is None else as_member,
                 pipeline=pipeline_name,
             )
         if row["in_targets"]:
