@@ -29,6 +29,7 @@ from bench import (
     files,
     fleet,
     flink,
+    group,
     ledger,
     pages,
     planning,
@@ -50,7 +51,7 @@ MESSAGES, QUICK_MESSAGES = 4_000_000, 200_000
 DECODED_SHARE = 40  # decoders get one record of as many
 SINK_MESSAGES = 1_000_000  # of one manifest
 PARTS = ("decoders", "jobs", "small", "sinks", "streams", "plan", "iceberg", "page", "ledger")
-LONG_PARTS = ("rows", "wide", "files", "fleet")  # only when they are named
+LONG_PARTS = ("rows", "wide", "files", "group", "fleet")  # only when they are named
 NO_SETTINGS: Mapping[str, Any] = {}
 # In the order of their turns; report.NAMES says what they are.
 LARGE = ("tidemark", "warm", "flink", "batch", "streaming", "noop")
@@ -214,6 +215,8 @@ def _long_parts(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
         figures["wide"] = wide.measure(bench, arguments.runs)
     if "files" in arguments.only:
         figures["files"] = files.measure(bench, arguments.runs)
+    if "group" in arguments.only:
+        figures["group"] = group.measure(bench.postgres, bench.broker, bench.fill, bench.folder, arguments.topics)
     if "fleet" in arguments.only:
         figures["fleet"] = fleet.measure(
             bench.postgres, bench.broker, bench.folder, arguments.pipelines, arguments.runs
@@ -275,6 +278,9 @@ def main(words: list[str]) -> None:
     parser.add_argument("--fleet", action="store_const", const=["fleet"], dest="only", help="the same as --only fleet")
     parser.add_argument(
         "--pipelines", type=int, default=fleet.PIPELINES, help=f"how many a fleet has (default {fleet.PIPELINES})"
+    )
+    parser.add_argument(
+        "--topics", type=int, default=group.MEMBERS, help=f"how many a group has (default {group.MEMBERS})"
     )
     parser.add_argument("--write", action="store_true", help="write the tables to bench/README.md")
     arguments = parser.parse_args(words)

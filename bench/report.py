@@ -33,6 +33,13 @@ MOST_US = 2.0  # of a decoder, for a record
 TOPIC_PER_SECOND = 60_000
 LONGEST_COMMIT_S = 2.0
 LONGEST_VIEW_S = 0.3
+LONGEST_GROUP_RUN_S = 240
+LONGEST_IDLE_RUN_S = 30
+GROUP_STEPS = {
+    "plan": "`tidemark plan`",
+    "run": "`tidemark run` of what was planned",
+    "idle": "`tidemark run` with nothing new",
+}
 
 
 def machine() -> dict[str, Any]:
@@ -355,6 +362,17 @@ def _two_workers(wide: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
             yield f"- {two}: {whole:.2f} times as quick as 1, Spark's job alone {job:.2f} times"
 
 
+def _group(group: dict[str, Any]) -> str:
+    what = f"**{group['members']} topics in one file**, each with {group['records']} new records"
+    target = f"200 within {LONGEST_GROUP_RUN_S // 60} minutes, and an idle run within {LONGEST_IDLE_RUN_S} s"
+    rows = [f"{what} (target: {target}):", "", "| step | whole | processor | load before |", "|---|---|---|---|"]
+    rows += [
+        f"| {GROUP_STEPS[step]} | {each['whole']:.1f} s | {each['cpu']:.1f} s | {each['load']:.1f} |"
+        for step, each in group["steps"].items()
+    ]
+    return "\n".join(rows)
+
+
 def _ways(nodes: dict[str, list[str]]) -> str:
     return "; ".join(f"`{name}` by {', '.join(ways)}" for name, ways in nodes.items())
 
@@ -372,6 +390,7 @@ _SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "ledger": lambda figures: _ledger(figures["ledger"]),
     "wide": lambda figures: _wide(figures["wide"]),
     "files": lambda figures: _grouped(figures["files"]),
+    "group": lambda figures: _group(figures["group"]),
     "fleet": lambda figures: fleet_report.text(figures["fleet"]),
 }
 

@@ -76,7 +76,7 @@ def timed(
     with log.open("wb") as output:
         process = subprocess.Popen([*command, str(file)], env=environment, stdout=output, stderr=output)
         try:
-            peak, cpu = _watched(process, server)
+            peak, cpu = watched(process, server)
         finally:
             _end(process)
     whole = time.time() - began
@@ -100,7 +100,7 @@ def _spread(values: list[int]) -> list[int]:
     return [min(values), int(statistics.median(values)), max(values)] if values else []
 
 
-def _watched(process: subprocess.Popen[bytes], server: int | None) -> tuple[int, float]:
+def watched(process: subprocess.Popen[bytes], server: int | None) -> tuple[int, float]:
     """The peak memory in bytes and the processor time in seconds, when a process has ended; with those of a server.
 
     The process is killed after ``TIMEOUT_S``. Processor time after its last sample is lost, and so it is of each below

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import psutil
 import pyarrow as pa
 
-from bench import contender, debezium, decoding, fleet, fleet_report, flink, report, wide
+from bench import contender, debezium, decoding, fleet, fleet_report, flink, group, report, wide
 from bench.__main__ import LARGE, LONG_PARTS, PARTS, SMALL
 from bench.planning import SHAPES, MemorySource, pipeline
 from bench.records import ALLOWED_LATENESS_S, COLUMNS, HOURS, LATE_EVERY, PARTITIONS, SCHEMA, START_S, messages
@@ -104,9 +104,12 @@ def test_the_tables_name_every_contender_and_those_of_a_part_stand_between_its_m
     own, others = {"whole": 0.5, "cpu": 0.25}, {"whole": 10.0, "cpu": 20.0}
     turn = {"format": "iceberg", "rows": 5_000_000, "changed": 1_000, "tidemark": own}
     figures["rows"] = [turn | {"spark": others}, turn | {"spark": others | {"cpu": 10.0}}]
+    step = {"whole": 10.0, "cpu": 5.0, "load": 0.5}
+    figures["group"] = {"members": 200, "records": 200, "steps": dict.fromkeys(group.STEPS, step), "files": 200}
     parts = report.sections(figures)
     text = "\n\n".join(parts.values())
     assert all(f"| {name} |" in text for name in report.NAMES.values())
+    assert "| `tidemark run` with nothing new | 10.0 s | 5.0 s | 0.5 |" in text
     flinks = "22.5 s | 15.0 to 30.0 | 0 | 1.50 times | 45.0 s | 30.0 to 60.0 | 1.50 times |"
     assert f"| {report.NAMES['flink']} | {flinks}" in text
     assert f"{report.NAMES['flink']}, was left out: {flink.NO_COMPILER}" in text
