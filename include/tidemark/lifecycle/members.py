@@ -4,7 +4,7 @@ A topic that cannot be planned does not stop the others. A source that does not 
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Generic, TypeVar
@@ -24,6 +24,7 @@ from tidemark.errors import (
 )
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.lifecycle.failed_tasks import NextTry, OpenDatabase, Task, never, reason_of, watched
+from tidemark.lifecycle.preflight import OF_ONE_SINK
 from tidemark.model.manifest import Manifest, ManifestSelection, count_of
 from tidemark.pipeline.each_topic import split_name
 from tidemark.pipeline.folders import way_in
@@ -190,9 +191,15 @@ def for_each_opened(members: Members[None], work: Callable[[Context], Result]) -
 
 def recorded_topics(group: Group, contexts: Iterable[Context], database: ManifestDatabase) -> list[str]:
     """The topics that targets of these members have records of, also of other members that share a target; without
-    those that a person has retired. A database that is lost knows none of them, and a topic may be gone."""
+    those that a person has retired. A database that is lost knows none of them, and a topic may be gone.
+
+    A target that does not answer shows none: whoever works with its member is told why.
+    """
     sinks = {sink.target: sink for context in contexts for sink in context.sinks}
-    names = {name.pipeline_name for sink in sinks.values() for name in sink.ledger.records(own=False)}
+    names: set[str] = set()
+    for sink in sinks.values():
+        with suppress(*OF_ONE_SINK):
+            names |= {name.pipeline_name for name in sink.ledger.records(own=False)}
     return _topics_among(group, sorted(names - _retired(database)))
 
 
