@@ -15,6 +15,7 @@ from tidemark.environment import Environment
 from tidemark.errors import Unavailable
 from tidemark.model import findings
 from tidemark.model.findings import Finding, Severity, clock, ok
+from tidemark.pipeline.folders import meetings_of
 from tidemark.pipeline.loader import load
 from tidemark.sources.registry import connectors
 
@@ -172,3 +173,23 @@ def test_two_pipelines_may_share_a_lake_for_topics_of_their_own(tmp_path: Path, 
     told = run(*folders.checks(environment, pipelines))
     assert [finding.severity for finding in told] == [Severity.FAILED] * (2 if refused else 0)
     assert all("writes topic flights into" in finding.message for finding in told)
+
+
+@pytest.mark.parametrize(("root", "refused"), [("lake/orders", True), ("lake2", False)])
+def test_doctor_and_validate_tell_of_the_same_folders_that_lie_in_each_other(
+    tmp_path: Path, root: str, *, refused: bool
+) -> None:
+    (tmp_path / "flights.yaml").write_text(changed(("      root: lake", f"      root: {tmp_path}/lake")))
+    names = ("pipeline: flights", "pipeline: orders"), ("topics: [flights]", "topics: [orders]")
+    (tmp_path / "orders.yaml").write_text(changed(*names, ("      root: lake", f"      root: {tmp_path / root}")))
+    environment = Environment("postgresql://127.0.0.1:1/nowhere", tmp_path, tmp_path, None)
+    pipelines = [load(tmp_path / f"{name}.yaml") for name in ("flights", "orders")]
+    told = run(*folders.checks(environment, pipelines))
+    assert [finding.severity for finding in told] == [Severity.FAILED] * (2 if refused else 0)
+    warned = {
+        f"{meeting.what}; {meeting.next_step}"
+        for pipeline in pipelines
+        for meeting in meetings_of(pipeline, pipelines, ["flights", "orders"])
+    }
+    assert warned == {f"{finding.message}; {finding.next_step}" for finding in told}
+    assert all("one lies in the other" in line for line in warned)

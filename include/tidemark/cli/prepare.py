@@ -27,7 +27,7 @@ from tidemark.operations.changes_against_history import forgotten
 from tidemark.operations.new_project import make_project, providers_with_projects
 from tidemark.pipeline.circles import circle_warnings
 from tidemark.pipeline.each_topic import split_name
-from tidemark.pipeline.folders import StreamFolders, folders_read, meetings, nested_places, remedy, what_is_wrong
+from tidemark.pipeline.folders import StreamFolders, folders_read, meetings_of
 from tidemark.pipeline.group import Group, shared_settings
 from tidemark.pipeline.loader import find, find_file, load_each, load_or_error, member, name_in, values_of_member
 from tidemark.pipeline.problems import InvalidPipelines
@@ -149,18 +149,17 @@ def _warnings(loaded: Sequence[tuple[Path, Pipeline | Group | InvalidPipelines]]
     files = {file: each for file, each in loaded if not isinstance(each, InvalidPipelines)}
     named = sorted({topic for each in files.values() for topic in _named_topics(each)})
     folders = {file: _folders_of(each, named) for file, each in files.items()}
+    of_files = [each for others in folders.values() for each in others]
     everybody = {file: shared_settings(each) for file, each in files.items()}
     return {
         file: [
             *(
-                f"{what_is_wrong(mine, other)}; {remedy(mine, other)}"
-                for others in folders.values()
-                for mine, other in meetings(own, others)
+                f"{meeting.what}; {meeting.next_step}"
+                for meeting in meetings_of(pipeline, everybody.values(), folders[file], of_files)
             ),
-            *nested_places(everybody[file], everybody.values()),
-            *circle_warnings(everybody[file], list(everybody.values())),
+            *circle_warnings(pipeline, list(everybody.values())),
         ]
-        for file, own in folders.items()
+        for file, pipeline in everybody.items()
     }
 
 

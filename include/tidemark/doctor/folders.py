@@ -1,8 +1,9 @@
-"""The folders of each topic: a plan refuses a pipeline that would write into those of another one."""
+"""The folders of each sink: a plan refuses a pipeline that would write into those of another one."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache, partial
+from typing import Any
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.doctor.checks import Check
@@ -11,7 +12,7 @@ from tidemark.errors import TidemarkError
 from tidemark.lifecycle.folders import stored_folders
 from tidemark.lifecycle.renamed import refuse_looks_renamed
 from tidemark.model.findings import Finding, failed
-from tidemark.pipeline.folders import StreamFolders, folders_read, meetings, remedy, what_is_wrong
+from tidemark.pipeline.folders import Meeting, folders_read, meetings_of
 from tidemark.pipeline.loader import load_each
 from tidemark.pipeline.settings import Pipeline
 
@@ -22,7 +23,7 @@ def checks(environment: Environment, pipelines: Sequence[Pipeline]) -> list[Chec
     return [
         Check(f"{each.name}: folders", partial(_findings, environment, each, everybody))
         for each in pipelines
-        if any(sink.folders_of(each.name, "t") for sink in each.sinks)
+        if any(sink.folders_of(each.name, "t") or sink.claimed_folder(each.name) for sink in each.sinks)
     ]
 
 
@@ -31,18 +32,25 @@ def _findings(
 ) -> Iterator[Finding]:
     others = everybody()
     topics = {topic for other in (pipeline, *others) for topic in other.source.topics}
-    stored, renamed = list[StreamFolders](), None
+    met, renamed = _met(pipeline, others, topics), None
     with suppress(TidemarkError), ManifestDatabase(environment.database(), "doctor") as database:  # has its own check
+        renamed = _looks_renamed(pipeline, database)
         topics |= {chain.at.topic for chain in database.chains.of_pipeline(pipeline.name)}
         stored = stored_folders(database, sorted(topics))
-        renamed = _looks_renamed(pipeline, database)
+        met = _met(pipeline, others, topics, stored=stored, is_published=database.publications.any_in)
     if renamed is not None:
         yield failed(f"{pipeline.name}: folders", renamed.what, renamed.next_step)
-    own = folders_read(pipeline, sorted(topics))
-    new = [folders for folders in own if folders not in stored]  # the first one that is planned keeps its folders
-    of_files = [folders for other in others for folders in folders_read(other, sorted(topics))]
-    for mine, other in dict.fromkeys([*meetings(own, stored), *meetings(new, of_files)]):
-        yield failed(f"{pipeline.name}: folders", what_is_wrong(mine, other), remedy(mine, other))
+    for meeting in met:
+        yield failed(f"{pipeline.name}: folders", meeting.what, meeting.next_step)
+
+
+def _met(pipeline: Pipeline, others: Sequence[Pipeline], topics: Iterable[str], **known: Any) -> list[Meeting]:
+    """``known``: what the database says, as ``meetings_of`` takes it."""
+    topics = sorted(topics)
+    own = folders_read(pipeline, topics)
+    return meetings_of(
+        pipeline, others, own, [each for other in others for each in folders_read(other, topics)], **known
+    )
 
 
 def _looks_renamed(pipeline: Pipeline, database: ManifestDatabase) -> TidemarkError | None:

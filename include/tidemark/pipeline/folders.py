@@ -1,6 +1,7 @@
-"""Finds two pipelines that write one topic into the same folders: who lists these folders sees its records twice."""
+"""Finds pipelines that write one topic into the same folders, where who lists these folders sees its records twice, and
+sinks whose folders lie in each other."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -57,14 +58,48 @@ def meetings(
                 yield mine, other
 
 
-def nested_places(pipeline: Pipeline, others: Iterable[Pipeline]) -> Iterator[str]:
-    """A line for each sink of another pipeline in whose folder one of this pipeline lies, or the other way round."""
+@dataclass(frozen=True)
+class Meeting:
+    """Folders of a pipeline that meet those of another one: its plan, or the one that comes later, is refused."""
+
+    what: str
+    next_step: str
+
+
+def meetings_of(
+    pipeline: Pipeline,
+    others: Iterable[Pipeline],
+    own: Sequence[StreamFolders],
+    of_files: Sequence[StreamFolders],
+    *,
+    stored: Sequence[StreamFolders] = (),
+    is_published: Callable[[str, str], bool] = lambda *_: False,
+) -> list[Meeting]:
+    """Where folders of a pipeline meet those of others: its ``own`` ones those of their files, and ``stored`` ones.
+
+    Folders that are stored stay whatever other files say. ``is_published``, of a pipeline and a sink: it has come to
+    its place already, so nobody moves it, and its place itself refuses who comes later.
+    """
+    new = [folders for folders in own if folders not in stored]
+    shared = dict.fromkeys([*meetings(own, stored), *meetings(new, of_files)])
+    return [
+        *(Meeting(what_is_wrong(mine, other), remedy(mine, other)) for mine, other in shared),
+        *_nested_places(pipeline, others, is_published),
+    ]
+
+
+def _nested_places(
+    pipeline: Pipeline, others: Iterable[Pipeline], is_published: Callable[[str, str], bool]
+) -> Iterator[Meeting]:
+    """One for each sink of another pipeline in whose folder one of this pipeline lies, or the other way round."""
     for other in others:
         for sink, beside in product(pipeline.sinks, other.sinks if other.name != pipeline.name else ()):
-            if nested := nested_folders(sink, pipeline.name, beside, other.name):
-                yield (
+            nested = nested_folders(sink, pipeline.name, beside, other.name)
+            if nested and not is_published(pipeline.name, sink.name) and not is_published(other.name, beside.name):
+                yield Meeting(
                     f"sink {sink.name} writes to {nested[0]}, and sink {beside.name} of pipeline {other.name} to "
-                    f"{nested[1]}: one lies in the other, and the later one is refused; give each a folder of its own"
+                    f"{nested[1]}: one lies in the other, and the later one is refused",
+                    "give each a folder of its own",
                 )
 
 
