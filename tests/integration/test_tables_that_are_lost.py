@@ -1,5 +1,6 @@
 """Tables that somebody has dropped, created again, emptied or restored while manifests are published there."""
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -204,6 +205,20 @@ def drop_column(world: World) -> None:
     elif isinstance(world, IcebergWorld):
         with world.catalog() as catalog, catalog.load_table(world.written).update_schema() as update:
             update.delete_column("name")
+    elif isinstance(world, DeltaWorld):
+        drop_from_log(world, "name")
+
+
+def drop_from_log(world: DeltaWorld, column: str) -> None:
+    """The files keep the column; a reader takes the columns that the newest metadata names."""
+    log = Path(world.location, "_delta_log")
+    commits = sorted(log.glob("*.json"))
+    actions = [json.loads(line) for commit in commits for line in commit.read_text().splitlines()]
+    metadata = [action["metaData"] for action in actions if "metaData" in action][-1]
+    schema = json.loads(metadata["schemaString"])
+    schema["fields"] = [field for field in schema["fields"] if field["name"] != column]
+    action = {"metaData": {**metadata, "schemaString": json.dumps(schema)}}
+    (log / f"{int(commits[-1].stem) + 1:020d}.json").write_text(json.dumps(action) + "\n")
 
 
 def add_column(world: World) -> None:
@@ -223,7 +238,8 @@ def damage(world: World) -> list[str]:
 # Tables of Delta, as Tidemark makes them, let nobody drop a column.
 @pytest.mark.parametrize(("world", "again"), [
     ("make_table_world", False), ("make_table_world", True), ("make_totals_world", False),
-    ("make_iceberg_world", True), ("make_keyed_iceberg_world", False)], indirect=["world"])  # fmt: skip
+    ("make_iceberg_world", True), ("make_keyed_iceberg_world", False), ("make_delta_world", False),
+    ("make_keyed_delta_world", False)], indirect=["world"])  # fmt: skip
 def test_a_column_that_was_dropped_is_missed_by_every_command_and_comes_back_with_its_values(
     world: World, again: bool
 ) -> None:
@@ -256,6 +272,8 @@ def values_of(world: World) -> list[Any]:
         return []
     if isinstance(world, TableWorld):
         return sorted(str(row["name"]) for row in world.query(f"SELECT name FROM {world.written}"))
+    if isinstance(world, DeltaWorld):
+        return sorted(str(row["name"]) for row in world.all_rows())
     assert isinstance(world, IcebergWorld)
     table = world.table()
     assert table is not None
@@ -274,6 +292,22 @@ def test_a_column_that_the_file_and_the_table_have_no_more_is_accepted_without_a
     world.produce(20)
     world.ok("run", "demo", "--run-key", "more")
     world.assert_complete()
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+@pytest.mark.parametrize("world", ["make_delta_world"], indirect=True)
+def test_a_table_that_went_back_and_has_lost_a_column_is_accepted_as_both(world: World) -> None:
+    assert isinstance(world, DeltaWorld)
+    before = values_of(world)
+    world.loaded().restore(world.loaded().version() - 1)
+    drop_column(world)
+    adopted = world.ok("db", "adopt", "demo", *WHY)
+    assert "went back" in adopted
+    assert "columns (name) are not there either" in adopted
+    assert "tidemark audit demo --deep" in adopted
+    assert "replay demo --manifest 2" in adopted
+    world.ok("replay", "demo", "--manifest", "2")
+    assert values_of(world) == before
     assert world.ok("audit", "demo", "--deep") == ""
 
 

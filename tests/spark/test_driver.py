@@ -48,6 +48,22 @@ def test_a_session_opens_without_pysparks_tools_for_tests_and_whatever_spark_hom
     assert done.stdout == "[]\n", done.stderr
 
 
+@pytest.mark.thorough
+def test_the_settings_of_a_cluster_are_named_when_they_keep_spark_from_starting(tmp_path: Path) -> None:
+    (tmp_path / "spark-defaults.conf").write_text("spark.submit.deployMode cluster\n")
+    program = (
+        "import sys; from pathlib import Path; from tidemark.errors import WorkFailed\n"
+        "from tidemark.spark.session import open_session\n"
+        "try: open_session('local[1]', None, Path(sys.argv[1]))\n"
+        "except WorkFailed as error: print(error.what, error.next_step)"
+    )
+    environment = {**os.environ, "SPARK_CONF_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", program, str(tmp_path / "spark.log")]
+    done = subprocess.run(command, text=True, capture_output=True, env=environment)
+    assert "deploy mode" in done.stdout.lower(), done.stdout + done.stderr
+    assert "SPARK_CONF_DIR" in done.stdout
+
+
 def test_a_job_tells_how_many_of_its_tasks_are_done(session: SparkSession) -> None:
     lines: list[str] = []
 

@@ -438,6 +438,8 @@ def _accept_targets(context: Context, back: Sequence[tuple[Sink, str]], *, dry_r
             and stored["table_id"] != position.table_id
         ):
             why = f"{why}; whether it has all rows: tidemark audit {context.pipeline_name} --deep"
+        if position is not None and stored is not None and position.number < stored["position"]:
+            why += _lost_beside(context, lost_columns(stored, position))
         lost = [] if stored is None or position is None else _lost_and_wanted(context, stored, position)
         if not dry_run and position is not None:
             context.database.targets.accept(sink.target, position.identity, position.number, position.table_id)
@@ -447,10 +449,21 @@ def _accept_targets(context: Context, back: Sequence[tuple[Sink, str]], *, dry_r
     return lines
 
 
+def _lost_beside(context: Context, lost: Sequence[str]) -> str:
+    """Return a part of a line about columns that a table that went back has not: the older copy may have been made
+    before they were, so nothing but its rows can tell whether it has lost their values."""
+    if not lost:
+        return ""
+    return (
+        f"; its columns ({', '.join(lost)}) are not there either: whether rows that are there have lost values: "
+        f"tidemark audit {context.pipeline_name} --deep"
+    )
+
+
 def _lost_and_wanted(context: Context, stored: Row, position: Position) -> list[str]:
     """The columns that a table has lost, without those that the pipeline file does not have any more.
 
-    A table that went back has its rows as they were then: those that had more columns are gone, and missed as that.
+    Of a table that went back nobody knows whether its rows ever had them: ``_lost_beside`` names them.
     """
     lost = lost_columns(stored, position)
     if not lost or position.number < stored["position"]:

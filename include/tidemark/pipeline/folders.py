@@ -75,7 +75,8 @@ def meetings_of(
     stored: Sequence[StreamFolders] = (),
     is_published: Callable[[str, str], bool] = lambda *_: False,
 ) -> list[Meeting]:
-    """Where folders of a pipeline meet those of others: its ``own`` ones those of their files, and ``stored`` ones.
+    """Return the places where folders of a pipeline meet those of others: its ``own`` ones those of their files, and
+    ``stored`` ones.
 
     Folders that are stored stay whatever other files say. ``is_published``, of a pipeline and a sink: it has come to
     its place already, so nobody moves it, and its place itself refuses who comes later.
