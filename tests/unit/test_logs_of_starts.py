@@ -4,10 +4,8 @@ import resource
 from pathlib import Path
 
 import pytest
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
-from tidemark.spark.session import _not_started
-from tidemark.spark.start_log import LINE_LENGTH, LINES, last_errors, size_of, step_for, written_since
+from tidemark.spark.start_log import LINE_LENGTH, LINES, last_errors, not_started, size_of, step_for, written_since
 
 UNKNOWN_HOST = """\
 26/11/29 02:10:11 INFO SparkContext: Running Spark version 4.0.0
@@ -61,8 +59,8 @@ def test_what_the_log_of_a_start_tells_stands_in_the_message_with_a_way_out(
     size = size_of(file)
     with file.open("a") as opened:
         opened.write(log)
-    error = _not_started(
-        Py4JError("[JAVA_GATEWAY_EXITED] Java gateway process exited"), "local[2]", file, written_since(file, size)
+    error = not_started(
+        RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited"), "local[2]", file, written_since(file, size)
     )
     assert error.what.startswith("Spark did not start: [JAVA_GATEWAY_EXITED]")
     assert cause in error.what
@@ -108,8 +106,8 @@ def test_a_limit_of_the_process_is_told_where_java_names_another_cause(
 ) -> None:
     endless = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     monkeypatch.setattr(resource, "getrlimit", lambda asked: values if asked == limit else endless)
-    error = _not_started(
-        Py4JError("gone"), "local[2]", None, "java.lang.InternalError: Error loading java.security file\n"
+    error = not_started(
+        RuntimeError("gone"), "local[2]", None, "java.lang.InternalError: Error loading java.security file\n"
     )
     assert (told in error.what, step in error.next_step) == (True, True)
     assert ("this process" in error.what) is bool(told)
@@ -121,6 +119,6 @@ def test_without_a_log_of_its_own_the_message_is_what_the_jvm_has_answered(
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert written_since(None, size_of(None)) == written_since(tmp_path / "none.log", 0) == ""
     answer = ": java.net.UnknownHostException: etl-7\n\tat java.base/java.net.InetAddress.getLocalHost"
-    error = _not_started(Py4JError(f"An error occurred\n{answer}"), "local[2]", None, "")
+    error = not_started(RuntimeError(f"An error occurred\n{answer}"), "local[2]", None, "")
     assert error.what == "Spark did not start: java.net.UnknownHostException: etl-7"
     assert "SPARK_LOCAL_HOSTNAME" in error.next_step

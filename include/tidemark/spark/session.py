@@ -23,13 +23,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
-from tidemark.errors import ConfigurationError, Unavailable, WorkFailed
+from tidemark.errors import ConfigurationError, Unavailable
 from tidemark.spark.batches import arrow_batches
 from tidemark.spark.classes import class_archive
 from tidemark.spark.java import java_options
 from tidemark.spark.reach import problem_with_address
 from tidemark.spark.shipped import is_local, package_zip
-from tidemark.spark.start_log import last_errors, narrow_limits, size_of, step_for, written_since
+from tidemark.spark.start_log import not_started, size_of, written_since
 
 # Spark's default words and those of the keys of sources: Spark shows such options as stars in plans and debug logs.
 REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key|private key"
@@ -234,23 +234,6 @@ def _session(master: str, settings: Mapping[str, str], log: Path | None) -> Spar
     try:
         session = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
-        raise _not_started(error, master, log, written_since(log, size)) from error
+        raise not_started(error, master, log, written_since(log, size)) from error
     session.sparkContext.setLogLevel("ERROR")
     return session
-
-
-def _not_started(error: Exception, master: str, log: Path | None, written: str) -> WorkFailed:
-    """The error, in the words of the JVM: of its answer, and of what it has written to the log meanwhile."""
-    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    jvm_message = next((line for line in lines if line.startswith(": ")), lines[0]).removeprefix(": ").strip()
-    told = last_errors(written)
-    in_log = f"; its log: {' | '.join(told)}" if told else ""
-    limits, higher = narrow_limits()
-    of_limits = f"; this process {' and '.join(limits)}" if limits else ""
-    step = step_for("\n".join([jvm_message, *told])) or higher
-    where = f"tail -n 50 {log}; " if log else ""
-    return WorkFailed(
-        f"Spark did not start: {jvm_message[:300]}{in_log}{of_limits}",
-        next_step=f"{f'{step}; ' if step else ''}{where}tidemark doctor checks Java, jars and master",
-        master=master,
-    )

@@ -4,6 +4,8 @@ import re
 import resource
 from pathlib import Path
 
+from tidemark.errors import WorkFailed
+
 LINES = 3
 LINE_LENGTH = 240
 TAIL = 100_000  # bytes: what a JVM writes before it gives up, with its settings and stack traces, is less
@@ -99,3 +101,20 @@ def narrow_limits() -> tuple[list[str], str]:
         if (value := resource.getrlimit(limit)[which]) != resource.RLIM_INFINITY and value < enough
     ]
     return [what for what, _ in narrow], narrow[0][1] if narrow else ""
+
+
+def not_started(error: Exception, master: str, log: Path | None, written: str) -> WorkFailed:
+    """The error, in the words of the JVM: of its answer, and of what it has written to the log meanwhile."""
+    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    jvm_message = next((line for line in lines if line.startswith(": ")), lines[0]).removeprefix(": ").strip()
+    told = last_errors(written)
+    in_log = f"; its log: {' | '.join(told)}" if told else ""
+    limits, higher = narrow_limits()
+    of_limits = f"; this process {' and '.join(limits)}" if limits else ""
+    step = step_for("\n".join([jvm_message, *told])) or higher
+    where = f"tail -n 50 {log}; " if log else ""
+    return WorkFailed(
+        f"Spark did not start: {jvm_message[:300]}{in_log}{of_limits}",
+        next_step=f"{f'{step}; ' if step else ''}{where}tidemark doctor checks Java, jars and master",
+        master=master,
+    )
