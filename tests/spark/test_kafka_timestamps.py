@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.worlds.world import World, happened
-from tidemark.model.partitions import FIRST_TIMESTAMP, LAST_TIMESTAMP
+from tidemark.model.partitions import FIRST_TIMESTAMP, LAST_TIMESTAMP, NO_TIMESTAMP
 
 NOW_MS = int(datetime.now(UTC).timestamp() * 1000)
 TOLD = {"now": NOW_MS, "before 1970": -2, "first": FIRST_TIMESTAMP, "last of 9999": 253_402_300_799_999}
@@ -70,3 +70,19 @@ def test_no_timestamp_ends_a_plan_that_cuts_by_time(make_world: Callable[..., Wo
     assert planned.exit_code == 0, planned.stderr
     assert "more than an hour ahead" in planned.stderr
     assert world.here("peek", "demo").exit_code == 0
+
+
+def test_a_secured_broker_gives_timestamps_of_any_unit_too(make_secured_world: Callable[..., World]) -> None:
+    kafka = {"cut": "schedule", "slice": {"max_records": 1_000, "max_span": "1h"}}
+    world = make_secured_world("SCRAM-SHA-512", topic_config=ANY, kafka=kafka)
+    stamps = {"an hour ago": NOW_MS - 3_600_000, "none": NO_TIMESTAMP, **NOT_TOLD}
+    stamped(world, stamps)
+    planned = world.here("plan", "demo", "--dry-run", "--until", datetime.now(UTC).isoformat(timespec="seconds"))
+    assert (planned.exit_code, "more than an hour ahead" in planned.stderr) == (0, True), planned.stderr
+    done = world.tidemark("run", "demo", spark=True)
+    assert done.returncode == 0, done.stderr
+    assert {list(stamps)[row["_offset"]]: row["_timestamp"] is not None for row in rows_of(world)} == {
+        name: name == "an hour ago" for name in stamps
+    }
+    assert world.status()[0]["state"] == "ok"
+    assert world.ok("audit", "demo", "--deep") == ""

@@ -76,12 +76,21 @@ class Secured:
 
     def world(
         self, folder: Path, dsn: str, spark_jars: Path, way: str, *, kind: type[World] = World,
-        targets: Mapping[str, str] | None = None, **settings: Any,
+        targets: Mapping[str, str] | None = None, topic_config: dict[str, str] | None = None, **settings: Any,
     ) -> World:  # fmt: skip
         """A pipeline that reads through its connection; the world sends records through the open listener."""
         kafka = {"bootstrap_servers": None, "connection": CONNECTION, **settings.pop("kafka", {})}
         connections = {**(targets or {}), CONNECTION: self.variable(way)}
-        return kind(folder, dsn, self.broker, spark_jars, settings={"kafka": kafka, **settings}, targets=connections)
+        settings = {"kafka": kafka, **settings}
+        return kind(
+            folder,
+            dsn,
+            self.broker,
+            spark_jars,
+            settings=settings,
+            targets=connections,
+            topic_config=topic_config or {},
+        )
 
 
 def environment(world: World) -> Any:
