@@ -1,21 +1,23 @@
 """How checks are run and what they say of a machine; what they say of real services is in tests/integration."""
 
 import errno
+import json
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from tests.unit.pipeline_text import changed
+from tidemark.cli.main import main
 from tidemark.doctor import folders, machine
 from tidemark.doctor.checks import Check, examine
 from tidemark.environment import Environment
 from tidemark.errors import Unavailable
 from tidemark.model import findings
 from tidemark.model.findings import Finding, Severity, clock, ok
-from tidemark.pipeline.folders import meetings_of
 from tidemark.pipeline.loader import load
 from tidemark.sources.registry import connectors
 
@@ -186,10 +188,7 @@ def test_doctor_and_validate_tell_of_the_same_folders_that_lie_in_each_other(
     pipelines = [load(tmp_path / f"{name}.yaml") for name in ("flights", "orders")]
     told = run(*folders.checks(environment, pipelines))
     assert [finding.severity for finding in told] == [Severity.FAILED] * (2 if refused else 0)
-    warned = {
-        f"{meeting.what}; {meeting.next_step}"
-        for pipeline in pipelines
-        for meeting in meetings_of(pipeline, pipelines, ["flights", "orders"])
-    }
+    validated = CliRunner().invoke(main, ["validate", "--json"], env={"TIDEMARK_PIPELINES": str(tmp_path)})
+    warned = {line for file in json.loads(validated.stdout) for line in file["warnings"]}
     assert warned == {f"{finding.message}; {finding.next_step}" for finding in told}
     assert all("one lies in the other" in line for line in warned)
