@@ -82,8 +82,10 @@ class TidemarkError(Exception):
 
 @contextmanager
 def about(**context: object) -> Iterator[None]:
-    """Whoever knows the pipeline or the manifest completes the errors of places that do not. Whoever opens the context
-    of a pipeline does it for all that works with that context."""
+    """Add this context, such as the pipeline or the manifest, to each ``TidemarkError`` that leaves the block.
+
+    The code that opens the context of a pipeline uses it, so that code inside need not name the pipeline.
+    """
     try:
         yield
     except TidemarkError as error:

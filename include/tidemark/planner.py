@@ -84,9 +84,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class SpanStarts:
-    """The offsets at which slices are cut by time, ascending; a partition without one has no later record.
+    """The offsets at which ``max_span`` cuts slices: one mapping for each cut, in ascending order. A partition that a
+    mapping does not name is not cut there.
 
-    Unless they are ``complete``, what lies behind the last ones is left for the next plan.
+    Unless ``complete`` is true, the next plan takes the offsets after the last cut.
     """
 
     offsets: tuple[Mapping[TopicPartition, int], ...] = ()

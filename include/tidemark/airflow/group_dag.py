@@ -50,7 +50,9 @@ Planned = tuple[list[int], list[str]]
 
 
 def group_tasks(group: Group, problem: TidemarkError | None, process: Mapping[str, Any]) -> None:
-    """The tasks, in the DAG or the task group of the caller."""
+    """Create the tasks of a group of topics (``plan``, ``process``, ``close``, ``verdict``) in the DAG or Airflow task
+    group that the caller has open.
+    """
     asset, hours_asset = asset_of(group.name), hours_asset_of(group.name)
 
     @task

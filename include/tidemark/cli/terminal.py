@@ -40,7 +40,9 @@ class Console(console.Console):
 
 
 class Table(table.Table):
-    """Has cells as ``Console`` prints text: they are measured as they will stand there."""
+    """A table that makes control characters in its cells visible, as ``Console`` does, before rich measures its
+    columns.
+    """
 
     def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
         super().add_row(*map(_printed, cells), **options)

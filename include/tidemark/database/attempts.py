@@ -88,7 +88,9 @@ class Attempts(Part):
         return self._sql.changed("end_attempt", **values) is not None
 
     def fail(self, manifest_id: int, attempt: int, reason: str, silent: str | None = None) -> bool:
-        """``silent``: the address of the source, when it failed because that did not answer."""
+        """Mark the manifest of a running attempt as failed. ``silent``: the address of the source if the attempt failed
+        because the source did not answer.
+        """
         values = {"attempt": attempt, "reason": reason, "silent": silent}
         return self._sql.changed("fail", manifest_id=manifest_id, **values) is not None
 

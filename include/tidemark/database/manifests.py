@@ -89,10 +89,10 @@ class Manifests(Part):
         limit: int | None = None,
         after: int | None = None,
     ) -> list[Manifest]:
-        """At most ``limit`` manifests, newest first; ``after`` is the last id of the page before.
+        """Return at most ``limit`` manifests, newest first. ``after``: the last id of the page before.
 
-        They are in the order of their ids, those of a time of one pipeline in that of their runs' times: a page up to a
-        time long ago costs no more than the newest.
+        They are sorted by id. Those of one pipeline and a time are sorted by the time of their run, then by id, so that
+        a page from long ago costs no more than the newest; not with ``lacks``.
         """
         rows = self._chosen("newest_manifests", pipeline_name, selection, after, limit)
         ids = [row["id"] for row in islice(rows, limit)]

@@ -76,8 +76,11 @@ def _show(context: Context) -> None:
 
 
 def _given_up(context: Context, output: ShowsHours) -> set[datetime]:
-    """The hours of which a person has given up files in a sink. A file that is in the folder of none of its manifest's
-    hours, since the layout was another one, may be of any."""
+    """Return the hours for which files of this sink were given up (``tidemark accept damage``).
+
+    A file counts for the hour of its folder. If its folder belongs to no hour of its manifest, because ``layout`` was
+    changed, it counts for every hour of the manifest.
+    """
     hours: set[datetime] = set()
     for row in context.database.success_files.given_up(context.pipeline_name, output.name):
         own = [hour for hour in row["hours"] if output.is_of_hour(row["path"], row["topic"], hour)]

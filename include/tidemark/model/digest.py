@@ -203,7 +203,9 @@ def _scalar(number: int) -> pa.Scalar:
 
 
 def _hashed(contents: Iterable[bytes]) -> tuple[pa.Array, pa.Array]:
-    """Two words of each content, by one hash for both; one content at a time is in memory."""
+    """Return two 64-bit words for each content: the halves of its 128-bit hash. Only one content is in memory at a
+    time.
+    """
     digests = b"".join([blake2b(content, digest_size=16).digest() for content in contents])
     words = pa.Array.from_buffers(_U64, len(digests) // 8, [None, pa.py_buffer(digests)])
     places = pa.array(range(0, len(words), 2), pa.int64())

@@ -1,8 +1,9 @@
-"""Finds where to begin in a topic that has the name of another one: it may be empty, or a copy of that one.
+"""Finds the offsets at which reading begins in a topic that replaces an older topic of the same name.
 
-A copy, by a mirror or from a backup, holds published records again, at their old offsets or at others. So the last
-published record of each partition is looked for: where the new log has it at the same offset, reading goes on behind
-it. Else the new log must hold nothing but newer records, or a person names the offsets.
+The new topic may be empty, or a copy of the old one, made by a mirror or restored from a backup. A copy holds records
+that are published already, at the same offsets or at others. So the last published record of each partition is looked
+for. If the new log has it at the same offset, reading begins after it. If all records of the new log are newer than the
+published ones, reading begins at offset 0. Otherwise you must name the offsets.
 """
 
 from collections.abc import Mapping, Sequence

@@ -414,11 +414,12 @@ def _refuse_at_work(planned: list[_Planned]) -> None:
 
 
 def extend_back(context: Context, start: datetime | None, why: str, *, dry_run: bool) -> Decision:
-    """Plan the records before the first generation of each log in slices, from a time on (None: all that the source
-    still has).
+    """Plan slices of the records before the first generation of each log, from time ``start`` on. None: from the oldest
+    record that the source still has.
 
-    At most ``max_slices`` of them, the newest: the anchors move back as far, and the next call goes on from there.
-    Raises ``NothingOlder`` when there are none.
+    One call plans at most ``max_slices`` slices, those with the highest offsets. It moves the anchor of each chain back
+    to where these slices start; the next call goes on from there. Raises ``NothingOlder`` if the source has no such
+    records.
     """
     database, pipeline_name = context.database, context.pipeline_name
     places, _ = context.source.partitions(context.source.selected())

@@ -8,7 +8,7 @@ from tidemark.sources.settings import SourceSettings
 
 
 def topic_between(sink: SinkSettings, source: SourceSettings) -> str | None:
-    """The first topic that the sink writes to and the source reads; None without one."""
+    """Return the first topic that the sink writes to and the source reads; None if there is no such topic."""
     address, topics = sink.writes_topics()
     if address is None or not address.is_same(source.address()):
         return None

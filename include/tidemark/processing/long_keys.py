@@ -16,7 +16,9 @@ _MOST_IN_JSON = 6  # bytes of JSON for one byte of text, such as for a control c
 
 
 def rows_with_long_key(rows: pa.RecordBatch, limit: KeyLimit) -> list[BadRecord]:
-    """The rows whose key is longer than the limit, ascending."""
+    """Return a ``BadRecord`` for each row whose key, written as JSON, has more bytes than the limit; in the order of
+    the rows.
+    """
     names = [name for name in limit.columns if name in rows.schema.names and _is_text(rows.schema.field(name).type)]
     if not names:
         return []

@@ -138,4 +138,4 @@ class ShowsHours(Output):
 
     @abstractmethod
     def is_of_hour(self, path: str, topic: str, hour: datetime) -> bool:
-        """Return whether an object that it has published is where those of a topic's hour are."""
+        """Return whether ``path``, an object that this sink published, is in the folder of this topic and hour."""

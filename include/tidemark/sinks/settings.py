@@ -64,12 +64,15 @@ class SinkSettings(Section):
 
     @abstractmethod
     def order(self) -> dict[str, Any]:
-        """Return what the executors need beside name and kind. No secrets."""
+        """Return the settings that Spark executors need for this sink, without ``name`` and ``kind``, and without
+        secrets.
+        """
 
     def problem_with_rows(self, rows: RowSettings, columns: pa.Schema) -> str | None:
-        """Return why this sink cannot store the rows, as a sentence that continues its key; None if it can.
+        """Return why this sink cannot store these rows; None if it can. The text goes on where a message has named the
+        sink, or its place in the pipeline file.
 
-        ``columns`` are those of the rows, which cost time to make.
+        ``columns``: the columns of the rows. The caller computes them once, because that takes time.
         """
         return problem_with_names(self.storable_names(), columns) or self.problem_with(rows)
 

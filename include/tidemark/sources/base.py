@@ -83,9 +83,11 @@ class Source(ABC):
     def offsets_at(
         self, places: Sequence[TopicPartition], when: datetime
     ) -> dict[TopicPartition, tuple[int, datetime] | None]:
-        """The first offset with a timestamp at or after ``when``, and that timestamp; None where there is none.
+        """Return, for each partition, the first offset whose timestamp is at or after ``when``, with that timestamp;
+        None if no record is that late.
 
-        Timestamps may be in any order: the answer is a place to cut, and says nothing about other records.
+        Timestamps may be in any order. Use the offset only as a place to cut: later records may have earlier
+        timestamps.
         """
 
     @abstractmethod

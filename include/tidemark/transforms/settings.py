@@ -45,7 +45,9 @@ class TransformSettings(Section):
 
 
 class PlainSettings(TransformSettings):
-    """Settings that a file has as one value, without keys: ``written`` checks it and gives the fields."""
+    """Settings that the pipeline file writes as one value, not as a mapping, such as ``filter: amount > 0``.
+    ``written`` checks that value and returns the fields of this class.
+    """
 
     written_as: ClassVar[Mapping[str, Any]]  # as JSON Schema
 

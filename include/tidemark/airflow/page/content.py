@@ -153,7 +153,7 @@ def letters_of(database: ManifestDatabase, name: str, manifest_id: int | None, l
 
 
 def compared_of(database: ManifestDatabase, manifest: Manifest) -> list[Compared]:
-    """Opens the sinks, one after the other."""
+    """Compare a manifest with each sink, one after the other, and keep what differs as the last audit does."""
     with context_of(database, manifest.pipeline_name) as context:
         return compared_and_kept(context, manifest)
 

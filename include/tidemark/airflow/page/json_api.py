@@ -39,7 +39,9 @@ OneManifest = Annotated[int | None, Query(alias="manifest")]
 
 
 def answer(value: Any) -> Response:
-    """As JSON; FastAPI's own way would refuse bytes that are no UTF-8."""
+    """Return a value as a JSON response, with bytes as text. FastAPI's own encoder would refuse bytes that are not
+    UTF-8.
+    """
     return Response(json.dumps(value, default=json_value), media_type="application/json")
 
 
@@ -77,7 +79,7 @@ def lag(database: Database, name: PipelineName) -> Response:
 
 @router.get("/pipelines/{dag_id}/lanes", dependencies=[MAY_READ])
 def lanes(database: Database, name: PipelineName) -> Response:
-    """The chain of each partition: done, except its ``parts``."""
+    """Return the chain of each partition: all its offsets are done, except those in ``parts``."""
     return answer(lane_views(database, name))
 
 

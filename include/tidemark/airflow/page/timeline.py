@@ -95,7 +95,9 @@ def _column(number: int, period: Period, by: Step) -> DrawnPeriod:
 
 
 def _stack(x: int, period: Period, states: list[str]) -> list[Block]:
-    """Each state by its share of the manifests, none too low to be seen; the others give it what it lacks."""
+    """Return one block for each state. Its height is the share of the manifests in that state, but at least ``LOWEST``,
+    so that each state can be seen; the higher blocks shrink to make room.
+    """
     count = sum(period.manifests.values())
     heights = {state: max(LOWEST, HEIGHT * period.manifests[state] / count) for state in states}
     scale = (HEIGHT - LOWEST * len(states)) / max(1e-9, sum(heights.values()) - LOWEST * len(states))

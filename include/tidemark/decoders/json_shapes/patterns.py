@@ -1,4 +1,4 @@
-"""The texts of JSON values that Python's parser and Arrow's read as the same value."""
+"""Patterns of JSON texts that Python's JSON parser and Arrow's JSON parser read as the same value."""
 
 import json
 import re

@@ -98,7 +98,9 @@ class FastReader:
         return None if self._has_long_int(batch) else batch
 
     def _has_long_int(self, batch: pa.RecordBatch) -> bool:
-        """Return whether a number of a field of ints, which pyruhvro reads as longs, has more than 32 bits."""
+        """Return whether a field of Avro type ``int``, or a list of them, has a number of more than 32 bits: pyruhvro
+        reads such fields as ``long``, so it does not refuse the number.
+        """
         for at in self._ints:
             column = batch.column(at)
             ends = pc.min_max(column.flatten() if pa.types.is_list(column.type) else column).as_py()

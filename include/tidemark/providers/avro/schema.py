@@ -1,7 +1,8 @@
 """An Avro schema as a graph: each name is replaced by the type that it stands for, so a recursive type holds itself.
 
-A writer's schema says how long its values are, and nothing else of it is judged: names, defaults, logical types and
-recursion do no harm to a field that no column needs. What becomes columns is judged by ``types.py``.
+Reading needs the writer's schema to know where each value ends. So only what makes that impossible is refused, such as
+an undefined type or a recursion without an end. Names, defaults and logical types do no harm in a field that no column
+needs; ``types.py`` checks the fields that become columns.
 """
 
 import json

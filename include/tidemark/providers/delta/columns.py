@@ -20,7 +20,10 @@ _OTHER_TYPE: Final = (
     "write the table again with another type of it, or give the column another name in a transform and let auto_create "
     "add it" + THEN_RETRY
 )
-_NEXT_STEPS: Final = {"type": _OTHER_TYPE, "null": _OTHER_TYPE}
+_NEXT_STEPS: Final = {
+    "type": _OTHER_TYPE,
+    "null": "let it be null: ALTER TABLE .. ALTER COLUMN {name} DROP NOT NULL" + THEN_RETRY,
+}
 
 
 def schema_for(columns: pa.Schema, context: Context) -> Schema:

@@ -74,5 +74,7 @@ class PublishedRows(TableRows[DeltaTable, TableChanges]):
         return stored
 
     def order(self) -> dict[str, Any]:
-        """Return what executors need to stage such rows."""
+        """Return the settings that executors need to stage rows for this kind of table, such as its key; none by
+        default.
+        """
         return {}

@@ -13,9 +13,12 @@ from tidemark.model.receipt import MALFORMED
 
 @dataclass(frozen=True)
 class CountedMerge:
-    """The counts of a merge: of the rows of an attempt, ``superseded`` ones had a newer row of their key in the
-    manifest, and ``stale`` ones in the table. ``left`` are rows of earlier attempts that this one did not make, and
-    that stay."""
+    """Row counts of one merge.
+
+    ``superseded``: rows of the attempt that lost to a newer row of the same key in the same manifest. ``stale``: rows
+    that lost to a newer row in the table. ``left``: rows that an earlier attempt at this manifest put into the table
+    and that stay, because this attempt did not make them.
+    """
 
     superseded: int = 0
     stale: int = 0

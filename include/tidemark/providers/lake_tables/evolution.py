@@ -95,7 +95,7 @@ def refuse_misfits(
             )
         else:
             raise SinkRefused(
-                f"column {'.'.join(part.path)} of the table may not be null, and the rows do not have it",
+                f"column {'.'.join(part.path)} of the table is NOT NULL, but the rows have no such column",
                 next_step=next_steps["null"].replace("{name}", ".".join(part.path)),
                 **context,
             )

@@ -25,7 +25,7 @@ class StandingRows:
 
     @staticmethod
     def needed(key: Sequence[str]) -> list[str]:
-        """The names of the columns that it is made of."""
+        """Return the names of the columns that ``of`` reads."""
         return list(dict.fromkeys([*key, *_ORIGIN]))
 
     @classmethod

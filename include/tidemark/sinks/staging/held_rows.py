@@ -21,8 +21,10 @@ class _Waiting:
 
 
 class HeldRows(Generic[T]):
-    """Pieces by target, which is whatever has a file of its own; a group has at most the rows and bytes of a file,
-    unless a single piece has more."""
+    """Collects pieces of rows for each target, which gets files of its own. ``add`` yields the rows of a target as soon
+    as they reach the rows or bytes of one file, and those of the largest targets when all together need too much
+    memory.
+    """
 
     def __init__(self, *, file_rows: int = GROUP_ROWS, file_bytes: int) -> None:
         self.group_rows = min(GROUP_ROWS, file_rows)

@@ -24,7 +24,11 @@ QUERIES: Final = named_queries("tidemark.transforms.dedupe", "queries.sql")
 
 
 class Dedupe:
-    """``keys`` are columns; the partition belongs to the key. ``within_us``: see ``Settings.within``."""
+    """Keeps one row of each key. ``keys`` are the columns of the key.
+
+    Topic and partition are always part of the key: the same values in two partitions are two keys. ``within_us`` is
+    ``Settings.within`` in microseconds.
+    """
 
     def __init__(self, keys: Sequence[str], *, last: bool, within_us: int | None) -> None:
         self._keys = list(keys)

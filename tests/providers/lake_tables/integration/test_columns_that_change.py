@@ -187,6 +187,10 @@ def test_a_null_that_the_table_does_not_take_costs_its_record_in_every_sink(
     assert refused.exit_code == 1
     column = "name" if kind == "iceberg" else "at"
     assert f"column {column} of the table may not be null, and a tombstone has no value for it" in refused.stderr
+    decode(world, STRICT.replace(" name STRING,", ""))
+    refused = world.here("retry", "demo")
+    assert "column name of the table is NOT NULL, but the rows have no such column" in refused.stderr
+    assert "ALTER COLUMN name DROP NOT NULL" in refused.stderr
 
 
 def shown(world: Any, sink: str) -> list[dict[str, Any]]:

@@ -90,7 +90,9 @@ class ServedTotals:
         return True
 
     def differences(self) -> Iterator[Problem]:
-        """Find what the copy has and should not, or lacks; others may change totals meanwhile."""
+        """Find items that the copy should not have, items that it lacks, and items that differ from their total. Other
+        processes may change totals meanwhile.
+        """
         table, place = self._table.table, self._copy.place
         wrong, strays = self._differing()
         if wrong:
