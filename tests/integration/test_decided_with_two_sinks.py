@@ -79,7 +79,7 @@ def test_a_sink_that_never_had_it_and_is_down_does_not_keep_a_person_from_decidi
     assert world.exact() == world.everything()
     drop_records(world)
     refused = world.here("accept", "loss", "demo", "--why", "retention")
-    assert "it is published in files, and the source has lost what postgres lacks" in refused.stderr
+    assert "the manifest is published in files, and the source has lost what postgres lacks" in refused.stderr
 
 
 def test_rows_that_are_merged_are_found_after_an_attempt_of_other_code(make_table_world: MakeTableWorld) -> None:

@@ -213,7 +213,7 @@ def test_what_one_sink_has_and_kafka_lost_is_ended_without_the_other_sink(make_t
     assert f"is given up by: {accept}, then finish it with tidemark retry demo" in failed.stderr
     refused = world.here("accept", "loss", "demo", "--why", "too late")
     assert refused.exit_code == 1
-    assert "it is published in files, and the source has lost what postgres lacks" in refused.stderr
+    assert "the manifest is published in files, and the source has lost what postgres lacks" in refused.stderr
     assert f"accept that with {accept}, then finish it with tidemark retry demo" in refused.stderr
     told = world.json("accept", "damage", "demo", "--manifest", "1", "--why", "too late")["lines"]
     [manifest] = [manifest for manifest in world.json("manifests", "demo") if manifest["id"] == 1]

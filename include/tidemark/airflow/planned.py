@@ -40,10 +40,10 @@ def _of_task(database: ManifestDatabase, pipeline_name: str, instance: Any) -> i
     manifests = _by_index(database, pipeline_name, instance.dag_id, instance.run_id, instance.task_id)
     if instance.map_index not in manifests:
         raise NotFound(
-            f"Airflow has removed the list of manifests of DAG run {instance.run_id}, as airflow db clean does, and no "
-            "attempt of this task has begun",
-            next_step="nothing was started; clear the task plan of this run too: it answers with the same manifests; "
-            f"or: tidemark retry {pipeline_name}",
+            f"nothing says which manifest this task is for: Airflow has removed the list of DAG run {instance.run_id} "
+            "(airflow db clean does that), and this task has no earlier attempt",
+            next_step="nothing was started; in Airflow, clear the task plan of this run too, which gives the same "
+            f"manifests again; or: tidemark retry {pipeline_name}",
             pipeline=pipeline_name,
         )
     return manifests[instance.map_index]

@@ -38,8 +38,10 @@ def looked_back(context: Context, manifest: Manifest) -> tuple[Range, ...]:
     for covered in manifest.ranges:
         if (covered.at, covered.start) not in first:
             raise Unavailable(
-                "the first record of a range cannot be read",
-                next_step=f"try again: tidemark retry {context.pipeline_name} --manifest {manifest.id}",
+                "the source did not return the first record of a range in time: transform.dedupe.within needs its "
+                "timestamp",
+                next_step="check that the source answers, then: tidemark retry "
+                f"{context.pipeline_name} --manifest {manifest.id}",
                 **covered.context,
             )
         record = first[covered.at, covered.start]

@@ -161,12 +161,12 @@ def _half_published(context: Context, manifest: Manifest) -> IllegalTransition:
     lack = [sink.name for sink in context.sinks if sink.name not in have]
     if not lack:
         return IllegalTransition(
-            "it is published in every sink, and only its state is not done yet",
-            next_step=f"finish it with {manifest.retry}, which reads nothing again",
+            "the manifest is published in every sink, but its state is not done yet",
+            next_step=f"finish it with {manifest.retry}; this does not read the source again",
             manifest=manifest.id,
         )
     return IllegalTransition(
-        f"it is published in {', '.join(have)}, and the source has lost what {', '.join(lack)} lacks",
+        f"the manifest is published in {', '.join(have)}, and the source has lost what {', '.join(lack)} lacks",
         next_step=f"accept that with tidemark accept damage {manifest.pipeline_name} --manifest {manifest.id} --why "
         f"TEXT, then finish it with {manifest.retry}",
         manifest=manifest.id,
