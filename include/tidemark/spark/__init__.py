@@ -1,1 +1,6 @@
 """The Spark job: a session, an order, a receipt."""
+
+import warnings
+
+# PySpark 4.2 warns of pandas 3 whenever it looks for pandas, which nothing here uses.
+warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
