@@ -166,14 +166,20 @@ class _Reading:
         name, _, pointer = reference.partition("#")
         document = self._document(name, place)
         full = f"{document}#{pointer}"
-        if full in place.above or (not pointer.strip("/") and document == ""):
+        if pointer and not pointer.startswith("/"):
+            raise place.wrong(
+                "$ref",
+                f"is {reference[:80]!r}, the name of an anchor, and only places are followed",
+                "write the place of the schema, such as #/definitions/Address",
+            )
+        if full in place.above or (not pointer and document == ""):
             raise place.wrong(
                 "$ref",
                 f"is recursive: {reference[:80]} holds itself, and columns have a fixed depth",
                 f"leave the property out, {_OTHER_WAY}",
             )
         schema = self._documents[document]
-        for step in filter(None, unquote(pointer).split("/")):
+        for step in unquote(pointer).split("/")[1:]:
             step = step.replace("~1", "/").replace("~0", "~")
             if isinstance(schema, Mapping) and step in schema:
                 schema = schema[step]
