@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import SchemaRegistryClient, topic_subject_name_strategy
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
@@ -79,8 +79,8 @@ def produce_avro(world: World, topic: str, registry: SchemaRegistry, numbers: ra
     fields = [{"name": "n", "type": "long"}, {"name": "at", "type": at}, {"name": "name", "type": ["null", "string"]}]
     schema = json.dumps({"type": "record", "name": "Reading", "fields": fields})
     context, producer = SerializationContext(topic, MessageField.VALUE), world.broker.producer()
-    with SchemaRegistryClient({"url": registry.url}) as client:
-        serialized = AvroSerializer(client, schema)
+    with SchemaRegistryClient({"url": registry.url, "timeout": 30}) as client:
+        serialized = AvroSerializer(client, schema, conf={"subject.name.strategy": topic_subject_name_strategy})
         for n in numbers:
             producer.produce(topic, serialized({"n": n, "at": EPOCH, "name": f"r{n}"}, context))
     assert producer.flush(30) == 0

@@ -62,7 +62,7 @@ def test_killed_once_each_record_is_a_row_or_a_dead_letter_once(
     frame = b""
     if kind == "json_schema":
         registry: SchemaRegistry = request.getfixturevalue("registry")
-        with SchemaRegistryClient({"url": registry.url}) as client:
+        with SchemaRegistryClient({"url": registry.url, "timeout": 30}) as client:
             number = client.register_schema(f"{world.topic}-value", Schema(json.dumps(JSON_SCHEMA), "JSON"))
         world.settings["decode"]["registry"] = {"url": registry.url}
         frame = b"\0" + number.to_bytes(4)

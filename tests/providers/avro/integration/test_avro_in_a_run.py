@@ -51,7 +51,9 @@ class Shop:
     def __init__(self, world: World, door: RegistryProxy, authority: Authority) -> None:
         self.world, self.door = world, door
         client = {"url": door.url, "basic.auth.user.info": f"ada:{PASSWORD}"}
-        self._client = SchemaRegistryClient({**client, "ssl.ca.location": str(authority.certificate_file)})
+        self._client = SchemaRegistryClient(
+            {**client, "timeout": 30, "ssl.ca.location": str(authority.certificate_file)}
+        )
         self._subject = {"subject.name.strategy": topic_subject_name_strategy}
 
     def register(self, schema: dict[str, Any], part: str = "value") -> None:

@@ -91,7 +91,7 @@ def registered_world(make: Make, prefix: str, registry: SchemaRegistry, **settin
 
 def send(world: IcebergWorld, registry: SchemaRegistry, topic: str, schema: Row, *values: Row) -> None:
     producer = world.broker.producer()
-    with SchemaRegistryClient({"url": registry.url}) as client:
+    with SchemaRegistryClient({"url": registry.url, "timeout": 30}) as client:
         write = AvroSerializer(client, json.dumps(schema), conf=SUBJECT)
         for value in values:
             producer.produce(topic, write(value, SerializationContext(topic, "value")))

@@ -41,7 +41,7 @@ def send_message(world: World, registry: SchemaRegistry, kind: type, **fields: A
     conf = {"use.deprecated.format": False, **SUBJECT}
     message = kind(**fields)
     message.at.FromDatetime(AT)
-    with SchemaRegistryClient({"url": registry.url}) as client:
+    with SchemaRegistryClient({"url": registry.url, "timeout": 30}) as client:
         world.send(ProtobufSerializer(kind, client, conf)(message, SerializationContext(world.topic, "value")))
 
 
@@ -81,7 +81,7 @@ def test_json_of_two_schemas_becomes_rows_of_the_newest(make_world: MakeWorld, r
         "additionalProperties": False,
     }
     newer = {**schema, "properties": {**schema["properties"], "note": {"type": "string"}}}  # type: ignore[dict-item]
-    with SchemaRegistryClient({"url": registry.url}) as client:
+    with SchemaRegistryClient({"url": registry.url, "timeout": 30}) as client:
         for made, value in [(schema, {"id": 1}), (newer, {"id": 2, "note": "n"})]:
             write = JSONSerializer(json.dumps(made), client, conf=SUBJECT)
             world.send(write({**value, "at": AT.isoformat()}, SerializationContext(world.topic, "value")))

@@ -33,14 +33,14 @@ def rows(world: TopicWorld, registry: SchemaRegistry) -> list[Any]:
     context = SerializationContext(world.out, MessageField.VALUE)
     # By default it would ask the registry for each record which subject its topic has.
     conf = {"subject.name.strategy": topic_subject_name_strategy}
-    with SchemaRegistryClient({"url": registry.url}) as client:
+    with SchemaRegistryClient({"url": registry.url, "timeout": 30}) as client:
         read = AvroDeserializer(client, conf=conf)
         return [read(message.value(), context) for message in world.sent() if message.topic() == world.out]
 
 
 def versions(registry: SchemaRegistry, subject: str) -> list[int]:
     """The versions of a subject; none while there is no such subject."""
-    with SchemaRegistryClient({"url": registry.url}) as client:
+    with SchemaRegistryClient({"url": registry.url, "timeout": 30}) as client:
         return client.get_versions(subject) if subject in client.get_subjects() else []
 
 
@@ -115,7 +115,7 @@ def message_by_hand() -> Any:
 
 
 def protobuf_rows(world: TopicWorld, registry: SchemaRegistry) -> list[dict[str, Any]]:
-    with SchemaRegistryClient({"url": registry.url}) as client:
+    with SchemaRegistryClient({"url": registry.url, "timeout": 30}) as client:
         [version] = client.get_versions(f"{world.out}-value")
         number = client.get_version(f"{world.out}-value", version).schema_id
     values = [message.value() or b"" for message in world.sent() if message.topic() == world.out]
