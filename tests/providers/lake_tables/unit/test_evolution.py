@@ -107,7 +107,8 @@ def test_what_may_not_be_null_has_its_path_and_what_is_tidemarks_has_none() -> N
 def test_a_field_that_may_not_be_null_and_that_rows_do_not_have_is_named() -> None:
     strict = pa.struct([("n", pa.int64()), pa.field("must", pa.int64(), nullable=False)])
     for (path, of_table), (_, of_rows) in zip(nested(strict), nested(pa.struct([("n", pa.int64())])), strict=True):
-        with pytest.raises(SinkRefused, match=rf"column {path}\.must of the table may not be null") as refused:
+        why = rf"column {path}\.must of the table is NOT NULL, but the rows have no such column"
+        with pytest.raises(SinkRefused, match=why) as refused:
             refuse_misfits(pa.schema([("c", of_table)]), pa.schema([("c", of_rows)]), str, STEPS, {})
         assert refused.value.next_step == f"drop NOT NULL of {path}.must"
 
