@@ -27,4 +27,4 @@ def main(version: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:2] or [""])

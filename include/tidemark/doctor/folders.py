@@ -32,7 +32,8 @@ def _findings(
 ) -> Iterator[Finding]:
     others = everybody()
     topics = {topic for other in (pipeline, *others) for topic in other.source.topics}
-    met, renamed = _met(pipeline, others, topics), None
+    met: list[Meeting] | None = None
+    renamed = None
     with suppress(TidemarkError), ManifestDatabase(environment.database(), "doctor") as database:  # has its own check
         renamed = _looks_renamed(pipeline, database)
         topics |= {chain.at.topic for chain in database.chains.of_pipeline(pipeline.name)}
@@ -40,7 +41,7 @@ def _findings(
         met = _met(pipeline, others, topics, stored=stored, is_published=database.publications.any_in)
     if renamed is not None:
         yield failed(f"{pipeline.name}: folders", renamed.what, renamed.next_step)
-    for meeting in met:
+    for meeting in _met(pipeline, others, topics) if met is None else met:
         yield failed(f"{pipeline.name}: folders", meeting.what, meeting.next_step)
 
 

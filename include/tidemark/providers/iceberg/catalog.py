@@ -74,20 +74,20 @@ class OpenCatalog:
 
         Calls in one block share a connection to a SQL catalog; none stays open for the hours that Spark works.
         """
+        with self.kept_open(), self._translated(context):
+            yield
+
+    @contextmanager
+    def kept_open(self) -> Iterator["OpenCatalog"]:
+        """Keep the connections until the block ends, whoever asks meanwhile. Errors of the block, which may be of
+        anything else, stay as they are."""
         self._blocks += 1
         try:
-            with self._translated(context):
-                yield
+            yield self
         finally:
             self._blocks -= 1
             if not self._blocks:
                 self._close_connections()
-
-    @contextmanager
-    def kept_open(self) -> Iterator["OpenCatalog"]:
-        """Keep the connections until the block ends, whoever asks meanwhile."""
-        with self.used():
-            yield self
 
     def _close_connections(self) -> None:
         if isinstance(self.catalog, SqlCatalog):

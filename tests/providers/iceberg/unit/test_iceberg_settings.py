@@ -184,6 +184,13 @@ def test_a_glue_catalog_that_does_not_know_the_keys_denies_access(refusing_glue:
     assert CANARY not in str(refused.value)
 
 
+def test_an_error_of_something_else_is_not_that_of_a_catalog_that_is_kept_open(refusing_glue: int) -> None:
+    extra = {"region_name": "eu-central-1", "endpoint_url": f"http://127.0.0.1:{refusing_glue}"}
+    opened = OpenCatalog(settings(catalog="glue"), lambda _: {"conn_type": "aws", "extra": extra})
+    with pytest.raises(LookupError, match="of another target"), opened.kept_open():
+        raise LookupError("of another target")
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
