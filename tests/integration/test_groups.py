@@ -213,12 +213,17 @@ def test_a_topic_that_a_pipeline_of_its_own_copies_to_the_same_place_is_refused_
     assert world.ok("audit", "demo", "--deep") == ""
 
 
+def group_with_tables(make_table_world: MakeWorld, prefix: str) -> World:
+    """A group whose members write to PostgreSQL, each to a table with the name of its topic."""
+    table = {"postgres": {"connection": "warehouse", "table": "{name}", "key": ["id"], "auto_create": True}}
+    decode = {"format": "json", "schema": "id BIGINT NOT NULL"}
+    return group_world(make_table_world, prefix, decode=decode, sinks=[table])
+
+
 def test_two_topics_with_one_table_leave_it_to_the_member_that_was_planned_first(
     make_table_world: MakeWorld, prefix: str
 ) -> None:
-    table = {"postgres": {"connection": "warehouse", "table": "{name}", "key": ["id"], "auto_create": True}}
-    decode = {"format": "json", "schema": "id BIGINT NOT NULL"}
-    world = group_world(make_table_world, prefix, decode=decode, sinks=[table])
+    world = group_with_tables(make_table_world, prefix)
     first, second = f"{prefix}-dup_b", f"{prefix}-Dup.b"
     world.add_topic(first, b'{"id": 1}')
     world.ok("run", "demo")
@@ -382,9 +387,7 @@ def test_a_lost_database_gets_all_members_of_a_group_back_also_of_topics_that_ar
 def test_a_topic_that_a_pipeline_of_its_own_copies_to_the_same_table_is_refused_with_the_way_in(
     make_table_world: MakeWorld, prefix: str
 ) -> None:
-    table = {"postgres": {"connection": "warehouse", "table": "{name}", "key": ["id"], "auto_create": True}}
-    decode = {"format": "json", "schema": "id BIGINT NOT NULL"}
-    world = group_world(make_table_world, prefix, decode=decode, sinks=[table])
+    world = group_with_tables(make_table_world, prefix)
     topic = f"{prefix}-orders"
     world.add_topic(topic, b'{"id": 1}')
     own = yaml.safe_load(world.ok("print", "member", f"demo.{topic}"))
