@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -62,10 +63,12 @@ RESULTS = STATE / "bench.json"
 class Bench:
     """The services and the folder of one measurement."""
 
-    def __init__(self, folder: Path, broker: Broker, postgres: Postgres) -> None:
+    def __init__(self, folder: Path, broker: Broker, postgres: Postgres, beside: Path | None = None) -> None:
+        """``beside``: another checkout of Tidemark, which ``make setup`` has set up; the contender of this name."""
         self.folder = folder
         self.broker = broker
         self.postgres = postgres
+        self.beside = beside
         self.jars = STATE / "jars" / "spark"
         self._numbers = count(1)
         self._flink: list[str] | None = None
@@ -101,17 +104,18 @@ class Bench:
         ``slice``, ``spark`` and ``source`` in the pipeline file, and the ``folders`` that its lake then has.
         """
         folder = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=self.folder))
+        jars = self._jars(kind)
         task = {
             "pipeline": f"bench-{next(self._numbers)}",
             "master": master,
-            "jars": ",".join(str(jar) for jar in sorted(self.jars.glob("*.jar"))),
+            "jars": ",".join(str(jar) for jar in sorted(jars.glob("*.jar"))),
             "bootstrap_servers": self.broker.bootstrap_servers,
             "topic": topic,
             "output": str(folder / "lake"),
         }
         try:
             with self._database(kind) as dsn:
-                environment = self._environment(folder, task, dsn, settings)
+                environment = self._environment(folder, task, dsn, jars, settings)
                 server = None
                 if kind == "warm":
                     assert self._server is not None
@@ -142,17 +146,39 @@ class Bench:
             yield self._server_dsn
         else:
             with self.postgres.temporary_database("bench") as dsn:
-                migrate(dsn)
+                if kind == "beside":
+                    words = [self._program_beside("tidemark"), "db", "migrate"]
+                    subprocess.run(words, env={**os.environ, "TIDEMARK_DB": dsn}, check=True, stdout=subprocess.DEVNULL)
+                else:
+                    migrate(dsn)
                 yield dsn
 
+    def _program_beside(self, name: str) -> str:
+        assert self.beside is not None
+        return str(self.beside / ".venv" / "bin" / name)
+
+    def _jars(self, kind: str) -> Path:
+        return self.jars if kind != "beside" or self.beside is None else self.beside / ".tidemark" / "jars" / "spark"
+
     def _command(self, kind: str) -> list[str]:
+        if kind == "beside":  # from the folder of its checkout, whose `bench` it is
+            return [
+                "env",
+                f"--chdir={self.beside}",
+                self._program_beside("python"),
+                "-m",
+                "bench.contender",
+                "tidemark",
+            ]
         if kind != "flink":
             return [sys.executable, "-m", "bench.contender", kind]
         if self._flink is None:
             self._flink = flink.command(STATE, self.folder)
         return self._flink
 
-    def _environment(self, folder: Path, task: dict[str, str], dsn: str, settings: Mapping[str, Any]) -> dict[str, str]:
+    def _environment(
+        self, folder: Path, task: dict[str, str], dsn: str, jars: Path, settings: Mapping[str, Any]
+    ) -> dict[str, str]:
         pipelines = folder / "pipelines"
         pipelines.mkdir()
         (pipelines / f"{task['pipeline']}.yaml").write_text(yaml.safe_dump(self._pipeline(task, settings)))
@@ -161,7 +187,7 @@ class Bench:
             "TIDEMARK_DB": dsn,
             "TIDEMARK_HOME": str(folder),
             "TIDEMARK_PIPELINES": str(pipelines),
-            "TIDEMARK_SPARK_JARS": str(self.jars),
+            "TIDEMARK_SPARK_JARS": str(jars),
         }
 
     def _pipeline(self, task: dict[str, str], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,7 +210,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         figures["decoders"] = decoding.measure(arguments.messages // DECODED_SHARE, arguments.runs)
     if arguments.only == ["decoders"]:
         return figures  # it needs no service
-    with _bench() as bench:
+    with _bench(arguments.beside) as bench:
         if {"jobs", "small"} & {*arguments.only}:
             figures |= _beside_each_other(bench, arguments)
         if "sinks" in arguments.only:
@@ -228,14 +254,15 @@ def _beside_each_other(bench: Bench, arguments: argparse.Namespace) -> dict[str,
     """Every contender with the large topic and with the small one, as asked for."""
     left_out = {kind: reason for kind, reason in {"flink": flink.missing()}.items() if reason}
     figures: dict[str, Any] = {"left_out": left_out}
+    also = ("beside",) if bench.beside else ()
     bench.fill("few", SMALL_MESSAGES)
     with bench.server("few", SMALL_MESSAGES):
         if "jobs" in arguments.only:
             bench.fill("events", arguments.messages)
-            kinds = tuple(kind for kind in LARGE if kind not in left_out)
+            kinds = (*(kind for kind in LARGE if kind not in left_out), *also)
             figures["jobs"] = _alternating(bench, kinds, "events", arguments.messages, arguments.runs)
         if "small" in arguments.only:
-            kinds = tuple(kind for kind in SMALL if kind not in left_out)
+            kinds = (*(kind for kind in SMALL if kind not in left_out), *also)
             figures["small"] = _alternating(bench, kinds, "few", SMALL_MESSAGES, arguments.runs)
     return figures
 
@@ -254,13 +281,13 @@ def _alternating(
 
 
 @contextmanager
-def _bench() -> Iterator[Bench]:
+def _bench(beside: Path | None) -> Iterator[Bench]:
     STATE.mkdir(exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="bench-", dir=STATE))
     try:
         # fsync as in production, because publishing waits for it.
         with Postgres(folder, durable=True) as postgres, Broker(folder, STATE / "jars" / "kafka") as broker:
-            yield Bench(folder, broker, postgres)
+            yield Bench(folder, broker, postgres, beside)
     finally:
         remove_home(folder)
         shutil.rmtree(folder, ignore_errors=True)
@@ -282,6 +309,9 @@ def main(words: list[str]) -> None:
     parser.add_argument(
         "--topics", type=int, default=group.MEMBERS, help=f"how many a group has (default {group.MEMBERS})"
     )
+    parser.add_argument(
+        "--beside", type=_checkout, help="another checkout, set up by `make setup`, in turn with this one (jobs, files)"
+    )
     parser.add_argument("--write", action="store_true", help="write the tables to bench/README.md")
     arguments = parser.parse_args(words)
     arguments.messages = arguments.messages or (QUICK_MESSAGES if arguments.quick else MESSAGES)
@@ -293,6 +323,13 @@ def main(words: list[str]) -> None:
     print("\n\n".join(parts.values()))
     if arguments.write:
         report.write_into(CHECKOUT / "bench" / "README.md", parts)
+
+
+def _checkout(text: str) -> Path:
+    path = Path(text).resolve()
+    if not (path / ".venv" / "bin" / "python").exists():
+        raise argparse.ArgumentTypeError(f"{path} is no checkout that `make setup` has set up")
+    return path
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -22,12 +22,13 @@ BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"  # of a part in the README
 NAMES = {
     "tidemark": "`tidemark run`",
     "warm": "`tidemark run`, Spark stays up",
+    "beside": "`tidemark run` of the checkout beside",
     "flink": "Flink, a bounded job",
     "batch": "plain Spark batch job",
     "streaming": "Structured Streaming, `availableNow`",
     "noop": "Spark reading into `noop`",
 }
-OWN = ("tidemark", "warm")  # they publish
+OWN = ("tidemark", "warm", "beside")  # they publish
 LONGEST_PLAN_S = 3.0
 MOST_US = 2.0  # of a decoder, for a record
 TOPIC_PER_SECOND = 60_000

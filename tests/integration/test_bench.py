@@ -8,6 +8,7 @@ from starlette.routing import Match
 
 from bench import commits, current_rows, ledger, pages, planning, sinks, streams
 from bench.__main__ import Bench
+from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres
 from tidemark.airflow.page.app import build_app
@@ -59,9 +60,10 @@ def test_a_merge_is_measured_beside_spark_which_has_the_same_rows_in_the_end(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["tidemark", "streaming", "flink"])  # batch and noop have no line of their own
+# batch and noop have no line of their own; the checkout beside is this one, so it is `tidemark` too.
+@pytest.mark.parametrize("kind", ["beside", "streaming", "flink"])
 def test_every_contender_reads_all_there_is(kind: str, tmp_path: Path, broker: Broker, postgres: Postgres) -> None:
-    bench = Bench(tmp_path, broker, postgres)
+    bench = Bench(tmp_path, broker, postgres, beside=CHECKOUT)
     name = f"bench-{kind}"
     bench.fill(name, 2_000)
     timing = bench.once(kind, name, 2_000)  # raises when it wrote less or more
