@@ -106,6 +106,8 @@ REFUSED = {
     "amont > 0": 'did you mean "amount"?',
     "amount": "it is int64, and not true or false",
     "*": "and not true or false",
+    "NULL": "the condition would be null",
+    "error('x')": "the condition would be null",
     "count(*) > 1": "works on several rows",
     "(SELECT 1) = 1": "a subquery",
     "amount IN (SELECT 1)": "a subquery",
@@ -130,6 +132,7 @@ def test_what_is_no_condition_on_one_row_is_refused_by_its_name(check: str, what
     assert refused.value.what.startswith("mine: ")
     assert what in refused.value.what
     assert refused.value.next_step
+    assert "AS met" not in refused.value.next_step
 
 
 def count(name: str, rows: int, unmet: int) -> ExpectationCount:
@@ -178,6 +181,8 @@ def told(tmp_path: Path, expect: str) -> list[str]:
         ("- {check: late, otherwise: drop}\n", "17: expect[0].otherwise: "),
         ("- {name: x}\n", "expect[0].check: "),
         ("- ''\n", "17: expect[0].check: "),
+        (f"- {{name: {'x' * 101}, check: late}}\n", "17: expect[0].name: must have at most 100 characters"),
+        ('- {name: "a\\nb", check: late}\n', "17: expect[0].name: must be one line of characters"),
         (f"- id > 0 AND gate <> '{'x' * 100}'\n", "17: expect[0]: needs a name"),
         ("- (SELECT true)\n", "17: expect[0].check: does not fit: it has a subquery"),
         ("- gate\n", "17: expect[0].check: does not fit: it is string, and not true or false"),

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from tidemark.config.base import DeadLetters, Section, wrong_at
+from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
 from tidemark.model.expectations import ExpectationOrder
 
@@ -52,6 +53,13 @@ class Expectation(Section):
     @classmethod
     def _text_alone(cls, value: Any) -> Any:
         return {"check": value} if isinstance(value, str) else value
+
+    @field_validator("name")
+    @classmethod
+    def _printable(cls, name: str) -> str:
+        if not name.isprintable():  # it stands in tables, labels of metrics and dead letters
+            raise wrong("must be one line of characters that can be printed")
+        return name
 
     @property
     def shown(self) -> str:

@@ -429,8 +429,12 @@ def _message(error: ErrorDetails, place: Place, document: Document) -> str:
             return f"must be at least {context['ge']:,}{shown}"
         case "less_than_equal":
             return f"must be at most {context['le']:,}{shown}"
-        case "string_too_short":
+        case "string_too_short" | "too_short":
             return "must not be empty"
+        case "string_too_long":
+            return f"must have at most {context['max_length']:,} characters{shown}"
+        case "string_pattern_mismatch":
+            return f"must match {context['pattern']}{shown}"
         case kind:
             return f"must be {_WANTED.get(kind, 'something else')}{shown}"
 

@@ -60,8 +60,11 @@ class Expectations:
         try:
             kinds = query.schema(given).types
         except ConfigurationError as wrong:
-            next_step = _CONDITION if "SELECT" in wrong.next_step else wrong.next_step
-            raise ConfigurationError(wrong.what, next_step=next_step) from wrong
+            own_words = any(word in wrong.next_step for word in ("SELECT", " AS met"))  # of our query, not of the file
+            raise ConfigurationError(
+                wrong.what.replace("column met", "the condition"),
+                next_step=_CONDITION if own_words else wrong.next_step,
+            ) from wrong
         if kinds != [pa.bool_()]:
             raise ConfigurationError(
                 f"it is {', '.join(map(str, kinds))}, and not true or false",
