@@ -20,7 +20,7 @@ from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, NotFound, TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.lifecycle.failed_tasks import Task, Watch, watched
-from tidemark.lifecycle.known_sinks import not_in_file
+from tidemark.lifecycle.known_sinks import not_in_file, with_known_keys
 from tidemark.lifecycle.members import page_of_manifests, pipelines_of
 from tidemark.lifecycle.older import older_unfinished, unfinished_lines
 from tidemark.lifecycle.plan import PlannedRun, Tick
@@ -364,19 +364,23 @@ def where(
     """
     environment = _environment(dsn, pipelines)
     with _database(environment) as database:
-        sinks = partial(sinks_of, environment)
+        sinks = partial(sinks_of, environment, database)
         return locate(database, topic, partition, offset, sinks, pipeline_name)
 
 
 def sinks_of(
-    environment: Environment, pipeline_name: str, prepare: Callable[[Pipeline], object] | None = None
+    environment: Environment,
+    database: ManifestDatabase,
+    pipeline_name: str,
+    prepare: Callable[[Pipeline], object] | None = None,
 ) -> Sequence[Sink] | str:
     """The sinks of a pipeline, or why they cannot be opened; ``prepare`` gets the pipeline first."""
     try:
         pipeline = find(environment.pipelines, pipeline_name)
         if prepare is not None:
             prepare(pipeline)
-        return [open_sink(pipeline_name, sink, from_environment) for sink in pipeline.sinks]
+        pinned = with_known_keys(pipeline, database, from_environment)
+        return [open_sink(pipeline_name, sink, from_environment) for sink in pinned.sinks]
     except TidemarkError as error:
         return error.what
 

@@ -45,7 +45,10 @@ def where(
     environment: Environment = command.obj
     with database_of(environment) as database, ExitStack() as connections:
         sinks = partial(
-            sinks_of, environment, prepare=lambda pipeline: connections.enter_context(connections_of(pipeline))
+            sinks_of,
+            environment,
+            database,
+            prepare=lambda pipeline: connections.enter_context(connections_of(pipeline)),
         )
         chains = locate(database, topic, partition, offset, sinks, pipeline_name)
         if not chains:

@@ -37,6 +37,10 @@ INSERT INTO sink (pipeline, name, target, row_order)
 SELECT %(pipeline_name)s, * FROM unnest(%(names)s::text[], %(targets)s::text[], %(orders)s::text[])
 ON CONFLICT (pipeline, name) DO NOTHING;
 
+-- name: pin_record_key
+UPDATE sink SET record_key = %(columns)s
+WHERE pipeline = %(pipeline_name)s AND name = %(sink)s AND record_key IS NULL;
+
 -- name: is_planned
 SELECT EXISTS (SELECT FROM pipeline WHERE name = %(pipeline_name)s) AS known;
 
@@ -47,7 +51,8 @@ SELECT cluster FROM pipeline WHERE name = %(pipeline_name)s;
 UPDATE pipeline SET cluster = %(cluster)s WHERE name = %(pipeline_name)s AND cluster IS DISTINCT FROM %(cluster)s;
 
 -- name: sinks
-SELECT name, target, known_since, renamed_from, retired_at, row_order FROM sink WHERE pipeline = %(pipeline_name)s ORDER BY name;
+SELECT name, target, known_since, renamed_from, retired_at, row_order, record_key FROM sink
+WHERE pipeline = %(pipeline_name)s ORDER BY name;
 
 -- name: lock_manifests
 SELECT id FROM manifest WHERE pipeline = %(pipeline_name)s ORDER BY id FOR UPDATE;

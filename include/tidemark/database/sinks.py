@@ -16,6 +16,10 @@ class Sinks(Part):
         """The names of the known sinks that are not retired."""
         return [sink.name for sink in self.known(pipeline_name) if sink.is_current]
 
+    def pin_record_key(self, pipeline_name: str, sink: str, columns: Sequence[str]) -> None:
+        """Store the key of a sink with ``key: record_key``, unless it has one."""
+        self._sql.rows("pin_record_key", pipeline_name=pipeline_name, sink=sink, columns=list(columns))
+
     def folders(self, topics: Sequence[str]) -> list[Row]:
         """Return where each pipeline writes, or wrote, these topics: the columns of ``StreamFolders``."""
         return self._sql.rows("stream_folders", topics=list(topics))

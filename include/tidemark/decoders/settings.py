@@ -14,8 +14,9 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, StrictBool, Validat
 from tidemark.config.base import Section, Size, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.envelopes.envelope_settings import EnvelopeEntry
-from tidemark.decoders.names import HEADERS_COLUMN, key_column
+from tidemark.decoders.names import HEADERS_COLUMN, WHOLE, key_column
 from tidemark.decoders.pins import Pins
+from tidemark.decoders.record_key import RECORD_KEY, ColumnsOrRecordKey
 from tidemark.decoders.registry import open_decoder, open_values
 from tidemark.errors import ConfigurationError
 from tidemark.kinds import DECODERS
@@ -84,10 +85,10 @@ class DecodeSettings(Section):
         examples=[{"format": "avro"}],
     )
     headers: StrictBool = Field(default=False, description="Whether rows get the column headers.")
-    tombstones: tuple[str, ...] = Field(
+    tombstones: ColumnsOrRecordKey = Field(
         default=(),
         description="Fields that the key of a record without a value holds; such a record deletes its row. Without key "
-        "the key is read as JSON.",
+        "the key is read as JSON. record_key: all fields of the schema of key.",
         examples=[["product_id", "location_id"]],
     )
 
@@ -122,6 +123,8 @@ class DecodeSettings(Section):
             raise wrong_at("headers", self.problem_with_headers)
         if self.tombstones and self.problem_with_tombstones:
             raise wrong_at("tombstones", self.problem_with_tombstones)
+        if self.tombstones == RECORD_KEY and (missing := self.problem_with_record_key()):
+            raise wrong_at("tombstones", missing)
         if self.tombstones and self.key is None and not self.keys_are_json:
             raise wrong_at("tombstones", "needs key: the format of the keys, such as key: {format: avro}")
         if problem := self.problem_with_columns():
@@ -204,8 +207,33 @@ class DecodeSettings(Section):
         if self.of_key is not None:
             order["key"] = {**self.of_key.order(), "part": "key"}
             if self.tombstones:
-                order["tombstones"] = list(self.tombstones)
+                order["tombstones"] = list(self.deleted_by())
         return order
+
+    def deleted_by(self) -> tuple[str, ...]:
+        """``tombstones`` as columns; empty while those of the record's key are not known."""
+        return self.tombstones if self.tombstones != RECORD_KEY else self.record_key() or ()
+
+    def record_key(self) -> tuple[str, ...] | None:
+        """The columns that have the fields of the record's key; None while the schemas of key and value are not known.
+
+        Where the value has a field of that name and type which is never null, its column is meant.
+        """
+        if self.of_key is None or not self.of_key.is_known() or not self.is_known():
+            return None
+        values = {name: field for name, field in self._fields().items() if name != WHOLE}
+        keys = self.of_key.field_types().items()
+        return tuple(name if values.get(name) == (kind, False) else key_column(name) for name, kind in keys)
+
+    def problem_with_record_key(self) -> str | None:
+        """Return the reason why ``record_key`` names no columns, as a sentence; None when a schema says them."""
+        if self.of_key is not None:
+            return None
+        return (
+            "is record_key, and no schema says what is in the keys: write decode.key, such as key: {format: avro, "
+            "registry: ..} or key: {format: json, schema: ..}; or list the columns in place of record_key, where they "
+            "differ below each_topic"
+        )
 
     def columns(self) -> dict[str, str] | None:
         """The Arrow type, as text, of each column that may be a key or an event time; None while it is not known."""
@@ -223,7 +251,7 @@ class DecodeSettings(Section):
     def never_null(self) -> set[str]:
         keys = {key_column(name) for name in self.of_key.never_null()} if self.of_key else set()
         values = {name for name, (_, nullable) in self._fields().items() if not nullable}
-        return keys | (values & {*self.tombstones} if self.tombstones else values)
+        return keys | (values & {*self.deleted_by()} if self.tombstones else values)
 
     def arrow_schema(self) -> pa.Schema:
         return open_decoder(self.record_order()).schema
@@ -233,10 +261,11 @@ class DecodeSettings(Section):
 
     def tombstone_fields(self) -> tuple[str, ...]:
         """The columns that a tombstone has, from its key; empty when a record without a value is not a tombstone."""
-        if not self.tombstones or self.of_key is None:
-            return self.tombstones
+        named = self.deleted_by()
+        if not named or self.of_key is None:
+            return named
         keys = [key_column(name) for name in self.of_key.field_types()] if self.of_key.is_known() else []
-        return (*self.tombstones, *(name for name in keys if name not in self.tombstones))
+        return (*named, *(name for name in keys if name not in named))
 
     def rows(self) -> RowSettings | None:
         """The rows that whole records become; None while their columns are not known."""
@@ -257,7 +286,7 @@ class DecodeSettings(Section):
         names = {folded(name): name for name in values or {}}
         if (twin := next((name for name in sorted(keys) if folded(name) in names), None)) is not None:
             return _second_column(twin, names[folded(twin)])
-        for field in self.tombstones:
+        for field in self.deleted_by():
             if field not in keys and field not in fields:
                 return f"names {field}, which the key does not have; it has {', '.join([*fields, *keys])}"
             if field not in keys and values is not None and field not in values:

@@ -96,6 +96,12 @@ class DecodeByTopic:
     def never_null(self) -> set[str]:
         return set.intersection(*(entry.never_null() for entry in self.entries))
 
+    def record_key(self) -> tuple[str, ...] | None:
+        return None
+
+    def problem_with_record_key(self) -> str | None:
+        return "is record_key, and the entries of decode have keys of their own: list the columns in its place"
+
     def tombstone_fields(self) -> tuple[str, ...]:
         """The columns that every tombstone has."""
         named = [entry.tombstone_fields() for entry in self.entries if entry.tombstone_fields()]

@@ -31,11 +31,12 @@ def target(
     name: str, environment: Environment, pipeline: Pipeline, settings: SinkSettings, lookup: Lookup
 ) -> Iterator[Finding]:
     with about(pipeline=pipeline.name):
-        sink = open_sink(pipeline.name, settings, lookup)
-        yield ok(name, sink.target)
+        yield ok(name, settings.target)
+        checked = pinned(pipeline, lookup, {})
+        [record_key] = [each.record_key for each in checked.sinks if each.name == settings.name]
+        sink = open_sink(pipeline.name, settings.with_record_key(record_key or ()), lookup)
         owner = sink.ledger.owner()
-        decode = pinned(pipeline, lookup, {}).decode
-        for finding in sink.output.rehearse(decode.record_order(), pipeline.transforms()):
+        for finding in sink.output.rehearse(checked.decode.record_order(), pipeline.transforms()):
             yield replace(finding, check=name)
         try:
             database = ManifestDatabase(environment.database(), "doctor")

@@ -6,7 +6,7 @@ from enum import Enum, auto
 from tidemark.connections.lookup import Lookup, from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError
-from tidemark.lifecycle.known_sinks import refuse_unlike
+from tidemark.lifecycle.known_sinks import refuse_unlike, with_known_keys
 from tidemark.lifecycle.renamed import refuse_renamed
 from tidemark.model.manifest import Manifest, ManifestState
 from tidemark.pipeline.settings import Pipeline
@@ -67,9 +67,10 @@ def open_context(
 ) -> Context:
     """Open source and sinks; ``lookup`` finds the connections they name. Nothing is connected yet.
 
-    Raises ``ConfigurationError`` for a missing or wrong connection, and as ``refuse_unusable``.
+    Raises ``ConfigurationError`` for a missing or wrong connection, as ``refuse_unusable`` and as ``with_known_keys``.
     """
     refuse_unusable(pipeline, database, renaming)
+    pipeline = with_known_keys(pipeline, database, lookup)
     source = open_source(pipeline.name, pipeline.source, lookup)
     sinks = tuple(open_sink(pipeline.name, settings, lookup) for settings in pipeline.sinks)
     return Context(pipeline, database, source, sinks, lookup)

@@ -6,10 +6,12 @@ put the same records there a second time.
 
 from collections.abc import Sequence
 
+from tidemark.connections.lookup import Lookup
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError
 from tidemark.model.manifest import KnownSink, count_of, listed
 from tidemark.model.verdict import NextStep, command
+from tidemark.pipeline.pinned import with_record_key
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.settings import SinkSettings
 
@@ -28,6 +30,23 @@ def remember_sinks(pipeline: Pipeline, database: ManifestDatabase) -> None:
     """Store the pipeline and those of its sinks that are not known yet; needs an open transaction."""
     targets = {sink.name: sink.target for sink in pipeline.sinks}
     database.pipelines.remember(pipeline.name, targets, {sink.name: sink.row_order() for sink in pipeline.sinks})
+    for sink in pipeline.sinks:
+        if sink.record_key:
+            database.sinks.pin_record_key(pipeline.name, sink.name, sink.record_key)
+
+
+def with_known_keys(pipeline: Pipeline, database: ManifestDatabase, lookup: Lookup) -> Pipeline:
+    """The pipeline whose sinks with ``key: record_key`` have the columns that their first plan has stored, or that a
+    registry has now; raises as ``pinned`` then."""
+    if all(sink.record_key != () for sink in pipeline.sinks):
+        return pipeline
+    known = {sink.name: tuple(sink.record_key) for sink in database.sinks.known(pipeline.name) if sink.record_key}
+    sinks = tuple(
+        sink.with_record_key(known[sink.name]) if sink.record_key == () and sink.name in known else sink
+        for sink in pipeline.sinks
+    )
+    pipeline = pipeline.model_copy(update={"sinks": sinks})
+    return with_record_key(pipeline, lookup) if any(sink.record_key == () for sink in sinks) else pipeline
 
 
 def not_in_file(pipeline: Pipeline, database: ManifestDatabase) -> list[str]:

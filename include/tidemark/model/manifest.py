@@ -209,7 +209,8 @@ class KnownSink:
 
     ``renamed_from`` is the name that its target still has, while a renaming has not ended. The publications of a
     retired sink do not count. ``row_order`` is the column that decides which of two rows of a key is newer; None: the
-    later offset does, or rows have no key.
+    later offset does, or rows have no key. ``record_key``: the columns that ``key: record_key`` has meant since the
+    first plan; None where the file lists them.
     """
 
     name: str
@@ -218,6 +219,7 @@ class KnownSink:
     renamed_from: str | None = None
     retired_at: datetime | None = None
     row_order: str | None = None
+    record_key: Sequence[str] | None = None
 
     @property
     def has_files(self) -> bool:

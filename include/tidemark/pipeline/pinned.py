@@ -12,6 +12,7 @@ from tidemark.errors import ConfigurationError
 from tidemark.pipeline.event_time import check_field
 from tidemark.pipeline.rows import check_transforms, rows_for_sinks
 from tidemark.pipeline.settings import Pipeline
+from tidemark.sinks.settings import SinkSettings
 
 
 def pinned(pipeline: Pipeline, lookup: Lookup, stored: Mapping[str, Any], *, register: bool = False) -> Pipeline:
@@ -23,10 +24,31 @@ def pinned(pipeline: Pipeline, lookup: Lookup, stored: Mapping[str, Any], *, reg
     """
     if not pipeline.uses_registry():
         return pipeline
-    topics = pipeline.source.topics if pipeline.source.rule is None else ()
-    pins = Pins(topics, stored, lookup, register=register)
+    pins = _pins(pipeline, lookup, stored, register=register)
     decode = pipeline.decode.pinned(pins)
-    problem = _problem_with(pipeline, decode)
+    pipeline = _fitting(pipeline, decode)
+    rows = rows_for_sinks(decode, pipeline.transform, pipeline.code)
+    sinks = tuple(sink.pinned(rows, pins) for sink in pipeline.sinks) if rows is not None else pipeline.sinks
+    return pipeline.model_copy(update={"decode": decode, "sinks": sinks})
+
+
+def with_record_key(pipeline: Pipeline, lookup: Lookup) -> Pipeline:
+    """The pipeline whose sinks with ``key: record_key`` have the columns of the registry's newest schema; raises as
+    ``pinned``."""
+    return _fitting(pipeline, pipeline.decode.pinned(_pins(pipeline, lookup, {})))
+
+
+def _pins(pipeline: Pipeline, lookup: Lookup, stored: Mapping[str, Any], *, register: bool = False) -> Pins:
+    topics = pipeline.source.topics if pipeline.source.rule is None else ()
+    return Pins(topics, stored, lookup, register=register)
+
+
+def _fitting(pipeline: Pipeline, decode: RecordSettings) -> Pipeline:
+    """The pipeline with the columns of the record's key, when it fits a pinned ``decode``."""
+    columns = decode.record_key() or ()
+    sinks = tuple(_with_record_key(pipeline.name, sink, columns) for sink in pipeline.sinks)
+    fitting = pipeline.model_copy(update={"sinks": sinks})
+    problem = _problem_with(fitting, decode)
     if problem is not None:
         raise ConfigurationError(
             f"the pipeline does not fit the schema of the registry: {problem}",
@@ -34,9 +56,22 @@ def pinned(pipeline: Pipeline, lookup: Lookup, stored: Mapping[str, Any], *, reg
             f"then: tidemark doctor {pipeline.name}",
             pipeline=pipeline.name,
         )
-    rows = rows_for_sinks(decode, pipeline.transform, pipeline.code)
-    sinks = tuple(sink.pinned(rows, pins) for sink in pipeline.sinks) if rows is not None else pipeline.sinks
-    return pipeline.model_copy(update={"decode": decode, "sinks": sinks})
+    return fitting
+
+
+def _with_record_key(pipeline_name: str, sink: SinkSettings, columns: tuple[str, ...]) -> SinkSettings:
+    known = sink.record_key
+    if known and {*known} != {*columns}:
+        raise ConfigurationError(
+            f"sink {sink.name} has one row for each {', '.join(known)}: that was the record's key when the sink was "
+            f"planned first, and its schema has {', '.join(columns)} now",
+            next_step=f"to go on with the former key, where it still names a row, write key: [{', '.join(known)}] in "
+            f"place of record_key; else give a sink with the new key a name and a table of its own, which tidemark "
+            f"fill {pipeline_name} NAME --why TEXT then fills",
+            pipeline=pipeline_name,
+            sink=sink.name,
+        )
+    return sink if known else sink.with_record_key(columns)
 
 
 def _problem_with(pipeline: Pipeline, decode: RecordSettings) -> str | None:

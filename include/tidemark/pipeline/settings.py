@@ -318,6 +318,18 @@ class Pipeline(Section):
 
     @field_validator("sinks")
     @classmethod
+    def _keys_of_records(cls, sinks: tuple[SinkEntry, ...], info: ValidationInfo) -> tuple[SinkEntry, ...]:
+        if "decode" not in info.data:
+            return sinks
+        decode: RecordSettings = info.data["decode"]
+        for index, sink in enumerate(sinks):
+            if sink.record_key is not None and (problem := decode.problem_with_record_key()):
+                raise wrong_at((index, sink.kind, "key"), problem)
+        columns = decode.record_key()
+        return tuple(sink.with_record_key(columns) for sink in sinks) if columns else sinks
+
+    @field_validator("sinks")
+    @classmethod
     def _columns_that_sinks_hold(cls, sinks: tuple[SinkEntry, ...], info: ValidationInfo) -> tuple[SinkEntry, ...]:
         if rows := _known_rows(info):
             columns = rows.arrow_schema()

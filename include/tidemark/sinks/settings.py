@@ -62,6 +62,16 @@ class SinkSettings(Section):
         rows have no key. It never changes: rows that lost by one column would be missing by another."""
         return None
 
+    @property
+    def record_key(self) -> tuple[str, ...] | None:
+        """The columns of the record's key, where that is the key of the table; empty while they are not known."""
+        return None
+
+    def with_record_key(self, columns: tuple[str, ...]) -> Self:
+        """These settings with the columns of the record's key."""
+        del columns
+        return self
+
     @abstractmethod
     def order(self) -> dict[str, Any]:
         """Return the settings that Spark executors need for this sink, without ``name`` and ``kind``, and without

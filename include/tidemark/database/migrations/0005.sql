@@ -132,6 +132,9 @@ ALTER TABLE stream_folders ADD COLUMN success_files boolean NOT NULL DEFAULT fal
 -- By which column the newest row of a key is known; NULL: by the offset, or there is no key.
 ALTER TABLE sink ADD COLUMN row_order text;
 
+-- The columns that `key: record_key` has meant since the first plan; NULL: the file lists those of the key, if any.
+ALTER TABLE sink ADD COLUMN record_key text[];
+
 -- A publication of all tables, as Debezium makes one, does not keep rows of these from being changed.
 ALTER TABLE manifest_range REPLICA IDENTITY USING INDEX range_one_end;
 ALTER TABLE done_sum REPLICA IDENTITY FULL;

@@ -68,11 +68,11 @@ class KeyRows(PublishedRows):
 
     def __init__(self, store: ObjectStore, settings: Settings) -> None:
         super().__init__(store)
-        self._key = settings.key
+        self._key = settings.key_columns
         self._order_by = settings.order_by
         self._buckets = settings.buckets
         self._max_file_bytes = settings.max_file_bytes
-        self._needed = Merge.needed(settings.key, settings.order_by)
+        self._needed = Merge.needed(settings.key_columns, settings.order_by)
 
     def manifests_of(self, file: TableFile) -> tuple[int, int]:
         """A merge writes a bucket again, with rows of all that came before."""

@@ -57,9 +57,9 @@ class DeltaTarget(LakeTable[DeltaTable]):
     """The table, and the store of its location."""
 
     def __init__(self, pipeline_name: str, settings: Settings, store: ObjectStore, lookup: Lookup) -> None:
-        super().__init__(pipeline_name, settings.name, settings.location, keyed=bool(settings.key))
+        super().__init__(pipeline_name, settings.name, settings.location, keyed=bool(settings.key_columns))
         self.store = store
-        self.rows: PublishedRows = KeyRows(store, settings) if settings.key else ManifestRows(store)
+        self.rows: PublishedRows = KeyRows(store, settings) if settings.key_columns else ManifestRows(store)
         self._settings = settings
         self._client = DeltaClient(settings, store, lookup)
         self._known: tuple[str, TableEvidence] | None = None

@@ -142,6 +142,12 @@ class Settings(KeyedSettings, SinkSettings):
 
     @model_validator(mode="after")
     def _one_partition_of_a_key(self) -> Self:
+        if self.record_key is not None and self.terms:
+            raise wrong_at(
+                "partition_by",
+                "needs a key that lists its columns, as a partition may have no others: leave partition_by out, or "
+                "list them in place of record_key",
+            )
         for term in self.terms if self.key else ():
             if term.column not in self.key or not term.is_bucket:
                 raise wrong_at(

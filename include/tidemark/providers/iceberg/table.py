@@ -96,9 +96,9 @@ class IcebergTarget(LakeTable[Table]):
     """One table as one sink of a pipeline sees it; the catalog is opened when it is needed first."""
 
     def __init__(self, pipeline_name: str, settings: Settings, lookup: Lookup) -> None:
-        super().__init__(pipeline_name, settings.name, settings.table, keyed=bool(settings.key))
+        super().__init__(pipeline_name, settings.name, settings.table, keyed=bool(settings.key_columns))
         self.rows: TableRows[Table, FileChanges] = (
-            CurrentRows(settings.key, settings.order_by) if settings.key else AllRows()
+            CurrentRows(settings.key_columns, settings.order_by) if settings.key_columns else AllRows()
         )
         self._settings = settings
         self._lookup = lookup

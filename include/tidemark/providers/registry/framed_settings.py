@@ -3,7 +3,7 @@
 import json
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from pydantic import Field, PrivateAttr, StrictInt, model_validator
 
@@ -17,6 +17,17 @@ from tidemark.providers.registry.registry_settings import RegistrySettings
 
 if TYPE_CHECKING:
     from tidemark.providers.registry.schemas import Schemas
+
+
+_OF_ROWS: Final = (
+    "name the schema of the rows in the pipeline file: schema: {subject: NAME}, {id: NUMBER} or a file; "
+    "tidemark doctor {pipeline} checks it"
+)
+_OF_KEYS: Final = (
+    "name the schema of the keys below decode.key: schema: {subject: NAME}, {id: NUMBER} or a file; records without "
+    "keys, such as those of a table without a primary key, have no current rows: leave their topic out, in a group by "
+    "false below each_topic"
+)
 
 
 class Registered(Section):
@@ -129,14 +140,14 @@ class FramedSettings(DecodeSettings):
         if wanted.id is not None:
             by_id = schemas.writer(str(wanted.id))
             if by_id is None:
-                raise _missing(f"has no schema {wanted.id}")
+                raise _missing(f"has no schema {wanted.id}", part)
             return by_id
         assert wanted.subject is not None
         try:
             return schemas.subject(wanted.subject, wanted.version)
         except UnknownSchema:
             version = f"version {wanted.version} of " if wanted.version else ""
-            raise _missing(f"has no {version}subject {wanted.subject}") from None
+            raise _missing(f"has no {version}subject {wanted.subject}", part) from None
 
 
 class TextSchemaSettings(FramedSettings):
@@ -160,9 +171,5 @@ def is_registered(value: object) -> bool:
     return isinstance(value, Mapping) and bool(value) and value.keys() <= Registered.model_fields.keys()
 
 
-def _missing(what: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"the schema registry {what}",
-        next_step="name the schema of the rows in the pipeline file: schema: {subject: NAME}, {id: NUMBER} or a file; "
-        "tidemark doctor {pipeline} checks it",
-    )
+def _missing(what: str, part: str) -> ConfigurationError:
+    return ConfigurationError(f"the schema registry {what}", next_step=_OF_KEYS if part == "key" else _OF_ROWS)

@@ -2,10 +2,11 @@
 
 from typing import ClassVar, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from tidemark.config.base import Section, wrong_at
 from tidemark.config.values import wrong
+from tidemark.decoders.record_key import RECORD_KEY, ColumnsOrRecordKey
 from tidemark.decoders.settings import RowSettings
 from tidemark.sinks.aggregates.aggregate import NULLABLE
 from tidemark.sinks.column_names import LOG_GENERATION, NUMBER
@@ -25,10 +26,11 @@ class KeyedSettings(Section):
 
     record_columns: ClassVar[tuple[str, ...]] = RECORD
 
-    key: tuple[str, ...] = Field(
+    key: ColumnsOrRecordKey = Field(
         default=(),
         description="Columns that name a row; none of them may be null. With them the table has one row per key, its "
-        "newest version; without them all rows.",
+        "newest version; without them all rows. record_key: the columns that the schema of the record's key has when "
+        "the sink is planned first.",
         examples=[["product_id", "location_id"]],
         json_schema_extra={"minItems": 1},
     )
@@ -36,6 +38,8 @@ class KeyedSettings(Section):
         default=None,
         description="The column with the version: the greatest value is the newest. Without it, the later offset is.",
     )
+
+    _record_key: tuple[str, ...] = PrivateAttr(default=())
 
     @field_validator("key")
     @classmethod
@@ -59,6 +63,22 @@ class KeyedSettings(Section):
             raise wrong_at("order_by", "needs key: the columns that name a row")
         return self
 
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """``key`` as columns; empty for a table of all rows."""
+        return self._record_key or self.key
+
+    @property
+    def record_key(self) -> tuple[str, ...] | None:
+        return self._record_key if self.key == RECORD_KEY else None
+
+    def with_record_key(self, columns: tuple[str, ...]) -> Self:
+        if self.key != RECORD_KEY:
+            return self
+        settings = self.model_copy()
+        settings._record_key = columns
+        return settings
+
     def row_order(self) -> str | None:
         return self.order_by
 
@@ -73,18 +93,18 @@ class KeyedSettings(Section):
         )
 
     def _problem_with_number(self, rows: RowSettings) -> str | None:
-        if rows.fans_out() and NUMBER not in self.key:
+        if rows.fans_out() and NUMBER not in self.key_columns:
             return (
                 f"must have {NUMBER} in its key, since explode gives a record several rows, which would replace one "
-                f"another; write key: [{', '.join([*self.key, NUMBER])}]"
+                f"another; write key: [{', '.join([*self.key_columns, NUMBER])}]"
             )
-        if NUMBER in self.key and not rows.fans_out():
+        if NUMBER in self.key_columns and not rows.fans_out():
             return f"may not have {NUMBER} in its key: only explode gives a record several rows"
         return None
 
     def _problem_with_columns(self, rows: RowSettings, never_null: set[str]) -> str | None:
         types, of_tombstones = rows.field_types(), rows.tombstone_fields()
-        for column in self.key:
+        for column in self.key_columns:
             if column not in {*types, *self.record_columns, NUMBER}:
                 return with_nearest(f"has no column {column} for its key", column, types, listed=True)
             if column not in never_null and of_tombstones and column not in of_tombstones:

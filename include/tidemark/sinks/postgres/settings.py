@@ -5,6 +5,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from tidemark.config.base import Name
+from tidemark.decoders.record_key import ColumnsOrRecordKey
 from tidemark.decoders.settings import RowSettings
 from tidemark.sinks.column_names import LOG_GENERATION
 from tidemark.sinks.current_rows.keyed_settings import KeyedSettings
@@ -19,15 +20,12 @@ class Settings(KeyedSettings, TableSettings):
     record_columns: ClassVar[tuple[str, ...]] = (LOG_GENERATION, "_topic", "_partition", "_offset")
 
     name: Name = Field(default="postgres", description="Name of this sink, unique in the pipeline.")
-    key: tuple[str, ...] = Field(
-        description="Columns that name a row; none of them may be null.",
+    key: ColumnsOrRecordKey = Field(
+        description="Columns that name a row; none of them may be null. record_key: the columns that the schema of the "
+        "record's key has when the sink is planned first.",
         examples=[["product_id", "location_id"]],
         json_schema_extra={"minItems": 1},
     )
-
-    @property
-    def key_columns(self) -> tuple[str, ...]:
-        return self.key
 
     def problem_with(self, rows: RowSettings) -> str | None:
         # Imported late: it needs pyarrow, which checking the other settings does without.

@@ -72,19 +72,21 @@ class PostgresOutput(MarkedOutput):
         self._table.check(spec)
         self.written_columns = self._table.column_keys(spec)
         self._look_for_shared(work)
-        self._table.create_staging(work.manifest_id, work.attempt, staged_columns(self._data, self.config.key))
+        self._table.create_staging(work.manifest_id, work.attempt, staged_columns(self._data, self.config.key_columns))
         self._table.forget_session()  # Spark works now, for longer than some servers and balancers keep an idle one
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         columns = columns_after(decode, transforms)
         with self._table.undone():
             self._table.check(self._spec(columns.schema, columns.of_tombstones))
-            self._table.create_staging(0, 0, staged_columns(columns.schema, self.config.key))
+            self._table.create_staging(0, 0, staged_columns(columns.schema, self.config.key_columns))
         yield ok(self.name, "table, key and rights are what an attempt needs (tried, and rolled back)")
 
     def _spec(self, data: pa.Schema, tombstones: Sequence[str]) -> TableSpec:
         emptied = tuple(field.name for field in data if tombstones and field.name not in tombstones)
-        return TableSpec(self.config.table, tuple(columns_for(data, self.config.key)), self.config.key, emptied)
+        return TableSpec(
+            self.config.table, tuple(columns_for(data, self.config.key_columns)), self.config.key_columns, emptied
+        )
 
     def _apply(self, session: Session, receipt: Receipt) -> None:
         """Merge the rows and insert the dead letters; their numbers must be those of the receipt."""
@@ -125,13 +127,13 @@ class PostgresOutput(MarkedOutput):
 
     def _parts(self, receipt: Receipt) -> Parts:
         """The identifiers of the merge: table, staging, columns, and the version of staged, old and new rows."""
-        columns = [column.name for column in columns_for(self._data, self.config.key)]
-        changed = [sql.Identifier(column) for column in columns if column not in self.config.key]
+        columns = [column.name for column in columns_for(self._data, self.config.key_columns)]
+        changed = [sql.Identifier(column) for column in columns if column not in self.config.key_columns]
         staged_version = self._version("s")
         return {
             **self._table.staging_parts(receipt.manifest_id, receipt.attempt),
             "table": self._table.identifier,
-            "key": names(self.config.key),
+            "key": names(self.config.key_columns),
             "columns": names(columns),
             "assignments": sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(column) for column in changed),
             "staged_version_descending": sql.SQL(", ").join(
@@ -141,7 +143,7 @@ class PostgresOutput(MarkedOutput):
             "table_version": sql.SQL(", ").join(self._version("t")),
             "new_version": sql.SQL(", ").join(self._version("excluded")),
             "newest_assignments": sql.SQL(", ").join(sql.SQL("{0} = n.{0}").format(column) for column in changed),
-            **{f"{name}_key": _of(rows, self.config.key) for name, rows in _ROWS.items()},
+            **{f"{name}_key": _of(rows, self.config.key_columns) for name, rows in _ROWS.items()},
             **{f"{name}_record": _of(rows, self.config.record_columns) for name, rows in _ROWS.items()},
         }
 
@@ -172,7 +174,7 @@ class PostgresOutput(MarkedOutput):
     ) -> Located:
         del receipt
         place = (manifest.id, at.topic, at.partition, offset)
-        row = newest_row(self._ledger, self.config.key, self._table.rows_at(self.config.key, *place))
+        row = newest_row(self._ledger, self.config.key_columns, self._table.rows_at(self.config.key_columns, *place))
         if row is not None:
             return row
         reason = self._table.dead_letter_at(*place)

@@ -10,7 +10,9 @@ import pytest
 import yaml
 
 from tidemark.decoders.pins import Pins
+from tidemark.errors import ConfigurationError
 from tidemark.pipeline.loader import load
+from tidemark.pipeline.pinned import pinned
 from tidemark.pipeline.problems import InvalidPipelines
 from tidemark.pipeline.settings import Pipeline, json_schema
 
@@ -110,3 +112,41 @@ def test_the_fingerprint_covers_the_pinned_schema_and_not_where_the_registry_is(
     assert all(print_.startswith(f"{unpinned}+") for print_ in prints)
     assert unpinned == loaded(write, {"registry": {"url": "http://other"}}).fingerprint()
     assert unpinned != loaded(write, {"registry": REGISTRY, "schema": {"subject": "orders-value"}}).fingerprint()
+
+
+def stored_schemas(key: dict[str, Any]) -> dict[str, Any]:
+    """What a registry has answered to an attempt."""
+    parts = {"value": (7, ORDER), "key": (8, key)}
+    return {
+        f"http://registry:8081: subject orders-{part} newest": {
+            "id": number, "kind": "AVRO", "text": json.dumps(schema), "references": []
+        }
+        for part, (number, schema) in parts.items()
+    }  # fmt: skip
+
+
+def test_the_key_of_a_registry_is_pinned_and_another_one_is_refused_with_the_way_out(write: Write) -> None:
+    of_key = {"format": "avro", "registry": REGISTRY}
+    decode = {"registry": REGISTRY, "key": of_key, "tombstones": "record_key"}
+    table = {"connection": "warehouse", "table": "orders", "key": "record_key"}
+    sinks = [{"files": {"root": "lake"}}, {"postgres": table}]
+    pipeline = loaded(write, decode, sinks=sinks)
+    assert [sink.record_key for sink in pipeline.sinks] == [None, ()]
+    assert pipeline.decode.tombstone_fields() == ()
+
+    def lookup(_: str) -> None:
+        return None
+
+    first = pinned(pipeline, lookup, stored_schemas(KEY))
+    assert [sink.record_key for sink in first.sinks] == [None, ("id",)]
+    assert first.decode.tombstone_fields() == ("id", "key_id")
+    assert first.fingerprint().startswith(f"{pipeline.fingerprint()}+")
+    assert pinned(first, lookup, stored_schemas(KEY)).sinks == first.sinks
+    wider = {**KEY, "fields": [*KEY["fields"], {"name": "region", "type": "string"}]}
+    with pytest.raises(ConfigurationError) as refused:
+        pinned(first, lookup, stored_schemas(wider))
+    assert "sink postgres has one row for each id: that was the record's key" in str(refused.value)
+    assert "its schema has id, key_region now" in str(refused.value)
+    assert "write key: [id] in place of record_key" in str(refused.value)
+    written = loaded(write, decode, sinks=[{"postgres": {**table, "key": ["id"]}}])
+    assert [sink.record_key for sink in pinned(written, lookup, stored_schemas(wider)).sinks] == [None]
