@@ -401,3 +401,22 @@ def test_a_topic_that_a_pipeline_of_its_own_copies_to_the_same_table_is_refused_
     world.ok("run", "demo")
     assert states(world) == {f"demo.{topic}": "ok"}
     assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_a_retired_pipeline_does_not_keep_a_group_from_the_table_that_it_wrote(
+    make_table_world: MakeWorld, prefix: str
+) -> None:
+    world = group_with_tables(make_table_world, prefix)
+    topic = f"{prefix}-orders"
+    world.add_topic(topic, b'{"id": 1}')
+    own = yaml.safe_load(world.ok("print", "member", f"demo.{topic}"))
+    (world.pipelines / "solo.yaml").write_text(yaml.safe_dump({**own, "pipeline": "solo", "on_error": "fail"}))
+    world.ok("run", "solo")
+    assert world.here("run", "demo").exit_code == 1
+    (world.pipelines / "solo.yaml").unlink()
+    world.ok("retire", "pipeline", "solo", "--why", "the group does it")
+    send(world, topic, b'{"id": 2}')
+    world.ok("run", "demo")
+    assert states(world) == {f"demo.{topic}": "ok"}
+    assert world.query("SELECT id FROM orders ORDER BY id") == [{"id": 1}, {"id": 2}]
+    assert world.ok("audit", "demo", "--deep") == ""

@@ -71,4 +71,49 @@ def test_a_group_in_a_circle_is_warned_of(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(to_topic("clean"))
     circle = to_topic("flights", "prices", "topics: [clean]")
     (tmp_path / "b.yaml").write_text(circle.replace("pipeline: prices", "pipeline: prices\neach_topic: true"))
-    assert "the output of prices comes back to it" in validated(tmp_path)
+    assert "the output of prices.clean comes back to it" in validated(tmp_path)
+
+
+def group_of(topics: str, sink: str, *more: str, name: str = "shop", reads: str | None = None) -> str:
+    """A group that writes each of its topics to another one; ``more`` are lines below ``each_topic``."""
+    text = to_topic(f"'{sink}'", name, reads or f"topics: [{topics}]")
+    below = "\neach_topic: true" if not more else "\neach_topic:\n  " + "\n  ".join(more)
+    return text.replace(f"pipeline: {name}", f"pipeline: {name}{below}")
+
+
+def test_a_circle_of_a_member_that_is_not_the_first_is_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(group_of("orders, items", "{topic}-clean"))
+    (tmp_path / "b.yaml").write_text(to_topic("items", "back", "topics: [items-clean]"))
+    warnings = validated(tmp_path)
+    assert (
+        "the output of shop.items comes back to it: shop.items writes items-clean for back, back writes items for "
+        "shop.items"
+    ) in warnings
+    assert warnings.count("comes back to it") == 2  # the second for the pipeline back
+    (tmp_path / "b.yaml").write_text(to_topic("items", "back", "topics: [others-clean]"))
+    assert "comes back" not in validated(tmp_path)
+
+
+def test_members_that_differ_are_compared_as_they_are(tmp_path: Path) -> None:
+    differs = "items: {sinks: [{topic: {topic: back-to-items}}]}"
+    (tmp_path / "a.yaml").write_text(group_of("orders, items", "{topic}-clean", differs))
+    (tmp_path / "b.yaml").write_text(to_topic("items", "back", "topics: [items-clean]"))
+    assert "comes back" not in validated(tmp_path)
+    (tmp_path / "b.yaml").write_text(to_topic("items", "back", "topics: [back-to-items]"))
+    assert "shop.items writes back-to-items for back" in validated(tmp_path)
+
+
+def test_two_groups_by_pattern_in_a_circle_are_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(group_of("", "there-{name}", reads="topics_regex: here-(?P<name>.*)"))
+    back = group_of("", "here-{name}", name="back", reads="topics_regex: there-(?P<name>.*)")
+    (tmp_path / "b.yaml").write_text(back)
+    assert "the output of shop.here-example comes back to it: shop.here-example writes there-ex" in validated(tmp_path)
+
+
+def test_a_group_whose_pattern_matches_what_its_members_write_is_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(group_of("", "{topic}-clean", reads="topics_regex: shop-.*"))
+    warnings = validated(tmp_path)
+    assert "the output of shop.shop-example comes back to its group: shop.shop-example writes" in warnings
+    assert "each plan adds topics, without an end" in warnings
+    (tmp_path / "a.yaml").write_text(group_of("", "{topic}-clean", reads="topics_regex: shop-(?P<name>[a-z]+)"))
+    assert "comes back" not in validated(tmp_path)

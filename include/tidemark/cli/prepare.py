@@ -157,7 +157,7 @@ def _warnings(loaded: Sequence[tuple[Path, Pipeline | Group | InvalidPipelines]]
                 f"{meeting.what}; {meeting.next_step}"
                 for meeting in meetings_of(pipeline, everybody.values(), folders[file], of_files)
             ),
-            *circle_warnings(pipeline, list(everybody.values())),
+            *circle_warnings(files[file], list(files.values())),
         ]
         for file, pipeline in everybody.items()
     }

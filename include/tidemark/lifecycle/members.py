@@ -280,11 +280,13 @@ def _refuse_copied(pipeline: Pipeline, database: ManifestDatabase) -> None:
     be read and written once more. Folders of files are compared when it is planned."""
     if database.pipelines.is_planned(pipeline.name):
         return
-    topic = pipeline.source.topics[0]
+    topic, retired = pipeline.source.topics[0], _retired(database)
     for sink in pipeline.sinks:
         if sink.folders_of(pipeline.name, topic):
             continue
         for other in database.targets.other_writers(pipeline.name, sink.target):
+            if other in retired:  # the sink says whether it takes a place where another one wrote
+                continue
             if topic in database.chains.topics(other):
                 raise PlanRefused(
                     f"sink {sink.name} would write topic {topic} to {sink.target}, where pipeline {other} writes it "

@@ -83,6 +83,15 @@ class Template:
         """Topics to try the template with, in place of those that the file does not name."""
         return PROBES if self.reads_others() else ()
 
+    def examples(self) -> list[str]:
+        """A topic that the pattern of the source matches, where a simple one can be made up."""
+        pattern = str(self._source().get("topics_regex", ""))
+        topic = re.sub(r"\\(.)", r"\1", re.sub(r"\(\?P<\w+>[^()]*\)|\.[*+]", "example", pattern))
+        try:
+            return [topic] if re.fullmatch(pattern, topic) and _IN_A_NAME.fullmatch(topic) else []
+        except re.error:
+            return []
+
     def topics_with_files(self, folder: Path) -> list[str]:
         """The topics without a difference that have a file of their own, such as ``schemas/{topic}.json`` below the
         folder: a template that names such a file cannot be tried with a topic that is made up."""
