@@ -26,6 +26,8 @@ class MessageDecoder(FramedDecoder):
     With a registry they name their writer's schema and their message in it, which must be the message that is read.
     """
 
+    with_message = True
+
     def __init__(
         self,
         messages: Messages,

@@ -1,4 +1,5 @@
-"""Finds the message of a framed record: Confluent's format has its place in the writer's schema before its bytes.
+"""Finds the message of a framed record: Confluent's format has its place in the writer's schema before its bytes, or
+in the header behind the id of the schema; ``unframe`` hands both on in front of the bytes.
 
 <count> <index>, ..      zigzag varints: the path to the message, from the top of the file; [0] is written as 00
 """

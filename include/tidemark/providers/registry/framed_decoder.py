@@ -3,13 +3,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from tidemark.decoders.base import NONE, REASON_LIMIT, BadRecord, Decoded, ErrorClass
 from tidemark.decoders.batch_parts import joined
-from tidemark.providers.registry.framing import RecordPart, WriterGroup, unframe, without_frames
+from tidemark.providers.registry.framing import RecordPart, Unframed, WriterGroup, unframe, without_frames
 from tidemark.providers.registry.registered_schema import RegisteredSchema
 from tidemark.providers.registry.schemas import Schemas
 
@@ -29,7 +29,12 @@ class NotDecoded:
 
 class FramedDecoder(ABC):
     """``config`` is ``decode`` of an order: its reader's schema decides the columns, which are ``schema``, and its part
-    is what is framed. Without a registry there are no frames: all records have one writer, whose name is empty."""
+    is what is framed. Without a registry there are no frames: all records have one writer, whose name is empty.
+
+    ``with_message``: the place of a message stands behind the id of a schema, as Protobuf has it.
+    """
+
+    with_message: ClassVar[bool] = False
 
     def __init__(self, schema: pa.Schema, config: Mapping[str, Any]) -> None:
         self.schema = schema
@@ -44,7 +49,7 @@ class FramedDecoder(ABC):
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """Decode the values; raises only when the registry does not answer."""
-        unframed = without_frames(batch, self._part) if self._schemas is None else unframe(batch, self._part)
+        unframed = without_frames(batch, self._part) if self._schemas is None else self._unframed(batch)
         errors = [*unframed.errors, *map(self._missing, unframed.missing.to_pylist())]
         parts: list[Decoded] = []
         filtered: list[pa.Array] = [NONE]
@@ -62,10 +67,13 @@ class FramedDecoder(ABC):
     def named_schemas(self, batch: pa.RecordBatch) -> list[str]:
         names = [""] * batch.num_rows
         if self._schemas is not None:
-            for group in unframe(batch, self._part).groups:
+            for group in self._unframed(batch).groups:
                 for index in group.indices.to_pylist():
                     names[index] = self._named(group)
         return names
+
+    def _unframed(self, batch: pa.RecordBatch) -> Unframed:
+        return unframe(batch, self._part, with_message=self.with_message)
 
     def _named(self, group: WriterGroup) -> str:
         return f"writer {group.writer}, reader {self._reader.name}" if group.writer else ""

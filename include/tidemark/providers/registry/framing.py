@@ -3,8 +3,9 @@
     payload:  00 <id, 4 bytes big-endian> <data>  |  01 <GUID, 16 bytes> <data>
     header:   ``__value_schema_id`` / ``__key_schema_id`` = 00 <id> or 01 <GUID>, and the payload is the data alone
 
-A header wins, as in Confluent's deserializers, and of several the first. A writer is named by its id (``7``) or its
-GUID, as text.
+Protobuf has the place of the message in the schema behind the id or the GUID, in the payload or in the header: it is
+handed on in front of the data. A header wins, as in Confluent's deserializers, and of several the first. A writer is
+named by its id (``7``) or its GUID, as text.
 """
 
 from collections.abc import Iterator
@@ -55,8 +56,11 @@ class Unframed:
     missing: pa.Array
 
 
-def unframe(batch: pa.RecordBatch, part: RecordPart) -> Unframed:
-    """Take the frames off the keys or values of a batch. Nothing is done per record unless its frame is bad."""
+def unframe(batch: pa.RecordBatch, part: RecordPart, *, with_message: bool = False) -> Unframed:
+    """Take the frames off the keys or values of a batch. Nothing is done per record unless its frame is bad.
+
+    ``with_message``: the place of a message stands behind the id.
+    """
     payloads = batch.column(part).cast(pa.binary())
     missing = pc.indices_nonzero(pc.is_null(payloads)).cast(pa.int64())
     groups: list[WriterGroup] = []
@@ -69,11 +73,14 @@ def unframe(batch: pa.RecordBatch, part: RecordPart) -> Unframed:
         indices = pc.indices_nonzero(within).cast(pa.int64())
         for head, members in _split_by_value(named.take(indices), indices):
             writer = _writer(head)
-            if writer is None or len(head) != _length(head):
-                reason = f"the header {part.header} holds no schema id: {_shown(head)}"
+            message = head[_length(head) :]
+            if writer is None or bool(message) != with_message:
+                what = "schema id" if writer is None or message else "place of a message behind the schema id"
+                reason = f"the header {part.header} holds no {what}: {_shown(head)}"
                 errors += [BadRecord(index, reason, part.error) for index in members.to_pylist()]
             else:
-                groups.append(WriterGroup(writer, members, payloads.take(members)))
+                data = payloads.take(members)
+                groups.append(WriterGroup(writer, members, _behind(message, data) if message else data))
     all_framed = named is None and not len(missing)
     indices = positions(len(payloads)) if all_framed else pc.indices_nonzero(plain).cast(pa.int64())
     framed = payloads if all_framed else payloads.take(indices)
@@ -105,6 +112,10 @@ def _named_in_headers(headers: pa.Array, name: str) -> pa.Array | None:
     owners = pc.list_parent_indices(headers).take(at)
     firsts = pc.index_in(positions(len(headers)).cast(owners.type), value_set=owners)
     return flat.field("value").cast(pa.binary()).take(at).take(firsts)
+
+
+def _behind(message: bytes, data: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise(pa.scalar(message, pa.binary()), data, pa.scalar(b"", pa.binary()))
 
 
 def _heads(payloads: pa.Array) -> pa.Array:

@@ -5,6 +5,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.schema_registry import header_schema_id_serializer
+from confluent_kafka.schema_registry.serde import SchemaId
+from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from hypothesis import given
 from hypothesis import strategies as st
@@ -149,6 +152,41 @@ def test_records_of_several_writers_are_read_with_the_reader_s_message() -> None
         (0, ""),
     ]
     assert result.good.to_pylist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("indexes", [[0], [1], [1, 0], [0, 2, 1]])
+def test_schema_and_message_may_stand_in_a_header_as_confluent_s_serializer_writes_them(indexes: list[int]) -> None:
+    guid = "89791762-2336-4186-9674-299b90a802e2"
+    messages = {name: ["int64 id = 1"] for name in ("A", "B")}
+    file = proto("shop", messages)
+    for message in file.message_type:
+        for inner in ("C", "D", "E"):
+            message.nested_type.add(name=inner).field.add(name="id", number=1, type=3, label=1)
+            message.nested_type[-1].nested_type.add(name="F")
+            message.nested_type[-1].nested_type.add(name="G").field.add(name="id", number=1, type=3, label=1)
+    text = b64encode(file.SerializeToString()).decode()
+    headers: list[tuple[str, bytes]] = []
+    context = SerializationContext("t", MessageField.VALUE, headers)
+    schema_id = SchemaId("PROTOBUF", guid=guid, message_indexes=indexes)
+    values = [header_schema_id_serializer(data, context, schema_id) for data in (b"\x08\x05", b"")]
+    schema = RegisteredSchema(7, "PROTOBUF", text).as_dict()
+    opened = open_decoder(
+        {
+            "format": "protobuf", "message": message_at(text, tuple(indexes)), "registry": {"url": "http://none"},
+            "reader": RegisteredSchema(-1, "PROTOBUF", b64encode(descriptor_set(file)).decode()).as_dict(),
+            "schemas": {f"http://none: writer {guid}": schema},
+        }
+    )  # fmt: skip
+    [header, _] = headers
+    columns = {"value": pa.array(values, pa.binary()), "headers": pa.array([[header]] * 2, HEADERS)}
+    result = opened.decode(pa.record_batch(columns))
+    assert (result.rows.to_pylist(), result.errors) == ([{"id": 5}, {"id": 0}], ())
+    without = pa.array([[("__value_schema_id", header[1][:17])]] * 2, HEADERS)
+    reasons = [bad.reason for bad in opened.decode(pa.record_batch({**columns, "headers": without})).errors]
+    expected = (
+        f"the header __value_schema_id holds no place of a message behind the schema id: {header[1][:17].hex(' ')}"
+    )
+    assert reasons == [expected] * 2
 
 
 def test_what_is_wrong_names_both_schemas() -> None:

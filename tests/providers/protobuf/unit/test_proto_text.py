@@ -141,7 +141,7 @@ def test_a_text_of_proto2_has_groups_and_required_fields() -> None:
         ("message M { int32 a = x; }", "it cannot be read at x"),
         ("message M { int32 a = 1;", "it ends within a statement"),
         ("message M { int32 a = 1 [", "it ends within a statement"),
-        ('edition = "2023"; message M { }', "it cannot be read at edition"),
+        ('edition = "2023"; message M { }', "it cannot be read at edition, its first word"),
         ('syntax = "proto4"; message M { int32 a = 1; }', "its syntax is proto4"),
         ("{}", "it cannot be read at {"),
         ("", "there is no message M in"),

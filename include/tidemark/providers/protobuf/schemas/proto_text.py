@@ -306,7 +306,8 @@ class _Parser:
 
     def _wrong(self, word: str) -> NotProto:
         before: Sequence[str] = self._tokens[max(0, self._at - 6) : self._at - 1]
-        return NotProto(f"it cannot be read at {word[:40]}, after {' '.join(before)[-80:]}")
+        place = f"after {' '.join(before)[-80:]}" if before else "its first word"
+        return NotProto(f"it cannot be read at {word[:40]}, {place}")
 
 
 def _camel(name: str) -> str:
