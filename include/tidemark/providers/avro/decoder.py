@@ -66,7 +66,7 @@ class AvroDecoder(FramedDecoder):
         try:
             slow = RecordReader(writer, self._rows, any_name=self._any_name)
         except NotResolved as problem:
-            return NotDecoded(f"schema {name} does not resolve: {problem}")
+            return NotDecoded(f"{f'schema {name}' if name else 'the schema'} does not resolve: {problem}")
         return FastReader.of(writer, self._rows, slow) or NestedReader.of(writer, self._rows, slow) or slow
 
     def _writer(self, name: str) -> Any:

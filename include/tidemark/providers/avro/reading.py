@@ -45,19 +45,19 @@ class RecordReader:
         return value if self._rows.is_record else {self._rows.columns[0].field.name: value}
 
     def _columns(self, values: list[dict[str, Any]]) -> list[pa.Array]:
-        try:
-            return [_array([value[column.field.name] for value in values], column) for column in self._rows.columns]
-        except Exception as problem:  # of Arrow, of Decimal, of a conversion
-            raise Misfit(f"it cannot be read: {type(problem).__name__}: {problem}") from problem
+        return [_array([value[column.field.name] for value in values], column) for column in self._rows.columns]
 
 
 def _array(values: list[Any], column: AvroColumn) -> pa.Array:
-    if column.convert is not None:
-        convert: Callable[[Any], Any] = column.convert
-        values = [None if value is None else convert(value) for value in values]
-    array = pa.array(values, column.field.type)
+    try:
+        if column.convert is not None:
+            convert: Callable[[Any], Any] = column.convert
+            values = [None if value is None else convert(value) for value in values]
+        array = pa.array(values, column.field.type)
+    except Exception as problem:  # of Arrow, of Decimal, of a conversion
+        raise Misfit(f"field {column.field.name}: {problem}") from problem
     if array.null_count and not column.field.nullable:
-        raise ValueError(f"field {column.field.name} is null")
+        raise Misfit(f"field {column.field.name}: it is null")
     return array
 
 

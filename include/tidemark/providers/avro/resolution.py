@@ -22,8 +22,8 @@ from tidemark.providers.avro.binary import (
     read_string,
     skip,
 )
-from tidemark.providers.avro.schema import aliases_of, kind_of, takes_no_bytes
-from tidemark.providers.avro.types import logical_of
+from tidemark.providers.avro.schema import aliases_of, kind_of, takes_no_bytes, without_null
+from tidemark.providers.avro.types import Convert, as_text, logical_of
 from tidemark.text import is_text
 
 PROMOTED: Final[Mapping[str, tuple[str, ...]]] = {
@@ -73,7 +73,8 @@ def _resolve(writer: Any, reader: Any, path: str) -> Read:
     _refuse_other_unit(writer, reader, path)
     if kind != wanted:
         if wanted not in PROMOTED.get(kind, ()):
-            raise NotResolved(f"{_at(path)} is {_named(writer)}, and {_named(reader)} for the reader")
+            names = (kind, wanted) if logical_of(writer) == logical_of(reader) else (_named(writer), _named(reader))
+            raise NotResolved(f"{_at(path)} is {names[0]}, and {names[1]} for the reader")
         return _promoted(kind, wanted)
     match kind:
         case "record":
@@ -110,8 +111,12 @@ def _of_union(writer: Sequence[Any], reader: Any, path: str, resolve: Resolve) -
 
 
 def _as_branch(writer: Any, reader: Sequence[Any], path: str) -> Read:
-    """Reads a type as a branch of the reader's union: one of its kind, first of its name, or a wider one."""
+    """Reads a type as a branch of the reader's union: one of its kind, first of its name, or a wider one.
+
+    What the logical type of a value says is lost behind a union of several types: there the value is made of it.
+    """
     kind = kind_of(writer)
+    several = isinstance(without_null(reader)[0], list)
     same = [branch for branch in reader if kind_of(branch) == kind]
     if kind in ("record", "enum", "fixed"):
         name = writer["name"]
@@ -119,10 +124,21 @@ def _as_branch(writer: Any, reader: Sequence[Any], path: str) -> Read:
     reasons: list[str] = []
     for branch in same or [branch for branch in reader if kind_of(branch) in PROMOTED.get(kind, ())]:
         try:
-            return _resolve(writer, branch, path)
+            read = _resolve(writer, branch, path)
         except NotResolved as problem:
             reasons.append(str(problem))
+            continue
+        convert = as_text(branch) if several else None
+        return partial(_read_as_text, read, convert, path) if convert else read
     raise NotResolved(reasons[0] if reasons else f"{_at(path)} is {_named(writer)}, which is not in the reader's union")
+
+
+def _read_as_text(read: Read, convert: Convert, path: str, data: bytes, at: int) -> tuple[Any, int]:
+    value, at = read(data, at)
+    try:
+        return convert(value), at
+    except ValueError as problem:
+        raise Undecodable(f"{_at(path)}: {problem}") from None
 
 
 def _of_record(writer: Mapping[str, Any], reader: Mapping[str, Any], path: str) -> Read:
@@ -159,10 +175,13 @@ def _peek(read: Read, data: bytes, at: int) -> tuple[Any, int]:
 def default_of(schema: Any, default: Any, path: str) -> Any:
     """The value of a field's default, with the defaults of the fields within; raises ``NotResolved``."""
     if isinstance(schema, list):
+        several = isinstance(without_null(schema)[0], list)
         for branch in schema:
             try:
-                return default_of(branch, default, path)
-            except NotResolved:
+                value = default_of(branch, default, path)
+                convert = as_text(branch) if several and value is not None else None
+                return convert(value) if convert else value
+            except (NotResolved, ValueError):
                 continue
         raise _wrong_default(path, default)
     match kind_of(schema), default:

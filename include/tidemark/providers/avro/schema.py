@@ -26,8 +26,12 @@ def parsed(text: str, references: Sequence[tuple[str, str]] = ()) -> Any:
         _refuse_endless(graph.records)
     except RecursionError:
         raise wrong("is nested too deeply") from None
-    except (KeyError, TypeError, ValueError, AttributeError) as problem:  # a part that is absent, or of a wrong kind
-        raise wrong(f"is not valid: {type(problem).__name__}: {problem}"[:300]) from None
+    except json.JSONDecodeError as problem:
+        raise wrong(f"is not JSON: {problem}"[:300]) from None
+    except KeyError as problem:
+        raise wrong(f'is not valid: one of its types has no "{problem.args[0]}"') from None
+    except (TypeError, ValueError, AttributeError):
+        raise wrong("is not valid: one of its parts is of a wrong kind, such as a number for a type") from None
     return schema
 
 

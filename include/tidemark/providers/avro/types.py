@@ -4,7 +4,8 @@
     boolean                   bool                       map<T>        map<text, T>
     int, long                 int32, int64               record        struct; of a whole record: one column per field
     float, double             float32, float64           [null, T]     T, nullable
-    bytes, fixed              binary                     other unions  text: the value as JSON
+    bytes, fixed              binary                     other unions  text: the value as JSON, with the texts of dates,
+                                                                       times and decimals in it
     string, enum              text                       recursive     refused
 
     date                                      date32
@@ -50,6 +51,7 @@ _LOGICAL: Final[Mapping[str, str]] = {
     **{f"{kind}-{unit}": "long" for kind in ("timestamp", "local-timestamp") for unit in ("millis", "micros", "nanos")},
 }  # fmt: skip
 _NOTHING: Final = "."  # a name that no field of Avro has
+_BEYOND: Final = "a time outside the years 1 to 9999"
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - of times that have no zone
 
 
@@ -216,12 +218,65 @@ def _each_field(converts: Mapping[str, Convert], value: Any) -> Any:
     return {**value, **converted}
 
 
+def as_text(schema: Any) -> Convert | None:
+    """A conversion of values that are read as a branch of a union of several: what JSON then has of them.
+
+    None where a value is one already; a conversion is never called with None, and raises ``ValueError``.
+    """
+    schema, _ = without_null(schema)
+    match kind_of(schema):
+        case "union":
+            return None  # its own branch has converted it
+        case "record":
+            texts = {field["name"]: as_text(field["type"]) for field in schema["fields"]}
+            converts = {name: convert for name, convert in texts.items() if convert}
+            return partial(_each_field, converts) if converts else None
+        case "array":
+            convert = as_text(schema["items"])
+            return partial(_each, convert) if convert else None
+        case "map":
+            convert = as_text(schema["values"])
+            return partial(_each_value, convert) if convert else None
+    match logical_of(schema):
+        case ("date", _):
+            return _date_text
+        case ("timestamp-millis", _):
+            return partial(_instant_text, unit=1_000)
+        case ("timestamp-micros", _):
+            return partial(_instant_text, unit=1)
+        case ("decimal", scale):
+            return partial(_decimal_text, 10 ** schema["precision"], scale=scale)
+    typed = _logical(schema)
+    return typed and typed[1]
+
+
+def _each_value(convert: Convert, values: Any) -> Any:
+    return {key: None if value is None else convert(value) for key, value in values.items()}
+
+
+def _date_text(value: int) -> str:
+    return _moment(value * 86_400_000_000).date().isoformat()
+
+
+def _instant_text(value: int, unit: int) -> str:
+    return f"{_local(value, unit)}Z"
+
+
 def _in_microseconds(value: int) -> int:
+    if not -(2**63) <= value * 1_000 < 2**63:
+        raise ValueError(_BEYOND)
     return value * 1_000
 
 
 def _local(value: int, unit: int) -> str:
-    return (_EPOCH + timedelta(microseconds=value * unit)).isoformat(timespec="microseconds")
+    return _moment(value * unit).isoformat(timespec="microseconds")
+
+
+def _moment(microseconds: int) -> datetime:
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        raise ValueError(_BEYOND) from None
 
 
 def _time(value: int, unit: int) -> str:
