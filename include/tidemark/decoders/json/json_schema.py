@@ -135,7 +135,9 @@ class _Reading:
             case "object":
                 return self._object(schema, place, rules), nullable or may_be_null
             case "array":
-                element, element_nullable = self.shape(schema.get("items"), place.at("items"))
+                if "items" not in schema:
+                    raise place.wrong("items", "is missing", f"say what the array holds, {_OTHER_WAY}")
+                element, element_nullable = self.shape(schema["items"], place.at("items"))
                 return ListOf(element, element_nullable, rules), nullable or may_be_null
             case _:
                 scalar, nullable = self._scalar(schema, kind, nullable or may_be_null, place)
@@ -146,7 +148,7 @@ class _Reading:
         may_be_null = False
         for _ in range(_DEPTH_LIMIT):
             if not isinstance(schema, Mapping):
-                raise place.wrong("", "is not a schema", "write an object with a type")
+                raise place.wrong("", _not_a_schema(schema), f"write an object with a type, {_OTHER_WAY}")
             if "$ref" in schema:
                 inner, place = self._referred(schema["$ref"], place)
                 schema = _joined({} if self._references_alone else schema, "$ref", inner, place)
@@ -279,7 +281,7 @@ class _Reading:
 def _joined(outer: Mapping[str, Any], word: str, inner: Any, place: _Place) -> Mapping[str, Any]:
     """A schema with the one that ``word`` gives in its place; what both say must be the same."""
     if not isinstance(inner, Mapping):
-        raise place.wrong(word, "is not a schema", "write an object with a type")
+        raise place.wrong(word, _not_a_schema(inner), f"write an object with a type, {_OTHER_WAY}")
     kept = {name: value for name, value in outer.items() if name != word}
     joined = {**kept, **inner}
     for name in kept.keys() & inner.keys() - _DESCRIBING:
@@ -298,6 +300,16 @@ def _common_type(outer: object, inner: object) -> object:
     return inner
 
 
+def _not_a_schema(schema: object) -> str:
+    match schema:
+        case bool():
+            return f"is {str(schema).lower()}, which {'any' if schema else 'no'} value fits, and a column has one type"
+        case list():
+            return "is a list, and a column has one type"
+        case _:
+            return "is not a schema"
+
+
 def _is_null(schema: object) -> bool:
     if not isinstance(schema, Mapping):
         return False
@@ -312,8 +324,11 @@ def _type(schema: Mapping[str, Any], place: _Place) -> tuple[str, bool]:
         others = [name for name in names if name != "null"]
         if len(others) == 1 and others[0] in _OF_KINDS and len(names) <= 2:
             return others[0], len(names) == 2
+    if value is None and (word := min(_FORBIDDING & schema.keys(), default=None)):
+        raise place.wrong(word, "is not supported, and there is no type beside it", f"write the type, {_OTHER_WAY}")
     kinds = ", ".join(_OF_KINDS)
-    raise place.wrong("type", f"is {value!r}", f'write one of {kinds}, or a list of one and "null"; {_OTHER_WAY}')
+    what = f"is {value!r}" if "type" in schema else "is missing"
+    raise place.wrong("type", what, f'write one of {kinds}, or a list of one and "null"; {_OTHER_WAY}')
 
 
 def _types_without_a_word(schema: Mapping[str, Any]) -> list[str]:
@@ -326,7 +341,8 @@ def _types_without_a_word(schema: Mapping[str, Any]) -> list[str]:
     names = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
     if not isinstance(allowed, list):
         return []
-    return sorted({names.get(type(value), "") for value in allowed})
+    kinds = {names.get(type(value), "") for value in allowed}
+    return sorted(kinds - {"integer"} if "number" in kinds else kinds)
 
 
 def _problem_with(shape: Shape, value: object, nullable: bool) -> str | None:

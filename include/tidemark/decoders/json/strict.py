@@ -31,6 +31,7 @@ from tidemark.decoders.one_by_one import Misfit, Undecodable, decode_each
 from tidemark.model.positions import positions
 
 DEPTH_LIMIT = 128  # nesting of a record; Python's scanner gives up near 1,000, at a depth that differs by caller
+LONGEST_INTEGER = 400  # digits; the largest float has 309
 RARE = 100  # when more than one record in so many does not match, the patterns learn from some of them
 LEARNED_FROM = 3  # records per batch
 _WHITESPACE = " \t\n\r"
@@ -66,6 +67,12 @@ class JsonDecoder:
             object_pairs_hook=_unique,
             parse_constant=_no_constant,
             parse_float=Decimal if exact else None,
+        )
+        self._of_long_integers = json.JSONDecoder(
+            object_pairs_hook=_unique,
+            parse_constant=_no_constant,
+            parse_float=Decimal if exact else None,
+            parse_int=_integer,
         )
         self._beside = SchemaBeside(self._scanner)
 
@@ -170,7 +177,12 @@ class JsonDecoder:
         limit = DEPTH_LIMIT - inside
         if text.count("[", start) + text.count("{", start) > limit and _depth(text[start:]) > limit:
             raise Undecodable(f"not read: nested deeper than {DEPTH_LIMIT}")
-        return self._scanner.raw_decode(text, start)
+        try:
+            return self._scanner.raw_decode(text, start)
+        except json.JSONDecodeError:
+            raise
+        except ValueError:  # Python makes no int of more than some 4,300 digits; nothing may need this one
+            return self._of_long_integers.raw_decode(text, start)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -182,6 +194,11 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
                 raise Undecodable(f"not JSON: the name {quoted(name)} comes twice")
             seen.add(name)
     return members
+
+
+def _integer(text: str) -> int:
+    """The number; another one that is beyond all types, too, where it has more digits than they have."""
+    return int(text if len(text) <= LONGEST_INTEGER else text[:LONGEST_INTEGER])
 
 
 def _no_constant(name: str) -> None:
