@@ -31,7 +31,7 @@ class FramedDecoder(ABC):
     """``config`` is ``decode`` of an order: its reader's schema decides the columns, which are ``schema``, and its part
     is what is framed. Without a registry there are no frames: all records have one writer, whose name is empty.
 
-    ``with_message``: the place of a message stands behind the id of a schema, as Protobuf has it.
+    ``with_message``: the place of a message stands behind the id of a schema, as in Protobuf.
     """
 
     with_message: ClassVar[bool] = False
