@@ -4,6 +4,7 @@ import io
 import math
 import struct
 from base64 import b64decode
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -38,7 +39,7 @@ VALUES: Final[dict[str, list[Any]]] = {
     "date": DAYS,
     "time": TIMES,
 }
-PARTITIONED: Final = ("bool", "text", "date", "time")  # by which Iceberg's tables are partitioned: never null
+KEYED: Final = ("bool", "int", "long", "decimal", "text", "bytes", "date", "time")  # of keys and partitions: never null
 POSITIONS: Final = ("top", "list", "struct", "map")
 _OF_AVRO: Final[dict[str, Any]] = {
     "bool": "boolean",
@@ -49,6 +50,7 @@ _OF_AVRO: Final[dict[str, Any]] = {
 }
 FILLED: Final = max(map(len, VALUES.values()))
 EMPTY: Final = 4  # records with nulls and empty lists and maps behind them
+SURROGATE: Final = "\u0800"  # stands for U+D800, which no Python text can be encoded with
 UNFIT: Final[dict[str, tuple[str, Any]]] = {  # by name: type, and the value as Avro has it
     "time_after_9999": ("time", 253_402_300_800_000_000),
     "time_before_1": ("time", -62_135_596_800_000_001),
@@ -57,6 +59,7 @@ UNFIT: Final[dict[str, tuple[str, Any]]] = {  # by name: type, and the value as 
     "smallest_date": ("date", -(2**31)),
     "decimal_of_39_digits": ("decimal", (10**38).to_bytes(17, "big")),
     "nul": ("text", "a\0b"),
+    "surrogate": ("text", f"a{SURROGATE}b"),
 }
 
 
@@ -70,7 +73,7 @@ class Extreme:
 
 def kind_of(column: str) -> str:
     """The type of the values in a column."""
-    return "long" if column in ("n", "keys") else column.partition("_")[0]
+    return "long" if column in ("n", "keys", "_rows") else column.partition("_")[0]
 
 
 def schema(*, plain: bool = False) -> dict[str, Any]:
@@ -80,7 +83,7 @@ def schema(*, plain: bool = False) -> dict[str, Any]:
         given = _OF_AVRO.get(kind, kind)
         item = ["null", given["type"] if plain and isinstance(given, dict) else given]
         types = {
-            "top": item[1] if kind in PARTITIONED else item,
+            "top": item[1] if kind in KEYED else item,
             "list": ["null", {"type": "array", "items": item}],
             "struct": ["null", {"type": "record", "name": f"{kind}_x", "fields": [{"name": "x", "type": item}]}],
             "map": ["null", {"type": "map", "values": item}],
@@ -117,7 +120,7 @@ def _row(number: int) -> dict[str, Any]:
     nested: tuple[Any, ...]
     for kind, values in VALUES.items():
         value = values[number % len(values)]
-        row[f"{kind}_top"] = value
+        row[f"{kind}_top"] = value if kind in KEYED or number < FILLED else None
         if number < FILLED:
             nested = [value, None], {"x": value}, {"k": value, "": None}
         else:
@@ -130,7 +133,7 @@ def _row(number: int) -> dict[str, Any]:
 def encoded(row: dict[str, Any]) -> bytes:
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(schema(plain=True)), _raw(row))
-    return out.getvalue()
+    return out.getvalue().replace(SURROGATE.encode(), b"\xed\xa0\x80")
 
 
 def _raw(value: Any) -> Any:
@@ -194,16 +197,25 @@ def single(value: float) -> float:
     return float(rounded)
 
 
-def differences(rows: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
-    """The columns in which rows that a reader has given differ from the records, with some of the differences."""
-    expected = {row["n"]: row for record in extremes() if (row := record.row) is not None}
-    given = {row["n"]: row for row in rows}
-    if given.keys() != expected.keys():
-        return {"n": [f"rows {sorted(given)}"]}
+def rows_of_extremes() -> list[dict[str, Any]]:
+    """The rows of the records that every sink can store."""
+    return [row for record in extremes() if (row := record.row) is not None]
+
+
+def differences(rows: Iterable[dict[str, Any]], times: int = 1) -> dict[str, list[str]]:
+    """The columns in which rows that a reader has given differ from the records, with some of the differences.
+
+    ``times``: how often each row must be there.
+    """
+    expected = {row["n"]: row for row in rows_of_extremes()}
+    given = list(rows)
+    counts = Counter(row["n"] for row in given)
+    if counts != dict.fromkeys(expected, times):
+        return {"n": [f"rows {sorted(counts.items())}"]}
     different: dict[str, list[str]] = {}
-    for number, row in expected.items():
-        for column, value in row.items():
-            got, wanted = canonical(given[number][column]), canonical(value)
+    for row in given:
+        for column, value in expected[row["n"]].items():
+            got, wanted = canonical(row[column]), canonical(value)
             if got != wanted:
                 different.setdefault(column, []).append(f"{str(got)[:80]} for {str(wanted)[:80]}")
     return different
