@@ -153,7 +153,7 @@ class Settings(KeyedSettings, SinkSettings):
                 raise wrong_at(
                     "partition_by",
                     f"may not have {term} where the table has a key: rows of one key must lie in one partition; write "
-                    f"bucket(16, {self.key[0]}), or leave it out",
+                    f"bucket(16, COLUMN) of a whole number or text in the key ({', '.join(self.key)}), or leave it out",
                 )
         return self
 
