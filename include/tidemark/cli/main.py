@@ -147,11 +147,14 @@ class _Sections(_Group):
                 formatter.write_dl([(f"{name:{width}}", self.commands[name].get_short_help_str(99)) for name in names])
 
     def invoke(self, ctx: click.Context) -> Any:
+        from tidemark.cli.terminal import forget_unwritten  # with rich, which only a command needs
+
+        ctx.call_on_close(forget_unwritten)
         try:
             _refuse_removed_folder()
             return super().invoke(ctx)
         except TidemarkError as error:
-            from tidemark.cli import log  # with rich, which only a command needs
+            from tidemark.cli import log
 
             log.error(error)
             ctx.exit(error.exit_code)

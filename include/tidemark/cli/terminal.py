@@ -1,10 +1,16 @@
 """Writes to a terminal: what records, files and servers bring along is text there, and never moves the cursor.
 
-Everything that a command prints goes through ``echo``, ``Console`` or ``Table`` of this module.
+Everything that a command prints goes through ``echo``, ``Console`` or ``Table`` of this module. What standard error
+does not take, because its disk is full or nobody reads it any more, is lost, and the work goes on.
 """
 
+import errno
 import json
+import os
 import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
@@ -12,6 +18,7 @@ from rich import console, table
 from rich.console import RenderableType
 from rich.text import Text
 
+from tidemark.errors import WorkFailed
 from tidemark.model.json_values import json_value
 
 # Control characters but tab and line feed, and those that turn the direction of the text after them.
@@ -29,14 +36,51 @@ def json_text(value: object, indent: int | None = None) -> str:
 
 
 def echo(text: object, *, err: bool = False, nl: bool = True) -> None:
-    click.echo(printable(str(text)), err=err, nl=nl)
+    with _written(err):
+        click.echo(printable(str(text)), err=err, nl=nl)
+
+
+@contextmanager
+def _written(err: bool) -> Iterator[None]:
+    """Raise ``WorkFailed`` when standard output does not take what is written; click ends a command whose pipe has been
+    closed."""
+    try:
+        yield
+    except OSError as error:
+        if not err and error.errno == errno.EPIPE:
+            raise
+        if not err:
+            raise WorkFailed(
+                f"standard output cannot be written: {error.strerror}",
+                next_step="free space where it goes, or send it elsewhere; what the command did stays done: tidemark "
+                "status says what is left",
+            ) from error
+
+
+def forget_unwritten() -> None:
+    """At the end of a command: what a stream did not take must not make Python fail as it ends."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            with suppress(OSError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, stream.fileno())
+                os.close(nowhere)
 
 
 class Console(console.Console):
     """Prints text, also inside rich's markup, with nothing in it that a terminal obeys."""
 
     def print(self, *objects: Any, **options: Any) -> None:
-        super().print(*map(_printed, objects), **options)
+        with _written(self.stderr):
+            super().print(*map(_printed, objects), **options)
+
+    def on_broken_pipe(self) -> None:
+        """Rich would end the process, in the middle of its work when it is standard error that nobody reads."""
+        if not self.stderr:
+            super().on_broken_pipe()
 
 
 class Table(table.Table):
