@@ -1,5 +1,6 @@
 """The driver on a local master: where it listens, what it leaves in the current folder, what it tells meanwhile."""
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from sandbox.bootstrap.jars import java as find_java
 from tidemark.spark import jobs
 from tidemark.spark.jobs import end_job, tagged
 from tidemark.spark.session import with_own_properties
@@ -62,6 +64,33 @@ def test_the_settings_of_a_cluster_are_named_when_they_keep_spark_from_starting(
     done = subprocess.run(command, text=True, capture_output=True, env=environment)
     assert "deploy mode" in done.stdout.lower(), done.stdout + done.stderr
     assert "SPARK_CONF_DIR" in done.stdout
+
+
+@pytest.mark.thorough
+def test_what_a_jvm_without_memory_writes_to_standard_output_stands_in_the_log_and_in_the_error(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(
+        f"""#!/bin/sh
+case "$*" in *org.apache.spark.launcher.Main*) exec {find_java()} "$@" ;; esac
+echo "# There is insufficient memory for the Java Runtime Environment to continue."
+exit 1
+"""
+    )
+    java.chmod(0o755)
+    program = (
+        "import json, sys; from pathlib import Path; from tidemark.errors import WorkFailed\n"
+        "from tidemark.spark.session import open_session\n"
+        "try: open_session('local[1]', None, Path(sys.argv[1]))\n"
+        "except WorkFailed as error: print(json.dumps([error.what, error.next_step]))"
+    )
+    log = tmp_path / "spark.log"
+    environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program, str(log)], text=True, capture_output=True, env=environment)
+    what, next_step = json.loads(done.stdout)
+    assert "its log: There is insufficient memory for the Java Runtime" in what
+    assert next_step.startswith("let Java have memory and threads")
+    assert "insufficient memory" in log.read_text()
 
 
 def test_a_job_tells_how_many_of_its_tasks_are_done(session: SparkSession) -> None:

@@ -86,7 +86,7 @@ class _InSession:
         self._tags: set[str] = set()  # of the jobs at work
 
     def start(self, records: int) -> None:
-        """Opens the session: while it opens, standard error is the log's, and Ctrl-C is kept until it is open."""
+        """Opens the session: while it opens, our output goes to the log, and Ctrl-C is kept until it is open."""
         from tidemark.spark.session import open_session  # Spark takes 1 s to import and 8 s to start
 
         environment, conf = self._environment, self._context.pipeline.spark.conf

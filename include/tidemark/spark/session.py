@@ -36,6 +36,7 @@ REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key|private 
 DEFAULT_MASTER_PORT = 7077
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOGGERS_OF_PY4J = (None, "py4j.java_gateway", "py4j.clientserver")
+STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 LOOPBACK = "127.0.0.1"  # no other machine has a part in the work of a local master
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -106,9 +107,9 @@ def open_session(
 ) -> SparkSession:
     """A session in this process; its JVM ends with the process, even when the process is killed.
 
-    ``log``: the file for the JVM's standard error; None: it goes to ours. ``home``: the folder for the zip of our
-    package that executors get. ``conf``: properties of the pipeline file. ``records``: how many its first job reads at
-    most; None: it stays up for many jobs.
+    ``log``: the file for the JVM's standard output and error; None: they go to ours. ``home``: the folder for the zip
+    of our package that executors get. ``conf``: properties of the pipeline file. ``records``: how many its first job
+    reads at most; None: it stays up for many jobs.
 
     Raises ``Unavailable`` when no master answers.
     """
@@ -116,7 +117,7 @@ def open_session(
     check_master(master)
     for name in LOGGERS_OF_PY4J:  # a filter sees only what is logged to its own logger
         logging.getLogger(name).addFilter(_no_traceback_of_py4j)
-    with _interruptible(), _standard_error_to(log):
+    with _interruptible(), _output_to(log):
         folder = Path(tempfile.mkdtemp(prefix="tidemark-spark-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         session = _session(
@@ -201,20 +202,23 @@ def _interruptible() -> Iterator[None]:
 
 
 @contextmanager
-def _standard_error_to(log: Path | None) -> Iterator[None]:
-    """Processes that are started in the block write their standard error to a file."""
+def _output_to(log: Path | None) -> Iterator[None]:
+    """Processes that are started in the block write to a file. A JVM that gets no memory says so on standard output,
+    which is the answer's: JSON, of a command with ``--json``."""
     if log is None:
         yield
         return
     log.parent.mkdir(parents=True, exist_ok=True)
-    original = os.dup(2)
+    originals = {number: os.dup(number) for number in (STANDARD_OUTPUT, STANDARD_ERROR)}
     try:
         with log.open("ab") as file:
-            os.dup2(file.fileno(), 2)
+            for number in originals:
+                os.dup2(file.fileno(), number)
         yield
     finally:
-        os.dup2(original, 2)
-        os.close(original)
+        for number, original in originals.items():
+            os.dup2(original, number)
+            os.close(original)
 
 
 def _forget_numpy() -> None:
