@@ -36,6 +36,15 @@ def test_it_is_refused_by_name_and_leaves_no_setting_in_its_sessions(by_transact
     assert by_transaction.settings("search_path") == {"('\"$user\", public',)"}
 
 
+def test_one_that_gives_sessions_out_by_statement_is_refused_as_one_that_may_be_that(database: str) -> None:
+    with (
+        Pooler(database, by_transaction=True, by_statement=True) as pooler,
+        pytest.raises(ConfigurationError, match="pool_mode = transaction, or statement") as refused,
+    ):
+        ManifestDatabase(pooler.dsn, "test")
+    assert "pool_mode = session" in refused.value.next_step
+
+
 def test_plan_refuses_it_and_the_doctor_names_it(world: World) -> None:
     with Pooler(world.dsn, by_transaction=True) as pooler:
         world.dsn = pooler.dsn

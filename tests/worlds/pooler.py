@@ -18,15 +18,20 @@ import psycopg
 from sandbox.services.processes import wait_until
 
 REPORTED = ("server_version", "client_encoding", "standard_conforming_strings", "DateStyle", "TimeZone")
+NO_TRANSACTION = b"SFATAL\0C08P01\0Mtransaction blocks not allowed in statement pooling mode\0\0"  # pgbouncer's words
 IDLE = b"I"  # the status of a session outside a transaction
 
 
 @dataclass
 class Pooler:
-    """A listening pooler; ``by_transaction`` is pgbouncer's pool_mode = transaction, else it is pool_mode = session."""
+    """A listening pooler; ``by_transaction`` is pgbouncer's pool_mode = transaction, else it is pool_mode = session.
+
+    ``by_statement`` beside it is pool_mode = statement, which takes no transaction.
+    """
 
     target: str
     by_transaction: bool
+    by_statement: bool = False
     most: int | None = None  # sessions; a client that gets none waits
     sessions: list[psycopg.Connection] = field(default_factory=list)  # those that no client has
     _opened: list[psycopg.Connection] = field(default_factory=list)
@@ -44,12 +49,14 @@ class Pooler:
         with self._lock:
             self._ended = True
             self._lock.notify_all()
-        for connection in (self._listener, *self._clients):
+        connections = (self._listener, *self._clients)
+        for connection in connections:  # wakes the thread that waits for it; closed, it could not be waited for
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-            connection.close()
         for thread in self._threads:
             thread.join(10)
+        for connection in connections:
+            connection.close()
         for session in self._opened:
             session.close()
 
@@ -103,7 +110,9 @@ class Pooler:
             client.sendall(_greeting(self._greeter()))
             held = None
             while asked := client.recv(65536):
-                if asked.startswith(b"X"):
+                if asked.startswith(b"X") or (self.by_statement and b"BEGIN" in asked):
+                    if not asked.startswith(b"X"):
+                        client.sendall(_message(b"E", NO_TRANSACTION))
                     break
                 held = held or self._take()
                 if _answered(client, held, asked) == IDLE and self.by_transaction:

@@ -45,8 +45,8 @@ class UnusableServer:
 
 
 _SHARED = UnusableServer(
-    "it is reached through a pooler that gives sessions out by transaction (pgbouncer: pool_mode = transaction), where "
-    "session locks and settings do not hold",
+    "it is reached through a pooler that gives sessions out by transaction or by statement (pgbouncer: pool_mode = "
+    "transaction, or statement), where session locks and settings do not hold",
     "use the address of PostgreSQL itself, or a pool with pool_mode = session",
     passes=False,
 )
