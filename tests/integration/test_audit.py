@@ -231,7 +231,7 @@ def test_a_record_of_a_manifest_that_does_not_exist_is_a_difference(world: World
     shutil.copy(record_of(world, 1), record_of(world, 77))
     report = world.here("audit", "demo")
     assert report.exit_code == 1
-    assert "0000000077.0001.json belongs to no manifest" in report.stdout
+    assert "0000000077.0001.json belongs to no manifest; next: tidemark db adopt demo --why TEXT" in report.stdout
 
 
 def test_the_audit_of_a_pipeline_that_never_ran_finds_nothing(world: World) -> None:

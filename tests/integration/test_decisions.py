@@ -169,6 +169,9 @@ def test_a_restored_older_database_adopts_what_the_lake_knows_better(world: Worl
         refused = world.here("run", "demo")
         assert refused.exit_code == 1
         assert "tidemark db adopt demo" in refused.stderr
+        records = [line for line in world.here("audit", "demo").stdout.splitlines() if line.startswith("_manifests/")]
+        assert len(records) == 2
+        assert all("next: tidemark db adopt demo --why TEXT, which reads it back" in line for line in records)
         assert len(world.ok("db", "adopt", "demo", "--why", "restored", "--dry-run").splitlines()) == 2
         world.ok("db", "adopt", "demo", "--why", "restored")
         assert world.exact() == complete

@@ -164,6 +164,12 @@ def _stray(pipeline_name: str, key: str, manifest: Manifest | None) -> Problem:
                 f"{repair}, which removes it when its records are published all the same, as after a restore of the "
                 "database; else it may be their only copy: move it out of the lake"
             )
+        elif RecordName.parse(key):
+            adopt = f"tidemark db adopt {pipeline_name} --why TEXT"
+            next_step = (
+                f"{adopt}, which reads it back, as after a restore of the database; what it does not read back is a "
+                "copy that somebody made: move it out of the lake"
+            )
         return Problem(None, f"{key} belongs to no manifest", next_step)
     if manifest.state is not ManifestState.DONE:
         return Problem(manifest.id, f"{key} was left by an attempt that is not published", manifest.retry)
